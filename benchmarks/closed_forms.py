@@ -25,18 +25,18 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.csl.language.compile import compile_csl
 from cstool.csl.fabric import arch as arches
 from cstool.csl.fabric import main_thread, network, scheduler, vector
 from cstool.csl.fabric.dsd import Mem1d
 from cstool.csl.fabric.host import Host, Rectangle
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.language.compile import compile_csl
 from cstool.model.ir import Layout, MatMul
+from cstool.model.system import load_system
 from cstool.plan.timing.collectives import broadcast_cycles, chain_cycles, tree_cycles
 from cstool.plan.timing.pe import Pe
 from cstool.plan.timing.streaming import hop_latency_cycles, stream_of, streamed_phases
-from cstool.model.system import load_system
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "csl"
 SYSTEMS = {"wse2": "cs2", "wse3": "cs3"}

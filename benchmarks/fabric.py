@@ -30,10 +30,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from cstool.csl.language.compile import compile_csl
 from cstool.csl.fabric.host import Host
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.language.compile import compile_csl
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "csl"
 WAFER = (750, 994)

@@ -27,10 +27,10 @@ from cstool.inference.generate import generate
 from cstool.inference.sampling import Sampling
 from cstool.inference.team import Team
 from cstool.inference.walk import KvCache, Walk, WeightStream
-from cstool.training.kernels.gemm_providers import FLOAT32, PRECISIONS
-from cstool.training.machine.appliance import Appliance
 from cstool.model.graphs import build_graph
 from cstool.model.params import load_params
+from cstool.training.kernels.gemm_providers import FLOAT32, PRECISIONS
+from cstool.training.machine.appliance import Appliance
 
 GREEDY = Sampling(temperature=0.0)
 Side = Callable[[list[list[int]], int], tuple[list[int], float, float]]

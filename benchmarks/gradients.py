@@ -20,10 +20,10 @@ from statistics import median
 import numpy as np
 
 from benchmarks.step import MODELS, model_graph
+from cstool.model.optimizers import Step
 from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, FLOAT32
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.inputs import Batch
-from cstool.model.optimizers import Step
 
 TOKENS = 256
 STANDARD_DEVIATION = np.float32(0.02)

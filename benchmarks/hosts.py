@@ -36,13 +36,13 @@ from typing import Any
 import numpy as np
 import yaml
 
-from cstool.training.data import write_hdf5_text
 from cstool.model.graphs import build_graph, declared_form
 from cstool.model.params import load_params
-from cstool.training.host.step import HostRates
-from cstool.training.host.ranks import Link, RanksSetup, predict_ranks
+from cstool.training.data import write_hdf5_text
 from cstool.training.host.prediction import planned_ranks
+from cstool.training.host.ranks import Link, RanksSetup, predict_ranks
 from cstool.training.host.rates import load_rates
+from cstool.training.host.step import HostRates
 from tests.namespaces import Hosts
 
 STEPS = 4

@@ -25,12 +25,12 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from cstool.plan.compiler import compile_model, pipelining
-from cstool.plan.compiler.placement import Placement, place, wire_length
-from cstool.plan.compiler.stage import PipelineStage, stage_cycles
 from cstool.model.ir import Region
 from cstool.model.params import load_params
 from cstool.model.system import load_system
+from cstool.plan.compiler import compile_model, pipelining
+from cstool.plan.compiler.placement import Placement, place, wire_length
+from cstool.plan.compiler.stage import PipelineStage, stage_cycles
 
 PARAMS = (
     "params/fc_mnist.yaml",

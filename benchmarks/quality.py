@@ -21,8 +21,8 @@ from statistics import fmean, stdev
 
 import yaml
 
-from cstool.training.kernels.gemm_providers import PRECISIONS
 from cstool.model.params import load_params
+from cstool.training.kernels.gemm_providers import PRECISIONS
 from cstool.training.run.result import RunResult
 from cstool.training.verbs.run import RunRequest, run_trainers
 

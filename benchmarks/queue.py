@@ -23,7 +23,24 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from cstool.appliance.queue.job import CANCEL, COMPILE_STARTED, COMPILED, COMPILING, ENDED_PHASES, EXECUTE, JOB_SUCCEEDED, LABELLED, PREEMPTED, PRIORITIES, QUEUED, RUNNING, STARTED, SUCCEEDED, JobOrder, Needs
+from cstool.appliance.queue.job import (
+    CANCEL,
+    COMPILE_STARTED,
+    COMPILED,
+    COMPILING,
+    ENDED_PHASES,
+    EXECUTE,
+    JOB_SUCCEEDED,
+    LABELLED,
+    PREEMPTED,
+    PRIORITIES,
+    QUEUED,
+    RUNNING,
+    STARTED,
+    SUCCEEDED,
+    JobOrder,
+    Needs,
+)
 from cstool.appliance.queue.names import new_name
 from cstool.appliance.queue.queue import KEEPS, Queue
 from cstool.appliance.queue.root import Root, open_root

@@ -10,7 +10,15 @@ from numba import njit
 
 from cstool.model.ir import Initializer, Weight, panels_of
 from cstool.training.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
-from cstool.training.kernels.sparse import TILE_TOKENS, Pattern, make_pattern, sparse_linear_delta, sparse_linear_forward, sparse_linear_gradient, transpose_values
+from cstool.training.kernels.sparse import (
+    TILE_TOKENS,
+    Pattern,
+    make_pattern,
+    sparse_linear_delta,
+    sparse_linear_forward,
+    sparse_linear_gradient,
+    transpose_values,
+)
 from cstool.training.kernels.sparse.crossover import random_aligned
 from cstool.training.kernels.sparse.linear import _pack, _unpack
 from cstool.training.kernels.sparse.pattern import CHUNK_ROWS

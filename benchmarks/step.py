@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
+from cstool.model.graphs import build_graph
 from cstool.model.ir import Graph
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import Params, load_params
 from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.inputs import Batch
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
-from cstool.model.graphs import build_graph
-from cstool.model.optimizers import make_optimizer
-from cstool.model.params import Params, load_params
 
 FOLDER = Path(__file__).parent.parent / "params"
 _NO_DROPOUT = ("dropout_rate=0.0", "attention_dropout_rate=0.0")

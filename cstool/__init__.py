@@ -32,12 +32,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cstool.training.compare import Verdict as Verdict
-    from cstool.training.data import DataCheck as DataCheck
-    from cstool.training.data import DataInfo as DataInfo
-    from cstool.training.data import DigitsSummary as DigitsSummary
-    from cstool.training.data import PreferenceSummary as PreferenceSummary
-    from cstool.training.data import TextSummary as TextSummary
     from cstool.foundation.errors import ArtifactError as ArtifactError
     from cstool.foundation.errors import CheckpointError as CheckpointError
     from cstool.foundation.errors import ClusterError as ClusterError
@@ -52,35 +46,43 @@ if TYPE_CHECKING:
     from cstool.foundation.errors import ParamsError as ParamsError
     from cstool.foundation.errors import StoreError as StoreError
     from cstool.foundation.errors import TraceError as TraceError
-    from cstool.plan.estimation import Estimate as Estimate
-    from cstool.plan.estimation import Row as Row
+    from cstool.foundation.progress import Progress as Progress
+    from cstool.foundation.progress import Silent as Silent
     from cstool.inference.answer import Answers as Answers
     from cstool.inference.answer import Completion as Completion
     from cstool.inference.encoder_answers import EncoderAnswers as EncoderAnswers
     from cstool.inference.model import InferenceModel as InferenceModel
     from cstool.inference.predict import Predictions as Predictions
+    from cstool.inference.verbs.answer import generate as generate
+    from cstool.inference.verbs.answer import open_model as open_model
+    from cstool.inference.verbs.answer import predict as predict
+    from cstool.inference.verbs.asking import ask as ask
     from cstool.model.ir import Artifact as Artifact
     from cstool.model.ir import read_artifact as read_artifact
     from cstool.model.ir import write_artifact as write_artifact
-    from cstool.training.machine.appliance import Appliance as Appliance
     from cstool.model.params import Params as Params
     from cstool.model.params import load_all_params as load_all_params
     from cstool.model.params import load_params as load_params
-    from cstool.foundation.progress import Progress as Progress
-    from cstool.foundation.progress import Silent as Silent
+    from cstool.model.system import System as System
+    from cstool.model.system import load_system as load_system
+    from cstool.plan.estimation import Estimate as Estimate
+    from cstool.plan.estimation import Row as Row
+    from cstool.plan.verbs.compiling import compile_model as compile_model
+    from cstool.plan.verbs.estimating import estimate as estimate
+    from cstool.plan.verbs.estimating import estimate_scaling as estimate_scaling
+    from cstool.training.compare import Verdict as Verdict
+    from cstool.training.data import DataCheck as DataCheck
+    from cstool.training.data import DataInfo as DataInfo
+    from cstool.training.data import DigitsSummary as DigitsSummary
+    from cstool.training.data import PreferenceSummary as PreferenceSummary
+    from cstool.training.data import TextSummary as TextSummary
+    from cstool.training.machine.appliance import Appliance as Appliance
     from cstool.training.run.result import RunResult as RunResult
     from cstool.training.store import CheckpointEntry as CheckpointEntry
     from cstool.training.store import SavedState as SavedState
     from cstool.training.store import list_checkpoints as list_checkpoints
     from cstool.training.store.checkpoint_opening import open_checkpoint as open_checkpoint
-    from cstool.model.system import System as System
-    from cstool.model.system import load_system as load_system
-    from cstool.inference.verbs.answer import generate as generate
-    from cstool.inference.verbs.answer import open_model as open_model
-    from cstool.inference.verbs.answer import predict as predict
-    from cstool.inference.verbs.asking import ask as ask
     from cstool.training.verbs.comparison import validate as validate
-    from cstool.plan.verbs.compiling import compile_model as compile_model
     from cstool.training.verbs.data import check_data as check_data
     from cstool.training.verbs.data import data_info as data_info
     from cstool.training.verbs.data import prepare_digits as prepare_digits
@@ -89,8 +91,6 @@ if TYPE_CHECKING:
     from cstool.training.verbs.data import prepare_span as prepare_span
     from cstool.training.verbs.data import prepare_text as prepare_text
     from cstool.training.verbs.data import read_samples as read_samples
-    from cstool.plan.verbs.estimating import estimate as estimate
-    from cstool.plan.verbs.estimating import estimate_scaling as estimate_scaling
     from cstool.training.verbs.run import NotRun as NotRun
     from cstool.training.verbs.run import RunRequest as RunRequest
     from cstool.training.verbs.run import evaluate as evaluate

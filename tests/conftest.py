@@ -11,12 +11,18 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from cstool.plan.estimation.published import Prediction, Published, predict
-from cstool.training.kernels._cache import cache_folder
-from cstool.training.kernels.compile import ANSWERING_KERNELS, BFLOAT16_KERNELS, MIXTURE_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS
-from cstool.training.machine.prepare import prepare_kernels
 from cstool.foundation.private_folder import make_private_folder
 from cstool.foundation.progress import Silent
+from cstool.plan.estimation.published import Prediction, Published, predict
+from cstool.training.kernels._cache import cache_folder
+from cstool.training.kernels.compile import (
+    ANSWERING_KERNELS,
+    BFLOAT16_KERNELS,
+    MIXTURE_KERNELS,
+    PRODUCT_KERNELS,
+    SPARSE_KERNELS,
+)
+from cstool.training.machine.prepare import prepare_kernels
 from tests.cost import Costs
 from tests.examples import WHOLE
 

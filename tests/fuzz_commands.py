@@ -40,8 +40,8 @@ import typer
 
 import cstool
 from cstool.cli import main as cstool_main
-from cstool.training.host import rates as host_rates
 from cstool.csl.sdk import cslc
+from cstool.training.host import rates as host_rates
 from tests.fuzz.cases import make_case
 from tests.fuzz.corpus import make_corpus
 

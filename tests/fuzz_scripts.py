@@ -26,20 +26,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from cstool.foundation.atomic_file import is_inner_name, is_plain_name, write_replacing
-from cstool.csl.language.compile import compile_csl
-from cstool.csl.language.source import CslError
-from cstool.foundation.errors import ClusterError, CstoolError
-from cstool.csl.fabric.simulation import Simulation
 from cstool.appliance.queue.job_folder import JobFolder
 from cstool.appliance.queue.names import is_name
 from cstool.appliance.queue.root import Root
 from cstool.appliance.queue.slurm import _check_option
 from cstool.appliance.queue.slurm_script import JobScript
-from cstool.foundation.slurm.batch_script import BatchJob, BatchScript, directive
+from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.language.compile import compile_csl
+from cstool.csl.language.source import CslError
 from cstool.csl.pictures.routes import draw_fabric_routes
-from cstool.foundation.plain_text import has_controls
 from cstool.csl.sdk.layout_text import params_text
+from cstool.foundation.atomic_file import is_inner_name, is_plain_name, write_replacing
+from cstool.foundation.errors import ClusterError, CstoolError
+from cstool.foundation.plain_text import has_controls
+from cstool.foundation.slurm.batch_script import BatchJob, BatchScript, directive
 from cstool.training.verbs.slurm import _check_options
 from tests.unit.jobs.queues import an_order
 from tests.unit.sdk.sdk_programs import routed_program

@@ -1,9 +1,9 @@
 """A host with round numbers, for tests."""
 
-from cstool.training.machine.grains import available_cores
-from cstool.training.machine.state import environment
 from cstool.model.optimizers import forms
 from cstool.training.host.step import KINDS, PASSES, Cost, HostRates
+from cstool.training.machine.grains import available_cores
+from cstool.training.machine.state import environment
 
 
 def round_rates() -> HostRates:

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.client import Jobs
 from cstool.appliance.queue.following import exit_code_of
 from cstool.appliance.queue.job import CANCELLED, FAILED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder, Needs
 from cstool.appliance.verbs.job_order import VARIABLES
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import size_text
 from tests.end_to_end.ranks import committed
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text

@@ -4,9 +4,17 @@ from typing import Any
 
 import yaml
 
-from cstool.model.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, verify
 from cstool.model.graphs import SampleForm, build_graph
-from cstool.model.params import DecoderParams, DpoParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, VisionTransformerParams
+from cstool.model.ir import Graph, Initializer, Loss, Op, OpKind, Segment, Tensor, Weight, verify
+from cstool.model.params import (
+    DecoderParams,
+    DpoParams,
+    DprParams,
+    EncoderDecoderParams,
+    EncoderParams,
+    FcMnistParams,
+    VisionTransformerParams,
+)
 from cstool.model.params.sections.model import MODELS
 
 

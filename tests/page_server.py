@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cstool.appliance.queue.root import Root
 from cstool.appliance.page.serve import address, make_server
+from cstool.appliance.queue.root import Root
 from tests.patience import PATIENCE_S
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from cstool.foundation.errors import ToldElsewhere
-from cstool.training.machine.ranks.joining import joined
-from cstool.model.params import load_params
 from cstool.foundation.progress import Silent
+from cstool.model.params import load_params
+from cstool.training.machine.ranks.joining import joined
 from cstool.training.run.follow import follow
 from cstool.training.run.run import run
 from cstool.training.run.session import RunOrder

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from cstool.appliance.queue.job import EXECUTE, PRIORITIES, STARTED, SUCCEEDED
 from cstool.appliance.queue.keeping import ENDED, look
-from cstool.model.params import load_all_params
-from cstool.training.store import list_checkpoints
 from cstool.appliance.verbs.job_order import JobRequest
 from cstool.appliance.verbs.jobs import job_events, list_jobs, show_job, submit_job, wait_for_jobs
+from cstool.model.params import load_all_params
+from cstool.training.store import list_checkpoints
 from cstool.training.verbs.run import RunRequest
 from tests.appliances import CAPACITY, TestAppliance
 from tests.end_to_end.runs import digest, gpt_params, run_file, write_text

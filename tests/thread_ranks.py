@@ -13,8 +13,8 @@ from typing import Any
 from unittest import mock
 
 from cstool.foundation.errors import ClusterError, CstoolError, ToldElsewhere
-from cstool.model.params import load_params
 from cstool.foundation.progress import Silent
+from cstool.model.params import load_params
 from cstool.training.run.follow import follow
 from cstool.training.run.result import RunResult
 from cstool.training.run.run import run

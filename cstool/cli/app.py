@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from cstool import __version__
+from cstool.foundation.errors import fault_of
 from cstool.foundation.terminal.command import Group, command
 from cstool.foundation.terminal.completion import VARIABLE, normalize_typed_flags
 from cstool.foundation.terminal.report import print_error, print_usage_error
 from cstool.foundation.terminal.surroundings import drop, harmless_streams, lack_of_room, open_streams
-from cstool.foundation.errors import fault_of
 from cstool.training.verbs.ranks import speaks
 
 COLLECTED_EVERY = 50_000

@@ -1,10 +1,10 @@
 """`cstool checkpoint`: look at checkpoints, compare them, and keep them in order."""
 
 from cstool.convert.commands import convert
+from cstool.foundation.terminal.command import command, new_group
 from cstool.training.commands.checkpoint_diff import diff
 from cstool.training.commands.checkpoint_files import copy, delete, list_, prune, verify
 from cstool.training.commands.checkpoint_info import info
-from cstool.foundation.terminal.command import command, new_group
 
 _FOLDER = "checkpoints/gpt_tiny"
 _THIS = "cstool checkpoint"

@@ -10,17 +10,39 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from cstool.appliance.commands.job_flags import (
+    ApplianceFlags,
+    JobFlags,
+    check_job,
+    check_no_job,
+    job_request,
+    say_of_a_job,
+)
+from cstool.foundation.safe_python import python
 from cstool.foundation.terminal.command import same_command
 from cstool.foundation.terminal.completion import complete_artifact, complete_checkpoint
-from cstool.inference.commands.infer_flags import InferFlags
-from cstool.appliance.commands.job_flags import ApplianceFlags, JobFlags, check_job, check_no_job, job_request, say_of_a_job
-from cstool.training.commands.launch_flags import LaunchFlags, command_of_a_rank, launch_words
-from cstool.foundation.terminal.options import LOGGING, CompileDirOption, ExecutionModeOption, LogLevel, NumCsxOption, RecomputeOption, SeedOption, SetOption, SystemOption, flag, lanes_option, option, params_option, parse_lanes
+from cstool.foundation.terminal.options import (
+    LOGGING,
+    CompileDirOption,
+    ExecutionModeOption,
+    LogLevel,
+    NumCsxOption,
+    RecomputeOption,
+    SeedOption,
+    SetOption,
+    SystemOption,
+    flag,
+    lanes_option,
+    option,
+    params_option,
+    parse_lanes,
+)
 from cstool.foundation.terminal.render import print_json
 from cstool.foundation.terminal.report import missing_option
 from cstool.foundation.terminal.screen import screen_on
-from cstool.foundation.safe_python import python
+from cstool.inference.commands.infer_flags import InferFlags
 from cstool.model.verbs.asked import check_trace_file, load_trainers, typed
+from cstool.training.commands.launch_flags import LaunchFlags, command_of_a_rank, launch_words
 
 if TYPE_CHECKING:
     from cstool.verbs.results import Params

@@ -19,9 +19,9 @@ from cstool.convert.sparsify import Kept, sparsify
 from cstool.convert.training_text import training_text
 from cstool.convert.vendor_reader import is_vendor_checkpoint
 from cstool.convert.vendor_source import VendorSource
-from cstool.training.data import tokenizer_beside
 from cstool.foundation.errors import CheckpointError
 from cstool.model.params import DprParams, Params, VisionTransformerParams
+from cstool.training.data import tokenizer_beside
 from cstool.training.store import CheckpointReader, Progress, find_checkpoint
 from cstool.training.store.foreign import check_no_adapter
 from cstool.training.store.saved_state import no_progress

@@ -10,15 +10,24 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from cstool.convert.hf_config import check_config, config_family, dpr_parts, family_of, keys_without_effect, make_dpr, make_model, model_section
+from cstool.convert.hf_config import (
+    check_config,
+    config_family,
+    dpr_parts,
+    family_of,
+    keys_without_effect,
+    make_dpr,
+    make_model,
+    model_section,
+)
 from cstool.convert.hf_dpr import DPR, FOLDERS, check_class, is_dpr_folder
 from cstool.convert.hf_family import Family, HfModel, HfPart
 from cstool.convert.hf_source import config_path
 from cstool.convert.safetensors_reader import read_json
 from cstool.convert.vendor_reader import VendorReader
 from cstool.foundation.errors import CheckpointError, ParamsError
-from cstool.model.ir import Graph
 from cstool.model.graphs import SampleForm, build_graph
+from cstool.model.ir import Graph
 from cstool.model.params import DpoParams, DprParams, EncoderDecoderParams, ModelParams, Params, parse_params
 from cstool.model.params.sections.model import model_of
 from cstool.training.store import CheckpointReader

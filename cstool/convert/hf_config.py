@@ -20,7 +20,16 @@ from cstool.convert.hf_vit import vit_facts
 from cstool.foundation.errors import CheckpointError
 from cstool.model.graphs import Side, embedding_graph
 from cstool.model.graphs.decoder import longrope
-from cstool.model.params import NONLINEARITIES, DecoderParams, DprEncoderParams, DprParams, EncoderDecoderParams, EncoderParams, ModelParams, VisionTransformerParams
+from cstool.model.params import (
+    NONLINEARITIES,
+    DecoderParams,
+    DprEncoderParams,
+    DprParams,
+    EncoderDecoderParams,
+    EncoderParams,
+    ModelParams,
+    VisionTransformerParams,
+)
 from cstool.model.params.sections.model import MODELS
 
 _KNOWN = ", ".join(MODEL_TYPES)

@@ -7,8 +7,49 @@ A family is a description, read from top to bottom; what its words mean is in `h
 from collections.abc import Mapping
 from typing import Any
 
-from cstool.convert.hf_family import ATTENTION_DROPOUT, DOWN, HEAD, HIDDEN_DROPOUT, LAST_NORM, LLAMA_ATTENTION, NORM1, NORM3, NORM_IS_BESIDE, OUT, POSITIONS, QKV_OUT, SCALE_WEIGHTS, UP, WORDS, Family, K, Q, V, biases, ends, n_sizes, pdrops, rotary, sizes
-from cstool.convert.hf_keys import HEAD_DIM, Found, Key, Refused, activation, all_of, filter_size, head_width, heads_of_keys, kv_groups, only, rotary_share, same, silent
+from cstool.convert.hf_family import (
+    ATTENTION_DROPOUT,
+    DOWN,
+    HEAD,
+    HIDDEN_DROPOUT,
+    LAST_NORM,
+    LLAMA_ATTENTION,
+    NORM1,
+    NORM3,
+    NORM_IS_BESIDE,
+    OUT,
+    POSITIONS,
+    QKV_OUT,
+    SCALE_WEIGHTS,
+    UP,
+    WORDS,
+    Family,
+    K,
+    Q,
+    V,
+    biases,
+    ends,
+    n_sizes,
+    pdrops,
+    rotary,
+    sizes,
+)
+from cstool.convert.hf_keys import (
+    HEAD_DIM,
+    Found,
+    Key,
+    Refused,
+    activation,
+    all_of,
+    filter_size,
+    head_width,
+    heads_of_keys,
+    kv_groups,
+    only,
+    rotary_share,
+    same,
+    silent,
+)
 from cstool.convert.hf_rope import scaling
 from cstool.model.params import DecoderParams
 

@@ -8,8 +8,45 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from cstool.convert.hf_family import ATTENTION_DROPOUT, DOWN, GATE, HEAD, LAST_NORM, LAYER, LLAMA_ATTENTION, NORM1, NORM3, OUT, QKV_OUT, UP, WORDS, Family, K, Q, V, biases, ends, rotary, sizes
-from cstool.convert.hf_keys import ALIKE, HEAD_DIM, Found, Key, Refused, activation, all_of, heads_of_keys, only, rotary_share, same, silent, window, windows
+from cstool.convert.hf_family import (
+    ATTENTION_DROPOUT,
+    DOWN,
+    GATE,
+    HEAD,
+    LAST_NORM,
+    LAYER,
+    LLAMA_ATTENTION,
+    NORM1,
+    NORM3,
+    OUT,
+    QKV_OUT,
+    UP,
+    WORDS,
+    Family,
+    K,
+    Q,
+    V,
+    biases,
+    ends,
+    rotary,
+    sizes,
+)
+from cstool.convert.hf_keys import (
+    ALIKE,
+    HEAD_DIM,
+    Found,
+    Key,
+    Refused,
+    activation,
+    all_of,
+    heads_of_keys,
+    only,
+    rotary_share,
+    same,
+    silent,
+    window,
+    windows,
+)
 from cstool.convert.hf_rope import ORIGINAL_POSITIONS, scaling
 from cstool.model.params import DecoderParams
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from cstool.convert.hf_keys import Found, Key, Refused, head_width, is_number, text
+from cstool.foundation.words import did_you_mean, nearest
 from cstool.model.params import DecoderParams
 from cstool.model.params.sections.decoder_parts import PositionScalingParams
-from cstool.foundation.words import did_you_mean, nearest
 
 _OLDER, _NEWER = "rope_scaling", "rope_parameters"
 _APART = ("rope_theta", "partial_rotary_factor")

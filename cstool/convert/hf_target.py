@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from cstool.foundation.atomic_file import sync_folder
 from cstool.convert.hf_config import config_of
 from cstool.convert.hf_family import Family, HfPart
 from cstool.convert.hf_names import Place, places_of, tensor_shapes, with_prefix
@@ -19,6 +18,7 @@ from cstool.convert.hf_tokenizer import HfTokenizer
 from cstool.convert.safetensors_reader import INDEX_NAME, SINGLE_NAME
 from cstool.convert.safetensors_writer import FLOAT32_BYTES, SafetensorsWriter
 from cstool.convert.source import Source
+from cstool.foundation.atomic_file import sync_folder
 from cstool.foundation.errors import CheckpointError
 from cstool.training.store import Progress
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from cstool.convert.hf_dpr import FOLDERS
 from cstool.convert.hf_family import HfModel
-from cstool.training.data import ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_beside, tokenizer_of
-from cstool.training.data.pair_text import start_of
 from cstool.foundation.errors import CheckpointError, DataError
 from cstool.model.params import EncoderDecoderParams, VisionTransformerParams
+from cstool.training.data import ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_beside, tokenizer_of
+from cstool.training.data.pair_text import start_of
 
 FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from cstool.convert.hf_family import Family
 from cstool.convert.hf_keys import Refused, text
+from cstool.foundation.words import nearest
 from cstool.model.params import DecoderParams
 from cstool.model.params.sections.model import MODELS
-from cstool.foundation.words import nearest
 
 _OF_FILES = (
     "architectures model_type torch_dtype dtype transformers_version _name_or_path name_or_path auto_map _commit_hash "

@@ -9,9 +9,9 @@ from pathlib import Path
 import yaml
 
 from cstool.convert.described import Described
-from cstool.training.data import load_tokenizer
 from cstool.foundation.errors import DataError
 from cstool.model.params import DecoderParams, EncoderDecoderParams, VisionTransformerParams
+from cstool.training.data import load_tokenizer
 
 _LONGEST = 2048
 """most tokens of a sample that is suggested; a model may have been made for far longer texts than a host trains with"""

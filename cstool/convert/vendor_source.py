@@ -12,8 +12,8 @@ import numpy as np
 from cstool.convert.source import CHUNK_BYTES, HINT, Array, Source, check_weights, row_ranges
 from cstool.convert.vendor_reader import VendorReader
 from cstool.foundation.errors import CheckpointError
-from cstool.model.ir import Graph
 from cstool.model.graphs.decoder import alibi_slopes
+from cstool.model.ir import Graph
 from cstool.model.params import DecoderParams, ModelParams
 
 _STATES = ("exp_avg", "exp_avg_sq")

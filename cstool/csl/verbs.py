@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cstool.foundation.errors import CstoolError
 from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
+from cstool.foundation.errors import CstoolError
 from cstool.model.verbs.asked import check_choice
 
 if TYPE_CHECKING:

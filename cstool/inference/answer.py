@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cstool.training.data import PairTokenizer, Tokenizer
 from cstool.inference.beams import Hypothesis, search
 from cstool.inference.generate import generate
 from cstool.inference.model import InferenceModel
@@ -14,6 +13,7 @@ from cstool.inference.request import Request, generator_of
 from cstool.inference.source import walk_from
 from cstool.inference.text_stream import TextStream
 from cstool.model.params import DecoderParams
+from cstool.training.data import PairTokenizer, Tokenizer
 
 MOST_AT_ONCE = 32
 """prompts that are answered together where nobody says how many; more make each of them wait longer"""

@@ -10,15 +10,37 @@ from typing import Any, get_args
 
 import numpy as np
 
-from cstool.training.data import EncoderText, EncoderTokenizer
 from cstool.foundation.errors import InferenceError, NonFiniteError
-from cstool.inference.encoder_answers import Choice, Classified, Embedded, EncoderAnswer, EncoderAnswers, EncoderSpeed, Filled, Sentence, Summarized, Tagged, Word
+from cstool.inference.encoder_answers import (
+    Choice,
+    Classified,
+    Embedded,
+    EncoderAnswer,
+    EncoderAnswers,
+    EncoderSpeed,
+    Filled,
+    Sentence,
+    Summarized,
+    Tagged,
+    Word,
+)
 from cstool.inference.model import InferenceModel
 from cstool.inference.walk import Walk
-from cstool.model.ir import Graph
-from cstool.training.kernels.cached_attention import News
 from cstool.model.graphs import Answer, Side, answering_graph, embedding_graph
-from cstool.model.params import BertClassifierParams, BertParams, BertSummarizationParams, BertTokenClassifierParams, DecoderParams, DprEncoderParams, DprParams, EncoderParams, ModelParams
+from cstool.model.ir import Graph
+from cstool.model.params import (
+    BertClassifierParams,
+    BertParams,
+    BertSummarizationParams,
+    BertTokenClassifierParams,
+    DecoderParams,
+    DprEncoderParams,
+    DprParams,
+    EncoderParams,
+    ModelParams,
+)
+from cstool.training.data import EncoderText, EncoderTokenizer
+from cstool.training.kernels.cached_attention import News
 
 PASS_ROWS = 512
 """tokens of a pass where nobody says how many texts it has: enough for products as fast as they get"""

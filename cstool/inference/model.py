@@ -9,10 +9,13 @@ from functools import cached_property
 from pathlib import Path
 
 from cstool.foundation.errors import ClusterError, InferenceError
+from cstool.foundation.progress import Progress
 from cstool.inference.source import parts_of
 from cstool.inference.team import Team
 from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
+from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.ir import Graph
+from cstool.model.params import DecoderParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, Params
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.host_memory import available_memory_bytes
@@ -23,9 +26,6 @@ from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.training.machine.spread import spread_memoryx
 from cstool.training.machine.start import choose_start, restore
-from cstool.model.graphs import SampleForm, build_graph
-from cstool.model.params import DecoderParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, Params
-from cstool.foundation.progress import Progress
 
 log = logging.getLogger("cstool")
 

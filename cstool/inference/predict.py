@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from cstool.foundation.atomic_file import sync_folder
+from cstool.foundation.errors import InferenceError, NonFiniteError
+from cstool.foundation.progress import Progress
+from cstool.inference.model import InferenceModel
 from cstool.training.data import Sampler, batches_per_epoch
 from cstool.training.data.hdf5_rows import open_hdf5
-from cstool.foundation.errors import InferenceError, NonFiniteError
-from cstool.inference.model import InferenceModel
 from cstool.training.kernels.cached_attention import News
 from cstool.training.machine.data_sets import open_samples
 from cstool.training.machine.inputs import Batch, InputWorker
-from cstool.foundation.progress import Progress
 
 log = logging.getLogger("cstool")
 TASK = "Predicting"

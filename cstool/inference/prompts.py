@@ -1,9 +1,9 @@
 """Prompts as tokens: what a decoder goes on from, or an encoder reads."""
 
-from cstool.training.data import PairTokenizer, Tokenizer, begun
 from cstool.foundation.errors import InferenceError
 from cstool.inference.request import Generator, Request
 from cstool.model.params import DecoderParams, EncoderDecoderParams
+from cstool.training.data import PairTokenizer, Tokenizer, begun
 
 
 def tokens_that_fit(section: Generator, wanted: int) -> int:

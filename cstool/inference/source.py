@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from cstool.inference.walk import Walk
+from cstool.model.graphs import TARGETS
 from cstool.model.ir import Graph, Op, Segment
 from cstool.training.kernels.cached_attention import News
-from cstool.model.graphs import TARGETS
 
 PASS_ROWS = 512
 """tokens of sources that are read in one pass, where more than one source is"""

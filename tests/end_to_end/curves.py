@@ -11,13 +11,13 @@ import h5py
 import numpy as np
 import yaml
 
+from cstool.foundation.progress import Silent
+from cstool.model.graphs import SampleForm, build_graph
+from cstool.model.params import Params, load_params
 from cstool.training.data import PatchesDataset, write_hdf5_text
 from cstool.training.data.dataset import Field
 from cstool.training.machine import data_sets
 from cstool.training.machine.data_sets import check_data
-from cstool.model.graphs import SampleForm, build_graph
-from cstool.model.params import Params, load_params
-from cstool.foundation.progress import Silent
 from cstool.training.run.result import RunResult
 from cstool.training.run.run import run
 from cstool.training.run.session import RunOrder

@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 import yaml
 
+from cstool.foundation.progress import Silent
+from cstool.model.graphs import SampleForm
+from cstool.model.ir import Artifact, plain_digest
+from cstool.model.params import Params, load_params
+from cstool.model.system import load_system
 from cstool.plan.compiler import compile_model
 from cstool.plan.compiler.cache import compile_inputs
 from cstool.plan.compiler.compile import make_program
 from cstool.training.data import write_hdf5_text
-from cstool.model.ir import Artifact, plain_digest
 from cstool.training.machine.data_sets import check_data
-from cstool.model.graphs import SampleForm
-from cstool.model.params import Params, load_params
-from cstool.foundation.progress import Silent
 from cstool.training.run.result import RunResult
 from cstool.training.run.run import run
 from cstool.training.run.session import RunOrder
 from cstool.training.store import CheckpointReader, SavedState, list_checkpoints
-from cstool.model.system import load_system
 
 SEQUENCE = 128
 _COMPILED: dict[str, Artifact] = {}

@@ -12,11 +12,11 @@ import yaml
 from cstool import Appliance
 from cstool.convert import Request, convert
 from cstool.foundation.errors import CheckpointError
+from cstool.foundation.progress import Silent
 from cstool.inference.model import InferenceModel
-from cstool.training.machine.state import Position, save_state, state_values
 from cstool.model.graphs import SampleForm, build_graph, embedding_graph
 from cstool.model.params import load_params
-from cstool.foundation.progress import Silent
+from cstool.training.machine.state import Position, save_state, state_values
 from cstool.training.store import CheckpointReader
 from tests.contract.refusal import refusal
 from tests.end_to_end.refusals import error, rows

@@ -10,12 +10,12 @@ import pytest
 import tokenizers
 import yaml
 
+from cstool.model.graphs import build_graph
+from cstool.model.params import ALL_STATES, DecoderParams
 from cstool.training.data import write_hdf5_text
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.inputs import Batch
 from cstool.training.machine.state import load_state
-from cstool.model.graphs import build_graph
-from cstool.model.params import ALL_STATES, DecoderParams
 from cstool.training.store import CheckpointReader
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params

@@ -16,18 +16,18 @@ from cstool.convert import Request, convert
 from cstool.convert.hf_config import family_of
 from cstool.convert.hf_encoders import ENCODER_FAMILIES
 from cstool.convert.hf_families import HF_CLASSES, HF_FAMILIES, MODEL_TYPES
-from cstool.training.data import PatchesDataset
-from cstool.training.data.dataset import allocate
 from cstool.foundation.errors import CheckpointError
+from cstool.foundation.progress import Silent
 from cstool.inference.beams import Beams, search
 from cstool.inference.model import InferenceModel
 from cstool.inference.sequences import Finish
 from cstool.inference.source import walk_from
 from cstool.inference.walk import Walk
-from cstool.training.machine.inputs import Batch
 from cstool.model.graphs import answering_graph, build_graph
 from cstool.model.params import EncoderDecoderParams, EncoderParams, VisionTransformerParams, load_params
-from cstool.foundation.progress import Silent
+from cstool.training.data import PatchesDataset
+from cstool.training.data.dataset import allocate
+from cstool.training.machine.inputs import Batch
 from cstool.training.store import CheckpointReader
 from tests.contract.refusal import refusal
 from tests.end_to_end.curves import Images

@@ -4,16 +4,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from cstool.plan.compiler import compile_model
-from cstool.model.ir import Artifact, ExecutionMode, Panel
-from cstool.training.machine.memoryx import memoryx
-from cstool.model.graphs import SampleForm
-from cstool.model.params import load_params
 from cstool.foundation.progress import Silent
+from cstool.model.graphs import SampleForm
+from cstool.model.ir import Artifact, ExecutionMode, Panel
+from cstool.model.params import load_params
+from cstool.model.system import load_system
+from cstool.plan.compiler import compile_model
+from cstool.training.machine.memoryx import memoryx
 from cstool.training.run.result import RunResult
 from cstool.training.run.run import run
 from cstool.training.run.session import RunOrder
-from cstool.model.system import load_system
 from tests.end_to_end.runs import SEQUENCE, bits, gpt_params
 from tests.models import FAMILIES
 

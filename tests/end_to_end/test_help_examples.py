@@ -11,10 +11,10 @@ import pytest
 import typer
 import yaml
 
-from cstool.cli.app import new_app
-from cstool.foundation.terminal.help_text import examples_of
 from cstool.appliance.queue.job import FAILED, SUCCEEDED
+from cstool.cli.app import new_app
 from cstool.csl.sdk.artifact import write_program
+from cstool.foundation.terminal.help_text import examples_of
 from tests.appliances import end_processes_of
 from tests.end_to_end.refusals import without_machine_warnings
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params

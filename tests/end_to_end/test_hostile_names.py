@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from cstool.model.ir._plain_data import plain_digest
-from cstool.training.store import CheckpointWriter
 from cstool.model.system.load import FOLDER
+from cstool.training.store import CheckpointWriter
 from tests.end_to_end.runs import gpt_params
 
 FORGED = "error: forged"

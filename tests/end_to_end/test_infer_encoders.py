@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from cstool import Appliance, InferenceError, ask, load_params
-from cstool.training.machine.state import Position, save_state, state_values
 from cstool.model.graphs import SampleForm, build_graph
+from cstool.training.machine.state import Position, save_state, state_values
 from tests.contract.refusal import refusal
 from tests.end_to_end.ranks import CSTOOL, by_mpirun, run
 from tests.end_to_end.refusals import error, rows

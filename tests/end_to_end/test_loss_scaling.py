@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cstool.plan.compiler.compile import make_program
 from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.params import load_params
+from cstool.model.system import load_system
+from cstool.plan.compiler.compile import make_program
 from cstool.training.host.prediction import planned_setup
 from cstool.training.run.result import RunResult
 from cstool.training.store import CheckpointReader, list_checkpoints
-from cstool.model.system import load_system
 from tests.end_to_end.memoryx_files import IN_FILE
 from tests.end_to_end.pages import blocks
 from tests.end_to_end.runs import SEQUENCE, bits, digest, gpt_params, run_file

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.training.machine.start import choose_start
 from cstool.model.params import load_params
+from cstool.training.machine.start import choose_start
 from cstool.training.store import StoreLock, read_index
 from tests.end_to_end.memoryx_files import IN_FILE, small_params
 from tests.end_to_end.refusals import kept

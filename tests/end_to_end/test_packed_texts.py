@@ -6,10 +6,10 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.training.machine.appliance import Appliance
-from cstool.training.machine.inputs import Batch
 from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.params import ModelParams
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.inputs import Batch
 from tests.end_to_end.runs import SEQUENCE, bits, gpt_params, run_file, write_text
 from tests.models import FAMILIES, decoder_params, encoder_params
 

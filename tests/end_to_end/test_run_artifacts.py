@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
+from cstool.model.graphs.statistics import count_statistics
+from cstool.model.params import load_params
+from cstool.training.host import rates as host_rates
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.data_sets import check_data
 from cstool.training.machine.inputs import InputWorker
 from cstool.training.machine.memoryx.stream import WeightStream
-from cstool.model.graphs.statistics import count_statistics
-from cstool.model.params import load_params
 from cstool.training.run import checkpoints
-from cstool.training.host import rates as host_rates
 from cstool.training.run.run import run as run_module
 from tests.end_to_end.pages import without_numbers
 from tests.end_to_end.runs import gpt_params, run_file

@@ -9,13 +9,13 @@ from typing import Any
 import h5py
 import pytest
 
+from cstool.model.params import load_params
+from cstool.model.sparsity import is_update_step, starts_sparse
+from cstool.model.sparsity.schedules import drop_fraction_at
 from cstool.training.kernels.sparse import matrix
 from cstool.training.kernels.sparse.crossover import Crossover
 from cstool.training.machine import sparsity as kernel_choice
-from cstool.model.params import load_params
 from cstool.training.run.result import RunResult
-from cstool.model.sparsity import is_update_step, starts_sparse
-from cstool.model.sparsity.schedules import drop_fraction_at
 from tests.end_to_end.memoryx_files import run_small, small_params
 from tests.end_to_end.runs import bits
 

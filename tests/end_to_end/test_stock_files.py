@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.model.ir import Graph
 from cstool.model.graphs import build_graph, declared_form
+from cstool.model.ir import Graph
 from cstool.model.params import EncoderDecoderParams, EncoderParams, FcMnistParams, VisionTransformerParams, load_params
 from cstool.model.sparsity import assign_groups, most_kept
 

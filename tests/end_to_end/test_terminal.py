@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import cstool as api
-from cstool.training.data import TextRequest, prepare_text
 from cstool.foundation.errors import EstimateError
-from cstool.training.host import calibrate
 from cstool.inference.sampling import Sampling
+from cstool.training.data import TextRequest, prepare_text
+from cstool.training.host import calibrate
 from tests.end_to_end.runs import TEXT, gpt_params
 from tests.end_to_end.worked import run, save_checkpoints
 from tests.terminal import Shown, on_terminal

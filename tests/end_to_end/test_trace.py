@@ -15,10 +15,10 @@ import yaml
 from cstool.foundation.chrome_trace import Trace
 from cstool.foundation.errors import Interrupted, NonFiniteError, TraceError
 from cstool.model.ir import panels_of
+from cstool.model.params import load_params
 from cstool.training.machine import recorder
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.grains import Deal
-from cstool.model.params import load_params
 from cstool.training.run.result import RunResult
 from tests.contract.refusal import refusal
 from tests.end_to_end.memoryx_files import IN_FILE

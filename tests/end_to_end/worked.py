@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from cstool.cli import main
-from cstool.training.machine.appliance import Appliance
-from cstool.training.machine.state import Position, save_state, state_values
 from cstool.model.graphs import build_graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import load_params
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.state import Position, save_state, state_values
 
 PROJECT = Path(__file__).parents[2]
 

@@ -37,9 +37,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cstool.foundation.errors import CstoolError
+from cstool.foundation.progress import Silent
 from cstool.model.ir import Artifact
 from cstool.model.params import load_params
-from cstool.foundation.progress import Silent
 from cstool.training.run.run import run
 from cstool.training.run.session import RunOrder
 from cstool.training.run.train import _Loop

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue import keeping
 from cstool.appliance.queue.appliance import appliance_status, drain_appliance, stop_appliance
 from cstool.appliance.queue.capacity import write_capacity
@@ -26,10 +25,11 @@ from cstool.appliance.queue.holders import holder_of
 from cstool.appliance.queue.job import CANCELLED, EXECUTE, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
 from cstool.appliance.queue.root import make_shared_root
 from cstool.appliance.queue.supervisor import Supervisor
-from cstool.model.params import load_all_params
-from cstool.training.store import list_checkpoints
 from cstool.appliance.verbs.job_order import JobRequest, make_order
 from cstool.appliance.verbs.jobs import show_job, submit_job
+from cstool.foundation.errors import CstoolError
+from cstool.model.params import load_all_params
+from cstool.training.store import list_checkpoints
 from cstool.training.verbs.run import RunRequest
 from tests.appliances import CAPACITY, NEEDS, WRITES, TestAppliance, small_order
 from tests.end_to_end.disk import Disk

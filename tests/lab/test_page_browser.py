@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from cstool.foundation.atomic_file import lock_file
 from cstool.appliance.queue.job import FAILED
 from cstool.appliance.queue.root import Root
+from cstool.foundation.atomic_file import lock_file
 from tests.browser import Browser, started_browser
 from tests.page_server import Page, serving
 from tests.shown_jobs import Shown, many_jobs, name_of, one_job, step_lines

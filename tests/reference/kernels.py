@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import expit, ndtr
 
+from cstool.foundation.random_keys import philox4x32
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.random import Dropout
-from cstool.foundation.random_keys import philox4x32
 
 Array = np.ndarray
 

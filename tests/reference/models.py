@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from cstool.foundation.random_keys import key_of
 from cstool.model.ir import Graph, Op, OpKind, texts_of
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.random import Dropout
-from cstool.foundation.random_keys import key_of
 from tests.reference import kernels, mixture
 
 Array = np.ndarray

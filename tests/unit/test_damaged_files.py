@@ -14,22 +14,22 @@ import numpy as np
 import pytest
 import yaml
 
+from cstool.appliance.queue.order_text import order_of, order_text
+from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.fabric.stats import read_stats, stats_document
+from cstool.csl.fabric.trace import Recorder, read_trace
+from cstool.csl.fabric.trace_view import chrome_trace
+from cstool.csl.sdk.artifact import ProgramError, read_program, read_summary, write_program
+from cstool.csl.verbs import used_colors
+from cstool.foundation.errors import CstoolError
 from cstool.inference.commands.infer_flags import _of_object
 from cstool.training.data.hdf5_contexts import _features_of
 from cstool.training.data.hdf5_pairs import _groups
 from cstool.training.data.preparation import keep_plan
 from cstool.training.data.token_classes import read_label_numbers
-from cstool.foundation.errors import CstoolError
-from cstool.csl.fabric.simulation import Simulation
-from cstool.csl.fabric.stats import read_stats, stats_document
-from cstool.csl.fabric.trace import Recorder, read_trace
-from cstool.csl.fabric.trace_view import chrome_trace
-from cstool.appliance.queue.order_text import order_of, order_text
-from cstool.training.kernels.sparse.crossover import _read
 from cstool.training.host.rates import load_rates, rates_file
-from cstool.csl.sdk.artifact import ProgramError, read_program, read_summary, write_program
+from cstool.training.kernels.sparse.crossover import _read
 from cstool.training.store.checkpoint_index import INDEX_NAME, read_index
-from cstool.csl.verbs import used_colors
 from tests.fuzz.mutations import change_bytes, change_tree
 from tests.unit.jobs.queues import an_order
 from tests.unit.sdk.sdk_programs import routed_program

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import cstool
-from cstool.foundation.atomic_file import NO_LOCKS, NoLocksError, lock_file
-from cstool.training.data import TextRequest, hdf5_rows, open_hdf5_text, prepare_text, write_hdf5_text
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue import guard
 from cstool.appliance.queue.holders import holder_of
 from cstool.appliance.queue.queue_lock import QueueLock
+from cstool.foundation.atomic_file import NO_LOCKS, NoLocksError, lock_file
+from cstool.foundation.errors import CstoolError
+from cstool.training.data import TextRequest, hdf5_rows, open_hdf5_text, prepare_text, write_hdf5_text
 from cstool.training.store.checkpoint_index import read_index, register_checkpoint
 from cstool.training.store.folder import sweep_temporary
 from cstool.training.store.pending_file import PendingFile

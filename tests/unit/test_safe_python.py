@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import cstool
+from cstool.foundation.safe_python import python, this_program
+from cstool.foundation.slurm import commands
 from cstool.training.data.workers import do_each
 from cstool.training.machine.prepare import _second_process
-from cstool.foundation.slurm import commands
-from cstool.foundation.safe_python import python, this_program
 
 SHADOWED = ("mpi4py", "multiprocessing", "numba", "numpy", "signal", "threading", "cstool")
 

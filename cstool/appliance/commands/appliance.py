@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-from cstool.foundation.terminal.command import command, new_group
 from cstool.appliance.commands.job_flags import RootOption, say_of_a_job
+from cstool.foundation.terminal.command import command, new_group
 from cstool.foundation.terminal.options import JsonOption, flag, option
 from cstool.foundation.terminal.render import print_json, print_line
 

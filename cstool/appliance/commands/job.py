@@ -6,13 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
-from cstool.foundation.terminal.command import command, new_group
-from cstool.foundation.terminal.completion import complete_job
-from cstool.appliance.commands.job_flags import JobFlags, NameArgument, NamesArgument, RootOption, SubmitFlags, job_request, say_of_a_job
-from cstool.foundation.terminal.options import LOGGING, JsonOption, LogLevel, argument, flag, option
-from cstool.foundation.terminal.render import print_json, print_line
+from cstool.appliance.commands.job_flags import (
+    JobFlags,
+    NameArgument,
+    NamesArgument,
+    RootOption,
+    SubmitFlags,
+    job_request,
+    say_of_a_job,
+)
 from cstool.cli.run import RunFlags, load_run
 from cstool.foundation.errors import CstoolError
+from cstool.foundation.terminal.command import command, new_group
+from cstool.foundation.terminal.completion import complete_job
+from cstool.foundation.terminal.options import LOGGING, JsonOption, LogLevel, argument, flag, option
+from cstool.foundation.terminal.render import print_json, print_line
 
 if TYPE_CHECKING:
     from cstool.appliance.verbs.jobs import Stream

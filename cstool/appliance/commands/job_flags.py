@@ -7,17 +7,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cstool.foundation.terminal.completion import complete_job
-from cstool.foundation.terminal.options import argument, flag, option, parse_lanes
 from cstool.foundation.errors import ClusterError, InferenceError
 from cstool.foundation.safe_python import this_program
+from cstool.foundation.terminal.completion import complete_job
+from cstool.foundation.terminal.options import argument, flag, option, parse_lanes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cstool.training.commands.launch_flags import LaunchFlags
-    from cstool.cli.run import RunFlags
     from cstool.appliance.verbs.job_order import JobRequest
+    from cstool.cli.run import RunFlags
+    from cstool.training.commands.launch_flags import LaunchFlags
 
 Priority = Literal["p1", "p2", "p3"]
 BackendName = Literal["local", "slurm"]

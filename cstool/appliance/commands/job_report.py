@@ -9,8 +9,8 @@ from dataclasses import asdict
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cstool.foundation.terminal.render import print_facts, print_table
 from cstool.foundation.progress.screen import is_terminal
+from cstool.foundation.terminal.render import print_facts, print_table
 from cstool.foundation.words import bytes_text, counted, span_text
 
 if TYPE_CHECKING:

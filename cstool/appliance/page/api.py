@@ -17,16 +17,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cstool.foundation.errors import CstoolError
-from cstool.appliance.queue.backend import LOCAL
-from cstool.appliance.queue.job import Job
-from cstool.appliance.queue.names import check_name
 from cstool.appliance.page import rows
 from cstool.appliance.page.answers import Refused, answer, body, encoded, json_answer
 from cstool.appliance.page.log_curve import LogCurve, thinned
 from cstool.appliance.page.log_files import STREAMS, may_read_log, open_log, tail
 from cstool.appliance.page.timeline import Timeline, expected_spans, span_row, stays
 from cstool.appliance.page.viewer import Viewer, may_reach, may_read, viewer_of
+from cstool.appliance.queue.backend import LOCAL
+from cstool.appliance.queue.job import Job
+from cstool.appliance.queue.names import check_name
+from cstool.foundation.errors import CstoolError
 
 if TYPE_CHECKING:
     from cstool.appliance.queue.appliance import ApplianceStatus

@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cstool.foundation.errors import CstoolError
-from cstool.appliance.queue.appliance import appliance_status
-from cstool.appliance.queue.queue import Queue
 from cstool.appliance.page.answers import Refused
 from cstool.appliance.page.api import Api
 from cstool.appliance.page.guards import Guards
+from cstool.appliance.queue.appliance import appliance_status
+from cstool.appliance.queue.queue import Queue
+from cstool.foundation.errors import CstoolError
 
 if TYPE_CHECKING:
     from cstool.appliance.queue.appliance import ApplianceStatus

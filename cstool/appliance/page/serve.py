@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.page.viewer import is_loopback, read_token
+from cstool.foundation.errors import CstoolError
 
 if TYPE_CHECKING:
     import uvicorn

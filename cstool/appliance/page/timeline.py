@@ -6,7 +6,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cstool.appliance.queue.job import CANCELLED, COMPILE, COMPILE_SHARED, COMPILE_STARTED, COMPILED, COMPILING, CRASHED, EXECUTE, FAILED, JOB_CANCELLED, JOB_FAILED, JOB_SUCCEEDED, PREEMPTED, QUEUED, RESTARTS, RUNNING, STARTED, SUBMITTED, SUCCEEDED, Event, Job
+from cstool.appliance.queue.job import (
+    CANCELLED,
+    COMPILE,
+    COMPILE_SHARED,
+    COMPILE_STARTED,
+    COMPILED,
+    COMPILING,
+    CRASHED,
+    EXECUTE,
+    FAILED,
+    JOB_CANCELLED,
+    JOB_FAILED,
+    JOB_SUCCEEDED,
+    PREEMPTED,
+    QUEUED,
+    RESTARTS,
+    RUNNING,
+    STARTED,
+    SUBMITTED,
+    SUCCEEDED,
+    Event,
+    Job,
+)
 
 MOST_SPANS = 1000
 

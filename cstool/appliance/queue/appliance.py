@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cstool
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.backend import LOCAL, make_backend
 from cstool.appliance.queue.capacity import read_capacity, write_capacity
 from cstool.appliance.queue.guard import GUARD_LOCK
@@ -22,6 +21,7 @@ from cstool.appliance.queue.queue import BACKEND, DRAINED_SETTING, Queue
 from cstool.appliance.queue.root import Root
 from cstool.appliance.queue.supervising import runs_already, supervise
 from cstool.appliance.queue.supervisor_log import SupervisorLog
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.safe_python import python
 
 START_S, STOP_S = 60.0, 60.0

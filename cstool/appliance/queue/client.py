@@ -10,12 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.backend import LOCAL, make_backend
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, PHASES
 from cstool.appliance.queue.names import new_name
 from cstool.appliance.queue.queue import BACKEND, Queue
 from cstool.appliance.queue.root import open_root
+from cstool.foundation.errors import CstoolError
 
 if TYPE_CHECKING:
     from cstool.appliance.queue.backend import Backend

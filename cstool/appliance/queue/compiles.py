@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.job import COMPILE, COMPILED, COMPILING, QUEUED, Job
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import counted
 
 if TYPE_CHECKING:

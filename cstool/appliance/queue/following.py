@@ -7,11 +7,23 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
+from cstool.appliance.queue.job import (
+    CANCELLED,
+    COMPILE_STARTED,
+    CRASHED,
+    PREEMPTED,
+    QUEUED,
+    RESTARTS,
+    STARTED,
+    STOP_ASKED,
+    SUCCEEDED,
+    Event,
+    Job,
+)
 from cstool.foundation.errors import Interrupted, RankLostError
-from cstool.appliance.queue.job import CANCELLED, COMPILE_STARTED, CRASHED, PREEMPTED, QUEUED, RESTARTS, STARTED, STOP_ASKED, SUCCEEDED, Event, Job
-from cstool.training.machine.ranks.mpi import WAY_ON
 from cstool.foundation.slurm.following import LOG_S, LogFile
 from cstool.foundation.words import span_text
+from cstool.training.machine.ranks.mpi import WAY_ON
 
 if TYPE_CHECKING:
     from cstool.appliance.queue.client import Jobs

@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from cstool.foundation.atomic_file import NoLocksError
 from cstool.appliance.queue.holders import hold
 from cstool.appliance.queue.supervisor_log import SupervisorLog
+from cstool.foundation.atomic_file import NoLocksError
 from cstool.foundation.safe_python import python
 
 GUARD_LOCK = "guard.lock"

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cstool.foundation.atomic_file import sync_folder
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.job import PRIORITIES, JobOrder
 from cstool.appliance.queue.names import check_label_map, check_name, check_note, is_name
 from cstool.appliance.queue.order_text import order_of, order_text
+from cstool.foundation.atomic_file import sync_folder
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import size_text
 
 _LARGEST_FILE = 16_000_000

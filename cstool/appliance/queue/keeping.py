@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue import keeper, kept_run, records
 from cstool.appliance.queue.groups import Groups
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, EXECUTE, PREEMPT, JobOrder, Needs
 from cstool.appliance.queue.lock_killing import kill_holders
+from cstool.foundation.errors import CstoolError
 
 if TYPE_CHECKING:
     from cstool.appliance.queue.job_folder import JobFolder
@@ -42,7 +42,9 @@ _ASK_S = 5.0
 """how long another user's process may take to ask [s]"""
 # -I and -S: nothing but this program and the standard library, whatever the environment and the folders say; it also
 # starts faster and takes less memory. A keeper of another user's job starts as root, who can read all of it.
-_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from cstool.appliance.queue.keeper import main; sys.exit(main())"
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from cstool.appliance.queue.keeper import main; sys.exit(main())"
+)
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 """what Python may need to start; a run has them only where its order says so"""
 _PACKAGES = str(Path(__file__).parents[2])

@@ -8,7 +8,24 @@ import signal
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, CANCELLED, COMPILE, COMPILED, CRASHED, EXECUTE, FAILED, JOB_CANCELLED, JOB_FAILED, JOB_SUCCEEDED, PREEMPT, PREEMPTED, QUEUED, RESTARTS, SUCCEEDED
+from cstool.appliance.queue.job import (
+    CANCEL,
+    CANCEL_NOW,
+    CANCELLED,
+    COMPILE,
+    COMPILED,
+    CRASHED,
+    EXECUTE,
+    FAILED,
+    JOB_CANCELLED,
+    JOB_FAILED,
+    JOB_SUCCEEDED,
+    PREEMPT,
+    PREEMPTED,
+    QUEUED,
+    RESTARTS,
+    SUCCEEDED,
+)
 from cstool.appliance.queue.keeping import DEAD, DISK, ENDED, FULL, MEMORY, TIME
 from cstool.foundation.words import clock_text, counted, size_text
 

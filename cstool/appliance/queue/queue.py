@@ -10,12 +10,28 @@ from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue import queue_tables as tables
-from cstool.appliance.queue.job import ACTIVE_PHASES, CANCEL, CANCEL_NOW, CANCELLED, ENDED_PHASES, JOB_CANCELLED, LABELLED, PHASES, PREEMPT, QUEUED, STARTED, STOP_ASKED, SUBMITTED, Event, Job
+from cstool.appliance.queue.job import (
+    ACTIVE_PHASES,
+    CANCEL,
+    CANCEL_NOW,
+    CANCELLED,
+    ENDED_PHASES,
+    JOB_CANCELLED,
+    LABELLED,
+    PHASES,
+    PREEMPT,
+    QUEUED,
+    STARTED,
+    STOP_ASKED,
+    SUBMITTED,
+    Event,
+    Job,
+)
 from cstool.appliance.queue.names import check_label_map, shortened
 from cstool.appliance.queue.queue_file import QueueFile
 from cstool.appliance.queue.queue_rows import brief, changed_columns, new_row
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import did_you_mean
 
 if TYPE_CHECKING:

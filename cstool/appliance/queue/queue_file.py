@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.queue_lock import PATIENCE_S, QueueLock, pause
 from cstool.appliance.queue.queue_rows import DamagedRow
 from cstool.appliance.queue.queue_schema import prepare
+from cstool.foundation.errors import CstoolError
 
 if TYPE_CHECKING:
     from cstool.appliance.queue.root import Root

@@ -11,10 +11,25 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeGuard
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.backend import BACKENDS, LOCAL
-from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, FAILED, PHASES, PREEMPT, PRIORITIES, QUEUED, USUAL_PRIORITY, Event, Job, JobOrder, Needs
+from cstool.appliance.queue.job import (
+    CANCEL,
+    CANCEL_NOW,
+    COMPILE,
+    EXECUTE,
+    FAILED,
+    PHASES,
+    PREEMPT,
+    PRIORITIES,
+    QUEUED,
+    USUAL_PRIORITY,
+    Event,
+    Job,
+    JobOrder,
+    Needs,
+)
 from cstool.appliance.queue.names import check_name, shortened
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.plain_text import one_line
 
 JOB_COLUMNS = (

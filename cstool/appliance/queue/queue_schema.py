@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, PHASES, PREEMPT, PRIORITIES
+from cstool.foundation.errors import CstoolError
 
 FORMAT = 1
 """of the tables; `PRAGMA user_version`"""

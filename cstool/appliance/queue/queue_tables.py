@@ -7,10 +7,20 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.job import ACTIVE_PHASES, ENDED_PHASES, PHASES, QUEUED, SUCCEEDED, Event, Job
 from cstool.appliance.queue.names import check_beginning
-from cstool.appliance.queue.queue_rows import EVENT_COLUMNS, JOB_COLUMNS, DamagedRow, bound, brief, event_of, is_time, job_of, unbound
+from cstool.appliance.queue.queue_rows import (
+    EVENT_COLUMNS,
+    JOB_COLUMNS,
+    DamagedRow,
+    bound,
+    brief,
+    event_of,
+    is_time,
+    job_of,
+    unbound,
+)
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import counted
 
 _SELECT_JOBS = f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs"

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cstool.appliance.queue.names import check_name
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError
-from cstool.appliance.queue.names import check_name
 from cstool.foundation.private_folder import SharedFolderError, checked_way, make_private_folder
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.job import NEVER_FITS, Capacity, Needs
 from cstool.appliance.queue.preemption import fewest
 from cstool.appliance.queue.profile import Amounts, Profile, fits, minus, plus
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import bytes_text, counted
 
 SOON_S = 1.0

@@ -14,16 +14,29 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cstool.foundation.atomic_file import lock_file, write_replacing
-from cstool.foundation.errors import ClusterError, CstoolError
 from cstool.appliance.queue import keeping
 from cstool.appliance.queue.backend import SLURM
-from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, COMPILE_STARTED, COMPILING, ENDED_PHASES, FAILED, JOB_FAILED, QUEUED, RUNNING, STARTED, Job, JobOrder
+from cstool.appliance.queue.job import (
+    CANCEL,
+    CANCEL_NOW,
+    COMPILE_STARTED,
+    COMPILING,
+    ENDED_PHASES,
+    FAILED,
+    JOB_FAILED,
+    QUEUED,
+    RUNNING,
+    STARTED,
+    Job,
+    JobOrder,
+)
 from cstool.appliance.queue.outcome import outcome
 from cstool.appliance.queue.slurm_journal import Entry, Journal
 from cstool.appliance.queue.slurm_news import BatchState, end_of, next_change, waiting
 from cstool.appliance.queue.slurm_script import JobScript, slurm_folder
 from cstool.appliance.queue.stages import last_words
+from cstool.foundation.atomic_file import lock_file, write_replacing
+from cstool.foundation.errors import ClusterError, CstoolError
 from cstool.foundation.slurm.commands import check_slurm, submit
 from cstool.foundation.slurm.listing import end_job, known_jobs, number_of
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, CANCELLED, ENDED_PHASES, FAILED, JOB_CANCELLED, JOB_FAILED, QUEUED, Job
+from cstool.appliance.queue.job import (
+    CANCEL,
+    CANCEL_NOW,
+    CANCELLED,
+    ENDED_PHASES,
+    FAILED,
+    JOB_CANCELLED,
+    JOB_FAILED,
+    QUEUED,
+    Job,
+)
 from cstool.appliance.queue.slurm_journal import Entry, place_of
 from cstool.foundation.slurm.listing import Listed
 

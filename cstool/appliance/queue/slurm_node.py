@@ -18,15 +18,35 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from cstool.foundation.atomic_file import NoLocksError, lock_file
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue import keeping
-from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, CANCELLED, COMPILE, COMPILE_STARTED, COMPILING, CRASHED, EXECUTE, FAILED, JOB_FAILED, PREEMPT, PREEMPTED, QUEUED, RESTARTS, RUNNING, STARTED, SUCCEEDED, Job, JobOrder
+from cstool.appliance.queue.job import (
+    CANCEL,
+    CANCEL_NOW,
+    CANCELLED,
+    COMPILE,
+    COMPILE_STARTED,
+    COMPILING,
+    CRASHED,
+    EXECUTE,
+    FAILED,
+    JOB_FAILED,
+    PREEMPT,
+    PREEMPTED,
+    QUEUED,
+    RESTARTS,
+    RUNNING,
+    STARTED,
+    SUCCEEDED,
+    Job,
+    JobOrder,
+)
 from cstool.appliance.queue.job_folder import JobFolder
 from cstool.appliance.queue.outcome import Outcome, outcome
 from cstool.appliance.queue.slurm_journal import Entry, Journal
 from cstool.appliance.queue.slurm_script import slurm_folder
 from cstool.appliance.queue.stages import command_of, last_words
+from cstool.foundation.atomic_file import NoLocksError, lock_file
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.slurm.commands import ask
 
 BUSY_CODE, STOPPED_CODE, ENDED_CODE = 3, 130, 1

@@ -11,9 +11,9 @@ from pathlib import Path
 from cstool.appliance.queue.job import COMPILE, EXECUTE, JobOrder
 from cstool.appliance.queue.job_folder import JobFolder
 from cstool.appliance.queue.stages import command_of
-from cstool.foundation.slurm.batch_script import BatchScript
 from cstool.foundation.plain_text import one_line
 from cstool.foundation.safe_python import python
+from cstool.foundation.slurm.batch_script import BatchScript
 
 NICE = {"p1": 0, "p2": 1000, "p3": 2000}
 """by how much a job's priority is lowered. Users may lower theirs alone (`man sbatch`, --nice): p1 is the usual one"""

@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.job import COMPILE, JobOrder, Needs
 from cstool.appliance.queue.job_folder import JobFolder
 from cstool.appliance.queue.keeping import Kept, User
+from cstool.foundation.errors import CstoolError
 
 LAST_BYTES = 4096
 """how much of the end of stderr is looked at for what went wrong [bytes]"""

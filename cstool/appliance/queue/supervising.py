@@ -15,8 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from cstool.foundation.atomic_file import is_named
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.holders import hold
 from cstool.appliance.queue.job import SUPERVISOR_STARTED, SUPERVISOR_STOPPED
 from cstool.appliance.queue.job_folder import JobFolder, is_leftover
@@ -26,6 +24,8 @@ from cstool.appliance.queue.queue import Queue
 from cstool.appliance.queue.root import Root, open_root
 from cstool.appliance.queue.supervisor import Supervisor
 from cstool.appliance.queue.supervisor_log import SupervisorLog
+from cstool.foundation.atomic_file import is_named
+from cstool.foundation.errors import CstoolError
 
 ROUND_S = 0.1
 """how long it waits between rounds where there is nothing to do [s]"""

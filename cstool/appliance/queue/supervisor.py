@@ -18,12 +18,29 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue import keeping
 from cstool.appliance.queue.backend import LOCAL
 from cstool.appliance.queue.capacity import read_capacity
 from cstool.appliance.queue.compiles import Compiles
-from cstool.appliance.queue.job import CANCEL_NOW, CANCELLED, COMPILE_SHARED, COMPILE_STARTED, COMPILED, COMPILING, EXECUTE, FAILED, JOB_CANCELLED, JOB_FAILED, PREEMPT, PREEMPTED, QUEUED, RUNNING, STARTED, Capacity, Job
+from cstool.appliance.queue.job import (
+    CANCEL_NOW,
+    CANCELLED,
+    COMPILE_SHARED,
+    COMPILE_STARTED,
+    COMPILED,
+    COMPILING,
+    EXECUTE,
+    FAILED,
+    JOB_CANCELLED,
+    JOB_FAILED,
+    PREEMPT,
+    PREEMPTED,
+    QUEUED,
+    RUNNING,
+    STARTED,
+    Capacity,
+    Job,
+)
 from cstool.appliance.queue.job_folder import JobFolder
 from cstool.appliance.queue.keeping import ABSENT, ALIVE
 from cstool.appliance.queue.outcome import Outcome, outcome
@@ -31,6 +48,7 @@ from cstool.appliance.queue.planning import plan_jobs
 from cstool.appliance.queue.queue import DRAINED_SETTING, Queue
 from cstool.appliance.queue.root import Root
 from cstool.appliance.queue.stages import Keeping, command_of, last_words, owner_of
+from cstool.foundation.errors import CstoolError
 
 PLAN_S = 2.0
 """it plans anew after so long even where nothing changed: time has passed [s]"""

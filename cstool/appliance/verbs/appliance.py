@@ -119,8 +119,8 @@ def serve_page(
     root: Path | None, host: str | None, port: int | None, token_file: Path | None, say: Callable[[str], object]
 ) -> None:
     """Serve the page of an appliance until Ctrl-C or SIGTERM; see `cstool.appliance.page.serve` for arguments and errors."""
-    from cstool.appliance.queue.root import open_root
     from cstool.appliance.page.serve import USUAL_HOST, USUAL_PORT, serve
+    from cstool.appliance.queue.root import open_root
 
     serve(open_root(root, makes=False), host or USUAL_HOST, USUAL_PORT if port is None else port, token_file, say=say)
 

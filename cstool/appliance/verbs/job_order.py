@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cstool.foundation.errors import ClusterError, CstoolError, ParamsError
+from cstool.foundation.words import BYTE_UNITS, parse_quantity
 from cstool.model.verbs.asked import check_choice, check_traced
 from cstool.training.verbs.ranks import restart_error
 from cstool.training.verbs.run import RunRequest
-from cstool.foundation.words import BYTE_UNITS, parse_quantity
 
 if TYPE_CHECKING:
-    from cstool.model.ir import Graph
     from cstool.appliance.queue.job import Capacity, JobOrder, Needs
+    from cstool.model.ir import Graph
     from cstool.model.params import Params
     from cstool.model.params.paths import ResolvedPath
 
@@ -204,8 +204,8 @@ def _checked(trainers: Sequence[Params], run: RunRequest) -> list[Graph | None]:
     Raises:
         CstoolError: whatever the user can act on
     """
-    from cstool.training.machine.data_sets import check_data
     from cstool.model.graphs.following import check_following
+    from cstool.training.machine.data_sets import check_data
 
     graphs = [
         None if params.compile_only or params.validate_only else check_data(params, run.mode) for params in trainers
@@ -232,12 +232,12 @@ def _compilation(trainers: Sequence[Params], graphs: Sequence[Graph | None], run
     Raises:
         CompileError, ArtifactError: as the run would say
     """
+    from cstool.model.graphs import SampleForm, build_graph, declared_form
+    from cstool.model.ir import plain_digest, require_model
+    from cstool.model.system import load_system
     from cstool.plan import compiler
     from cstool.plan.compiler.cache import compile_inputs
     from cstool.plan.compiler.compile import make_program
-    from cstool.model.ir import plain_digest, require_model
-    from cstool.model.graphs import SampleForm, build_graph, declared_form
-    from cstool.model.system import load_system
 
     if run.artifact is not None:
         for params, graph in zip(trainers, graphs, strict=True):
@@ -321,9 +321,9 @@ def _needs(
     Raises:
         CstoolError: what is stated is no size or time
     """
-    from cstool.training.host.job_needs import estimate_disk, estimate_memory, estimate_seconds, lanes_of
     from cstool.appliance.queue.job import Needs
     from cstool.foundation.slurm.batch_script import limit_s
+    from cstool.training.host.job_needs import estimate_disk, estimate_memory, estimate_seconds, lanes_of
 
     sources = dict.fromkeys(("cores", "memory_bytes", "disk_bytes"), "estimated")
     run = request.run

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cstool.appliance.queue.client import Jobs
     from cstool.appliance.queue.following import OnInterrupt
     from cstool.appliance.queue.job import Event, Job
-    from cstool.model.params import Params
     from cstool.appliance.verbs.job_order import JobRequest
+    from cstool.model.params import Params
 
 Stream = Literal["out", "err"]
 MOST_ENDED = 100

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.terminal.command import command, new_group
 from cstool.foundation.terminal.options import JsonOption, ThemeOption, argument, flag, option
 from cstool.foundation.terminal.render import print_json, print_line
-from cstool.foundation.errors import CstoolError
 
 fabric_app = new_group(
     "Run programs in CSL on the simulated fabric, draw their routes, and profile them.",

@@ -1,7 +1,7 @@
 """What can go wrong on the simulated fabric. PEs are named x.y, counted from 0 at the north-west corner."""
 
-from cstool.foundation.errors import CstoolError
 from cstool.csl.fabric.arch import PORTS, RAMP
+from cstool.foundation.errors import CstoolError
 
 
 class SimulationError(CstoolError):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.foundation.errors import CstoolError
 from cstool.csl.fabric.arch import PORTS
 from cstool.csl.fabric.arrays import DAMAGE, read_file
+from cstool.foundation.errors import CstoolError
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.simulation import Simulation

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.foundation.atomic_file import write_replacing
-from cstool.foundation.errors import TraceError
 from cstool.csl.fabric.arch import PORTS
 from cstool.csl.fabric.arrays import DAMAGE, check_numbers, read_arrays, read_file
 from cstool.csl.fabric.program import FabricProgram
+from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import TraceError
 
 FORMAT = 1
 KINDS = ("task", "task_end", "op", "op_end")

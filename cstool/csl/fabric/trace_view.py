@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cstool.foundation.chrome_trace import Trace
 from cstool.csl.fabric.arch import PORTS, RAMP
 from cstool.csl.fabric.trace import KINDS, Place, Recorded
+from cstool.foundation.chrome_trace import Trace
 from cstool.foundation.words import counted
 
 BESIDE = 8

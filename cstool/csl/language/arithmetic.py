@@ -13,14 +13,24 @@ import operator as python
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from cstool.csl.fabric import scalar
+from cstool.csl.fabric.numbers import wrap
 from cstool.csl.language import types
 from cstool.csl.language.conversions import coerce, fit, holds, pointer_coerces, round_float
 from cstool.csl.language.limits import A_STRING, AN_ARRAY, MOST_BITS, MOST_CHARACTERS, MOST_ELEMENTS, check_size, whole
 from cstool.csl.language.source import CslError, Place
-from cstool.csl.language.types import BOOL, COMPTIME_INT, ArrayType, EnumType, FloatType, IntType, PointerType, StructType, Type
+from cstool.csl.language.types import (
+    BOOL,
+    COMPTIME_INT,
+    ArrayType,
+    EnumType,
+    FloatType,
+    IntType,
+    PointerType,
+    StructType,
+    Type,
+)
 from cstool.csl.language.values import Value
-from cstool.csl.fabric import scalar
-from cstool.csl.fabric.numbers import wrap
 
 ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
 WRAPPING = frozenset({"+%", "-%", "*%"})

@@ -5,6 +5,10 @@ Where a part of a DSD is known at run time alone, `emit.py` makes code of it; it
 
 from typing import Any, NamedTuple
 
+from cstool.csl.fabric.arch import COLORS
+from cstool.csl.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl
+from cstool.csl.fabric.interface import placed_dsd
+from cstool.csl.fabric.program import FifoBuffer
 from cstool.csl.language import conversions, syntax, types, values
 from cstool.csl.language.builtins_table import RUN, VALUE, Called, builtin, special
 from cstool.csl.language.builtins_values import number_of, type_argument
@@ -16,10 +20,6 @@ from cstool.csl.language.module import Constant, Variable
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, OpaqueType, PointerType, Type
 from cstool.csl.language.values import FunctionValue, Reference, Value, describe
-from cstool.csl.fabric.arch import COLORS
-from cstool.csl.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl
-from cstool.csl.fabric.interface import placed_dsd
-from cstool.csl.fabric.program import FifoBuffer
 from cstool.foundation.words import did_you_mean
 
 ACCESS = types.BasicType("tensor access")

@@ -1,13 +1,13 @@
 """Builtins that give handles of the machine: colors, queues, task ids, registers; and their numbers."""
 
+from cstool.csl.fabric.arch import COLORS, TASK_IDS
+from cstool.csl.fabric.dsd import Dsr
 from cstool.csl.language import types, values
 from cstool.csl.language.builtins_table import Called, builtin
 from cstool.csl.language.builtins_values import ALSO_RUN, ANYWHERE, is_handle, number_of, type_argument
 from cstool.csl.language.source import CslError
 from cstool.csl.language.types import EnumType, OpaqueType
 from cstool.csl.language.values import Value, describe, integer
-from cstool.csl.fabric.arch import COLORS, TASK_IDS
-from cstool.csl.fabric.dsd import Dsr
 
 
 def _handle(called: Called, type_: OpaqueType, count: int, what: str) -> Value:

@@ -1,5 +1,7 @@
 """Builtins of a PE program's `comptime` blocks: tasks, queues, what the host may use, local configs of colors."""
 
+from cstool.csl.fabric.program import Symbol
+from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.language import syntax, types, values
 from cstool.csl.language.builtins_dsd import color_number, fields_of, task_number
 from cstool.csl.language.builtins_table import COMPTIME, RUN, Called, builtin, special
@@ -12,8 +14,6 @@ from cstool.csl.language.routes import color_config
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, FunctionType, PointerType, Type
 from cstool.csl.language.values import FunctionValue, Value, describe
-from cstool.csl.fabric.program import Symbol
-from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 
 AT_START = (COMPTIME, RUN)
 

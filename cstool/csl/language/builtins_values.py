@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from cstool.csl.fabric.arch import COLORS
+from cstool.csl.fabric.scalar import function
 from cstool.csl.language import conversions, syntax, types, values
 from cstool.csl.language.builtins_table import COMPTIME, LAYOUT, RUN, VALUE, Called, builtin, intrinsic_action, special
 from cstool.csl.language.evaluate_core import Code, Env, Frame, NotKnown, compile_expression, constant
@@ -15,8 +17,6 @@ from cstool.csl.language.module import Variable
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, EnumType, OpaqueType, PointerType, StructType, Type
 from cstool.csl.language.values import Value, describe, integer
-from cstool.csl.fabric.arch import COLORS
-from cstool.csl.fabric.scalar import function
 
 ANYWHERE = (VALUE,)
 ALSO_RUN = (VALUE, RUN)

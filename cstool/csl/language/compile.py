@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
+from cstool.csl.fabric.program import FabricProgram, PEProgram, Task
 from cstool.csl.language import evaluate, syntax, types
 from cstool.csl.language.instance import EmittedCode, Instance, Root, largest_text
 from cstool.csl.language.layout import Layout, Tile
@@ -17,8 +19,6 @@ from cstool.csl.language.source import CslError, Place, Source
 from cstool.csl.language.types import FunctionType, PointerType, Type
 from cstool.csl.language.values import FALSE, TRUE, Value, integer
 from cstool.foundation.errors import CstoolError
-from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
-from cstool.csl.fabric.program import FabricProgram, PEProgram, Task
 from cstool.foundation.plain_text import one_line
 from cstool.foundation.words import did_you_mean
 
@@ -309,7 +309,7 @@ def _check_queues(instance: Instance) -> None:
 
 
 def _emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
-    from cstool.csl.language.emit import emit_program# what compiles layouts alone does without it
+    from cstool.csl.language.emit import emit_program  # what compiles layouts alone does without it
 
     return emit_program(instance, roots)
 

@@ -11,11 +11,24 @@ import math
 import struct
 from typing import Any
 
+from cstool.csl.fabric.numbers import f16, f32, wrap
 from cstool.csl.language import types, values
 from cstool.csl.language.source import CslError, Place
-from cstool.csl.language.types import BOOL, COMPTIME_FLOAT, COMPTIME_INT, ArrayType, EnumType, FloatType, FunctionType, IntType, OpaqueType, PointerType, StructType, Type
+from cstool.csl.language.types import (
+    BOOL,
+    COMPTIME_FLOAT,
+    COMPTIME_INT,
+    ArrayType,
+    EnumType,
+    FloatType,
+    FunctionType,
+    IntType,
+    OpaqueType,
+    PointerType,
+    StructType,
+    Type,
+)
 from cstool.csl.language.values import Value, describe
-from cstool.csl.fabric.numbers import f16, f32, wrap
 from cstool.foundation.words import did_you_mean
 
 # --- rounding and fitting ---

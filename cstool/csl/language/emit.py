@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from cstool.csl.fabric.dsd import FabricOut
 from cstool.csl.language import costs, emit_control, emit_statements, emit_vector, evaluate, syntax, types
 from cstool.csl.language.emit_frame import Code, Frame, Local, literal
 from cstool.csl.language.emit_places import VIEWS, Address, Spot, store
@@ -19,7 +20,6 @@ from cstool.csl.language.limits import FUNCTION
 from cstool.csl.language.module import Module, Variable
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, OpaqueType, PointerType, StructType, Type
-from cstool.csl.fabric.dsd import FabricOut
 
 _ = emit_vector  # its builtins are found by their names
 

@@ -5,7 +5,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
-from cstool.csl.language.emit_frame import NEGATED, NOTHING, Code, Frame, cast, converted, expression, from_bits, handles, is_raw, joined, known, retyped, rounded, to_bits, typed
+from cstool.csl.language.emit_frame import (
+    NEGATED,
+    NOTHING,
+    Code,
+    Frame,
+    cast,
+    converted,
+    expression,
+    from_bits,
+    handles,
+    is_raw,
+    joined,
+    known,
+    retyped,
+    rounded,
+    to_bits,
+    typed,
+)
 from cstool.csl.language.emit_places import Address
 from cstool.csl.language.intrinsics import INTRINSICS
 from cstool.csl.language.source import CslError, Place

@@ -8,7 +8,19 @@ from collections.abc import Sequence
 from functools import partial
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
-from cstool.csl.language.emit_frame import EITHER, NEVER, NOTHING, Code, Frame, Loop, converted, expression, handles, joined, typed
+from cstool.csl.language.emit_frame import (
+    EITHER,
+    NEVER,
+    NOTHING,
+    Code,
+    Frame,
+    Loop,
+    converted,
+    expression,
+    handles,
+    joined,
+    typed,
+)
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import EnumType, IntType, Type
 from cstool.csl.language.values import Value

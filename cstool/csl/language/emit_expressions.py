@@ -3,7 +3,30 @@
 from collections.abc import Sequence
 
 from cstool.csl.language import arithmetic, costs, evaluate, syntax, types, values
-from cstool.csl.language.emit_frame import AND, ATOM, BOTH, COMPARED, EITHER, NEGATED, OR, PRODUCT, SHIFT, SUM, XOR, Code, Frame, converted, expression, handles, joined, known, rounded, typed, unit_cost, wrapped
+from cstool.csl.language.emit_frame import (
+    AND,
+    ATOM,
+    BOTH,
+    COMPARED,
+    EITHER,
+    NEGATED,
+    OR,
+    PRODUCT,
+    SHIFT,
+    SUM,
+    XOR,
+    Code,
+    Frame,
+    converted,
+    expression,
+    handles,
+    joined,
+    known,
+    rounded,
+    typed,
+    unit_cost,
+    wrapped,
+)
 from cstool.csl.language.emit_inline import in_place
 from cstool.csl.language.emit_places import address_of
 from cstool.csl.language.source import CslError, Place

@@ -5,10 +5,41 @@ from dataclasses import dataclass
 from typing import Any
 
 from cstool.csl.language import costs, evaluate, syntax, types, values
-from cstool.csl.language.emit_frame import AND, ATOM, COMPARED, LOWEST, OR, SHIFT, SUM, XOR, Code, Frame, expression, from_bits, handles, is_raw, joined, known, raw_bits, retyped, to_bits, tuple_of, wrapped
+from cstool.csl.language.emit_frame import (
+    AND,
+    ATOM,
+    COMPARED,
+    LOWEST,
+    OR,
+    SHIFT,
+    SUM,
+    XOR,
+    Code,
+    Frame,
+    expression,
+    from_bits,
+    handles,
+    is_raw,
+    joined,
+    known,
+    raw_bits,
+    retyped,
+    to_bits,
+    tuple_of,
+    wrapped,
+)
 from cstool.csl.language.module import Variable
 from cstool.csl.language.source import CslError, Place
-from cstool.csl.language.types import ArrayType, FloatType, FunctionType, IntType, OpaqueType, PointerType, StructType, Type
+from cstool.csl.language.types import (
+    ArrayType,
+    FloatType,
+    FunctionType,
+    IntType,
+    OpaqueType,
+    PointerType,
+    StructType,
+    Type,
+)
 from cstool.foundation.words import did_you_mean
 
 VIEWS = {"f": "F32", "e": "F16", "w": "U32", "i": "I32", "H": "U16", "h": "I16", "B": "U8", "b": "I8"}

@@ -7,7 +7,18 @@ from typing import Any
 from cstool.csl.language import costs, emit_control, emit_loops, evaluate, syntax, types, values
 from cstool.csl.language.emit_builtins import statement_builtin
 from cstool.csl.language.emit_expressions import operate
-from cstool.csl.language.emit_frame import NEVER, Code, Frame, Local, converted, expression, in_variable, is_raw, known, runtime
+from cstool.csl.language.emit_frame import (
+    NEVER,
+    Code,
+    Frame,
+    Local,
+    converted,
+    expression,
+    in_variable,
+    is_raw,
+    known,
+    runtime,
+)
 from cstool.csl.language.emit_places import Address, Spot, load, spot_of, store
 from cstool.csl.language.operands import FORMS
 from cstool.csl.language.source import CslError, Place

@@ -7,6 +7,7 @@ An operation on memory and scalars alone is done at once (`pe.run`). One that to
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from cstool.csl.fabric.dsd import FabricIn, FabricOut
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
 from cstool.csl.language.builtins_dsd import UNKNOWN_COLOR
 from cstool.csl.language.emit_builtins import BUILTINS, builtin, task_id
@@ -15,7 +16,6 @@ from cstool.csl.language.operands import FORMS, Form, Operand, say
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import DSR_NAMES, ArrayType, OpaqueType, PointerType, Type
 from cstool.csl.language.values import FunctionValue, Value
-from cstool.csl.fabric.dsd import FabricIn, FabricOut
 from cstool.foundation.words import did_you_mean
 
 if TYPE_CHECKING:

@@ -10,10 +10,29 @@ For `emit.py`: a function body is compiled in a `Scope`, a chain of blocks. What
 
 from collections.abc import Sequence
 
-from cstool.csl.language import builtins_dsd, builtins_handles, builtins_layout, builtins_program, builtins_values, conversions, evaluate_calls, syntax
+from cstool.csl.language import (
+    builtins_dsd,
+    builtins_handles,
+    builtins_layout,
+    builtins_program,
+    builtins_values,
+    conversions,
+    evaluate_calls,
+    syntax,
+)
 from cstool.csl.language.evaluate_assignments import check_initializer, initializer
 from cstool.csl.language.evaluate_calls import Specialised, function_type, scope_type, specialise
-from cstool.csl.language.evaluate_core import Env, Frame, JumpOut, NotKnown, RunTime, Scope, Shape, compile_expression, compile_statement
+from cstool.csl.language.evaluate_core import (
+    Env,
+    Frame,
+    JumpOut,
+    NotKnown,
+    RunTime,
+    Scope,
+    Shape,
+    compile_expression,
+    compile_statement,
+)
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import Type
 from cstool.csl.language.values import UNDEFINED, FunctionValue, Value

@@ -1,7 +1,20 @@
 """Compilers of declarations and assignments."""
 
 from cstool.csl.language import arithmetic, conversions, syntax, types, values
-from cstool.csl.language.evaluate_core import Code, Env, Frame, Local, NotKnown, Run, RunTime, Step, compile_expression, nothing, run_of, statement_of
+from cstool.csl.language.evaluate_core import (
+    Code,
+    Env,
+    Frame,
+    Local,
+    NotKnown,
+    Run,
+    RunTime,
+    Step,
+    compile_expression,
+    nothing,
+    run_of,
+    statement_of,
+)
 from cstool.csl.language.evaluate_expressions import resolve
 from cstool.csl.language.evaluate_places import address_of, dereference, field_of, flat_index
 from cstool.csl.language.evaluate_types import enum_type, struct_type, type_run

@@ -5,7 +5,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from cstool.csl.language import conversions, syntax, types, values
-from cstool.csl.language.evaluate_core import Code, Env, Frame, JumpOut, NotKnown, RunTime, Scope, Shape, Step, compile_expression, expression_of
+from cstool.csl.language.evaluate_core import (
+    Code,
+    Env,
+    Frame,
+    JumpOut,
+    NotKnown,
+    RunTime,
+    Scope,
+    Shape,
+    Step,
+    compile_expression,
+    expression_of,
+)
 from cstool.csl.language.evaluate_statements import statements
 from cstool.csl.language.evaluate_types import as_type, type_run
 from cstool.csl.language.source import CslError, Place

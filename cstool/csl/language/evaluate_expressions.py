@@ -3,13 +3,26 @@
 from collections.abc import Callable
 from typing import Any
 
+from cstool.csl.fabric.arch import PORTS
 from cstool.csl.language import arithmetic, syntax, types, values
-from cstool.csl.language.evaluate_core import Code, Env, Frame, Local, NotKnown, Run, RunTime, compile_expression, constant, expression_of, lazy, run_of
+from cstool.csl.language.evaluate_core import (
+    Code,
+    Env,
+    Frame,
+    Local,
+    NotKnown,
+    Run,
+    RunTime,
+    compile_expression,
+    constant,
+    expression_of,
+    lazy,
+    run_of,
+)
 from cstool.csl.language.module import Constant, Module, Variable
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import BOOL, COMPTIME_INT, IntType, Type
 from cstool.csl.language.values import FALSE, TRUE, Value
-from cstool.csl.fabric.arch import PORTS
 from cstool.foundation.words import did_you_mean
 
 LANGUAGE: dict[str, Value] = {

@@ -3,7 +3,18 @@
 from collections.abc import Callable
 
 from cstool.csl.language import arithmetic, conversions, syntax, types, values
-from cstool.csl.language.evaluate_core import Code, Env, Frame, Local, NotKnown, Run, RunTime, compile_expression, constant, expression_of
+from cstool.csl.language.evaluate_core import (
+    Code,
+    Env,
+    Frame,
+    Local,
+    NotKnown,
+    Run,
+    RunTime,
+    compile_expression,
+    constant,
+    expression_of,
+)
 from cstool.csl.language.evaluate_expressions import fold, load, not_known, resolve
 from cstool.csl.language.module import Constant, Variable
 from cstool.csl.language.source import CslError, Place

@@ -4,7 +4,23 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from cstool.csl.language import arithmetic, syntax, types, values
-from cstool.csl.language.evaluate_core import Code, Env, Frame, Jump, JumpOut, Run, Step, compile_expression, compile_statement, constant, expression_of, lazy, nothing, run_of, statement_of
+from cstool.csl.language.evaluate_core import (
+    Code,
+    Env,
+    Frame,
+    Jump,
+    JumpOut,
+    Run,
+    Step,
+    compile_expression,
+    compile_statement,
+    constant,
+    expression_of,
+    lazy,
+    nothing,
+    run_of,
+    statement_of,
+)
 from cstool.csl.language.evaluate_places import dereference
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import BOOL, ArrayType, PointerType

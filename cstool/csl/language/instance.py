@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cstool.csl.fabric.arch import SRAM_BYTES, Arch
+from cstool.csl.fabric.program import ColorConfig, FifoBuffer, Symbol
 from cstool.csl.language.limits import Limits
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import Type
 from cstool.csl.language.values import FunctionValue, to_bytes
-from cstool.csl.fabric.arch import SRAM_BYTES, Arch
-from cstool.csl.fabric.program import ColorConfig, FifoBuffer, Symbol
 
 if TYPE_CHECKING:
     from cstool.csl.language.compile import Compilation

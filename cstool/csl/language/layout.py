@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cstool.csl.fabric.program import ColorConfig, Exported
 from cstool.csl.language import types
 from cstool.csl.language.routes import color_config
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import BasicType, FunctionType, IntType, OpaqueType, PointerType, Type
 from cstool.csl.language.values import Value, describe, key_of
-from cstool.csl.fabric.program import ColorConfig, Exported
 
 if TYPE_CHECKING:
     from cstool.csl.language.builtins_table import Called

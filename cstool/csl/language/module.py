@@ -174,7 +174,7 @@ class Module:
         return binding
 
     def _evaluate(self, declaration: syntax.Param | syntax.Declare | syntax.Function) -> Binding:
-        from cstool.csl.language import evaluate# it needs modules itself
+        from cstool.csl.language import evaluate  # it needs modules itself
 
         name, place = declaration.name, declaration.place
         if isinstance(declaration, syntax.Function):

@@ -1,12 +1,12 @@
 """The config of a color at a router, from its struct in CSL (SDK 2.10 documentation, "@set_color_config")."""
 
+from cstool.csl.fabric.arch import PORTS
+from cstool.csl.fabric.filters import LIMITS
+from cstool.csl.fabric.program import ColorConfig, Filter, Route
 from cstool.csl.language import types, values
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, EnumType
 from cstool.csl.language.values import Value, describe
-from cstool.csl.fabric.arch import PORTS
-from cstool.csl.fabric.filters import LIMITS
-from cstool.csl.fabric.program import ColorConfig, Filter, Route
 from cstool.foundation.words import did_you_mean
 
 POP_MODES = ("no_pop", "always_pop", "pop_on_advance")

@@ -17,12 +17,21 @@ from numpy.typing import NDArray
 
 from cstool.csl.fabric.arch import PORTS, STEP
 from cstool.csl.fabric.stats import FabricStats
-from cstool.plan.pictures.draw import write_figure
-from cstool.csl.pictures.grid import AXIS_LEFT_PT, HEAD_PT, draw_shapes, grid_axes, grid_block, grid_size, in_rows, scale_of
+from cstool.csl.pictures.grid import (
+    AXIS_LEFT_PT,
+    HEAD_PT,
+    draw_shapes,
+    grid_axes,
+    grid_block,
+    grid_size,
+    in_rows,
+    scale_of,
+)
 from cstool.foundation.drawing.lettering import text_width
 from cstool.foundation.drawing.page import SMALL_PT, Block, Page, compose
 from cstool.foundation.drawing.palette import FAINT, INK, amounts
 from cstool.foundation.words import counted
+from cstool.plan.pictures.draw import write_figure
 
 LINKS_FROM_PT = 14.0
 """from so many points per PE on links are drawn one by one"""

@@ -19,13 +19,25 @@ from numpy.typing import NDArray
 
 from cstool.csl.fabric.arch import PORTS
 from cstool.csl.fabric.program import ColorConfig, FabricProgram
-from cstool.plan.pictures.draw import write_figure
-from cstool.csl.pictures.grid import Corner, draw_lines, draw_shapes, grid_axes, grid_block, in_rows, kind_hues, program_image, program_swatches, scale_of, swatches
+from cstool.csl.pictures.grid import (
+    Corner,
+    draw_lines,
+    draw_shapes,
+    grid_axes,
+    grid_block,
+    in_rows,
+    kind_hues,
+    program_image,
+    program_swatches,
+    scale_of,
+    swatches,
+)
 from cstool.csl.pictures.strokes import HALF, Strokes, strokes_of
 from cstool.foundation.drawing.lettering import text_width
 from cstool.foundation.drawing.page import HEADING_PT, NARROWEST_PT, SMALL_PT, Block, Page, compose
 from cstool.foundation.drawing.palette import FAINT, INK, NO_WORK, VERMILION
 from cstool.foundation.words import counted
+from cstool.plan.pictures.draw import write_figure
 
 SQUARES_FROM_PT, LETTERS_FROM_PT, LINES_FROM_PT = 24.0, 44.0, 8.0
 """from so many points per PE on there are squares, letters, lines"""

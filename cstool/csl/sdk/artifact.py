@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.foundation.atomic_file import is_inner_name, write_replacing
-from cstool.foundation.errors import CstoolError
 from cstool.csl.fabric.arch import ARCHS, COLORS, PORTS
 from cstool.csl.fabric.arrays import DAMAGE, check_numbers, read_arrays, read_file
 from cstool.csl.fabric.program import Exported, FabricProgram, PEProgram
 from cstool.csl.sdk.plain import from_plain, to_plain
+from cstool.foundation.atomic_file import is_inner_name, write_replacing
+from cstool.foundation.errors import CstoolError
 
 FORMAT = 1
 _ARRAYS = ("tiles", "routes", "programs")

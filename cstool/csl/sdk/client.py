@@ -13,12 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cstool.csl.sdk import wire
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.safe_python import python
-from cstool.csl.sdk import wire
 
 _ROOT = Path(__file__).resolve().parents[2]
-_START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from cstool.csl.sdk.simulator import main; main(sys.argv[1:])"
+_START = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from cstool.csl.sdk.simulator import main; main(sys.argv[1:])"
+)
 
 
 class SdkRuntimeError(CstoolError, RuntimeError):

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from cstool import __version__
-from cstool.foundation.errors import CstoolError
 from cstool.csl.sdk.legacy_numbers import compile_script, install
+from cstool.foundation.errors import CstoolError
 
 SITE = Path(__file__).resolve().parent / "site"
 """where the package `cerebras` is"""

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from cstool import __version__
-from cstool.foundation.atomic_file import write_replacing
-from cstool.foundation.errors import CstoolError, fault_of
 from cstool.csl.fabric.arch import ARCHS, PORTS
 from cstool.csl.fabric.program import FabricProgram
-from cstool.foundation.plain_text import one_line
 from cstool.csl.sdk.artifact import write_program
+from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import CstoolError, fault_of
+from cstool.foundation.plain_text import one_line
 
 MOST_CHANNELS = 16
 """I/O channels that memcpy can use (H16)"""

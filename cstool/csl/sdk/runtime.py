@@ -19,7 +19,13 @@ from cstool.csl.sdk.checks import argument_of, bits_of, check_array, declared, l
 from cstool.csl.sdk.client import SdkRuntimeError, Simulator, Task
 from cstool.csl.sdk.inspection import Array, symbol_in, traced_value
 from cstool.csl.sdk.layout_types import HOST_IN, HOST_OUT, Stream
-from cstool.csl.sdk.platforms import MemcpyDataType, MemcpyOrder, SdkCompileArtifacts, SdkExecutionPlatform, refuse_wafer
+from cstool.csl.sdk.platforms import (
+    MemcpyDataType,
+    MemcpyOrder,
+    SdkCompileArtifacts,
+    SdkExecutionPlatform,
+    refuse_wafer,
+)
 
 
 class SdkRuntime:

@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from cstool.foundation.atomic_file import write_replacing
-from cstool.foundation.errors import CstoolError, fault_of
 from cstool.csl.fabric.host import Command, Host, Rectangle
 from cstool.csl.fabric.overrun import watch
 from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.fabric.stats import stats_document
-from cstool.foundation.plain_text import one_line
 from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import read_program
 from cstool.csl.sdk.sim_log import SimLog
 from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
+from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import CstoolError, fault_of
+from cstool.foundation.plain_text import one_line
 
 
 class Session:

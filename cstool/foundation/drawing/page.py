@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cstool.model.ir import Artifact
 from cstool.foundation.drawing.lettering import LINE_HEIGHT, text_width, wrap_text
 from cstool.foundation.drawing.palette import FAINT, INK
 from cstool.foundation.plain_text import one_line
+from cstool.model.ir import Artifact
 
 POINTS_PER_INCH = 72.0
 MARGIN_PT = 26.0

@@ -12,12 +12,12 @@ import typer
 from typer import TyperException
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
+from cstool.foundation.launched import launch_flags
 from cstool.foundation.terminal.completion import with_hyphens
 from cstool.foundation.terminal.help_text import EXAMPLE, new_formatter, write_epilog, write_rows, write_text
-from cstool.inference.commands.infer_flags import NOT_FOR_INFERENCE
 from cstool.foundation.terminal.options import flag, is_typed
 from cstool.foundation.terminal.report import errors_as_messages
-from cstool.foundation.launched import launch_flags
+from cstool.inference.commands.infer_flags import NOT_FOR_INFERENCE
 from cstool.training.verbs.ranks import launcher_words
 
 _NO_BRACES = str.maketrans("", "", "{}")

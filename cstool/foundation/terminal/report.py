@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cstool.foundation.terminal.other_words import hint_for, nearest_flags
-from cstool.foundation.terminal.surroundings import drop
 from cstool.foundation.errors import CstoolError, ToldElsewhere
 from cstool.foundation.launched import have_told
 from cstool.foundation.plain_text import one_line
+from cstool.foundation.terminal.other_words import hint_for, nearest_flags
+from cstool.foundation.terminal.surroundings import drop
 from cstool.foundation.words import did_you_mean
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from cstool.foundation.terminal.log_line import fitted_line
-from cstool.foundation.terminal.surroundings import raw_stream
 from cstool.foundation.plain_text import terminal_text
 from cstool.foundation.progress.screen import is_terminal
+from cstool.foundation.terminal.log_line import fitted_line
+from cstool.foundation.terminal.surroundings import raw_stream
 from cstool.foundation.words import bytes_text
 
 if TYPE_CHECKING:

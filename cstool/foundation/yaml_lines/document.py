@@ -9,7 +9,15 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from cstool.foundation.errors import ParamsError
 from cstool.foundation.plain_text import one_line
 from cstool.foundation.words import nearest
-from cstool.foundation.yaml_lines.compose import MAX_BYTES, MAX_DEPTH, MAX_VALUES, TAG, beyond_limits, check_size, compose
+from cstool.foundation.yaml_lines.compose import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_VALUES,
+    TAG,
+    beyond_limits,
+    check_size,
+    compose,
+)
 
 Key = tuple[str | int, ...]
 """A path into the data: mapping keys and list indices."""

@@ -7,14 +7,33 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cstool.inference.commands.encoder_report import show_answers
-from cstool.inference.commands.infer_flags import InferFlags
+from cstool.foundation.errors import InferenceError, Interrupted
 from cstool.foundation.terminal.render import print_json
 from cstool.foundation.terminal.screen import TextOutput, screen_on
-from cstool.foundation.errors import InferenceError, Interrupted
-from cstool.inference.verbs.answer import TextPlan, answer_until_stopped, check_answers, check_output, generates_text, goes_on, keep_weights, open_logged, plan_text, predict, write_completions
-from cstool.inference.verbs.asking import EncoderPlan, ask_until_stopped, fills_in, is_encoder, plan_texts, write_answers
 from cstool.foundation.words import bytes_text, counted
+from cstool.inference.commands.encoder_report import show_answers
+from cstool.inference.commands.infer_flags import InferFlags
+from cstool.inference.verbs.answer import (
+    TextPlan,
+    answer_until_stopped,
+    check_answers,
+    check_output,
+    generates_text,
+    goes_on,
+    keep_weights,
+    open_logged,
+    plan_text,
+    predict,
+    write_completions,
+)
+from cstool.inference.verbs.asking import (
+    EncoderPlan,
+    ask_until_stopped,
+    fills_in,
+    is_encoder,
+    plan_texts,
+    write_answers,
+)
 
 if TYPE_CHECKING:
     from cstool.verbs.results import Answers, Completion, InferenceModel, Link, Params

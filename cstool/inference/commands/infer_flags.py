@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cstool.foundation.terminal.options import flag, is_typed, option
 from cstool.foundation.errors import InferenceError
+from cstool.foundation.terminal.options import flag, is_typed, option
 
 NOT_FOR_INFERENCE = (
     *("artifact", "compile_dir", "compile_only", "execution_mode", "load_checkpoint_states", "max_steps", "num_steps"),

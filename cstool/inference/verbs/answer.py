@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from cstool.foundation.errors import CheckpointError, InferenceError
-from cstool.model.verbs.asked import asked_params, check_lanes
 from cstool.foundation.progress.screen import Screen, progress_of
+from cstool.model.verbs.asked import asked_params, check_lanes
 
 if TYPE_CHECKING:
-    from cstool.training.data import Tokenizer
+    from cstool.foundation.progress import Progress
     from cstool.inference.answer import Answers, Completion
     from cstool.inference.model import InferenceModel
     from cstool.inference.predict import Predictions
     from cstool.inference.request import Request
-    from cstool.training.machine.ranks.link import Link
     from cstool.model.params import Params
-    from cstool.foundation.progress import Progress
+    from cstool.training.data import Tokenizer
+    from cstool.training.machine.ranks.link import Link
 
 
 @dataclass(frozen=True)
@@ -395,8 +395,8 @@ def params_of(
 
 def _tokenizer(params: Params, named: str | None) -> Tokenizer:
     """Load the tokenizer that was asked for, or that of the data set, or what lies beside a converted checkpoint."""
-    from cstool.training.data import load_tokenizer, pair_tokenizer, tokenizer_beside, tokenizer_of
     from cstool.model.params import EncoderDecoderParams, TokenLinesParams
+    from cstool.training.data import load_tokenizer, pair_tokenizer, tokenizer_beside, tokenizer_of
 
     loaders = [each for each in (params.train_dataloader, *params.val_dataloaders, *params.eval_dataloaders) if each]
     folders, beside = params.data_folders, tokenizer_beside(params.path)

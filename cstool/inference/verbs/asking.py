@@ -12,13 +12,13 @@ from cstool.foundation.errors import InferenceError
 from cstool.inference.verbs.answer import opened
 
 if TYPE_CHECKING:
-    from cstool.training.data import EncoderText, EncoderTokenizer
+    from cstool.foundation.progress import Progress
     from cstool.inference.ask import EncoderRequest
     from cstool.inference.encoder_answers import EncoderAnswers
     from cstool.inference.model import InferenceModel
-    from cstool.training.machine.ranks.link import Link
     from cstool.model.params import Params
-    from cstool.foundation.progress import Progress
+    from cstool.training.data import EncoderText, EncoderTokenizer
+    from cstool.training.machine.ranks.link import Link
 
 
 @dataclass(frozen=True)

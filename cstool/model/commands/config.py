@@ -9,8 +9,8 @@ from cstool.foundation.terminal.command import command, new_group
 from cstool.foundation.terminal.completion import complete_params, complete_stock
 from cstool.foundation.terminal.options import MODEL_FILE, JsonOption, argument, flag, option
 from cstool.foundation.terminal.render import print_facts, print_json, print_line, print_table
-from cstool.model.verbs import configs
 from cstool.foundation.words import NO_EFFECT, bytes_text, counted
+from cstool.model.verbs import configs
 
 if TYPE_CHECKING:
     from cstool.verbs.results import Part

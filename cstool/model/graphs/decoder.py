@@ -3,9 +3,9 @@
 import math
 from functools import partial
 
-from cstool.model.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor, Weight
 from cstool.model.graphs.mixture import add_balance_loss, add_mixture
 from cstool.model.graphs.parts import ONES, Parts
+from cstool.model.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor, Weight
 from cstool.model.params import AttentionRules, DecoderParams
 from cstool.model.params.sections.decoder import MAX_RELATIVE_DISTANCE
 from cstool.model.params.sections.decoder_parts import PositionScalingParams

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from cstool.model.ir import Graph, Loss, OpKind, Segment, Tensor
 from cstool.model.graphs.encoder import add_pooler, encoder_inputs, encoder_parts, encoder_segments
 from cstool.model.graphs.form import SampleForm
+from cstool.model.ir import Graph, Loss, OpKind, Segment, Tensor
 from cstool.model.params import DprEncoderParams, DprParams
 
 USUAL_CONTEXTS = 2

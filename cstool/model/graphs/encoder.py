@@ -4,11 +4,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from cstool.model.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor
 from cstool.model.graphs.encoder_layer import add_encoder_layer
 from cstool.model.graphs.form import MATCHED, SampleForm
 from cstool.model.graphs.parts import Parts, smoothed
-from cstool.model.params import BertClassifierParams, BertParams, BertSummarizationParams, BertTokenClassifierParams, EncoderParams, Esm2Params
+from cstool.model.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor
+from cstool.model.params import (
+    BertClassifierParams,
+    BertParams,
+    BertSummarizationParams,
+    BertTokenClassifierParams,
+    EncoderParams,
+    Esm2Params,
+)
 
 _MASK_SHARE = 0.15 * 0.8
 """of the tokens of ESM-2's training data are masked: what its token dropout makes up for. Source: Lin et al.,

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from cstool.model.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor, Weight
 from cstool.model.graphs.decoder import alibi_slopes
 from cstool.model.graphs.form import SampleForm
 from cstool.model.graphs.parts import Parts, smoothed
+from cstool.model.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor, Weight
 from cstool.model.params import EncoderDecoderParams, InitializerParams
 
 ENCODED = "encoded"

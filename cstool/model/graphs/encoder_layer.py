@@ -1,8 +1,8 @@
 """A layer of an encoder: of text, or of the patches of an image."""
 
-from cstool.model.ir import OpKind
 from cstool.model.graphs.decoder import add_projections, alibi_slopes
 from cstool.model.graphs.parts import Parts
+from cstool.model.ir import OpKind
 from cstool.model.params import EncoderParams, VisionTransformerParams
 
 LayerParams = EncoderParams | VisionTransformerParams

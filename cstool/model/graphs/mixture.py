@@ -7,8 +7,8 @@ release 2.10.
 from collections.abc import Sequence
 from functools import partial
 
-from cstool.model.ir import Initializer, OpKind, Tensor, Weight
 from cstool.model.graphs.parts import Parts
+from cstool.model.ir import Initializer, OpKind, Tensor, Weight
 from cstool.model.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cstool.model.ir import Graph, Loss, Op, OpKind, Segment, Tensor, Weight
 from cstool.model.graphs.decoder import decoder_graph
+from cstool.model.ir import Graph, Loss, Op, OpKind, Segment, Tensor, Weight
 from cstool.model.params import DpoParams
 from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.preference import ACCURACY

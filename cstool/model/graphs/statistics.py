@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from cstool.model.ir import Graph, MatMul, Op, OpKind, Pairs, matrices_of, rules_of, work_of
 from cstool.model.graphs.form import SampleForm
+from cstool.model.ir import Graph, MatMul, Op, OpKind, Pairs, matrices_of, rules_of, work_of
 
 FLOAT32_BYTES = 4
 """of an element of weights, gradients and optimizer state"""

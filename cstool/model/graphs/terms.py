@@ -1,6 +1,13 @@
 """What the loss of a model is a mean over."""
 
-from cstool.model.params import BertParams, BertSummarizationParams, BertTokenClassifierParams, DecoderParams, EncoderDecoderParams, ModelParams
+from cstool.model.params import (
+    BertParams,
+    BertSummarizationParams,
+    BertTokenClassifierParams,
+    DecoderParams,
+    EncoderDecoderParams,
+    ModelParams,
+)
 
 
 def loss_term(model: ModelParams) -> str:

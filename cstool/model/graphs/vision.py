@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from cstool.model.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor, Weight
 from cstool.model.graphs.encoder_layer import add_encoder_layer
 from cstool.model.graphs.parts import Parts
+from cstool.model.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor, Weight
 from cstool.model.params import VisionTransformerParams
 
 PATCHES = "patches"

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cstool.foundation.plain_text import has_controls
+from cstool.foundation.words import did_you_mean
+from cstool.foundation.yaml_lines.document import Document, Key, dotted
+from cstool.foundation.yaml_lines.problems import Problems
+from cstool.foundation.yaml_lines.section import MAX_STEPS, Section
 from cstool.model.params import legacy
 from cstool.model.params.check_callbacks import Callbacks, check_callbacks
 from cstool.model.params.check_dataloaders import DataloaderCheck
@@ -19,11 +24,6 @@ from cstool.model.params.sections.model import MODELS, OTHER_FAMILIES, ModelPara
 from cstool.model.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, Optimizer
 from cstool.model.params.sections.preference import POLICIES, DpoParams
 from cstool.model.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
-from cstool.foundation.plain_text import has_controls
-from cstool.foundation.words import did_you_mean
-from cstool.foundation.yaml_lines.document import Document, Key, dotted
-from cstool.foundation.yaml_lines.problems import Problems
-from cstool.foundation.yaml_lines.section import MAX_STEPS, Section
 
 _TRAINER: Key = ("trainer",)
 _INIT: Key = ("trainer", "init")

@@ -4,15 +4,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cstool.foundation.yaml_lines.document import Key
+from cstool.foundation.yaml_lines.problems import Problems
+from cstool.foundation.yaml_lines.section import Section
 from cstool.model.params.checkpoint_states import ALL_STATES, STATES
 from cstool.model.params.sections import trainer
 from cstool.model.params.sections.attention_rules import METRICS
 from cstool.model.params.sections.dataloader import DataloaderParams, data_set_names
 from cstool.model.params.sections.model import ModelParams
 from cstool.model.params.sections.sparsity import SparsityParams
-from cstool.foundation.yaml_lines.document import Key
-from cstool.foundation.yaml_lines.problems import Problems
-from cstool.foundation.yaml_lines.section import Section
 
 _HALVES = ("accuracy_matched", "accuracy_mismatched")
 """what evaluations tell of data in two halves"""

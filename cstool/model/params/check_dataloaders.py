@@ -3,17 +3,22 @@
 from dataclasses import dataclass
 from typing import Any
 
+from cstool.foundation.words import did_you_mean
+from cstool.foundation.yaml_lines.document import Key
+from cstool.foundation.yaml_lines.problems import Problems
 from cstool.model.params.micro_batch import MicroBatchChoice
 from cstool.model.params.paths import ResolvedPath
-from cstool.model.params.sections.dataloader import DataloaderParams, MixturePartParams, SinkTokensParams, StockLoaderParams
+from cstool.model.params.sections.dataloader import (
+    DataloaderParams,
+    MixturePartParams,
+    SinkTokensParams,
+    StockLoaderParams,
+)
 from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.encoder_decoder import EncoderDecoderParams
 from cstool.model.params.sections.loaders import LOADERS
 from cstool.model.params.sections.model import FcMnistParams, ImageModelParams, ModelParams
 from cstool.model.params.sections.vision_loaders import OTHER_TRANSFORMS, TRANSFORMS, TransformParams
-from cstool.foundation.words import did_you_mean
-from cstool.foundation.yaml_lines.document import Key
-from cstool.foundation.yaml_lines.problems import Problems
 
 _OF_MODEL = ("disable_nsp", "include_padding_in_loss", "label_vocab_file", "vocab_file")
 """keys that the vendor takes from the model section, where that has them"""

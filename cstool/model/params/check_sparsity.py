@@ -2,10 +2,17 @@
 
 from typing import Any
 
-from cstool.model.params.sections.sparsity import ALGORITHMS, SHARES, WRONG, CyclingShare, SparsityParams, SparsitySchedule
 from cstool.foundation.yaml_lines.document import Key
 from cstool.foundation.yaml_lines.problems import Problems, show
 from cstool.foundation.yaml_lines.section import lower
+from cstool.model.params.sections.sparsity import (
+    ALGORITHMS,
+    SHARES,
+    WRONG,
+    CyclingShare,
+    SparsityParams,
+    SparsitySchedule,
+)
 
 
 def check_sparsity(problems: Problems, data: Any, key: Key) -> tuple[SparsityParams, ...] | None:

@@ -7,12 +7,19 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 
 from pydantic.fields import FieldInfo
 
+from cstool.foundation.yaml_lines.problems import show
+from cstool.foundation.yaml_lines.section import MAX_STEPS, Section
 from cstool.model.params import legacy_keys
 from cstool.model.params.micro_batch import MICRO_BATCH_CALLBACKS, MICRO_BATCH_FLAG, MICRO_BATCH_VALUES
 from cstool.model.params.sections import trainer
 from cstool.model.params.sections.encoder import BertSummarizationParams, BertTokenClassifierParams
 from cstool.model.params.sections.encoder_decoder_loaders import Hdf5PairsParams, TextSpansParams, TranslationsParams
-from cstool.model.params.sections.encoder_loaders import MaskedTextParams, SentencesParams, SummariesParams, TokenClassesParams
+from cstool.model.params.sections.encoder_loaders import (
+    MaskedTextParams,
+    SentencesParams,
+    SummariesParams,
+    TokenClassesParams,
+)
 from cstool.model.params.sections.initializers import InitializerParams
 from cstool.model.params.sections.loaders import LOADER_SECTIONS
 from cstool.model.params.sections.model import MODELS
@@ -20,8 +27,6 @@ from cstool.model.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
 from cstool.model.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
 from cstool.model.params.sections.sparsity import SHARES, SparsityParams
 from cstool.model.params.sections.vision_loaders import TRANSFORMS, DigitsParams, PhotosParams
-from cstool.foundation.yaml_lines.problems import show
-from cstool.foundation.yaml_lines.section import MAX_STEPS, Section
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from cstool.foundation.errors import ParamsError
+from cstool.foundation.yaml_lines.document import Document, Key
+from cstool.foundation.yaml_lines.problems import Problems
 from cstool.model.params import legacy_keys as keys
 from cstool.model.params.micro_batch import MICRO_BATCH_FLAG
 from cstool.model.params.sections.model import MODELS, OTHER_FAMILIES
 from cstool.model.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
 from cstool.model.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES
-from cstool.foundation.yaml_lines.document import Document, Key
-from cstool.foundation.yaml_lines.problems import Problems
 
 _INIT: Key = ("trainer", "init")
 _INIT_ORDER = (

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from cstool.foundation.errors import ParamsError
+from cstool.foundation.words import did_you_mean, nearest
+from cstool.foundation.yaml_lines.document import Document, Key, parse_document, read_document
+from cstool.foundation.yaml_lines.problems import Problems
 from cstool.model.params import legacy
 from cstool.model.params.check import TrainerCheck
 from cstool.model.params.legacy_keys import SECTIONS, TRAINER_KEYS
 from cstool.model.params.overrides import apply_overrides
 from cstool.model.params.params import Params
-from cstool.foundation.words import did_you_mean, nearest
-from cstool.foundation.yaml_lines.document import Document, Key, parse_document, read_document
-from cstool.foundation.yaml_lines.problems import Problems
 
 FOLDER = Path(__file__).parent / "stock"
 """of the stock params files: it leads to `params` of the project; where that was installed, a folder of its own"""

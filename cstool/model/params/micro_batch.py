@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from cstool.model.batch_split import nearest_divisors
 from cstool.foundation.words import NO_EFFECT
 from cstool.foundation.yaml_lines.document import Document, Key
 from cstool.foundation.yaml_lines.problems import Problems
 from cstool.foundation.yaml_lines.section import MAX_STEPS
+from cstool.model.batch_split import nearest_divisors
 
 MICRO_BATCH_FLAG = "csx.performance.micro_batch_size"
 """the vendor's flag, an argument of GlobalFlags and ScopedTrainFlags"""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import translate
 from itertools import accumulate
 
-from cstool.model.batch_split import nearest_divisors
 from cstool.foundation.errors import ParamsError
+from cstool.model.batch_split import nearest_divisors
 from cstool.model.ir import Graph, Weight, rules_of
 from cstool.model.params.sections.sparsity import SparsityParams
 

@@ -8,8 +8,17 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from cstool.model.params.sections.sparsity import ConstantShare, CosineShare, CyclingShare, ExponentialShare, LinearShare, PowerShare, SparsityParams, UpdateParams
 from cstool.foundation.yaml_lines.section import MAX_STEPS
+from cstool.model.params.sections.sparsity import (
+    ConstantShare,
+    CosineShare,
+    CyclingShare,
+    ExponentialShare,
+    LinearShare,
+    PowerShare,
+    SparsityParams,
+    UpdateParams,
+)
 
 _EVERY_STEP = UpdateParams(freq=1)
 

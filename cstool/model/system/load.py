@@ -11,11 +11,21 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import Field, create_model
 
 from cstool.foundation.errors import ParamsError
-from cstool.model.system.system import Fabric, HostsUnit, Links, MemoryXUnit, ProcessingElement, Release, ServersUnit, SwarmXUnit, System
 from cstool.foundation.words import did_you_mean
 from cstool.foundation.yaml_lines.document import Document, read_document
 from cstool.foundation.yaml_lines.problems import Problems
 from cstool.foundation.yaml_lines.section import List, Section
+from cstool.model.system.system import (
+    Fabric,
+    HostsUnit,
+    Links,
+    MemoryXUnit,
+    ProcessingElement,
+    Release,
+    ServersUnit,
+    SwarmXUnit,
+    System,
+)
 
 FOLDER = Path(__file__).parent / "systems"
 MOST_PES = 10_000

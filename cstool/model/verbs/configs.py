@@ -13,8 +13,8 @@ from cstool.foundation.errors import ParamsError
 from cstool.foundation.plain_text import lines
 
 if TYPE_CHECKING:
-    from cstool.model.ir import Graph
     from cstool.model.graphs.statistics import Statistics
+    from cstool.model.ir import Graph
     from cstool.model.params import Params
     from cstool.model.params.keys import KeyTable
 
@@ -119,11 +119,11 @@ def convert_legacy(file: Path, target: Path) -> ParamsError | None:
     Raises:
         ParamsError: the file is in another layout, or the new one cannot be written
     """
+    from cstool.foundation.yaml_lines.document import read_document
     from cstool.model.params import load_all_params
     from cstool.model.params.legacy import convert_legacy_data, is_legacy
     from cstool.model.params.legacy_keys import SECTIONS
     from cstool.model.params.load import require_one_layout
-    from cstool.foundation.yaml_lines.document import read_document
 
     document = read_document(file)
     data = document.data

@@ -55,7 +55,15 @@ def stock_model(name: str) -> StockModel:
     from cstool.model.graphs import build_graph, declared_form
     from cstool.model.graphs.statistics import FLOAT32_BYTES
     from cstool.model.optimizers import costed_optimizer, whole_arrays
-    from cstool.model.params import DpoParams, DprParams, EncoderDecoderParams, FcMnistParams, load_params, stock_description, stock_file
+    from cstool.model.params import (
+        DpoParams,
+        DprParams,
+        EncoderDecoderParams,
+        FcMnistParams,
+        load_params,
+        stock_description,
+        stock_file,
+    )
 
     params = load_params(stock_file(name))
     graph, loader = build_graph(params.model, declared_form(params)), params.train_dataloader

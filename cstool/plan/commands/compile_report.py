@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cstool.foundation.terminal.render import print_facts, print_line, print_table
-from cstool.model.short_names import group_name, short_name
 from cstool.foundation.words import bytes_text, micro_batches_text, time_text
+from cstool.model.short_names import group_name, short_name
 
 if TYPE_CHECKING:
     from cstool.plan.verbs.compiling import Compiled

@@ -7,19 +7,34 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from cstool.foundation.errors import EstimateError
 from cstool.foundation.terminal.command import Group, command, spread_lists, with_messages
-from cstool.plan.commands.compile import check_plots
 from cstool.foundation.terminal.completion import complete_system
+from cstool.foundation.terminal.options import (
+    ExecutionModeOption,
+    ExpertImbalanceOption,
+    JsonOption,
+    MemoryXSizeOption,
+    ModelParamsOption,
+    PlotOption,
+    Recompute,
+    SetOption,
+    SoftwareOption,
+    SoftwareWorkersOption,
+    ThemeOption,
+    flag,
+    is_typed,
+    option,
+)
+from cstool.foundation.terminal.render import print_json
+from cstool.model.verbs.asked import check_trace_file
+from cstool.plan.commands.compile import check_plots
 from cstool.plan.commands.estimate_cost import CostFlags
 from cstool.plan.commands.estimate_gpu import GpuFlags
-from cstool.training.commands.host import estimate_host
 from cstool.plan.commands.estimate_infer import ALLOWED, INFER_FLAGS, InferFlags, estimate_infer
 from cstool.plan.commands.estimate_optimize import optimize
 from cstool.plan.commands.estimate_variants import VariantFlags
-from cstool.foundation.terminal.options import ExecutionModeOption, ExpertImbalanceOption, JsonOption, MemoryXSizeOption, ModelParamsOption, PlotOption, Recompute, SetOption, SoftwareOption, SoftwareWorkersOption, ThemeOption, flag, is_typed, option
-from cstool.foundation.terminal.render import print_json
-from cstool.foundation.errors import EstimateError
-from cstool.model.verbs.asked import check_trace_file
+from cstool.training.commands.host import estimate_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,8 +154,19 @@ def estimate(
     if ctx.invoked_subcommand is not None:
         return
     from cstool.plan.commands.estimate_cost import print_cost, print_cost_scaling
-    from cstool.plan.commands.estimate_gpu import gpu_validation_document, gpus_document, print_gpu_validation, print_gpus
-    from cstool.plan.commands.estimate_report import estimate_document, print_estimate, print_scaling, print_sparsities, write_csv
+    from cstool.plan.commands.estimate_gpu import (
+        gpu_validation_document,
+        gpus_document,
+        print_gpu_validation,
+        print_gpus,
+    )
+    from cstool.plan.commands.estimate_report import (
+        estimate_document,
+        print_estimate,
+        print_scaling,
+        print_sparsities,
+        write_csv,
+    )
     from cstool.plan.commands.estimate_variants import print_choices, print_estimate_only
     from cstool.plan.commands.published_report import print_published, published_document
     from cstool.plan.verbs.estimate_cost import check_cost, job_costs

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cstool.plan.commands.compile_report import number_text
 from cstool.foundation.terminal.options import option
 from cstool.foundation.terminal.render import print_line, print_table
 from cstool.foundation.words import bytes_text, counted, time_text
+from cstool.plan.commands.compile_report import number_text
 
 if TYPE_CHECKING:
     from cstool.verbs.results import CostBand, JobCost

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cstool.plan.commands.compile_report import number_text
-from cstool.plan.commands.estimate_report import joules_text
+from cstool.foundation.errors import EstimateError
 from cstool.foundation.terminal.options import option
 from cstool.foundation.terminal.render import print_json, print_line, print_table
-from cstool.foundation.errors import EstimateError
 from cstool.foundation.words import bytes_text, counted, time_text
+from cstool.plan.commands.compile_report import number_text
+from cstool.plan.commands.estimate_report import joules_text
 
 if TYPE_CHECKING:
     from cstool.verbs.results import InferEstimate, InferRow

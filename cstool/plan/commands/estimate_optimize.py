@@ -5,13 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from cstool.plan.commands.compile import check_plots
+from cstool.foundation.errors import EstimateError
 from cstool.foundation.terminal.completion import complete_system
+from cstool.foundation.terminal.options import (
+    ExecutionModeOption,
+    ExpertImbalanceOption,
+    JsonOption,
+    MemoryXSizeOption,
+    ModelParamsOption,
+    PlotOption,
+    SetOption,
+    SoftwareOption,
+    SoftwareWorkersOption,
+    ThemeOption,
+    flag,
+    option,
+)
+from cstool.foundation.terminal.render import print_json
+from cstool.plan.commands.compile import check_plots
 from cstool.plan.commands.estimate_cost import CostFlags
 from cstool.plan.commands.estimate_variants import ModelVariantFlags, print_estimate_only
-from cstool.foundation.terminal.options import ExecutionModeOption, ExpertImbalanceOption, JsonOption, MemoryXSizeOption, ModelParamsOption, PlotOption, SetOption, SoftwareOption, SoftwareWorkersOption, ThemeOption, flag, option
-from cstool.foundation.terminal.render import print_json
-from cstool.foundation.errors import EstimateError
 
 
 def optimize(

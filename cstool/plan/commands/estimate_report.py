@@ -9,13 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cstool.foundation.errors import EstimateError
+from cstool.foundation.terminal.render import print_line, print_table
+from cstool.foundation.words import bytes_text, counted, micro_batches_text, often, time_text
 from cstool.plan.commands.compile_report import number_text, phases_document, print_summary
 from cstool.plan.commands.estimate_cost import cost_document
 from cstool.plan.commands.estimate_updates import update_facts, updates_document
 from cstool.plan.commands.estimate_variants import choices_document, trained_text
-from cstool.foundation.terminal.render import print_line, print_table
-from cstool.foundation.errors import EstimateError
-from cstool.foundation.words import bytes_text, counted, micro_batches_text, often, time_text
 
 if TYPE_CHECKING:
     from cstool.plan.verbs.estimating import Estimates

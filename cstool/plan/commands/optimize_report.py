@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cstool.foundation.errors import EstimateError
+from cstool.foundation.terminal.render import print_line, print_table
+from cstool.foundation.words import counted, digits_text, micro_batches_text
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.estimate_cost import cost_document
 from cstool.plan.commands.estimate_report import BAND_SHARE, band_document
 from cstool.plan.commands.estimate_variants import trained_text
-from cstool.foundation.terminal.render import print_line, print_table
-from cstool.foundation.errors import EstimateError
-from cstool.foundation.words import counted, digits_text, micro_batches_text
 
 if TYPE_CHECKING:
     from cstool.verbs.results import Found, Plan

@@ -6,8 +6,8 @@ import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from cstool.plan.commands.compile_report import number_text
 from cstool.foundation.terminal.render import print_table
+from cstool.plan.commands.compile_report import number_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

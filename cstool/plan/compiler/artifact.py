@@ -4,9 +4,9 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from cstool import __version__
+from cstool.model.ir import SCHEMA, Artifact, ExecutionMode
 from cstool.plan.compiler.modes import alternatives
 from cstool.plan.compiler.program import Program, memoryx_need
-from cstool.model.ir import SCHEMA, Artifact, ExecutionMode
 from cstool.plan.timing.pe import ceil_div
 from cstool.plan.timing.wafer import cluster_step
 

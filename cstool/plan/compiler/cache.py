@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import cstool
-from cstool.plan.compiler.program import Program
 from cstool.foundation.errors import ArtifactError
 from cstool.model.ir import SCHEMA, Artifact, plain_data, plain_digest, read_artifact, write_artifact
 from cstool.model.params import ModelParams
+from cstool.plan.compiler.program import Program
 
 log = logging.getLogger("cstool")
 

@@ -14,15 +14,15 @@ from functools import cached_property
 
 import numpy as np
 
+from cstool.model.ir import FusedKernel, Segment, read_backward
+from cstool.model.system import Fabric
 from cstool.plan.compiler.kernel_work import KernelWork, kernel_works
 from cstool.plan.compiler.memory import statistics_width
 from cstool.plan.compiler.program import Program, op_of, segment_tensors
 from cstool.plan.compiler.routing import Edge
 from cstool.plan.compiler.stage import NEVER, Held, Known, PipelineStage, all_cycles, weights_bytes
-from cstool.model.ir import FusedKernel, Segment, read_backward
 from cstool.plan.timing.pe import SUM_BYTES, Pe, ceil_div, input_bytes, input_element_bytes
 from cstool.plan.timing.wafer import exchange
-from cstool.model.system import Fabric
 
 _GRID = 26
 """widths and heights that an estimate tries"""

@@ -7,7 +7,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypedDict, Unpack
 
+from cstool.foundation.errors import ArtifactError, CompileError
 from cstool.model.batch_split import nearest_divisors
+from cstool.model.graphs import SampleForm, build_graph, declared_form
+from cstool.model.ir import Artifact, MemoryXNeed, read_artifact, rules_of, verify, verify_plans
+from cstool.model.optimizers import costed_optimizer
+from cstool.model.params import Params
+from cstool.model.system import System, load_system, system_names
 from cstool.plan.compiler.artifact import make_artifact
 from cstool.plan.compiler.cache import artifact_path, compile_inputs, explain_miss, find_cached, keep_artifact
 from cstool.plan.compiler.density import count_nonzeros
@@ -17,12 +23,6 @@ from cstool.plan.compiler.modes import NothingFits, choose_mode
 from cstool.plan.compiler.pipelining import place_stages, route_edges
 from cstool.plan.compiler.program import Pass, Program, Request, Variant, memoryx_need, shapes_of, unbalanced
 from cstool.plan.compiler.streaming import plan_streaming
-from cstool.foundation.errors import ArtifactError, CompileError
-from cstool.model.ir import Artifact, MemoryXNeed, read_artifact, rules_of, verify, verify_plans
-from cstool.model.graphs import SampleForm, build_graph, declared_form
-from cstool.model.optimizers import costed_optimizer
-from cstool.model.params import Params
-from cstool.model.system import System, load_system, system_names
 
 log = logging.getLogger("cstool")
 

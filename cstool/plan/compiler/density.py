@@ -6,8 +6,8 @@ from types import MappingProxyType
 from cstool.model.ir import Artifact, ExecutionMode, Graph, Segment
 from cstool.model.params import Params
 from cstool.model.params.sections.sparsity import ConstantShare, SparsityParams
-from cstool.plan.timing.pe import ceil_div
 from cstool.model.sparsity import assign_groups, most_kept, starts_sparse
+from cstool.plan.timing.pe import ceil_div
 
 ADAPTERS = (".lora_A", ".lora_B")
 """what names of weights end with that are low-rank adapters: these are dense, whatever a filter says"""

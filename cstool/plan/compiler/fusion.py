@@ -8,8 +8,8 @@ the anchor that follows if that reads it; whatever else has no product joins the
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from cstool.plan.compiler.program import Program, op_of, outer_reads
 from cstool.model.ir import FusedKernel, KernelKind, Op, Segment, rules_of
+from cstool.plan.compiler.program import Program, op_of, outer_reads
 
 
 def fuse_kernels(program: Program) -> Program:

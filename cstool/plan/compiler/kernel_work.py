@@ -4,8 +4,22 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from cstool.model.ir import (
+    FusedKernel,
+    KernelKind,
+    Lookup,
+    MatMul,
+    Op,
+    OpWork,
+    Pairs,
+    RowSums,
+    Segment,
+    VectorOps,
+    matrices_of,
+    rules_of,
+    work_of,
+)
 from cstool.plan.compiler.program import Program, op_of, segment_weights, shapes_of
-from cstool.model.ir import FusedKernel, KernelKind, Lookup, MatMul, Op, OpWork, Pairs, RowSums, Segment, VectorOps, matrices_of, rules_of, work_of
 from cstool.plan.timing.streaming import Stream
 
 

@@ -12,13 +12,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Unpack
 
-from cstool.plan.compiler.compile import KERNEL_PASSES, Options, make_program, run_passes
-from cstool.plan.compiler.kernel_work import KernelWork, kernel_works
 from cstool.model.ir import Artifact, MatMul, Segment, StreamedKernel
 from cstool.model.params import Params
+from cstool.model.system import System
+from cstool.plan.compiler.compile import KERNEL_PASSES, Options, make_program, run_passes
+from cstool.plan.compiler.kernel_work import KernelWork, kernel_works
 from cstool.plan.timing.pe import Pe
 from cstool.plan.timing.streaming import Stream, hop_latency_cycles, stream_of, streamed_phases
-from cstool.model.system import System
 
 
 def with_dense_gradients(

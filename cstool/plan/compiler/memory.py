@@ -14,8 +14,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 
-from cstool.plan.compiler.program import Life, Program, backward_reads, op_of, outer_reads, segment_tensors, segment_weights, width_per_token
-from cstool.model.ir import Delta, FusedKernel, Graph, Op, OpKind, Recompute, Segment, Weight, delta_source, losses_of, rules_of
+from cstool.model.ir import (
+    Delta,
+    FusedKernel,
+    Graph,
+    Op,
+    OpKind,
+    Recompute,
+    Segment,
+    Weight,
+    delta_source,
+    losses_of,
+    rules_of,
+)
+from cstool.plan.compiler.program import (
+    Life,
+    Program,
+    backward_reads,
+    op_of,
+    outer_reads,
+    segment_tensors,
+    segment_weights,
+    width_per_token,
+)
 
 
 def add_backward(program: Program) -> Program:

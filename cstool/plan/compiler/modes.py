@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from cstool.plan.compiler.program import Program
 from cstool.foundation.errors import CompileError
-from cstool.model.ir import Alternative, ExecutionMode
 from cstool.foundation.words import micro_batches_text
+from cstool.model.ir import Alternative, ExecutionMode
+from cstool.plan.compiler.program import Program
 
 
 class NothingFits(CompileError):

@@ -13,16 +13,16 @@ from functools import cache
 from types import MappingProxyType
 
 from cstool.model.batch_split import divisors
+from cstool.model.ir import Alternative, ExecutionMode, PipelinedPlan, Recompute, Route, Stage
+from cstool.model.system import Fabric, System
 from cstool.plan.compiler.artifact import with_step
 from cstool.plan.compiler.chain import Bottlenecks, Chain
 from cstool.plan.compiler.placement import NoPlacement, place, wire_length
 from cstool.plan.compiler.program import Misfit, Program
 from cstool.plan.compiler.routing import NoColors, route
 from cstool.plan.compiler.stage import ORIENTATIONS, Known
-from cstool.model.ir import Alternative, ExecutionMode, PipelinedPlan, Recompute, Route, Stage
 from cstool.plan.timing.micro_batches import shares
 from cstool.plan.timing.pe import ceil_div
-from cstool.model.system import Fabric, System
 
 KERNEL_COLORS = (
     "inputs",

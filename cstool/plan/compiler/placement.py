@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cstool.model.ir import Region
 from cstool.plan.compiler.columns import Column, LeastRows
 from cstool.plan.compiler.dealing import Dealer, fill_rows, widen
 from cstool.plan.compiler.stage import NEVER, IntArray, Known, PipelineStage, all_cycles, stage_cycles
-from cstool.model.ir import Region
 
 SLOWER = ((64, 1.0), (32, 0.8), (20, 0.66))
 """a placement may be slower by one part in so many than the fastest, if its wires are this part of the last at most"""

@@ -11,18 +11,18 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cache
 
+from cstool.foundation.errors import CompileError
+from cstool.model.graphs.statistics import count_statistics
+from cstool.model.ir import Artifact, ExecutionMode, KernelCycles
+from cstool.model.params import Params
+from cstool.model.system import System
 from cstool.plan.compiler.artifact import make_artifact, with_step
 from cstool.plan.compiler.compile import MEMORY_PASSES, make_program, run_passes
 from cstool.plan.compiler.pipelining import certainly_fits_not, place_stages, route_edges
 from cstool.plan.compiler.program import Program, Request, Variant, memoryx_need
 from cstool.plan.compiler.streaming import choices_of_micro_batch, cycles_of_micro_batch
-from cstool.foundation.errors import CompileError
-from cstool.model.ir import Artifact, ExecutionMode, KernelCycles
-from cstool.model.graphs.statistics import count_statistics
-from cstool.model.params import Params
 from cstool.plan.timing.micro_batches import even_sizes
 from cstool.plan.timing.pe import ceil_div
-from cstool.model.system import System
 
 STREAMING, PIPELINED = ExecutionMode.WEIGHT_STREAMING, ExecutionMode.PIPELINED
 

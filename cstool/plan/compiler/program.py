@@ -7,8 +7,25 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from cstool.model.ir import Alternative, ExecutionMode, FusedKernel, Graph, MemoryXNeed, Op, OpKind, PipelinedPlan, Recompute, Segment, StreamingPlan, Tensor, Weight, matrices_of, read_backward, rules_of
 from cstool.model.graphs.statistics import FLOAT32_BYTES
+from cstool.model.ir import (
+    Alternative,
+    ExecutionMode,
+    FusedKernel,
+    Graph,
+    MemoryXNeed,
+    Op,
+    OpKind,
+    PipelinedPlan,
+    Recompute,
+    Segment,
+    StreamingPlan,
+    Tensor,
+    Weight,
+    matrices_of,
+    read_backward,
+    rules_of,
+)
 from cstool.model.optimizers import Optimizer, state_numbers, updates, whole_arrays
 from cstool.model.system import System
 

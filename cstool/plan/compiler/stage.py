@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cstool.plan.compiler.kernel_work import KernelWork
 from cstool.model.ir import KernelCycles, Lookup, MatMul, Pairs, SramEntry
+from cstool.model.system import System
+from cstool.plan.compiler.kernel_work import KernelWork
 from cstool.plan.timing.pe import SUM_BYTES, Pe, ceil_div
 from cstool.plan.timing.phases import Phases
 from cstool.plan.timing.region import key_block, key_bytes, region_phases
-from cstool.model.system import System
 
 MASTER_BYTES = 4
 """of a weight as the optimizer sees it, of each of its states, and of its gradient"""

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from cstool.model.ir import KernelCycles, Layout
 from cstool.plan.compiler.kernel_work import KernelWork
 from cstool.plan.compiler.program import Program, first_block
 from cstool.plan.compiler.stage import IntArray
 from cstool.plan.compiler.stream_memory import StreamMemory
-from cstool.model.ir import KernelCycles, Layout
 from cstool.plan.timing.pe import Pe, ceil_div
 from cstool.plan.timing.phases import Phases
 from cstool.plan.timing.streaming import Layouts, hop_latency_cycles, stream_of, streamed_phases

@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from cstool.model.ir import Layout, Pairs, Recompute, Segment, SramEntry
+from cstool.model.system import System
 from cstool.plan.compiler.kernel_work import KernelWork
 from cstool.plan.compiler.memory import goes_in_parts, keys_and_values, live_at
 from cstool.plan.compiler.program import Life, Program, first_block, frozen_segments, width_per_token
-from cstool.model.ir import Layout, Pairs, Recompute, Segment, SramEntry
 from cstool.plan.timing.pe import SUM_BYTES, Pe, ceil_div, input_element_bytes, maximum, minimum
 from cstool.plan.timing.region import key_block
 from cstool.plan.timing.streaming import LEAST_OUTPUTS, Layouts
-from cstool.model.system import System
 
 Entry = tuple[Any, Callable[[], str]]
 """bytes, and the arithmetic behind them: written when somebody asks, for a search asks for many that nobody reads"""

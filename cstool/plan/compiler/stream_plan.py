@@ -3,11 +3,11 @@
 from dataclasses import replace
 from types import MappingProxyType
 
+from cstool.foundation.errors import CompileError
+from cstool.model.ir import ExecutionMode, StreamedKernel, StreamingPlan
 from cstool.plan.compiler.artifact import with_step
 from cstool.plan.compiler.program import Program
 from cstool.plan.compiler.stream_costs import Choice, Costs
-from cstool.foundation.errors import CompileError
-from cstool.model.ir import ExecutionMode, StreamedKernel, StreamingPlan
 from cstool.plan.timing.pe import ceil_div
 
 COLORS = (

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cstool.model.ir import ExecutionMode, Layout, Recompute
 from cstool.plan.compiler.artifact import make_artifact
 from cstool.plan.compiler.kernel_work import kernel_works
 from cstool.plan.compiler.memory import recompute_options
@@ -26,7 +27,6 @@ from cstool.plan.compiler.stage import IntArray
 from cstool.plan.compiler.stream_costs import Choice, Costs, LayoutCosts
 from cstool.plan.compiler.stream_memory import Need, StreamMemory, alive_at_kernels
 from cstool.plan.compiler.stream_plan import with_plan, without_step
-from cstool.model.ir import ExecutionMode, Layout, Recompute
 from cstool.plan.timing.cluster import seconds_of_lanes
 from cstool.plan.timing.micro_batches import all_shares, even_sizes
 from cstool.plan.timing.pe import ceil_div

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cstool.foundation.words import often
+from cstool.model.ir import Alternative, ExecutionMode, KernelCycles
 from cstool.plan.compiler.program import Misfit, Program, memoryx_need
 from cstool.plan.compiler.stream_costs import Choice, Costs
 from cstool.plan.compiler.stream_plan import with_plan, without_step
 from cstool.plan.compiler.stream_search import Search
-from cstool.model.ir import Alternative, ExecutionMode, KernelCycles
 from cstool.plan.timing.micro_batches import even_size
-from cstool.foundation.words import often
 
 STREAMING = ExecutionMode.WEIGHT_STREAMING
 

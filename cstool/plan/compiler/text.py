@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from cstool.plan.compiler.program import Program, op_of
 from cstool.model.ir import ExecutionMode, Op
+from cstool.plan.compiler.program import Program, op_of
 
 
 def program_text(program: Program) -> str:

@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from cstool.foundation.errors import EstimateError
-from cstool.plan.estimation.segments import split_segments
 from cstool.model.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, rules_of
+from cstool.plan.estimation.segments import split_segments
 
 SHORT_NAMES = {
     "q": "proj_q_dense_layer",

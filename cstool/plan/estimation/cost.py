@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cstool.foundation.errors import EstimateError
+from cstool.foundation.words import BYTE_UNITS, parse_quantity
 from cstool.plan.estimation.failures import best_interval_s, checkpoints, job_s
 from cstool.plan.estimation.point import DAY_S, Estimate
 from cstool.plan.estimation.servers import InputWorkers, input_workers, of_release, servers_of
-from cstool.foundation.words import BYTE_UNITS, parse_quantity
 
 HOUR_S = 3600.0
 MWH_J = 3.6e9

@@ -15,8 +15,8 @@ from statistics import mean
 from typing import Any
 
 from cstool.foundation.errors import EstimateError
-from cstool.plan.estimation.published import Prediction, Published, load_published, number_of, predict
 from cstool.model.system import load_system
+from cstool.plan.estimation.published import Prediction, Published, load_published, number_of, predict
 
 DIGITS = 3
 """of fitted numbers, all that their results bear"""

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cstool.foundation.errors import EstimateError
+from cstool.foundation.words import bytes_text, counted
+from cstool.model.graphs import declared_form
+from cstool.model.ir import OpWork
+from cstool.model.params import DecoderParams, Params
+from cstool.model.system import Fabric, System, load_system
 from cstool.plan.compiler.compile import KERNEL_PASSES, make_program, run_passes
 from cstool.plan.compiler.kernel_work import KernelWork, kernel_works
-from cstool.foundation.errors import EstimateError
 from cstool.plan.estimation.request import loader_of
 from cstool.plan.estimation.sweep import each_or_why
-from cstool.model.ir import OpWork
-from cstool.model.graphs import declared_form
-from cstool.model.params import DecoderParams, Params
 from cstool.plan.timing.pe import Pe
-from cstool.plan.timing.resident import DecodeCycles, buffer_bytes, cache_bytes, decode_cycles, prefill_cycles, resident_bytes
-from cstool.model.system import Fabric, System, load_system
-from cstool.foundation.words import bytes_text, counted
+from cstool.plan.timing.resident import (
+    DecodeCycles,
+    buffer_bytes,
+    cache_bytes,
+    decode_cycles,
+    prefill_cycles,
+    resident_bytes,
+)
 
 PRODUCTS, ATTENTION, OTHER, SUMS = "products", "attention", "element by element", "sums over PEs"
 LINKS, WEIGHTS, TURN = "between regions and wafers", "weights from MemoryX", "turn of other users"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cstool.foundation.errors import EstimateError
-from cstool.plan.estimation.request import COUNT_UNITS
 from cstool.foundation.words import parse_quantity
+from cstool.plan.estimation.request import COUNT_UNITS
 
 WATT_UNITS = {"W": 1, "kW": 10**3, "MW": 10**6}
 MOST_BATCHES = 64

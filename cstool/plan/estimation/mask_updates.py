@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
+from cstool.model.sparsity import assign_groups, update_steps
 from cstool.plan.compiler.mask_updates import with_dense_gradients
 from cstool.plan.estimation.point import Estimate
 from cstool.plan.estimation.request import Request, loader_of
 from cstool.plan.timing.wafer import cluster_step
-from cstool.model.sparsity import assign_groups, update_steps
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cstool.foundation.errors import EstimateError
+from cstool.foundation.words import micro_batches_text
+from cstool.model.ir import ExecutionMode
 from cstool.plan.estimation.point import Estimate
 from cstool.plan.estimation.sweep import Row
-from cstool.model.ir import ExecutionMode
-from cstool.plan.timing.roofline import kernel_loads, step_load
 from cstool.plan.pictures.estimate import Breakdown, Busy, EstimatePicture, draw_estimate
 from cstool.plan.pictures.roofline import Roofline
 from cstool.plan.pictures.scaling import Scaling, ScalingPoint, SparsityPoint
 from cstool.plan.pictures.step import cycles_text, stage_rows, step_rows
-from cstool.foundation.words import micro_batches_text
+from cstool.plan.timing.roofline import kernel_loads, step_load
 
 
 def plot_estimate(

@@ -3,22 +3,22 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from cstool.plan import compiler
 from cstool.foundation.brief import Brief
-from cstool.plan.compiler.prepared import Prepared
-from cstool.plan.compiler.program import Program
 from cstool.foundation.errors import CompileError, EstimateError
-from cstool.plan.estimation.bands import Band, band_for
-from cstool.plan.estimation.kept import KeptResults, kept_results
-from cstool.plan.estimation.request import Request, loader_of, samples_per_csx
+from cstool.foundation.words import bytes_text, size_text
 from cstool.model.ir import Artifact, MemoryXNeed
 from cstool.model.optimizers import costed_optimizer
 from cstool.model.params import Params
+from cstool.model.system import System, load_system, system_names
+from cstool.plan import compiler
+from cstool.plan.compiler.prepared import Prepared
+from cstool.plan.compiler.program import Program
+from cstool.plan.estimation.bands import Band, band_for
+from cstool.plan.estimation.kept import KeptResults, kept_results
+from cstool.plan.estimation.request import Request, loader_of, samples_per_csx
 from cstool.plan.timing.cluster import Step
 from cstool.plan.timing.schedule import COMPUTE
 from cstool.plan.timing.wafer import cluster_step, limit_shares, shares_of, tree_stages, useful_flops, zero_weights
-from cstool.model.system import System, load_system, system_names
-from cstool.foundation.words import bytes_text, size_text
 
 DAY_S = 86_400.0
 

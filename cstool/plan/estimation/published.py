@@ -16,17 +16,17 @@ import yaml
 
 import cstool.plan.timing
 from cstool.foundation.errors import CompileError, EstimateError
+from cstool.model.params import parse_params
+from cstool.model.system import System, load_system
 from cstool.plan.estimation.bands import Band, Case, Known, band_from, case_of, without
 from cstool.plan.estimation.point import Estimate, Estimator
 from cstool.plan.estimation.published_inference import user_tokens_per_s
 from cstool.plan.estimation.published_reduce import REDUCE_QUANTITIES
 from cstool.plan.estimation.request import make_request
 from cstool.plan.estimation.software import choose_software
-from cstool.model.params import parse_params
 from cstool.plan.timing.cluster import step_of
 from cstool.plan.timing.pe import Pe
 from cstool.plan.timing.wafer import schedule_of
-from cstool.model.system import System, load_system
 
 FILE = Path(cstool.plan.timing.__file__).parent / "published.yaml"
 USES = ("fitted", "chosen", "held out", "host-bound", "headline")

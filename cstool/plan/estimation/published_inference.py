@@ -5,9 +5,9 @@ from typing import Any
 
 import yaml
 
-from cstool.plan.estimation.inference import infer_rows, make_infer_request
-from cstool.model.params import parse_params
 from cstool.foundation.words import counted
+from cstool.model.params import parse_params
+from cstool.plan.estimation.inference import infer_rows, make_infer_request
 
 
 def user_tokens_per_s(model: Mapping[str, Any], system: str, prompt_tokens: int, new_tokens: int) -> tuple[float, str]:

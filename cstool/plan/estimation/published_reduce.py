@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from cstool.plan.timing.collectives import software_allreduce_cycles, wafer_allreduce_cycles
 from cstool.model.system import load_system
+from cstool.plan.timing.collectives import software_allreduce_cycles, wafer_allreduce_cycles
 
 if TYPE_CHECKING:
     from cstool.plan.estimation.published import Published

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, replace
 
-from cstool.model.batch_split import nearest_divisors
 from cstool.foundation.errors import EstimateError
-from cstool.plan.estimation.software import choose_software, workers_of_file
-from cstool.plan.estimation.variants import Variants, make_variants
+from cstool.foundation.words import BYTE_UNITS, parse_quantity
+from cstool.model.batch_split import nearest_divisors
 from cstool.model.params import DataloaderParams, Params
 from cstool.model.system import System, load_system, system_names
-from cstool.foundation.words import BYTE_UNITS, parse_quantity
+from cstool.plan.estimation.software import choose_software, workers_of_file
+from cstool.plan.estimation.variants import Variants, make_variants
 
 COUNT_UNITS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cstool.foundation.errors import CompileError, EstimateError
-from cstool.plan.estimation.point import Estimate, Estimator
 from cstool.model.ir import ExecutionMode
+from cstool.plan.estimation.point import Estimate, Estimator
 
 Label = TypeVar("Label")
 Found = TypeVar("Found")

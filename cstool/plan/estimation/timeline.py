@@ -5,9 +5,25 @@ from dataclasses import replace
 from typing import Any
 
 from cstool.foundation.chrome_trace import Trace
-from cstool.plan.estimation.point import Estimate
 from cstool.model.ir import Artifact
-from cstool.plan.timing.schedule import BROADCAST, COMPUTE, COORDINATOR, EGRESS, INGRESS, LATENCY, MEMORY, NORM, PROCESSORS, REDUCE, RESOURCES, SERVERS, STRAGGLERS, UPDATING, WORKERS
+from cstool.plan.estimation.point import Estimate
+from cstool.plan.timing.schedule import (
+    BROADCAST,
+    COMPUTE,
+    COORDINATOR,
+    EGRESS,
+    INGRESS,
+    LATENCY,
+    MEMORY,
+    NORM,
+    PROCESSORS,
+    REDUCE,
+    RESOURCES,
+    SERVERS,
+    STRAGGLERS,
+    UPDATING,
+    WORKERS,
+)
 from cstool.plan.timing.step_simulation import StepSimulation, simulate
 from cstool.plan.timing.wafer import schedule_of
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 
 from cstool.foundation.errors import EstimateError
+from cstool.foundation.words import counted, digits_text
 from cstool.plan.estimation.limits import BUDGET, DAYS, POWER, Limits
 from cstool.plan.estimation.plan import Plan
 from cstool.plan.estimation.search import Search
-from cstool.foundation.words import counted, digits_text
 
 Elsewhere = Callable[[str], "Search | None"]
 """system -> the same search on it; None where it cannot be made"""

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from cstool.foundation.errors import EstimateError
+from cstool.model.ir import Graph, Segment
 from cstool.plan.estimation.adapters import Adapters, parse_adapters, with_adapters
 from cstool.plan.estimation.segments import split_segments
-from cstool.model.ir import Graph, Segment
 
 FIRST = "first:"
 """what a choice of layers begins with that is a number of them: these, and the embeddings before them"""

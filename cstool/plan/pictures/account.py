@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from cstool.model.ir import SramEntry
 from cstool.foundation.drawing.lettering import LINE_HEIGHT, text_width, wrap_text
 from cstool.foundation.drawing.page import HEADING_PT, SMALL_PT, Block, keep_largest
 from cstool.foundation.drawing.palette import BLUE, FAINT, INK, ORANGE, PURPLE, SKY, YELLOW
+from cstool.model.ir import SramEntry
 from cstool.model.short_names import short_name
 
 ABOVE_PT, BELOW_PT, BAR_PT, LEADER_PT = 46.0, 10.0, 44.0, 22.0

@@ -3,12 +3,12 @@
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from cstool.model.ir import Artifact, Layout, StreamedKernel, StreamingPlan
 from cstool.foundation.drawing.lettering import LINE_HEIGHT, fit_text, wrap_text
 from cstool.foundation.drawing.page import HEADING_PT, SMALL_PT, TEXT_PT, Block, text_height
 from cstool.foundation.drawing.palette import BLUE, COPY, FAINT, INK, NO_WORK, SKY, VERMILION
-from cstool.model.short_names import short_name
 from cstool.foundation.words import bytes_text
+from cstool.model.ir import Artifact, Layout, StreamedKernel, StreamingPlan
+from cstool.model.short_names import short_name
 
 WIDEST_PT, TALLEST_PT = 300.0, 330.0
 """of the wafer"""

@@ -12,17 +12,17 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.text import Text
 
 from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.drawing.lettering import FONT
+from cstool.foundation.drawing.page import GAP_PT, Page, compose, picture_title
+from cstool.foundation.drawing.theme import make_dark
+from cstool.foundation.plain_text import lines
+from cstool.foundation.words import micro_batches_text
 from cstool.model.ir import Artifact, ExecutionMode
+from cstool.model.short_names import short_name
 from cstool.plan.pictures.account import account
 from cstool.plan.pictures.array import array
 from cstool.plan.pictures.floorplan import draw_floorplan
-from cstool.foundation.drawing.lettering import FONT
-from cstool.foundation.drawing.page import GAP_PT, Page, compose, picture_title
 from cstool.plan.pictures.step import step
-from cstool.foundation.drawing.theme import make_dark
-from cstool.foundation.plain_text import lines
-from cstool.model.short_names import short_name
-from cstool.foundation.words import micro_batches_text
 
 
 def draw_streaming(artifact: Artifact) -> Page:

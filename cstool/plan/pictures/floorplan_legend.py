@@ -9,9 +9,9 @@ from matplotlib.collections import PatchCollection
 from matplotlib.colors import Normalize, to_hex, to_rgba
 from matplotlib.patches import Rectangle
 
-from cstool.model.ir import Artifact, PipelinedPlan
 from cstool.foundation.drawing.page import HEADING_PT, SMALL_PT, TEXT_PT, Block, text_height
 from cstool.foundation.drawing.palette import COPY, FAINT, INK, MEMORY_BOUND_HATCH, NO_WORK, ROUTES, amounts
+from cstool.model.ir import Artifact, PipelinedPlan
 from cstool.plan.pictures.routes import draw_head, draw_line
 
 MOST_COPIES = 400

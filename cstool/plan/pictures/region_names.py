@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cstool.model.ir import Region, Route
 from cstool.foundation.drawing.labels import Box, Point
 from cstool.foundation.drawing.lettering import LINE_HEIGHT, Lettering, fit_text, text_width
 from cstool.foundation.drawing.palette import ROUTES
+from cstool.model.ir import Region, Route
 from cstool.plan.pictures.routes import HEAD_PT
 
 LARGEST_NAME_PT, SMALLEST_NAME_PT = 10.0, 5.5

@@ -8,14 +8,22 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from cstool.plan.timing.roofline import WHOLE_STEP, Load
 from cstool.foundation.drawing.labels import Box, Placed, Point, clusters, path_boxes, point_box
 from cstool.foundation.drawing.lettering import LINE_HEIGHT, text_width
 from cstool.foundation.drawing.page import SMALL_PT, TEXT_PT, Block
 from cstool.foundation.drawing.palette import FAINT, INK, PHASE_WORDS, PHASES, VERMILION
-from cstool.foundation.drawing.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT, axes_points, fit_labels, log_ticks, plot_axes, write_labels
-from cstool.model.short_names import short_name
+from cstool.foundation.drawing.plot import (
+    PLOT_HEIGHT_PT,
+    PLOT_WIDTH_PT,
+    axes_points,
+    fit_labels,
+    log_ticks,
+    plot_axes,
+    write_labels,
+)
 from cstool.foundation.words import bytes_text, digits_text
+from cstool.model.short_names import short_name
+from cstool.plan.timing.roofline import WHOLE_STEP, Load
 
 MARKERS = {"forward": ("o", 46.0), "delta": ("s", 22.0), "gradient": ("^", 26.0), WHOLE_STEP: ("*", 90.0)}
 """phase -> its marker, and how large: where they are over each other, all can be seen"""

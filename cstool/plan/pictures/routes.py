@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Polygon
 
-from cstool.model.ir import PipelinedPlan
 from cstool.foundation.drawing.palette import ROUTES
+from cstool.model.ir import PipelinedPlan
 
 HEAD_PT = 5.0
 """length of an arrow's head"""

@@ -9,7 +9,16 @@ from cstool.foundation.drawing.labels import path_boxes, point_box
 from cstool.foundation.drawing.lettering import text_width
 from cstool.foundation.drawing.page import SMALL_PT, TEXT_PT, Block
 from cstool.foundation.drawing.palette import BLUE, FAINT, ORANGE, SKY
-from cstool.foundation.drawing.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT, axes_points, draw_curves, fit_labels, log_ticks, plot_axes, write_labels
+from cstool.foundation.drawing.plot import (
+    PLOT_HEIGHT_PT,
+    PLOT_WIDTH_PT,
+    axes_points,
+    draw_curves,
+    fit_labels,
+    log_ticks,
+    plot_axes,
+    write_labels,
+)
 from cstool.foundation.words import digits_text
 
 _LABEL_FARTHEST_PT = 16.0

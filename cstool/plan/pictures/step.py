@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from cstool.model.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamingPlan
 from cstool.foundation.drawing.lettering import text_width
 from cstool.foundation.drawing.page import HEADING_PT, SMALL_PT, TEXT_PT, Block, keep_largest
 from cstool.foundation.drawing.palette import BOUNDS, INK, NO_WORK, PHASE_WORDS, PHASES
-from cstool.model.short_names import group_name, short_name
 from cstool.foundation.words import seconds_text
+from cstool.model.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamingPlan
+from cstool.model.short_names import group_name, short_name
 
 ROW_PT, BAR_PT, ABOVE_PT, BELOW_PT, RIGHT_PT = 15.0, 10.5, 40.0, 30.0, 62.0
 MOST_ROWS = 40

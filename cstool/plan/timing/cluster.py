@@ -38,7 +38,25 @@ from typing import Any
 import numpy as np
 
 from cstool.plan.timing.hosts import Feed
-from cstool.plan.timing.schedule import BROADCAST, COMPUTE, COORDINATOR, EGRESS, HOSTS, INGRESS, LATENCY, MEMORY, NORM, OF_SYSTEMS, REDUCE, RESOURCES, SERVERS, STRAGGLERS, WORKERS, Schedule, Section
+from cstool.plan.timing.schedule import (
+    BROADCAST,
+    COMPUTE,
+    COORDINATOR,
+    EGRESS,
+    HOSTS,
+    INGRESS,
+    LATENCY,
+    MEMORY,
+    NORM,
+    OF_SYSTEMS,
+    REDUCE,
+    RESOURCES,
+    SERVERS,
+    STRAGGLERS,
+    WORKERS,
+    Schedule,
+    Section,
+)
 from cstool.plan.timing.step_simulation import Lanes, simulate, simulate_lanes
 
 EXACT_LAYERS, LAYERS_OF_LANES, EXACT_MICRO_BATCHES = 4, 3, 3

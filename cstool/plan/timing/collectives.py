@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from cstool.plan.timing.pe import ceil_div, minimum
 from cstool.model.system import Links
+from cstool.plan.timing.pe import ceil_div, minimum
 
 READ_CYCLES = 1
 """from when a wavelet is down the ramp until it can be read (HPDC '24: the other one of the 2 is the hop)"""

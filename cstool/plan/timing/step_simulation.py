@@ -16,7 +16,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from cstool.plan.timing.events import LAG, Edges, Simulation, Timeline
-from cstool.plan.timing.schedule import BROADCAST, COMPUTE, COORDINATOR, EGRESS, INGRESS, LATENCY, MEMORY, NORM, OF_SYSTEMS, REDUCE, SERVERS, WORKERS, Schedule, StreamedOp
+from cstool.plan.timing.schedule import (
+    BROADCAST,
+    COMPUTE,
+    COORDINATOR,
+    EGRESS,
+    INGRESS,
+    LATENCY,
+    MEMORY,
+    NORM,
+    OF_SYSTEMS,
+    REDUCE,
+    SERVERS,
+    WORKERS,
+    Schedule,
+    StreamedOp,
+)
 
 STEPS, STEPS_OF_LANES = 3, 2
 """simulated: the first has nothing to wait for, and the last two are alike; estimates of many at once look at the

@@ -37,11 +37,11 @@ from typing import Any
 import numpy as np
 
 from cstool.model.ir import Layout, Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps
+from cstool.model.system import System
 from cstool.plan.timing.collectives import READ_CYCLES, allreduce_cycles, chain_cycles, reduce_cycles
 from cstool.plan.timing.pe import Pe, ceil_div, maximum, minimum
 from cstool.plan.timing.phases import Limits, Phases
 from cstool.plan.timing.region import query_cycles
-from cstool.model.system import System
 
 LEAST_OUTPUTS = 2
 """accumulators per token that a PE has: one at work, one whose partial sum is passed on"""

@@ -3,14 +3,34 @@
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from cstool.model.ir import BOUNDS, Artifact, FusedKernel, KernelCycles, PhaseCycles, Segment, StreamedKernel, share_met
 from cstool.model.graphs.statistics import count_statistics
+from cstool.model.ir import BOUNDS, Artifact, FusedKernel, KernelCycles, PhaseCycles, Segment, StreamedKernel, share_met
+from cstool.model.system import System
 from cstool.plan.timing.cluster import Step, held_up, step_of
 from cstool.plan.timing.hosts import Feed, feed_of
 from cstool.plan.timing.pe import input_bytes
-from cstool.plan.timing.schedule import BROADCAST, COMPUTE, COORDINATOR, EGRESS, FILLING, HOSTS, INGRESS, LATENCY, NUMBER_BYTES, REDUCE, RESOURCES, SERVERS, STRAGGLERS, UPDATING, WORKERS, Cluster, Schedule, Section, StreamedOp
+from cstool.plan.timing.schedule import (
+    BROADCAST,
+    COMPUTE,
+    COORDINATOR,
+    EGRESS,
+    FILLING,
+    HOSTS,
+    INGRESS,
+    LATENCY,
+    NUMBER_BYTES,
+    REDUCE,
+    RESOURCES,
+    SERVERS,
+    STRAGGLERS,
+    UPDATING,
+    WORKERS,
+    Cluster,
+    Schedule,
+    Section,
+    StreamedOp,
+)
 from cstool.plan.timing.stragglers import slowest_of
-from cstool.model.system import System
 
 
 def tree_stages(num_csx: int, fan_out: int) -> int:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from cstool.foundation.errors import ArtifactError, CompileError
-from cstool.model.verbs.asked import asked_params, check_choice
 from cstool.foundation.words import did_you_mean
+from cstool.model.verbs.asked import asked_params, check_choice
 
 if TYPE_CHECKING:
-    from cstool.plan.compiler.difference import Change
-    from cstool.plan.compiler.program import Program
     from cstool.model.ir import Artifact
     from cstool.model.params import Params
     from cstool.model.system import System
+    from cstool.plan.compiler.difference import Change
+    from cstool.plan.compiler.program import Program
 
 EXECUTION_MODES = ("auto", "pipelined", "weight_streaming")
 RECOMPUTE = ("needed", "fastest", "none", "all")
@@ -79,8 +79,8 @@ def compile_model(
     """
     check_choice("execution_mode", execution_mode, EXECUTION_MODES)
     check_choice("recompute", recompute, RECOMPUTE)
-    from cstool.plan import compiler
     from cstool.model.system import System, load_system
+    from cstool.plan import compiler
 
     asked = asked_params(params, overrides, num_csx=num_csx)
     return compiler.compile_model(
@@ -115,10 +115,10 @@ def compile_trainers(
         CompileError: a model does not fit, or there is no such pass
         ArtifactError: an artifact cannot be written
     """
-    from cstool.plan import compiler
-    from cstool.plan.compiler.density import sparsity_notes
     from cstool.model.ir import write_artifact
     from cstool.model.system import load_system
+    from cstool.plan import compiler
+    from cstool.plan.compiler.density import sparsity_notes
 
     loaded = load_system(system)
     for params in trainers:
@@ -188,8 +188,8 @@ def diff_artifacts(old: Path, new: Path) -> list[Change]:
     Raises:
         ArtifactError: one of them is none
     """
-    from cstool.plan.compiler.difference import differences
     from cstool.model.ir import read_artifact
+    from cstool.plan.compiler.difference import differences
 
     return list(differences(read_artifact(old), read_artifact(new)))
 

@@ -10,8 +10,8 @@ from cstool.model.verbs.asked import asked_params
 from cstool.plan.verbs.estimating import Estimates
 
 if TYPE_CHECKING:
-    from cstool.plan.estimation.cost import CostInputs, JobCost
     from cstool.model.params import Params
+    from cstool.plan.estimation.cost import CostInputs, JobCost
 
 
 def check_cost(tokens: str | int | None, **asked: Any) -> CostInputs:

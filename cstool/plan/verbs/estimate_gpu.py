@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cstool.model.verbs.asked import asked_params
 
 if TYPE_CHECKING:
-    from cstool.plan.estimation.gpu import Beside, GpuValidation
     from cstool.model.params import Params
+    from cstool.plan.estimation.gpu import Beside, GpuValidation
     from cstool.plan.verbs.estimating import Estimates
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cstool.model.verbs.asked import asked_params
 
 if TYPE_CHECKING:
-    from cstool.plan.estimation.inference import InferRow
     from cstool.model.params import Params
+    from cstool.plan.estimation.inference import InferRow
 
 
 def estimate_inference(

@@ -12,8 +12,8 @@ from cstool.plan.verbs.compiling import EXECUTION_MODES
 from cstool.plan.verbs.estimating import SPARSITY_KEY
 
 if TYPE_CHECKING:
-    from cstool.plan.estimation.plan import Found
     from cstool.model.params import Params
+    from cstool.plan.estimation.plan import Found
 
 
 def optimize(
@@ -68,12 +68,12 @@ def optimize(
         ParamsError: the file breaks rules, or there is no such system
     """
     check_choice("execution_mode", execution_mode, EXECUTION_MODES)
+    from cstool.model.system import system_names
     from cstool.plan.estimation.cost import make_cost_inputs
     from cstool.plan.estimation.limits import make_limits, make_space
     from cstool.plan.estimation.request import loader_of, make_request
     from cstool.plan.estimation.search import Model, Search
     from cstool.plan.estimation.unmet import unmet
-    from cstool.model.system import system_names
 
     limits = make_limits(
         tokens=tokens, days=days, power=power, budget=budget, price=costs.get("price"), confident=confident

@@ -11,13 +11,13 @@ from cstool.model.verbs.asked import asked_params, check_choice, load_trainers
 from cstool.plan.verbs.compiling import EXECUTION_MODES, RECOMPUTE
 
 if TYPE_CHECKING:
+    from cstool.foundation.progress import Progress
+    from cstool.model.params import Params
     from cstool.plan.estimation import Estimate, Estimator, Row
     from cstool.plan.estimation.mask_updates import MaskUpdates
     from cstool.plan.estimation.published import Comparison, Prediction
-    from cstool.model.params import Params
-    from cstool.training.host.step import HostRates, HostSetup, HostStep
     from cstool.training.host.ranks import Link, RankedStep, RanksSetup
-    from cstool.foundation.progress import Progress
+    from cstool.training.host.step import HostRates, HostSetup, HostStep
 
 SPARSITY_KEY = "trainer.init.sparsity"
 
@@ -292,8 +292,8 @@ def estimate_on_host(
         ClusterError: the systems do not divide the batch
         ParamsError: the file breaks rules
     """
-    from cstool.training.host.rank_flags import check_ranks, parse_link
     from cstool.plan.estimation.request import parse_tokens
+    from cstool.training.host.rank_flags import check_ranks, parse_link
     from cstool.training.host.rates import load_rates, rates_file
 
     params = None if file is None else _one_trainer(file, overrides)
@@ -331,12 +331,12 @@ def _calibrated(begin: Callable[[], None], progress: Progress) -> HostRates:
 
 
 def _predicted(params: Params, rates: HostRates, tokens: int | None, ranks: int, link: Link | None) -> HostPrediction:
+    from cstool.model.graphs import build_graph, declared_form
     from cstool.plan.estimation.point import DAY_S
     from cstool.plan.estimation.request import loader_of
-    from cstool.model.graphs import build_graph, declared_form
-    from cstool.training.host.step import predict_step
-    from cstool.training.host.ranks import predict_ranks
     from cstool.training.host.prediction import planned_ranks, planned_setup
+    from cstool.training.host.ranks import predict_ranks
+    from cstool.training.host.step import predict_step
 
     batch_size = loader_of(params).batch_size
     graph = build_graph(params.model, declared_form(params))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from cstool.foundation.terminal.options import CheckpointArgument, JsonOption, flag, option
 from cstool.foundation.terminal.render import print_facts, print_json, print_table, shape_text
 from cstool.foundation.terminal.screen import bars_in_bytes
-from cstool.training.verbs.checkpoints import describe_checkpoint
 from cstool.foundation.words import bytes_text
+from cstool.training.verbs.checkpoints import describe_checkpoint
 
 if TYPE_CHECKING:
     from cstool.training.verbs.checkpoints import Described

@@ -13,8 +13,17 @@ from cstool.foundation.terminal.command import command, new_group
 from cstool.foundation.terminal.options import JsonOption, argument, flag, option
 from cstool.foundation.terminal.render import print_facts, print_json, print_line, print_table
 from cstool.foundation.terminal.screen import bars_in_bytes
-from cstool.training.verbs.data import bigram_baseline, check_data, data_info, prepare_digits, prepare_mlm, prepare_preferences, prepare_span, prepare_text
 from cstool.foundation.words import bytes_text, counted, counts_text
+from cstool.training.verbs.data import (
+    bigram_baseline,
+    check_data,
+    data_info,
+    prepare_digits,
+    prepare_mlm,
+    prepare_preferences,
+    prepare_span,
+    prepare_text,
+)
 
 if TYPE_CHECKING:
     from cstool.verbs.results import DataInfo, PartInfo, PreferenceSummary, TextSummary

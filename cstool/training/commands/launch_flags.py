@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from cstool.foundation.safe_python import this_program
 from cstool.foundation.terminal.command import typed_words
 from cstool.foundation.terminal.options import flag, option
-from cstool.foundation.safe_python import this_program
 from cstool.training.verbs.ranks import LaunchRequest
 
 

@@ -6,12 +6,25 @@ from typing import Annotated
 
 import typer
 
-from cstool.plan.commands.compile import check_plots
-from cstool.foundation.terminal.options import LOGGING, JsonOption, LogLevel, NumCsxOption, PlotOption, SeedOption, SetOption, ThemeOption, lanes_option, option, params_option, parse_lanes
+from cstool.foundation.errors import CstoolError
+from cstool.foundation.terminal.options import (
+    LOGGING,
+    JsonOption,
+    LogLevel,
+    NumCsxOption,
+    PlotOption,
+    SeedOption,
+    SetOption,
+    ThemeOption,
+    lanes_option,
+    option,
+    params_option,
+    parse_lanes,
+)
 from cstool.foundation.terminal.render import print_json
 from cstool.foundation.terminal.screen import screen_on
-from cstool.foundation.errors import CstoolError
 from cstool.model.verbs.asked import load_trainer, typed
+from cstool.plan.commands.compile import check_plots
 
 
 def validate(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cstool.foundation.terminal.render import print_line, print_table
-from cstool.model.short_names import short_name
 from cstool.foundation.words import bytes_text, time_text
+from cstool.model.short_names import short_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,19 +4,19 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from cstool.model.graphs.statistics import Flops, inputs_with_delta, op_flops
+from cstool.model.ir import Graph, KernelKind, Op, matrices_of, panels_of, rules_of, share_met
+from cstool.model.optimizers import Optimizer, state_numbers
+from cstool.model.params import SparsityParams
+from cstool.model.sparsity import most_kept, sparsity_at
 from cstool.training.compare.race import Finish
 from cstool.training.compare.verdict import Amounts, Cost, CostRow
-from cstool.model.ir import Graph, KernelKind, Op, matrices_of, panels_of, rules_of, share_met
+from cstool.training.host.step import passes
 from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.kernels.sparse import KernelChoice, pattern_bytes
 from cstool.training.kernels.sparse.ceiling import Ceiling
 from cstool.training.machine.precision import narrow_in
-from cstool.model.graphs.statistics import Flops, inputs_with_delta, op_flops
-from cstool.model.optimizers import Optimizer, state_numbers
-from cstool.model.params import SparsityParams
-from cstool.training.host.step import passes
 from cstool.training.run.report.sparsity_table import starred
-from cstool.model.sparsity import most_kept, sparsity_at
 
 OUTSIDE = "outside of ops"
 _PASSES = ("forward", "backward")

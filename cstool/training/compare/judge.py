@@ -5,24 +5,24 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from cstool.foundation.errors import CstoolError
+from cstool.foundation.progress import Progress
+from cstool.foundation.temporary_folder import temporary_folder
+from cstool.model.graphs import loss_term
+from cstool.model.ir import Graph
+from cstool.model.optimizers import costed_optimizer
+from cstool.model.params import Params, SparsityParams
+from cstool.model.sparsity import assign_groups, starts_sparse
 from cstool.training.compare.cost import build_cost
 from cstool.training.compare.numerics import compare_numerics
 from cstool.training.compare.race import Finish, Runner, race
 from cstool.training.compare.request import Request, check_params, run_params, sparse_groups
 from cstool.training.compare.verdict import Comparison, Quality, Setting, Verdict
-from cstool.foundation.errors import CstoolError
-from cstool.model.ir import Graph
 from cstool.training.kernels.gemm_providers import choose_gemm
 from cstool.training.kernels.sparse.ceiling import Ceiling, measure_ceiling
 from cstool.training.machine.data_sets import check_data
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.state import environment
-from cstool.model.graphs import loss_term
-from cstool.model.optimizers import costed_optimizer
-from cstool.model.params import Params, SparsityParams
-from cstool.foundation.progress import Progress
-from cstool.model.sparsity import assign_groups, starts_sparse
-from cstool.foundation.temporary_folder import temporary_folder
 
 DENSITY_DIGITS = 3
 """to which densities are rounded for a measurement of kernels: those of one group differ by a few weights"""

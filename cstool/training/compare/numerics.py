@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from cstool.foundation.progress import Progress
+from cstool.model.ir import Graph
+from cstool.model.params import Params, SparsityParams
+from cstool.model.params.sections.optimizers import SGD
+from cstool.model.sparsity import update_steps
 from cstool.training.compare.race import Finish, Runner, race
 from cstool.training.compare.request import Request
 from cstool.training.compare.verdict import Numerics
-from cstool.model.ir import Graph
 from cstool.training.kernels.gemm_providers import FLOAT32
-from cstool.model.params import Params, SparsityParams
-from cstool.model.params.sections.optimizers import SGD
-from cstool.foundation.progress import Progress
-from cstool.model.sparsity import update_steps
 from cstool.training.store import CheckpointReader
 
 MOST_STEPS = 10

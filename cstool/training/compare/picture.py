@@ -2,8 +2,8 @@
 
 import math
 
-from cstool.training.compare.verdict import Verdict
 from cstool.training.compare.drawing import ComparisonPicture, SweepPoint
+from cstool.training.compare.verdict import Verdict
 
 
 def comparison_picture(verdict: Verdict) -> ComparisonPicture:

@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from cstool.training.compare.request import run_params
-from cstool.plan.compiler import compile_model
 from cstool.foundation.errors import DataError, Interrupted, NonFiniteError
-from cstool.training.machine.data_sets import check_data
+from cstool.foundation.progress import Progress
+from cstool.foundation.words import counted
 from cstool.model.graphs import SampleForm
 from cstool.model.params import Params, SparsityParams
-from cstool.foundation.progress import Progress
+from cstool.model.system import load_system
+from cstool.plan.compiler import compile_model
+from cstool.training.compare.request import run_params
+from cstool.training.machine.data_sets import check_data
 from cstool.training.run.result import RunResult
 from cstool.training.run.run import run
 from cstool.training.run.session import RunOrder
-from cstool.model.system import load_system
-from cstool.foundation.words import counted
 
 MOST_TURNS = 10
 SYSTEM = "cs2"

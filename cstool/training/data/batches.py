@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cstool.training.data.dataset import Array
 from cstool.foundation.errors import DataError
 from cstool.foundation.random_keys import generator
+from cstool.training.data.dataset import Array
 
 
 def batches_per_epoch(sample_count: int, batch_size: int, drop_last: bool, where: str = "batch_size") -> int:

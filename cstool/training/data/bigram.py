@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cstool.training.data.dataset import Array, Dataset, read_blocks
 from cstool.foundation.errors import DataError
+from cstool.training.data.dataset import Array, Dataset, read_blocks
 
 BIGRAM_VOCAB_LIMIT = 4096
 """largest vocabulary; its table of counts takes 128 MiB"""

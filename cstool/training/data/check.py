@@ -9,9 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Dataset, read_blocks
 from cstool.training.data.hdf5_rows import is_sample_file, open_hdf5
-from cstool.training.data.hdf5_text import FEATURES, INPUT_IDS, LABELS, MASK, PACKED_FEATURES, POSITION, SPAN, SampleFileInfo, inspect_file
+from cstool.training.data.hdf5_text import (
+    FEATURES,
+    INPUT_IDS,
+    LABELS,
+    MASK,
+    PACKED_FEATURES,
+    POSITION,
+    SPAN,
+    SampleFileInfo,
+    inspect_file,
+)
 from cstool.training.data.image_folder import images_of_part
 from cstool.training.data.mnist import open_mnist
 from cstool.training.data.packed_texts import text_numbers
@@ -23,7 +34,6 @@ from cstool.training.data.sequence_pairs import PairRequest
 from cstool.training.data.text_request import digest_of
 from cstool.training.data.tokenizer import FileTokenizer
 from cstool.training.data.vocabulary import UNKNOWN, VOCABULARY_FILE, Vocabulary
-from cstool.foundation.errors import DataError
 
 _BLOCK_TOKENS = 2**20
 _ROWS_TOLD = 2**12

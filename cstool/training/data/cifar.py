@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, is_special, names_in_folder
 from cstool.training.data.image_steps import ImageSteps
 from cstool.training.data.images import ImageDataset
-from cstool.foundation.errors import DataError
 
 SIDE, CHANNELS = 32, 3
 _PIXELS = CHANNELS * SIDE * SIDE

@@ -9,9 +9,9 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from io import BytesIO
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.file_kinds import CSV
 from cstool.training.data.sources import SourceFile, decoded, read_bytes
-from cstool.foundation.errors import DataError
 
 _BLOCK_BYTES = 2**20
 _DIVIDERS = ",;\t"

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import DataError
+from cstool.foundation.random_keys import generator
 from cstool.training.data.dataset import Array
 from cstool.training.data.mnist import IMAGES_MAGIC, LABELS_MAGIC, MNIST_PARTS, SIDE
 from cstool.training.data.preparation import cannot_write, kept, preparing, put_in_place, write_record
-from cstool.foundation.errors import DataError
-from cstool.foundation.random_keys import generator
 
 _MOST = 16
 """value of the brightest pixel there"""

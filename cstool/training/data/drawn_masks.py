@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from cstool.foundation.errors import DataError
+from cstool.model.params import usual_predictions
 from cstool.training.data.dataset import Array
 from cstool.training.data.masked_text import mlm_fields
 from cstool.training.data.row_dataset import RowDataset, integer, integers, of_length
 from cstool.training.data.row_files import Row, RowFiles, csv_rows
 from cstool.training.data.vocabulary import VOCAB_HINT
-from cstool.foundation.errors import DataError
-from cstool.model.params import usual_predictions
 
 INPUT_IDS, ATTENTION, LABELS = NEEDED = ("input_ids", "attention_mask", "labels")
 POSITIONS, WEIGHTS = "masked_lm_positions", "masked_lm_weights"

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from cstool.training.data.dataset import Array
 from cstool.foundation.random_keys import key_of, philox4x32
+from cstool.training.data.dataset import Array
 
 
 def sample_draws(seed: int, purpose: str, samples: Array, length: int, epoch: int) -> Array:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.sentences import cut_to
 from cstool.training.data.tokenizer import BYTES, FileTokenizer
 from cstool.training.data.vocabulary import CLS, MASK, SEP, SPECIAL_TOKENS, Vocabulary
 from cstool.training.data.wordpiece import residue_tokenizer, wordpiece_tokenizer
-from cstool.foundation.errors import DataError
 
 _MASKS = (MASK, "<mask>")
 _BEGINS, _ENDS = (CLS, "<s>", "<cls>"), (SEP, "</s>", "<eos>")

@@ -17,9 +17,9 @@ from types import MappingProxyType
 import h5py
 import numpy as np
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Field
 from cstool.training.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
-from cstool.foundation.errors import DataError
 
 PARTS = ("input_ids", "attention_mask", "token_type_ids")
 SIDES = ("questions_", "ctx_")

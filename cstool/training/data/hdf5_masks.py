@@ -20,13 +20,13 @@ from types import MappingProxyType
 import h5py
 import numpy as np
 
+from cstool.foundation.errors import DataError
+from cstool.model.params import usual_predictions
 from cstool.training.data.dataset import Array, Field, described
 from cstool.training.data.drawn_masks import gathered
 from cstool.training.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
 from cstool.training.data.masked_text import mlm_fields
 from cstool.training.data.vocabulary import VOCAB_HINT
-from cstool.foundation.errors import DataError
-from cstool.model.params import usual_predictions
 
 INPUT_IDS, ATTENTION, SPAN, POSITION = range(4)
 FEATURES = ("input_ids", "attention_mask", "attention_span", "position_ids")

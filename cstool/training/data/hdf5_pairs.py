@@ -17,10 +17,10 @@ from typing import NamedTuple
 import h5py
 import numpy as np
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Field, described
 from cstool.training.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
 from cstool.training.data.sequence_pairs import pair_fields
-from cstool.foundation.errors import DataError
 
 INPUT_IDS, ATTENTION, DECODER_INPUT_IDS, DECODER_ATTENTION, LABELS = FEATURES = (
     "input_ids",

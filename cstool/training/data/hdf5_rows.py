@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 
 from cstool.foundation.atomic_file import NO_LOCKS
-from cstool.training.data.dataset import Array, is_special, names_in_folder
 from cstool.foundation.errors import DataError
+from cstool.training.data.dataset import Array, is_special, names_in_folder
 
 OPEN_FILES_LIMIT = 64
 """handles kept open; below the usual limit of 1024 per process by far"""

@@ -17,10 +17,18 @@ import h5py
 import numpy as np
 
 from cstool.foundation.atomic_file import sync_folder
-from cstool.training.data.dataset import Array, Field, described
-from cstool.training.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, open_hdf5, sample_files
-from cstool.training.data.packed_texts import text_numbers
 from cstool.foundation.errors import DataError
+from cstool.training.data.dataset import Array, Field, described
+from cstool.training.data.hdf5_rows import (
+    Hdf5Rows,
+    check_count,
+    check_numbers,
+    dataset_in,
+    inspected,
+    open_hdf5,
+    sample_files,
+)
+from cstool.training.data.packed_texts import text_numbers
 
 INPUT_IDS, MASK, LABELS, SPAN, POSITION = range(5)
 FEATURES = ("input_ids", "attention_mask", "labels")

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, is_special, names_in_folder
 from cstool.training.data.image_steps import ImageSteps
 from cstool.training.data.images import ImageDataset
-from cstool.foundation.errors import DataError
 
 _ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 PARTS = ("test", "train", "val")

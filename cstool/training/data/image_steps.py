@@ -9,10 +9,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image
 
-from cstool.training.data.dataset import Array
 from cstool.foundation.errors import DataError
-from cstool.model.params import CenterCropParams, NormalizeParams, RandomCropParams, RandomFlipParams, RandomResizedCropParams, ResizeParams, TransformParams
 from cstool.foundation.random_keys import generator
+from cstool.model.params import (
+    CenterCropParams,
+    NormalizeParams,
+    RandomCropParams,
+    RandomFlipParams,
+    RandomResizedCropParams,
+    ResizeParams,
+    TransformParams,
+)
+from cstool.training.data.dataset import Array
 
 _TRIES = 10
 """to find a part of some area and ratio that fits into an image"""

@@ -7,9 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Field
 from cstool.training.data.image_steps import ImageSteps
-from cstool.foundation.errors import DataError
 
 Shape = tuple[int, int, int]
 """channels, height, width"""

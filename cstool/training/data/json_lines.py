@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import DataError
 from cstool.training.data.csv_rows import cut_rows, has_csv_rows, texts_of_rows
 from cstool.training.data.dataset import Array
 from cstool.training.data.sources import TEXT_KEYS, SourceFile, decoded, read_bytes
-from cstool.foundation.errors import DataError
 
 RUN_BYTES = 2**25
 """of JSON in memory at a time; a line has at most so many"""

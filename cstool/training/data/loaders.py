@@ -3,6 +3,25 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from cstool.model.params import (
+    DataloaderParams,
+    DigitsParams,
+    DprLoaderParams,
+    DrawnMasksParams,
+    Hdf5MasksParams,
+    Hdf5PairsParams,
+    MaskedTextParams,
+    PhotosParams,
+    PreferencesParams,
+    SentencesParams,
+    StockLoaderParams,
+    SummariesParams,
+    TextSpansParams,
+    TokenClassesParams,
+    TokenLinesParams,
+    TranslationsParams,
+)
+from cstool.model.params.paths import ResolvedPath
 from cstool.training.data.cifar import CIFAR10, CIFAR100, open_cifar
 from cstool.training.data.dataset import Dataset
 from cstool.training.data.drawn_masks import open_drawn_masks
@@ -22,8 +41,6 @@ from cstool.training.data.summaries import open_summaries
 from cstool.training.data.text_spans import open_text_spans
 from cstool.training.data.token_classes import open_token_classes
 from cstool.training.data.translations import open_translations
-from cstool.model.params import DataloaderParams, DigitsParams, DprLoaderParams, DrawnMasksParams, Hdf5MasksParams, Hdf5PairsParams, MaskedTextParams, PhotosParams, PreferencesParams, SentencesParams, StockLoaderParams, SummariesParams, TextSpansParams, TokenClassesParams, TokenLinesParams, TranslationsParams
-from cstool.model.params.paths import ResolvedPath
 
 
 def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, classes: int | None = None) -> Dataset:

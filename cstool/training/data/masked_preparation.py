@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import DataError
 from cstool.training.data.masked_samples import LEAST_LENGTH, Pairs, Runs, WriteRows
 from cstool.training.data.sources import SourceFile
 from cstool.training.data.text_request import TextSummary, digest_of
@@ -18,7 +19,6 @@ from cstool.training.data.token_stream import TokenStream
 from cstool.training.data.vocabulary import CLS, SEP, VOCABULARY_FILE, Vocabulary
 from cstool.training.data.vocabulary_work import VocabularyPlan, VocabularyWork
 from cstool.training.data.wordpiece import LEAST_VOCAB, train_wordpiece, wordpiece_file
-from cstool.foundation.errors import DataError
 
 FORMAT = 1
 _BYTES_OF_TOKEN = 8

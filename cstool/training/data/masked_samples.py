@@ -20,12 +20,12 @@ from typing import NamedTuple
 import numpy as np
 
 from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.random_keys import generator
 from cstool.training.data.dataset import Array
 from cstool.training.data.masked_text import COLUMNS, TOKENS
 from cstool.training.data.samples import Packing, SampleFile
 from cstool.training.data.token_stream import TokenStream
 from cstool.training.data.vocabulary import CLS, SEP, Vocabulary
-from cstool.foundation.random_keys import generator
 
 LEAST_LENGTH = 8
 """tokens of a sample: what three special ones leave room for should be more than nothing"""

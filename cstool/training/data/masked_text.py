@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Field
 from cstool.training.data.masking import Masking
 from cstool.training.data.row_dataset import RowDataset, integer, integers, of_length, put, texts
 from cstool.training.data.row_files import Row, RowFiles, csv_rows
 from cstool.training.data.vocabulary import CLS, MASK, PAD, SEP, UNKNOWN, Vocabulary
-from cstool.foundation.errors import DataError
 
 TOKENS, SEGMENTS, IS_RANDOM = COLUMNS = ("tokens", "segment_ids", "is_random_next")
 EXCLUDED = (CLS, SEP, PAD, MASK)

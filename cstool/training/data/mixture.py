@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from cstool.training.data.dataset import Array, Dataset, Field, allocate
 from cstool.foundation.errors import DataError
+from cstool.training.data.dataset import Array, Dataset, Field, allocate
 
 _LARGE_SHARE = 0.05
 

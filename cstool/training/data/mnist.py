@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Field, is_special, names_in_folder
 from cstool.training.data.image_steps import ImageSteps
-from cstool.foundation.errors import DataError
 
 IMAGES_MAGIC, LABELS_MAGIC = 0x0803, 0x0801
 SIDE = 28

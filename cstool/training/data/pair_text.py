@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from cstool.training.data.tokenizer import FileTokenizer, Tokenizer, load_tokenizer, tokenizer_of
-from cstool.training.data.vocabulary import Vocabulary
 from cstool.foundation.errors import DataError
 from cstool.model.params import DataloaderParams, TokenLinesParams
+from cstool.training.data.tokenizer import FileTokenizer, Tokenizer, load_tokenizer, tokenizer_of
+from cstool.training.data.vocabulary import Vocabulary
 
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 _PADDING, _END, _UNKNOWN = "<pad>", "</s>", "<unk>"

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cstool.foundation.errors import DataError
+from cstool.foundation.words import nearest
+from cstool.model.params import usual_predictions
 from cstool.training.data import drawn_masks
 from cstool.training.data.dataset import Dataset, names_in_folder
 from cstool.training.data.drawn_masks import open_drawn_masks
@@ -22,9 +25,6 @@ from cstool.training.data.sequence_pairs import PairRequest
 from cstool.training.data.text_spans import open_text_spans
 from cstool.training.data.tokenizer import BYTE_VALUES
 from cstool.training.data.vocabulary import VOCABULARY_FILE
-from cstool.foundation.errors import DataError
-from cstool.model.params import usual_predictions
-from cstool.foundation.words import nearest
 
 PICTURES, IMAGES, ROWS = "MNIST IDX", "images in files", "rows"
 _HINT = (

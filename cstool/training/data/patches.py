@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol, TypeGuard
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Dataset, Field, allocate
 from cstool.training.data.images import Shape, written
-from cstool.foundation.errors import DataError
 
 
 class ImagesByNumber(Dataset, Protocol):

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import DataError
+from cstool.foundation.random_keys import key_of
 from cstool.training.data.dataset import Array
 from cstool.training.data.hdf5_text import write_hdf5_text
 from cstool.training.data.json_lines import has_json_lines, objects_of
@@ -27,8 +29,6 @@ from cstool.training.data.sources import SourceFile, find_files, source_names
 from cstool.training.data.text_request import check_places, digest_of
 from cstool.training.data.text_work import FILE_SAMPLES, TOKENIZER_FILE
 from cstool.training.data.tokenizer import BYTES, Tokenizer, begun, load_tokenizer
-from cstool.foundation.errors import DataError
-from cstool.foundation.random_keys import key_of
 
 PROMPT = "prompt"
 KEYS = (PROMPT, *TEXTS)

@@ -14,11 +14,11 @@ from types import MappingProxyType
 import h5py
 import numpy as np
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Field
 from cstool.training.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
 from cstool.training.data.hdf5_text import SampleFileInfo
 from cstool.training.data.vocabulary import VOCAB_HINT
-from cstool.foundation.errors import DataError
 
 TEXTS = ("chosen", "rejected")
 INPUT_IDS, MASK, LABELS = range(3)

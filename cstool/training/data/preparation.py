@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cstool.foundation.atomic_file import NoLocksError, is_named, lock_file, sync_folder, write_replacing
-from cstool.training.data.record import RECORD, read_record
 from cstool.foundation.errors import DataError
+from cstool.training.data.record import RECORD, read_record
 
 _LOCK = "lock"
 _PLAN = "plan.json"

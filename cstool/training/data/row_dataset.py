@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from cstool.training.data.dataset import Array, Field, described
-from cstool.training.data.row_files import Row, RowFiles
 from cstool.foundation.errors import DataError
 from cstool.foundation.words import counted
+from cstool.training.data.dataset import Array, Field, described
+from cstool.training.data.row_files import Row, RowFiles
 
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 

@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from cstool.training.data.dataset import Array, is_special
 from cstool.foundation.errors import DataError
 from cstool.foundation.words import counted
+from cstool.training.data.dataset import Array, is_special
 
 OPEN_FILES_LIMIT = 64
 """handles kept open; below the usual limit of 1024 per process by far"""

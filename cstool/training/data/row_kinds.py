@@ -4,12 +4,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cstool.foundation.errors import DataError
 from cstool.training.data import drawn_masks, masked_text, summaries, token_classes
 from cstool.training.data.row_dataset import integer, integers, of_length, texts
-from cstool.training.data.row_files import LINE, META, Row, RowFile, RowFiles, csv_rows, index_file, read_meta, text_rows
+from cstool.training.data.row_files import (
+    LINE,
+    META,
+    Row,
+    RowFile,
+    RowFiles,
+    csv_rows,
+    index_file,
+    read_meta,
+    text_rows,
+)
 from cstool.training.data.sentences import MNLI, SST2, Task
 from cstool.training.data.token_lines import line_tokens
-from cstool.foundation.errors import DataError
 
 _TABLES = (".csv", ".tsv")
 """suffixes of files that begin with the names of their columns; others have lines"""

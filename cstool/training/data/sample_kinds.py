@@ -6,6 +6,7 @@ from pathlib import Path
 
 import h5py
 
+from cstool.foundation.errors import DataError
 from cstool.training.data import preferences
 from cstool.training.data.dataset import Dataset
 from cstool.training.data.hdf5_contexts import contexts_of_file, open_hdf5_contexts
@@ -13,7 +14,6 @@ from cstool.training.data.hdf5_masks import masks_of_file, open_hdf5_masks
 from cstool.training.data.hdf5_rows import inspected, is_sample_file
 from cstool.training.data.hdf5_text import open_hdf5_text
 from cstool.training.data.preferences import open_preferences, preferences_of_file
-from cstool.foundation.errors import DataError
 
 
 @dataclass(frozen=True)

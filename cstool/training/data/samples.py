@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
+from cstool.foundation.random_keys import key_of, philox4x32
 from cstool.training.data.dataset import Array
 from cstool.training.data.hdf5_text import INPUT_IDS, LABELS, MASK, write_hdf5_text
 from cstool.training.data.token_stream import TokenStream
-from cstool.foundation.random_keys import key_of, philox4x32
 
 Packing = Literal["stream", "documents"]
 

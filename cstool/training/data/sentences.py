@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Field
 from cstool.training.data.row_dataset import RowDataset, put
 from cstool.training.data.row_files import Row, RowFiles, check_columns, index_file
 from cstool.training.data.vocabulary import CLS, SEP, Vocabulary
 from cstool.training.data.wordpiece import WordPiece
-from cstool.foundation.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Field
 from cstool.training.data.row_dataset import put
 from cstool.training.data.vocabulary import Vocabulary
-from cstool.foundation.errors import DataError
 
 
 def pair_fields(sequence_length: int, target_length: int) -> dict[str, Field]:

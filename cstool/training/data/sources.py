@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cstool.training.data.file_kinds import kind_of
 from cstool.foundation.errors import DataError
 from cstool.foundation.random_keys import key_of
+from cstool.training.data.file_kinds import kind_of
 
 _BLOCK_BYTES = 2**20
 _LEAST_SHARE = 0.4

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import DataError
 from cstool.training.data.masked_samples import Runs
 from cstool.training.data.samples import SampleFile
 from cstool.training.data.sequence_pairs import PairRequest
@@ -23,7 +24,6 @@ from cstool.training.data.tokenizer import BYTE_VALUES, BYTES, FileTokenizer
 from cstool.training.data.tokenizing import train_tokenizer
 from cstool.training.data.vocabulary import VOCABULARY_FILE
 from cstool.training.data.vocabulary_work import VocabularyPlan, VocabularyWork
-from cstool.foundation.errors import DataError
 
 FORMAT = 1
 _NAMES = PairRequest(0, 0)

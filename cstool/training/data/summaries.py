@@ -13,11 +13,11 @@ import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Field
 from cstool.training.data.row_dataset import RowDataset, integers, of_length, put
 from cstool.training.data.row_files import Row, RowFiles, csv_rows
 from cstool.training.data.vocabulary import CLS, CONTINUES, PAD, SEP, VOCAB_HINT, Vocabulary
-from cstool.foundation.errors import DataError
 
 _NO_WORD = -1
 _NO_WORDS = frozenset(("", *string.punctuation, *(token.lower() for token in (CLS, SEP, PAD))))

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.csv_rows import has_csv_rows
 from cstool.training.data.json_lines import has_json_lines
 from cstool.training.data.samples import BLOCK_TOKENS, Packing
 from cstool.training.data.sources import SourceFile, source_roots
 from cstool.training.data.tokenizer import BYTE_VALUES, BYTES, load_tokenizer, template_begin, tokenizer_of
 from cstool.training.data.tokenizing import LEAST_VOCAB, MOST_VOCAB
-from cstool.foundation.errors import DataError
 
 FORMAT = 2
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array
 from cstool.training.data.row_dataset import TableDataset
 from cstool.training.data.row_files import RowFiles, text_rows
@@ -19,7 +20,6 @@ from cstool.training.data.sequence_pairs import PairFiller, PairRequest, pair_fi
 from cstool.training.data.span_corruption import SpanCorruption, span_lengths
 from cstool.training.data.token_lines import line_tokens, token_counts
 from cstool.training.data.vocabulary import PAIRS_HINT, Vocabulary
-from cstool.foundation.errors import DataError
 
 _BLOCK_TOKENS = 2**17
 _TEXTS_KEPT = 16

@@ -12,19 +12,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
+from cstool.foundation.errors import DataError, Interrupted
+from cstool.foundation.words import counts_text
 from cstool.training.data.csv_rows import columns_of, has_csv_rows
 from cstool.training.data.file_kinds import CSV, counted_kinds, named_kind, remedy
-from cstool.training.data.json_lines import RUN_BYTES, Run, cut_lines, documents_of, has_json_lines, holds_texts, text_key, write_texts
+from cstool.training.data.json_lines import (
+    RUN_BYTES,
+    Run,
+    cut_lines,
+    documents_of,
+    has_json_lines,
+    holds_texts,
+    text_key,
+    write_texts,
+)
 from cstool.training.data.preparation import cannot_write, keep_plan, kept, preparing, put_in_place, write_record
 from cstool.training.data.samples import SampleFile
 from cstool.training.data.sources import SourceFile, find_files, source_names, split_text
 from cstool.training.data.text_request import Continued, TextSummary, check_places, digest_of, summary
 from cstool.training.data.token_stream import ByteStream, ShardStream, TokenStream, holds_tokens
 from cstool.training.data.tokenizer import FileTokenizer
-from cstool.training.data.tokenizing import PIECE_BYTES, SHARD_BYTES, Shard, Tokenize, cut_documents, group_pieces, text_of
+from cstool.training.data.tokenizing import (
+    PIECE_BYTES,
+    SHARD_BYTES,
+    Shard,
+    Tokenize,
+    cut_documents,
+    group_pieces,
+    text_of,
+)
 from cstool.training.data.workers import do_each
-from cstool.foundation.errors import DataError, Interrupted
-from cstool.foundation.words import counts_text
 
 FILE_SAMPLES = 8192
 """largest number of samples in a file"""

@@ -11,12 +11,12 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Field, is_special
 from cstool.training.data.row_dataset import RowDataset, put
 from cstool.training.data.row_files import Row, RowFiles, csv_rows
 from cstool.training.data.sentences import MNLI, SST2
 from cstool.training.data.vocabulary import PAD, Vocabulary
-from cstool.foundation.errors import DataError
 
 TOKENS, LABELS = NEEDED = ("tokens", "labels")
 _HINT = 'it gives each label its number: {"O": 0, "B": 1}'

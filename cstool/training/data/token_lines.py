@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array
 from cstool.training.data.row_files import LINE, Row, RowFile, RowFiles
-from cstool.foundation.errors import DataError
 
 
 def line_tokens(row: Row) -> list[str]:

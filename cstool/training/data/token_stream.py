@@ -9,9 +9,9 @@ from typing import Protocol
 import numpy as np
 
 from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array
 from cstool.training.data.sources import SourceFile, read_bytes
-from cstool.foundation.errors import DataError
 
 _HEAD = 3
 """numbers at the head of a file of tokens: the first document, how many there are, characters without a token"""

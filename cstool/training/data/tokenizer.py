@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from unicodedata import combining
 
-from cstool.training.data.record import read_record
 from cstool.foundation.errors import DataError
+from cstool.training.data.record import read_record
 
 BYTES = "bytes"
 """names the tokenizer of bytes"""

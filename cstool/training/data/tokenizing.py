@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import DataError
 from cstool.training.data.sources import SourceFile, read_bytes
 from cstool.training.data.token_stream import write_shard
 from cstool.training.data.tokenizer import END_OF_TEXT, FileTokenizer, begun
-from cstool.foundation.errors import DataError
 
 PIECE_BYTES = 2**20
 SHARD_BYTES = 2**20

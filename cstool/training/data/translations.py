@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array
 from cstool.training.data.row_dataset import RowDataset
 from cstool.training.data.row_files import Row, RowFiles, text_rows
 from cstool.training.data.sequence_pairs import PairFiller, PairRequest, pair_fields
 from cstool.training.data.token_lines import line_tokens, token_counts
 from cstool.training.data.vocabulary import PAIRS_HINT, Vocabulary
-from cstool.foundation.errors import DataError
 
 
 class TranslationsDataset(RowDataset):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cstool.training.data.dataset import Array, is_special
 from cstool.foundation.errors import DataError
 from cstool.model.params.paths import unset_variable
+from cstool.training.data.dataset import Array, is_special
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_FILE = "vocab.txt"

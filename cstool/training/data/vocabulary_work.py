@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from cstool.foundation.atomic_file import write_replacing
+from cstool.foundation.errors import DataError
 from cstool.training.data.csv_rows import has_csv_rows
 from cstool.training.data.json_lines import has_json_lines
 from cstool.training.data.row_files import META, Layout, index_file
@@ -18,7 +19,6 @@ from cstool.training.data.text_request import TextPlan
 from cstool.training.data.text_work import TextWork
 from cstool.training.data.tokenizing import MOST_VOCAB
 from cstool.training.data.vocabulary import VOCABULARY_FILE
-from cstool.foundation.errors import DataError
 
 DEFAULT_VOCAB = 8192
 

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from cstool.training.data.vocabulary import CONTINUES, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 from cstool.foundation.errors import DataError
+from cstool.training.data.vocabulary import CONTINUES, SPECIAL_TOKENS, UNKNOWN, Vocabulary
 
 LONGEST_WORD = 200
 """characters of a word that is cut into tokens; a longer one is unknown"""

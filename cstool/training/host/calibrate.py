@@ -20,10 +20,25 @@ from typing import Any
 import numpy as np
 import yaml
 
+from cstool.foundation.errors import EstimateError
+from cstool.model.graphs import build_graph, declared_form
+from cstool.model.ir import OP_RULES, Graph, matrix_of
+from cstool.model.optimizers import Optimizer, Step, WholeOptimizer, compile_updates, forms, make_optimizer
+from cstool.model.params import Params, parse_params
 from cstool.training.data import MASKS, Sampler
 from cstool.training.data.dataset import Field
-from cstool.foundation.errors import EstimateError
-from cstool.model.ir import OP_RULES, Graph, matrix_of
+from cstool.training.host.step import (
+    PASSES,
+    HostRates,
+    Work,
+    fit_cost,
+    fit_rates,
+    kind_of,
+    panel_count,
+    rest_row,
+    shapes_on_host,
+    work_on_host,
+)
 from cstool.training.kernels.compile import SPARSE_KERNELS, compile_kernels
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.machine.appliance import Appliance
@@ -31,10 +46,6 @@ from cstool.training.machine.grains import available_cores, grain_samples, lanes
 from cstool.training.machine.inputs import InputWorker
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.training.machine.state import environment
-from cstool.model.graphs import build_graph, declared_form
-from cstool.model.optimizers import Optimizer, Step, WholeOptimizer, compile_updates, forms, make_optimizer
-from cstool.model.params import Params, parse_params
-from cstool.training.host.step import PASSES, HostRates, Work, fit_cost, fit_rates, kind_of, panel_count, rest_row, shapes_on_host, work_on_host
 from cstool.training.store.block_file import BlockFile
 
 Array = np.ndarray[Any, Any]

@@ -10,6 +10,11 @@ from math import ceil, prod
 
 from cstool.foundation.errors import ClusterError
 from cstool.model.ir import Graph, panel_sizes
+from cstool.model.optimizers import Optimizer, compile_updates, make_optimizer, whole_arrays
+from cstool.model.params import DataloaderParams, Params
+from cstool.training.host.prediction import planned_setup
+from cstool.training.host.rates import load_rates
+from cstool.training.host.step import predict_step
 from cstool.training.kernels.compile import kernels_cached
 from cstool.training.kernels.gemm_providers import BFLOAT16_NAME
 from cstool.training.machine.appliance import EVALUATION_PART
@@ -25,11 +30,6 @@ from cstool.training.machine.plan import plan_beyond
 from cstool.training.machine.precision import narrow_in
 from cstool.training.machine.prepare import needed_kernels
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
-from cstool.model.optimizers import Optimizer, compile_updates, make_optimizer, whole_arrays
-from cstool.model.params import DataloaderParams, Params
-from cstool.training.host.step import predict_step
-from cstool.training.host.prediction import planned_setup
-from cstool.training.host.rates import load_rates
 from cstool.training.store.file import TILE_BYTES
 
 MIB = 2**20

@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
+from cstool.foundation.words import digits_text
+from cstool.model.graphs.statistics import FLOAT32_BYTES
 from cstool.model.ir import Graph
+from cstool.model.optimizers import costed_optimizer, state_share
+from cstool.model.params import Params
+from cstool.model.sparsity import assign_groups, most_kept
+from cstool.training.host.ranks import Link, RanksSetup, predict_ranks
+from cstool.training.host.step import HostRates, HostSetup, HostStep, predict_step
 from cstool.training.kernels.shared_gemm import PARTS
 from cstool.training.machine.grains import cores_of_rank, grain_samples, lanes_for
 from cstool.training.machine.host_memory import available_memory_bytes
@@ -17,14 +24,7 @@ from cstool.training.machine.ranks.mpi import BUSY_S
 from cstool.training.machine.ranks.traffic import count_traffic, planned_bytes, present_bytes
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.training.machine.timeline import make_timeline
-from cstool.model.graphs.statistics import FLOAT32_BYTES
-from cstool.model.optimizers import costed_optimizer, state_share
-from cstool.model.params import Params
-from cstool.training.host.step import HostRates, HostSetup, HostStep, predict_step
-from cstool.training.host.ranks import Link, RanksSetup, predict_ranks
 from cstool.training.run.session import Session
-from cstool.model.sparsity import assign_groups, most_kept
-from cstool.foundation.words import digits_text
 
 FEWEST_STEPS = 3
 """of a run whose time is compared: the first one meets cold caches"""

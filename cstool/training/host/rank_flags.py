@@ -4,12 +4,12 @@ import re
 from math import isfinite
 
 from cstool.foundation.errors import EstimateError
-from cstool.plan.estimation.request import loader_of
-from cstool.training.machine.grains import check_systems, grain_count
+from cstool.foundation.words import counted
 from cstool.model.graphs import build_graph, declared_form
 from cstool.model.params import Params
+from cstool.plan.estimation.request import loader_of
 from cstool.training.host.ranks import Link
-from cstool.foundation.words import counted
+from cstool.training.machine.grains import check_systems, grain_count
 
 _LINK = re.compile(
     r"(?P<rate>\d+(\.\d+)?) ?(?P<prefix>[kKmMgGtT]?)(?P<unit>bit|b|B)/s"

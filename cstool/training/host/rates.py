@@ -9,10 +9,10 @@ import yaml
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.cache_folder import cache_root
 from cstool.foundation.errors import EstimateError
-from cstool.training.machine.grains import available_cores
-from cstool.training.machine.state import environment
 from cstool.model.optimizers import forms
 from cstool.training.host.step import KINDS, PASSES, Cost, HostRates
+from cstool.training.machine.grains import available_cores
+from cstool.training.machine.state import environment
 
 HEAD = """# This host as a system, measured by `cstool estimate --system host`. All of it is of this machine alone.
 # costs: of a kernel on one grain, in seconds per call, more per call where lanes share, per FLOP of products, per

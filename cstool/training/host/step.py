@@ -19,7 +19,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cstool.model.ir import Graph, Lookup, MatMul, Op, OpKind, Pairs, VectorOps, matrices_of, panels_of, rules_of, work_of
+from cstool.model.ir import (
+    Graph,
+    Lookup,
+    MatMul,
+    Op,
+    OpKind,
+    Pairs,
+    VectorOps,
+    matrices_of,
+    panels_of,
+    rules_of,
+    work_of,
+)
 from cstool.plan.timing.pe import ceil_div
 from cstool.plan.timing.schedule import COMPUTE, NUMBER_BYTES, PROCESSORS, Cluster, Schedule, Section, StreamedOp
 from cstool.plan.timing.step_simulation import simulate

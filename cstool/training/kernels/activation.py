@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cstool.model.activations import ACTIVATIONS
-from cstool.training.kernels import exponential# noqa: F401  (what formulas call compiles to its polynomials)
+from cstool.training.kernels import exponential  # noqa: F401  (what formulas call compiles to its polynomials)
 from cstool.training.kernels._jit import Kernel, elementwise, inlined, pasted
 from cstool.training.kernels.bfloat16 import finish, narrow, numbers, target, widen
 from cstool.training.kernels.call import Call

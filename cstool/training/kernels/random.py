@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cstool.training.kernels._jit import elementwise, inlined
 from cstool.foundation.random_keys import MULTIPLIER_0, MULTIPLIER_1, WEYL_0, WEYL_1
+from cstool.training.kernels._jit import elementwise, inlined
 
 _u = np.uint64
 _M0, _M1, _W0, _W1 = _u(MULTIPLIER_0), _u(MULTIPLIER_1), _u(WEYL_0), _u(WEYL_1)

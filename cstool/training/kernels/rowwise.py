@@ -19,7 +19,27 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from cstool.training.kernels._jit import elementwise
-from cstool.training.kernels._vectors import BFLOAT16_BYTES, FLOAT, FLOAT_BYTES, FOUR, INT32, INT64, LANES, LINE_BYTES, VECTOR, VECTOR_BYTES, Builder, Memory, Value, emit_prefetch, generated, loop, multiply_add, splat, sums_of_four
+from cstool.training.kernels._vectors import (
+    BFLOAT16_BYTES,
+    FLOAT,
+    FLOAT_BYTES,
+    FOUR,
+    INT32,
+    INT64,
+    LANES,
+    LINE_BYTES,
+    VECTOR,
+    VECTOR_BYTES,
+    Builder,
+    Memory,
+    Value,
+    emit_prefetch,
+    generated,
+    loop,
+    multiply_add,
+    splat,
+    sums_of_four,
+)
 from cstool.training.kernels.bfloat16 import widen
 from cstool.training.kernels.spin import take
 

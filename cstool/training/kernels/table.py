@@ -3,18 +3,68 @@
 from collections.abc import Mapping
 
 from cstool.model.ir import OpKind
-from cstool.training.kernels.activation import activation_backward, activation_forward, gated_activation_backward, gated_activation_forward
+from cstool.training.kernels.activation import (
+    activation_backward,
+    activation_forward,
+    gated_activation_backward,
+    gated_activation_forward,
+)
 from cstool.training.kernels.attention import attention_backward, attention_forward
 from cstool.training.kernels.call import Call, Kernel
 from cstool.training.kernels.contrastive import contrastive_loss_backward, contrastive_loss_forward
-from cstool.training.kernels.embedding import embedding_backward, embedding_forward, first_token_backward, first_token_forward, fixed_position_backward, fixed_position_forward, gather_backward, gather_forward, mean_token_backward, mean_token_forward, position_backward, position_forward, prepend_token_backward, prepend_token_forward
+from cstool.training.kernels.embedding import (
+    embedding_backward,
+    embedding_forward,
+    first_token_backward,
+    first_token_forward,
+    fixed_position_backward,
+    fixed_position_forward,
+    gather_backward,
+    gather_forward,
+    mean_token_backward,
+    mean_token_forward,
+    position_backward,
+    position_forward,
+    prepend_token_backward,
+    prepend_token_forward,
+)
 from cstool.training.kernels.linear import column_sum
-from cstool.training.kernels.loss import softmax_loss_backward, softmax_loss_forward, token_loss_backward, token_loss_forward
-from cstool.training.kernels.mixture import balance_loss_backward, balance_loss_forward, combine_backward, combine_forward, dispatch_backward, dispatch_forward, expert_linear_backward, expert_linear_forward, router_backward, router_forward
-from cstool.training.kernels.norm import head_norm_backward, head_norm_forward, layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward
+from cstool.training.kernels.loss import (
+    softmax_loss_backward,
+    softmax_loss_forward,
+    token_loss_backward,
+    token_loss_forward,
+)
+from cstool.training.kernels.mixture import (
+    balance_loss_backward,
+    balance_loss_forward,
+    combine_backward,
+    combine_forward,
+    dispatch_backward,
+    dispatch_forward,
+    expert_linear_backward,
+    expert_linear_forward,
+    router_backward,
+    router_forward,
+)
+from cstool.training.kernels.norm import (
+    head_norm_backward,
+    head_norm_forward,
+    layer_norm_backward,
+    layer_norm_forward,
+    rms_norm_backward,
+    rms_norm_forward,
+)
 from cstool.training.kernels.preference import preference_loss_backward, preference_loss_forward
 from cstool.training.kernels.product import multiply, multiply_back
-from cstool.training.kernels.residual import residual_backward, residual_forward, scale_backward, scale_forward, token_dropout_backward, token_dropout_forward
+from cstool.training.kernels.residual import (
+    residual_backward,
+    residual_forward,
+    scale_backward,
+    scale_forward,
+    token_dropout_backward,
+    token_dropout_forward,
+)
 from cstool.training.kernels.rotary import rotary_backward, rotary_forward
 
 

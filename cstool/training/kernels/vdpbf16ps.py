@@ -25,7 +25,27 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from cstool.training.kernels._jit import elementwise
-from cstool.training.kernels._vectors import BFLOAT16_BYTES, FLOAT, FLOAT_BYTES, INT16, INT64, LANES, LINE_BYTES, VECTOR, VECTOR_BYTES, Builder, Memory, Value, emit_prefetch, first_lanes, generated, loop, shuffle, splat, transposed
+from cstool.training.kernels._vectors import (
+    BFLOAT16_BYTES,
+    FLOAT,
+    FLOAT_BYTES,
+    INT16,
+    INT64,
+    LANES,
+    LINE_BYTES,
+    VECTOR,
+    VECTOR_BYTES,
+    Builder,
+    Memory,
+    Value,
+    emit_prefetch,
+    first_lanes,
+    generated,
+    loop,
+    shuffle,
+    splat,
+    transposed,
+)
 from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed
 from cstool.training.kernels.gemm import Array
 from cstool.training.kernels.work_space import WorkSpace

@@ -12,9 +12,11 @@ from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import NamedTuple
 
-from cstool.training.data import Dataset, Sampler
 from cstool.foundation.errors import NonFiniteError
 from cstool.model.ir import Graph
+from cstool.model.optimizers import Optimizer
+from cstool.model.params import UNSCALED, LossScaling
+from cstool.training.data import Dataset, Sampler
 from cstool.training.kernels.call import LossResult, sum_losses
 from cstool.training.kernels.gemm import Gemm
 from cstool.training.kernels.gemm_providers import FLOAT32, choose_gemm
@@ -36,8 +38,6 @@ from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.ranks.orders import Go, Next, Prepare, Record, SetGemm
 from cstool.training.machine.recorder import OFF, Recorder
 from cstool.training.machine.spread import spread_memoryx
-from cstool.model.optimizers import Optimizer
-from cstool.model.params import UNSCALED, LossScaling
 from cstool.training.store import Store
 
 EVALUATION_PART = 4

@@ -4,13 +4,13 @@ from collections.abc import Collection
 
 from cstool.foundation.errors import ClusterError
 from cstool.model.ir import Graph
+from cstool.model.optimizers import Optimizer
+from cstool.model.params import Params
 from cstool.training.machine.buffers import PANELS_IN_FLIGHT, in_flight_bytes, most_in_flight_bytes
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.host_memory import available_memory_bytes, memory_budget_bytes
 from cstool.training.machine.memoryx.shards import weight_bytes
 from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
-from cstool.model.optimizers import Optimizer
-from cstool.model.params import Params
 
 ACTIVATION_SHARE = 0.8
 """of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it those of layers

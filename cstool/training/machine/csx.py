@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from cstool.foundation.random_keys import key_of
 from cstool.model.ir import losses_of, matrices_of, texts_of
 from cstool.training.kernels.call import Call, LossResult
 from cstool.training.kernels.random import Dropout
 from cstool.training.machine.plan import After, Plan, PlannedOp
-from cstool.foundation.random_keys import key_of
 from cstool.training.store import aligned_empty
 
 Array = np.ndarray[Any, Any]

@@ -5,13 +5,45 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from cstool.training.data import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, Dataset, OneSequenceDataset, PatchesDataset, PreferenceDataset, SinkTokensDataset, batches_per_epoch, has_images, open_loader
 from cstool.foundation.errors import DataError
-from cstool.model.ir import Graph
-from cstool.training.machine.grains import check_grains, check_ranks, check_systems, grain_count
 from cstool.model.graphs import GATHERED, TARGETS, SampleForm, build_graph
-from cstool.model.params import BertClassifierParams, BertParams, BertSummarizationParams, BertTokenClassifierParams, DataloaderParams, DecoderParams, DpoParams, DprParams, DrawnMasksParams, EncoderDecoderParams, Esm2Params, FcMnistParams, Hdf5MasksParams, ImageModelParams, ModelParams, ParallelDecoderParams, Params, StockLoaderParams, VisionTransformerParams, data_set_names
+from cstool.model.ir import Graph
+from cstool.model.params import (
+    BertClassifierParams,
+    BertParams,
+    BertSummarizationParams,
+    BertTokenClassifierParams,
+    DataloaderParams,
+    DecoderParams,
+    DpoParams,
+    DprParams,
+    DrawnMasksParams,
+    EncoderDecoderParams,
+    Esm2Params,
+    FcMnistParams,
+    Hdf5MasksParams,
+    ImageModelParams,
+    ModelParams,
+    ParallelDecoderParams,
+    Params,
+    StockLoaderParams,
+    VisionTransformerParams,
+    data_set_names,
+)
 from cstool.model.sparsity import assign_groups
+from cstool.training.data import (
+    HDF5_TEXT_PROCESSORS,
+    MNIST_PROCESSOR,
+    Dataset,
+    OneSequenceDataset,
+    PatchesDataset,
+    PreferenceDataset,
+    SinkTokensDataset,
+    batches_per_epoch,
+    has_images,
+    open_loader,
+)
+from cstool.training.machine.grains import check_grains, check_ranks, check_systems, grain_count
 
 _PROCESSORS: Mapping[type[ModelParams], str] = {
     FcMnistParams: MNIST_PROCESSOR,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from cstool.model.batch_split import divisors, even_parts, nearest_divisors
 from cstool.foundation.errors import ClusterError
+from cstool.model.batch_split import divisors, even_parts, nearest_divisors
 from cstool.model.ir import Graph, matrices_of
 
 GRAIN_TOKENS = 512

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from cstool.model.batch_split import even_parts
 from cstool.foundation.errors import ClusterError
+from cstool.model.batch_split import even_parts
 from cstool.model.ir import Graph
 from cstool.training.machine.grains import Deal, deal_grains
 from cstool.training.machine.plan import Plan, make_plan

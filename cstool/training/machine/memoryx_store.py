@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cstool.foundation.errors import ClusterError, StoreError
+from cstool.foundation.words import bytes_text
 from cstool.model.ir import Graph, panels_of
+from cstool.model.optimizers import Optimizer, whole_arrays
+from cstool.model.params import ALL_STATES, Params
 from cstool.training.machine.budgets import file_memory_bytes, update_threads
 from cstool.training.machine.committed import Committed, dealt_rows
 from cstool.training.machine.grains import available_cores
@@ -20,12 +23,17 @@ from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.precision import narrow_in
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.start import Start, is_whole, way_on_from_damage
-from cstool.model.optimizers import Optimizer, whole_arrays
-from cstool.model.params import ALL_STATES, Params
-from cstool.training.store import FILE_NAME, FileStore, committed_step, held_step, is_store, list_checkpoints, shard_name
+from cstool.training.store import (
+    FILE_NAME,
+    FileStore,
+    committed_step,
+    held_step,
+    is_store,
+    list_checkpoints,
+    shard_name,
+)
 from cstool.training.store.file import TILE_BYTES
 from cstool.training.store.panel_cache import STAYS_BYTES, buffer_bytes
-from cstool.foundation.words import bytes_text
 
 log = logging.getLogger("cstool")
 EVALUATION_NAME = "memoryx_evaluation.h5"

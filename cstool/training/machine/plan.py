@@ -13,7 +13,19 @@ from functools import cached_property
 
 import numpy as np
 
-from cstool.model.ir import Delta, Graph, Op, Panel, delta_source, losses_of, matrices_of, panels_of, read_backward, rules_of, vectors_of
+from cstool.model.ir import (
+    Delta,
+    Graph,
+    Op,
+    Panel,
+    delta_source,
+    losses_of,
+    matrices_of,
+    panels_of,
+    read_backward,
+    rules_of,
+    vectors_of,
+)
 from cstool.training.kernels.bfloat16 import BFLOAT16
 from cstool.training.kernels.call import Kernel
 from cstool.training.kernels.table import KERNELS

@@ -12,15 +12,24 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from cstool.foundation.errors import CheckpointError
+from cstool.foundation.progress import Progress
+from cstool.foundation.safe_python import python
 from cstool.model.ir import Graph, OpKind
+from cstool.model.optimizers import compile_updates
 from cstool.training.kernels import kernel_folder
-from cstool.training.kernels.compile import ANSWERING_KERNELS, BFLOAT16_KERNELS, MIXTURE_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, compile_from_the_end, compile_kernels, kernels_cached
+from cstool.training.kernels.compile import (
+    ANSWERING_KERNELS,
+    BFLOAT16_KERNELS,
+    MIXTURE_KERNELS,
+    PRODUCT_KERNELS,
+    SPARSE_KERNELS,
+    compile_from_the_end,
+    compile_kernels,
+    kernels_cached,
+)
 from cstool.training.kernels.gemm_providers import BFLOAT16_NAME
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.host_memory import memory_budget_bytes
-from cstool.model.optimizers import compile_updates
-from cstool.foundation.progress import Progress
-from cstool.foundation.safe_python import python
 from cstool.training.store import sweep_temporary
 
 log = logging.getLogger("cstool")

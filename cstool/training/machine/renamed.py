@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from cstool.foundation.errors import CheckpointError
-from cstool.model.ir import Graph
 from cstool.model.graphs.preference import POLICY, REFERENCE
+from cstool.model.ir import Graph
 from cstool.model.params import written_states
 from cstool.training.store import INDICES, SavedState
 from cstool.training.store.contiguous import Place

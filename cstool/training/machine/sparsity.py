@@ -7,12 +7,12 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from cstool.model.ir import Graph, matrices_of, rules_of, share_met
+from cstool.model.params import Params
+from cstool.model.sparsity import assign_groups
 from cstool.training.kernels.gemm import Gemm
 from cstool.training.kernels.sparse import KernelChoice, Pattern
 from cstool.training.kernels.sparse.crossover import Crossover, choose, crossover
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
-from cstool.model.params import Params
-from cstool.model.sparsity import assign_groups
 from cstool.training.store import read_mask, read_weight
 
 log = logging.getLogger("cstool")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from cstool.model.ir import Graph
+from cstool.model.optimizers import Optimizer
 from cstool.training.machine.budgets import memoryx_bytes, update_threads
 from cstool.training.machine.memoryx import MemoryX
 from cstool.training.machine.memoryx.elsewhere import NOWHERE
@@ -15,7 +16,6 @@ from cstool.training.machine.memoryx_store import ShardFile
 from cstool.training.machine.ranks.link import Link
 from cstool.training.machine.ranks.nodes import OtherNodes
 from cstool.training.machine.ranks.orders import Begin, OtherRanks
-from cstool.model.optimizers import Optimizer
 from cstool.training.store import Store
 
 

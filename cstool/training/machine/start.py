@@ -10,16 +10,31 @@ from pathlib import Path
 from typing import Any
 
 from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
+from cstool.foundation.progress import Progress
+from cstool.foundation.words import bytes_text, counted
+from cstool.model.params import ALL_STATES, Params, written_states
 from cstool.training.machine.committed import Committed, Survey, survey
 from cstool.training.machine.memoryx import MemoryX
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.state import Position, adopt_state, load_state
-from cstool.model.params import ALL_STATES, Params, written_states
-from cstool.foundation.progress import Progress
-from cstool.training.store import FILE_NAME, SHARD, CheckpointReader, CommittedShards, CommittedStore, SavedState, ShardSource, check_choices, committed_step, find_checkpoint, list_checkpoints, newest_checkpoints, shard_name, unbound_note
+from cstool.training.store import (
+    FILE_NAME,
+    SHARD,
+    CheckpointReader,
+    CommittedShards,
+    CommittedStore,
+    SavedState,
+    ShardSource,
+    check_choices,
+    committed_step,
+    find_checkpoint,
+    list_checkpoints,
+    newest_checkpoints,
+    shard_name,
+    unbound_note,
+)
 from cstool.training.store import Progress as BytesProgress
 from cstool.training.store.checked_state import LOADER
-from cstool.foundation.words import bytes_text, counted
 
 log = logging.getLogger("cstool")
 VERIFYING = "Verifying MemoryX"

@@ -16,11 +16,23 @@ import numpy as np
 import cstool
 from cstool.foundation.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.model.ir import Graph
+from cstool.model.params import DecoderParams, DpoParams, Params, written_states
 from cstool.training.kernels.magnitudes import first_non_finite
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.renamed import as_this_model
-from cstool.model.params import DecoderParams, DpoParams, Params, written_states
-from cstool.training.store import INDICES, SPARSITY, CheckpointWriter, FileStore, SavedState, SparseTensors, check_choices, checked_indices, index_kind, step_of, streamed_of
+from cstool.training.store import (
+    INDICES,
+    SPARSITY,
+    CheckpointWriter,
+    FileStore,
+    SavedState,
+    SparseTensors,
+    check_choices,
+    checked_indices,
+    index_kind,
+    step_of,
+    streamed_of,
+)
 
 log = logging.getLogger("cstool")
 Array = np.ndarray[Any, Any]

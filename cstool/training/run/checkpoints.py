@@ -11,13 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from cstool.foundation.errors import CheckpointError
+from cstool.foundation.words import bytes_text
+from cstool.model.params import written_states
 from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.machine.state import forms, save_state, state_values
-from cstool.model.params import written_states
 from cstool.training.run.report.time_split import CHECKPOINT
 from cstool.training.run.session import Saving, Session
-from cstool.training.store import SCALER, checkpoint_path, copy_states, delete_checkpoints, free_path, newest_checkpoints, open_checkpoint, read_index, register_checkpoint
-from cstool.foundation.words import bytes_text
+from cstool.training.store import (
+    SCALER,
+    checkpoint_path,
+    copy_states,
+    delete_checkpoints,
+    free_path,
+    newest_checkpoints,
+    open_checkpoint,
+    read_index,
+    register_checkpoint,
+)
 
 log = logging.getLogger("cstool")
 

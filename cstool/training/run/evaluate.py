@@ -9,15 +9,15 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from cstool.training.data import Dataset, Sampler, batches_per_epoch
+from cstool.foundation.words import counted, rate_text
 from cstool.model.ir import Loss
+from cstool.training.data import Dataset, Sampler, batches_per_epoch
 from cstool.training.kernels.call import LossResult, sum_losses
 from cstool.training.machine.data_sets import DataSet
 from cstool.training.run.report.time_split import Rates
 from cstool.training.run.scores import scores_of
 from cstool.training.run.session import Session
 from cstool.training.run.stopping import StopRequest
-from cstool.foundation.words import counted, rate_text
 
 log = logging.getLogger("cstool")
 TASK = "Evaluating"

@@ -11,13 +11,13 @@ import numpy as np
 
 import cstool
 from cstool.foundation.errors import ClusterError
+from cstool.model.graphs import SampleForm
+from cstool.model.params import Params
 from cstool.training.machine.data_sets import DataSets, open_data_sets
 from cstool.training.machine.ranks.link import Link
 from cstool.training.machine.ranks.orders import Identify
 from cstool.training.machine.ranks.worker import Opened, Worker
 from cstool.training.machine.state import environment
-from cstool.model.graphs import SampleForm
-from cstool.model.params import Params
 
 log = logging.getLogger("cstool")
 NO_DATA = DataSets(None, (), SampleForm(None))

@@ -7,14 +7,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from cstool.foundation.errors import CheckpointError, Interrupted, ParamsError
+from cstool.foundation.progress import Progress
+from cstool.foundation.words import bytes_text
+from cstool.model.graphs import build_graph
 from cstool.model.ir import Artifact, require_model
+from cstool.model.params import Params, parse_states
 from cstool.training.machine.data_sets import DataSets, open_data_sets
 from cstool.training.machine.prepare import prepare_model_dir
 from cstool.training.machine.ranks.link import Link
 from cstool.training.machine.start import Start, choose_checkpoints, choose_start
-from cstool.model.graphs import build_graph
-from cstool.model.params import Params, parse_states
-from cstool.foundation.progress import Progress
 from cstool.training.run.evaluate import evaluate_sets, evaluation_table
 from cstool.training.run.follow import check_alike
 from cstool.training.run.report.events import Events
@@ -27,7 +28,6 @@ from cstool.training.run.setup import open_session, settle_kernels, take_up
 from cstool.training.run.stopping import StopRequest
 from cstool.training.run.train import train
 from cstool.training.store import StoreLock, sweep_temporary
-from cstool.foundation.words import bytes_text
 
 log = logging.getLogger("cstool")
 

@@ -14,8 +14,8 @@ summaries", 2004. Over which classes the vendor takes it: Cerebras Model Zoo 2.1
 import math
 from collections.abc import Sequence
 
-from cstool.training.data import Dataset, TokenClassesDataset
 from cstool.model.ir import Loss
+from cstool.training.data import Dataset, TokenClassesDataset
 
 _OF_NAMES = ("B", "I")
 """what labels begin with that count: tokens at the beginning of something, and inside of it"""

@@ -11,15 +11,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from cstool.foundation.progress import Progress
 from cstool.model.ir import Graph
+from cstool.model.params import Params
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.cluster import Cluster
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.ranks.orders import Wire
 from cstool.training.machine.sparsity import KernelChooser
 from cstool.training.machine.state import Position
-from cstool.model.params import Params
-from cstool.foundation.progress import Progress
 from cstool.training.run.patience import Patience
 from cstool.training.run.report.events import Events
 from cstool.training.run.report.time_split import TimeSplit

@@ -8,7 +8,12 @@ from typing import Any
 
 from cstool import __version__
 from cstool.foundation.errors import CheckpointError
+from cstool.foundation.progress import Progress
+from cstool.foundation.words import bytes_text, counted
+from cstool.model.graphs import loss_term
 from cstool.model.ir import Artifact, Loss
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import ALL_STATES, BertParams, ModelParams, Params
 from cstool.training.kernels.emulated import EMULATED
 from cstool.training.kernels.gemm_providers import FLOAT32, choose_gemm
 from cstool.training.machine.appliance import Appliance
@@ -20,17 +25,12 @@ from cstool.training.machine.ranks.orders import CompileKernels, SettleKernels
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.training.machine.start import Start, restore
 from cstool.training.machine.state import FORMS_BEFORE, environment, forms
-from cstool.model.graphs import loss_term
-from cstool.model.optimizers import make_optimizer
-from cstool.model.params import ALL_STATES, BertParams, ModelParams, Params
-from cstool.foundation.progress import Progress
 from cstool.training.run.patience import Patience
 from cstool.training.run.report.events import Events
 from cstool.training.run.report.time_split import TimeSplit
 from cstool.training.run.result import Modelled
 from cstool.training.run.session import RunOrder, Session
 from cstool.training.store import newest_checkpoints, scaler_of
-from cstool.foundation.words import bytes_text, counted
 
 log = logging.getLogger("cstool")
 

@@ -8,18 +8,19 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cstool.training.data import Sampler
 from cstool.foundation.errors import CstoolError, Interrupted
+from cstool.foundation.words import clock_text, counted, digits_text, rate_text
+from cstool.model.params import LoopParams
+from cstool.training.data import Sampler
+from cstool.training.host.prediction import compare
+from cstool.training.host.rates import load_rates
 from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.machine.appliance import TrainStep
 from cstool.training.machine.data_sets import DataSet
 from cstool.training.machine.inputs import InputWorker
 from cstool.training.machine.recorder import Recorder
 from cstool.training.machine.state import Position
-from cstool.model.params import LoopParams
 from cstool.training.run.checkpoints import catch_up, commit, commits, finish_save, save
-from cstool.training.host.prediction import compare
-from cstool.training.host.rates import load_rates
 from cstool.training.run.report.measured_trace import recorded, recorded_step
 from cstool.training.run.report.sparsity_table import sparsity_scalars
 from cstool.training.run.report.summary import fit_summary
@@ -27,7 +28,6 @@ from cstool.training.run.report.time_split import START_UP, TRAINING, Rates
 from cstool.training.run.session import Session, peak_resident_bytes
 from cstool.training.run.stopping import StopRequest
 from cstool.training.store import list_checkpoints
-from cstool.foundation.words import clock_text, counted, digits_text, rate_text
 
 log = logging.getLogger("cstool")
 TASK = "Training"

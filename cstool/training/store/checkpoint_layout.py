@@ -12,7 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
-from cstool.training.store.checkpoint_format import CSTOOL_VERSION, DIGEST, FORMAT_VERSION, SIGNATURE, SPEC, SUCCESS, VERSION, WITHOUT_DIGEST, CheckpointDigest, check_key, metadata_name
+from cstool.training.store.checkpoint_format import (
+    CSTOOL_VERSION,
+    DIGEST,
+    FORMAT_VERSION,
+    SIGNATURE,
+    SPEC,
+    SUCCESS,
+    VERSION,
+    WITHOUT_DIGEST,
+    CheckpointDigest,
+    check_key,
+    metadata_name,
+)
 from cstool.training.store.contiguous import Place, find_contiguous
 from cstool.training.store.crc32 import crc32
 from cstool.training.store.file_layout import is_store, record_path

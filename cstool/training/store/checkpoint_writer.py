@@ -16,7 +16,20 @@ from numpy.typing import NDArray
 import cstool
 from cstool.foundation.errors import CheckpointError
 from cstool.training.store.block_file import REMEDIES
-from cstool.training.store.checkpoint_format import CSTOOL_VERSION, DIGEST, DTYPES, FORMAT_VERSION, LIBVER, LONGEST_ATTRIBUTE_BYTES, SPEC, SUCCESS, VERSION, CheckpointDigest, check_key, metadata_name
+from cstool.training.store.checkpoint_format import (
+    CSTOOL_VERSION,
+    DIGEST,
+    DTYPES,
+    FORMAT_VERSION,
+    LIBVER,
+    LONGEST_ATTRIBUTE_BYTES,
+    SPEC,
+    SUCCESS,
+    VERSION,
+    CheckpointDigest,
+    check_key,
+    metadata_name,
+)
 from cstool.training.store.contiguous import create_contiguous, place_of
 from cstool.training.store.crc32 import combine_crc32, crc32
 from cstool.training.store.pending_file import FileRange, PendingFile

@@ -18,7 +18,16 @@ from cstool.training.store.commit_record import CommitRecord, Extent, Extents, r
 from cstool.training.store.contiguous import Place
 from cstool.training.store.file_layout import VERSION, check_extent, lock_path, read_store, record_path
 from cstool.training.store.pending_file import FileRange
-from cstool.training.store.saved_state import PIECE, Array, Meter, Progress, SavedState, even_pieces, no_progress, summed_pieces
+from cstool.training.store.saved_state import (
+    PIECE,
+    Array,
+    Meter,
+    Progress,
+    SavedState,
+    even_pieces,
+    no_progress,
+    summed_pieces,
+)
 from cstool.training.store.store_lock import StoreLock
 
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.foundation.errors import CheckpointError
+from cstool.foundation.words import nearest
 from cstool.training.store.contiguous import Place
 from cstool.training.store.crc32 import crc32
 from cstool.training.store.protocol import check_rows
 from cstool.training.store.ram import aligned_empty
-from cstool.foundation.words import nearest
 
 Array = NDArray[Any]
 Progress = Callable[[int, int], object]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cstool.foundation.words import counted
 from cstool.training.store.checked_state import check_state
 from cstool.training.store.commit_record import Extent, Extents
 from cstool.training.store.committed_store import CommittedStore
@@ -18,7 +19,6 @@ from cstool.training.store.saved_state import PIECE, Array, Progress, SavedState
 from cstool.training.store.shard_folder import ShardFound, choose_shards
 from cstool.training.store.shard_record import SHARD
 from cstool.training.store.shard_tensors import Part, ShardSource, ShardTensor, join_shards
-from cstool.foundation.words import counted
 
 
 class CommittedShards(SavedState):

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cstool.foundation.errors import CstoolError
+from cstool.foundation.progress.screen import OpenScreen, screen_of
 from cstool.foundation.temporary_folder import temporary_folder
 from cstool.model.verbs.asked import asked_params, check_lanes
-from cstool.foundation.progress.screen import OpenScreen, screen_of
 
 if TYPE_CHECKING:
-    from cstool.training.compare import Verdict
-    from cstool.model.params import Params
     from cstool.foundation.progress import Progress
+    from cstool.model.params import Params
+    from cstool.training.compare import Verdict
 
 
 def validate(
@@ -106,8 +106,8 @@ def draw_verdict(verdict: Verdict, paths: Sequence[Path], theme: str) -> None:
     """
     if not paths:
         return
-    from cstool.training.compare.picture import comparison_picture
     from cstool.training.compare.drawing import draw_comparison
+    from cstool.training.compare.picture import comparison_picture
 
     for path in paths:
         try:

@@ -13,8 +13,8 @@ from cstool.foundation.progress.screen import told_in_bytes
 if TYPE_CHECKING:
     import numpy as np
 
-    from cstool.training.data import DataCheck, DataInfo, DigitsSummary, PreferenceSummary, TextSummary
     from cstool.foundation.progress import Progress
+    from cstool.training.data import DataCheck, DataInfo, DigitsSummary, PreferenceSummary, TextSummary
 
 
 def prepare_text(
@@ -320,8 +320,8 @@ def read_samples(
     """
     import numpy as np
 
-    from cstool.training.data import allocate, open_part
     from cstool.foundation.errors import DataError
+    from cstool.training.data import allocate, open_part
 
     with closing(open_part(Path(folder), part)) as dataset:
         wanted = np.asarray(numbers, np.int64)

@@ -12,8 +12,8 @@ from cstool.foundation.errors import ClusterError, RankLostError, ToldElsewhere
 from cstool.foundation.launched import is_by_srun, is_launched, launch_flags, launched_rank, launched_ranks
 
 if TYPE_CHECKING:
-    from cstool.training.machine.ranks.link import Link
     from cstool.model.params import Params
+    from cstool.training.machine.ranks.link import Link
 
 Transport = Literal["auto", "in_process", "mpi"]
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cstool.foundation.errors import CstoolError
+from cstool.foundation.progress.screen import OpenScreen, screen_of
 from cstool.model.verbs.asked import asked_params, check_choice, check_lanes, check_trace_file, check_traced
 from cstool.plan.verbs.compiling import EXECUTION_MODES, RECOMPUTE
-from cstool.foundation.progress.screen import OpenScreen, screen_of
 
 if TYPE_CHECKING:
-    from cstool.model.ir import Artifact
-    from cstool.training.machine.ranks.link import Link
-    from cstool.model.params import Params
     from cstool.foundation.progress import Progress
+    from cstool.model.ir import Artifact
+    from cstool.model.params import Params
+    from cstool.training.machine.ranks.link import Link
     from cstool.training.run.result import Modelled, RunResult
 
 MODES = ("train", "eval", "train_and_eval", "eval_all")
@@ -267,8 +267,8 @@ def run_all(
         follow(trainers, request.mode, request.lanes, link)
     if request.trace is not None:
         check_traced(trainers, request.mode)
-    from cstool.training.machine.data_sets import check_data
     from cstool.model.graphs.following import check_following
+    from cstool.training.machine.data_sets import check_data
     from cstool.training.run.run import run, run_lock
     from cstool.training.run.session import RunOrder
     from cstool.training.verbs.run_log import LOG, run_log
@@ -342,12 +342,12 @@ def _without_run(params: Params, compiled: Artifact | None) -> NotRun:
 
 def _compiled(params: Params, request: RunRequest, ranks: int) -> Artifact | None:
     """The artifact of a model, compiled or as given; None if it is only checked."""
+    from cstool.model.graphs import SampleForm
+    from cstool.model.ir import require_model
+    from cstool.model.system import load_system
     from cstool.plan import compiler
     from cstool.plan.compiler.density import sparsity_notes
-    from cstool.model.ir import require_model
     from cstool.training.machine.data_sets import check_data
-    from cstool.model.graphs import SampleForm
-    from cstool.model.system import load_system
     from cstool.training.verbs.run_log import LOG
 
     if params.validate_only:

@@ -49,11 +49,11 @@ def run_as_job(
         RankLostError: Slurm ended it
         CstoolError: whatever else the user can act on
     """
-    from cstool.training.machine.data_sets import check_data
-    from cstool.training.machine.ranks.signals import collected_signals
     from cstool.foundation.slurm.batch_script import BatchJob, limit_s
     from cstool.foundation.slurm.commands import check_slurm, submit, usable_pmi
     from cstool.foundation.slurm.following import follow
+    from cstool.training.machine.data_sets import check_data
+    from cstool.training.machine.ranks.signals import collected_signals
 
     if mode == "infer":
         raise ClusterError(

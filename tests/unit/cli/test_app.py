@@ -9,9 +9,9 @@ import typer
 
 import cstool as package
 from cstool.cli.app import new_app
+from cstool.foundation.errors import CstoolError, DataError, Interrupted, NonFiniteError, ParamsError
 from cstool.foundation.terminal.other_words import OTHER_COMMANDS
 from cstool.foundation.terminal.report import errors_as_messages, print_error
-from cstool.foundation.errors import CstoolError, DataError, Interrupted, NonFiniteError, ParamsError
 from tests.end_to_end.refusals import error, rows
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cstool.inference.verbs.answer import _checkpoint
 from cstool.training.store import CommittedStore, copy_checkpoint
 from cstool.training.store.file_layout import lock_path, record_path
 from cstool.training.store.store_lock import StoreLock
-from cstool.inference.verbs.answer import _checkpoint
 from tests.end_to_end.refusals import Outcome, error
 from tests.unit.store.shard_files import MODEL, checkpoint_of_one_file, write_shards
 

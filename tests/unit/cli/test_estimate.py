@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from cstool.foundation.errors import EstimateError
-from cstool.training.host import calibrate as calibrate_module
 from cstool.plan.estimation.adapters import parse_adapters
 from cstool.plan.estimation.lora_callback import take_lora
-from cstool.training.machine import grains
 from cstool.plan.timing.schedule import COORDINATOR, HOSTS, NORM, SERVERS, WORKERS
-from cstool.training.host import rates as host_rates
 from cstool.plan.verbs.estimate_variants import without_lora
+from cstool.training.host import calibrate as calibrate_module
+from cstool.training.host import rates as host_rates
+from cstool.training.machine import grains
 from tests.end_to_end.refusals import rows
 from tests.hosts import round_rates
 from tests.unit.cli.conftest import SMALL

@@ -10,11 +10,11 @@ from unittest.mock import Mock
 import pytest
 import yaml
 
-from cstool.foundation.terminal.command import spread_lists
 from cstool.foundation.errors import CheckpointError, Interrupted
+from cstool.foundation.terminal.command import spread_lists
+from cstool.model.graphs import build_graph
 from cstool.model.ir import Artifact, read_artifact
 from cstool.training.machine import data_sets
-from cstool.model.graphs import build_graph
 from cstool.training.run import run as run_module
 from cstool.training.verbs.run_log import LOG
 from tests.end_to_end.refusals import error, rows

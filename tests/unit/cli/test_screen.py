@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
+from cstool.foundation.progress.screen import told_in_bytes
 from cstool.foundation.terminal.log_line import fitted_line
 from cstool.foundation.terminal.screen import bars_in_bytes, screen_on
 from cstool.training.verbs.run_log import LINE_FORMAT
-from cstool.foundation.progress.screen import told_in_bytes
 
 
 class Terminal(io.StringIO):

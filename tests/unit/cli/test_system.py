@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from cstool.training.commands import system as cli
 from cstool.model.system import load_system
+from cstool.training.commands import system as cli
 from cstool.training.verbs import systems
 from tests.end_to_end.refusals import error
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from cstool.training.compare.cost import OUTSIDE, build_cost, op_products
-from cstool.training.compare.race import Finish
-from cstool.training.compare.verdict import Cost
-from cstool.model.ir import Graph
-from cstool.training.kernels.sparse import pattern_bytes
 from cstool.model.graphs.statistics import Flops, count_statistics
+from cstool.model.ir import Graph
 from cstool.model.optimizers import costed_optimizer, state_numbers
 from cstool.model.params import AdamW, SparsityParams
 from cstool.model.params.sections.optimizers import Adafactor
+from cstool.training.compare.cost import OUTSIDE, build_cost, op_products
+from cstool.training.compare.race import Finish
+from cstool.training.compare.verdict import Cost
+from cstool.training.kernels.sparse import pattern_bytes
 from cstool.training.run.result import RunResult
 from tests.models import FAMILIES, decoder, dpr, fc_mnist
 

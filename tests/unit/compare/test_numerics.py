@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cstool.model.params import SparsityParams
 from cstool.training.compare.numerics import _compare_gradients, _compare_masks, first_change, gradient_tolerance
 from cstool.training.compare.race import Finish
-from cstool.model.params import SparsityParams
 from cstool.training.run.result import RunResult
 from cstool.training.store import CheckpointWriter
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.training.compare import race as module
-from cstool.training.compare.race import FEWEST_STEPS, MOST_TURNS, Runner, race, turn_ends
 from cstool.foundation.errors import DataError, Interrupted
 from cstool.foundation.progress import Silent
+from cstool.training.compare import race as module
+from cstool.training.compare.race import FEWEST_STEPS, MOST_TURNS, Runner, race, turn_ends
 from cstool.training.run.result import RunResult
 from tests.models import decoder
 

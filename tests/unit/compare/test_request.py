@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from cstool.training.compare.request import Request, check_params, run_params, sparse_groups
 from cstool.foundation.errors import CstoolError, ParamsError
 from cstool.model.params import Params, load_params
 from cstool.model.params.sections.model import MODELS
+from cstool.training.compare.request import Request, check_params, run_params, sparse_groups
 from tests.unit.cli.test_compile import TRAINER
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import yaml
 
-from cstool.plan.compiler import compile_model
-from cstool.plan.compiler.compile import MEMORY_PASSES, run_passes
-from cstool.plan.compiler.program import Pass, Program, Request
-from cstool.plan.compiler.streaming import plan_streaming
 from cstool.model.ir import Artifact, Graph, Op, Segment
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import AdamW, Params, load_params
 from cstool.model.system import Fabric, System, load_system
+from cstool.plan.compiler import compile_model
+from cstool.plan.compiler.compile import MEMORY_PASSES, run_passes
+from cstool.plan.compiler.program import Pass, Program, Request
+from cstool.plan.compiler.streaming import plan_streaming
 from tests.models import FAMILIES, decoder, fc_mnist
 
 FAMILY_NAMES = [*FAMILIES, "fc_mnist"]

@@ -14,14 +14,21 @@ from typing import Any
 import pytest
 
 import cstool
-from cstool.plan.compiler.cache import MOST_COMPARED, artifact_path, compile_inputs, explain_miss, find_cached, keep_artifact
-from cstool.plan.compiler.program import Program, Request
 from cstool.foundation.errors import ArtifactError
-from cstool.model.ir import Artifact, artifact_text
 from cstool.model.graphs import build_graph
+from cstool.model.ir import Artifact, artifact_text
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params.sections.optimizers import Lion
 from cstool.model.system import Software
+from cstool.plan.compiler.cache import (
+    MOST_COMPARED,
+    artifact_path,
+    compile_inputs,
+    explain_miss,
+    find_cached,
+    keep_artifact,
+)
+from cstool.plan.compiler.program import Program, Request
 from tests.models import FAMILIES, decoder_params
 from tests.unit.compiler.programs import a_request
 from tests.unit.ir.artifacts import SYSTEM, streaming_artifact

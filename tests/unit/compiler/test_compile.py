@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from cstool.foundation.errors import CompileError
+from cstool.model.graphs import SampleForm
+from cstool.model.ir import ExecutionMode, SramEntry, verify_artifact
+from cstool.model.params import Params, load_params
+from cstool.model.system import load_system, system_names
 from cstool.plan.compiler import compile_model
 from cstool.plan.compiler.compile import PASSES
 from cstool.plan.compiler.program import Program
-from cstool.foundation.errors import CompileError
-from cstool.model.ir import ExecutionMode, SramEntry, verify_artifact
-from cstool.model.graphs import SampleForm
-from cstool.model.params import Params, load_params
-from cstool.model.system import load_system, system_names
 from tests.models import decoder
 from tests.unit.compiler.programs import ROOT, SMALL_GPT, a_request, compiled, small_system, stock, written_params
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from cstool.foundation.errors import ParamsError
+from cstool.model.graphs import build_graph
+from cstool.model.ir import Artifact
+from cstool.model.params import Params
+from cstool.model.system import load_system
 from cstool.plan.compiler import compile_model, compile_or_load
 from cstool.plan.compiler.density import count_nonzeros, sparsity_notes
-from cstool.foundation.errors import ParamsError
-from cstool.model.ir import Artifact
-from cstool.model.graphs import build_graph
-from cstool.model.params import Params
 from cstool.plan.timing.roofline import kernel_loads
 from cstool.plan.timing.wafer import useful_flops, zero_weights
-from cstool.model.system import load_system
 from tests.unit.compiler.programs import SMALL_GPT, written_params
 
 CS2 = load_system("cs2")

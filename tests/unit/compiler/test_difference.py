@@ -10,9 +10,19 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.plan.compiler.difference import Change, differences
-from cstool.model.ir import Alternative, Artifact, ExecutionMode, Layout, Recompute, Region, SramEntry, artifact_text, plain_data
+from cstool.model.ir import (
+    Alternative,
+    Artifact,
+    ExecutionMode,
+    Layout,
+    Recompute,
+    Region,
+    SramEntry,
+    artifact_text,
+    plain_data,
+)
 from cstool.model.ir._plain_data import from_plain
+from cstool.plan.compiler.difference import Change, differences
 from tests.models import decoder
 from tests.unit.ir.artifacts import SRAM, SYSTEM, pipelined_artifact, plan, streaming_artifact
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.plan.compiler.compile import PASSES
 from cstool.foundation.errors import EstimateError
-from cstool.plan.estimation.variants import Variants
 from cstool.model.ir import Graph, Op, OpKind, matrices_of, verify
+from cstool.plan.compiler.compile import PASSES
+from cstool.plan.estimation.variants import Variants
 from tests.examples import examples
 from tests.models import FAMILIES, decoder, encoder_decoder, vision
 from tests.unit.compiler.programs import a_request, compiled, small_system

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.model.ir import Graph, KernelKind, Loss, Op, OpKind, Segment, Tensor, rules_of
 from cstool.plan.compiler.compile import KERNEL_PASSES, PASSES, infer_shapes, run_passes
 from cstool.plan.compiler.fusion import group_ops, match_kernels
 from cstool.plan.compiler.program import Program, op_of, outer_reads
 from cstool.plan.compiler.text import program_text
-from cstool.model.ir import Graph, KernelKind, Loss, Op, OpKind, Segment, Tensor, rules_of
 from tests.models import decoder
 from tests.unit.compiler.programs import (
     FAMILY_NAMES,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from cstool.model.graphs import build_graph
+from cstool.model.graphs.statistics import count_statistics
+from cstool.model.ir import FusedKernel, Graph, KernelKind, Lookup, MatMul, OpKind, Pairs, VectorOps
+from cstool.model.params import FcMnistParams
 from cstool.plan.compiler.compile import KERNEL_PASSES, run_passes
 from cstool.plan.compiler.kernel_work import KernelWork, kernel_works
 from cstool.plan.compiler.program import Program, segment_weights
-from cstool.model.ir import FusedKernel, Graph, KernelKind, Lookup, MatMul, OpKind, Pairs, VectorOps
-from cstool.model.graphs import build_graph
-from cstool.model.graphs.statistics import count_statistics
-from cstool.model.params import FcMnistParams
 from cstool.plan.timing.streaming import Stream
 from tests.models import FAMILIES, attentive, decoder
 from tests.unit.compiler.programs import FAMILY_NAMES, a_request, compiled, every_family

@@ -8,11 +8,30 @@ from functools import cache
 import numpy as np
 import pytest
 
+from cstool.model.ir import (
+    Graph,
+    Initializer,
+    Layout,
+    Loss,
+    Op,
+    OpKind,
+    Recompute,
+    Segment,
+    Tensor,
+    Weight,
+    read_backward,
+)
 from cstool.plan.compiler.kernel_work import kernel_works
-from cstool.plan.compiler.memory import MOST_LEVELS, block_runs, keys_and_values, live_at, recompute_options, statistics_width
+from cstool.plan.compiler.memory import (
+    MOST_LEVELS,
+    block_runs,
+    keys_and_values,
+    live_at,
+    recompute_options,
+    statistics_width,
+)
 from cstool.plan.compiler.program import Program
 from cstool.plan.compiler.stream_memory import StreamMemory
-from cstool.model.ir import Graph, Initializer, Layout, Loss, Op, OpKind, Recompute, Segment, Tensor, Weight, read_backward
 from tests.models import FAMILIES, decoder
 from tests.unit.compiler.programs import FAMILY_NAMES, MEMORY_PASSES, compiled, every_family
 

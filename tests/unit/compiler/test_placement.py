@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from cstool.plan.compiler import compile_model
-from cstool.plan.compiler.columns import Column
-from cstool.plan.compiler.placement import Cut, Floor, NoPlacement, place, stage_cycles
 from cstool.model.ir import Artifact, Region
 from cstool.model.params import load_params
 from cstool.model.system import load_system
+from cstool.plan.compiler import compile_model
+from cstool.plan.compiler.columns import Column
+from cstool.plan.compiler.placement import Cut, Floor, NoPlacement, place, stage_cycles
 from tests.examples import examples
 from tests.unit.compiler.programs import stock
 from tests.unit.compiler.stages import NEVER, STAGES, MadeUp

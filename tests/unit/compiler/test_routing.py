@@ -8,9 +8,9 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from cstool.model.ir import Region, Route
 from cstool.plan.compiler.placement import NoPlacement, place
 from cstool.plan.compiler.routing import Edge, NoColors, color_graph, route
-from cstool.model.ir import Region, Route
 from tests.examples import examples
 from tests.reference.check_routes import faults, lanes_of
 from tests.unit.compiler.programs import stock

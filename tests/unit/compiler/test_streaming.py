@@ -10,6 +10,8 @@ import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
+from cstool.model.ir import ExecutionMode, Graph, Layout, OpKind, PhaseCycles, Recompute, StreamingPlan
+from cstool.model.system import System, load_system
 from cstool.plan.compiler.compile import run_passes
 from cstool.plan.compiler.kernel_work import kernel_works
 from cstool.plan.compiler.memory import goes_in_parts, recompute_options
@@ -18,10 +20,8 @@ from cstool.plan.compiler.stream_costs import Choice
 from cstool.plan.compiler.stream_memory import StreamMemory
 from cstool.plan.compiler.stream_search import FAR, SIZES, Search
 from cstool.plan.compiler.streaming import plan_streaming
-from cstool.model.ir import ExecutionMode, Graph, Layout, OpKind, PhaseCycles, Recompute, StreamingPlan
 from cstool.plan.timing.pe import Pe
 from cstool.plan.timing.streaming import hop_latency_cycles, stream_of, streamed_phases
-from cstool.model.system import System, load_system
 from tests.examples import examples
 from tests.models import FAMILIES, PREFERENCES, decoder, fc_mnist, preferences
 from tests.unit.compiler.programs import (

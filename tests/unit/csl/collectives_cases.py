@@ -6,9 +6,9 @@ from random import Random
 
 import numpy as np
 
-from cstool.csl.language.compile import compile_csl
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.language.compile import compile_csl
 
 LAYOUT = """
 param size: u16;

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.language import evaluate, syntax
 from cstool.csl.language.compile import Compilation, Options, compile_csl
 from cstool.csl.language.instance import EmittedCode, Instance, Root
@@ -13,7 +14,6 @@ from cstool.csl.language.module import Module
 from cstool.csl.language.parse import parse, parse_expression
 from cstool.csl.language.source import CslError, Source
 from cstool.csl.language.values import Value
-from cstool.csl.fabric.program import FabricProgram
 
 NO_CODE = EmittedCode("def program(pe):\n    return {}\n", {})
 

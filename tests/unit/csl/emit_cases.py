@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from cstool.csl.fabric.arch import ARCHS
+from cstool.csl.fabric.memory import Memory
 from cstool.csl.language import evaluate, syntax
 from cstool.csl.language.emit import emit_program
 from cstool.csl.language.instance import EmittedCode, Instance, Root
@@ -10,8 +12,6 @@ from cstool.csl.language.module import Module
 from cstool.csl.language.parse import parse
 from cstool.csl.language.source import Source
 from cstool.csl.language.values import FunctionValue
-from cstool.csl.fabric.arch import ARCHS
-from cstool.csl.fabric.memory import Memory
 
 
 class Failed(Exception):

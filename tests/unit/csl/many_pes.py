@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cstool.csl.language.compile import compile_csl
 from cstool.csl.fabric.host import Host
 from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.language.compile import compile_csl
 
 _TYPES = {"w": np.uint32, "i": np.int32, "f": np.float32, "H": np.uint16, "h": np.int16, "e": np.float16}
 PORTS = """

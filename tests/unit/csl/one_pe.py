@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cstool.csl.language.compile import compile_csl
 from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.language.compile import compile_csl
 
 LAYOUT = """
 layout {{

@@ -1,7 +1,7 @@
 import pytest
 
-from cstool.csl.language import types
 from cstool.csl.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl
+from cstool.csl.language import types
 from tests.unit.csl.comptime_cases import bad, module_of, program_of, value
 from tests.unit.csl.shown import cases
 

@@ -1,7 +1,7 @@
 import pytest
 
-from cstool.csl.language.instance import Instance
 from cstool.csl.fabric.program import ColorConfig, Route, Symbol
+from cstool.csl.language.instance import Instance
 from tests.unit.csl.comptime_cases import bad_program, program_of
 from tests.unit.csl.shown import cases
 

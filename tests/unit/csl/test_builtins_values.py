@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from cstool.csl.fabric.dsd import Dsr
 from cstool.csl.language import types
 from cstool.csl.language.types import ArrayType
-from cstool.csl.fabric.dsd import Dsr
 from tests.unit.csl.comptime_cases import bad, constant, layout_of, module_of, value
 from tests.unit.csl.shown import cases
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.csl.fabric.numbers import f16, f32
 from cstool.csl.language import arithmetic, conversions, types, values
 from cstool.csl.language.source import CslError
 from cstool.csl.language.types import ArrayType, EnumType, FunctionType, IntType, PointerType, StructType
-from cstool.csl.fabric.numbers import f16, f32
 from tests.examples import examples
 
 INTS = [types.named_type(f"{sign}{bits}") for sign in "iu" for bits in (1, 3, 8, 16, 32, 64)]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.language.compile import compile_csl
 from cstool.csl.language.emit import TAKEN
 from cstool.csl.language.source import CslError
 from cstool.foundation.errors import CstoolError
-from cstool.csl.fabric.simulation import Simulation
 from tests.unit.csl.emit_cases import Program
 
 NAMED = """

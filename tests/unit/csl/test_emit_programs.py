@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.csl.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Pointer, Settings
+from cstool.csl.fabric.operations import OPERATIONS
 from cstool.csl.language.operands import FORMS
 from cstool.csl.language.source import CslError
 from cstool.foundation.errors import CstoolError
-from cstool.csl.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Pointer, Settings
-from cstool.csl.fabric.operations import OPERATIONS
 from tests.examples import examples
 from tests.unit.csl.emit_cases import Failed, Program, emitted
 from tests.unit.csl.one_pe import OnePE

@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cstool.csl.fabric.program import ColorConfig, Exported, Route
 from cstool.csl.language.instance import EmittedCode
 from cstool.csl.language.source import CslError
 from cstool.foundation.errors import CstoolError
-from cstool.csl.fabric.program import ColorConfig, Exported, Route
 from tests.unit.csl.comptime_cases import bad_layout, layout_of
 from tests.unit.csl.shown import cases
 

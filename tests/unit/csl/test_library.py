@@ -5,10 +5,10 @@ from importlib import resources
 from pathlib import Path
 
 import cstool.csl.language
+from cstool.csl.fabric import control
 from cstool.csl.language.intrinsics import INTRINSICS
 from cstool.csl.language.parse import parse
 from cstool.csl.language.source import Source
-from cstool.csl.fabric import control
 from tests.unit.csl.one_pe import OnePE
 
 LIBRARY = Path(str(resources.files(cstool.csl.language))) / "library"

@@ -1,8 +1,8 @@
 import pytest
 
+from cstool.csl.fabric.program import ColorConfig, Filter, Route
 from cstool.csl.language.routes import color_config
 from cstool.csl.language.source import CslError, Place, Source
-from cstool.csl.fabric.program import ColorConfig, Filter, Route
 from tests.unit.csl.comptime_cases import constant
 from tests.unit.csl.shown import cases
 

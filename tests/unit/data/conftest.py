@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.training.data import write_hdf5_text
 from cstool.foundation.errors import DataError
+from cstool.training.data import write_hdf5_text
 
 
 @pytest.fixture

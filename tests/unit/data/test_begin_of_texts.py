@@ -9,10 +9,18 @@ from tokenizers import Tokenizer as Loaded
 from tokenizers import models, pre_tokenizers, processors
 
 from cstool.convert.hf_tokenizer import describe_tokenizer
-from cstool.training.data import PreferencePlan, TextRequest, data_info, load_tokenizer, prepare_preferences, prepare_text, tokenizer_of
 from cstool.inference.prompts import encode_prompts
 from cstool.inference.request import Request
 from cstool.inference.verbs.answer import _tokenizer
+from cstool.training.data import (
+    PreferencePlan,
+    TextRequest,
+    data_info,
+    load_tokenizer,
+    prepare_preferences,
+    prepare_text,
+    tokenizer_of,
+)
 from tests.models import decoder_params
 from tests.unit.data.made import read_all
 

@@ -4,7 +4,18 @@ import sys
 
 import pytest
 
-from cstool.training.data import Hdf5TextDataset, MaskedTextPlan, SpanTextPlan, load_tokenizer, open_dataset, open_hdf5_text, open_mnist, prepare_digits, prepare_masked_text, prepare_span_text
+from cstool.training.data import (
+    Hdf5TextDataset,
+    MaskedTextPlan,
+    SpanTextPlan,
+    load_tokenizer,
+    open_dataset,
+    open_hdf5_text,
+    open_mnist,
+    prepare_digits,
+    prepare_masked_text,
+    prepare_span_text,
+)
 from cstool.training.data.dataset import names_in_folder
 from cstool.training.data.sentences import SST2, open_sentences
 from cstool.training.data.sources import find_files

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cstool.model.params.sections.vision_loaders import TRANSFORMS
 from cstool.training.data import PatchesDataset
 from cstool.training.data.cifar import CIFAR10, CIFAR100, open_cifar
 from cstool.training.data.dataset import Field, allocate
 from cstool.training.data.image_folder import open_image_folder
 from cstool.training.data.image_steps import ImageSteps
-from cstool.model.params.sections.vision_loaders import TRANSFORMS
 
 
 def steps(*transforms, seed=1) -> ImageSteps:

@@ -7,10 +7,10 @@ import pytest
 from tokenizers import Tokenizer as Loaded
 from tokenizers import models, pre_tokenizers
 
+from cstool.foundation.errors import Interrupted
 from cstool.training.data import TextPart, TextRequest, check_data, data_info, json_lines, prepare_text, text_work
 from cstool.training.data.json_lines import cut_lines, documents_of, has_json_lines, text_key, write_texts
 from cstool.training.data.sources import find_files, read_bytes, split_text
-from cstool.foundation.errors import Interrupted
 from tests.unit.data.made import content_of, preparer, text_of
 
 TEXTS = ["hello\nworld", 'é "世🎉', "{}", "x" * 50, "a\\tb"]

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.foundation.errors import Interrupted
 from cstool.training.data import MaskedTextPlan, check_data, data_info, open_part, prepare_masked_text, text_work
 from cstool.training.data.masked_samples import Pairs, Runs
 from cstool.training.data.vocabulary import Vocabulary
-from cstool.foundation.errors import Interrupted
 from tests.unit.data.encoder_files import read, write_vocabulary
 from tests.unit.data.made import content_of, preparer, refusals, write_words
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.training.data.masking import Masking
 from cstool.foundation.random_keys import key_of, philox4x32
+from cstool.training.data.masking import Masking
 from tests.examples import examples
 
 MASK_ID = 4

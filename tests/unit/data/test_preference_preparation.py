@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.training.data import ByteTokenizer, PreferencePlan, check_data, data_info, open_part, prepare_preferences, tokenizer_of
+from cstool.training.data import (
+    ByteTokenizer,
+    PreferencePlan,
+    check_data,
+    data_info,
+    open_part,
+    prepare_preferences,
+    tokenizer_of,
+)
 from cstool.training.data.preference_preparation import KEYS, PreferencePart, pair_of
 from cstool.training.data.preferences import open_preferences
 from tests.unit.data.encoder_files import read

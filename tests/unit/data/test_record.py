@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cstool.training.data import check_data, data_info, read_record
 from cstool.foundation.errors import DataError
+from cstool.training.data import check_data, data_info, read_record
 from tests.contract.refusal import refusal
 
 PART = {"files": 1, "size_bytes": 5, "samples": 1, "tokens": 4}

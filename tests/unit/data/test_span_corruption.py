@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.training.data.span_corruption import SpanCorruption, noise_of, span_lengths
 from cstool.foundation.random_keys import key_of, philox4x32
+from cstool.training.data.span_corruption import SpanCorruption, noise_of, span_lengths
 from tests.reference.pair_cases import PLACE
 
 VOCAB = 1000

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.training.data import Continued, TextPart, TextRequest, TextSummary, hdf5_text, prepare_text, text_work
 from cstool.foundation.errors import Interrupted
+from cstool.training.data import Continued, TextPart, TextRequest, TextSummary, hdf5_text, prepare_text, text_work
 from tests.unit.data.made import content_of, preparer, read_all, refusals, text_of
 
 SOURCE = {"a": b"hello world", "b": b"0123456789", "c": b"x"}

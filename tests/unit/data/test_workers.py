@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.training.data.workers import do_each
 from cstool.foundation.errors import DataError
+from cstool.training.data.workers import do_each
 from tests.contract.refusal import refusal
 
 PROJECT = Path(__file__).parents[3]

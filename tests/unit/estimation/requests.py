@@ -4,8 +4,8 @@ from typing import Any
 
 import yaml
 
-from cstool.plan.estimation import Estimator, make_request
 from cstool.model.params import Params, parse_params
+from cstool.plan.estimation import Estimator, make_request
 
 
 def gpt(batch_size: int = 64, sparsity: float = 0.0, norm: float | None = 1.0, **shape: Any) -> Params:

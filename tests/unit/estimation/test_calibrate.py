@@ -3,12 +3,12 @@
 import pytest
 
 from cstool.foundation.errors import EstimateError
+from cstool.model.graphs import build_graph, declared_form
+from cstool.model.ir import OP_RULES
 from cstool.training.host import calibrate as module
 from cstool.training.host.calibrate import calibrate
-from cstool.model.ir import OP_RULES
-from cstool.training.machine.grains import available_cores
-from cstool.model.graphs import build_graph, declared_form
 from cstool.training.host.step import KINDS, PASSES, SPARSE
+from cstool.training.machine.grains import available_cores
 
 PROBES = module.PROBES
 SMALL = (

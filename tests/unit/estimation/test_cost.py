@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from cstool.foundation.errors import EstimateError
+from cstool.model.system import load_system
 from cstool.plan.estimation import Estimate
 from cstool.plan.estimation.cost import CostInputs, JobCost, job_cost, make_cost_inputs
 from cstool.plan.estimation.cost_band import stretched, with_band
 from cstool.plan.timing.schedule import COMPUTE, WORKERS
-from cstool.model.system import load_system
 from tests.unit.estimation.requests import estimator, gpt, shared
 
 

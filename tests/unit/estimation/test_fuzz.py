@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 import yaml
 
+from cstool.foundation.errors import CompileError, EstimateError
+from cstool.model.ir import Layout
+from cstool.model.params import parse_params
+from cstool.model.system import System, load_system
 from cstool.plan.compiler.compile import MEMORY_PASSES, make_program, run_passes
 from cstool.plan.compiler.kernel_work import kernel_works
 from cstool.plan.compiler.stream_costs import Choice, Costs
 from cstool.plan.compiler.stream_memory import StreamMemory
-from cstool.foundation.errors import CompileError, EstimateError
 from cstool.plan.estimation import Estimate, Estimator
 from cstool.plan.estimation.point import estimate_of
 from cstool.plan.estimation.request import Request
-from cstool.model.ir import Layout
-from cstool.model.params import parse_params
 from cstool.plan.timing.pe import Pe, ceil_div
 from cstool.plan.timing.schedule import BROADCAST, COMPUTE, EGRESS, INGRESS, LATENCY, REDUCE
-from cstool.model.system import System, load_system
 
 ROUNDING = 1e-6
 """relative: a step is whole cycles"""

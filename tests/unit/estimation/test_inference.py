@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from cstool.foundation.errors import EstimateError
-from cstool.plan.estimation.gpu import beside_gpus, validate_gpus
-from cstool.plan.estimation.inference import PARTS, WEIGHTS, infer_rows, make_infer_request
 from cstool.model.params import load_params
 from cstool.model.system import load_system
+from cstool.plan.estimation.gpu import beside_gpus, validate_gpus
+from cstool.plan.estimation.inference import PARTS, WEIGHTS, infer_rows, make_infer_request
 from tests.unit.estimation.requests import estimator, gpt
 
 LARGE = {"hidden_size": 8192, "num_hidden_layers": 40, "num_heads": 64, "filter_size": 32768}

@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 
 from cstool.foundation.errors import ClusterError
-from cstool.training.host.job_needs import BASE_BYTES, COMPILING_BYTES, START_S, estimate_disk, estimate_memory, estimate_seconds, lanes_of
 from cstool.model.ir import Graph
-from cstool.training.machine.data_sets import check_data
 from cstool.model.params import Params, load_params
+from cstool.training.host.job_needs import (
+    BASE_BYTES,
+    COMPILING_BYTES,
+    START_S,
+    estimate_disk,
+    estimate_memory,
+    estimate_seconds,
+    lanes_of,
+)
+from cstool.training.machine.data_sets import check_data
 from cstool.training.run.result import RunResult
 from tests.end_to_end.runs import gpt_params, run_file, write_text
 

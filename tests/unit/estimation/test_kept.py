@@ -13,8 +13,8 @@ import pytest
 
 from cstool.foundation.cache_folder import cache_root
 from cstool.foundation.errors import CompileError
-from cstool.plan.estimation import Estimator, kept, make_request, smallest_compute_bound
 from cstool.model.params import load_params
+from cstool.plan.estimation import Estimator, kept, make_request, smallest_compute_bound
 from tests.unit.compiler.programs import ROOT
 
 

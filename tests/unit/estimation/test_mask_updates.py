@@ -5,16 +5,16 @@ from functools import cache
 
 import pytest
 
+from cstool.model.ir import Layout, MatMul
+from cstool.model.params import parse_params
+from cstool.model.system import load_system
 from cstool.plan.commands.estimate_updates import update_facts, updates_document
 from cstool.plan.compiler.mask_updates import with_dense_gradients
 from cstool.plan.estimation.mask_updates import MaskUpdates, mask_updates
 from cstool.plan.estimation.point import Estimator
 from cstool.plan.estimation.request import make_request
-from cstool.model.ir import Layout, MatMul
-from cstool.model.params import parse_params
 from cstool.plan.timing.pe import Pe
 from cstool.plan.timing.streaming import stream_of, streamed_phases
-from cstool.model.system import load_system
 
 TEXT = """
 trainer:

@@ -8,12 +8,24 @@ import pytest
 
 import cstool
 from cstool.foundation.errors import CompileError, EstimateError
-from cstool.plan.estimation import Estimate, Estimator, make_request, scale, smallest_compute_bound, sweep_sparsity
 from cstool.model.graphs.statistics import count_statistics
-from cstool.plan.timing.schedule import BROADCAST, COMPUTE, EGRESS, FILLING, HOSTS, INGRESS, LATENCY, REDUCE, RESOURCES, STRAGGLERS, UPDATING
+from cstool.model.system import load_system
+from cstool.plan.estimation import Estimate, Estimator, make_request, scale, smallest_compute_bound, sweep_sparsity
+from cstool.plan.timing.schedule import (
+    BROADCAST,
+    COMPUTE,
+    EGRESS,
+    FILLING,
+    HOSTS,
+    INGRESS,
+    LATENCY,
+    REDUCE,
+    RESOURCES,
+    STRAGGLERS,
+    UPDATING,
+)
 from cstool.plan.timing.stragglers import slowest_of
 from cstool.plan.timing.wafer import limit_shares
-from cstool.model.system import load_system
 from tests.unit.compiler.programs import ROOT
 from tests.unit.estimation.requests import estimator, gpt, shared
 

@@ -12,12 +12,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.foundation.errors import EstimateError
+from cstool.model.system import load_system, system_names
 from cstool.plan.estimation import bands, published
-from cstool.plan.estimation.bands import PRIOR, QUANTILE, SHARE, Case, Known, band_for, band_from, band_of, known_errors, student_quantile, without
+from cstool.plan.estimation.bands import (
+    PRIOR,
+    QUANTILE,
+    SHARE,
+    Case,
+    Known,
+    band_for,
+    band_from,
+    band_of,
+    known_errors,
+    student_quantile,
+    without,
+)
 from cstool.plan.estimation.errors_file import errors_text
 from cstool.plan.estimation.fit import Fitted, fitted_numbers, left_out, mean_error, refit
-from cstool.plan.estimation.published import QUANTITIES, USES, Prediction, Published, compare, errors_of, known_of, load_published, number_of, predict
-from cstool.model.system import load_system, system_names
+from cstool.plan.estimation.published import (
+    QUANTITIES,
+    USES,
+    Prediction,
+    Published,
+    compare,
+    errors_of,
+    known_of,
+    load_published,
+    number_of,
+    predict,
+)
 from tests.unit.estimation.requests import estimator, gpt
 
 RESULTS = load_published()

@@ -6,18 +6,18 @@ from typing import get_args
 
 import pytest
 
-from cstool.plan.commands.estimate import parse_counts, parse_sparsities
 from cstool.foundation.errors import CstoolError, EstimateError
-from cstool.plan.estimation import Estimator, make_request
-from cstool.training.host.rank_flags import parse_link
-from cstool.plan.estimation.request import parse_tokens
-from cstool.plan.estimation.software import OF_IMAGES, choose_software
 from cstool.model.ir import read_artifact, write_artifact
 from cstool.model.params import Params
 from cstool.model.params.sections.vision_loaders import DigitsParams, PhotosParams
-from cstool.training.host.ranks import Link
-from cstool.plan.timing.schedule import COORDINATOR, HOSTS, SERVERS, WORKERS
 from cstool.model.system import HostsUnit, Release, load_system
+from cstool.plan.commands.estimate import parse_counts, parse_sparsities
+from cstool.plan.estimation import Estimator, make_request
+from cstool.plan.estimation.request import parse_tokens
+from cstool.plan.estimation.software import OF_IMAGES, choose_software
+from cstool.plan.timing.schedule import COORDINATOR, HOSTS, SERVERS, WORKERS
+from cstool.training.host.rank_flags import parse_link
+from cstool.training.host.ranks import Link
 from tests.unit.estimation.requests import estimator, gpt
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from cstool.plan.compiler.prepared import Prepared
 from cstool.foundation.errors import CompileError, EstimateError
+from cstool.plan.compiler.prepared import Prepared
 from cstool.plan.estimation import Estimator, make_request
 from cstool.plan.estimation.cost import CostInputs, job_cost
 from cstool.plan.estimation.limits import BUDGET, DAYS, POWER, Limits, Space, samples_of

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.foundation.errors import TraceError
 from cstool.csl.fabric.arch import EAST, RAMP
 from cstool.csl.fabric.trace import Place, Recorder, read_trace
 from cstool.csl.fabric.trace_view import Hop, Run, Span, chrome_trace, hops, runs, spans
+from cstool.foundation.errors import TraceError
 from tests.examples import examples
 from tests.unit.fabric.waits import line
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from cstool.foundation.errors import CstoolError
 from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.fabric.stats import read_stats, stats_document
+from cstool.foundation.errors import CstoolError
 from tests.unit.fabric.waits import sender_and_receiver
 
 

@@ -10,12 +10,12 @@ import pytest
 from cstool.foundation.errors import ClusterError
 from cstool.inference import sequences
 from cstool.inference.sampling import Sampling
+from cstool.model.graphs import build_graph
 from cstool.model.ir import Graph, _graph
+from cstool.model.params import SparsityParams
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.ranks import sending
 from cstool.training.machine.sparsity import KernelChooser
-from cstool.model.graphs import build_graph
-from cstool.model.params import SparsityParams
 from tests.models import FAMILIES, decoder_params, fc_mnist
 from tests.patience import within_patience
 from tests.unit.inference.machines import made, walking, whole_news

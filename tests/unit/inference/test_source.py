@@ -8,9 +8,9 @@ import pytest
 from cstool.inference.beams import Beams
 from cstool.inference.source import parts_of, walk_from
 from cstool.inference.walk import Walk
+from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.ir import Graph
 from cstool.training.kernels.cached_attention import News
-from cstool.model.graphs import SampleForm, build_graph
 from tests.models import ENCODER_DECODERS, TARGETS, encoder_decoder_params
 from tests.reference import models as reference
 from tests.unit.inference.machines import LentModel, made, walking

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.training.data import ByteTokenizer
 from cstool.inference.text_stream import TextStream
+from cstool.training.data import ByteTokenizer
 
 
 def told(text: str, stops: tuple[str, ...] = (), prompt: str = "x") -> tuple[list[str], TextStream]:

@@ -7,11 +7,11 @@ import pytest
 
 from cstool.inference import walk as walking_module
 from cstool.inference.walk import Walk
+from cstool.model.graphs import SampleForm, answering_graph, build_graph
 from cstool.model.ir import OpKind
+from cstool.model.params import SparsityParams
 from cstool.training.kernels.cached_attention import News
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
-from cstool.model.graphs import SampleForm, answering_graph, build_graph
-from cstool.model.params import SparsityParams
 from tests.models import BALANCED, ENCODERS, FAMILIES, decoder, decoder_params, encoder_params, fc_mnist
 from tests.reference import models as reference
 from tests.unit.inference.machines import walking, whole_news

@@ -17,7 +17,15 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from cstool.foundation.errors import ArtifactError
-from cstool.model.ir import Artifact, artifact_digest, artifact_text, plain_data, plain_digest, read_artifact, write_artifact
+from cstool.model.ir import (
+    Artifact,
+    artifact_digest,
+    artifact_text,
+    plain_data,
+    plain_digest,
+    read_artifact,
+    write_artifact,
+)
 from cstool.model.ir._plain_data import LEFT_OUT, from_plain
 from tests.examples import examples
 from tests.models import FAMILIES, decoder, fc_mnist

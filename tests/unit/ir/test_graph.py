@@ -8,7 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.model.ir import PANEL_BYTES, Graph, Initializer, Loss, Op, OpKind, Panel, Segment, Tensor, Weight, panel_sizes, panels_of, verify
+from cstool.model.ir import (
+    PANEL_BYTES,
+    Graph,
+    Initializer,
+    Loss,
+    Op,
+    OpKind,
+    Panel,
+    Segment,
+    Tensor,
+    Weight,
+    panel_sizes,
+    panels_of,
+    verify,
+)
 
 ZEROS = Initializer("constant")
 

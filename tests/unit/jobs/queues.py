@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.job import Job, JobOrder, Needs
 from cstool.appliance.queue.names import new_name
 from cstool.appliance.queue.queue import Queue
+from cstool.foundation.errors import CstoolError
 
 DIGEST = "0" * 64
 NOBODY = 65534

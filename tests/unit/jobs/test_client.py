@@ -9,7 +9,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from cstool.foundation.errors import ClusterError, CstoolError
 from cstool.appliance.queue.backend import make_backend
 from cstool.appliance.queue.capacity import write_capacity
 from cstool.appliance.queue.client import Jobs, open_jobs
@@ -18,6 +17,7 @@ from cstool.appliance.queue.job_folder import JobFolder
 from cstool.appliance.queue.local import LocalBackend
 from cstool.appliance.queue.queue import BACKEND
 from cstool.appliance.queue.slurm import SlurmBackend
+from cstool.foundation.errors import ClusterError, CstoolError
 from tests.appliances import CAPACITY, NEEDS, small_order
 from tests.patience import within_patience
 from tests.unit.jobs.queues import NOBODY, as_user

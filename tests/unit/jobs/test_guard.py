@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cstool.foundation.atomic_file import lock_file
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue import guard
 from cstool.appliance.queue.guard import GUARD_LOCK, HELD, main
 from cstool.appliance.queue.holders import holder_of
 from cstool.appliance.queue.supervisor_log import SupervisorLog
+from cstool.foundation.atomic_file import lock_file
+from cstool.foundation.errors import CstoolError
 from tests.patience import PATIENCE_S, wait_until
 
 

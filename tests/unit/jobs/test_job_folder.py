@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue import job_folder
 from cstool.appliance.queue.job_folder import JobFolder, is_leftover
 from cstool.appliance.queue.names import new_name
+from cstool.foundation.errors import CstoolError
 from tests.unit.jobs.queues import NOBODY, an_order
 
 AGAIN = "\nhint: submit the job again"

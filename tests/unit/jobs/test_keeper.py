@@ -113,8 +113,18 @@ def test_it_is_light():
     root = str(Path(keeper.__file__).parents[2])
     modules = {*subprocess.run([*python(program), root], capture_output=True, text=True, check=True).stdout.split()}
     parts = "keeper keeper_order kept_run limited_log records run_start watching"
-    assert {name for name in modules if name.startswith("cstool.appliance.queue.")} == {f"cstool.appliance.queue.{p}" for p in parts.split()}
-    assert not modules & {"subprocess", "dataclasses", "logging", "pathlib", "sqlite3", "socket", "cstool.foundation.errors"}
+    assert {name for name in modules if name.startswith("cstool.appliance.queue.")} == {
+        f"cstool.appliance.queue.{p}" for p in parts.split()
+    }
+    assert not modules & {
+        "subprocess",
+        "dataclasses",
+        "logging",
+        "pathlib",
+        "sqlite3",
+        "socket",
+        "cstool.foundation.errors",
+    }
 
 
 def test_of_several_keepers_one_begins_the_attempt(job):

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue import keeper, keeping, records
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, EXECUTE, PREEMPT
 from cstool.appliance.queue.job_folder import JobFolder
 from cstool.appliance.queue.keeping import ABSENT, ALIVE, BEGINNING, DEAD, ENDED, End, Kept, User
 from cstool.appliance.queue.lock_killing import kill_holders
+from cstool.foundation.errors import CstoolError
 from tests.examples import examples
 from tests.patience import PATIENCE_S, wait_until
 from tests.unit.jobs.keepers import IGNORES, STOPS_WELL, KeptJob, is_there, python

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue import names
 from cstool.appliance.queue.names import check_beginning, check_label_changes, check_labels, check_name, check_note
+from cstool.foundation.errors import CstoolError
 from tests.examples import examples
 
 NAME = "wsjob-" + "a1b2c3d4e5f6g7h8i9j0k1"

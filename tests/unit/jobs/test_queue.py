@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.job import ACTIVE_PHASES, CANCEL, CANCEL_NOW, ENDED_PHASES, PREEMPT, Event, Needs
 from cstool.appliance.queue.names import new_name
 from cstool.appliance.queue.queue import CAPACITY, KEEPS, Queue
 from cstool.appliance.queue.root import open_root
+from cstool.foundation.errors import CstoolError
 from tests.examples import examples
 from tests.unit.jobs.queues import DIGEST, add, an_order, refusal
 

@@ -14,11 +14,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue import queue_file, queue_lock, queue_schema
 from cstool.appliance.queue.job import CANCEL
 from cstool.appliance.queue.queue import Queue
 from cstool.appliance.queue.root import Root, open_root
+from cstool.foundation.errors import CstoolError
 from tests.end_to_end.disk import Disk
 from tests.patience import PATIENCE_S, within_patience
 from tests.unit.jobs.queue_clients import ROUNDS

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from cstool.cli import main
 from cstool.appliance.queue.queue import Queue
 from cstool.appliance.queue.queue_rows import BROKEN
 from cstool.appliance.queue.supervisor import Supervisor
+from cstool.cli import main
 from tests.unit.jobs.queues import add, refusal
 from tests.unit.jobs.test_queue_file import DAMAGED
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.names import new_name
 from cstool.appliance.queue.queue import Queue
 from cstool.appliance.queue.root import Root, make_shared_root, open_root, usual_root
+from cstool.foundation.errors import CstoolError
 from tests.unit.jobs.queues import NOBODY, add, an_order, as_user, refusal
 
 ELSEWHERE = "\nhint: --root or CSTOOL_APPLIANCE names another"

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.job import Capacity, Needs
 from cstool.appliance.queue.preemption import MOST_TRIES, fewest
 from cstool.appliance.queue.schedule import Holding, Plan, Waiting, check_fits, plan
+from cstool.foundation.errors import CstoolError
 from tests.unit.jobs.schedules import amounts, capacity, needs
 
 GB = 10**9

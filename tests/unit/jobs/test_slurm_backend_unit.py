@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.foundation.errors import ClusterError, CstoolError
 from cstool.appliance.queue.client import Jobs, open_jobs
 from cstool.appliance.queue.job import CANCELLED, COMPILING, FAILED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
 from cstool.appliance.queue.slurm_journal import Entry, Journal
 from cstool.appliance.queue.slurm_news import BatchState, end_of, next_change
 from cstool.appliance.queue.slurm_script import JobScript, comment_of, slurm_folder
+from cstool.foundation.errors import ClusterError, CstoolError
 from cstool.foundation.slurm.listing import Listed, accounted_jobs, known_jobs, number_of
 from tests.appliances import NEEDS, small_order
 

@@ -12,8 +12,6 @@ from typing import Any, cast
 
 import pytest
 
-from cstool.foundation.atomic_file import lock_file
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue import supervisor as module
 from cstool.appliance.queue.capacity import read_capacity, write_capacity
 from cstool.appliance.queue.client import Jobs, open_jobs
@@ -22,6 +20,8 @@ from cstool.appliance.queue.keeping import ABSENT, ALIVE, DEAD, ENDED, FULL, End
 from cstool.appliance.queue.queue import CAPACITY, DRAINED_SETTING, KEEPS, Queue
 from cstool.appliance.queue.supervising import _prune, supervise
 from cstool.appliance.queue.supervisor import Supervisor
+from cstool.foundation.atomic_file import lock_file
+from cstool.foundation.errors import CstoolError
 from tests.appliance_log import faults
 from tests.appliances import NEEDS, small_order
 

@@ -75,7 +75,9 @@ def test_the_digest_does_not_depend_on_where_the_sources_lie(package, monkeypatc
     shutil.copytree(tmp_path / "optimizers", tmp_path / "elsewhere" / "optimizers")
     for name in ("activations.py", "random_keys.py"):
         shutil.copy(tmp_path / name, tmp_path / "elsewhere")
-    monkeypatch.setattr("cstool.training.kernels._cache.__file__", str(tmp_path / "elsewhere" / "kernels" / "_cache.py"))
+    monkeypatch.setattr(
+        "cstool.training.kernels._cache.__file__", str(tmp_path / "elsewhere" / "kernels" / "_cache.py")
+    )
     assert sources_digest() == before
 
 

@@ -7,7 +7,16 @@ import pytest
 
 from cstool.training.kernels import compile as compiling
 from cstool.training.kernels._cache import KernelFolder
-from cstool.training.kernels.compile import ANSWERING_KERNELS, BFLOAT16_KERNELS, MIXTURE_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, compile_from_the_end, compile_kernels, kernels_cached
+from cstool.training.kernels.compile import (
+    ANSWERING_KERNELS,
+    BFLOAT16_KERNELS,
+    MIXTURE_KERNELS,
+    PRODUCT_KERNELS,
+    SPARSE_KERNELS,
+    compile_from_the_end,
+    compile_kernels,
+    kernels_cached,
+)
 
 GROUPS = ["activations", "random numbers", "residual", "rotary positions", "magnitudes", "softmax loss"]
 GROUPS += ["embeddings", "norms", "attention"]

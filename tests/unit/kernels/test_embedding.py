@@ -5,7 +5,13 @@ import pytest
 
 from cstool.model.ir import OpKind
 from cstool.training.kernels.call import Call, Rows
-from cstool.training.kernels.embedding import embedding_backward, embedding_forward, position_backward, position_forward, sinusoids
+from cstool.training.kernels.embedding import (
+    embedding_backward,
+    embedding_forward,
+    position_backward,
+    position_forward,
+    sinusoids,
+)
 from cstool.training.kernels.random import Dropout
 from tests.reference import kernels as reference
 from tests.unit.kernels.calls import backward, make_call

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import kstest, truncnorm
 
-from cstool.training.kernels.random import Dropout, draws_of, dropout_apply, fill, mask_elements
 from cstool.foundation.random_keys import philox4x32
+from cstool.training.kernels.random import Dropout, draws_of, dropout_apply, fill, mask_elements
 from tests.examples import examples
 from tests.reference.kernels import dropout_mask
 

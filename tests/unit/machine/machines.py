@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from cstool.model.graphs import SampleForm
 from cstool.model.ir import Graph, losses_of
+from cstool.model.optimizers import Step
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.inputs import Batch
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.state import Position, save_state, state_values
-from cstool.model.graphs import SampleForm
-from cstool.model.optimizers import Step
 from cstool.training.store import CheckpointReader, CheckpointWriter
 from tests.reference import models as reference
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from cstool.model.ir import Graph, Panel
+from cstool.model.optimizers import Optimizer, Step
+from cstool.model.params import SparsityParams
+from cstool.model.sparsity import initial_mask, next_mask
 from cstool.training.kernels.sparse import SparseMatrix, collect
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.swarmx import held
-from cstool.model.optimizers import Optimizer, Step
-from cstool.model.params import SparsityParams
-from cstool.model.sparsity import initial_mask, next_mask
 from cstool.training.store import RamStore
 from tests.unit.machine.stores import make_store
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from cstool.model.ir import Graph, Loss, _graph
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import SGD, AdamW
 from cstool.training.kernels.tables import table_bytes
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.plan import make_plan
-from cstool.model.optimizers import make_optimizer
-from cstool.model.params import SGD, AdamW
 from tests.models import (
     BALANCED,
     DPRS,

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cstool.foundation.random_keys import key_of
 from cstool.training.kernels.random import Dropout
 from cstool.training.machine.csx import Csx, GrainSlot, Scratch
 from cstool.training.machine.plan import ALIGNMENT_BYTES, After, InputDelta, Plan, make_plan
-from cstool.foundation.random_keys import key_of
 from cstool.training.store import aligned_empty
 from tests.models import decoder
 from tests.unit.machine.machines import random_batch

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from cstool.model.ir import Panel, _graph
+from cstool.model.optimizers import Optimizer, Step, make_optimizer
+from cstool.model.params import AdamW
+from cstool.model.sparsity import dropconnect_mask
 from cstool.training.kernels.sparse import KernelChoice, SparseMatrix
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.data_sets import DataSet
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.state import Position
 from cstool.training.machine.swarmx import held
-from cstool.model.optimizers import Optimizer, Step, make_optimizer
-from cstool.model.params import AdamW
 from cstool.training.run.evaluate import Evaluation, evaluate
 from cstool.training.run.session import RunOrder, Session
 from cstool.training.run.stopping import StopRequest
-from cstool.model.sparsity import dropconnect_mask
 from tests.models import fc_mnist
 from tests.unit.machine.machines import GradientKeeper, array_of, arrays_of, machine, random_batch, set_array, values_of
 from tests.unit.machine.sparse_machines import SEED, random_gradients, rules, sparse_memory, train_step

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from cstool.model.ir import _graph
+from cstool.model.optimizers import Step, make_optimizer
+from cstool.model.params import AdamW
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.budgets import update_threads
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.swarmx import InProcess
-from cstool.model.optimizers import Step, make_optimizer
-from cstool.model.params import AdamW
 from cstool.training.store import CommittedStore, FileStore
 from cstool.training.store.block_file import BlockFile
 from cstool.training.store.panel_cache import PanelCache

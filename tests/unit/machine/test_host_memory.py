@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from cstool.foundation.errors import ClusterError
-from cstool.training.machine.host_memory import BUDGET_VARIABLE, UNCOUNTED_BYTES, available_memory_bytes, memory_budget_bytes
+from cstool.training.machine.host_memory import (
+    BUDGET_VARIABLE,
+    UNCOUNTED_BYTES,
+    available_memory_bytes,
+    memory_budget_bytes,
+)
 
 MACHINE = 8 * 2**30
 

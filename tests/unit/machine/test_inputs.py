@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cstool.training.data import Field, Sampler
 from cstool.foundation.errors import DataError
+from cstool.training.data import Field, Sampler
 from cstool.training.machine.inputs import BATCHES_AHEAD, InputWorker
 
 Array = np.ndarray
@@ -105,7 +105,9 @@ def test_it_reads_only_a_few_batches_ahead():
 def test_the_time_spent_waiting_is_counted(monkeypatch):
     """By a clock that goes on by a second whenever somebody looks at it: before a wait, and after it."""
     seconds = itertools.count()
-    monkeypatch.setattr("cstool.training.machine.inputs.time", SimpleNamespace(perf_counter=lambda: float(next(seconds))))
+    monkeypatch.setattr(
+        "cstool.training.machine.inputs.time", SimpleNamespace(perf_counter=lambda: float(next(seconds)))
+    )
     with worker(Numbers(8)) as found:
         for _ in range(3):
             found.next()

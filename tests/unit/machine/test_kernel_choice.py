@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cstool.model.sparsity import assign_groups
 from cstool.training.kernels.gemm import NUMPY, Gemm
 from cstool.training.kernels.sparse import KernelChoice, Pattern, make_pattern
 from cstool.training.kernels.sparse.crossover import Crossover
 from cstool.training.machine import sparsity as kernel_choice
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.sparsity import KernelChooser
-from cstool.model.sparsity import assign_groups
 from tests.models import FAMILIES, decoder
 from tests.unit.machine.machines import GradientKeeper
 from tests.unit.machine.training import train

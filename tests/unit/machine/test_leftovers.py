@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cstool.foundation.atomic_file import lock_file
+from cstool.foundation.temporary_folder import LOCK, temporary_folder
 from cstool.training.machine.ranks import leftovers
 from cstool.training.machine.ranks.leftovers import Places, remove_leftovers
-from cstool.foundation.temporary_folder import LOCK, temporary_folder
 
 OLD_S = 1_000_000_000
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from cstool.foundation.errors import NonFiniteError
 from cstool.model.ir import _graph
-from cstool.training.machine.appliance import Appliance
-from cstool.training.machine.loss_scale import LossScale
-from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import SGD, Adam, AdamW, LossScaling
 from cstool.model.params.sections.optimizers import Adafactor
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.loss_scale import LossScale
+from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.store import FileStore
 from tests.models import decoder, fc_mnist
 from tests.unit.machine.machines import USUAL, arrays_of, machine, random_batch, randomize

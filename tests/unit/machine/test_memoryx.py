@@ -11,12 +11,12 @@ import pytest
 
 from cstool.foundation.errors import NonFiniteError
 from cstool.model.ir import Graph, _graph
-from cstool.training.kernels.call import Rows
-from cstool.training.machine.memoryx import updates
-from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.model.optimizers import Step, make_optimizer
 from cstool.model.params import SGD, AdamW
 from cstool.model.params.sections.optimizers import Adafactor
+from cstool.training.kernels.call import Rows
+from cstool.training.machine.memoryx import updates
+from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.store import RamStore
 from tests.models import decoder, fc_mnist
 from tests.patience import PATIENCE_S, within_patience

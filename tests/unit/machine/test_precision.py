@@ -8,6 +8,8 @@ import pytest
 
 from cstool.foundation.errors import NonFiniteError
 from cstool.model.ir import Graph, OpKind, _graph, matrix_of
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import AdamW, SparsityParams
 from cstool.training.kernels.bfloat16 import narrowed
 from cstool.training.kernels.emulated import EMULATED
 from cstool.training.kernels.sparse import KernelChoice
@@ -17,8 +19,6 @@ from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.memoryx.sparse_weights import DENSE
 from cstool.training.machine.plan import make_plan
 from cstool.training.machine.precision import ALL_FLOAT32, narrow_parts
-from cstool.model.optimizers import make_optimizer
-from cstool.model.params import AdamW, SparsityParams
 from cstool.training.store import FileStore, RamStore
 from tests.models import (
     DPRS,

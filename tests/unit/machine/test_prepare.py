@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from cstool.foundation.progress import Silent
 from cstool.training.kernels import compile as compiling
 from cstool.training.kernels._cache import KernelFolder
 from cstool.training.machine import prepare as preparing
-from cstool.foundation.progress import Silent
 from tests.models import FAMILIES, decoder
 from tests.patience import wait_until
 

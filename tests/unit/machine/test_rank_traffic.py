@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.model.ir import Graph, Panel
+from cstool.training.host.ranks import Traffic
 from cstool.training.kernels.sparse import make_pattern, pattern_bytes
 from cstool.training.machine.buffers import BufferPool
 from cstool.training.machine.layout import Layout, lay_out
@@ -17,7 +18,6 @@ from cstool.training.machine.plan import make_plan
 from cstool.training.machine.ranks.traffic import count_traffic, planned_bytes
 from cstool.training.machine.recorder import OFF, LaneTape
 from cstool.training.machine.swarmx import GradientTree, Node, leaving_nodes
-from cstool.training.host.ranks import Traffic
 from tests.examples import examples
 from tests.models import decoder, dpr, fc_mnist
 from tests.patience import within_patience

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.training.data import Sampler
 from cstool.foundation.errors import ClusterError, NonFiniteError
 from cstool.model.ir import Graph, Panel, _graph
+from cstool.training.data import Sampler
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.buffers import BufferPool
 from cstool.training.machine.memoryx.gradients import Room

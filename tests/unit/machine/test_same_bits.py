@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 
 from cstool.model.ir import Graph, _graph
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import SGD, LossScaling
+from cstool.model.params.sections.optimizers import Adafactor, Lion
+from cstool.model.params.sections.sparsity import LinearShare
+from cstool.model.sparsity import assign_groups
 from cstool.training.kernels import gemm_providers, shared_gemm
 from cstool.training.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
 from cstool.training.kernels.gemm_providers import find_vdpbf16ps
@@ -16,11 +21,6 @@ from cstool.training.machine.grains import grain_samples
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.plan import make_plan
 from cstool.training.machine.precision import narrow_in
-from cstool.model.optimizers import make_optimizer
-from cstool.model.params import SGD, LossScaling
-from cstool.model.params.sections.optimizers import Adafactor, Lion
-from cstool.model.params.sections.sparsity import LinearShare
-from cstool.model.sparsity import assign_groups
 from cstool.training.store import FileStore
 from tests.models import (
     BALANCED,

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from cstool.foundation.errors import ClusterError, StoreError
 from cstool.model.ir import Graph, _graph, panels_of
+from cstool.model.optimizers import Optimizer, WholeOptimizer, make_optimizer
+from cstool.model.params import SGD, AdamW
+from cstool.model.params.sections.optimizers import Adafactor
 from cstool.training.machine.committed import Committed
 from cstool.training.machine.memoryx.commits import Commits
 from cstool.training.machine.memoryx.elsewhere import NOWHERE
 from cstool.training.machine.memoryx.shards import Shards, deal_panels, dealt_already, weight_bytes
 from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.memoryx_store import _check_not_in_the_way
-from cstool.model.optimizers import Optimizer, WholeOptimizer, make_optimizer
-from cstool.model.params import SGD, AdamW
-from cstool.model.params.sections.optimizers import Adafactor
 from tests.examples import examples
 from tests.models import decoder, fc_mnist
 from tests.patience import within_patience

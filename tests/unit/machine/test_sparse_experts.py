@@ -13,7 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cstool.model.graphs import build_graph
 from cstool.model.ir import Graph, Panel
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import SGD, Adam, AdamW, LossScaling, SparsityParams
+from cstool.model.params.sections.sparsity import CyclingShare, LinearShare
+from cstool.model.sparsity import assign_groups, next_mask
 from cstool.training.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
 from cstool.training.kernels.sparse import KernelChoice
 from cstool.training.machine.appliance import Appliance
@@ -23,12 +28,7 @@ from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.memoryx.updates import Updates
 from cstool.training.machine.plan import make_plan
 from cstool.training.machine.sparsity import token_shares
-from cstool.model.graphs import build_graph
-from cstool.model.optimizers import make_optimizer
-from cstool.model.params import SGD, Adam, AdamW, LossScaling, SparsityParams
-from cstool.model.params.sections.sparsity import CyclingShare, LinearShare
 from cstool.training.run.report.sparsity_table import sparsity_scalars
-from cstool.model.sparsity import assign_groups, next_mask
 from cstool.training.store import FileStore
 from tests.models import BALANCED, FAMILIES, decoder, decoder_params
 from tests.unit.inference.machines import made, walking

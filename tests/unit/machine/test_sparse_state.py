@@ -10,11 +10,11 @@ import pytest
 
 from cstool.foundation.errors import CheckpointError
 from cstool.model.ir import Graph, _graph
-from cstool.training.machine.appliance import Appliance
-from cstool.training.machine.state import Position, load_state
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import SGD, AdamW, SparsityParams, parse_states
 from cstool.model.sparsity import keep_count
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.state import Position, load_state
 from cstool.training.store import CheckpointReader, read_mask, read_weight
 from tests.models import fc_mnist
 from tests.unit.machine.machines import USUAL, random_batch, rewrite, save

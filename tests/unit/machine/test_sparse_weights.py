@@ -5,15 +5,15 @@ import pytest
 
 from cstool.foundation.errors import NonFiniteError
 from cstool.model.ir import Graph, _graph
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import SGD, AdamW, SparsityParams
+from cstool.model.params.sections.sparsity import CosineShare, CyclingShare, LinearShare
+from cstool.model.sparsity import keep_count
 from cstool.training.machine import budgets
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.memoryx.sparse_weights import UNEVEN
 from cstool.training.machine.swarmx import held
-from cstool.model.optimizers import make_optimizer
-from cstool.model.params import SGD, AdamW, SparsityParams
-from cstool.model.params.sections.sparsity import CosineShare, CyclingShare, LinearShare
-from cstool.model.sparsity import keep_count
 from tests.models import fc_mnist
 from tests.unit.machine.machines import USUAL, GradientKeeper, random_batch, values_of
 from tests.unit.machine.sparse_machines import SEED, Twin, hand_in, random_gradients, rules, sparse_memory, train_step

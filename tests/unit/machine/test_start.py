@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.training.machine.start import choose_start
 from cstool.model.params import ALL_STATES, load_params
+from cstool.training.machine.start import choose_start
 from cstool.training.store import CheckpointWriter
 
 PARAMS = load_params(Path(__file__).parents[3] / "params" / "fc_mnist.yaml")

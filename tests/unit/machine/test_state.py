@@ -9,11 +9,11 @@ import pytest
 import cstool
 from cstool.foundation.errors import CheckpointError, DamagedCheckpointError, NonFiniteError
 from cstool.model.ir import Graph
-from cstool.training.machine.appliance import Appliance
-from cstool.training.machine.state import Position, environment, load_state
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import SGD, AdamW, parse_states
 from cstool.model.params.sections.optimizers import Adafactor
+from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.state import Position, environment, load_state
 from cstool.training.store import CheckpointReader, CheckpointWriter
 from tests.models import decoder, fc_mnist
 from tests.unit.machine.machines import USUAL, array_of, machine, random_batch, rewrite, save, set_array

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.training.data import Field, Sampler
 from cstool.foundation.errors import ToldElsewhere
 from cstool.model.ir import Graph
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import AdamW
+from cstool.training.data import Field, Sampler
+from cstool.training.host.ranks import Traffic
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.memoryx.sparse_weights import DENSE
 from cstool.training.machine.ranks.orders import Identify
 from cstool.training.machine.ranks.traffic import count_traffic, present_bytes
 from cstool.training.machine.ranks.worker import Opened, Worker
-from cstool.model.optimizers import make_optimizer
-from cstool.model.params import AdamW
-from cstool.training.host.ranks import Traffic
 from tests.unit.machine.links import ThreadLink, linked
 from tests.unit.machine.machines import USUAL, array_of, random_batch, randomize
 

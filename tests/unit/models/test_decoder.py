@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from cstool.model.ir import Graph, Initializer, verify
 from cstool.model.graphs import build_graph
+from cstool.model.ir import Graph, Initializer, verify
 from cstool.model.params import DecoderParams
 from tests.models import decoder
 

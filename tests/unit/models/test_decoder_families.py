@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from cstool.model.ir import Graph, Initializer, Op
 from cstool.model.graphs.decoder import alibi_slopes
+from cstool.model.ir import Graph, Initializer, Op
 from tests.models import FAMILIES, decoder
 
 LAYER_0 = "transformer_decoder.layers.0"

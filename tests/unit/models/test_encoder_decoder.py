@@ -2,9 +2,9 @@
 
 import pytest
 
-from cstool.model.ir import OpKind
 from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.graphs.encoder_decoder import ENCODED
+from cstool.model.ir import OpKind
 from tests.models import ENCODER_DECODERS, encoder_decoder, encoder_decoder_params
 
 STACKS = ("encoder", "decoder")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cstool.model.ir import Initializer
 from cstool.model.graphs import build_graph
+from cstool.model.ir import Initializer
 from cstool.model.params import FcMnistParams
 from tests.models import fc_mnist
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from cstool.model.ir import Initializer
 from cstool.model.graphs.decoder import matrix_initializer
+from cstool.model.ir import Initializer
 from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.model import ParallelDecoderParams
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.model.ir import Graph, Op, OpKind, Pairs, visible_pairs, work_of
 from cstool.model.graphs.decoder import decoder_graph
 from cstool.model.graphs.statistics import Flops, Statistics, count_statistics, op_flops
+from cstool.model.ir import Graph, Op, OpKind, Pairs, visible_pairs, work_of
 from cstool.model.params import DecoderParams
 from tests.models import FAMILIES, decoder, fc_mnist
 

@@ -8,12 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.plan.compiler.chain import Chain
-from cstool.plan.compiler.compile import KERNEL_PASSES
-from cstool.model.optimizers import Step, WholeOptimizer, costed_optimizer, forms, make_optimizer, state_numbers, state_share, whole_arrays
+from cstool.model.optimizers import (
+    Step,
+    WholeOptimizer,
+    costed_optimizer,
+    forms,
+    make_optimizer,
+    state_numbers,
+    state_share,
+    whole_arrays,
+)
 from cstool.model.params import SGD, Adam, AdamW
 from cstool.model.params.sections.optimizers import OPTIMIZERS, Adafactor, Lion
 from cstool.model.params.sections.optimizers import Optimizer as Settings
+from cstool.plan.compiler.chain import Chain
+from cstool.plan.compiler.compile import KERNEL_PASSES
 from cstool.plan.timing.wafer import schedule_of
 from tests.examples import examples
 from tests.models import fc_mnist

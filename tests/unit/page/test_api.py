@@ -18,8 +18,8 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 import cstool.appliance.page
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.queue.queue import Queue
+from cstool.foundation.errors import CstoolError
 from tests.page_server import Answer, Page, serving
 from tests.patience import wait_until
 from tests.shown_jobs import CAPACITY, Shown, name_of, one_job, step_lines

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.page.guards import Guards, host_of, own_names
 from cstool.appliance.page.serve import make_server, serve
+from cstool.foundation.errors import CstoolError
 from tests.page_server import serving
 from tests.shown_jobs import Shown
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.appliance.queue.job import CRASHED, FAILED, QUEUED, RESTARTS, Event
 from cstool.appliance.page.rows import MOST_ENDED, event_rows, job_rows
 from cstool.appliance.page.timeline import Span, Stay, Timeline, expected_spans, span_row, stays
+from cstool.appliance.queue.job import CRASHED, FAILED, QUEUED, RESTARTS, Event
 from tests.shown_jobs import Shown, many_jobs, name_of
 
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cstool.foundation.errors import CstoolError
 from cstool.appliance.page.viewer import Viewer, is_loopback, may_reach, may_read, read_token, user_of_peer, viewer_of
+from cstool.foundation.errors import CstoolError
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 LINE = "   0: {} {} {} 00000000:00000000 00:00000000 00000000 {:5}        0 {} 1 0000000000000000 20 4 30 10 -1\n"

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from cstool.foundation.errors import ParamsError
-from cstool.model.params import Params, load_params
 from cstool.foundation.yaml_lines.document import parse_value
+from cstool.model.params import Params, load_params
 from tests.end_to_end.refusals import rows
 
 SMALL: dict[str, Any] = yaml.safe_load("""

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from cstool.foundation.errors import ParamsError
+from cstool.foundation.yaml_lines.section import Section
 from cstool.model.params.keys import BY_PLACE, KeyFate, key_tables, legacy_tables
 from cstool.model.params.sections.attention_rules import AttentionRules
 from cstool.model.params.sections.dataloader import DataloaderParams
@@ -22,7 +23,6 @@ from cstool.model.params.sections.schedules import Schedule, _Cosine, _Decay
 from cstool.model.params.sections.sparsity import CyclingShare
 from cstool.model.params.sections.trainer import CALLBACK_SECTIONS, TensorBoardLogger
 from cstool.model.params.sections.vision_loaders import ImageLoaderParams, TransformParams
-from cstool.foundation.yaml_lines.section import Section
 from tests.unit.params.conftest import SMALL, put
 
 TABLES = key_tables()

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from cstool.foundation.errors import ParamsError
+from cstool.foundation.yaml_lines.document import parse_value
 from cstool.model.params import legacy_keys, load_params
 from cstool.model.params.keys import legacy_tables
 from cstool.model.params.legacy import convert_legacy_data, is_legacy
-from cstool.foundation.yaml_lines.document import parse_value
 from tests.unit.params.conftest import attributes, cases, meanings, told
 
 INTEROP = Path(__file__).parents[2] / "interop"

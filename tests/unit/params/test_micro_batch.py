@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.foundation.errors import ParamsError
-from cstool.model.params import load_params
-from cstool.model.params.micro_batch import MicroBatchChoice
 from cstool.foundation.yaml_lines.document import Document, Place
 from cstool.foundation.yaml_lines.problems import Problems
+from cstool.model.params import load_params
+from cstool.model.params.micro_batch import MicroBatchChoice
 from tests.unit.params.conftest import SMALL, cases, meanings, told
 
 FLAG = "csx.performance.micro_batch_size"

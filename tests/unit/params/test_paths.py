@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.model.params.paths import ResolvedPath, resolve_path
 from cstool.foundation.yaml_lines.section import Section
+from cstool.model.params.paths import ResolvedPath, resolve_path
 
 
 @pytest.fixture

@@ -14,7 +14,26 @@ from hypothesis import strategies as st
 from cstool.plan.timing import cluster as module
 from cstool.plan.timing.cluster import EXACT_MICRO_BATCHES, LAYERS_OF_LANES, busy_of, seconds_of_lanes, step_of
 from cstool.plan.timing.hosts import Feed
-from cstool.plan.timing.schedule import BROADCAST, COMPUTE, COORDINATOR, EGRESS, HOSTS, INGRESS, MEMORY, NORM, OF_SYSTEMS, PROCESSORS, REDUCE, SERVERS, STRAGGLERS, WORKERS, Cluster, Schedule, Section, StreamedOp
+from cstool.plan.timing.schedule import (
+    BROADCAST,
+    COMPUTE,
+    COORDINATOR,
+    EGRESS,
+    HOSTS,
+    INGRESS,
+    MEMORY,
+    NORM,
+    OF_SYSTEMS,
+    PROCESSORS,
+    REDUCE,
+    SERVERS,
+    STRAGGLERS,
+    WORKERS,
+    Cluster,
+    Schedule,
+    Section,
+    StreamedOp,
+)
 from cstool.plan.timing.step_simulation import STEPS_OF_LANES, StepSimulation, simulate
 from cstool.plan.timing.stragglers import slowest_of
 from tests.examples import examples

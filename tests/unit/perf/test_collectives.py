@@ -6,8 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.plan.timing.collectives import READ_CYCLES, RECONFIGURE_CYCLES, allreduce_cycles, broadcast_cycles, chain_cycles, corner_allreduce_cycles, reduce_cycles, software_allreduce_cycles, tree_cycles, two_phase_cycles, wafer_allreduce_cycles
 from cstool.model.system import load_system
+from cstool.plan.timing.collectives import (
+    READ_CYCLES,
+    RECONFIGURE_CYCLES,
+    allreduce_cycles,
+    broadcast_cycles,
+    chain_cycles,
+    corner_allreduce_cycles,
+    reduce_cycles,
+    software_allreduce_cycles,
+    tree_cycles,
+    two_phase_cycles,
+    wafer_allreduce_cycles,
+)
 
 LINKS = load_system("cs2").links
 WAYS = (chain_cycles, two_phase_cycles, tree_cycles)

@@ -7,8 +7,8 @@ import pkgutil
 import pytest
 
 import cstool.plan.timing
-from cstool.model import short_names
 from cstool.foundation import words
+from cstool.model import short_names
 from cstool.plan.estimation import adapters, bands, failures, limits, pareto, segments, unmet, variants
 from cstool.training.host import rank_flags as ranks
 from cstool.training.kernels.sparse import pattern

@@ -8,10 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.model.ir import Graph, Op, OpKind
 from cstool.model.graphs.statistics import count_statistics
-from cstool.training.host.step import PASSES, Cost, HostRates, HostSetup, Work, fit_cost, kind_of, predict_step, shapes_on_host, work_on_host
+from cstool.model.ir import Graph, Op, OpKind
 from cstool.training.host.ranks import Link, RankedStep, RanksSetup, Traffic, predict_ranks
+from cstool.training.host.step import (
+    PASSES,
+    Cost,
+    HostRates,
+    HostSetup,
+    Work,
+    fit_cost,
+    kind_of,
+    predict_step,
+    shapes_on_host,
+    work_on_host,
+)
 from tests.examples import examples
 from tests.models import FAMILIES, decoder, dpr, fc_mnist
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.plan.timing.pe import Pe
 from cstool.model.system import load_system
+from cstool.plan.timing.pe import Pe
 
 CS2, CS3 = load_system("cs2"), load_system("cs3")
 PE = Pe(CS2, 16)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.plan.compiler.program import shapes_of
 from cstool.model.ir import OP_RULES, Layout, Lookup, MatMul, OpKind, Pairs, PhaseCycles, RowSums, VectorOps, work_of
-from cstool.training.kernels.table import KERNELS
+from cstool.model.system import load_system
+from cstool.plan.compiler.program import shapes_of
 from cstool.plan.timing.pe import Pe, ceil_div
 from cstool.plan.timing.phases import Limits, Phases
 from cstool.plan.timing.region import key_block, key_bytes, region_phases
 from cstool.plan.timing.streaming import Stream, streamed_phases
-from cstool.model.system import load_system
+from cstool.training.kernels.table import KERNELS
 from tests.models import fc_mnist
 
 CS2 = load_system("cs2")

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.model.ir import Lookup, MatMul, Pairs, RowSums, VectorOps
+from cstool.model.system import Fabric, load_system
 from cstool.plan.timing.collectives import allreduce_cycles
 from cstool.plan.timing.pe import Pe
 from cstool.plan.timing.resident import buffer_bytes, cache_bytes, decode_cycles, prefill_cycles, resident_bytes, tile
-from cstool.model.system import Fabric, load_system
 
 CS2 = load_system("cs2")
 SMALL = Pe(replace(CS2, fabric=Fabric(4, 3)), 16)

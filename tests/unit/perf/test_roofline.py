@@ -3,10 +3,10 @@
 import pytest
 
 from cstool.model.ir import Artifact
+from cstool.model.system import load_system
 from cstool.plan.timing.pe import input_bytes
 from cstool.plan.timing.roofline import kernel_loads, step_load
 from cstool.plan.timing.wafer import useful_flops
-from cstool.model.system import load_system
 from tests.unit.compiler.programs import stock
 
 CS2 = load_system("cs2")

@@ -9,10 +9,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cstool.model.ir import Layout, Lookup, MatMul, Pairs, RowSums, VectorOps
+from cstool.model.system import load_system
 from cstool.plan.timing.pe import Pe
 from cstool.plan.timing.phases import Phases
-from cstool.plan.timing.streaming import Layouts, Stream, busiest_axpys, edge_cycles, hop_latency_cycles, stream_of, streamed_phases
-from cstool.model.system import load_system
+from cstool.plan.timing.streaming import (
+    Layouts,
+    Stream,
+    busiest_axpys,
+    edge_cycles,
+    hop_latency_cycles,
+    stream_of,
+    streamed_phases,
+)
 
 CS2 = load_system("cs2")
 PE = Pe(CS2, 16)

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from cstool.plan.timing.roofline import Load
 from cstool.plan.pictures.estimate import Breakdown, Busy, EstimatePicture
 from cstool.plan.pictures.roofline import Roofline
 from cstool.plan.pictures.scaling import Scaling, ScalingPoint, SparsityPoint
 from cstool.plan.pictures.step import Part, Row
+from cstool.plan.timing.roofline import Load
 
 LAYER = "transformer_decoder.layers.{n}."
 KERNELS = {

@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.text import Annotation
 
-from cstool.model.ir import KernelCycles, PhaseCycles, PipelinedPlan, Region, Stage
-from cstool.plan.timing.roofline import Load, kernel_loads, step_load
-from cstool.plan.pictures.estimate import draw_estimate, estimate_figure
 from cstool.foundation.drawing.plot import log_ticks
+from cstool.model.ir import KernelCycles, PhaseCycles, PipelinedPlan, Region, Stage
+from cstool.plan.pictures.estimate import draw_estimate, estimate_figure
 from cstool.plan.pictures.roofline import Roofline, names_text
 from cstool.plan.pictures.step import stage_rows
+from cstool.plan.timing.roofline import Load, kernel_loads, step_load
 from tests.unit.compiler.programs import stock
 from tests.unit.pictures.drawn import draw, drawn, said
 from tests.unit.pictures.estimates import PICTURES, SCALING, WITH_SPARSITIES, loads, picture, roofline

@@ -12,12 +12,12 @@ import matplotlib.style
 import pytest
 from matplotlib.text import Annotation
 
-from cstool.training.compare.drawing import ComparisonPicture, SweepPoint, draw_comparison
-from cstool.plan.pictures.draw import STYLE, draw_picture
-from cstool.plan.pictures.estimate import draw_estimate
 from cstool.csl.pictures.heat import draw_fabric_heat
 from cstool.csl.pictures.routes import draw_fabric_routes
+from cstool.plan.pictures.draw import STYLE, draw_picture
+from cstool.plan.pictures.estimate import draw_estimate
 from cstool.plan.pictures.pareto import draw_front
+from cstool.training.compare.drawing import ComparisonPicture, SweepPoint, draw_comparison
 from tests.unit.compiler.programs import ROOT
 from tests.unit.pictures.artifacts import pipelined
 from tests.unit.pictures.drawn import FIGURES, FRONTS, drawn, said

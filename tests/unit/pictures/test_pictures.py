@@ -13,14 +13,14 @@ from matplotlib.patches import Polygon
 from matplotlib.path import Path as Outline
 from matplotlib.text import Text
 
+from cstool.foundation.drawing.lettering import LINE_HEIGHT, fit_text, text_width, wrap_text
+from cstool.foundation.drawing.theme import dark
 from cstool.model.ir import Artifact, Region, Route, SramEntry
+from cstool.model.short_names import group_name, short_name
 from cstool.plan.pictures.account import merge_entries, spread
 from cstool.plan.pictures.draw import draw_picture, draw_streaming
 from cstool.plan.pictures.floorplan import draw_floorplan
-from cstool.foundation.drawing.lettering import LINE_HEIGHT, fit_text, text_width, wrap_text
 from cstool.plan.pictures.region_names import fit_number
-from cstool.foundation.drawing.theme import dark
-from cstool.model.short_names import group_name, short_name
 from tests.unit.pictures.artifacts import pipelined, streaming
 from tests.unit.pictures.drawn import draw, said
 

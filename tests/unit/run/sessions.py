@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import yaml
 
-from cstool.training.data import Field
-from cstool.training.machine.start import choose_start
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import Params, load_params, parse_states
+from cstool.training.data import Field
+from cstool.training.machine.start import choose_start
 from cstool.training.run.session import RunOrder, Session
 from cstool.training.run.setup import take_up
 from tests.models import fc_mnist

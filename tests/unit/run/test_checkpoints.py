@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cstool.model.params import SGD, AdamW, DecoderParams
 from cstool.training.kernels import gemm_providers
 from cstool.training.kernels.gemm import NUMPY, NumpyGemm
 from cstool.training.kernels.gemm_providers import Found
 from cstool.training.machine import state
 from cstool.training.machine.state import Position, environment, forms
-from cstool.model.params import SGD, AdamW, DecoderParams
 from cstool.training.run import checkpoints, setup
 from cstool.training.run.checkpoints import save
 from cstool.training.run.session import Session

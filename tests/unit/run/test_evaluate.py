@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from cstool.model.ir import Loss
+from cstool.model.params import DataloaderParams
 from cstool.training.machine.data_sets import DataSet
 from cstool.training.machine.state import Position
-from cstool.model.params import DataloaderParams
 from cstool.training.run.evaluate import Evaluation, MeanLoss, evaluate, evaluate_sets, evaluation_table
 from cstool.training.run.session import Session
 from cstool.training.run.stopping import StopRequest

@@ -9,21 +9,30 @@ import pytest
 import yaml
 
 from cstool.foundation.errors import EstimateError
+from cstool.foundation.progress import Silent
+from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.ir import Graph
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import load_params
+from cstool.training.host import prediction as host_prediction
+from cstool.training.host import rates as host_rates
+from cstool.training.host.prediction import (
+    HostComparison,
+    PhaseTimes,
+    compare,
+    planned_ranks,
+    planned_setup,
+    ranks_setup_of,
+    setup_of,
+)
+from cstool.training.host.ranks import Link, predict_ranks
+from cstool.training.host.rates import load_rates, save_rates
+from cstool.training.host.step import HostSetup
 from cstool.training.machine import appliance, grains
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.lanes import PHASES
 from cstool.training.machine.layout import lay_out
 from cstool.training.machine.ranks.orders import RankUse, Wire
-from cstool.model.graphs import SampleForm, build_graph
-from cstool.model.optimizers import make_optimizer
-from cstool.model.params import load_params
-from cstool.training.host.step import HostSetup
-from cstool.training.host.ranks import Link, predict_ranks
-from cstool.foundation.progress import Silent
-from cstool.training.host import prediction as host_prediction, rates as host_rates
-from cstool.training.host.prediction import HostComparison, PhaseTimes, compare, planned_ranks, planned_setup, ranks_setup_of, setup_of
-from cstool.training.host.rates import load_rates, save_rates
 from cstool.training.run.session import RunOrder, Session
 from tests.end_to_end.runs import SEQUENCE, gpt_params, run_file, write_text
 from tests.end_to_end.test_dpr import _in_waves, case_file

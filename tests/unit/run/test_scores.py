@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from cstool.training.data.token_classes import open_token_classes
 from cstool.model.ir import Loss
+from cstool.training.data.token_classes import open_token_classes
 from cstool.training.kernels.tallies import class_tallies
 from cstool.training.run.scores import scores_of
 from tests.unit.data.encoder_files import write_rows, write_vocabulary

@@ -2,7 +2,17 @@
 
 import numpy as np
 
-from cstool.csl.fabric.program import ColorConfig, Exported, FabricProgram, FifoBuffer, Filter, PEProgram, Route, Symbol, Task
+from cstool.csl.fabric.program import (
+    ColorConfig,
+    Exported,
+    FabricProgram,
+    FifoBuffer,
+    Filter,
+    PEProgram,
+    Route,
+    Symbol,
+    Task,
+)
 
 # `scale(factor)` multiplies A, 6 elements at byte 0, and unblocks; `stuck` never does; `bad` fails an assertion.
 CODE = """

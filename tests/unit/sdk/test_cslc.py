@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cstool.csl.language.source import CslError, Place, Source
 from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.language.source import CslError, Place, Source
 from cstool.csl.sdk import cslc
 from cstool.csl.sdk.artifact import read_program
 from tests.unit.sdk.sdk_programs import arrays_program, routed_program

@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 from cstool.csl.sdk.artifact import write_program
 from cstool.csl.sdk.client import SdkRuntimeError
 from cstool.csl.sdk.debug import debug_util
-from cstool.csl.sdk.platforms import MemcpyDataType, MemcpyOrder, SdkCompileArtifacts, SdkTarget, SimfabConfig, get_platform
+from cstool.csl.sdk.platforms import (
+    MemcpyDataType,
+    MemcpyOrder,
+    SdkCompileArtifacts,
+    SdkTarget,
+    SimfabConfig,
+    get_platform,
+)
 from cstool.csl.sdk.runtime import SdkRuntime
 from tests.examples import examples
 from tests.unit.sdk.sdk_programs import arrays_program

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.model.params.sections.sparsity import ConstantShare, CosineShare, CyclingShare, ExponentialShare, LinearShare, PowerShare
+from cstool.model.params.sections.sparsity import (
+    ConstantShare,
+    CosineShare,
+    CyclingShare,
+    ExponentialShare,
+    LinearShare,
+    PowerShare,
+)
 from cstool.model.sparsity import initial_mask, keep_count, most_kept, next_mask, sparsity_at, update_steps
 from cstool.model.sparsity.masks import checkerboard_mask
 from tests.examples import examples

@@ -12,7 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
-from cstool.model.sparsity.masks import UNBALANCED, Balance, balance_of, checkerboard_mask, dropconnect_mask, initial_mask, keep_count, random_mask, random_scores, top, top_share, topk_mask
+from cstool.model.sparsity.masks import (
+    UNBALANCED,
+    Balance,
+    balance_of,
+    checkerboard_mask,
+    dropconnect_mask,
+    initial_mask,
+    keep_count,
+    random_mask,
+    random_scores,
+    top,
+    top_share,
+    topk_mask,
+)
 from tests.unit.sparsity.sections import group
 
 DECIMALS = st.integers(0, 1000).map(lambda thousandths: thousandths / 1000)

@@ -6,9 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.model.params.sections.sparsity import ConstantShare, CosineShare, CyclingShare, ExponentialShare, LinearShare, PowerShare
-from cstool.model.sparsity.schedules import count_updates, drop_fraction_at, is_update_step, share_at, sparsity_at, starts_sparse, update_steps
 from cstool.foundation.yaml_lines.section import MAX_STEPS
+from cstool.model.params.sections.sparsity import (
+    ConstantShare,
+    CosineShare,
+    CyclingShare,
+    ExponentialShare,
+    LinearShare,
+    PowerShare,
+)
+from cstool.model.sparsity.schedules import (
+    count_updates,
+    drop_fraction_at,
+    is_update_step,
+    share_at,
+    sparsity_at,
+    starts_sparse,
+    update_steps,
+)
 from tests.unit.sparsity.sections import group, updates
 
 REGULAR = st.builds(

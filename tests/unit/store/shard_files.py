@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import cstool
-from cstool.training.store import SHARD, SPARSITY, CommittedStore, FileStore, ShardFound, common_steps, shard_name, write_snapshot
+from cstool.training.store import (
+    SHARD,
+    SPARSITY,
+    CommittedStore,
+    FileStore,
+    ShardFound,
+    common_steps,
+    shard_name,
+    write_snapshot,
+)
 from cstool.training.store.shard_folder import sets_of
 
 Array = np.ndarray[Any, Any]

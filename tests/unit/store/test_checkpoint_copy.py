@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
-from cstool.training.store import CheckpointReader, CheckpointWriter, IndexEntry, copy_checkpoint, read_index, register_checkpoint
+from cstool.training.store import (
+    CheckpointReader,
+    CheckpointWriter,
+    IndexEntry,
+    copy_checkpoint,
+    read_index,
+    register_checkpoint,
+)
 from tests.contract.refusal import refusal
 
 WriteCheckpoint = Callable[..., Path]

@@ -9,7 +9,14 @@ import h5py
 import pytest
 
 from cstool.foundation.errors import CheckpointError
-from cstool.training.store import IndexEntry, check_deletable, delete_checkpoints, plan_pruning, read_index, register_checkpoint
+from cstool.training.store import (
+    IndexEntry,
+    check_deletable,
+    delete_checkpoints,
+    plan_pruning,
+    read_index,
+    register_checkpoint,
+)
 from tests.contract.refusal import refusal
 
 WriteCheckpoint = Callable[..., Path]

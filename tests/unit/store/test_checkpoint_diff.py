@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.foundation.errors import DamagedCheckpointError
-from cstool.training.store import CheckpointDiff, CheckpointWriter, TensorComparison, TensorForm, Tolerance, ValueDifference, diff_checkpoints, open_checkpoint
+from cstool.training.store import (
+    CheckpointDiff,
+    CheckpointWriter,
+    TensorComparison,
+    TensorForm,
+    Tolerance,
+    ValueDifference,
+    diff_checkpoints,
+    open_checkpoint,
+)
 from cstool.training.store.checkpoint_diff import TensorDifference
 from cstool.training.store.checkpoint_format import DTYPES
 from tests.examples import examples

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 import cstool
-from cstool.training.store import CheckpointInfo, CheckpointWriter, TensorInfo, describe_checkpoint, open_checkpoint, tensor_norms
+from cstool.training.store import (
+    CheckpointInfo,
+    CheckpointWriter,
+    TensorInfo,
+    describe_checkpoint,
+    open_checkpoint,
+    tensor_norms,
+)
 
 WriteCheckpoint = Callable[..., Path]
 

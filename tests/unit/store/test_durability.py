@@ -18,7 +18,16 @@ from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 
-from cstool.training.store import SHARD, CommittedStore, FileStore, RamStore, committed_step, find_shards, open_shards, shard_name
+from cstool.training.store import (
+    SHARD,
+    CommittedStore,
+    FileStore,
+    RamStore,
+    committed_step,
+    find_shards,
+    open_shards,
+    shard_name,
+)
 from tests.examples import examples
 from tests.unit.store.power import Killed, Power
 from tests.unit.store.shard_files import like, newest_common_step, numbers, shard_value

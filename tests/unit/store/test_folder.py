@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from cstool.foundation.errors import CheckpointError
-from cstool.training.store import CheckpointEntry, CheckpointWriter, checkpoint_path, list_checkpoints, newest_checkpoints, sweep_temporary
+from cstool.training.store import (
+    CheckpointEntry,
+    CheckpointWriter,
+    checkpoint_path,
+    list_checkpoints,
+    newest_checkpoints,
+    sweep_temporary,
+)
 from tests.contract.refusal import refusal
 
 NOON = datetime.datetime(2026, 3, 4, 12, 0, 59)

@@ -15,7 +15,20 @@ import pytest
 from hypothesis import given
 
 from cstool.foundation.errors import CheckpointError, DamagedCheckpointError, StoreError
-from cstool.training.store import SHARD, CommittedShards, CommittedStore, FileStore, Progress, copy_checkpoint, diff_checkpoints, find_shards, open_checkpoint, open_shards, shard_name, write_checkpoint
+from cstool.training.store import (
+    SHARD,
+    CommittedShards,
+    CommittedStore,
+    FileStore,
+    Progress,
+    copy_checkpoint,
+    diff_checkpoints,
+    find_shards,
+    open_checkpoint,
+    open_shards,
+    shard_name,
+    write_checkpoint,
+)
 from cstool.training.store.commit_record import CommitRecord
 from cstool.training.store.file_layout import TAKE_OLDER, lock_path, record_path
 from cstool.training.store.store_lock import StoreLock

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cstool.plan.timing.streaming import stream_of
 from cstool.model.system import STATUSES, System, load_system, system_names
+from cstool.plan.timing.streaming import stream_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "systems.md"
 DOCUMENTS = {

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
-from cstool.cli import main
-from cstool.plan.compiler import compile_or_load
-from cstool.foundation.errors import CstoolError
-from cstool.model.ir import plain_digest
 from cstool.appliance.queue.job import Capacity, JobOrder
-from cstool.training.machine.data_sets import check_data
+from cstool.appliance.verbs.job_order import VARIABLES, JobRequest, make_order, params_text
+from cstool.cli import main
+from cstool.foundation.errors import CstoolError
 from cstool.model.graphs import SampleForm
+from cstool.model.ir import plain_digest
 from cstool.model.params import Params, load_all_params, stock_names
 from cstool.model.system import load_system
-from cstool.appliance.verbs.job_order import VARIABLES, JobRequest, make_order, params_text
+from cstool.plan.compiler import compile_or_load
+from cstool.training.machine.data_sets import check_data
 from cstool.training.verbs.run import RunRequest
 from tests.end_to_end.refusals import rows
 from tests.end_to_end.runs import gpt_params, run_file, write_text

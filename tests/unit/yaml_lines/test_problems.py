@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from cstool.foundation.errors import ParamsError
-from cstool.model.params.sections.trainer import LoggingParams
 from cstool.foundation.yaml_lines.document import Document, Place
 from cstool.foundation.yaml_lines.problems import Problems, show
+from cstool.model.params.sections.trainer import LoggingParams
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ValidationInfo, field_validator
 
+from cstool.foundation.yaml_lines.section import Section, rule_error
 from cstool.model.batch_split import nearest_divisors
 from cstool.model.params.sections.decoder_parts import LONGROPE_KEYS, AttentionExtraParams, PositionScalingParams
-from cstool.foundation.yaml_lines.section import Section, rule_error
 
 METRICS = ("loss", "accuracy")
 """of a classifier"""

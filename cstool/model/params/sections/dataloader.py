@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from cstool.model.params.paths import WrittenPath
 from cstool.foundation.yaml_lines.section import Count, List, NotNegative, Section, Whole, not_beside, rule_error
+from cstool.model.params.paths import WrittenPath
 
 
 def _one_or_several(written: Any) -> Any:

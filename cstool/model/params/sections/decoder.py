@@ -7,10 +7,30 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from cstool.foundation.yaml_lines.section import (
+    Count,
+    NotNegative,
+    Positive,
+    Rate,
+    Whole,
+    beside,
+    filled,
+    lower,
+    not_beside,
+    rule_error,
+)
 from cstool.model.params.sections.attention_rules import METRICS, AttentionRules, truncated_normal
-from cstool.model.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES, SUPPORTED, WITHOUT_EFFECT, AttentionExtraParams, FixedSparseParams, MoeParams, PositionScalingParams
+from cstool.model.params.sections.decoder_parts import (
+    GATED_NONLINEARITIES,
+    NONLINEARITIES,
+    SUPPORTED,
+    WITHOUT_EFFECT,
+    AttentionExtraParams,
+    FixedSparseParams,
+    MoeParams,
+    PositionScalingParams,
+)
 from cstool.model.params.sections.initializers import SCALABLE, InitializerParams
-from cstool.foundation.yaml_lines.section import Count, NotNegative, Positive, Rate, Whole, beside, filled, lower, not_beside, rule_error
 
 MAX_VOCAB_SIZE = 512_000
 MAX_LAYERS = 1000

@@ -5,9 +5,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from cstool.foundation.yaml_lines.section import Count, List, NotNegative, Positive, Section, beside, rule_error
 from cstool.model.activations import ACTIVATIONS
 from cstool.model.params.sections.initializers import InitializerParams
-from cstool.foundation.yaml_lines.section import Count, List, NotNegative, Positive, Section, beside, rule_error
 
 PRECISION_KEYS = frozenset({"mixed_precision", "fp16_type", "to_float16", "dtype", "use_bfloat16"})
 """arithmetic is float32 throughout"""

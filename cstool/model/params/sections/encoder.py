@@ -8,12 +8,18 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from cstool.foundation.yaml_lines.section import Count, Positive, Rate, Section, Whole, filled, lower, rule_error
 from cstool.model.params.paths import AliasedPath
 from cstool.model.params.sections.attention_rules import METRICS, AttentionRules, truncated_normal
 from cstool.model.params.sections.decoder import MAX_LAYERS, MAX_VOCAB_SIZE, as_rate
-from cstool.model.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES, PRECISION_KEYS, AttentionExtraParams, PositionScalingParams
+from cstool.model.params.sections.decoder_parts import (
+    GATED_NONLINEARITIES,
+    NONLINEARITIES,
+    PRECISION_KEYS,
+    AttentionExtraParams,
+    PositionScalingParams,
+)
 from cstool.model.params.sections.initializers import InitializerParams
-from cstool.foundation.yaml_lines.section import Count, Positive, Rate, Section, Whole, filled, lower, rule_error
 
 _Vocabulary = Annotated[int, Field(ge=1, le=MAX_VOCAB_SIZE)]
 _NONLINEARITIES = tuple(NONLINEARITIES | GATED_NONLINEARITIES)

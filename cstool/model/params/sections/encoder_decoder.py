@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from cstool.foundation.yaml_lines.section import Count, Positive, Rate, Whole, beside, filled, rule_error
 from cstool.model.params.sections.attention_rules import AttentionRules
 from cstool.model.params.sections.decoder import MAX_LAYERS, MAX_VOCAB_SIZE, as_rate
 from cstool.model.params.sections.decoder_parts import PRECISION_KEYS, AttentionExtraParams
-from cstool.foundation.yaml_lines.section import Count, Positive, Rate, Whole, beside, filled, rule_error
 
 _Vocabulary = Annotated[int, Field(ge=1, le=MAX_VOCAB_SIZE)]
 _Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from cstool.foundation.yaml_lines.section import Count, List, Whole
 from cstool.model.params.paths import AliasedPath
 from cstool.model.params.sections.dataloader import DataloaderParams, Folders
-from cstool.foundation.yaml_lines.section import Count, List, Whole
 
 _Length = Annotated[int, Field(ge=4, le=2**20)]
 

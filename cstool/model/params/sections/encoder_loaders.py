@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from cstool.foundation.yaml_lines.section import Count, List, Whole, beside
 from cstool.model.params.paths import AliasedPath
 from cstool.model.params.sections.dataloader import DataloaderParams
-from cstool.foundation.yaml_lines.section import Count, List, Whole, beside
 
 _Length = Annotated[int, Field(ge=4, le=2**20)]
 """tokens of a sample: [CLS], two of text, [SEP]"""

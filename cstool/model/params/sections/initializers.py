@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from cstool.model.ir import Initializer
 from cstool.foundation.yaml_lines.section import NotNegative, Positive, Section, beside, filled, rule_error
+from cstool.model.ir import Initializer
 
 _KEYS: dict[str, tuple[str, ...]] = {
     "normal": ("mean", "std"),

@@ -4,7 +4,15 @@ from typing import get_args
 
 from cstool.model.params.sections.dataloader import DataloaderParams, StockLoaderParams
 from cstool.model.params.sections.encoder_decoder_loaders import Hdf5PairsParams, TextSpansParams, TranslationsParams
-from cstool.model.params.sections.encoder_loaders import DprLoaderParams, DrawnMasksParams, Hdf5MasksParams, MaskedTextParams, SentencesParams, SummariesParams, TokenClassesParams
+from cstool.model.params.sections.encoder_loaders import (
+    DprLoaderParams,
+    DrawnMasksParams,
+    Hdf5MasksParams,
+    MaskedTextParams,
+    SentencesParams,
+    SummariesParams,
+    TokenClassesParams,
+)
 from cstool.model.params.sections.preference_loader import PreferencesParams
 from cstool.model.params.sections.vision_loaders import DigitsParams, PhotosParams
 

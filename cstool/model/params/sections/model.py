@@ -5,14 +5,22 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 
+from cstool.foundation.yaml_lines.section import Count, List, Rate, Section
 from cstool.model.params.sections.attention_rules import METRICS, truncated_normal
 from cstool.model.params.sections.decoder import MAX_LAYERS, DecoderParams, as_rate
 from cstool.model.params.sections.decoder_parts import PRECISION_KEYS
-from cstool.model.params.sections.encoder import BertClassifierParams, BertParams, BertSummarizationParams, BertTokenClassifierParams, DprParams, EncoderParams, Esm2Params
+from cstool.model.params.sections.encoder import (
+    BertClassifierParams,
+    BertParams,
+    BertSummarizationParams,
+    BertTokenClassifierParams,
+    DprParams,
+    EncoderParams,
+    Esm2Params,
+)
 from cstool.model.params.sections.encoder_decoder import EncoderDecoderParams
 from cstool.model.params.sections.preference import DpoParams
 from cstool.model.params.sections.vision import VisionTransformerParams
-from cstool.foundation.yaml_lines.section import Count, List, Rate, Section
 
 
 class ParallelDecoderParams(DecoderParams):

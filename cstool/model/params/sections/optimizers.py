@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from cstool.model.params.sections.model import ModelParams
 from cstool.foundation.yaml_lines.section import NotNegative, Positive, Rate, Section, rule_error
+from cstool.model.params.sections.model import ModelParams
 
 _VENDORS = ("form", "vendor")
 

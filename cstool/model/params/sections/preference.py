@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ValidationInfo, field_validator
 
-from cstool.model.params.sections.decoder import DecoderParams
 from cstool.foundation.yaml_lines.section import NotNegative, Positive, Section, rule_error
+from cstool.model.params.sections.decoder import DecoderParams
 
 POLICIES = "bloom falcon gpt2 gpt3 gptj gpt-neox llama LlamaModel mistral mixtral santacoder starcoder".split()
 """models that can be a policy"""

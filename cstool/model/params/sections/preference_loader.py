@@ -2,8 +2,8 @@
 
 from typing import Any, ClassVar, Literal
 
-from cstool.model.params.sections.dataloader import DataloaderParams
 from cstool.foundation.yaml_lines.section import Count
+from cstool.model.params.sections.dataloader import DataloaderParams
 
 
 class PreferencesParams(DataloaderParams):

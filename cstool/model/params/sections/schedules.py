@@ -14,7 +14,17 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationInfo, field_validator, model_validator
 
-from cstool.foundation.yaml_lines.section import Count, List, NotNegative, Positive, Section, Whole, beside, increasing, rule_error
+from cstool.foundation.yaml_lines.section import (
+    Count,
+    List,
+    NotNegative,
+    Positive,
+    Section,
+    Whole,
+    beside,
+    increasing,
+    rule_error,
+)
 
 
 class Schedule(Section):

@@ -10,8 +10,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from cstool.foundation.yaml_lines.section import (
+    Count,
+    List,
+    Section,
+    Whole,
+    beside,
+    filled,
+    increasing,
+    lower,
+    not_beside,
+    rule_error,
+)
 from cstool.model.params.paths import ResolvedPath, WrittenPath
-from cstool.foundation.yaml_lines.section import Count, List, Section, Whole, beside, filled, increasing, lower, not_beside, rule_error
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 """of the weights of a matrix"""

@@ -13,10 +13,21 @@ from pydantic import (
     model_validator,
 )
 
+from cstool.foundation.words import BYTE_UNITS, parse_quantity
+from cstool.foundation.yaml_lines.section import (
+    MAX_STEPS,
+    Count,
+    NotNegative,
+    Positive,
+    Section,
+    Whole,
+    beside,
+    filled,
+    not_beside,
+    rule_error,
+)
 from cstool.model.params.checkpoint_states import ALL_STATES, STATES, parse_states, written_states
 from cstool.model.params.paths import PathText
-from cstool.foundation.words import BYTE_UNITS, parse_quantity
-from cstool.foundation.yaml_lines.section import MAX_STEPS, Count, NotNegative, Positive, Section, Whole, beside, filled, not_beside, rule_error
 
 FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; false keeps those on this host float32"
 """who acts on the width of operands"""

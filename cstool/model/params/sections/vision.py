@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from cstool.foundation.yaml_lines.section import Count, List, Positive, Rate, filled, rule_error
 from cstool.model.params.sections.attention_rules import AttentionRules, truncated_normal
 from cstool.model.params.sections.decoder import MAX_LAYERS
 from cstool.model.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES, PRECISION_KEYS
 from cstool.model.params.sections.initializers import InitializerParams
-from cstool.foundation.yaml_lines.section import Count, List, Positive, Rate, filled, rule_error
 
 _NONLINEARITIES = tuple(NONLINEARITIES | GATED_NONLINEARITIES)
 _Nonlinearity = Literal[_NONLINEARITIES]  # type: ignore[valid-type]

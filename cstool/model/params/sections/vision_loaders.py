@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from cstool.model.params.sections.dataloader import DataloaderParams
 from cstool.foundation.yaml_lines.section import Count, List, Positive, Section, beside, rule_error
+from cstool.model.params.sections.dataloader import DataloaderParams
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
 _Share = Annotated[float, Field(ge=0, le=1)]

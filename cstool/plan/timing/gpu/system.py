@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from cstool.foundation.errors import ParamsError
-from cstool.model.system.load import Sourced, over
 from cstool.foundation.words import did_you_mean
 from cstool.foundation.yaml_lines.document import read_document
 from cstool.foundation.yaml_lines.problems import Problems
 from cstool.foundation.yaml_lines.section import List, Section
+from cstool.model.system.load import Sourced, over
 
 FOLDER = Path(__file__).parent / "systems"
 Steps = tuple[tuple[float, float], ...]

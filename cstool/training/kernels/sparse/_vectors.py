@@ -12,7 +12,30 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from cstool.training.kernels._vectors import BFLOAT16_BYTES, BYTE, CONTRACT, FLOAT, FLOAT_BYTES, FOUR, INT32, INT64, LANES, QUAD, VECTOR, VECTOR_BYTES, Builder, Memory, Value, emit_prefetch, generated, loop, multiply_add, splat, sums_of_four, transposed
+from cstool.training.kernels._vectors import (
+    BFLOAT16_BYTES,
+    BYTE,
+    CONTRACT,
+    FLOAT,
+    FLOAT_BYTES,
+    FOUR,
+    INT32,
+    INT64,
+    LANES,
+    QUAD,
+    VECTOR,
+    VECTOR_BYTES,
+    Builder,
+    Memory,
+    Value,
+    emit_prefetch,
+    generated,
+    loop,
+    multiply_add,
+    splat,
+    sums_of_four,
+    transposed,
+)
 
 UNROLLED = 16
 """non-zeros of a row whose code follows one another without a branch; a power of two"""

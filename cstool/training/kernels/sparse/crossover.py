@@ -24,7 +24,12 @@ from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed
 from cstool.training.kernels.gemm import NUMPY, Gemm
 from cstool.training.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
 from cstool.training.kernels.one_thread import one_blas_thread
-from cstool.training.kernels.sparse.linear import TILE_TOKENS, sparse_linear_delta, sparse_linear_forward, sparse_linear_gradient
+from cstool.training.kernels.sparse.linear import (
+    TILE_TOKENS,
+    sparse_linear_delta,
+    sparse_linear_forward,
+    sparse_linear_gradient,
+)
 from cstool.training.kernels.sparse.matrix import KernelChoice
 from cstool.training.kernels.sparse.pattern import Pattern, collect, make_pattern
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from cstool.foundation.random_keys import key_of
 from cstool.model.ir import Graph, Panel, matrices_of, panels_of, rules_of
+from cstool.model.optimizers import Optimizer, state_numbers, updates
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert, widened
 from cstool.training.kernels.random import fill
 from cstool.training.machine.buffers import BufferPool
@@ -20,8 +22,6 @@ from cstool.training.machine.memoryx.dropconnect import DroppedWeight
 from cstool.training.machine.memoryx.elsewhere import NOWHERE, Elsewhere, Piece
 from cstool.training.machine.memoryx.shards import Shards, deal_panels, is_sparse
 from cstool.training.machine.memoryx.sparse_weights import SparseWeight, SparsityRules
-from cstool.model.optimizers import Optimizer, state_numbers, updates
-from cstool.foundation.random_keys import key_of
 from cstool.training.store import SHARD, FileStore, Store
 
 Array = np.ndarray[Any, Any]

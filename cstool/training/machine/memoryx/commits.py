@@ -18,7 +18,16 @@ from cstool.foundation.errors import CheckpointError
 from cstool.training.machine.memoryx.arrays import ModelArrays
 from cstool.training.machine.memoryx.elsewhere import Elsewhere
 from cstool.training.machine.recorder import OFF, Recorder
-from cstool.training.store import SHARD, CommittedShards, CommittedStore, delete_checkpoints, drop_shard, shard_name, write_checkpoint, write_snapshot
+from cstool.training.store import (
+    SHARD,
+    CommittedShards,
+    CommittedStore,
+    delete_checkpoints,
+    drop_shard,
+    shard_name,
+    write_checkpoint,
+    write_snapshot,
+)
 
 
 class Commits:

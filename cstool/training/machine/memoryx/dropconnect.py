@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cstool.model.ir import Panel, Weight
+from cstool.model.sparsity import dropconnect_mask
 from cstool.training.kernels.sparse import KernelChoice, Pattern, collect, expand, make_pattern
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
-from cstool.model.sparsity import dropconnect_mask
 
 Array = np.ndarray[Any, Any]
 

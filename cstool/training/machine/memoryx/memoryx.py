@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cstool.model.ir import Graph, Panel
+from cstool.model.optimizers import Optimizer, WholeOptimizer
 from cstool.training.kernels.call import Payload, Weights
 from cstool.training.machine.buffers import BufferPool, in_flight_bytes
 from cstool.training.machine.memoryx.arrays import ModelArrays
@@ -27,7 +28,6 @@ from cstool.training.machine.memoryx.step_statistics import StepStatistics
 from cstool.training.machine.memoryx.stream import WeightStream
 from cstool.training.machine.memoryx.updates import ExpertUse, Updates
 from cstool.training.machine.recorder import Recorder
-from cstool.model.optimizers import Optimizer, WholeOptimizer
 from cstool.training.store import RamStore, Store
 
 

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cstool.model.ir import Graph, Panel, Weight, panels_of
-from cstool.training.kernels.bfloat16 import BFLOAT16
-from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.model.optimizers import Optimizer, WholeOptimizer, state_numbers, updates
 from cstool.model.sparsity import most_kept
+from cstool.training.kernels.bfloat16 import BFLOAT16
+from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.store import Ranges
 
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from cstool.foundation.errors import NonFiniteError
 from cstool.model.ir import Panel, Weight
-from cstool.training.kernels.magnitudes import first_non_finite
-from cstool.training.kernels.sparse import KernelChoice, Pattern, collect, expand, make_pattern, positions
 from cstool.model.params import SparsityParams
 from cstool.model.sparsity import initial_mask, is_update_step, most_kept, next_mask
+from cstool.training.kernels.magnitudes import first_non_finite
+from cstool.training.kernels.sparse import KernelChoice, Pattern, collect, expand, make_pattern, positions
 from cstool.training.store import INDICES, Store, find_checkpoint, index_kind
 
 Array = np.ndarray[Any, Any]

@@ -23,6 +23,7 @@ import numpy as np
 
 from cstool.foundation.errors import NonFiniteError
 from cstool.model.ir import Panel
+from cstool.model.optimizers import Optimizer, Step, WholeOptimizer
 from cstool.training.kernels.bfloat16 import convert
 from cstool.training.kernels.magnitudes import first_non_finite, sum_squares
 from cstool.training.kernels.sparse import collect
@@ -33,7 +34,6 @@ from cstool.training.machine.memoryx.gradients import NoGradient, WaitingGradien
 from cstool.training.machine.memoryx.sparse_weights import SparseWeight
 from cstool.training.machine.memoryx.step_statistics import StepStatistics
 from cstool.training.machine.recorder import OFF, Recorder
-from cstool.model.optimizers import Optimizer, Step, WholeOptimizer
 
 Array = np.ndarray[Any, Any]
 AT_ONCE_SIZE = 2**18

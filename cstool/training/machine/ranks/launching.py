@@ -18,11 +18,11 @@ from typing import IO, NamedTuple
 
 from cstool.foundation.errors import ClusterError, CstoolError, Interrupted, RankLostError
 from cstool.foundation.launched import SOCKET_VARIABLE, STOPS, without_launcher
+from cstool.foundation.temporary_folder import temporary_folder
 from cstool.training.machine.ranks.leftovers import remove_leftovers
 from cstool.training.machine.ranks.mpi import WAY_ON
 from cstool.training.machine.ranks.mpi_start import INSTALL
 from cstool.training.machine.ranks.signals import collected_signals
-from cstool.foundation.temporary_folder import temporary_folder
 
 POLL_S = 0.1
 """how often the launcher looks whether mpirun is there, and whether a signal came [s]"""

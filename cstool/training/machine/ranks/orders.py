@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cstool.training.data import Sampler
 from cstool.foundation.errors import CstoolError
 from cstool.model.ir import Graph, Panel
+from cstool.training.data import Sampler
 from cstool.training.kernels.call import LossResult
 from cstool.training.kernels.sparse.crossover import Crossover
 from cstool.training.machine.cluster import Cluster

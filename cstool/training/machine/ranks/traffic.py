@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from cstool.model.ir import Panel, rules_of
+from cstool.training.host.ranks import Traffic
+from cstool.training.host.step import passes
 from cstool.training.kernels.sparse import pattern_bytes
 from cstool.training.machine.layout import Layout
 from cstool.training.machine.memoryx import MemoryX
 from cstool.training.machine.memoryx.shards import Shards
 from cstool.training.machine.swarmx import Node, leaving_nodes
-from cstool.training.host.step import passes
-from cstool.training.host.ranks import Traffic
 
 
 class PanelBytes(NamedTuple):

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple, NoReturn
 
-from cstool.training.data import Dataset
 from cstool.foundation.errors import NonFiniteError
+from cstool.foundation.progress import Silent
+from cstool.training.data import Dataset
 from cstool.training.kernels.gemm_providers import choose_gemm
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.machine.budgets import ACTIVATION_SHARE, update_threads
@@ -26,12 +27,27 @@ from cstool.training.machine.ranks.exchange import Exchange
 from cstool.training.machine.ranks.link import Link
 from cstool.training.machine.ranks.node import Node, sparse_sizes
 from cstool.training.machine.ranks.nodes import AnotherNode, Drain, ExpectCommit
-from cstool.training.machine.ranks.orders import Begin, BeginPasses, CompileKernels, Go, HandOver, Identify, Next, NextPass, Prepare, Read, Record, SetGemm, SettleKernels, StopReading, TellTime
+from cstool.training.machine.ranks.orders import (
+    Begin,
+    BeginPasses,
+    CompileKernels,
+    Go,
+    HandOver,
+    Identify,
+    Next,
+    NextPass,
+    Prepare,
+    Read,
+    Record,
+    SetGemm,
+    SettleKernels,
+    StopReading,
+    TellTime,
+)
 from cstool.training.machine.ranks.sending import WINDOW_BYTES
 from cstool.training.machine.recorder import OFF, Recorder
 from cstool.training.machine.sparsity import KernelChooser
 from cstool.training.machine.state import environment
-from cstool.foundation.progress import Silent
 
 
 class Opened(NamedTuple):

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.foundation.words import bytes_text
+from cstool.training.machine.memoryx.memoryx import MemoryX
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from cstool.foundation.chrome_trace import Trace
 from cstool.foundation.errors import TraceError
+from cstool.foundation.words import counted
 from cstool.training.machine.recorder import OFF, Recorder, Span
 from cstool.training.run.session import Session
-from cstool.foundation.words import counted
 
 log = logging.getLogger("cstool")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cstool.foundation.atomic_file import replace_link, write_replacing
-from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.model.graphs.statistics import count_statistics
 from cstool.training.host.rates import load_rates
+from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.run.result import RunResult
 from cstool.training.run.session import Session
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from cstool.foundation.words import counted
 from cstool.model.ir import Panel
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.memoryx.sparse_weights import SparseWeight
-from cstool.foundation.words import counted
 
 _EXPERT = re.compile(r"(?<=experts\.)\d+(?=\.)")
 

@@ -6,16 +6,16 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from cstool.training.data import tokenizer_of
 from cstool.foundation.errors import DataError
-from cstool.training.machine.cluster import Cluster
+from cstool.foundation.words import bytes_text, counted
 from cstool.model.params import DecoderParams, Params
+from cstool.training.data import tokenizer_of
+from cstool.training.machine.cluster import Cluster
 from cstool.training.run.report.file_traffic import traffic_of
 from cstool.training.run.report.performance import write_performance
 from cstool.training.run.report.sparsity_table import sparsity_table
 from cstool.training.run.result import Recomputed, RunResult
 from cstool.training.run.session import Session, peak_resident_bytes
-from cstool.foundation.words import bytes_text, counted
 
 log = logging.getLogger("cstool")
 WORDS = {

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cstool.training.kernels.sparse import Pattern, make_pattern, sparse_linear_delta, sparse_linear_forward, sparse_linear_gradient, transpose_values
+from cstool.training.kernels.sparse import (
+    Pattern,
+    make_pattern,
+    sparse_linear_delta,
+    sparse_linear_forward,
+    sparse_linear_gradient,
+    transpose_values,
+)
 from tests.unit.kernels.tolerances import TOLERANCE, Scratch
 
 AROUND = 3

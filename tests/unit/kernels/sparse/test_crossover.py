@@ -16,7 +16,17 @@ from cstool.training.kernels._cache import KernelFolder
 from cstool.training.kernels.emulated import EMULATED
 from cstool.training.kernels.gemm import NUMPY, Gemm
 from cstool.training.kernels.sparse import KernelChoice, Pattern
-from cstool.training.kernels.sparse.crossover import DENSITIES, MOST_CALLS, MOST_ROUNDS, ROUNDS, Crossover, choose, crossover, find_crossover, measure_crossover
+from cstool.training.kernels.sparse.crossover import (
+    DENSITIES,
+    MOST_CALLS,
+    MOST_ROUNDS,
+    ROUNDS,
+    Crossover,
+    choose,
+    crossover,
+    find_crossover,
+    measure_crossover,
+)
 
 MODULE = "cstool.training.kernels.sparse.crossover"
 

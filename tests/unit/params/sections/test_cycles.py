@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.model.params.sections.schedules import SCHEDULES, CosineAnnealingLR, CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR, Schedule
+from cstool.model.params.sections.schedules import (
+    SCHEDULES,
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    CyclicLR,
+    OneCycleLR,
+    Schedule,
+)
 from tests.unit.params.conftest import cases, told
 
 RATES = st.floats(1e-6, 10.0)

@@ -4,7 +4,17 @@ from cstool.csl.sdk.client import Task
 from cstool.csl.sdk.layout_program import SdkLayout
 from cstool.csl.sdk.layout_region import CodeRegion
 from cstool.csl.sdk.layout_types import Color, Edge, EdgeRouteInfo, PortHandle, Route, RoutingPosition, get_edge_routing
-from cstool.csl.sdk.platforms import MemcpyDataType, MemcpyOrder, SdkCompileArtifacts, SdkExecutionPlatform, SdkTarget, SimfabConfig, get_platform, get_simulator, get_system
+from cstool.csl.sdk.platforms import (
+    MemcpyDataType,
+    MemcpyOrder,
+    SdkCompileArtifacts,
+    SdkExecutionPlatform,
+    SdkTarget,
+    SimfabConfig,
+    get_platform,
+    get_simulator,
+    get_system,
+)
 from cstool.csl.sdk.runtime import SdkRuntime
 
 __all__ = [
