@@ -39,7 +39,7 @@ import yaml
 from cstool.model.graphs import build_graph, declared_form
 from cstool.model.params import load_params
 from cstool.training.data import write_hdf5_text
-from cstool.training.host.prediction import planned_ranks
+from cstool.training.host.planned import planned_ranks
 from cstool.training.host.ranks import Link, RanksSetup, predict_ranks
 from cstool.training.host.rates import load_rates
 from cstool.training.host.step import HostRates

@@ -30,6 +30,21 @@ These three make a data set, train a small GPT on it, and let it write. `cstool 
 examples. Flags may be typed with hyphens as well: --num-csx is --num_csx."""
 
 
+COMMANDS = {
+    "data": "training.commands.data",
+    "model": "model.commands.model",
+    "config": "model.commands.config",
+    "run": "cli.run",
+    "job": "appliance.commands.job",
+    "appliance": "appliance.commands.appliance",
+    "checkpoint": "cli.checkpoint",
+    "validate": "training.commands.validate",
+    "estimate": "plan.commands.estimate",
+    "compile": "plan.commands.compile",
+    "system": "training.commands.system",
+    "fabric": "csl.commands.fabric",
+}
+"""commands and groups, in the order in which one works, by the module that has them"""
 EXAMPLES = {
     "run": (
         "cstool run --params gpt_tiny --num_steps 100",
@@ -38,7 +53,7 @@ EXAMPLES = {
     ),
     "validate": ("cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",),
 }
-"""of the functions `NAME` of the modules `cstool.cli.NAME`; all other names are groups, `NAME_app`"""
+"""of the functions `NAME`; all other names are groups, `NAME_app`"""
 SHORT_HELP = {
     "validate": "Compare sparse training with dense training.",
     "estimate": "Predict a training step on the modelled cluster.",
@@ -48,19 +63,14 @@ SHORT_HELP = {
 
 
 class RootGroup(Group):
-    """The group of all commands, in the order in which one works."""
-
-    order = (
-        *("data", "model", "config", "run", "job", "appliance"),
-        *("checkpoint", "validate", "estimate", "compile", "system", "fabric"),
-    )
+    """The group of all commands."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         """Return the names of the commands."""
-        return sorted(self.commands, key=self.order.index)
+        return sorted(self.commands, key=list(COMMANDS).index)
 
 
-def new_app(names: Collection[str] = RootGroup.order) -> typer.Typer:
+def new_app(names: Collection[str] = tuple(COMMANDS)) -> typer.Typer:
     """The program, with the commands of these names: modules of others are not imported."""
     app = typer.Typer(
         name="cstool",
@@ -76,7 +86,7 @@ def new_app(names: Collection[str] = RootGroup.order) -> typer.Typer:
         },
     )
     for name in names:
-        module = import_module(f"cstool.cli.{name}")
+        module = import_module(f"cstool.{COMMANDS[name]}")
         more: dict[str, Any] = {"short_help": SHORT_HELP[name]} if name in SHORT_HELP else {}
         if name in EXAMPLES:
             command(app, name, *EXAMPLES[name], **more)(getattr(module, name))
@@ -102,7 +112,7 @@ def _root(
 
 def _app_for(words: Sequence[str]) -> typer.Typer:
     """Return the program for what was typed: where that begins with a command, with nothing else."""
-    is_command = bool(words) and words[0] in RootGroup.order and VARIABLE not in os.environ
+    is_command = bool(words) and words[0] in COMMANDS and VARIABLE not in os.environ
     return new_app(words[:1]) if is_command else new_app()
 
 

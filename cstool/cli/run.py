@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,124 +16,21 @@ from cstool.appliance.commands.job_flags import (
     job_request,
     say_of_a_job,
 )
+from cstool.cli.same_command import same_command
 from cstool.foundation.safe_python import python
-from cstool.foundation.terminal.command import same_command
-from cstool.foundation.terminal.completion import complete_artifact, complete_checkpoint
-from cstool.foundation.terminal.options import (
-    LOGGING,
-    CompileDirOption,
-    ExecutionModeOption,
-    LogLevel,
-    NumCsxOption,
-    RecomputeOption,
-    SeedOption,
-    SetOption,
-    SystemOption,
-    flag,
-    lanes_option,
-    option,
-    params_option,
-    parse_lanes,
-)
+from cstool.foundation.terminal.options import LOGGING, LogLevel, flag
 from cstool.foundation.terminal.render import print_json
-from cstool.foundation.terminal.report import missing_option
 from cstool.foundation.terminal.screen import screen_on
 from cstool.inference.commands.infer_flags import InferFlags
-from cstool.model.verbs.asked import check_trace_file, load_trainers, typed
+from cstool.model.commands.options import (
+    parse_lanes,
+)
+from cstool.model.verbs.asked import check_trace_file
 from cstool.training.commands.launch_flags import LaunchFlags, command_of_a_rank, launch_words
+from cstool.training.commands.run_flags import RunFlags, load_run
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import Params
-
-PARAMS_HELP = "Params file (YAML), or the name of a stock one; to infer, a checkpoint has them as well."
-TRACE_HELP = (
-    "Record what happens on this host in steps 2 to 4 of the run (in all, if it has fewer than 4) into a .json file "
-    "that Perfetto opens."
-)
-
-
-@dataclass(frozen=True)
-class RunFlags:
-    """The flags of all modes, and of those that train or evaluate."""
-
-    params: Annotated[Path | None, params_option(PARAMS_HELP)] = None
-    mode: Annotated[
-        Literal["train", "eval", "train_and_eval", "eval_all", "infer"], option("--mode -m", None, "Mode of the run.")
-    ] = "train"
-    model_dir: Annotated[Path | None, option("--model_dir -o", "DIR", "Folder of checkpoints and logs.")] = None
-    num_csx: NumCsxOption = None
-    checkpoint_path: Annotated[
-        Path | None,
-        option(
-            "--checkpoint_path",
-            "CHECKPOINT",
-            "Start from this one (a file, DIR:STEP or DIR:latest), not from the latest.",
-            complete_checkpoint,
-        ),
-    ] = None
-    load_checkpoint_states: Annotated[
-        str | None,
-        option(
-            "--load_checkpoint_states",
-            "STATES",
-            "Comma-separated parts of the checkpoint to load; model loads the weights only.",
-        ),
-    ] = None
-    disable_strict_checkpoint_loading: Annotated[
-        bool | None,
-        flag("--disable_strict_checkpoint_loading", "Load a checkpoint even if it lacks weights or has others."),
-    ] = None
-    max_steps: Annotated[int | None, option("--max_steps", "N", "Train up to this step, counted from step 0.")] = None
-    num_steps: Annotated[
-        int | None, option("--num_steps", "N", "Train this many steps from here on; wins over --max_steps.")
-    ] = None
-    eval_steps: Annotated[int | None, option("--eval_steps", "N", "Batches of an evaluation.")] = None
-    seed: SeedOption = None
-    set_: SetOption = None
-    system: SystemOption = "cs2"
-    execution_mode: ExecutionModeOption = "auto"
-    recompute: RecomputeOption = "fastest"
-    compile_dir: CompileDirOption = None
-    compile_only: Annotated[bool | None, flag("--compile_only", "Compile, do not run.")] = None
-    validate_only: Annotated[
-        bool | None, flag("--validate_only", "Check that every op has a kernel, do not compile.")
-    ] = None
-    artifact: Annotated[Path | None, option("--artifact", "FILE", "Run this artifact.", complete_artifact)] = None
-    lanes: Annotated[str, lanes_option("Threads of this host. Results do not depend on it.")] = "auto"
-    sparse_kernels: Annotated[
-        Literal["auto", "always", "never", "measure"],
-        flag(
-            "--sparse_kernels",
-            "Kernels of sparse weights; auto: the faster ones, as measured here once.",
-        ),
-    ] = "auto"
-    precision: Annotated[
-        Literal["float32", "bfloat16"] | None,
-        flag("--precision", "Operands of products on this host; the params file says it if this does not."),
-    ] = None
-    memoryx: Annotated[
-        Literal["auto", "ram", "file"] | None,
-        flag("--memoryx", "Where weights and optimizer state are; auto: in a file from half of the free memory on."),
-    ] = None
-    memoryx_memory: Annotated[
-        str | None, option("--memoryx_memory", "SIZE", "Memory of the buffers of that file, 2GiB if not said.")
-    ] = None
-    memoryx_nodes: Annotated[
-        int | None,
-        option("--memoryx_nodes", "N", "How many ranks keep a part of MemoryX each.", show_default="all of them"),
-    ] = None
-    trace: Annotated[Path | None, option("--trace", "FILE", TRACE_HELP)] = None
-    transport: Annotated[
-        Literal["auto", "in_process", "mpi"],
-        flag("--transport", "How systems reach MemoryX; auto: MPI where mpirun or srun started several processes."),
-    ] = "auto"
-    num_workers_per_csx: Annotated[int | None, typer.Option("--num_workers_per_csx", hidden=True)] = None
-    mount_dirs: Annotated[list[str] | None, typer.Option("--mount_dirs", hidden=True)] = None
-    python_paths: Annotated[list[str] | None, typer.Option("--python_paths", hidden=True)] = None
-    job_labels: Annotated[
-        list[str] | None, option("--job_labels", "KEY=VALUE", "job: labels, by which `cstool job list` finds it.")
-    ] = None
-    disable_version_check: Annotated[bool | None, typer.Option("--disable_version_check", hidden=True)] = None
+    pass
 
 
 def run(
@@ -185,29 +80,6 @@ def run(
         if as_json:
             documents = [result.as_dict() for result in results]
             print_json(documents[0] if len(trainers) == 1 else {"trainers": documents})
-
-
-def load_run(
-    context: typer.Context, flags: RunFlags, logging: str | None, *, is_job: bool = False
-) -> tuple[Sequence[Params], Path | None]:
-    """Load the trainers of the params file, or of the checkpoint that answers; return its path as well.
-
-    Args:
-        is_job: labels that are typed are those of the job, beside those of the file
-
-    Raises:
-        CstoolError: neither can be had
-    """
-    from cstool.inference.verbs.answer import trained_params
-
-    given = {name: value for name, value in vars(flags).items() if not (is_job and name == "job_labels")}
-    overrides = flags.set_ or (), typed("--", **given, logging=logging)
-    if flags.params is not None:
-        return load_trainers(flags.params, *overrides), flags.checkpoint_path
-    if flags.mode != "infer" or flags.checkpoint_path is None:
-        raise missing_option(context, "--params", "-p")
-    path, found = trained_params(flags.checkpoint_path, *overrides)
-    return (found,), path
 
 
 def _launch(context: typer.Context, flags: RunFlags, launch: LaunchFlags, logging: str | None) -> int:

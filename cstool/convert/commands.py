@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
+from cstool.convert.verbs import convert_checkpoint
 from cstool.foundation.errors import CheckpointError
-from cstool.foundation.terminal.completion import complete_checkpoint
-from cstool.foundation.terminal.options import JsonOption, argument, flag, option, params_option
+from cstool.foundation.terminal.options import JsonOption, argument, flag, option
 from cstool.foundation.terminal.render import print_json, print_line
 from cstool.foundation.terminal.screen import bars_in_bytes
 from cstool.foundation.words import BYTE_UNITS, parse_quantity
-from cstool.training.verbs.checkpoints import convert_checkpoint
+from cstool.model.commands.completion import complete_checkpoint
+from cstool.model.commands.options import params_option
 
 SourceFormat = Literal["cstool", "hf", "vendor"]
 TargetFormat = Literal["dense", "sparse", "hf"]

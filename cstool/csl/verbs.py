@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
+from cstool.foundation.choices import check_choice
 from cstool.foundation.errors import CstoolError
-from cstool.model.verbs.asked import check_choice
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.program import FabricProgram

@@ -21,6 +21,11 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 FLAGS_VARIABLE = "CSTOOL_LAUNCH_FLAGS"
 """by which the batch script of `--launch slurm` tells the ranks which flags it was written for"""
 
+INSTALL = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
+"""hint where MPI is not there"""
+WAY_ON = "the same command goes on from the last commit or checkpoint"
+"""hint where a rank was lost"""
+
 
 _to_do: list[Callable[[], None]] = []
 
@@ -98,3 +103,12 @@ def launch_flags() -> list[str]:
 def _number(variables: Sequence[str], default: int) -> int:
     found = (os.environ.get(name, "") for name in variables)
     return max((int(number) for number in found if number.isdecimal()), default=default)
+
+
+def pmi_of(name: str) -> str:
+    """By what srun tells the processes of an MPI library of each other: PMIx is that of Open MPI, PMI-2 of the others.
+
+    >>> pmi_of("MPICH Version: 5.0.2"), pmi_of("Open MPI v5.0.6")
+    ('pmi2', 'pmix')
+    """
+    return "pmix" if name.startswith("Open MPI") else "pmi2"

@@ -11,7 +11,7 @@ from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.params import load_params
 from cstool.model.system import load_system
 from cstool.plan.compiler.compile import make_program
-from cstool.training.host.prediction import planned_setup
+from cstool.training.host.planned import planned_setup
 from cstool.training.run.result import RunResult
 from cstool.training.store import CheckpointReader, list_checkpoints
 from tests.end_to_end.memoryx_files import IN_FILE

@@ -15,7 +15,7 @@ import yaml
 from cstool.foundation.words import bytes_text
 from cstool.model.graphs import build_graph
 from cstool.model.params import load_params
-from cstool.training.host.prediction import planned_ranks
+from cstool.training.host.planned import planned_ranks
 from tests.end_to_end.ranks import Command, Said, by_mpirun, launched, run
 from tests.end_to_end.runs import SEQUENCE, write_text
 from tests.hosts import round_rates

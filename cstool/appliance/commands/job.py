@@ -12,15 +12,15 @@ from cstool.appliance.commands.job_flags import (
     NamesArgument,
     RootOption,
     SubmitFlags,
+    complete_job,
     job_request,
     say_of_a_job,
 )
-from cstool.cli.run import RunFlags, load_run
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.terminal.command import command, new_group
-from cstool.foundation.terminal.completion import complete_job
 from cstool.foundation.terminal.options import LOGGING, JsonOption, LogLevel, argument, flag, option
 from cstool.foundation.terminal.render import print_json, print_line
+from cstool.training.commands.run_flags import RunFlags, load_run
 
 if TYPE_CHECKING:
     from cstool.appliance.verbs.jobs import Stream

@@ -5,19 +5,27 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cstool.foundation.errors import ClusterError, InferenceError
 from cstool.foundation.safe_python import this_program
-from cstool.foundation.terminal.completion import complete_job
-from cstool.foundation.terminal.options import argument, flag, option, parse_lanes
+from cstool.foundation.terminal.options import argument, flag, option
+from cstool.model.commands.options import parse_lanes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cstool.appliance.verbs.job_order import JobRequest
-    from cstool.cli.run import RunFlags
     from cstool.training.commands.launch_flags import LaunchFlags
+    from cstool.training.commands.run_flags import RunFlags
+
+
+def complete_job(ctx: Any, incomplete: str) -> list[str]:
+    """Return the names of jobs that a name may become, the newest first: those of --root, if that was typed."""
+    from cstool.appliance.verbs.jobs import job_names
+
+    return job_names(ctx.params.get("root"), incomplete)
+
 
 Priority = Literal["p1", "p2", "p3"]
 BackendName = Literal["local", "slurm"]

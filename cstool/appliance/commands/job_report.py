@@ -14,8 +14,8 @@ from cstool.foundation.terminal.render import print_facts, print_table
 from cstool.foundation.words import bytes_text, counted, span_text
 
 if TYPE_CHECKING:
+    from cstool.appliance.queue.job import Event, Job, Needs
     from cstool.appliance.verbs.jobs import ListedJob
-    from cstool.verbs.results import Event, Job, Needs
 
 _LEFT_OUT = ("SYSTEMS", "USER", "LABELS", "PRIORITY", "AGE", "DURATION", "POSITION")
 """columns of a list, in the order in which they go where a terminal is too narrow"""

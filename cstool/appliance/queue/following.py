@@ -21,9 +21,9 @@ from cstool.appliance.queue.job import (
     Job,
 )
 from cstool.foundation.errors import Interrupted, RankLostError
+from cstool.foundation.launched import WAY_ON
 from cstool.foundation.slurm.following import LOG_S, LogFile
 from cstool.foundation.words import span_text
-from cstool.training.machine.ranks.mpi import WAY_ON
 
 if TYPE_CHECKING:
     from cstool.appliance.queue.client import Jobs

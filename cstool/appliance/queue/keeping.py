@@ -47,7 +47,7 @@ _PROGRAM = (
 )
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 """what Python may need to start; a run has them only where its order says so"""
-_PACKAGES = str(Path(__file__).parents[2])
+_PACKAGES = str(Path(__file__).parents[3])
 _complaints: weakref.WeakKeyDictionary[subprocess.Popen[bytes], int] = weakref.WeakKeyDictionary()
 """what keepers have as their standard error: files without a name, by descriptor"""
 

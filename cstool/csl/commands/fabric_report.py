@@ -9,8 +9,11 @@ from cstool.foundation.terminal.render import print_facts, print_line, print_tab
 from cstool.foundation.words import counted, time_text
 
 if TYPE_CHECKING:
+    from cstool.csl.fabric.stats import FabricStats
+    from cstool.csl.fabric.trace_view import Hop as FabricHop
+    from cstool.csl.fabric.trace_view import Run as FabricWavelets
+    from cstool.csl.fabric.trace_view import Span as FabricSpan
     from cstool.csl.verbs import BuiltinCoverage, ColorUse
-    from cstool.verbs.results import FabricHop, FabricSpan, FabricStats, FabricWavelets
 
 CLOCK_HZ = 0.85e9
 """at which published kernels of the vendor's SDK were timed (H10)"""

@@ -27,11 +27,11 @@ from cstool.csl.pictures.grid import (
     in_rows,
     scale_of,
 )
+from cstool.foundation.drawing.figure import write_figure
 from cstool.foundation.drawing.lettering import text_width
 from cstool.foundation.drawing.page import SMALL_PT, Block, Page, compose
 from cstool.foundation.drawing.palette import FAINT, INK, amounts
 from cstool.foundation.words import counted
-from cstool.plan.pictures.draw import write_figure
 
 LINKS_FROM_PT = 14.0
 """from so many points per PE on links are drawn one by one"""

@@ -33,11 +33,11 @@ from cstool.csl.pictures.grid import (
     swatches,
 )
 from cstool.csl.pictures.strokes import HALF, Strokes, strokes_of
+from cstool.foundation.drawing.figure import write_figure
 from cstool.foundation.drawing.lettering import text_width
 from cstool.foundation.drawing.page import HEADING_PT, NARROWEST_PT, SMALL_PT, Block, Page, compose
 from cstool.foundation.drawing.palette import FAINT, INK, NO_WORK, VERMILION
 from cstool.foundation.words import counted
-from cstool.plan.pictures.draw import write_figure
 
 SQUARES_FROM_PT, LETTERS_FROM_PT, LINES_FROM_PT = 24.0, 44.0, 8.0
 """from so many points per PE on there are squares, letters, lines"""

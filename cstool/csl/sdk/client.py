@@ -17,7 +17,7 @@ from cstool.csl.sdk import wire
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.safe_python import python
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[3]
 _START = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from cstool.csl.sdk.simulator import main; main(sys.argv[1:])"
 )

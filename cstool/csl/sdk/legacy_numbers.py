@@ -75,7 +75,7 @@ def install() -> None:
 def is_installed(path: str) -> bool:
     """Whether a directory belongs to Python, to what is installed, or to this program."""
     homes = {sys.prefix, sys.base_prefix, *site.getsitepackages(), site.getusersitepackages()}
-    homes |= {sysconfig.get_path("stdlib"), str(Path(__file__).resolve().parents[1])}
+    homes |= {sysconfig.get_path("stdlib"), str(Path(__file__).resolve().parents[2])}
     place = os.path.realpath(path or os.curdir)
     return any(place == home or place.startswith(home + os.sep) for home in map(os.path.realpath, homes))
 

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from cstool.foundation.drawing.lettering import LINE_HEIGHT, text_width, wrap_text
 from cstool.foundation.drawing.palette import FAINT, INK
 from cstool.foundation.plain_text import one_line
-from cstool.model.ir import Artifact
 
 POINTS_PER_INCH = 72.0
 MARGIN_PT = 26.0
@@ -119,13 +118,6 @@ def keep_largest(items: Sequence[T], most: int, size: Callable[[T], int], join: 
 def text_height(text: str, size_pt: float) -> float:
     """Return the height of a text, line breaks counted [points]."""
     return (text.count("\n") + 1) * size_pt * LINE_HEIGHT
-
-
-def picture_title(artifact: Artifact, mode: str) -> str:
-    """Return the title of all pictures: the model, the system, the mode, and that it is a model."""
-    systems = f"{artifact.num_csx} x {artifact.system.name}" if artifact.num_csx > 1 else artifact.system.name
-    parameters = artifact.graph.parameter_count
-    return f"{artifact.graph.name}, {parameters:,} parameters, on {systems}: {mode} (modelled)"
 
 
 def listing(items: Sequence[str], width_pt: float, heading: str) -> Block:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TextIO
 
-from cstool.model.verbs.asked import check_choice
+from cstool.foundation.choices import check_choice
 
 if TYPE_CHECKING:
     from cstool.foundation.progress import Progress

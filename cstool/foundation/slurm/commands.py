@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from cstool.foundation.errors import ClusterError
+from cstool.foundation.launched import INSTALL, pmi_of
 from cstool.foundation.safe_python import python
-from cstool.training.machine.ranks.mpi_start import INSTALL, pmi_of
 
 PATIENCE_S = 60.0
 """how long a command may take to answer, but for sbatch, whose job would be lost [s]"""

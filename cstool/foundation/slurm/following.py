@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from cstool.foundation.errors import Interrupted, RankLostError
+from cstool.foundation.launched import WAY_ON
 from cstool.foundation.slurm.batch_script import BatchJob
 from cstool.foundation.slurm.commands import JobState, ask_to_stop, cancel, state_of
-from cstool.training.machine.ranks.mpi import WAY_ON
 
 LOG_S, STATE_S = 0.2, 2.0
 """how often the log is read, and how often Slurm is asked [s]"""

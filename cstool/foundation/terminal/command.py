@@ -2,8 +2,7 @@
 
 import inspect
 import re
-import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import Annotated, Any, TypeVar
@@ -12,13 +11,10 @@ import typer
 from typer import TyperException
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from cstool.foundation.launched import launch_flags
 from cstool.foundation.terminal.completion import with_hyphens
 from cstool.foundation.terminal.help_text import EXAMPLE, new_formatter, write_epilog, write_rows, write_text
 from cstool.foundation.terminal.options import flag, is_typed
 from cstool.foundation.terminal.report import errors_as_messages
-from cstool.inference.commands.infer_flags import NOT_FOR_INFERENCE
-from cstool.training.verbs.ranks import launcher_words
 
 _NO_BRACES = str.maketrans("", "", "{}")
 LIST_FLAGS = ("--set", "--mount_dirs", "--python_paths", "--job_labels")
@@ -176,25 +172,6 @@ def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
 
 def _first_paragraph(text: str) -> str:
     return " ".join(text.split("\n\n")[0].split())
-
-
-OF_ONE_RUN = ("checkpoint_path", "load_checkpoint_states", "trace", "max_restarts", "as_json", "debug")
-"""flags that are not meant for the run after this one"""
-
-
-def same_command(context: typer.Context) -> Callable[[Mapping[str, str | None]], str]:
-    """Writer of the command of a context, with flags set (None: left out) as its argument says."""
-
-    def write(flags: Mapping[str, str | None]) -> str:
-        # To answer, one process does as a rule.
-        others = (*NOT_FOR_INFERENCE, "launch", "ranks") if flags.get("mode") == "infer" else ()
-        words = typed_words(context, {*flags, *OF_ONE_RUN, *others})
-        for name, value in flags.items():
-            words += [] if value is None else [f"--{name}", value]
-        before, after = ([], []) if flags.get("mode") == "infer" else (launcher_words(), launch_flags())
-        return shlex.join([*before, "cstool", str(context.info_name), *words, *after])
-
-    return write
 
 
 def typed_words(context: typer.Context, but: Collection[str]) -> list[str]:

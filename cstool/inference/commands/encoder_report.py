@@ -9,7 +9,7 @@ from cstool.foundation.terminal.screen import TextOutput
 from cstool.foundation.words import bytes_text, counted
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import EncoderAnswers
+    from cstool.inference.encoder_answers import EncoderAnswers
 
 
 def show_answers(answers: EncoderAnswers, text: TextOutput | None, output: Path | None) -> None:

@@ -36,7 +36,10 @@ from cstool.inference.verbs.asking import (
 )
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import Answers, Completion, InferenceModel, Link, Params
+    from cstool.inference.answer import Answers, Completion
+    from cstool.inference.model import InferenceModel
+    from cstool.model.params import Params
+    from cstool.training.machine.ranks.link import Link
 
 _TEXT_FLAGS = set(InferFlags.__dataclass_fields__) - {"batch_size", "output"}
 _ENCODER_FLAGS = {"pair", "embed"}

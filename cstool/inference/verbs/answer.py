@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from cstool.foundation.errors import CheckpointError, InferenceError
 from cstool.foundation.progress.screen import Screen, progress_of
 from cstool.model.verbs.asked import asked_params, check_lanes
+from cstool.training.verbs.trained import params_of
 
 if TYPE_CHECKING:
     from cstool.foundation.progress import Progress
@@ -350,47 +351,6 @@ def check_output(path: Path | None, endings: tuple[str, ...], label: str) -> Non
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         found = "a folder of that name" if path.is_dir() else "a folder that is not there, or not to be written to"
         raise InferenceError(f"{label} {path}: must be a file in a folder that can be written, got {found}")
-
-
-def trained_params(
-    checkpoint: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]]
-) -> tuple[Path, Params]:
-    """Find the file of a checkpoint by what was typed, and the params that it was trained with; see `params_of`."""
-    from cstool.training.store import find_checkpoint
-
-    path = find_checkpoint(checkpoint)
-    return path, params_of(path, overrides, flags)
-
-
-def params_of(
-    checkpoint: Path, overrides: Mapping[str, Any] | Sequence[str], flags: Mapping[str, tuple[str, Any]]
-) -> Params:
-    """Return the params that a checkpoint was trained with; logs go to its folder unless they say otherwise.
-
-    Args:
-        checkpoint: its file
-        overrides, flags: as for `load_params`
-
-    Raises:
-        CheckpointError: it cannot be read, or does not have them
-        ParamsError: what it has cannot be run with, or what was typed is wrong
-    """
-    import yaml
-
-    from cstool.model.params import parse_params
-    from cstool.training.store import open_checkpoint
-
-    with open_checkpoint(checkpoint) as reader:
-        metadata: Any = reader.values().get("__metadata__")
-    try:
-        document = metadata[-1]["params"]
-        document["trainer"]["init"]["model_dir"] = str(checkpoint.absolute().parent)
-    except (LookupError, TypeError):
-        raise CheckpointError(
-            f"{checkpoint}: must have the params of its model, it has none", "--params names the file of the model"
-        ) from None
-    text = yaml.safe_dump(document, sort_keys=False)
-    return parse_params(text, str(checkpoint), overrides=overrides, flags=flags, has_lines=False)
 
 
 def _tokenizer(params: Params, named: str | None) -> Tokenizer:

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cstool.foundation.terminal.command import command, new_group
-from cstool.foundation.terminal.completion import complete_params, complete_stock
-from cstool.foundation.terminal.options import MODEL_FILE, JsonOption, argument, flag, option
+from cstool.foundation.terminal.options import JsonOption, argument, flag, option
 from cstool.foundation.terminal.render import print_facts, print_json, print_line, print_table
 from cstool.foundation.words import NO_EFFECT, bytes_text, counted
+from cstool.model.commands.completion import complete_params, complete_stock
+from cstool.model.commands.options import MODEL_FILE
 from cstool.model.verbs import configs
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import Part
+    from cstool.model.graphs.statistics import Part
 
 config_app = new_group(
     "Check, explain and convert params files.", "cstool config validate gpt_tiny", "cstool config stats gpt3_175b"

@@ -5,10 +5,10 @@ from textwrap import fill
 from typing import Annotated, Any
 
 from cstool.foundation.terminal.command import command, new_group
-from cstool.foundation.terminal.completion import complete_stock
 from cstool.foundation.terminal.options import JsonOption, argument
 from cstool.foundation.terminal.render import print_facts, print_json, print_table
 from cstool.foundation.words import bytes_text
+from cstool.model.commands.completion import complete_stock
 from cstool.model.verbs.stock import stock_model, stock_models
 
 model_app = new_group(

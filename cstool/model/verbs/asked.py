@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cstool.foundation.errors import CstoolError, ParamsError, TraceError
-from cstool.foundation.words import did_you_mean
 
 if TYPE_CHECKING:
     from cstool.model.params import Params
@@ -90,17 +89,6 @@ def asked_params(
         rule = "must go with a file, got params that are loaded"
         raise ParamsError([(f"{names[0]}: {rule}", "`load_params` takes overrides")])
     return params
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Check an argument that is one of a few words.
-
-    Raises:
-        CstoolError: it is none of them
-    """
-    if value not in choices:
-        rule = f"must be one of {', '.join(choices)}, got {value!r}"
-        raise CstoolError(f"{name}: {rule}", did_you_mean(str(value), choices))
 
 
 def check_lanes(lanes: int | None) -> None:

@@ -10,23 +10,18 @@ import typer
 
 from cstool.foundation.errors import CompileError, CstoolError
 from cstool.foundation.terminal.command import Group, command, spread_lists, with_messages
-from cstool.foundation.terminal.completion import complete_artifact
-from cstool.foundation.terminal.options import (
+from cstool.foundation.terminal.options import JsonOption, PlotOption, ThemeOption, argument, flag, option
+from cstool.foundation.terminal.render import print_json, print_line
+from cstool.model.commands.completion import complete_artifact
+from cstool.model.commands.options import (
     CompileDirOption,
     ExecutionModeOption,
-    JsonOption,
     ModelParamsOption,
     NumCsxOption,
-    PlotOption,
     RecomputeOption,
     SetOption,
     SystemOption,
-    ThemeOption,
-    argument,
-    flag,
-    option,
 )
-from cstool.foundation.terminal.render import print_json, print_line
 from cstool.model.verbs.asked import load_trainers, typed
 
 if TYPE_CHECKING:

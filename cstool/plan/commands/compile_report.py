@@ -11,8 +11,9 @@ from cstool.foundation.words import bytes_text, micro_batches_text, time_text
 from cstool.model.short_names import group_name, short_name
 
 if TYPE_CHECKING:
+    from cstool.model.ir import Artifact, KernelCycles, PipelinedPlan, Stage, StreamedKernel, StreamingPlan
+    from cstool.plan.compiler.difference import Change
     from cstool.plan.verbs.compiling import Compiled
-    from cstool.verbs.results import Artifact, Change, KernelCycles, PipelinedPlan, Stage, StreamedKernel, StreamingPlan
 
 SLOWEST = 5
 """stages that are named"""

@@ -9,24 +9,19 @@ import typer
 
 from cstool.foundation.errors import EstimateError
 from cstool.foundation.terminal.command import Group, command, spread_lists, with_messages
-from cstool.foundation.terminal.completion import complete_system
-from cstool.foundation.terminal.options import (
+from cstool.foundation.terminal.options import JsonOption, PlotOption, ThemeOption, flag, is_typed, option
+from cstool.foundation.terminal.render import print_json
+from cstool.model.commands.completion import complete_system
+from cstool.model.commands.options import (
     ExecutionModeOption,
     ExpertImbalanceOption,
-    JsonOption,
     MemoryXSizeOption,
     ModelParamsOption,
-    PlotOption,
     Recompute,
     SetOption,
     SoftwareOption,
     SoftwareWorkersOption,
-    ThemeOption,
-    flag,
-    is_typed,
-    option,
 )
-from cstool.foundation.terminal.render import print_json
 from cstool.model.verbs.asked import check_trace_file
 from cstool.plan.commands.compile import check_plots
 from cstool.plan.commands.estimate_cost import CostFlags

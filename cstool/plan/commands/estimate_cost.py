@@ -12,7 +12,7 @@ from cstool.foundation.words import bytes_text, counted, time_text
 from cstool.plan.commands.compile_report import number_text
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import CostBand, JobCost
+    from cstool.plan.estimation.cost import CostBand, JobCost
 
 COST_COLUMNS = ("num_csx", "training", "with stops", "failures", "servers", "power", "energy")
 HOUR_S, DAY_S, MWH_J = 3600.0, 86_400.0, 3.6e9

@@ -12,7 +12,7 @@ from cstool.foundation.words import bytes_text, counted, time_text
 from cstool.plan.commands.compile_report import number_text
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import Beside, GpuEstimate, GpuValidation
+    from cstool.plan.estimation.gpu import Beside, GpuEstimate, GpuValidation
 
 COLUMNS = ("GPUs", "split", "step", "tokens/s", "of peak", "bubble", "memory", "power", "per token")
 

@@ -15,7 +15,7 @@ from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.estimate_report import joules_text
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import InferEstimate, InferRow
+    from cstool.plan.estimation.inference import InferEstimate, InferRow
 
 INFER_FLAGS = ("--prompt_tokens", "--new_tokens", "--batch")
 ALLOWED = ("--mode", "--params", "--system", "--num_csx", "--set", "--json", "--debug", *INFER_FLAGS)

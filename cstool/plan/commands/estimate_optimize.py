@@ -6,22 +6,18 @@ from pathlib import Path
 from typing import Annotated
 
 from cstool.foundation.errors import EstimateError
-from cstool.foundation.terminal.completion import complete_system
-from cstool.foundation.terminal.options import (
+from cstool.foundation.terminal.options import JsonOption, PlotOption, ThemeOption, flag, option
+from cstool.foundation.terminal.render import print_json
+from cstool.model.commands.completion import complete_system
+from cstool.model.commands.options import (
     ExecutionModeOption,
     ExpertImbalanceOption,
-    JsonOption,
     MemoryXSizeOption,
     ModelParamsOption,
-    PlotOption,
     SetOption,
     SoftwareOption,
     SoftwareWorkersOption,
-    ThemeOption,
-    flag,
-    option,
 )
-from cstool.foundation.terminal.render import print_json
 from cstool.plan.commands.compile import check_plots
 from cstool.plan.commands.estimate_cost import CostFlags
 from cstool.plan.commands.estimate_variants import ModelVariantFlags, print_estimate_only

@@ -18,8 +18,12 @@ from cstool.plan.commands.estimate_updates import update_facts, updates_document
 from cstool.plan.commands.estimate_variants import choices_document, trained_text
 
 if TYPE_CHECKING:
+    from cstool.model.ir import Artifact
+    from cstool.plan.estimation import Estimate, Row
+    from cstool.plan.estimation.cost import JobCost
+    from cstool.plan.estimation.mask_updates import MaskUpdates
+    from cstool.plan.verbs.estimate_variants import RecomputeChoice
     from cstool.plan.verbs.estimating import Estimates
-    from cstool.verbs.results import Artifact, Estimate, JobCost, MaskUpdates, RecomputeChoice, Row
 
 BAND_SHARE = 0.8
 """of results like an estimate that its range holds"""

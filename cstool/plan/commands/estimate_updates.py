@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cstool.foundation.words import counted, time_text
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import MaskUpdates
+    from cstool.plan.estimation.mask_updates import MaskUpdates
 
 
 def update_facts(updates: Sequence[MaskUpdates]) -> Iterator[tuple[str, str]]:

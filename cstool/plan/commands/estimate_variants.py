@@ -11,7 +11,8 @@ from cstool.foundation.terminal.render import print_line, print_table
 from cstool.foundation.words import bytes_text, time_text
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import Estimate, RecomputeChoice
+    from cstool.plan.estimation import Estimate
+    from cstool.plan.verbs.estimate_variants import RecomputeChoice
 
 ADAPTERS = (".lora_A", ".lora_B")
 """what names of weights of adapters end with"""

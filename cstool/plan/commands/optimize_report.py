@@ -17,7 +17,7 @@ from cstool.plan.commands.estimate_report import BAND_SHARE, band_document
 from cstool.plan.commands.estimate_variants import trained_text
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import Found, Plan
+    from cstool.plan.estimation.plan import Found, Plan
 
 DAYS, POWER, BUDGET = "--days", "--power", "--budget"
 LIMITS = (DAYS, POWER, BUDGET)

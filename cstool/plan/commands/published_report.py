@@ -12,7 +12,8 @@ from cstool.plan.commands.compile_report import number_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cstool.verbs.results import Errors, Prediction, PublishedComparison
+    from cstool.plan.estimation.published import Comparison as PublishedComparison
+    from cstool.plan.estimation.published import Errors, Prediction
 
 _UNITS = {
     "samples_per_s": "samples/s",

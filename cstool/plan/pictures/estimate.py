@@ -6,13 +6,13 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
+from cstool.foundation.drawing.figure import write_figure
 from cstool.foundation.drawing.lettering import text_width
 from cstool.foundation.drawing.page import GAP_PT, HEADING_PT, SMALL_PT, TEXT_PT, Block, Page, compose
 from cstool.foundation.drawing.page import Row as PageRow
 from cstool.foundation.drawing.palette import BLUE, INK, SKY
 from cstool.foundation.drawing.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT
 from cstool.foundation.words import seconds_text
-from cstool.plan.pictures.draw import write_figure
 from cstool.plan.pictures.roofline import Roofline, roofline
 from cstool.plan.pictures.scaling import Scaling, SparsityPoint, scaling, sparsities
 from cstool.plan.pictures.step import Row, bars, draw_bar, draw_samples, share_axis

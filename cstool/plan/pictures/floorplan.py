@@ -7,13 +7,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from cstool.foundation.drawing.page import SMALL_PT, TEXT_PT, Block, Page, Row, compose, listing, picture_title
+from cstool.foundation.drawing.page import SMALL_PT, TEXT_PT, Block, Page, Row, compose, listing
 from cstool.foundation.drawing.palette import INK, MEMORY_BOUND_HATCH, NO_WORK
 from cstool.model.ir import Artifact, PipelinedPlan, Region
 from cstool.model.short_names import short_name
 from cstool.plan.pictures.floorplan_legend import Coloring, color_bar, color_stages, legend, replicas
 from cstool.plan.pictures.region_names import Written, route_boxes, write_name, write_number
 from cstool.plan.pictures.routes import draw_routes
+from cstool.plan.pictures.title import picture_title
 
 WIDEST_PT, TALLEST_PT = 560.0, 690.0
 """of the fabric"""

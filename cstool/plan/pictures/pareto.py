@@ -6,6 +6,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
+from cstool.foundation.drawing.figure import write_figure
 from cstool.foundation.drawing.labels import Box, path_boxes, point_box
 from cstool.foundation.drawing.page import TEXT_PT, Block, Page, compose
 from cstool.foundation.drawing.palette import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION
@@ -19,7 +20,6 @@ from cstool.foundation.drawing.plot import (
     write_labels,
 )
 from cstool.foundation.words import digits_text
-from cstool.plan.pictures.draw import write_figure
 
 STYLES = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (PURPLE, "D"), (SKY, "v"))
 """colour and marker of each series, one after the other"""

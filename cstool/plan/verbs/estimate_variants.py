@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cstool.foundation.errors import CompileError, EstimateError
-from cstool.plan.verbs.estimating import SPARSITY_KEY, _estimator, _one_trainer
+from cstool.plan.verbs.estimating import SPARSITY_KEY, _estimator, one_trainer
 
 if TYPE_CHECKING:
     from cstool.plan.estimation import Estimate
@@ -56,7 +56,7 @@ def recompute_choices(
     from cstool.plan.estimation import Estimator
 
     typed = {} if sparsity is None else {SPARSITY_KEY: ("--sparsity", sparsity)}
-    request = _estimator(_one_trainer(file, overrides, typed), None, **asked).request
+    request = _estimator(one_trainer(file, overrides, typed), None, **asked).request
     count = request.params.num_csx if num_csx is None else num_csx
     found = []
     for name in CHOICES:

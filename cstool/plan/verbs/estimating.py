@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from cstool.foundation.choices import check_choice
 from cstool.foundation.errors import EstimateError
-from cstool.model.verbs.asked import asked_params, check_choice, load_trainers
+from cstool.model.verbs.asked import asked_params, load_trainers
 from cstool.plan.verbs.compiling import EXECUTION_MODES, RECOMPUTE
 
 if TYPE_CHECKING:
-    from cstool.foundation.progress import Progress
     from cstool.model.params import Params
     from cstool.plan.estimation import Estimate, Estimator, Row
     from cstool.plan.estimation.mask_updates import MaskUpdates
     from cstool.plan.estimation.published import Comparison, Prediction
-    from cstool.training.host.ranks import Link, RankedStep, RanksSetup
-    from cstool.training.host.step import HostRates, HostSetup, HostStep
 
 SPARSITY_KEY = "trainer.init.sparsity"
 
@@ -42,40 +40,6 @@ class Estimates(NamedTuple):
     sparsities: tuple[Row, ...]
     notes: tuple[str, ...]
     updates: tuple[MaskUpdates, ...] = ()
-
-
-class RanksPrediction(NamedTuple):
-    """A training step on several ranks, each on a host like this one, or all of them on this one."""
-
-    setup: RanksSetup
-    step: RankedStep
-    num_csx: int
-    on_one_host: bool
-
-
-class HostPrediction(NamedTuple):
-    """A training step as this host would take it; samples count as tokens where there is no sequence.
-
-    Of several ranks, setup and step are those of the rank that computes for longest.
-    """
-
-    model: str
-    parameters: int
-    batch_size: int
-    setup: HostSetup
-    step: HostStep
-    tokens_per_s: float
-    days: float | None
-    ranks: RanksPrediction | None
-
-
-class HostEstimate(NamedTuple):
-    """What this host can do, the file that keeps it, whether it was measured just now; and a step, if one was asked."""
-
-    rates: HostRates
-    file: Path
-    measured_now: bool
-    predicted: HostPrediction | None
 
 
 def estimate(
@@ -219,7 +183,7 @@ def estimate_all(
 
     def estimator(share: float | None) -> Estimator:
         typed = {} if share is None else {SPARSITY_KEY: ("--sparsity", share)}
-        return _estimator(_one_trainer(file, overrides, typed), None, **asked)
+        return _estimator(one_trainer(file, overrides, typed), None, **asked)
 
     base = estimator(sparsities[0] if sparsities else None)
     counts = num_csx or (base.request.params.num_csx,)
@@ -264,96 +228,6 @@ def compare_published() -> tuple[Comparison, dict[str, Prediction]]:
     return compare(), left_out(load_published())
 
 
-def estimate_on_host(
-    file: Path | None,
-    overrides: Sequence[str] = (),
-    *,
-    tokens: str | None = None,
-    ranks: int | None = None,
-    link: str | None = None,
-    calibrates: bool = False,
-    begin: Callable[[], None],
-    progress: Progress,
-) -> HostEstimate:
-    """Predict a training step on this machine, from what it can do, which is measured once.
-
-    Args:
-        file: a params file of one trainer; None to measure alone
-        overrides: as for `load_all_params`
-        tokens: to train with, such as "300B"
-        ranks: processes that share the systems of the params; None for one
-        link: of the ranks, each on a host like this one, such as "10Gb/s"; None for all of them on this host
-        calibrates: measure once more
-        begin: is called before anything is measured
-        progress: is told
-
-    Raises:
-        EstimateError: the rates cannot be kept, the file has no batch, or not so many systems or grains as ranks
-        ClusterError: the systems do not divide the batch
-        ParamsError: the file breaks rules
-    """
-    from cstool.plan.estimation.request import parse_tokens
-    from cstool.training.host.rank_flags import check_ranks, parse_link
-    from cstool.training.host.rates import load_rates, rates_file
-
-    params = None if file is None else _one_trainer(file, overrides)
-    wanted = None if tokens is None else parse_tokens(tokens)
-    over = None if link is None else parse_link(link)
-    if params is not None and ranks is not None:
-        check_ranks(params, ranks)
-    kept = None if calibrates else load_rates()
-    rates = _calibrated(begin, progress) if kept is None else kept
-    predicted = None if params is None else _predicted(params, rates, wanted, ranks or 1, over)
-    return HostEstimate(rates, rates_file(), kept is None, predicted)
-
-
-def _calibrated(begin: Callable[[], None], progress: Progress) -> HostRates:
-    from cstool.training.host.calibrate import calibrate
-    from cstool.training.host.rates import rates_file, save_rates
-
-    folder = rates_file().parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EstimateError(f"{folder}: must be a folder that can be written, got: {error.strerror}") from error
-    begin()
-    task = "Measuring"
-
-    def show(what: str, done: int, total: int) -> None:
-        if done == 0:
-            progress.start(task, total)
-        progress.advance(task, done, what)
-
-    rates = calibrate(folder, show)
-    progress.finish(task)
-    save_rates(rates)
-    return rates
-
-
-def _predicted(params: Params, rates: HostRates, tokens: int | None, ranks: int, link: Link | None) -> HostPrediction:
-    from cstool.model.graphs import build_graph, declared_form
-    from cstool.plan.estimation.point import DAY_S
-    from cstool.plan.estimation.request import loader_of
-    from cstool.training.host.prediction import planned_ranks, planned_setup
-    from cstool.training.host.ranks import predict_ranks
-    from cstool.training.host.step import predict_step
-
-    batch_size = loader_of(params).batch_size
-    graph = build_graph(params.model, declared_form(params))
-    shared = None
-    if ranks == 1:
-        setup = planned_setup(params, graph, batch_size)
-        step = predict_step(graph, rates, setup)
-    else:
-        dealt = planned_ranks(params, graph, batch_size, ranks, rates, link)
-        on_ranks = predict_ranks(graph, rates, dealt)
-        setup, step = dealt.setups[on_ranks.slowest], on_ranks.of(on_ranks.slowest)
-        shared = RanksPrediction(dealt, on_ranks, params.num_csx, link is None)
-    tokens_per_s = batch_size * (graph.sequence_length or 1) / step.step_s
-    days = None if tokens is None else tokens / tokens_per_s / DAY_S
-    return HostPrediction(graph.name, graph.parameter_count, batch_size, setup, step, tokens_per_s, days, shared)
-
-
 def _estimator(
     params: str | Path | Params,
     overrides: Mapping[str, Any] | Sequence[str] | None,
@@ -384,7 +258,8 @@ def _estimator(
     return Estimator(request, keeps=True)
 
 
-def _one_trainer(file: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]] | None = None) -> Params:
+def one_trainer(file: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]] | None = None) -> Params:
+    """Load a params file; arguments and errors as of `load_params`, EstimateError where it has several trainers."""
     trainers = load_trainers(file, overrides, flags)
     if len(trainers) > 1:
         raise EstimateError(f"--params: must be of one trainer, got {len(trainers)} in {file}", "estimate them apart")

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cstool.foundation.errors import CheckpointError
-from cstool.foundation.terminal.options import JsonOption, checkpoint_argument, flag, option
+from cstool.foundation.terminal.options import JsonOption, flag, option
 from cstool.foundation.terminal.render import print_facts, print_json, print_table, shape_text
 from cstool.foundation.terminal.screen import bars_in_bytes
 from cstool.foundation.words import counted
+from cstool.model.commands.options import checkpoint_argument
 from cstool.training.verbs.checkpoints import diff_checkpoints
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import CheckpointDiff, TensorComparison, TensorForm
+    from cstool.training.store import CheckpointDiff, TensorComparison, TensorForm
 
 LONGEST_VALUE = 120
 """characters of a value that are printed"""

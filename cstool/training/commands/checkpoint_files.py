@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cstool.foundation.errors import DamagedCheckpointError
-from cstool.foundation.terminal.completion import complete_checkpoint, complete_model_dir
-from cstool.foundation.terminal.options import CheckpointArgument, JsonOption, argument, flag, option
+from cstool.foundation.terminal.options import JsonOption, argument, flag, option
 from cstool.foundation.terminal.render import print_json, print_line, print_table
 from cstool.foundation.terminal.screen import bars_in_bytes
 from cstool.foundation.words import bytes_text
+from cstool.model.commands.completion import complete_checkpoint, complete_model_dir
+from cstool.model.commands.options import CheckpointArgument
 from cstool.training.verbs.checkpoints import (
     copy_checkpoint,
     delete_checkpoints,

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from cstool.foundation.terminal.options import CheckpointArgument, JsonOption, flag, option
+from cstool.foundation.terminal.options import JsonOption, flag, option
 from cstool.foundation.terminal.render import print_facts, print_json, print_table, shape_text
 from cstool.foundation.terminal.screen import bars_in_bytes
 from cstool.foundation.words import bytes_text
+from cstool.model.commands.options import CheckpointArgument
 from cstool.training.verbs.checkpoints import describe_checkpoint
 
 if TYPE_CHECKING:
+    from cstool.training.store import CheckpointInfo, TensorInfo
     from cstool.training.verbs.checkpoints import Described
-    from cstool.verbs.results import CheckpointInfo, TensorInfo
 
 
 def info(

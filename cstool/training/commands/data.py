@@ -26,7 +26,7 @@ from cstool.training.verbs.data import (
 )
 
 if TYPE_CHECKING:
-    from cstool.verbs.results import DataInfo, PartInfo, PreferenceSummary, TextSummary
+    from cstool.training.data import DataInfo, PartInfo, PreferenceSummary, TextSummary
 
 BYTE_VALUES = 256
 _SHOWN_CLASSES = 3

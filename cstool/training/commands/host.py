@@ -13,8 +13,8 @@ from cstool.foundation.terminal.screen import screen_on
 from cstool.foundation.words import bytes_text, digits_text, time_text
 
 if TYPE_CHECKING:
-    from cstool.plan.verbs.estimating import HostPrediction, RanksPrediction
-    from cstool.verbs.results import HostRates
+    from cstool.training.host.step import HostRates
+    from cstool.training.verbs.host import HostPrediction, RanksPrediction
 
 
 def estimate_host(
@@ -34,7 +34,7 @@ def estimate_host(
         ClusterError: the systems do not divide the batch
         ParamsError: the file breaks rules
     """
-    from cstool.plan.verbs.estimating import estimate_on_host
+    from cstool.training.verbs.host import estimate_on_host
 
     def begin() -> None:
         if not as_json:

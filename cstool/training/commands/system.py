@@ -8,10 +8,10 @@ from typing import Annotated
 from cstool.foundation.plain_text import one_line
 from cstool.foundation.progress.screen import is_terminal
 from cstool.foundation.terminal.command import command, new_group
-from cstool.foundation.terminal.completion import complete_system
 from cstool.foundation.terminal.options import JsonOption, argument
 from cstool.foundation.terminal.render import print_json, print_line, print_table
 from cstool.foundation.words import counted
+from cstool.model.commands.completion import complete_system
 from cstool.training.verbs.systems import describe_host, describe_system, known_systems
 
 system_app = new_group("Show the systems that models are compiled for.", "cstool system list", "cstool system show cs3")

@@ -7,22 +7,10 @@ from typing import Annotated
 import typer
 
 from cstool.foundation.errors import CstoolError
-from cstool.foundation.terminal.options import (
-    LOGGING,
-    JsonOption,
-    LogLevel,
-    NumCsxOption,
-    PlotOption,
-    SeedOption,
-    SetOption,
-    ThemeOption,
-    lanes_option,
-    option,
-    params_option,
-    parse_lanes,
-)
+from cstool.foundation.terminal.options import LOGGING, JsonOption, LogLevel, PlotOption, ThemeOption, option
 from cstool.foundation.terminal.render import print_json
 from cstool.foundation.terminal.screen import screen_on
+from cstool.model.commands.options import NumCsxOption, SeedOption, SetOption, lanes_option, params_option, parse_lanes
 from cstool.model.verbs.asked import load_trainer, typed
 from cstool.plan.commands.compile import check_plots
 

@@ -11,7 +11,7 @@ from cstool.model.short_names import short_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cstool.verbs.results import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
+    from cstool.training.compare import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
 
 _MEMORY = {
     "weights": "weights",

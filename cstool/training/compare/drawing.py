@@ -6,10 +6,10 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
+from cstool.foundation.drawing.figure import write_figure
 from cstool.foundation.drawing.page import TEXT_PT, Block, Page, compose
 from cstool.foundation.drawing.palette import BLUE, FAINT, GREEN, ORANGE, VERMILION
 from cstool.foundation.drawing.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT, draw_curves, plot_axes
-from cstool.plan.pictures.draw import write_figure
 
 _SMOOTHING = 25
 """a curve of so many times more steps than this is drawn smoothed, the raw one pale behind it"""

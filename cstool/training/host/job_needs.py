@@ -12,7 +12,7 @@ from cstool.foundation.errors import ClusterError
 from cstool.model.ir import Graph, panel_sizes
 from cstool.model.optimizers import Optimizer, compile_updates, make_optimizer, whole_arrays
 from cstool.model.params import DataloaderParams, Params
-from cstool.training.host.prediction import planned_setup
+from cstool.training.host.planned import planned_setup
 from cstool.training.host.rates import load_rates
 from cstool.training.host.step import predict_step
 from cstool.training.kernels.compile import kernels_cached

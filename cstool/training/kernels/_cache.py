@@ -17,9 +17,9 @@ def sources_digest() -> str:
 
     A kernel has compiled into it what it imports, so the source of the kernel alone would not do.
     """
-    package_folder = Path(__file__).parents[1]
-    modules = (package_folder / name for name in ("activations.py", "random_keys.py"))
-    digest = digest_of_sources(package_folder, ("kernels", "optimizers"), modules)
+    package_folder = Path(__file__).parents[2]
+    modules = (package_folder / name for name in ("model/activations.py", "foundation/random_keys.py"))
+    digest = digest_of_sources(package_folder, ("training/kernels", "model/optimizers"), modules)
     for package in ("numba", "llvmlite", "numpy"):
         digest.update(f"{package} {version(package)}\n".encode())
     digest.update(f"{sys.version_info[:2]} {llvm.get_host_cpu_name()}\n".encode())

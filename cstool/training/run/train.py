@@ -12,7 +12,6 @@ from cstool.foundation.errors import CstoolError, Interrupted
 from cstool.foundation.words import clock_text, counted, digits_text, rate_text
 from cstool.model.params import LoopParams
 from cstool.training.data import Sampler
-from cstool.training.host.prediction import compare
 from cstool.training.host.rates import load_rates
 from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.machine.appliance import TrainStep
@@ -21,6 +20,7 @@ from cstool.training.machine.inputs import InputWorker
 from cstool.training.machine.recorder import Recorder
 from cstool.training.machine.state import Position
 from cstool.training.run.checkpoints import catch_up, commit, commits, finish_save, save
+from cstool.training.run.report.host_comparison import compare
 from cstool.training.run.report.measured_trace import recorded, recorded_step
 from cstool.training.run.report.sparsity_table import sparsity_scalars
 from cstool.training.run.report.summary import fit_summary

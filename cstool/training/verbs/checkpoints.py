@@ -1,4 +1,4 @@
-"""Checkpoints looked at, verified, compared, copied, deleted, converted: the verbs behind `cstool checkpoint`.
+"""Checkpoints looked at, verified, compared, copied, deleted: the verbs behind `cstool checkpoint`.
 
 A checkpoint is named by its file, `DIR:STEP` or `DIR:latest`. `progress` is "auto", which shows it in a notebook and
 on a terminal, "none", or an object that is told.
@@ -10,13 +10,12 @@ import os
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cstool.foundation.errors import CheckpointError
 from cstool.foundation.progress.screen import Shown, told_in_bytes
 
 if TYPE_CHECKING:
-    from cstool.convert import Converted
     from cstool.foundation.progress import Progress
     from cstool.training.store import CheckpointDiff, CheckpointEntry, CheckpointInfo, TensorInfo
 
@@ -275,34 +274,6 @@ def list_folder(folder: Path) -> FolderContent:
         step, error = None, caught.message
     memoryx = None if step is None and error is None else CommittedState(step, path, error)
     return FolderContent(entries, memoryx, _shards_of(folder))
-
-
-def convert_checkpoint(
-    source: Path,
-    target: Path,
-    *,
-    params: Path | None = None,
-    param_filter: Sequence[str] = (),
-    progress: Shown | Progress = "auto",
-    **asked: Any,
-) -> Converted:
-    """Convert a checkpoint from one format to another; it streams, and nothing is overwritten.
-
-    Args:
-        params: params file of the model; None where the source says it
-        param_filter: names of the weights to make sparse; none for those of the params
-        asked: as of `cstool.convert.Request`, like source and target
-
-    Raises:
-        CheckpointError: it cannot be read, is damaged, or cannot become that
-    """
-    from cstool.convert import Request, convert
-    from cstool.model.params import load_params
-
-    model = None if params is None else load_params(params)
-    request = Request(source, target, params=model, param_filter=tuple(param_filter) or None, **asked)
-    with told_in_bytes("Saving checkpoint", progress) as tell:
-        return convert(request, tell)
 
 
 def _shards_of(folder: Path) -> tuple[FolderShards, ...]:

@@ -11,7 +11,7 @@ import pytest
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, PREEMPT, Job, Needs
 from cstool.appliance.queue.keeping import ABSENT, ALIVE, BEGINNING, DEAD, ENDED, End, Kept
 from cstool.appliance.queue.outcome import LOST_WORDS, outcome, said
-from cstool.training.machine.ranks.mpi import WAY_ON
+from cstool.foundation.launched import WAY_ON
 
 HERE = "boot-1"
 ERROR = "warning: it is late\nerror: data_dir: must be a folder, got nothing\nhint: make one\n"

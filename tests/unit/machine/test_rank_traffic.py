@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from cstool.model.ir import Graph, Panel
 from cstool.training.host.ranks import Traffic
+from cstool.training.host.traffic import count_traffic, planned_bytes
 from cstool.training.kernels.sparse import make_pattern, pattern_bytes
 from cstool.training.machine.buffers import BufferPool
 from cstool.training.machine.layout import Layout, lay_out
 from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.plan import make_plan
-from cstool.training.machine.ranks.traffic import count_traffic, planned_bytes
 from cstool.training.machine.recorder import OFF, LaneTape
 from cstool.training.machine.swarmx import GradientTree, Node, leaving_nodes
 from tests.examples import examples

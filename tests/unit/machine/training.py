@@ -15,11 +15,11 @@ from cstool.model.optimizers import make_optimizer
 from cstool.model.params import AdamW
 from cstool.training.data import Field, Sampler
 from cstool.training.host.ranks import Traffic
+from cstool.training.host.traffic import count_traffic, present_bytes
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.memoryx.sparse_weights import DENSE
 from cstool.training.machine.ranks.orders import Identify
-from cstool.training.machine.ranks.traffic import count_traffic, present_bytes
 from cstool.training.machine.ranks.worker import Opened, Worker
 from tests.unit.machine.links import ThreadLink, linked
 from tests.unit.machine.machines import USUAL, array_of, random_batch, randomize

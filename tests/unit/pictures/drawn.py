@@ -12,7 +12,8 @@ from matplotlib.transforms import Bbox
 
 from cstool.csl.pictures.heat import heat_page
 from cstool.csl.pictures.routes import routes_page
-from cstool.plan.pictures.draw import STYLE, draw_streaming
+from cstool.foundation.drawing.figure import STYLE
+from cstool.plan.pictures.draw import draw_streaming
 from cstool.plan.pictures.estimate import estimate_figure
 from cstool.plan.pictures.floorplan import draw_floorplan
 from cstool.plan.pictures.pareto import FrontPanel, FrontPicture, FrontPoint, FrontSeries, front_figure

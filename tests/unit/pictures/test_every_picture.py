@@ -14,7 +14,8 @@ from matplotlib.text import Annotation
 
 from cstool.csl.pictures.heat import draw_fabric_heat
 from cstool.csl.pictures.routes import draw_fabric_routes
-from cstool.plan.pictures.draw import STYLE, draw_picture
+from cstool.foundation.drawing.figure import STYLE
+from cstool.plan.pictures.draw import draw_picture
 from cstool.plan.pictures.estimate import draw_estimate
 from cstool.plan.pictures.pareto import draw_front
 from cstool.training.compare.drawing import ComparisonPicture, SweepPoint, draw_comparison

@@ -14,17 +14,9 @@ from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.ir import Graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import load_params
-from cstool.training.host import prediction as host_prediction
+from cstool.training.run.report import host_comparison as host_prediction
 from cstool.training.host import rates as host_rates
-from cstool.training.host.prediction import (
-    HostComparison,
-    PhaseTimes,
-    compare,
-    planned_ranks,
-    planned_setup,
-    ranks_setup_of,
-    setup_of,
-)
+from cstool.training.host.planned import planned_ranks, planned_setup
 from cstool.training.host.ranks import Link, predict_ranks
 from cstool.training.host.rates import load_rates, save_rates
 from cstool.training.host.step import HostSetup
@@ -33,6 +25,7 @@ from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.lanes import PHASES
 from cstool.training.machine.layout import lay_out
 from cstool.training.machine.ranks.orders import RankUse, Wire
+from cstool.training.run.report.host_comparison import HostComparison, PhaseTimes, compare, ranks_setup_of, setup_of
 from cstool.training.run.session import RunOrder, Session
 from tests.end_to_end.runs import SEQUENCE, gpt_params, run_file, write_text
 from tests.end_to_end.test_dpr import _in_waves, case_file

@@ -11,11 +11,11 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from cstool.foundation.errors import ClusterError, CstoolError, ParamsError, RankLostError, ToldElsewhere, fault_of
-from cstool.foundation.launched import STOPS, end_by_signals, is_launched, launched_rank, launched_ranks
+from cstool.foundation.launched import STOPS, WAY_ON, end_by_signals, is_launched, launched_rank, launched_ranks
 from cstool.training.machine.ranks.leftovers import remove_leftovers
 from cstool.training.machine.ranks.lifeline import tie
 from cstool.training.machine.ranks.link import ALONE, Link
-from cstool.training.machine.ranks.mpi import WAY_ON, MpiLink
+from cstool.training.machine.ranks.mpi import MpiLink
 from cstool.training.machine.ranks.signals import delay_aborts
 from cstool.training.machine.ranks.tether import tethered
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from cstool.foundation.errors import ClusterError, CstoolError, RankLostError
+from cstool.foundation.launched import WAY_ON
 from cstool.training.machine.ranks.link import Activity, Form, Hear, Place, place_anew
 from cstool.training.machine.ranks.mpi_start import start_mpi
 
@@ -46,7 +47,6 @@ NAMING_S = 2.0
 """how long after an error of MPI it may take to hear which rank is lost [s]"""
 SAYING_S = 0.5
 """how long what a rank prints may take to come through the launcher [s]"""
-WAY_ON = "the same command goes on from the last commit or checkpoint"
 
 
 @dataclass

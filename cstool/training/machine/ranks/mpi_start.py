@@ -6,9 +6,8 @@ import warnings
 from typing import Any
 
 from cstool.foundation.errors import ClusterError
-from cstool.foundation.launched import is_by_srun, launched_ranks, launcher_variables
+from cstool.foundation.launched import INSTALL, is_by_srun, launched_ranks, launcher_variables, pmi_of
 
-INSTALL = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
 _LEVEL = "funneled"
 """of threads: the one that starts MPI makes all calls of it"""
 
@@ -67,15 +66,6 @@ def _begin(mpi: Any) -> None:
         mpi.Init_thread(getattr(mpi, f"THREAD_{_LEVEL.upper()}"))
     if session is not None:
         session.Finalize()
-
-
-def pmi_of(name: str) -> str:
-    """By what srun tells the processes of an MPI library of each other: PMIx is that of Open MPI, PMI-2 of the others.
-
-    >>> pmi_of("MPICH Version: 5.0.2"), pmi_of("Open MPI v5.0.6")
-    ('pmi2', 'pmix')
-    """
-    return "pmix" if name.startswith("Open MPI") else "pmi2"
 
 
 def _name(mpi: Any) -> str:
