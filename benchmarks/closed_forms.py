@@ -6,9 +6,9 @@ Run from the project's folder::
     python -m benchmarks.closed_forms --variants     # what each constant of the machine is worth, by changing it
 
 *simulated*: cycles that the engine counts on the modelled machine, from when the launch reaches the PEs until the last
-PE unblocks its command stream. *closed form*: what `cstool.plan.timing` says of the same tiles, at an efficiency of 1. Neither
-was measured on a wafer. Every difference is taken apart into terms; what they leave is the last column, and a test
-wants it to be 0.
+PE unblocks its command stream. *closed form*: what `cstool.plan.timing` says of the same tiles, at an efficiency of 1.
+Neither was measured on a wafer. Every difference is taken apart into terms; what they leave is the last column, and
+a test wants it to be 0.
 """
 
 import argparse

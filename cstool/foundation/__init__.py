@@ -1,1 +1,1 @@
-"""What every product stands on and none owns: errors, whole files, words, folders, YAML with lines, progress, pictures."""
+"""Common to all products: errors, whole files, words, folders, YAML with lines, progress, pictures, the terminal."""

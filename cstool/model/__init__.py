@@ -1,1 +1,1 @@
-"""What is computed, on what: `params` read from YAML, the `graphs` made of them, their `ir`, systems, optimizers, masks."""
+"""The model and the hardware: `params` from YAML, `graphs` made of them in the `ir`, systems, optimizers, masks."""

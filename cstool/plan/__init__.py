@@ -1,1 +1,1 @@
-"""The modelled cluster: `compiler` places a model, `timing` says what that costs, `estimation` answers a planner's questions."""
+"""The modelled cluster: `compiler` places a model, `timing` has cycles and steps, `estimation` answers planners."""

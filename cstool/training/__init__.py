@@ -1,1 +1,1 @@
-"""Training by weight streaming: `data` in, `machine` and `kernels` for a step, `store` for checkpoints, `run` around it all."""
+"""Training by weight streaming: `data`, `machine` and `kernels` for a step, `store` for files, `run` around them."""

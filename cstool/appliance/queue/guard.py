@@ -1,4 +1,6 @@
-"""The guard of an appliance: it starts the supervisor again when that was killed. `python -m cstool.appliance.queue.guard ROOT`.
+"""The guard of an appliance: it starts the supervisor again when that was killed.
+
+`python -m cstool.appliance.queue.guard ROOT` is its process.
 
 It does next to nothing, so that nothing can go wrong with it, and imports little, so that it takes little memory.
 """

@@ -1,7 +1,7 @@
 """What a batch job does on its node: it compiles, then executes, starts again what crashed, and keeps the journal.
 
-`python -m cstool.appliance.queue.slurm_node JOBDIR DIGEST`, from the script in the job's folder. Its exit code is that of the run,
-3 where another batch job is at the same job. Of Slurm, or of who uses its commands, it takes
+`python -m cstool.appliance.queue.slurm_node JOBDIR DIGEST`, from the script in the job's folder. Its exit code is
+that of the run, 3 where another batch job is at the same job. Of Slurm, or of who uses its commands, it takes
 
 - SIGTERM: finish the step, save, end;
 - SIGINT: end at once;

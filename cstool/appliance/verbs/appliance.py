@@ -118,7 +118,7 @@ def drain(root: Path | None, *, drained: bool, waits: bool) -> bool:
 def serve_page(
     root: Path | None, host: str | None, port: int | None, token_file: Path | None, say: Callable[[str], object]
 ) -> None:
-    """Serve the page of an appliance until Ctrl-C or SIGTERM; see `cstool.appliance.page.serve` for arguments and errors."""
+    """Serve the page of an appliance until Ctrl-C or SIGTERM; arguments and errors as of `appliance.page.serve`."""
     from cstool.appliance.page.serve import USUAL_HOST, USUAL_PORT, serve
     from cstool.appliance.queue.root import open_root
 

@@ -29,8 +29,8 @@ _IMPORTS = {
     "cstool.csl.fabric.memory": "HALVES",
     "cstool.csl.fabric.numbers": "f16",
     "cstool.csl.fabric.prng": "random16 set_active_prng",
-    "cstool.csl.fabric.scalar": "bits16 bits32 finished float16 float32 function integer load64 modulo outside quotient "
-    "ratio remainder shift shown store64",
+    "cstool.csl.fabric.scalar": "bits16 bits32 finished float16 float32 function integer load64 modulo outside "
+    "quotient ratio remainder shift shown store64",
 }
 """what compiled code takes from elsewhere, by module"""
 _OWN = "pe program R NAN INFINITY FUNCTIONS"

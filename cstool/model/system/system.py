@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _IF_UNUSUAL = {"written if unusual": True}
-"""metadata of a field that files of artifacts have only where it differs from its default, as `cstool.model.ir` reads them"""
+"""metadata of a field that a file of an artifact has where it is not its default; `cstool.model.ir` reads it so"""
 
 
 @dataclass(frozen=True)

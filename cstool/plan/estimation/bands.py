@@ -11,8 +11,8 @@ Source: the conjugate prior of a normal variable of known mean and unknown varia
 what it predicts: Gelman et al., *Bayesian Data Analysis*, third edition, section 2.6. That the prior is the class
 around, and weighs four results, is this project's choice.
 
-Errors are those of `perf/errors.yaml`, which `python -m cstool.plan.estimation.errors_file` writes from a validation; an
-estimate runs none. The range covers what errors of published results come from: the model, and releases of the
+Errors are those of `timing/errors.yaml`, which `python -m cstool.plan.estimation.errors_file` writes from a validation;
+an estimate runs none. The range covers what errors of published results come from: the model, and releases of the
 software. It says nothing of conditions that nobody published: beyond the sizes that were, it is that of the others.
 """
 

@@ -1,7 +1,7 @@
 """How sure the cost of a job is: what it would be if steps took as long as four fifths of results like it allow.
 
-The range of a step is that of `cstool.plan.estimation.bands`. What is asked for (price, failures) has none, nor have the
-rate of checkpoints and the power of systems and servers, of which too little is published to tell.
+The range of a step is that of `cstool.plan.estimation.bands`. What is asked for (price, failures) has none, nor have
+the rate of checkpoints and the power of systems and servers, of which too little is published to tell.
 """
 
 from dataclasses import replace

@@ -10,7 +10,7 @@ as hold them.
 - *attention*: keys and values stay where they were made, elements over columns, tokens of all users dealt over rows. A
   PE has d elements of the queries of a token and n of its keys: two products of n x d; scores are partial sums where a
   head lies over several columns; maximum and sum of the softmax, and what it weighs, are sums along the rows.
-- *prefill*: as in pipelined mode (`cstool.plan.timing.region`), all tokens of a prompt follow one another past the tiles.
+- *prefill*: as in pipelined mode (`plan.timing.region`), all tokens of a prompt follow one another past the tiles.
 
 Source: He et al., "WaferLLM: Large Language Model Inference at Wafer Scale", OSDI '25, arXiv 2502.04563: decoding as
 products of a matrix and a vector on the whole wafer, their sums by trees, keys and values balanced over the rows. The

@@ -1,4 +1,4 @@
-"""Random numbers inside kernels, for dropout and first values of weights: bit for bit those of `cstool.foundation.random_keys`."""
+"""Random numbers inside kernels, for dropout and first values of weights: the bits of `foundation.random_keys`."""
 
 import math
 from typing import NamedTuple

@@ -89,7 +89,8 @@ def test_no_command_waits_for_what_only_a_run_needs():
         "import sys; from cstool.cli import main; file = sys.argv[1]\n"
         "for command in ('validate', 'show', 'stats'):\n"
         "    sys.argv = ['cstool', 'config', command, file]\n    assert main() == 0\n"
-        "heavy = {'numpy', 'numba', 'scipy', 'h5py', 'rich', 'cstool.training.machine', 'cstool.training.run'} & set(sys.modules)\n"
+        "heavy = {'numpy', 'numba', 'scipy', 'h5py', 'rich', 'cstool.training.machine', 'cstool.training.run'}\n"
+        "heavy &= set(sys.modules)\n"
         "sys.exit(' '.join(sorted(heavy)) or 0)"
     )
     command = [sys.executable, "-c", script, str(ROOT / "params/gpt2_small.yaml")]

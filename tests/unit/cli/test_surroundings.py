@@ -52,7 +52,8 @@ def test_a_reader_that_leaves_while_sigpipe_is_ignored_has_what_it_wanted():
 
 
 def test_a_closed_stream_is_not_taken_by_the_next_file(tmp_path):
-    script = "import os; from cstool.foundation.terminal.surroundings import open_streams; open_streams(); print('lost'); " \
+    script = "import os; from cstool.foundation.terminal.surroundings import open_streams; " \
+        "open_streams(); print('lost'); " \
         f"os.write(os.open({str(tmp_path / 'file')!r}, os.O_CREAT | os.O_WRONLY), b'kept')"  # fmt: skip
     subprocess.run(["bash", "-c", f'{sys.executable} -c "$1" <&- >&-', "-", script], check=True)
     assert (tmp_path / "file").read_bytes() == b"kept"

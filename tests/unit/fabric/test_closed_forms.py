@@ -1,4 +1,4 @@
-"""Simulated cycles of CSL programs beside the closed forms of `cstool.plan.timing`: small rows of docs/fabric_cycles.md."""
+"""Simulated cycles of CSL programs beside closed forms of `cstool.plan.timing`: small rows of docs/fabric_cycles.md."""
 
 from contextlib import ExitStack
 from pathlib import Path

@@ -108,7 +108,8 @@ def test_a_guard_of_no_folder_says_so(tmp_path, capsys):
 
 
 def test_a_guard_is_light():
-    code = "import cstool.appliance.queue.guard, sys; print({'numpy', 'sqlite3', 'yaml', 'typer', 'asyncio'} & {*sys.modules})"
+    code = "import cstool.appliance.queue.guard, sys\n"
+    code += "print({'numpy', 'sqlite3', 'yaml', 'typer', 'asyncio'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
