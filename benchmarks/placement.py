@@ -36,7 +36,7 @@ PARAMS = (
     "params/fc_mnist.yaml",
     "params/gpt2_small.yaml",
     "tests/interop/cerebras_gpt_111m.yaml",
-    "tests/unit/compiler/gpt_100m.yaml",
+    "tests/unit/plan/compiler/gpt_100m.yaml",
 )
 SLACK = 1.02
 """how much slower than the compiler's placement an annealed one may be"""

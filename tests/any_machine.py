@@ -1,7 +1,7 @@
 """Run the tests as they would run elsewhere: on other CPUs, as another user, in odd surroundings.
 
     python -m tests.any_machine
-    python -m tests.any_machine haswell+avx2 busy -- tests/unit/kernels -n 0
+    python -m tests.any_machine haswell+avx2 busy -- tests/unit/training/kernels -n 0
 
 An argument is a run: settings with `+` between them. Without any, three runs have every setting once. What follows
 `--` goes to pytest in place of what `make test` gives it. For each run it prints what passed and failed, and the

@@ -20,7 +20,7 @@ from cstool.appliance.queue.queue import Queue
 from cstool.appliance.queue.root import Root, open_root
 from tests.appliance_log import faults
 from tests.patience import wait_until
-from tests.unit.jobs.queues import an_order
+from tests.unit.appliance.queue.queues import an_order
 
 NEEDS = Needs(cores=1, memory_bytes=2**29, disk_bytes=2**24, systems=1)
 CAPACITY = Capacity(

@@ -20,33 +20,16 @@ import numpy as np
 import pytest
 
 BUDGETS_S = {
-    "tests/unit": 12,
+    "tests/unit": 15,
+    "tests/unit/appliance": 40,
     "tests/unit/cli": 110,
-    "tests/unit/compare": 5,
-    "tests/unit/compiler": 100,
     "tests/unit/convert": 5,
-    "tests/unit/csl": 16,
-    "tests/unit/data": 35,
-    "tests/unit/estimation": 160,
-    "tests/unit/fabric": 15,
+    "tests/unit/csl": 60,
+    "tests/unit/foundation": 20,
     "tests/unit/inference": 25,
-    "tests/unit/ir": 8,
-    "tests/unit/jobs": 30,
-    "tests/unit/kernels": 100,
-    "tests/unit/machine": 370,
-    "tests/unit/models": 5,
-    "tests/unit/optimizers": 5,
-    "tests/unit/page": 5,
-    "tests/unit/params": 20,
-    "tests/unit/perf": 15,
-    "tests/unit/pictures": 35,
-    "tests/unit/run": 15,
-    "tests/unit/sdk": 25,
-    "tests/unit/sparsity": 5,
-    "tests/unit/store": 25,
-    "tests/unit/system": 5,
-    "tests/unit/verbs": 15,
-    "tests/unit/yaml_lines": 5,
+    "tests/unit/model": 50,
+    "tests/unit/plan": 270,
+    "tests/unit/training": 590,
     "tests/end_to_end": 850,
     "tests/reference": 5,
 }
@@ -167,5 +150,5 @@ class Costs:
 
 
 def folder_of(test: str) -> str:
-    """Return the folder of a test that has a budget: of tests/unit/csl/test_parse.py::test_x, tests/unit/csl."""
+    """Return the folder of a test that has a budget: of tests/unit/csl/sdk/test_cslc.py::test_x, tests/unit/csl."""
     return "/".join(Path(test.partition("::")[0]).parent.parts[:3])

@@ -41,8 +41,8 @@ from cstool.foundation.errors import ClusterError, CstoolError
 from cstool.foundation.plain_text import has_controls
 from cstool.foundation.slurm.batch_script import BatchJob, BatchScript, directive
 from cstool.training.verbs.slurm import _check_options
-from tests.unit.jobs.queues import an_order
-from tests.unit.sdk.sdk_programs import routed_program
+from tests.unit.appliance.queue.queues import an_order
+from tests.unit.csl.sdk.sdk_programs import routed_program
 
 SHELL = r"""
 $(touch PWN) | `touch PWN` | ;touch PWN; | |touch PWN | &&touch PWN | >PWN | ${X:=$(touch PWN)} | #!PWN | $HOME

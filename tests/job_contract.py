@@ -25,7 +25,7 @@ from cstool.foundation.words import size_text
 from tests.end_to_end.ranks import committed
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 from tests.patience import wait_until
-from tests.unit.jobs.queues import an_order
+from tests.unit.appliance.queue.queues import an_order
 
 STEPS = 30
 CHANGES: dict[str, Any] = {

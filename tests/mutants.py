@@ -42,30 +42,27 @@ from typing import Any
 from tests.any_machine import copy_project
 
 ROOMS: dict[str, dict[str, str]] = {
-    "atoms": {
-        "batch_split": "test_batch_split",
-        "brief": "test_brief",
-        "chrome_trace": "test_chrome_trace",
-        "plain_text": "test_plain_text",
-        "random_keys": "test_random_keys kernels/test_random",
-        "atomic_file": "test_atomic_file",
+    "appliance/page": {
+        "api": "appliance/page/test_api",
+        "guards": "appliance/page/test_serve",
+        "log_curve": "appliance/page/test_log_curve",
+        "log_files": "appliance/page/test_log_files",
+        "timeline": "appliance/page/test_timeline",
+        "viewer": "appliance/page/test_viewer",
     },
-    "cli": {
-        "checkpoint_diff": "cli/test_checkpoint",
-        "completion": "cli/test_completion",
-        "render": "cli/test_render",
-        "screen": "cli/test_screen",
-        "surroundings": "cli/test_surroundings",
-        "config": "cli/test_config",
-        "validate_report": "cli/test_validate",
+    "appliance/queue": {
+        "groups": "appliance/queue/test_groups",
+        "names": "appliance/queue/test_names",
+        "outcome": "appliance/queue/test_outcome",
+        "preemption": "appliance/queue/test_schedule appliance/queue/test_schedule_properties",
+        "queue": "appliance/queue/test_queue",
+        "queue_rows": "appliance/queue/test_queue",
+        "schedule": "appliance/queue/test_schedule appliance/queue/test_schedule_properties",
+        "slurm_news": "appliance/queue/test_slurm_backend_unit",
+        "supervisor": "appliance/queue/test_supervisor",
     },
-    "compare": {"cost": "compare", "numerics": "compare", "race": "compare", "verdict": "compare"},
-    "compiler": {
-        "chain": "compiler/test_fusion optimizers",
-        "difference": "compiler/test_difference",
-        "fusion": "compiler/test_fusion",
-        "placement": "compiler/test_placement",
-        "routing": "compiler/test_routing",
+    "appliance/verbs": {
+        "job_order": "appliance/verbs/test_job_order",
     },
     "convert": {
         "hf_config": "convert",
@@ -74,176 +71,214 @@ ROOMS: dict[str, dict[str, str]] = {
         "safetensors_reader": "convert/test_safetensors",
         "sparsify": "convert/test_kept",
     },
-    "csl": {
-        "arithmetic": "csl/test_csl_types csl/test_evaluate csl/test_emit_scalars",
-        "builtins_values": "csl/test_builtins_values csl/test_evaluate",
-        "conversions": "csl/test_csl_types csl/test_evaluate csl/test_emit_scalars",
-        "emit_loops": "csl/test_emit_programs",
-        "emit_vector": "csl/test_emit_programs",
-        "parse_expressions": "csl/test_parse csl/test_parse_errors",
-        "parse_statements": "csl/test_parse csl/test_parse_errors",
-        "routes": "csl/test_routes",
-        "tokens": "csl/test_tokens",
+    "csl/fabric": {
+        "circles": "csl/fabric/test_circles csl/fabric/test_deadlock",
+        "control": "csl/fabric/test_network csl/fabric/test_control_payload",
+        "microthread": "csl/fabric/test_pe_threads",
+        "network": "csl/fabric/test_network csl/fabric/test_network_twin",
+        "router": "csl/fabric/test_network csl/fabric/test_network_twin",
+        "scalar": "csl/fabric/test_fabric_functions csl/fabric/test_pe_threads",
+        "scheduler": "csl/fabric/test_pe_tasks",
+        "trace_view": "csl/fabric/test_fabric_trace",
     },
-    "data": {
-        "batches": "data/test_batches machine/test_inputs",
-        "drawn_masks": "data/test_drawn_masks",
-        "json_lines": "data/test_json_lines",
-        "row_files": "data/test_row_files",
-        "samples": "data/test_samples",
-        "span_corruption": "data/test_span_corruption",
-        "text_spans": "data/test_pairs",
+    "csl/language": {
+        "arithmetic": "csl/language/test_csl_types csl/language/test_evaluate csl/language/test_emit_scalars",
+        "builtins_values": "csl/language/test_builtins_values csl/language/test_evaluate",
+        "conversions": "csl/language/test_csl_types csl/language/test_evaluate csl/language/test_emit_scalars",
+        "emit_loops": "csl/language/test_emit_programs",
+        "emit_vector": "csl/language/test_emit_programs",
+        "parse_expressions": "csl/language/test_parse csl/language/test_parse_errors",
+        "parse_statements": "csl/language/test_parse csl/language/test_parse_errors",
+        "routes": "csl/language/test_routes",
+        "tokens": "csl/language/test_tokens",
     },
-    "estimation": {
-        "bands": "estimation/test_published",
-        "failures": "estimation/test_failures",
-        "inference": "estimation/test_inference",
-        "job_needs": "estimation/test_job_needs",
-        "cost": "estimation/test_cost",
-        "timeline": "estimation/test_timeline",
+    "csl/pictures": {
+        "grid": "csl/pictures/test_fabric_pictures",
     },
-    "fabric": {
-        "circles": "fabric/test_circles fabric/test_deadlock",
-        "control": "fabric/test_network fabric/test_control_payload",
-        "network": "fabric/test_network fabric/test_network_twin",
-        "router": "fabric/test_network fabric/test_network_twin",
-        "scalar": "fabric/test_fabric_functions fabric/test_pe_threads",
-        "scheduler": "fabric/test_pe_tasks",
-        "microthread": "fabric/test_pe_threads",
-        "trace_view": "fabric/test_fabric_trace",
+    "csl/sdk": {
+        "artifact": "csl/sdk/test_artifact",
+        "host_utils": "csl/sdk/test_host_utils",
+        "layout_plan": "csl/sdk/test_sdk_layout",
+        "layout_routing": "csl/sdk/test_sdk_layout",
+        "runtime": "csl/sdk/test_runtime",
+    },
+    "foundation": {
+        "atomic_file": "foundation/test_atomic_file",
+        "brief": "foundation/test_brief",
+        "chrome_trace": "foundation/test_chrome_trace",
+        "plain_text": "foundation/test_plain_text",
+        "random_keys": "foundation/test_random_keys training/kernels/test_random",
+    },
+    "foundation/drawing": {
+        "labels": "foundation/test_labels",
+    },
+    "foundation/progress": {
+        "bars": "foundation/test_notebook",
+        "notebook": "foundation/test_notebook",
+    },
+    "foundation/terminal": {
+        "completion": "cli/test_completion",
+        "render": "cli/test_render",
+        "screen": "cli/test_screen",
+        "surroundings": "cli/test_surroundings",
+    },
+    "foundation/yaml_lines": {
+        "compose": "foundation/yaml_lines model/params/test_load",
+        "document": "foundation/yaml_lines model/params/test_load",
+        "problems": "foundation/yaml_lines model/params/test_load",
     },
     "inference": {
         "beams": "inference/test_beams",
         "sampling": "inference",
-        "text_stream": "inference/test_text_stream",
         "sequences": "inference/test_generate inference/test_walk",
+        "text_stream": "inference/test_text_stream",
     },
-    "ir": {
-        "_graph": "ir/test_graph",
-        "_op_work": "ir models/test_statistics perf/test_perf",
-        "_plain_data": "ir/test_artifact_file compiler/test_difference",
-        "_verify_artifact": "ir/test_verify_artifact",
+    "model": {
+        "batch_split": "model/test_batch_split",
     },
-    "jobs": {
-        "groups": "jobs/test_groups",
-        "names": "jobs/test_names",
-        "outcome": "jobs/test_outcome",
-        "preemption": "jobs/test_schedule jobs/test_schedule_properties",
-        "queue": "jobs/test_queue",
-        "queue_rows": "jobs/test_queue",
-        "schedule": "jobs/test_schedule jobs/test_schedule_properties",
-        "slurm_news": "jobs/test_slurm_backend_unit",
-        "supervisor": "jobs/test_supervisor",
+    "model/commands": {
+        "config": "cli/test_config",
     },
-    "kernels": {
-        "rotary": "kernels/test_rotary",
-        "call": "kernels/test_call kernels/test_embedding",
-        "cached_attention": "kernels/test_cached_attention",
-        "gemm_providers": "kernels/test_gemm",
-        "linear": "kernels/test_linear kernels/test_ops",
-        "norm": "kernels/test_norm",
-        "shared_gemm": "kernels/test_shared_gemm",
-        "sparse/crossover": "kernels/sparse/test_crossover",
-        "tables": "kernels/test_tables",
-        "tallies": "kernels/test_tallies",
-        "_kernel_cache": "kernels/test__kernel_cache kernels/test__cache",
+    "model/graphs": {
+        "decoder": "model/graphs",
+        "encoder_decoder": "model/graphs",
+        "parts": "model/graphs",
+        "statistics": "model/graphs",
     },
-    "machine": {
-        "grains": "machine/test_grains",
-        "lanes": "machine/test_lanes",
-        "memoryx/gradients": "machine/test_memoryx machine/test_waiting machine/test_sparse_experts",
-        "memoryx/updates": "machine/test_memoryx machine/test_sparse_weights",
-        "memoryx/shards": "machine/test_shards",
-        "plan": "machine/test_plan",
-        "recorder": "machine/test_recorder",
-        "swarmx": "machine/test_swarmx",
+    "model/ir": {
+        "_graph": "model/ir/test_graph",
+        "_op_work": "model/ir model/graphs/test_statistics plan/timing/test_perf",
+        "_plain_data": "model/ir/test_artifact_file plan/compiler/test_difference",
+        "_verify_artifact": "model/ir/test_verify_artifact",
     },
-    "models": {
-        "decoder": "models",
-        "encoder_decoder": "models",
-        "parts": "models",
-        "statistics": "models",
+    "model/optimizers": {
+        "adafactor": "model/optimizers",
+        "adam": "model/optimizers",
+        "lion": "model/optimizers",
+        "sgd": "model/optimizers",
     },
-    "optimizers": {"adafactor": "optimizers", "adam": "optimizers", "lion": "optimizers", "sgd": "optimizers"},
-    "page": {
-        "guards": "page/test_serve",
-        "log_curve": "page/test_log_curve",
-        "log_files": "page/test_log_files",
-        "timeline": "page/test_timeline",
-        "viewer": "page/test_viewer",
-        "api": "page/test_api",
+    "model/params": {
+        "keys": "model/params/test_keys",
+        "legacy": "model/params/test_legacy",
+        "micro_batch": "model/params/test_micro_batch",
+        "rewrite": "model/params/test_rewrite",
+        "sections/attention_rules": "model/params/sections",
+        "sections/schedules": "model/params/sections",
     },
-    "params": {
-        "keys": "params/test_keys",
-        "legacy": "params/test_legacy",
-        "micro_batch": "params/test_micro_batch",
-        "rewrite": "params/test_rewrite",
-        "sections/attention_rules": "params/sections",
-        "sections/schedules": "params/sections",
+    "model/sparsity": {
+        "groups": "model/sparsity",
+        "masks": "model/sparsity",
+        "rules": "model/sparsity",
+        "schedules": "model/sparsity",
     },
-    "perf": {
-        "cluster": "perf/test_cluster",
-        "collectives": "perf/test_collectives",
-        "events": "perf/test_events",
-        "gpu/layer": "perf/test_gpu",
-        "pe": "perf/test_pe perf/test_perf",
-        "resident": "perf/test_resident",
-        "step_simulation": "perf/test_cluster",
-        "streaming": "perf/test_streamed",
+    "model/system": {
+        "load": "model/system",
+        "system": "model/system",
     },
-    "pictures": {
-        "account": "pictures/test_pictures",
-        "labels": "pictures/test_labels",
-        "pareto": "pictures/test_every_picture",
-        "fabric_grid": "pictures/test_fabric_pictures",
+    "model/verbs": {
+        "asked": "model/verbs/test_asked",
     },
-    "run": {
-        "checkpoints": "run/test_checkpoints",
-        "evaluate": "run/test_evaluate",
-        "patience": "run/test_stopping",
-        "report/time_split": "run/test_report",
-        "scores": "run/test_scores",
-        "stopping": "run/test_stopping",
-        "train": "run/test_train",
+    "plan/compiler": {
+        "chain": "plan/compiler/test_fusion model/optimizers",
+        "difference": "plan/compiler/test_difference",
+        "fusion": "plan/compiler/test_fusion",
+        "placement": "plan/compiler/test_placement",
+        "routing": "plan/compiler/test_routing",
     },
-    "sdk": {
-        "artifact": "sdk/test_artifact",
-        "host_utils": "sdk/test_host_utils",
-        "layout_plan": "sdk/test_sdk_layout",
-        "layout_routing": "sdk/test_sdk_layout",
-        "runtime": "sdk/test_runtime",
+    "plan/estimation": {
+        "bands": "plan/estimation/test_published",
+        "cost": "plan/estimation/test_cost",
+        "failures": "plan/estimation/test_failures",
+        "inference": "plan/estimation/test_inference",
+        "timeline": "plan/estimation/test_timeline",
     },
-    "sparsity": {"groups": "sparsity", "masks": "sparsity", "rules": "sparsity", "schedules": "sparsity"},
-    "store": {
-        "checkpoint_index": "store/test_checkpoint_index",
-        "commit_record": "store/test_extents store/test_file",
-        "panel_cache": "store/test_panel_cache",
-        "pending_file": "store/test_pending_file",
-        "ram": "store/test_ram",
-        "saved_state": "store/test_saved_state",
-        "sparse_tensors": "store/test_sparse_tensors",
-        "shard_folder": "store/test_shard_folder",
+    "plan/pictures": {
+        "account": "plan/pictures/test_pictures",
+        "pareto": "plan/pictures/test_every_picture",
     },
-    "system": {"load": "system", "system": "system"},
-    "verbs": {
-        "asked": "verbs/test_asked",
-        "bars": "verbs/test_notebook",
-        "job_order": "verbs/test_job_order",
-        "notebook": "verbs/test_notebook",
-        "run_log": "verbs/test_run_log",
+    "plan/timing": {
+        "cluster": "plan/timing/test_cluster",
+        "collectives": "plan/timing/test_collectives",
+        "events": "plan/timing/test_events",
+        "gpu/layer": "plan/timing/test_gpu",
+        "pe": "plan/timing/test_pe plan/timing/test_perf",
+        "resident": "plan/timing/test_resident",
+        "step_simulation": "plan/timing/test_cluster",
+        "streaming": "plan/timing/test_streamed",
     },
-    "yaml_lines": {
-        "compose": "yaml_lines params/test_load",
-        "document": "yaml_lines params/test_load",
-        "problems": "yaml_lines params/test_load",
+    "training/commands": {
+        "checkpoint_diff": "cli/test_checkpoint",
+        "validate_report": "cli/test_validate",
+    },
+    "training/compare": {
+        "cost": "training/compare",
+        "numerics": "training/compare",
+        "race": "training/compare",
+        "verdict": "training/compare",
+    },
+    "training/data": {
+        "batches": "training/data/test_batches training/machine/test_inputs",
+        "drawn_masks": "training/data/test_drawn_masks",
+        "json_lines": "training/data/test_json_lines",
+        "row_files": "training/data/test_row_files",
+        "samples": "training/data/test_samples",
+        "span_corruption": "training/data/test_span_corruption",
+        "text_spans": "training/data/test_pairs",
+    },
+    "training/host": {
+        "job_needs": "training/host/test_job_needs",
+    },
+    "training/kernels": {
+        "_kernel_cache": "training/kernels/test__kernel_cache training/kernels/test__cache",
+        "cached_attention": "training/kernels/test_cached_attention",
+        "call": "training/kernels/test_call training/kernels/test_embedding",
+        "gemm_providers": "training/kernels/test_gemm",
+        "linear": "training/kernels/test_linear training/kernels/test_ops",
+        "norm": "training/kernels/test_norm",
+        "rotary": "training/kernels/test_rotary",
+        "shared_gemm": "training/kernels/test_shared_gemm",
+        "sparse/crossover": "training/kernels/sparse/test_crossover",
+        "tables": "training/kernels/test_tables",
+        "tallies": "training/kernels/test_tallies",
+    },
+    "training/machine": {
+        "grains": "training/machine/test_grains",
+        "lanes": "training/machine/test_lanes",
+        "memoryx/gradients": "training/machine/test_memoryx training/machine/test_waiting "
+        "training/machine/test_sparse_experts",
+        "memoryx/shards": "training/machine/test_shards",
+        "memoryx/updates": "training/machine/test_memoryx training/machine/test_sparse_weights",
+        "plan": "training/machine/test_plan",
+        "recorder": "training/machine/test_recorder",
+        "swarmx": "training/machine/test_swarmx",
+    },
+    "training/run": {
+        "checkpoints": "training/run/test_checkpoints",
+        "evaluate": "training/run/test_evaluate",
+        "patience": "training/run/test_stopping",
+        "report/time_split": "training/run/test_report",
+        "scores": "training/run/test_scores",
+        "stopping": "training/run/test_stopping",
+        "train": "training/run/test_train",
+    },
+    "training/store": {
+        "checkpoint_index": "training/store/test_checkpoint_index",
+        "commit_record": "training/store/test_extents training/store/test_file",
+        "panel_cache": "training/store/test_panel_cache",
+        "pending_file": "training/store/test_pending_file",
+        "ram": "training/store/test_ram",
+        "saved_state": "training/store/test_saved_state",
+        "shard_folder": "training/store/test_shard_folder",
+        "sparse_tensors": "training/store/test_sparse_tensors",
+    },
+    "training/verbs": {
+        "run_log": "training/verbs/test_run_log",
     },
 }
 """room -> module -> the tests that are to find its faults, below tests/unit where they do not say where"""
 PROJECT = Path(__file__).parents[1]
 FAR_TOO_LONG = 4
 """times as much CPU as without a fault, and five seconds more"""
-ATOMS = "atoms"
-"""the modules that are in no room"""
 WARM = [
     "h5py",
     "matplotlib.pyplot",
@@ -255,7 +290,7 @@ WARM = [
     "scipy.sparse",
     "typer",
 ]
-MODULES = [name if room == ATOMS else f"{room}/{name}" for room, names in ROOMS.items() for name in names]
+MODULES = [f"{room}/{name}" for room, names in ROOMS.items() for name in names]
 COMPILED = ("elementwise", "inlined", "pasted", "reduction", "overload", "quiet", "jit")
 """decorators after which another code of the function makes no difference"""
 SWAPS: dict[type[ast.AST], type[ast.AST]] = {
@@ -529,13 +564,13 @@ def _codes(code: CodeType, name: str | None) -> Iterator[CodeType]:
 
 def room_of(module: str) -> str:
     """Return the room that a module is in."""
-    return module.partition("/")[0] if "/" in module else ATOMS
+    return next(room for room in ROOMS if module.startswith(f"{room}/") and module[len(room) + 1 :] in ROOMS[room])
 
 
 def tests_of(module: str) -> list[Path]:
     """Return the files and folders of tests that are to find the faults of a module, in this order."""
-    room, _, name = module.partition("/")
-    words = (ROOMS[room][name] if name else ROOMS[ATOMS][room]).split()
+    room = room_of(module)
+    words = ROOMS[room][module[len(room) + 1 :]].split()
     places = [Path("tests", word) if word.startswith("end_to_end") else Path("tests/unit", word) for word in words]
     return [place if (PROJECT / place).is_dir() else place.with_suffix(".py") for place in places]
 

@@ -16,7 +16,7 @@ from cstool.appliance.queue.capacity import write_capacity
 from cstool.appliance.queue.job import ACTIVE_PHASES, Capacity, Job, Needs
 from cstool.appliance.queue.queue import Queue
 from cstool.appliance.queue.root import Root, open_root
-from tests.unit.jobs.queues import an_order
+from tests.unit.appliance.queue.queues import an_order
 
 CAPACITY = Capacity((0, 1, 2, 3), 16 * 10**9, 200 * 10**9, 8)
 USERS = ("alice", "bob", "carol", "dmitri", "erin")

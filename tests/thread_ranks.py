@@ -20,7 +20,7 @@ from cstool.training.run.result import RunResult
 from cstool.training.run.run import run
 from cstool.training.run.session import RunOrder
 from tests.end_to_end.runs import compiled
-from tests.unit.machine.links import ThreadLink, linked
+from tests.unit.training.machine.links import ThreadLink, linked
 
 CHANGING = ("pwritev", "pwrite", "replace", "rename", "link", "unlink", "ftruncate")
 """calls that change files; those that only make sure of something leave them as they are"""

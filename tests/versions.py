@@ -1,7 +1,7 @@
 """Run part of the tests with the oldest versions of what setup.cfg asks for; `make install` takes the newest.
 
     python -m tests.versions
-    python -m tests.versions -- tests/unit/store
+    python -m tests.versions -- tests/unit/training/store
 
 A virtual environment is made in a temporary folder for it. What follows `--` goes to pytest in place of `TESTS`.
 """
@@ -18,8 +18,14 @@ from tests.any_machine import copy_project
 
 PROJECT = Path(__file__).parents[1]
 TESTS = (
-    *("tests/unit/params", "tests/unit/ir", "tests/unit/kernels", "tests/unit/machine", "tests/unit/store"),
-    *("tests/unit/pictures", "tests/unit/cli", "-m", "not lab and not golden", "-n", "2", "--dist", "worksteal"),
+    *(
+        "tests/unit/model/params",
+        "tests/unit/model/ir",
+        "tests/unit/training/kernels",
+        "tests/unit/training/machine",
+        "tests/unit/training/store",
+    ),
+    *("tests/unit/plan/pictures", "tests/unit/cli", "-m", "not lab and not golden", "-n", "2", "--dist", "worksteal"),
 )
 """golden texts are left out: another typer or matplotlib words and draws some things otherwise"""
 WITH = ("hypothesis", "pytest", "pytest-xdist", "tokenizers", "safetensors", "onednn-cpu-gomp==2023.2.0")

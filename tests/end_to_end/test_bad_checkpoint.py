@@ -19,8 +19,8 @@ from cstool.training.store.pending_file import PendingFile
 from tests.end_to_end.disk import DiskUsage, largest_file
 from tests.end_to_end.refusals import error, kept, rows
 from tests.end_to_end.runs import gpt_params, latest_bits, run_file
-from tests.unit.machine.machines import rewrite
-from tests.unit.store.stored import without_digest
+from tests.unit.training.machine.machines import rewrite
+from tests.unit.training.store.stored import without_digest
 
 EVERY_STEP = {"init__checkpoint": {"steps": 1}}
 SECOND = "TMP/model_dir/checkpoint_2.mdl"
@@ -202,7 +202,7 @@ def put(tmp_path, both) -> Callable[[str], Path]:
 
 
 def test_what_does_not_go_with_a_run_is_refused_and_the_hint_is_a_way_on(refused, cstool, tmp_path, data, put):
-    """`tests/unit/machine/test_sparse_state.py` has all that is said, and what becomes of the numbers."""
+    """`tests/unit/training/machine/test_sparse_state.py` has all that is said, and what becomes of the numbers."""
     checkpoint = put("dense")
     rule = f"{SPARSE_ONE} must be sparse, as in this run, got a dense one without a mask"
     hint = f"{MODEL_ALONE}, and init_method: topk keeps the largest"

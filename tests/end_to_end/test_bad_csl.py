@@ -15,8 +15,8 @@ import pytest
 
 from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.sdk import cslc
-from tests.unit.csl.many_pes import Run
-from tests.unit.csl.shown import cases, whole
+from tests.unit.csl.language.many_pes import Run
+from tests.unit.csl.language.shown import cases, whole
 
 LAYOUT = """\
 param width: i16 = 2;

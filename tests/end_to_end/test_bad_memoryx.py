@@ -15,7 +15,7 @@ from cstool.training.store.file_layout import lock_path, record_path
 from cstool.training.store.store_lock import StoreLock
 from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, run_small, small_params
 from tests.end_to_end.refusals import error, kept
-from tests.unit.store.stored import edit_record
+from tests.unit.training.store.stored import edit_record
 
 FILE = "TMP/model_dir/memoryx.h5"
 ANOTHER_RUN = "the file is of another model or optimizer: choose another --model_dir"

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from cstool.training.data import text_work
 from tests.end_to_end.refusals import Outcome, error
-from tests.unit.data.made import content_of
+from tests.unit.training.data.made import content_of
 
 Prepare = Callable[..., Outcome]
 PROJECT = Path(__file__).parents[2]

@@ -28,7 +28,7 @@ from tests.reference.hf_cases import weights
 from tests.reference.hf_dpr_case import CONFIGS, RECORDED, SEGMENTS, TOKENS
 from tests.reference.recorded_file import config_digest, unfolded
 from tests.unit.inference.machines import whole_news
-from tests.unit.machine.machines import randomize
+from tests.unit.training.machine.machines import randomize
 
 RECORDS: dict[str, Any] = json.loads(RECORDED.read_text())["encoders"]
 QUESTION, CONTEXT = "question_encoder", "ctx_encoder"

@@ -20,7 +20,7 @@ from cstool.training.store import CheckpointReader
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params
 from tests.reference import hf_models as hf
-from tests.unit.machine.machines import rewrite
+from tests.unit.training.machine.machines import rewrite
 
 Array = np.ndarray
 LOGITS = {"gpt2": hf.gpt2_logits, "llama": hf.llama_logits, "mistral": hf.llama_logits}

@@ -40,7 +40,7 @@ from tests.reference.hf_encoder_cases import SEGMENTS, TOKENS
 from tests.reference.hf_other_cases import SOURCE, START, image
 from tests.reference.recorded_file import config_digest, unfolded
 from tests.unit.inference.machines import made, whole_news
-from tests.unit.machine.machines import machine, set_array
+from tests.unit.training.machine.machines import machine, set_array
 
 KINDS = {"decoders": hf_cases, "encoders": hf_encoder_cases, "others": hf_other_cases}
 RECORDED: dict[str, dict[str, Any]] = {

@@ -63,7 +63,7 @@ BITS = {
     "vision": {"no_token"},
 }
 BITS_IN_TEST = {"encoders": ("classifier",)}
-"""the step of every model has these in tests/unit/machine/test_same_bits.py"""
+"""the step of every model has these in tests/unit/training/machine/test_same_bits.py"""
 
 
 def rows(cases: dict[str, Any], in_test: dict[str, tuple[str, ...]]) -> list[Any]:

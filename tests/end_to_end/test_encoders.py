@@ -9,7 +9,7 @@ import yaml
 from cstool import prepare_mlm
 from cstool.training.store import CheckpointReader
 from tests.end_to_end.runs import latest_bits
-from tests.unit.data.test_sentences import write_table
+from tests.unit.training.data.test_sentences import write_table
 
 PROJECT = Path(__file__).parents[2]
 LENGTH = 32

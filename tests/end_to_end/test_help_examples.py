@@ -19,7 +19,7 @@ from tests.appliances import end_processes_of
 from tests.end_to_end.refusals import without_machine_warnings
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
 from tests.shown_jobs import Shown
-from tests.unit.fabric.waits import sender_and_receiver
+from tests.unit.csl.fabric.waits import sender_and_receiver
 
 INTEROP = PROJECT / "tests" / "interop"
 SMALL = {"hidden_size": 16, "num_heads": 2, "num_hidden_layers": 1, "filter_size": 32}

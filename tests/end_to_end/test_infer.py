@@ -18,7 +18,7 @@ import pytest
 from cstool.inference.sampling import Sampling
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import TEXT, gpt_params
-from tests.unit.machine.machines import rewrite
+from tests.unit.training.machine.machines import rewrite
 
 Cstool = Callable[..., Outcome]
 A = "--prompt", "a"

@@ -16,8 +16,8 @@ from tests.contract.refusal import refusal
 from tests.end_to_end.ranks import CSTOOL, by_mpirun, run
 from tests.end_to_end.refusals import error, rows
 from tests.reference import models as reference
-from tests.unit.data.test_sentences import PAIRS, write_table
-from tests.unit.machine.machines import arrays_of, randomize
+from tests.unit.training.data.test_sentences import PAIRS, write_table
+from tests.unit.training.machine.machines import arrays_of, randomize
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the cat dog ##s sat on a mat . ,".split()]
 MODEL = {"vocab_size": 18, "max_position_embeddings": 24, "hidden_size": 16, "num_heads": 2}

@@ -27,7 +27,7 @@ WORKS = {
     3: [(4, "gpt2, dropconnect, unclipped, file, one node, again"), (12, "llama, static, again, bfloat16")],
     4: [(4, "gpt2, dropout, set, file, bfloat16"), (48, "llama, gmp, unclipped, file, two nodes")],
 }
-"""ranks -> systems and what else is asked for; `tests/unit/machine/test_same_bits.py` has ranks that are threads"""
+"""ranks -> systems and other keys; `tests/unit/training/machine/test_same_bits.py` has ranks that are threads"""
 
 
 @pytest.mark.takes("whole runs under mpirun, on two ranks, which are processes")

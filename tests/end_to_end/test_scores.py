@@ -9,8 +9,8 @@ import yaml
 
 from tests.end_to_end.runs import run_file
 from tests.thread_ranks import run_ranks
-from tests.unit.data.encoder_files import write_rows, write_vocabulary
-from tests.unit.data.test_sentences import write_table
+from tests.unit.training.data.encoder_files import write_rows, write_vocabulary
+from tests.unit.training.data.test_sentences import write_table
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop")
 LENGTH = 12

@@ -37,8 +37,8 @@ from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, wri
 from tests.job_contract import JobContract, run_of
 from tests.patience import wait_until
 from tests.storm_appliance import storm
-from tests.unit.jobs.keepers import STOPS_WELL
-from tests.unit.jobs.queues import NOBODY, as_user
+from tests.unit.appliance.queue.keepers import STOPS_WELL
+from tests.unit.appliance.queue.queues import NOBODY, as_user
 
 NOTES = STOPS_WELL.replace('print("ready"', 'open(sys.argv[1], "a").write("ready\\n"); print("ready"')
 USERS = 100

@@ -31,8 +31,8 @@ from cstool.training.host.rates import load_rates, rates_file
 from cstool.training.kernels.sparse.crossover import _read
 from cstool.training.store.checkpoint_index import INDEX_NAME, read_index
 from tests.fuzz.mutations import change_bytes, change_tree
-from tests.unit.jobs.queues import an_order
-from tests.unit.sdk.sdk_programs import routed_program
+from tests.unit.appliance.queue.queues import an_order
+from tests.unit.csl.sdk.sdk_programs import routed_program
 
 DEEP = b"[" * 100_000
 AGAIN = "compile the program again with cslc"

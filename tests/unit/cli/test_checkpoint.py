@@ -13,7 +13,7 @@ import pytest
 from cstool import __version__
 from cstool.training.store import CheckpointWriter
 from tests.end_to_end.refusals import error, rows
-from tests.unit.store.stored import without_digest
+from tests.unit.training.store.stored import without_digest
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.end_to_end.refusals import error
-from tests.unit.data import test_hdf5_contexts
+from tests.unit.training.data import test_hdf5_contexts
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from cstool.csl.fabric.stats import read_stats
 from cstool.csl.sdk.artifact import write_program
 from tests.end_to_end.refusals import error, rows
-from tests.unit.fabric.waits import sender_and_receiver
-from tests.unit.pictures.fabrics import switched
+from tests.unit.csl.fabric.waits import sender_and_receiver
+from tests.unit.csl.pictures.fabrics import switched
 
 RUN = """
 from cerebras.sdk.runtime.sdkruntimepybind import SdkRuntime

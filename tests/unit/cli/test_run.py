@@ -18,7 +18,7 @@ from cstool.training.machine import data_sets
 from cstool.training.run import run as run_module
 from cstool.training.verbs.run_log import LOG
 from tests.end_to_end.refusals import error, rows
-from tests.unit.params.conftest import attributes, meanings
+from tests.unit.model.params.conftest import attributes, meanings
 
 PARAMS = """\
 trainer:

@@ -11,7 +11,7 @@ import cstool.training.compare as package
 from cstool.training.commands.validate_report import print_verdict
 from cstool.training.verbs.run_log import LOG
 from tests.unit.cli.test_run import PARAMS
-from tests.unit.compare.verdicts import comparison, numerics, verdict
+from tests.unit.training.compare.verdicts import comparison, numerics, verdict
 
 
 @pytest.fixture

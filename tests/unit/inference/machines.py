@@ -21,7 +21,7 @@ from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.memoryx_store import ShardFile
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.store import FileStore
-from tests.unit.machine.machines import arrays_of, randomize
+from tests.unit.training.machine.machines import arrays_of, randomize
 
 Array = np.ndarray
 

@@ -19,8 +19,8 @@ from cstool.training.machine.sparsity import KernelChooser
 from tests.models import FAMILIES, decoder_params, fc_mnist
 from tests.patience import within_patience
 from tests.unit.inference.machines import made, walking, whole_news
-from tests.unit.machine.links import linked
-from tests.unit.machine.test_ranks import others
+from tests.unit.training.machine.links import linked
+from tests.unit.training.machine.test_ranks import others
 
 CONTEXT = 16
 PROMPTS = ([1, 2, 3], [4], list(range(11)), [7, 7])

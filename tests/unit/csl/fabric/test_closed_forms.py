@@ -1,0 +1,56 @@
+"""Simulated cycles of CSL programs beside closed forms of `cstool.plan.timing`: small rows of docs/fabric_cycles.md."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from benchmarks.closed_forms import PROGRAMS, VARIANTS, Row, apart, rows, table, terms
+
+PAGE = Path(__file__).parents[4] / "docs" / "fabric_cycles.md"
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Row]:
+    """What is simulated for the small rows of the page."""
+    return list(rows(most=8))
+
+
+@pytest.mark.takes("36 programs, simulated")
+def test_small_rows_are_those_of_the_page_and_every_difference_is_explained(found):
+    assert len(found) == 36
+    assert [row for row in found if row.unexplained] == []
+    page = PAGE.read_text().splitlines()
+    assert [line for line in [*table(found), *terms(found)] if line not in page] == []
+
+
+@pytest.mark.takes("four programs, compiled and simulated")
+@pytest.mark.parametrize(
+    ("variant", "more"),
+    [
+        # Per PE of a chain 2 cycles, per broadcast 2; at the streamed AXPY the first weights come 2 sooner, too.
+        ("a ramp of 1 cycle", (-16, -14, -32, -8)),
+        ("7 cycles to start an operation, not 6", (21, 1, 4, 4)),
+        ("4 cycles to switch tasks, not 3", (25, 2, 5, 3)),
+        ("input queues of 2", (0, 0, 0, 0)),
+    ],
+)
+def test_a_constant_of_the_machine_is_worth_what_the_terms_say(variant, more, found):
+    sizes = [(8, 1) if name == "allreduce_tree" else (8, 8) for name in PROGRAMS]
+    simulated = {
+        (row.program, row.width, row.height): row.simulated
+        for row in found
+        if row.arch == "wse2" and row.size.endswith(" 16")
+    }
+    usual = [simulated[name, *size] for name, size in zip(PROGRAMS, sizes, strict=True)]
+    with ExitStack() as stack:
+        for each in VARIANTS[variant]():
+            stack.enter_context(each)
+        changed = [run("wse2", *size, 16) for run, size in zip(PROGRAMS.values(), sizes, strict=True)]
+    assert tuple(row.simulated - before for row, before in zip(changed, usual, strict=True)) == more
+    assert [row for row in changed if row.unexplained] == []
+
+
+def test_without_reads_in_the_same_bank_the_streamed_axpy_is_faster_by_that_term():
+    row = PROGRAMS["sparse_axpy"]("wse2", 8, 8, 16)
+    assert row.simulated - apart(8, 16) == row.terms["reads meet in a bank"] == 256

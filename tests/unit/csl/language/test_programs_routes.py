@@ -1,0 +1,149 @@
+"""Programs on routes: switches, control wavelets, filters, layouts of several modules, teardown, registers."""
+
+from pathlib import Path
+
+from tests.unit.csl.language.many_pes import Run
+
+SENDER = """
+param c: color;
+const ports = @import_module("ports.csl");
+const ctrl = @import_module("<control>");
+const queue = @get_output_queue(2);
+const one = ports.fabout(c, queue, 1, false);
+const command = ports.fabout(c, queue, 1, true);
+var got = @zeros([1]u16);
+var got_ptr: [*]u16 = &got;
+task main() void {
+BODY
+}
+comptime {
+  @bind_local_task(main, @get_local_task_id(9));
+  @activate(@get_local_task_id(9));
+  if (@is_arch("wse3")) @initialize_queue(queue, .{ .color = c });
+  @export_symbol(got_ptr, "got");
+}
+"""
+RECEIVER = """
+param c: color;
+const ports = @import_module("ports.csl");
+const tile_config = @import_module("<tile_config>");
+const queue = @get_input_queue(2);
+var got = @zeros([12]u16);
+var got_ptr: [*]u16 = &got;
+var count: u16 = 0;
+task take(word: u16) void {
+  got[count] = word;
+  count += 1;
+BODY
+}
+comptime {
+  @bind_data_task(take, ports.data_task(c, queue));
+  @initialize_queue(queue, .{ .color = c, .priority = .{ .high = true } });
+  @export_symbol(got_ptr, "got");
+}
+"""
+
+
+def pair(sender: str, receiver: str = "") -> dict[str, str]:
+    return {"send.csl": SENDER.replace("BODY", sender), "take.csl": RECEIVER.replace("BODY", receiver)}
+
+
+ROW = """
+const c: color = @get_color(3);
+const width = 4;
+layout {
+  @set_rectangle(width, 1);
+  @set_tile_code(0, 0, "send.csl", .{ .c = c });
+  @set_color_config(0, 0, c, .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ EAST } } });
+  for (@range(i16, 1, width, 1)) |x| {
+    @set_tile_code(x, 0, "take.csl", .{ .c = c });
+    CONFIG
+  }
+  @export_name("got", [*]u16, true);
+}
+"""
+
+
+def test_eight_commands_packed_by_hand_reach_router_after_router(tmp_path: Path, arch: str) -> None:
+    config = """
+    const tx = if (x == width - 1) .{ RAMP } else .{ RAMP, EAST };
+    const both = .{ .pos1 = .{ .tx = RAMP }, .ring_mode = true, .pop_mode = .{ .always_pop = true } };
+    @set_color_config(x, 0, c, .{ .routes = .{ .rx = .{ WEST }, .tx = tx }, .switches = both });"""
+    # all eight are hidden from CEs; each router behind the sender's takes one off
+    send = """
+  const commands = [8]u32{ 0, 0, 0, 1, 1, 0, 0, 0 };
+  var high: u32 = 0;
+  var low: u32 = 0;
+  for (@range(u16, 8)) |k| {
+    const bits = commands[k] | 4;
+    if (k < 3) { high |= bits << 3 * k; } else { low |= bits << 3 * (k - 3); }
+  }
+  @mov32(command, high << 22 | 31 << 16 | low);
+  @mov16(one, 7);"""
+    layout = ROW.replace("CONFIG", config).replace("width = 4", "width = 6")
+    run = Run(tmp_path, {"layout.csl": layout, **pair(send)}, arch)
+    # PE 4 went on to position 1, from where nothing goes east
+    assert [got[0] for got in run.row("got")] == [0, 7, 7, 7, 7, 0]
+
+
+def test_a_filter_that_counts_is_set_anew_at_run_time(tmp_path: Path, arch: str) -> None:
+    config = """
+    const tx = if (x == width - 1) .{ RAMP } else .{ RAMP, EAST };
+    const counter = .{
+      .kind = .{ .counter = true }, .count_data = true, .count_control = false,
+      .init_counter = 0, .limit1 = x, .max_counter = 3,
+    };
+    @set_color_config(x, 0, c, .{ .routes = .{ .rx = .{ WEST }, .tx = tx }, .filter = counter });"""
+    # some time lies between two wavelets
+    send = """
+  sent += 1;
+  @mov16(one, sent);
+  var spin: u16 = 0;
+  while (spin < 50) : (spin += 1) {}
+  if (sent < 12) @activate(@get_local_task_id(9));"""
+    change = """
+  if (word == 5) tile_config.filters.set_active_limit(@get_filter_id(c), 0);
+  if (word == 9) tile_config.filters.set_counter(@get_filter_id(c), 3);"""
+    files = pair(send, change)
+    files["send.csl"] = files["send.csl"].replace("task main", "var sent: u16 = 0;\ntask main")
+    run = Run(tmp_path, {"layout.csl": ROW.replace("CONFIG", config), **files}, arch)
+    # 5 and 9 begin a round of four; from 5 on one of a round passes; what follows 9 ends a round at once
+    assert run.row("got")[1:] == [
+        [1, 2, 5, 9, 11, *[0] * 7],
+        [1, 2, 3, 5, 9, 11, *[0] * 6],
+        [1, 2, 3, 4, 5, 9, 11, *[0] * 5],
+    ]
+
+
+def test_teardown_stops_a_color_until_its_task_sets_new_routes(tmp_path: Path, arch: str) -> None:
+    config = """
+    const tx = if (x == width - 1) .{ RAMP } else .{ EAST };
+    @set_color_config(x, 0, c, .{ .routes = .{ .rx = .{ WEST }, .tx = tx } });"""
+    send = """
+  @mov16(one, 5);
+  @mov32(command, ctrl.encode_single_payload(ctrl.opcode.TEARDOWN, true, {}, 0));
+  @mov16(one, 6);"""
+    handler = """
+task ended() void {
+  if (tile_config.teardown.is_pending(tile_config.teardown.get_pending(), c)) {
+    handled[0] += 1;
+    tile_config.color_config.reset_routes(c, .{ .rx = .{ FROM }, .tx = .{ TO } });
+    tile_config.teardown.exit(c);
+  }
+}
+comptime {
+  @bind_local_task(ended, tile_config.teardown.get_task_id());
+}
+"""
+    count = "var handled = @zeros([1]u16);\nvar handled_ptr: [*]u16 = &handled;\n"
+    count += 'comptime { @export_symbol(handled_ptr, "handled"); }\n'
+    files = pair(send)
+    library = 'const tile_config = @import_module("<tile_config>");\n'
+    files["send.csl"] += library + count + handler.replace("FROM", "RAMP").replace("TO", "EAST")
+    files["take.csl"] += count + handler.replace("FROM", "WEST").replace("TO", "RAMP")
+    layout = ROW.replace("CONFIG", config).replace("width = 4", "width = 3")
+    layout = layout.replace('@export_name("got"', '@export_name("handled", [*]u16, true);\n  @export_name("got"')
+    run = Run(tmp_path, {"layout.csl": layout, **files}, arch)
+    # the command has come everywhere; then PE 1 keeps for itself what it handed on before
+    assert run.row("handled") == [[1], [1], [1]]
+    assert [got[:2] for got in run.row("got")[1:]] == [[6, 0], [5, 0]]

@@ -1,0 +1,76 @@
+import pytest
+
+from cstool.csl.fabric.program import ColorConfig, Filter, Route
+from cstool.csl.language.routes import color_config
+from cstool.csl.language.source import CslError, Place, Source
+from tests.unit.csl.language.comptime_cases import constant
+from tests.unit.csl.language.shown import cases
+
+HERE = Place(Source("layout.csl", "x"), 0, 1)
+ROUTES = ".routes = .{ .rx = .{ RAMP }, .tx = .{ NORTH } }"
+
+
+def _config(text: str) -> ColorConfig:
+    return color_config(constant(f"const x = .{{ {text} }};"), HERE)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (ROUTES, ColorConfig((Route(1, 8),))),
+        (".routes = .{ .rx = WEST, .tx = .{ EAST, RAMP } }", ColorConfig((Route(2, 5),))),
+        (".routes = .{ .rx = [1]direction{ WEST }, .tx = .{ EAST } }", ColorConfig((Route(2, 4),))),
+        (".teardown = true", ColorConfig((Route(0, 0),), teardown=True)),
+        (f"{ROUTES}, .teardown = true", ColorConfig((Route(1, 8),), teardown=True)),
+        (
+            f"{ROUTES}, .switches = .{{ .pos1 = .{{ .tx = WEST }}, "
+            ".pos2 = .{ .rx = EAST, .tx = .{ SOUTH, RAMP } }, "
+            ".current_switch_pos = 1, .ring_mode = true, .pop_mode = .{ .pop_on_advance = true } }",
+            ColorConfig((Route(1, 8), Route(1, 2), Route(4, 17)), 1, True, "pop_on_advance"),
+        ),
+        (f"{ROUTES}, .switches = .{{ .pop_mode = .always_pop }}", ColorConfig((Route(1, 8),), pop="always_pop")),
+        (f"{ROUTES}, .switches = .{{ .pos1 = .{{ .invalid = true }} }}", ColorConfig((Route(1, 8),))),
+        (
+            f"{ROUTES}, .filter = .{{ .kind = .{{ .range = true }}, .min_idx = 2, .max_idx = 5 }}",
+            ColorConfig((Route(1, 8),), filter=Filter("range", (2, 5))),
+        ),
+        (
+            f"{ROUTES}, .filter = .{{ .kind = .counter, .limit1 = 3, .max_counter = 7, .count_control = false }}",
+            ColorConfig((Route(1, 8),), filter=Filter("counter", (0, 3, 7), control=False)),
+        ),
+        (".routes = .{ .rx = .{ WEST }, .tx = .{ EAST }, .color_swap_x = true }", ColorConfig((Route(2, 4),), swap=1)),
+        (f"{ROUTES}, .color_swap_x = true, .color_swap_y = true", ColorConfig((Route(1, 8),), swap=3)),
+    ],
+)
+def test_configs(text: str, expected: ColorConfig) -> None:
+    assert _config(text) == expected
+
+
+REFUSED = r"""
+.route = 1
+  a color's config has the fields routes, switches, filter, teardown, color_swap_x, color_swap_y, got .route
+.routes = 5 ==> .routes is a struct, got comptime_int 5
+.routes = .{ .rx = .{ RAMP } } ==> a route needs .tx: where wavelets go
+.routes = .{ .tx = .{ RAMP } } ==> a route needs .rx: where wavelets come from
+.routes = .{ .rx = .{}, .tx = .{ EAST } } ==> a route needs .rx: where wavelets come from
+.routes = .{ .rx = .{ 5 }, .tx = .{ EAST } }
+  .rx is a direction or several, .{ WEST, RAMP }, got comptime_struct .{ 5 }
+.routes = .{ .rx = .{ RAMP, RAMP }, .tx = .{ EAST } } ==> .rx names a direction once, got RAMP twice
+ROUTES, .switches = .{ .pos2 = .{ .tx = WEST } } ==> .pos2 follows .pos1, which is not given
+ROUTES, .switches = .{ .pos1 = .{ .rx = .{} } } ==> .pos1 leaves the color without a source
+ROUTES, .switches = .{ .pos1 = .{ .tx = .{} } } ==> .pos1 leaves the color without a destination
+ROUTES, .switches = .{ .current_switch_pos = 4 } ==> .current_switch_pos is 0 to 3, got comptime_int 4
+ROUTES, .switches = .{ .current_switch_pos = 1 } ==> .current_switch_pos is a position that there is, got 1
+ROUTES, .switches = .{ .pop_mode = .never } ==> .pop_mode is one of no_pop, always_pop, pop_on_advance, got .never
+ROUTES, .switches = .{ .ring_mode = 1 } ==> .ring_mode is true or false, got comptime_int 1
+ROUTES, .filter = .{} ==> .filter needs .kind: one of range, sparse_range, counter
+ROUTES, .filter = .{ .kind = .{ .range = true } } ==> a filter of kind range needs .max_idx
+ROUTES, .filter = .{ .kind = .range, .max_idx = 99999 } ==> .max_idx is 0 to 65535, got comptime_int 99999
+"""
+
+
+@pytest.mark.parametrize(("text", "message"), cases(REFUSED))
+def test_refused(text: str, message: str) -> None:
+    with pytest.raises(CslError) as error:
+        _config(text.replace("ROUTES", ROUTES))
+    assert str(error.value.message).removeprefix("layout.csl:1:1: ") == message

@@ -1,0 +1,148 @@
+"""Compiled programs on disk: what was written is read, and what is damaged is refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.sdk.artifact import ProgramError, read_program, read_summary, write_program
+from tests.unit.csl.sdk.sdk_programs import arrays_program, routed_program
+
+
+def same(one: FabricProgram, other: FabricProgram) -> bool:
+    arrays = [one.tiles, *(route for _, route in sorted(one.routes.items()))]
+    others = [other.tiles, *(route for _, route in sorted(other.routes.items()))]
+    assert all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in zip(arrays, others, strict=True))
+    nothing = np.zeros((0, 0), np.int32)
+    assert one.routes.keys() == other.routes.keys()
+    return replace(one, tiles=nothing, routes={}) == replace(other, tiles=nothing, routes={})
+
+
+@pytest.mark.parametrize("program", [arrays_program(), routed_program()], ids=["arrays", "routed"])
+def test_read_as_written(tmp_path: Path, program: FabricProgram) -> None:
+    write_program(program, tmp_path / "deep" / "out")
+    assert same(read_program(tmp_path / "deep" / "out"), program)
+
+
+def test_bytes_are_the_same_each_time(tmp_path: Path) -> None:
+    for name in "ab":
+        write_program(arrays_program(), tmp_path / name)
+    files = [sorted(path for path in (tmp_path / name).rglob("*") if path.is_file()) for name in "ab"]
+    assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
+
+
+def test_out_json_tells_people(tmp_path: Path) -> None:
+    write_program(arrays_program(), tmp_path)
+    told = json.loads((tmp_path / "out.json").read_text())
+    files = told.pop("files")
+    assert sorted(files) == ["bin/fabric.json", "bin/fabric.npz", "bin/pe_0.bin", "bin/pe_0.json", "bin/pe_0.py"]
+    assert told == {
+        "format": 1,
+        "arch": "wse2",
+        "params": {"N": "6"},
+        "rectangle": [3, 2],
+        "fabric_dims": [10, 4],
+        "fabric_offsets": [4, 1],
+        "memcpy": True,
+        "channels": 1,
+        "exported": [
+            {"id": 0, "name": "A", "kind": "variable", "type": "u32", "mutable": True},
+            {"id": 1, "name": "B", "kind": "variable", "type": "u16", "mutable": True},
+            {"id": 2, "name": "fixed", "kind": "variable", "type": "i32", "mutable": False},
+            {"id": 3, "name": "scale", "kind": "function", "parameters": ["u32"]},
+            {"id": 4, "name": "slow", "kind": "function", "parameters": ["u32"]},
+            {"id": 5, "name": "stuck", "kind": "function", "parameters": []},
+            {"id": 6, "name": "bad", "kind": "function", "parameters": []},
+        ],
+        "streams": {"MEMCPYD2H_1": 1, "MEMCPYH2D_1": 0},
+        "programs": [{"file": "pe.csl", "code": "bin/pe_0.py", "pes": 6, "sram_bytes": 34}],
+    }
+    assert "def program(pe):" in (tmp_path / "bin/pe_0.py").read_text()
+    assert (tmp_path / "bin/pe_0.bin").read_bytes() == arrays_program().programs[0].memory
+
+
+def test_summary(tmp_path: Path) -> None:
+    write_program(arrays_program(), tmp_path)
+    summary = read_summary(tmp_path)
+    program = arrays_program()
+    assert summary.exported == program.exported
+    assert (summary.width, summary.height, summary.fabric, summary.offset) == (3, 2, (10, 4), (4, 1))
+    assert (summary.streams, summary.params, summary.memcpy, summary.arch) == (
+        program.streams,
+        {"N": "6"},
+        True,
+        "wse2",
+    )
+
+
+def test_a_new_program_replaces_all_of_the_old_one(tmp_path: Path) -> None:
+    write_program(routed_program(), tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    write_program(arrays_program(), tmp_path)
+    assert same(read_program(tmp_path), arrays_program())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin", "notes.txt", "out.json"]
+    assert not (tmp_path / "bin/pe_1.py").exists()
+
+
+def message(path: Path) -> str:
+    with pytest.raises(ProgramError) as caught:
+        read_program(path)
+    return str(caught.value)
+
+
+def test_missing(tmp_path: Path) -> None:
+    assert message(tmp_path / "out") == (
+        f"{tmp_path}/out: must be a directory with a compiled program, has no out.json\n"
+        "hint: cslc layout.csl ... -o DIRECTORY writes one"
+    )
+    (tmp_path / "file").write_text("")
+    assert message(tmp_path / "file").startswith(f"{tmp_path}/file: must be a directory with a compiled program")
+
+
+@pytest.mark.parametrize("name", ["pe_0.py", "pe_0.bin", "pe_0.json", "fabric.json", "fabric.npz"])
+def test_damage_is_found_in_every_file(tmp_path: Path, name: str) -> None:
+    write_program(arrays_program(), tmp_path)
+    path = tmp_path / "bin" / name
+    content = path.read_bytes()
+    for damaged in (content[:-1], content[:-1] + bytes([content[-1] ^ 1])):
+        path.write_bytes(damaged)
+        assert message(tmp_path) == (
+            f"{path}: must be as cslc wrote it, it was changed or cut short\nhint: compile the program again with cslc"
+        )
+    path.unlink()
+    assert message(tmp_path) == (
+        f"{path}: cannot be read, got: No such file or directory\nhint: compile the program again with cslc"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"format": 2}', '{"format": 1}', '{"format": 1, "files": 3}', "\x80"]
+)
+def test_damaged_out_json(tmp_path: Path, text: str) -> None:
+    write_program(arrays_program(), tmp_path)
+    (tmp_path / "out.json").write_text(text)
+    expected = (
+        f"{tmp_path}/out.json: must hold a program as this version of cslc writes it\n"
+        "hint: compile the program again with cslc"
+    )
+    assert message(tmp_path) == expected
+    with pytest.raises(ProgramError) as caught:
+        read_summary(tmp_path)
+    assert str(caught.value) == expected
+
+
+def test_interrupted_writing_leaves_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_program(arrays_program(), tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_program(routed_program(), tmp_path)
+    monkeypatch.undo()
+    assert "has no out.json" in message(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]

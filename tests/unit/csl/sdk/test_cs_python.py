@@ -1,0 +1,139 @@
+"""`cs_python`: how scripts are run, and how they end."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cstool.csl.sdk.artifact import write_program
+from cstool.csl.sdk.cs_python import main
+from tests.unit.csl.sdk.sdk_programs import arrays_program
+
+COMMAND = [sys.executable, "-m", "cstool.csl.sdk.cs_python"]
+HEAD = "from cerebras.sdk.runtime.sdkruntimepybind import SdkRuntime, MemcpyDataType, MemcpyOrder\n"
+
+
+def cs_python(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+    ended = subprocess.run(
+        [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=300, check=False
+    )
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory to run in; the checkout can be imported from everywhere."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[4]))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_script_is_run_as_python_runs_it(here: Path) -> None:
+    (here / "lib").mkdir()
+    (here / "lib/beside.py").write_text("import numpy as np\ndef shifted(): return np.uint16(3) << 16\n")
+    (here / "lib/run.py").write_text(
+        "import sys, beside\n"
+        "import cerebras.sdk.sdk_utils, cerebras.geometry.geometry, cerebras.sdk.debug.debug_util\n"
+        "print(__name__, __file__, sys.argv, sys.path[0], beside.shifted(), sys.modules['__main__'].__file__)\n"
+        "sys.exit(int(sys.argv[1]))\n"
+    )
+    code, output, error = cs_python("lib/run.py", "7", "--name", "out")
+    assert (code, error) == (7, "")
+    assert output == f"__main__ lib/run.py ['lib/run.py', '7', '--name', 'out'] {here}/lib 196608 lib/run.py\n"
+    assert sorted(path.name for path in (here / "lib").rglob("*")) == ["beside.py", "run.py"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "code", "output", "error"),
+    [
+        (["-c", "import sys; print(sys.argv, cerebras.__path__ and 1)", "a"], "", 1, "", None),
+        (["-c", "import sys, cerebras; print(sys.argv)", "a"], "", 0, "['-c', 'a']\n", ""),
+        (["-c", "import sys; sys.exit('no')"], "", 1, "", "no\n"),
+        (["-c", "raise KeyboardInterrupt"], "", 130, "", None),
+        (["-", "b"], "import sys; print(sys.argv)", 0, "['-', 'b']\n", ""),
+        (["-m", "module", "c"], "", 0, "__main__ c\n", ""),
+        (["-u", "-c", "print(1)"], "", 0, "1\n", ""),
+    ],
+)
+def test_ways_to_run(here: Path, arguments: list[str], stdin: str, code: int, output: str, error: str | None) -> None:
+    (here / "module.py").write_text("import sys; print(__name__, sys.argv[1])")
+    found = cs_python(*arguments, stdin=stdin)
+    assert found[:2] == (code, output)
+    assert error is None or found[2] == error
+
+
+def test_tracebacks_are_the_scripts_own(here: Path) -> None:
+    (here / "run.py").write_text("def f(x):\n    return x + None\nf(1)\n")
+    code, _, error = cs_python("run.py")
+    lines = error.splitlines()
+    assert code == 1
+    assert lines[:3] == ["Traceback (most recent call last):", '  File "run.py", line 3, in <module>', "    f(1)"]
+    assert [line for line in lines if line.startswith("  File")][1:] == ['  File "run.py", line 2, in f']
+    assert lines[-1] == "TypeError: unsupported operand type(s) for +: 'int' and 'NoneType'"
+    (here / "run.py").write_text("x = = 1\n")
+    code, _, error = cs_python("run.py")
+    assert code == 1
+    assert error.splitlines()[0] == '  File "run.py", line 1'
+    assert error.splitlines()[-1] == "SyntaxError: invalid syntax"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing.py"], "nothing.py: cannot be read, got: No such file or directory"),
+        (["--fast", "run.py"], "--fast: no such flag"),
+        (["-c"], "-c: must be followed by a command"),
+        (["-m"], "-m: must be followed by a module"),
+    ],
+)
+def test_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr() == ("", f"cs_python: error: {message}\n")
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [main(arguments) for arguments in (["--help"], [])] == [0, 2]
+    shown = capsys.readouterr()
+    assert shown.out == shown.err
+    assert shown.out.startswith("usage: cs_python SCRIPT.py [ARGUMENTS...]\n")
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("cs_python of cstool ")
+
+
+def test_the_error_of_a_program_ends_the_script(here: Path) -> None:
+    write_program(arrays_program(), here / "out")
+    (here / "run.py").write_text(
+        HEAD + "r = SdkRuntime('out')\nr.load()\nr.run()\nr.launch('bad', nonblock=False)\nprint('not here')\n"
+    )
+    code, output, error = cs_python("run.py")
+    assert (code, output) == (1, "")
+    assert error.splitlines()[-1] == "cstool.csl.sdk.client.SdkRuntimeError: PE 0.0, pe.csl:7:3: A must be positive"
+    assert "error: PE 0.0, pe.csl:7:3: A must be positive" in (here / "sim.log").read_text()
+
+
+def test_a_scripts_directory_does_not_reach_the_simulator(here: Path) -> None:
+    write_program(arrays_program(), here / "out")
+    (here / "json.py").write_text("raise SystemExit('shadowed')")
+    (here / "sub").mkdir()
+    (here / "sub/run.py").write_text(HEAD + "r = SdkRuntime('out')\nr.load()\nr.run()\nr.stop()\nprint('SUCCESS')\n")
+    assert cs_python("sub/run.py") == (0, "SUCCESS\n", "")
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "r.launch('slow', 4_000_000_000)"])
+def test_the_simulator_ends_with_the_script(here: Path, end: str) -> None:
+    write_program(arrays_program(), here / "out")
+    (here / "run.py").write_text(
+        HEAD + "import os\nr = SdkRuntime('out')\nr.load()\nr.run()\nr.launch('scale', 1, nonblock=True)\n"
+        f"print(r._simulator.process_id, flush=True)\n{end}\n"
+    )
+    ended = subprocess.run([*COMMAND, "run.py"], stdout=subprocess.PIPE, text=True, timeout=300, check=False)
+    process = int(ended.stdout)
+    status = Path(f"/proc/{process}/stat")
+    for _ in range(100):
+        # Nobody may have waited for it yet: then it is a zombie.
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    pytest.fail(f"process {process} is still there")

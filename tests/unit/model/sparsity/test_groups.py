@@ -1,0 +1,227 @@
+"""Which weights are sparse."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cstool.foundation.errors import ParamsError
+from cstool.model.ir import Graph
+from cstool.model.sparsity import assign_groups
+from tests.models import FAMILIES, decoder, fc_mnist
+from tests.unit.model.sparsity.sections import group
+
+PLACE = ("x.yaml:12", "trainer.init.sparsity")
+LAYER = "transformer_decoder.layers.{}."
+ATTENTION = [f"self_attn.proj_{part}_dense_layer.weight" for part in ("q", "k", "v", "output")]
+FEED_FORWARD = ["ffn.ffn.0.linear_layer.weight", "ffn.ffn.1.linear_layer.weight"]
+RIGL: dict[str, Any] = {"algorithm": "rigl", "graph": decoder(layers=2)}
+STOCK = ("*proj_[qkv]_dense_layer.weight", "*proj_output_dense_layer.weight", "*linear_layer.weight")
+
+
+def of_layers(names: list[str], layers: int = 2) -> set[str]:
+    return {LAYER.format(number) + name for number in range(layers) for name in names}
+
+
+def assign(*filters: tuple[str, ...] | None, graph: Graph | None = None, **keys: Any) -> dict[str, int]:
+    groups = [group(param_filter=patterns and list(patterns), **keys) for patterns in filters]
+    return assign_groups(groups, graph or decoder(layers=2), PLACE)
+
+
+NOT_A_MATRIX = "hint: only matrices of linear layers can be sparse"
+MUST_MATCH = "param_filter must match a matrix of a linear layer, got"
+LEAVE_OUT = "param_filter must leave out"
+
+
+def lines(*problems: str) -> str:
+    """Return a message of problems, each of `trainer.init.sparsity`, and hints."""
+    starts = {"h": "", ".": "x.yaml:12: trainer.init.sparsity", " ": "x.yaml:12: trainer.init.sparsity"}
+    return "\n".join(starts[problem[0]] + problem for problem in problems)
+
+
+def failure(*filters: tuple[str, ...] | None, **keys: Any) -> str:
+    with pytest.raises(ParamsError) as caught:
+        assign(*filters, **keys)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("patterns", [None, STOCK])
+def test_the_default_and_the_stock_filter_take_all_matrices_of_layers(patterns):
+    assert assign(patterns) == dict.fromkeys(of_layers([*ATTENTION, *FEED_FORWARD]), 0)
+
+
+def test_without_groups_nothing_is_sparse():
+    assert assign() == {}
+
+
+def test_the_first_group_that_matches_takes_a_weight():
+    taken = assign(("*.layers.0.*proj_q*",), ("*proj_[qk]*",), None)
+    assert [{name for name, number in taken.items() if number == group} for group in range(3)] == [
+        {LAYER.format(0) + ATTENTION[0]},
+        {LAYER.format(1) + ATTENTION[0], *of_layers(ATTENTION[1:2])},
+        of_layers([*ATTENTION[2:], *FEED_FORWARD]),
+    ]
+
+
+def test_weights_are_in_the_order_of_the_graph():
+    graph = decoder(layers=2)
+    assert list(assign(STOCK, graph=graph)) == [name for name in graph.weights if name in assign(STOCK, graph=graph)]
+
+
+@pytest.mark.parametrize("prefix", ["", "model."])
+def test_a_name_may_be_written_with_model_before_it(prefix):
+    name = LAYER.format(1) + FEED_FORWARD[0]
+    assert assign((prefix + name,)) == {name: 0}
+
+
+def test_a_pattern_that_matches_biases_too_means_the_matrices():
+    assert set(assign(("*ffn.ffn.0*",))) == of_layers(FEED_FORWARD[:1])
+
+
+def test_the_default_leaves_out_an_output_layer_of_another_name():
+    assert set(assign(None, graph=fc_mnist(6, 4))) == {"fc_layers.0.weight", "fc_layers.1.weight"}
+
+
+EXPERT = "ffn.experts.experts.{}.{}.weight"
+LINEAR = ("0.linear_layer", "0.linear_layer_for_glu", "1.linear_layer")
+MIXTURE = {"graph": decoder(**FAMILIES["mixtral"])}
+EXPERTS = "transformer_decoder.layers.*.ffn.experts.experts.*"
+
+
+@pytest.mark.parametrize("patterns", [None, STOCK[2:], ("*.experts.experts.*",)])
+def test_matrices_of_experts_are_matrices_of_linear_layers(patterns):
+    names = [EXPERT.format(expert, name) for expert in range(4) for name in LINEAR]
+    if patterns == STOCK[2:]:
+        names = [name for name in names if "for_glu" not in name]
+    taken = assign(patterns, graph=decoder(**{**FAMILIES["mixtral"], "layers": 2}))
+    assert {name for name in taken if "self_attn" not in name} == of_layers(names)
+
+
+@pytest.mark.parametrize(
+    ("filters", "keys", "problems"),
+    [
+        (
+            [(STOCK[0], "*proj_out_dense_layer.weight")],
+            {},
+            [
+                f".{MUST_MATCH} '*proj_out_dense_layer.weight'",
+                "hint: the nearest are transformer_decoder.layers.*.self_attn.proj_output_dense_layer.weight, "
+                "transformer_decoder.layers.*.self_attn.proj_q_dense_layer.weight, "
+                "transformer_decoder.layers.*.self_attn.proj_k_dense_layer.weight",
+            ],
+        ),
+        (
+            [("*fc_layers.0.bias",)],
+            {"graph": fc_mnist()},
+            [f".{MUST_MATCH} '*fc_layers.0.bias'", "hint: the nearest is fc_layers.*.weight"],
+        ),
+        (
+            [("*.experts.experts.7.0.linear*",)],
+            MIXTURE,
+            [
+                f".{MUST_MATCH} '*.experts.experts.7.0.linear*'",
+                f"hint: the nearest are {EXPERTS}.0.linear_layer.weight, {EXPERTS}.1.linear_layer.weight, "
+                f"{EXPERTS}.0.linear_layer_for_glu.weight",
+            ],
+        ),
+        (
+            [("*weight",)],
+            {"graph": decoder(share_embedding_weights=False)},
+            [
+                line
+                for what in (
+                    "embedding_layer.word_embeddings.weight, which is a table of embeddings",
+                    "embedding_layer.position_embeddings.embed.weight, which is a table of positions",
+                    "lm_head.weight, which is the output layer",
+                )
+                for line in (f".{LEAVE_OUT} {what}, got '*weight'", NOT_A_MATRIX)
+            ],
+        ),
+        *(
+            ([(pattern,)], keys, [f".{LEAVE_OUT} {what}, got '{pattern}'", NOT_A_MATRIX])
+            for pattern, keys, what in (
+                (
+                    "lm_head.weight",
+                    {},
+                    "embedding_layer.word_embeddings.weight, which is a table of embeddings and the output layer",
+                ),
+                ("last*", {"graph": fc_mnist()}, "last_layer.weight, which is the output layer"),
+                (
+                    "*.layers.0.ffn.gate.weight",
+                    MIXTURE,
+                    "transformer_decoder.layers.0.ffn.gate.weight, which is a router",
+                ),
+            )
+        ),
+        (
+            [STOCK, ("*proj_q*", "*proj_k*")],
+            {},
+            [
+                ".1.param_filter must match a matrix that no group before it takes, got '*proj_q*', '*proj_k*'",
+                "hint: trainer.init.sparsity.0 takes all that it matches; a narrower filter goes first",
+            ],
+        ),
+        (
+            [("*proj_*",), ("*ffn*",), None],
+            {},
+            [
+                ".2.param_filter must match a matrix that no group before it takes",
+                "hint: trainer.init.sparsity.0 and 1 take all that it matches; a narrower filter goes first",
+            ],
+        ),
+        (
+            [None],
+            {**RIGL, "balance_out_groups": 3},
+            [
+                line
+                for name, shape in ((ATTENTION[0], "8 x 8"), (FEED_FORWARD[0], "16 x 8"))
+                for line in (
+                    f".balance_out_groups must divide the rows of {LAYER.format(0)}{name} ({shape}), got 3",
+                    "hint: 2 and 4 are the nearest",
+                )
+            ],
+        ),
+        (
+            [("*ffn.1*",)],
+            {**RIGL, "balance_in_groups": 32},
+            [
+                f".balance_in_groups must divide the columns of {LAYER.format(0)}{FEED_FORWARD[1]} (8 x 16), got 32",
+                "hint: 16 is the nearest",
+            ],
+        ),
+        (
+            [("*ffn.1*",)],
+            {**RIGL, "balance_out_groups": 16},
+            [
+                f".balance_out_groups must divide the rows of {LAYER.format(0)}{FEED_FORWARD[1]} (8 x 16), got 16",
+                "hint: 8 is the nearest",
+            ],
+        ),
+    ],
+)
+def test_what_cannot_be_sparse_is_told(filters, keys, problems):
+    assert failure(*filters, **keys) == lines(*problems)
+
+
+def test_case_matters():
+    assert failure(("*FFN.ffn.0*",)).startswith(
+        lines(f".{MUST_MATCH} '*FFN.ffn.0*'", f"hint: the nearest are {LAYER.format('*')}{FEED_FORWARD[0]}")
+    )
+
+
+def test_a_model_without_linear_layers_cannot_be_sparse():
+    (segment,) = fc_mnist(6).segments
+    last = replace(segment, ops=segment.ops[-1:], weights=segment.weights[-2:])
+    expected = lines(" must be left out: fc_mnist has no matrix of a linear layer")
+    assert failure(None, graph=replace(fc_mnist(6), segments=(last,))) == expected
+
+
+def test_blocks_that_divide_are_as_many_as_columns_may_be():
+    assert len(assign(("*ffn.1*",), balance_in_groups=16, **RIGL)) == 2
+
+
+def test_all_problems_are_named_at_once():
+    message = failure(("nothing",), ("*word_embeddings*",), ("*proj_q*",), algorithm="rigl", balance_out_groups=3)
+    starts = [line for line in message.split("\n") if not line.startswith("hint: ")]
+    places = ("0.param_filter", "1.param_filter", "2.balance_out_groups")
+    assert [line.split(" must ")[0] for line in starts] == [f"x.yaml:12: trainer.init.sparsity.{p}" for p in places]

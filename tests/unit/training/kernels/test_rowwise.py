@@ -1,0 +1,123 @@
+"""Products whose rows do not depend on one another, against NumPy in float64, and against themselves bit by bit."""
+
+import itertools
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cstool.training.kernels.bfloat16 import narrowed, widened
+from cstool.training.kernels.rowwise import FEW_TOKENS, LONE_ROWS, ROWS, TOKENS, add_weighted, rowwise_linear
+from tests.unit.training.kernels.tolerances import assert_close
+
+EDGES = [1, ROWS - 1, ROWS, ROWS + 1, LONE_ROWS - 1, LONE_ROWS, LONE_ROWS + 3, 50]
+"""rows of a weight around those at which another tile is taken"""
+
+
+def product(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+    y = np.full((len(x), len(weight)), np.nan, np.float32)
+    rowwise_linear(x, weight, bias, y, 0, len(weight))
+    return y
+
+
+def arrays(rng: np.random.Generator, *shapes: tuple[int, ...]) -> list[np.ndarray]:
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+@pytest.mark.parametrize("rows", EDGES)
+def test_it_is_the_product_and_of_bfloat16_that_of_its_numbers_to_the_bit(rows, rng):
+    few = FEW_TOKENS, FEW_TOKENS + 1, FEW_TOKENS + TOKENS + 3
+    for tokens, width in itertools.product((1, TOKENS - 1, TOKENS, 2 * TOKENS + 3, *few), (1, 15, 16, 17, 100)):
+        x, weight, bias = arrays(rng, (tokens, width), (rows, width), (rows,))
+        bits = narrowed(weight)
+        np.testing.assert_array_equal(product(x, bits, bias), product(x, widened(bits), bias))
+        exact = x.astype(np.float64) @ weight.T.astype(np.float64)
+        largest = float((np.abs(x).astype(np.float64) @ np.abs(weight.T)).max())
+        assert_close(product(x, weight), exact, largest)
+        assert_close(product(x, weight, bias), exact + bias, largest)
+
+
+PRODUCTS = """
+import sys
+import numpy as np
+from cstool.training.kernels.rowwise import rowwise_linear
+
+rng = np.random.default_rng(1)
+x, weight = (rng.standard_normal((8, 40)).astype(np.float32) for _ in range(2))
+bits = (weight.view(np.uint32) >> 16).astype(np.uint16)
+weights = {"float32": (bits.astype(np.uint32) << 16).view(np.float32), "bfloat16": bits}
+found = []
+for precision in sys.argv[1:]:
+    y = np.zeros((8, 8), np.float32)
+    rowwise_linear(x, weights[precision], None, y, 0, 8)
+    found.append(y.tobytes())
+assert len(set(found)) == 1
+"""
+
+
+@pytest.mark.lab
+def test_forms_that_two_processes_compiled_are_not_taken_for_each_other(tmp_path):
+    """Each is the first that its process compiles, so inner functions of both have the same numbers."""
+    environment = {**os.environ, "CSTOOL_CACHE_DIR": str(tmp_path)}
+    tmp_path.chmod(0o700)
+    for precisions in (["float32"], ["bfloat16"], ["float32", "bfloat16"], ["bfloat16", "float32"]):
+        command = [sys.executable, "-c", PRODUCTS, *precisions]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (precisions, done.stderr)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 13), st.integers(1, 40), st.integers(1, 70))
+def test_a_row_has_the_same_bits_alone_and_among_any_others(seed, tokens, rows, width):
+    x, weight, bias = arrays(np.random.default_rng(seed), (tokens, width), (rows, width), (rows,))
+    together = product(x, weight, bias)
+    alone = np.concatenate([product(x[t : t + 1], weight, bias) for t in range(tokens)])
+    np.testing.assert_array_equal(together, alone)
+    order = np.random.default_rng(seed).permutation(tokens)
+    np.testing.assert_array_equal(product(x[order].copy(), weight, bias), together[order])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 40), st.data())
+def test_ranges_of_rows_of_the_weight_have_the_bits_of_the_whole(seed, tokens, rows, data):
+    cut = data.draw(st.integers(0, rows))
+    x, weight, bias = arrays(np.random.default_rng(seed), (tokens, 33), (rows, 33), (rows,))
+    y = np.full((tokens, rows), np.nan, np.float32)
+    for start, stop in ((0, cut), (cut, rows)):
+        before = y.copy()
+        rowwise_linear(x, weight, bias, y, start, stop)
+        # Nothing else is written.
+        outside = np.ones(rows, bool)
+        outside[start:stop] = False
+        np.testing.assert_array_equal(y[:, outside], before[:, outside])
+    np.testing.assert_array_equal(y, product(x, weight, bias))
+
+
+def test_operands_may_be_columns_of_wider_arrays(rng):
+    x, weight = arrays(rng, (6, 60), (20, 80))
+    wide = np.full((6, 50), np.nan, np.float32)
+    y = wide[:, 10:30]
+    rowwise_linear(x[:, 20:53], weight[:, 5:38], None, y, 0, 20)
+    np.testing.assert_array_equal(y, product(x[:, 20:53].copy(), weight[:, 5:38].copy()))
+    assert np.isnan(wide[:, :10]).all()
+    assert np.isnan(wide[:, 30:]).all()
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 64, 81, 150])
+def test_weighted_rows_are_added_one_after_the_other(width, rng):
+    for count in (0, 1, 7):
+        shares, rows, y = arrays(rng, (count,), (count + 3, width), (width,))
+        expected = y.astype(np.float64) + shares.astype(np.float64) @ rows[2 : 2 + count]
+        add_weighted(shares, rows, 2, y)
+        assert_close(y, expected, 1.0 + float(np.abs(expected).max()))
+
+
+def test_infinity_and_nan_are_not_lost():
+    x, weight = np.ones((1, 20), np.float32), np.ones((9, 20), np.float32)
+    weight[3, 17], weight[5, 2] = np.nan, np.inf
+    y = product(x, weight)
+    assert np.isnan(y[0, 3])
+    assert y[0, 5] == np.inf
+    assert np.isfinite(np.delete(y[0], [3, 5])).all()

@@ -1,0 +1,187 @@
+"""Steps have the same bits wherever they run: systems, lanes, waves, recomputation, ranks, nodes, stores, threads."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cstool.model.ir import Graph, _graph
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import SGD, LossScaling
+from cstool.model.params.sections.optimizers import Adafactor, Lion
+from cstool.model.params.sections.sparsity import LinearShare
+from cstool.model.sparsity import assign_groups
+from cstool.training.kernels import gemm_providers, shared_gemm
+from cstool.training.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
+from cstool.training.kernels.gemm_providers import find_vdpbf16ps
+from cstool.training.machine import appliance as appliance_module
+from cstool.training.machine.grains import grain_samples
+from cstool.training.machine.memoryx.sparse_weights import SparsityRules
+from cstool.training.machine.plan import make_plan
+from cstool.training.machine.precision import narrow_in
+from cstool.training.store import FileStore
+from tests.models import (
+    BALANCED,
+    DPRS,
+    ENCODER_DECODERS,
+    ENCODERS,
+    FAMILIES,
+    PREFERENCES,
+    SPARSITIES,
+    VISION,
+    decoder,
+    dpr,
+    encoder,
+    encoder_decoder,
+    fc_mnist,
+    preferences,
+    vision,
+)
+from tests.patience import within_patience
+from tests.unit.model.sparsity.sections import group
+from tests.unit.training.machine.training import BATCH, assert_same, train
+
+MIXTURE = {**BALANCED, "moe": {"num_experts": 4, "top_k": 2, "num_shared_experts": 1, "load_balancing_loss_coef": 0.3}}
+KINDS: dict[str, tuple[Callable[..., Graph], dict[str, dict[str, Any]]]] = {
+    "decoder": (decoder, FAMILIES | {"mixture": MIXTURE, "untied": {"share_embedding_weights": False}}),
+    "encoder": (encoder, ENCODERS),
+    "vision": (vision, VISION),
+    "pairs": (preferences, PREFERENCES),
+    "texts": (dpr, DPRS),
+    "targets": (encoder_decoder, {name: ENCODER_DECODERS[name] for name in ("t5", "transformer")}),
+}
+GRAPHS: dict[str, Callable[[], Graph]] = {
+    name: partial(make, **{"dropout": 0.1, **keys, "layers": 2})
+    for make, models in KINDS.values()
+    for name, keys in models.items()
+} | {"fc_mnist": lambda: fc_mnist(7, 6, 5, dropout=0.3)}
+"""of two layers, of which one runs forward again, or three"""
+DIFFERENT = {
+    *("gpt2", "gptj", "gemma2", "mixture", "relative positions", "trained slopes", "untied", "bert", "summarization"),
+    *("vision, pooler", "dpo, window", "dpr, one encoder", "t5", "fc_mnist"),
+}
+"""models that have an op or a way through it that no other of them has"""
+PARTED = {"gpt2", "untied", "mixture", "dpr, one encoder", "fc_mnist"}
+"""models whose gradients come to ranks as no other's do: twice, as rows, from some experts, after a barrier"""
+CLIPPED = {"max_gradient_norm": 0.5}
+SHARES = {
+    **SPARSITIES,
+    "gmp": {"algorithm": "gmp", "sparsity": LinearShare(init=0.3, slope=0.1)},
+    "set": {"algorithm": "set", "sparsity": 0.9, "update": {"freq": 1}},
+}
+ASKED: dict[str, tuple[str, dict[str, Any]]] = {
+    # what is asked for: the model, how it is trained
+    "bfloat16": ("gpt2", {"precision": "bfloat16"}),
+    "bfloat16, clipped": ("llama", {"precision": "bfloat16", **CLIPPED}),
+    "bfloat16, mixture": ("mixture", {"precision": "bfloat16"}),
+    **{
+        f"{name}, {model}": (model, {"sparsity": name})
+        for name, model in zip(SHARES, ["gpt2", "llama", "gpt2", "llama", "gpt2"], strict=True)
+    },
+    **{f"{name}, clipped": ("gpt2", {"sparsity": name, **CLIPPED}) for name in SHARES},
+    "rigl, bfloat16": ("gpt2", {"sparsity": "rigl", "precision": "bfloat16"}),
+    "dropconnect, bfloat16, clipped": ("llama", {"sparsity": "dropconnect", "precision": "bfloat16", **CLIPPED}),
+    "rigl, mixture": ("mixture", {"sparsity": "rigl"}),
+    "set, mixture, clipped": ("mixture", {"sparsity": "set", **CLIPPED}),
+    "rigl, fc_mnist": ("fc_mnist", {"sparsity": "rigl"}),
+    "loss scale": ("gpt2", {"loss_scale": LossScaling(2.0**10)}),
+    "loss scale that overflows": ("gpt2", {"loss_scale": LossScaling(2.0**135, 1.0, 2.0**135), "steps": 8}),
+    "loss scale, rigl": (
+        "llama",
+        {"loss_scale": LossScaling(2.0**135, 1.0, 2.0**135), "steps": 8, "sparsity": "rigl", **CLIPPED},
+    ),
+    "Lion": ("gpt2", {"optimizer": Lion(weight_decay=0.1)}),
+    "Lion, rigl, clipped": ("gpt2", {"optimizer": Lion(weight_decay=0.1), "sparsity": "rigl", **CLIPPED}),
+    "Adafactor": ("gpt2", {"optimizer": Adafactor(weight_decay=0.1)}),
+    "Adafactor, clipped": ("untied", {"optimizer": Adafactor(weight_decay=0.1), **CLIPPED}),
+    "momentum": ("gpt2", {"optimizer": SGD(momentum=0.9)}),
+}
+HERE: list[dict[str, Any]] = [
+    {"num_csx": 6, "lanes": 2},
+    {"slots": 3, "lanes": 2},
+    {"recompute": "always", "lanes": 3, "num_csx": 2},
+    {"slots": 1, "recompute": "always", "num_csx": 8, "store": "file"},
+]
+RANKS: list[dict[str, Any]] = [
+    {"ranks": 2, "num_csx": 12, "nodes": 1},
+    {"ranks": 3, "lanes": 2, "nodes": 2, "recompute": "always", "store": "file"},
+    {"ranks": 2, "num_csx": 2, "slots": 1},
+]
+"""what a run says of where it is; there are four grains"""
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(request, monkeypatch) -> None:
+    """Weights are in several panels, but for the many of mixtures; evaluation takes as much memory as training."""
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 2**11 if "mixture" in request.node.name else 2**9)
+    monkeypatch.setattr(appliance_module, "EVALUATION_PART", 1)
+
+
+def settings_of(graph: Graph, sparsity: str | None = None, optimizer: Any = None, **more: Any) -> dict[str, Any]:
+    if sparsity is not None:
+        by = group(**SHARES[sparsity])
+        more["sparsity"] = SparsityRules(dict.fromkeys(assign_groups([by], graph, ("x.yaml:1", "sparsity")), by), 3)
+    return more | ({"optimizer": make_optimizer(optimizer, None)} if optimizer else {})
+
+
+def check(graph: Graph, folder: Path, turn: int, ranks: bool, **asked: Any) -> None:
+    """Compare with one system, one lane, one wave, one process, in memory, where nothing is computed again."""
+    asked = {"looks": True, **settings_of(graph, **asked)}
+    narrow = narrow_in(asked.get("precision", "float32"), graph)
+    expected, _, _ = train(graph, 1, num_csx=1, lanes=1, recompute="never", **asked)
+    assert expected.waves == 1
+    assert len({*map(str, expected.losses)}) > 1
+    for number, place in enumerate([*HERE[turn % 2 :: 2], *([RANKS[turn // 2 % 3]] if ranks else [])]):
+        more = {"lanes": 1, "num_csx": 4, "recompute": "never", **place}
+        count, slots, again = more.pop("ranks", 1), more.pop("slots", None), more["recompute"] == "always"
+        if more.pop("store", "ram") == "file":
+            more |= {"store": FileStore(folder / f"{number}.h5", 2**20), "waiting_bytes": 2**16}
+        if slots is not None:
+            plan = make_plan(graph, grain_samples(graph, BATCH), trains=True, recomputes=again, narrow=narrow)
+            more["memory_bytes"] = slots * plan.slot_bytes
+        run = partial(train, graph, count, **more, **asked)
+        found, _, _ = within_patience(run) if count > 1 else run()
+        assert (found.waves > 1, found.recomputed > 0) == (slots is not None, again), place
+        assert_same(found, expected)
+
+
+@pytest.mark.parametrize(
+    "model", [pytest.param(name, marks=() if name in DIFFERENT else pytest.mark.lab) for name in GRAPHS]
+)
+def test_of_every_model(tmp_path, model):
+    number = [*GRAPHS].index(model)
+    check(GRAPHS[model](), tmp_path, number, model in PARTED, **(CLIPPED if number % 3 else {}))
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_whatever_is_asked_for(tmp_path, asked):
+    model, more = ASKED[asked]
+    compile_kernels(lambda *_: None, needs=[BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS])
+    number = [*ASKED].index(asked)
+    check(GRAPHS[model](), tmp_path, number, number % 2 == 0, **more)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_of_a_grain_that_is_alone_on_any_number_of_threads_that_share_it(monkeypatch, precision):
+    monkeypatch.setattr(shared_gemm, "SHARED_FLOPS", 1)
+    found = [train(GRAPHS["gpt2"](), 1, lanes=n, batch_size=1, precision=precision)[0] for n in (1, 2, 3, 5)]
+    for other in found[1:]:
+        assert_same(other, found[0])
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])
+def test_of_our_own_products(monkeypatch, family):
+    if (own := find_vdpbf16ps()).gemm is None:
+        pytest.skip(own.reason)
+    monkeypatch.setattr(gemm_providers, "found_providers", lambda _: iter([own]))
+    monkeypatch.setattr(gemm_providers, "speed_against_float32", lambda _: 2.0)
+    monkeypatch.setattr(shared_gemm, "SHARED_FLOPS", 1)
+    for batch_size, places in (BATCH, [(1, 1), (2, 2), (4, 3)]), (1, [(1, 1), (1, 2), (1, 3)]):
+        first, *others = (
+            train(GRAPHS[family](), 1, num_csx=n, lanes=lanes, batch_size=batch_size, precision="bfloat16")[0]
+            for n, lanes in places
+        )
+        for other in others:
+            assert_same(other, first)
