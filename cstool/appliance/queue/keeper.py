@@ -2,8 +2,8 @@
 
 `python -m cstool.appliance.queue.keeper JOBDIR STAGE ATTEMPT`, with an `Order` as JSON on its standard input.
 `records` says what it writes. Its exit code is 0 where it recorded the end, 3 where somebody else is at the job or the
-attempt began already, 4 where it could not begin: then it says why on its standard error, and nothing was begun. 5 says that the
-end could not be recorded: then the attempt is found dead.
+attempt began already, 4 where it could not begin: then it says why on its standard error, and nothing was begun. 5 says
+that the end could not be recorded: then the attempt is found dead.
 
 The run gets a session of its own and ends with its keeper: the system sends it SIGTERM if the keeper dies, and the run
 saves. What a run leaves behind is ended. It imports little, to be light; and all at once: a keeper of

@@ -1,6 +1,6 @@
 """Published results beside what the model predicts for them.
 
-Each result of `perf/published.yaml` names its conditions; every kind of quantity has a function here that predicts it.
+Each result of `plan/timing/published.yaml` names its conditions. A function here predicts each kind of quantity.
 """
 
 import math

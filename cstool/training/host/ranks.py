@@ -163,7 +163,7 @@ def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedSt
     of one host have its cores between them: with more lanes than cores, the slowest takes no less than all of their
     work on all cores. The rest (updates of what is kept there, the loop) is that of the rank with the longest.
 
-    Source: the order of messages in `machine/appliance.py`; that a step is bounded by its busiest resource is
+    Source: the order of messages in `training/machine/appliance.py`; that a step is bounded by its busiest resource is
     the model of `perf.cluster`, here without its queue.
     """
     found: dict[tuple[float | None, ...], HostStep] = {}

@@ -206,7 +206,8 @@ SCRIPT = """
 import numpy as np
 from cstool.training.kernels.sparse import linear
 from tests.unit.training.kernels.conftest import lender
-from tests.unit.training.kernels.sparse.layers import assert_sums, backward, deltas, forward, gradients, make_layer, outputs
+from tests.unit.training.kernels.sparse.layers import assert_sums, backward, deltas, forward, gradients, outputs
+from tests.unit.training.kernels.sparse.layers import make_layer
 
 for density, tokens in (0.03, 70), (0.3, 133):
     layer = make_layer(tokens, 530, 300, density, holes=True)
