@@ -3,5 +3,3 @@
 All of it streams, range of rows by range of rows: no model is ever in memory. A `Source` reads arrays by cstool's own
 names, with their zeros; a target writes them.
 """
-
-from cstool.convert.convert import Converted, Request, convert

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cstool.foundation.progress.screen import Shown, told_in_bytes
 
 if TYPE_CHECKING:
-    from cstool.convert import Converted
+    from cstool.convert.convert import Converted
     from cstool.foundation.progress import Progress
 
 
@@ -27,12 +27,12 @@ def convert_checkpoint(
     Args:
         params: params file of the model; None where the source says it
         param_filter: names of the weights to make sparse; none for those of the params
-        asked: as of `cstool.convert.Request`, like source and target
+        asked: as of `cstool.convert.convert.Request`, like source and target
 
     Raises:
         CheckpointError: it cannot be read, is damaged, or cannot become that
     """
-    from cstool.convert import Request, convert
+    from cstool.convert.convert import Request, convert
     from cstool.model.params import load_params
 
     model = None if params is None else load_params(params)

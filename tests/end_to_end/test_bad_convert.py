@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.convert import Request, convert
 from cstool.convert import source as source_module
+from cstool.convert.convert import Request, convert
 from cstool.convert.hf_families import MODEL_TYPES
 from cstool.convert.safetensors_writer import SafetensorsWriter
 from cstool.convert.source import CstoolSource

@@ -10,7 +10,7 @@ import tokenizers
 import yaml
 
 from cstool import Appliance
-from cstool.convert import Request, convert
+from cstool.convert.convert import Request, convert
 from cstool.foundation.errors import CheckpointError
 from cstool.foundation.progress import Silent
 from cstool.inference.model import InferenceModel

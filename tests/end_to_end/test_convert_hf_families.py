@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cstool.convert import Request, convert
+from cstool.convert.convert import Request, convert
 from cstool.convert.hf_config import family_of
 from cstool.convert.hf_encoders import ENCODER_FAMILIES
 from cstool.convert.hf_families import HF_CLASSES, HF_FAMILIES, MODEL_TYPES

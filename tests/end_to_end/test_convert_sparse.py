@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.convert import Request, convert
+from cstool.convert.convert import Request, convert
 from cstool.model.sparsity.masks import topk_mask
 from cstool.training.store import CheckpointReader, CheckpointWriter
 from tests.end_to_end.refusals import Outcome

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cstool.convert import Request, convert
+from cstool.convert.convert import Request, convert
 from cstool.model.graphs import build_graph
 from cstool.model.params import load_params
 from cstool.model.params.sections.preference import POLICIES

@@ -184,7 +184,8 @@ def test_a_rank_that_says_nothing_is_given_up(file):
 def test_where_the_rank_that_was_to_say_it_dies_too_the_launcher_does(file):
     """Rank 1 is killed as it is about to print that rank 0 died."""
     silent = (
-        "import os; from cstool.cli import report; from cstool.foundation.launched import is_launched; "
+        "import os; from cstool.foundation.terminal import report; "
+        "from cstool.foundation.launched import is_launched; "
         "report.print_error = (lambda *_, **__: os.kill(os.getpid(), 9)) if is_launched() else report.print_error"
     )
     said = struck(file, 0, signal.SIGKILL, words=patched(silent, file))

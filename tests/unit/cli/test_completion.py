@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cstool.foundation.terminal import completion
 from cstool.foundation.terminal.completion import normalize_typed_flags
+from cstool.model.commands import completion
 from tests.end_to_end.refusals import rows
 from tests.shown_jobs import Shown
 

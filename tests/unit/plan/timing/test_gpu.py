@@ -116,7 +116,7 @@ def test_a_file_of_ones_own_starts_from_a_known_gpu(tmp_path: Path):
         load_gpu("a101")
 
 
-LINKLESS = (Path(cstool.__file__).parent / "perf/gpu/systems/a100.yaml").read_text().partition("links:")[0]
+LINKLESS = (Path(cstool.__file__).parent / "plan/timing/gpu/systems/a100.yaml").read_text().partition("links:")[0]
 
 
 @pytest.mark.parametrize(
