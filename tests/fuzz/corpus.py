@@ -99,9 +99,8 @@ def make_corpus(folder: Path) -> None:
     params["several"] = {"trainer": [params["gpt"], params["gpt"]]}
     for name, tree in params.items():
         Path(f"{name}.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
-    Path("system.yaml").write_text(
-        (Path(main.__code__.co_filename).parents[1] / "model/system/systems/cs2.yaml").read_text()
-    )
+    package = Path(main.__code__.co_filename).parents[1]
+    Path("system.yaml").write_text((package / "model/system/systems/cs2.yaml").read_text())
     number = {"value": 500, "status": "X", "source": "made up"}
     Path("small.yaml").write_text(yaml.safe_dump({"extends": "cs3", "fabric": {"width": number, "height": number}}))
     prepare = ("data", "prepare", "text", "source", "--sequence_length", str(LENGTH), "--processes", "1")

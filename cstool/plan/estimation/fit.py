@@ -1,8 +1,8 @@
 """The numbers of system files that are fitted to published results: which, to what, and what they would be otherwise.
 
 A result that a number comes from says so: `fits` of `plan/timing/published.yaml`. A number is right where the
-logarithms of published over predicted time of its results are zero on average, with all other numbers as the file has them. One
-result is met then; of two, one is as much too fast as the other is too slow.
+logarithms of published over predicted time of its results are zero on average, with all other numbers as the file has
+them. One result is met then; of two, one is as much too fast as the other is too slow.
 
 What that is worth is seen by leaving one out: the number is fitted to the others, and the one that is left out is
 predicted with it, as if it were held out.

@@ -94,8 +94,7 @@ def test_one_function_takes_all_locks():
     """Others would tell of no locks in words of their own, or of a file that is damaged."""
     package = Path(cstool.__file__).parent
     texts = {path.relative_to(package).as_posix(): path.read_text() for path in package.rglob("*.py")}
-    assert [name for name, text in texts.items() if re.search(r"flock\((?!.*LOCK_UN)", text)] == [
-        "foundation/atomic_file.py"
-    ]
+    takers = [name for name, text in texts.items() if re.search(r"flock\((?!.*LOCK_UN)", text)]
+    assert takers == ["foundation/atomic_file.py"]
     opens = [name for name, text in texts.items() if re.search(r"h5py\.File\((?!.*locking)", text)]
     assert opens == []
