@@ -110,7 +110,7 @@ def test_without_an_order_it_touches_nothing(job):
 
 def test_it_is_light():
     program = "import sys; sys.path.append(sys.argv[1]); import cstool.appliance.queue.keeper; print(*sys.modules)"
-    root = str(Path(keeper.__file__).parents[2])
+    root = str(Path(keeper.__file__).parents[3])
     modules = {*subprocess.run([*python(program), root], capture_output=True, text=True, check=True).stdout.split()}
     parts = "keeper keeper_order kept_run limited_log records run_start watching"
     assert {name for name in modules if name.startswith("cstool.appliance.queue.")} == {

@@ -111,9 +111,8 @@ def test_other_sources_have_another_folder(root, monkeypatch, compiled):
 
 def test_the_digest_is_of_every_source_that_decides(monkeypatch, tmp_path):
     package = tmp_path / "cstool"
-    (package / "perf").mkdir(parents=True)
-    (package / "run").mkdir()
-    for name in ("__init__.py", "perf/pe.py", "run/run.py"):
+    for name in ("__init__.py", "foundation/words.py", "plan/timing/pe.py", "training/run/run.py"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text("")
     monkeypatch.setattr(kept.cstool, "__file__", str(package / "__init__.py"))
 
@@ -123,7 +122,7 @@ def test_the_digest_is_of_every_source_that_decides(monkeypatch, tmp_path):
 
     try:
         found = [digest()]
-        for name in ("perf/pe.py", "__init__.py", "perf/new.py", "run/run.py"):
+        for name in ("plan/timing/pe.py", "foundation/words.py", "plan/timing/new.py", "training/run/run.py"):
             (package / name).write_text("changed = True\n")
             found.append(digest())
         monkeypatch.setattr(kept.cstool, "__version__", "9.9")
@@ -168,7 +167,7 @@ def test_where_no_folder_can_be_made_estimates_are_as_ever(monkeypatch, tmp_path
     assert len(compiled) == 2
 
 
-@pytest.mark.parametrize("writes", ["estimation.kept.write_artifact", "ir._artifact_file.write_replacing"])
+@pytest.mark.parametrize("writes", ["plan.estimation.kept.write_artifact", "model.ir._artifact_file.write_replacing"])
 def test_a_full_disk_is_left_alone(monkeypatch, compiled, writes):
     def full(*_: object) -> None:
         raise kept.ArtifactError("no space left") if writes.endswith("artifact") else OSError(28, "No space left")
