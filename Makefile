@@ -40,11 +40,12 @@ machines: install  ## the tests on other CPUs, as other users, under load; some 
 	$(BIN)/python -m tests.any_machine
 	$(BIN)/python -m tests.versions
 
-check: install  ## lint, format, types, layers
+check: install  ## lint, format, types, layers, plain English
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.plain_english
 
 golden: install  ## rewrite the golden files of the tests; read the difference before you commit it
 	$(BIN)/python -m pytest -q -m golden --update_golden
