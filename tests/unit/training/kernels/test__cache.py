@@ -49,11 +49,11 @@ def test_the_digest_changes_with_the_compiler_the_cpu_and_the_one_that_numba_is_
 @pytest.fixture
 def package(monkeypatch, tmp_path) -> Path:
     """Return a folder of kernels in place of the true one."""
-    folder = tmp_path / "kernels"
+    folder = tmp_path / "package" / "training" / "kernels"
     (folder / "sparse").mkdir(parents=True)
-    (tmp_path / "optimizers").mkdir()
-    for name in ("activations.py", "random_keys.py", "optimizers/lion.py"):
-        (tmp_path / name).write_text("")
+    for name in ("model/activations.py", "foundation/random_keys.py", "model/optimizers/lion.py"):
+        (tmp_path / "package" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "package" / name).write_text("")
     for name in ("norm.py", "sparse/linear.py"):
         (folder / name).write_text("epsilon = 1")
     monkeypatch.setattr("cstool.training.kernels._cache.__file__", str(folder / "_cache.py"))
@@ -62,7 +62,8 @@ def package(monkeypatch, tmp_path) -> Path:
 
 def test_the_digest_changes_with_a_source_and_with_its_place(package):
     digests = {sources_digest()}
-    for source in ("norm.py", "sparse/linear.py", "../activations.py", "../optimizers/lion.py", "../random_keys.py"):
+    others = ("model/activations.py", "model/optimizers/lion.py", "foundation/random_keys.py")
+    for source in ("norm.py", "sparse/linear.py", *(f"../../{other}" for other in others)):
         (package / source).write_text("epsilon = 2")
         digests.add(sources_digest())
     (package / "sparse" / "linear.py").rename(package / "linear.py")
@@ -71,13 +72,9 @@ def test_the_digest_changes_with_a_source_and_with_its_place(package):
 
 def test_the_digest_does_not_depend_on_where_the_sources_lie(package, monkeypatch, tmp_path):
     before = sources_digest()
-    shutil.copytree(package, tmp_path / "elsewhere" / "kernels")
-    shutil.copytree(tmp_path / "optimizers", tmp_path / "elsewhere" / "optimizers")
-    for name in ("activations.py", "random_keys.py"):
-        shutil.copy(tmp_path / name, tmp_path / "elsewhere")
-    monkeypatch.setattr(
-        "cstool.training.kernels._cache.__file__", str(tmp_path / "elsewhere" / "kernels" / "_cache.py")
-    )
+    shutil.copytree(tmp_path / "package", tmp_path / "elsewhere")
+    there = tmp_path / "elsewhere" / "training" / "kernels" / "_cache.py"
+    monkeypatch.setattr("cstool.training.kernels._cache.__file__", str(there))
     assert sources_digest() == before
 
 
