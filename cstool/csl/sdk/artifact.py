@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -154,7 +155,7 @@ def read_program(folder: Path) -> FabricProgram:
             from_plain(
                 PEProgram,
                 json.loads(files[f"bin/pe_{number}.json"]),
-                code=files[f"bin/pe_{number}.py"].decode(),
+                code=_of_today(files[f"bin/pe_{number}.py"].decode()),
                 memory=files[f"bin/pe_{number}.bin"],
             )
             for number in range(plain.pop("distinct"))
@@ -167,6 +168,11 @@ def read_program(folder: Path) -> FabricProgram:
         program: FabricProgram = from_plain(FabricProgram, plain, tiles=tiles, routes=routes, programs=programs)
         _check(program)
         return program
+
+
+def _of_today(code: str) -> str:
+    """Code of PEs with the modules that it imports where they are now: until 0.1 they were in `cstool.fabric`."""
+    return re.sub(r"^from cstool\.fabric\.", "from cstool.csl.fabric.", code, flags=re.MULTILINE)
 
 
 def _check(program: FabricProgram) -> None:

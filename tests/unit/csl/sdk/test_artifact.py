@@ -27,6 +27,14 @@ def test_read_as_written(tmp_path: Path, program: FabricProgram) -> None:
     assert same(read_program(tmp_path / "deep" / "out"), program)
 
 
+def test_code_of_an_earlier_version_imports_what_it_names_from_where_that_is_now(tmp_path: Path) -> None:
+    program = arrays_program()
+    (each,) = program.programs
+    line = "from cstool{}.fabric.numbers import f16\n"
+    write_program(replace(program, programs=(replace(each, code=line.format("")),)), tmp_path)
+    assert read_program(tmp_path).programs[0].code == line.format(".csl")
+
+
 def test_bytes_are_the_same_each_time(tmp_path: Path) -> None:
     for name in "ab":
         write_program(arrays_program(), tmp_path / name)
