@@ -68,7 +68,7 @@ def test_line_ends_and_a_byte_order_mark_change_no_line(cstool, end, mark):
 
 
 def test_a_system_file_may_have_the_line_ends_of_windows(cstool):
-    content = (PROJECT / "cstool" / "system" / "systems" / "cs2.yaml").read_bytes()
+    content = (PROJECT / "cstool" / "model" / "system" / "systems" / "cs2.yaml").read_bytes()
     Path("cs2.yaml").write_bytes(b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n"))
     assert cstool("system", "show", "cs2.yaml") == cstool("system", "show", "cs2")
 

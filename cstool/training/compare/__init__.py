@@ -1,5 +1,7 @@
 """The same run twice, sparse and dense, and one verdict: do kernels agree, is as much learnt, what does a step cost."""
 
+# Ahead of matplotlib, which is told to be quiet there.
+import cstool.foundation.drawing
 from cstool.training.compare.judge import validate
 from cstool.training.compare.request import Request
 from cstool.training.compare.verdict import Amounts, Comparison, Cost, CostRow, Numerics, Quality, Setting, Verdict
