@@ -1,4 +1,4 @@
-"""What `cstool validate` tells of a verdict: two answers, then tables. All of it is measured on this host."""
+"""The report of `cstool validate`: two answers, then tables. All of it is measured on this host."""
 
 from __future__ import annotations
 

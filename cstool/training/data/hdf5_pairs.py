@@ -63,7 +63,7 @@ class Hdf5PairsDataset:
         self._limit = 2**31 if vocab_size is None else vocab_size
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         return described(self._folders, self)
 
     def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
@@ -108,7 +108,7 @@ def open_hdf5_pairs(
     Args:
         folders: each with files `*.h5`, read in the order of their names
         features: of the dataset `data`, where a folder does not say it itself
-        vocab_size: what tokens must be below, checked as they are read; None for no limit
+        vocab_size: token ids must be below it, checked as they are read; None for no limit
         tried: all places where the folders were looked for, for messages
 
     Raises:

@@ -25,7 +25,7 @@ class Hdf5Rows:
 
     Args:
         paths: of the files
-        counts: how many rows each has
+        counts: number of rows of each file
     """
 
     def __init__(self, paths: Sequence[Path], counts: Sequence[int]) -> None:
@@ -122,13 +122,13 @@ def open_hdf5(path: Path, mode: str = "r") -> h5py.File:
 
 
 def inspected(path: Path, inspect: Callable[[h5py.File], Found]) -> Found:
-    """Open a file and return what `inspect` finds in it.
+    """Open a file and return the result of `inspect` on it.
 
     Raises:
-        DataError: it is no HDF5 file, damaged, or cannot be read; or what `inspect` raises.
+        DataError: it is no HDF5 file, damaged, or cannot be read; errors of `inspect`, too
     """
     try:
-        # A pipe would keep whoever opens it waiting.
+        # A pipe would keep a reader waiting.
         if is_special(path):
             raise DataError(f"{path}: must be an HDF5 file, got a pipe or a device", "remove it")
         with path.open("rb"):

@@ -1,6 +1,6 @@
-"""What is done with an image before a model sees it: cut, turned over, resized, and made numbers.
+"""Transforms of an image before a model sees it: cut, turned over, resized, and made numbers.
 
-Source: torchvision's transforms of these names, which the vendor applies; what is drawn is drawn by number here.
+Source: torchvision's transforms of these names, which the vendor applies; here random draws follow from sample numbers.
 """
 
 import math
@@ -28,7 +28,7 @@ _RESAMPLING = {name.lower(): Image.Resampling[name] for name in Image.Resampling
 
 Size = int | tuple[int, int]
 _Step = Callable[[Array, np.random.Generator], Array]
-"""(height, width, channels) uint8, and what draws are made with -> another such image"""
+"""(height, width, channels) uint8, and a generator of random numbers -> another such image"""
 
 
 class ImageSteps:
@@ -36,7 +36,7 @@ class ImageSteps:
 
     Args:
         transforms: checked
-        seed: of what they draw; the number of the sample and the epoch go in, too
+        seed: of the random draws; the number of the sample and the epoch go in, too
     """
 
     def __init__(self, transforms: Sequence[TransformParams], seed: int) -> None:
@@ -77,7 +77,7 @@ class ImageSteps:
 
 
 def _step(transform: TransformParams) -> _Step | None:
-    """Return what a transform does with the pixels of an image; None for those that only make numbers of it."""
+    """Return the function of a transform on the pixels of an image; None where it only makes numbers of them."""
     match transform:
         case ResizeParams():
             return lambda image, _: resized(image, _longer(image, transform.size), transform.interpolation)

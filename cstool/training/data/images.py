@@ -39,7 +39,7 @@ class ImageDataset:
         origin: where they come from, for `describe`
         images: as they lie on disk
         steps: that each goes through
-        classes: how many the model tells apart; None for no limit
+        classes: number of classes of the model; None for no limit
 
     Raises:
         DataError: the first image is damaged, or a class is none of the model's
@@ -57,7 +57,7 @@ class ImageDataset:
         )
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         return f"{self._origin}: {self.sample_count:,} samples"
 
     def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:

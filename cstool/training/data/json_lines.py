@@ -29,11 +29,11 @@ _ASKS = frozenset({"prompt", "instruction", "question", "query", "input", "sourc
 _ANSWERS = frozenset({"completion", "response", "answer", "output", "target"})
 """keys under which tools keep a text, and the one that follows it"""
 _COLUMNS = 2
-"""of what is known of a document: its line, and the bytes of its text"""
+"""numbers kept for a document: its line, and the bytes of its text"""
 _SHOWN_KEYS = 8
 _SHOWN_CHARACTERS = 40
 _DECODER = json.JSONDecoder(parse_int=float)
-"""takes integers of any length; what they are does not matter"""
+"""takes integers of any length; their values do not matter"""
 _KINDS = {
     type(None): "null",
     bool: "true or false",
@@ -63,7 +63,7 @@ class Run:
 
     @property
     def size_bytes(self) -> int:
-        """How much JSON it is."""
+        """Bytes of JSON."""
         return self.stop - self.start
 
 
@@ -93,7 +93,7 @@ def text_key(file: SourceFile) -> str:
 
 
 def _way_on(file: SourceFile, keys: Sequence[str], longest: str) -> str:
-    """What to do about objects with several texts: a text that goes on from another is to be learned with it."""
+    """Advice for objects with several texts: a question and its answer are to be learned as one text."""
     if {"prompt", "chosen", "rejected"} <= {*keys}:
         return "`cstool data prepare preferences` makes a data set of them, for DPO"
     first, then = (next((key for key in keys if key in those), None) for those in (_ASKS, _ANSWERS))

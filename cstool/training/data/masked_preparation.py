@@ -27,7 +27,7 @@ _BYTES_OF_TOKEN = 8
 
 @dataclass(frozen=True)
 class MaskedTextPlan(VocabularyPlan):
-    """What a data set of masked text is to be.
+    """The plan of a data set of masked text.
 
     Args:
         vocab_file: a vocabulary to take instead of one of WordPiece that is trained; it is copied

@@ -114,7 +114,7 @@ class _PreferenceRecord(_TextRecord):
 def read_record(folder: Path) -> dict[str, Any] | None:
     """Read the record of how the data set in a folder was made; None if there is none, or not by this program.
 
-    What is null, or of a later version, is left out. One of this program that is not as it must be raises DataError.
+    Keys that are null, or of a later version, are left out. A record of this program with a fault raises DataError.
     """
     path = folder / RECORD
     try:

@@ -1,8 +1,8 @@
-"""Span corruption: runs of tokens are taken out of a text, and are what a model of sequences has to tell.
+"""Span corruption: runs of tokens are taken out of a text, and a model of sequences has to tell them.
 
 Of L tokens, 15 % are noise, in spans of 3 in the mean. In the inputs, each span is one sentinel; the targets are the
-sentinels, each followed by its span. Sentinels are the last ids of the vocabulary, downwards. A text begins with what
-is no noise; among ways to cut it that keep these numbers, all are equally likely. Which spans, follows from (seed,
+sentinels, each followed by its span. Sentinels are the last ids of the vocabulary, downwards. A text begins with a run
+that is no noise; among ways to cut it that keep these numbers, all are equally likely. The spans follow from (seed,
 epoch, number of the sample) alone.
 
 Source: Raffel et al., "Exploring the limits of transfer learning with a unified text-to-text transformer", 2020,
@@ -22,7 +22,7 @@ NOISE_DENSITY, MEAN_SPAN = 0.15, 3.0
 
 @dataclass(frozen=True)
 class SpanLengths:
-    """How long texts are before and after corruption.
+    """Lengths of texts before and after corruption.
 
     Args:
         raw: tokens of a text
@@ -53,7 +53,7 @@ def span_lengths(sequence_length: int) -> SpanLengths:
 
 
 def noise_of(length: int) -> tuple[int, int]:
-    """Return how many of L >= 2 tokens are noise, and in how many spans: at least one each, and one token is none."""
+    """Return the number of noise tokens among L >= 2, and of their spans: both at least 1; one token is no noise."""
     noise = min(max(round(length * NOISE_DENSITY), 1), length - 1)
     return noise, max(round(noise / MEAN_SPAN), 1)
 
@@ -76,7 +76,7 @@ class SpanCorruption:
         Args:
             lengths: (n,) tokens of each, at least 1
             samples: (n,) int64, their numbers
-            epoch: how often they have been drawn before
+            epoch: number of earlier draws for the same samples
         """
         longest = int(lengths.max())
         draws = sample_draws(self.seed, "corrupted spans", samples, longest, epoch)

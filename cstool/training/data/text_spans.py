@@ -99,10 +99,10 @@ def open_text_spans(
         folders: each with a `meta.dat` and the files that it lists
         request: how texts become samples
         vocabulary: the path of its file
-        sentinels: how many there are, behind the vocabulary
+        sentinels: number of sentinels, behind the vocabulary
         documents: lines that are put together before they are cut
         seed: of the spans
-        vocab_size: how many tokens the model has; None for no limit
+        vocab_size: number of tokens of the model; None for no limit
         tried: all places where the folders were looked for, for messages
 
     Raises:

@@ -46,7 +46,7 @@ def reduction(function: Kernel) -> Kernel:
 def _compiled(function: Kernel, **options: Any) -> Kernel:
     compiled: Any = njit(**_OPTIONS, **options)(function)
     folder = kernel_folder().path
-    # A function with a closure is part of others, and kept with them; what it closes over has no name to find it by.
+    # A function with a closure is part of others, and kept with them: its name does not tell the captured variables.
     if folder is not None and function.__closure__ is None:
         compiled._cache = KernelCache(function, folder)
     return compiled  # type: ignore[no-any-return]

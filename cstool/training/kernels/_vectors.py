@@ -1,4 +1,4 @@
-"""What is written in LLVM's own vectors of 16 floats is made of this: memory, loops, products, sums across lanes.
+"""Building blocks of kernels in LLVM's own vectors of 16 floats: memory, loops, products, sums across lanes.
 
 Numba keeps an accumulator that is an array in memory, which costs nine tenths of the speed; a value of LLVM stays in
 registers. Nothing here asks for an instruction set: where a CPU has no registers of 512 bits, LLVM makes several of
@@ -119,7 +119,7 @@ def emit_narrow(b: Builder, numbers: Value) -> Value:
 
     bits, shift = b.bitcast(numbers, of(INT32)), every(16)
     upper = b.lshr(bits, shift)
-    # Half a unit of what is kept, less one where that is even: what lies in the middle goes to the even one.
+    # Half a unit of the kept bits, less one where they are even: a tie goes to the even number.
     odd = b.and_(upper, every(1))
     nearest = b.lshr(b.add(bits, b.add(odd, every(_HALF_UNIT))), shift)
     is_nan = b.icmp_unsigned(">", b.and_(bits, every(_MAGNITUDE)), every(_INFINITY))
@@ -206,9 +206,9 @@ def sums_of_four(b: Builder, vectors: Sequence[Value]) -> Value:
 
 
 def transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
-    """Return the transposed block of up to 16 vectors, what is missing of 16 with any content.
+    """Return the transposed block of up to 16 vectors; missing ones leave lanes of any content.
 
-    Its quarters change places, then theirs, down to single numbers.
+    Its quarters change places, then the quarters of each quarter, down to single numbers.
     """
     block = [*rows, *[ir.Constant(VECTOR, ir.Undefined)] * (LANES - len(rows))]
     for distance in (8, 4, 2, 1):

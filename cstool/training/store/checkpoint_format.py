@@ -37,7 +37,7 @@ DIGEST = "__digest__"
 METADATA_SUFFIX = ".__metadata__"
 
 LONGEST_ATTRIBUTE_BYTES = 32 * 1024
-"""longest JSON kept in an attribute, half of what HDF5 allows for an object header message [bytes]"""
+"""longest JSON kept in an attribute, half of the limit of HDF5 for an object header message [bytes]"""
 
 SPARSITY = "sparsity"
 """value that has, by the name of each sparse weight, its shape"""
@@ -69,9 +69,9 @@ def metadata_name(key: str) -> str:
 
 
 class CheckpointDigest:
-    """SHA-256 over the keys of a checkpoint in their order, each with what it stands for.
+    """SHA-256 over the keys of a checkpoint in their order, each with its value or link.
 
-    Of a tensor that is its dtype, its shape and its checksum, so no tensor is read for it.
+    For a tensor, its dtype, its shape and its checksum stand in, so no tensor is read for it.
 
     Args:
         cstool_version: that the checkpoint says it was written by

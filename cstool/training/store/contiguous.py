@@ -60,7 +60,7 @@ def find_contiguous(group: h5py.Group, name: str, file_bytes: int) -> Place:
     """Find a dataset of a file of some length that may come from anywhere.
 
     Raises:
-        ValueError: it is not plain bytes inside this file; says what it must be
+        ValueError: it is not plain bytes inside this file; names the rule
     """
     # A slash could lead through a link of another name.
     if "/" in name or not isinstance(group.get(name, getlink=True), h5py.HardLink):

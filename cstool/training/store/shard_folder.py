@@ -28,9 +28,9 @@ def is_shard_name(name: str) -> bool:
 
 
 def shards_beside(path: Path) -> list[Path]:
-    """Return a shard and, of those in its folder, all that belong to it, by node: whole, damaged, or a record alone.
+    """Return a shard and all shards in its folder that belong to it, by node: whole, damaged, or a record alone.
 
-    Where a record cannot be read the name decides, which says how many shards there are. Another file comes alone.
+    Where a record cannot be read the name decides, which has the number of shards. Another file comes alone.
 
     Raises:
         OSError: the folder cannot be read
@@ -61,7 +61,7 @@ def _set_of(path: Path) -> str | None:
 
 
 class ShardFound(NamedTuple):
-    """A shard, and what it says of itself."""
+    """A shard, and its commit record's facts."""
 
     name: str
     """of the file"""
@@ -77,12 +77,12 @@ class ShardFound(NamedTuple):
 
     @classmethod
     def of(cls, name: str, shard: Shard, record: CommitRecord) -> "ShardFound":
-        """Say what a file of a name is by its commit record."""
+        """Describe the file of a name by its commit record."""
         return cls(name, shard.node, shard.nodes, shard.set, record.steps, shard.is_pending)
 
 
 def find_shards(folder: Path) -> list[ShardFound]:
-    """Return the shards of a folder that were committed, by how many they are and then by node.
+    """Return the shards of a folder that were committed, by number of shards and then by node.
 
     Raises:
         CheckpointError: the folder cannot be read
@@ -111,19 +111,19 @@ class ShardSet(NamedTuple):
     """The shards of a folder that belong together."""
 
     nodes: int
-    """how many shards there must be"""
+    """number of shards that there must be"""
     names: tuple[str, ...]
     """of the files that are there, by node"""
     missing: tuple[str, ...]
-    """names of those that are not"""
+    """names of the files that are not there"""
     step: int | None
     """the newest that all shards hold; None where there is none, or one is missing"""
     ahead: tuple[str, ...]
-    """names of those whose last commit is of a later step"""
+    """names of the files whose last commit is of a later step"""
 
 
 def list_shards(folder: Path) -> list[ShardSet]:
-    """Return which shards are in a folder, set by set; raises what `find_shards` raises."""
+    """Return the shards in a folder, set by set; raises the errors of `find_shards`."""
     found = []
     for shards in sets_of(find_shards(folder)):
         step = max(common_steps(shards), default=None)

@@ -1,4 +1,4 @@
-"""What the commit record of a shard says of it: one of the files of a MemoryX that is spread over several nodes."""
+"""The part of a commit record on a shard: one of the files of a MemoryX that is spread over several nodes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ class Shard:
     node: int
     """which of the nodes, from 0"""
     nodes: int
-    """how many shards there are"""
+    """number of shards"""
     weights: tuple[str, ...]
-    """names of all weights of the model in their order, also of those that lie in other shards"""
+    """names of all weights of the model in their order, also of weights in other shards"""
     rows: Mapping[str, Ranges]
     """by the name of each weight that is here: the ranges of its rows, in the order in which they lie in the file"""
     is_pending: bool = False
@@ -67,7 +67,7 @@ class Shard:
         }
 
     def row_count(self, weight: str) -> int:
-        """How many rows of a weight are here."""
+        """Number of rows of a weight here."""
         return sum(stop - start for start, stop in self.rows.get(weight, ()))
 
 

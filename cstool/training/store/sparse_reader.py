@@ -52,7 +52,7 @@ def read_mask(path: Path, weight: Weight) -> Array:
 
 
 class SparseTensors:
-    """The sparse weights of a checkpoint that is open; what makes no sense of them raises CheckpointError."""
+    """The sparse weights of an open checkpoint; a fault in their description raises CheckpointError."""
 
     def __init__(self, reader: SavedState) -> None:
         self.reader = reader

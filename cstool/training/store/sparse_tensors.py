@@ -1,4 +1,4 @@
-"""The sparse tensors of a saved state: which they are, and what they look like with their zeros."""
+"""The sparse tensors of a saved state: their names and shapes, and their numbers laid out with the zeros."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -62,7 +62,7 @@ def checked_indices(where: str, stored: NDArray[Any], size: int, first: int = 0,
     """Return indices, or a range of them, as (n,) int64.
 
     Args:
-        where: what an error begins with: the file, and the indices in it
+        where: begin of error messages: the file, and the indices in it
         stored: (n,), as read
         size: of the tensor that they are in, zeros included
         first: number of the first of the range
@@ -95,7 +95,7 @@ def laid_out(
     Args:
         indices, numbers: where the non-zeros belong, and the non-zeros, in pieces of the same lengths
         size: elements of the tensor, zeros included
-        where: what an error begins with
+        where: begin of error messages
 
     Yields:
         the number of a piece of `PIECE` elements, and the piece; the next one is in the same place

@@ -37,9 +37,9 @@ def validate(
 
     Args:
         params: a params file of one trainer, or params that are loaded
-        sparsity: share of zeros; None for what the params ask for
+        sparsity: share of zeros; None for the share in the params
         overrides: values by dotted key
-        num_steps: of each run; None for those of the params, at most 100
+        num_steps: of each run; None for the steps in the params, at most 100
         num_csx: number of CSX systems
         max_loss_gap: by which the held-out loss of the sparse run may be larger [nats]
         tolerance: relative difference that sparse and dense kernels may come to; None for 9.5e-7 per step
@@ -54,7 +54,7 @@ def validate(
 
     Raises:
         NonFiniteError: a run came to NaN or infinity
-        CstoolError: whatever else the user can act on
+        CstoolError: any other error that the user can act on
     """
     check_lanes(lanes)
     asked = asked_params(params, overrides, num_csx=num_csx, seed=seed)

@@ -119,7 +119,7 @@ def _type_pack(
 
 
 def _generated_for(emit: Callable[..., None], addresses: int, *arrays: Any) -> Any:
-    """What `generated` returns, where arrays come after the addresses that say whether numbers are bfloat16."""
+    """Return the result of `generated` for arrays behind the addresses, which tell whether numbers are bfloat16."""
     narrow = [not isinstance(array.dtype, types.Float) for array in arrays]
 
     def generate(context: Any, b: Builder, _signature: Any, values: Sequence[Value]) -> Any:
@@ -158,7 +158,7 @@ def make_gather_row(vectors: int, *, begins: bool) -> Any:
 
     Args:
         vectors: of a tile
-        begins: y begins with the number at `start` in place of what it holds
+        begins: y begins with the number at `start` in place of its content
     """
 
     def emit(
@@ -284,4 +284,4 @@ Of 32 tokens, where tiles are bfloat16.
 unpack: Any = _block_intrinsic(_emit_unpack)
 """unpack(source, stride, target, stride, y): write 16 features x 16 tokens of tiles of float32 to tokens of y"""
 add_unpack: Any = _block_intrinsic(_emit_add_unpack)
-"""add_unpack(source, stride, target, stride, y): likewise, added to what is there"""
+"""add_unpack(source, stride, target, stride, y): likewise, added to the content of y"""

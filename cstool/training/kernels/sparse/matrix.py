@@ -35,7 +35,7 @@ class SparseMatrix:
         choice: which kernels compute with it
         dense_gradient: whether the gradient of the zeros is asked for, too
         room: non-zeros that the panel may come to have, for buffers that last
-        lend: lends memory for what is made of the values
+        lend: lends memory for arrays made of the values
     """
 
     pattern: Pattern
@@ -45,7 +45,7 @@ class SparseMatrix:
     room: int
     lend: Lend
     made: dict[str, np.ndarray] = field(default_factory=dict)
-    """what was made of the values, in memory that was lent: whoever made the matrix gives that back"""
+    """arrays made of the values, in lent memory, which the maker of the matrix gives back"""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -105,7 +105,7 @@ class SparseMatrix:
         Args:
             x: (T, in) of the values' dtype
             delta_y: (T, rows) of the values' dtype
-            delta_x: (T, in) float32 or bfloat16, or None where nobody wants it
+            delta_x: (T, in) float32 or bfloat16, or None: not computed
             accumulate: add to delta_x instead of overwriting it
             grad: of `gradient_shape`, written
             scratch: see `sparse_linear_forward`
