@@ -190,9 +190,9 @@ def attention_forward(c: Call) -> None:
 
     Inputs are q, (T, A * D), k and v, (keys' T, kv_heads * D), rows grouped by sample; then, if tokens have segments,
     the segments of keys, (keys' T,) int32, and of queries, (T,) int32, or else all queries are in segment 1. A query
-    sees keys of its own segment only, and none in a negative one. Weights are a table of biases, (buckets, A), if there are
-    buckets, and slopes, (A,) or (A, 1), if these are trained. The output is the context, (T, A * D), 0 where a query
-    sees nothing.
+    sees keys of its own segment only, and none in a negative one. Weights are a table of biases, (buckets, A), if there
+    are buckets, and slopes, (A,) or (A, 1), if these are trained. The output is the context, (T, A * D), 0 where a
+    query sees nothing.
 
     Kept is logsumexp, (A, T): log of the sum of exp of a row's scores, infinity where nothing is seen. Dropout is of
     the probabilities, element (head * S + query) * keys + key of a sample. Scratch is up to `SCORES_PER_CALL` elements,
