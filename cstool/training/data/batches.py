@@ -1,4 +1,4 @@
-"""Which samples make a batch: a function of the batch number, the seed and the counts, and of nothing else."""
+"""The samples of a batch: a function of the batch number, the seed and the counts, and of nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything of a data set read, and everything that is wrong with it."""
+"""The check of a data set: all of it is read, and its faults are listed."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,7 +136,7 @@ def _check_files(folder: Path, record: Mapping[str, Any], check: DataCheck) -> N
 
 
 def _check_tokenizer(found: DataFolder, check: DataCheck) -> int:
-    """Return the vocabulary that the record says."""
+    """Return the vocabulary size of the record."""
     assert found.record is not None
     tokenizer = found.record.get("tokenizer")
     if tokenizer is None:

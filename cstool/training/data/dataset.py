@@ -68,7 +68,7 @@ def allocate(fields: Mapping[str, Field], sample_count: int) -> dict[str, Array]
 
 
 def read_blocks(dataset: Dataset, block: int, count: int) -> Iterator[dict[str, Array]]:
-    """Yield the first `count` samples, so many at a time, in arrays that the next ones take."""
+    """Yield the first `count` samples, `block` at a time, in the same arrays again and again."""
     arrays = allocate(dataset.fields, min(block, count))
     for start in range(0, count, block):
         indices = np.arange(start, min(start + block, count))

@@ -20,7 +20,7 @@ from cstool.training.data.mnist import IMAGES_MAGIC, LABELS_MAGIC, MNIST_PARTS, 
 from cstool.training.data.preparation import cannot_write, kept, preparing, put_in_place, write_record
 
 _MOST = 16
-"""value of the brightest pixel there"""
+"""value of the brightest pixel in scikit-learn's digits"""
 
 
 @dataclass(frozen=True)

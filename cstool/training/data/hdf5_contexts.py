@@ -1,8 +1,8 @@
 """Questions with their contexts in the vendor's HDF5 layout for DPR.
 
 A folder has files `*.h5` and `data_params.json`. A file holds two datasets of int32: of questions (n, 3, S) and of
-contexts (n, 3, C, S'), the right one first, then hard negatives. `data_params.json` says of each which features it has,
-in which order: `data_0_features`, `data_1_features`.
+contexts (n, 3, C, S'), the right one first, then hard negatives. `data_params.json` has the features of each,
+in their order: `data_0_features`, `data_1_features`.
 
 Source: Cerebras Model Zoo 2.10.0, data/nlp/dpr/data_processing/convert_dpr_dataset.py and
 data_preparation/nlp/hdf5_preprocessing/convert_dataset_to_HDF5.py.

@@ -110,7 +110,7 @@ class Hdf5MasksDataset:
         self._rows.close()
 
     def _segments(self, rows: Array, data: Array) -> Array:
-        """Return (n, S): which of the packed sequences of a sample each token belongs to, from 1; 0 for padding."""
+        """Return (n, S): number of each token's sequence among the packed ones of its sample, from 1; 0 for padding."""
         is_real, span, position = data[:, ATTENTION] == 1, data[:, SPAN], data[:, POSITION]
         begins = is_real & (position == 0)
         places = np.arange(data.shape[2])

@@ -36,7 +36,7 @@ _ROLES = {INPUT_IDS: 0, ATTENTION: 0, DECODER_INPUT_IDS: 1, DECODER_ATTENTION: 1
 
 
 class Place(NamedTuple):
-    """Where a feature is: a dataset, and which of its rows."""
+    """The place of a feature: a dataset, and a row of it."""
 
     dataset: str
     row: int
@@ -132,7 +132,7 @@ def open_hdf5_pairs(
 
 
 def _places(folder: Path, features: Sequence[str] | None) -> dict[str, Place]:
-    """Return where each of the features is in the files of a folder, or raise DataError."""
+    """Return the place of each feature in the files of a folder, or raise DataError."""
     groups = _groups(folder)
     where = f"{folder / PARAMS_FILE}"
     if groups is None:
@@ -150,7 +150,7 @@ def _places(folder: Path, features: Sequence[str] | None) -> dict[str, Place]:
 
 
 def _groups(folder: Path) -> dict[str, list[str]] | None:
-    """Return the features of each dataset as a folder says them, None where it does not."""
+    """Return the features of each dataset by the folder's record; None without one."""
     path = folder / PARAMS_FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -36,7 +36,7 @@ class Hdf5Rows:
         self._open: OrderedDict[int, h5py.File] = OrderedDict()
 
     def read(self, rows: Array, out: Mapping[str, Array]) -> None:
-        """Read rows of some datasets, each as much of a row as there is room for.
+        """Read rows of some datasets, of each row as much as fits into `out`.
 
         Args:
             rows: (n,) ascending, repetitions allowed

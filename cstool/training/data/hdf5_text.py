@@ -101,7 +101,7 @@ class Hdf5TextDataset:
         self._rows.close()
 
     def _segments(self, samples: Array, rows: Array) -> Array:
-        """Return (n, S): which text of its sample each token belongs to, or raise DataError."""
+        """Return (n, S): number of each token's text in its sample, or raise DataError."""
         # A cut sample ends where it is cut.
         spans = np.minimum(samples[:, SPAN], self._sequence_length - 1 - np.arange(self._sequence_length))
         segments, wrong = text_numbers(samples[:, POSITION], spans)
@@ -215,7 +215,7 @@ def write_hdf5_text(
 
 
 def holds_samples(path: Path, sample_count: int, sequence_length: int) -> bool:
-    """Tell whether a file of the layout is there, whole, with so many samples of S tokens."""
+    """Tell whether a file of the layout is there, whole, with the right number of samples of S tokens."""
     try:
         file = inspect_file(path)
         with open_hdf5(path) as opened:

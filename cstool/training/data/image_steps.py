@@ -23,7 +23,7 @@ from cstool.model.params import (
 from cstool.training.data.dataset import Array
 
 _TRIES = 10
-"""to find a part of some area and ratio that fits into an image"""
+"""tries to find a part of some area and ratio that fits into an image"""
 _RESAMPLING = {name.lower(): Image.Resampling[name] for name in Image.Resampling.__members__}
 
 Size = int | tuple[int, int]
@@ -63,7 +63,7 @@ class ImageSteps:
         """Return a (height, width, channels) uint8 image as (channels, height, width) float32.
 
         Raises:
-            DataError: it has not as many channels as means are given
+            DataError: it has not one channel for each mean
         """
         made = image.transpose(2, 0, 1) / 255
         for mean, deviation in self._means_and_deviations:

@@ -27,7 +27,7 @@ class Images(Protocol):
         """Return an image, (height, width, channels) uint8, or raise DataError."""
 
     def where(self, number: int) -> str:
-        """Return where an image is, for messages."""
+        """Return the place of an image, for messages."""
 
 
 class ImageDataset:

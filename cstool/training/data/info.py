@@ -23,7 +23,7 @@ SHOWN_TOKENS = 48
 """of the first sample"""
 SHOWN_SOURCES = 3
 COUNTED_SAMPLES = 4096
-"""whose padding is counted where no record says it"""
+"""samples whose padding is counted where there is no record of it"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class DataInfo:
     tokenizer: str | None = None
     vocab_size: int | None = None
     template_begin: str | None = None
-    """begin of a text by the template of the tokenizer, for example <s>"""
+    """prefix of a text by the template of the tokenizer, for example <s>"""
     begins_texts: bool | None = None
     """whether the texts begin so; None where there is no such template"""
     packing: str | None = None

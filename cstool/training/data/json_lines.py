@@ -58,7 +58,7 @@ class Run:
 
     @property
     def index(self) -> Path:
-        """Where it says which documents are in the file of texts; written after that."""
+        """The file that lists the documents in the file of texts; written after that."""
         return self.path.with_suffix(".npy")
 
     @property
@@ -73,7 +73,7 @@ def has_json_lines(file: SourceFile) -> bool:
 
 
 def text_key(file: SourceFile) -> str:
-    """Return under which key the first object has its text, a usual one or its only text's, or raise DataError."""
+    """Return the key of the text in the first object, a usual one or its only text's, or raise DataError."""
     for start, stop, first in _cut(file):
         for number, line in _lines(read_bytes(file, start, stop), first):
             where = f"{file.path}:{number}"
@@ -119,7 +119,7 @@ def cut_lines(file: SourceFile, key: str, name: Path) -> list[Run]:
 
 
 def write_texts(run: Run) -> None:
-    """Write the texts of a run that are not empty, and which lines they are from; a task for any process.
+    """Write the texts of a run that are not empty, and the numbers of their lines; a task for any process.
 
     Raises:
         DataError: a line is not an object with a text under the key of the run.
@@ -187,7 +187,7 @@ def objects_of(file: SourceFile) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _cut(file: SourceFile) -> Iterator[tuple[int, int, int]]:
-    """Yield where runs of lines start and stop, and the number of their first line."""
+    """Yield start and stop of runs of lines, and the number of their first line."""
     start, line = 0, 1
     while start < file.size_bytes:
         content = read_bytes(file, start, min(start + RUN_BYTES, file.size_bytes))

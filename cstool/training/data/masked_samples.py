@@ -1,4 +1,4 @@
-"""Which tokens make a sample of masked text: runs of text, or pairs of runs of which one may follow the other.
+"""The tokens of a sample of masked text: runs of text, or pairs of runs of which one may follow the other.
 
 A run is `[CLS] tokens [SEP]`. Packed as a stream, runs go on across documents with [SEP] between; packed by documents,
 each document begins one. A pair is `[CLS] first [SEP] second [SEP]`: the second follows the first in its document, or,
@@ -105,7 +105,7 @@ class Pairs:
     Args:
         document_tokens: (documents,) int64
         sequence_length: S, special tokens included
-        seed: of the lengths, and of which pairs are of texts that do not follow each other
+        seed: of the lengths, and of the choice of pairs whose texts do not follow each other
         part: of the data set
     """
 

@@ -50,7 +50,7 @@ def mlm_fields(sequence_length: int, predictions: int, *, has_pairs: bool) -> di
 
 @dataclass(frozen=True)
 class MaskedTextRequest:
-    """How texts become samples.
+    """Settings by which texts become samples.
 
     Args:
         sequence_length: S

@@ -1,4 +1,4 @@
-"""Which tokens a masked language model has to tell: drawn anew in every epoch.
+"""The tokens that a masked language model has to tell: drawn anew in every epoch.
 
 Of a sample, a share of the tokens is chosen; of these 80 % are replaced by the mask token, 10 % by a random token, and
 10 % stay. All follows from (seed, epoch, number of the sample) alone; the order of reading does not matter.
@@ -20,7 +20,7 @@ MASKED_BELOW, REPLACED_BELOW = round(0.8 * 2**32), round(0.9 * 2**32)
 
 @dataclass(frozen=True)
 class Masking:
-    """How tokens are masked.
+    """The masking of tokens.
 
     Args:
         predictions: M, tokens masked at most

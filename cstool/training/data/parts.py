@@ -42,7 +42,7 @@ class DataFolder:
         path: its folder
         kind: `PICTURES`, `IMAGES`, `ROWS` of tables, or of HDF5 the name of one of `SAMPLE_KINDS`
         parts: the folder of each part; the data set's own folder where it has no others
-        record: how it was made, if this program did
+        record: of its making, if this program made it
     """
 
     path: Path

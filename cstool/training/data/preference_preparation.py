@@ -1,6 +1,6 @@
 """Make a data set of preferences: pairs of a chosen and a rejected answer to a prompt, from JSON Lines.
 
-It has the vendor's layout for DPO: for each part files `*.h5`, see `preferences`. A text is the begin of the
+It has the vendor's layout for DPO: for each part files `*.h5`, see `preferences`. A text is the prefix of the
 tokenizer's template, the prompt, the answer, and the token that ends a text; texts are taken as they are, and nothing
 is put between prompt and answer. The labels of the answer and its end count, no others.
 """
@@ -279,7 +279,7 @@ class _Work:
         return np.array(places), left_out
 
     def _limit(self, places: Array) -> float:
-        """Return the limit of the places of held-out pairs: the share asked for is below it."""
+        """Return the limit of the places of held-out pairs: the wanted share of all places is below it."""
         if not self.plan.val_fraction:
             return 0.0
         count = min(max(1, round(len(places) * self.plan.val_fraction)), len(places) - 1)
@@ -310,7 +310,7 @@ class _Work:
 
 
 def _chunks(samples: Iterator[Array], count: int, length: int) -> Iterator[Array]:
-    """Yield so many of the samples, of S tokens, some at a time, (n, 6, S)."""
+    """Yield `count` samples of S tokens, some at a time, (n, 6, S)."""
     most = max(1, _CHUNK_NUMBERS // (len(FEATURES) * length))
     for start in range(0, count, most):
         yield np.stack(list(islice(samples, min(most, count - start))))

@@ -113,7 +113,7 @@ def kept(output: Path, digest: str, overwrite: bool, *needs: str) -> dict[str, A
 
 
 def cannot_write(output: Path, error: OSError, needed_bytes: int = 0) -> DataError:
-    """Error for a data set that cannot be written, of so many bytes, if that is known."""
+    """Error for a data set that cannot be written, with its size, if that is known."""
     if error.errno == errno.ENOSPC:
         takes = f"; the data set takes {needed_bytes:,} bytes" if needed_bytes else ""
         return DataError(

@@ -14,7 +14,7 @@ from cstool.foundation.yaml_lines.problems import Problems
 from cstool.foundation.yaml_lines.section import Section, rule_error
 
 RECORD = "prepared.json"
-"""says in the folder of a data set how it was made"""
+"""the record of its making, in the folder of a data set"""
 _HINT = "prepare the data set anew; without the record its files are read as anybody's"
 
 

@@ -1,7 +1,7 @@
 """Tables in files of text, a row to each line after that with the names of the columns: read by number.
 
 Tables are CSV, a comma between columns, quotes around values that have one inside, or TSV, a tabulator between columns
-and no quotes; or text, whose lines are rows of one column from the first line on. The begins of the rows of a file are
+and no quotes; or text, whose lines are rows of one column from the first line on. The starts of the rows of a file are
 found once, when it is opened, and kept in memory: 8 bytes for a row.
 """
 
@@ -55,7 +55,7 @@ class RowFile:
     """A file whose rows have been found.
 
     Args:
-        starts, stops: (rows,) int64, where each row is in the file [bytes], its line end not included
+        starts, stops: (rows,) int64, place of each row in the file [bytes], its line end not included
     """
 
     path: Path
@@ -65,7 +65,7 @@ class RowFile:
     layout: Layout
 
     def where(self, row: int) -> str:
-        """Say which line a row is."""
+        """Return file and line of a row, for messages."""
         return f"{self.path}:{row + (1 if self.layout == 'text' else 2)}"
 
     def values(self, line: bytes) -> list[str]:

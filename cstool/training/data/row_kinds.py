@@ -1,4 +1,4 @@
-"""Kinds of tables of data sets, told by their columns, and the checks of their rows."""
+"""Kinds of tables of data sets, recognized by their columns, and the checks of their rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class RowKind:
 
     Args:
         name: for people to read
-        columns: by which it is told
+        columns: columns by which it is recognized
         tokens: (row, limit of numbers of tokens) -> number of tokens, after checks of the row; None where that takes a
         vocabulary
         words: the tokens of a row, where they are written out
@@ -130,7 +130,7 @@ def _drawn(row: Row, below: int) -> int:
 
 
 def _flags(row: Row, name: str, count: int, like: str) -> Sequence[int]:
-    """Return so many zeros and ones."""
+    """Return `count` zeros and ones."""
     return of_length(row, name, integers(row, name, below=2), count, like)
 
 

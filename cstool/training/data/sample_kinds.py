@@ -1,4 +1,4 @@
-"""Kinds of HDF5 data sets, told by the arrays in their files: how to open them, and which of their tokens count."""
+"""Kinds of HDF5 data sets, recognized by the arrays in their files: how to open them, and which tokens count."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

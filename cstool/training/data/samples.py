@@ -1,4 +1,4 @@
-"""Which tokens make a sample, and in which order samples are written: functions of lengths and a seed alone."""
+"""The tokens of a sample, and the order in which samples are written: functions of lengths and a seed alone."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

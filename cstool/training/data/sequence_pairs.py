@@ -25,7 +25,7 @@ def pair_fields(sequence_length: int, target_length: int) -> dict[str, Field]:
 
 @dataclass(frozen=True)
 class PairRequest:
-    """How lines of tokens become samples.
+    """Settings by which lines of tokens become samples.
 
     Args:
         sequence_length: S, of the encoder
@@ -52,7 +52,7 @@ class PairFiller:
     """Fills samples with the tokens of two sequences.
 
     Args:
-        request: how
+        request: settings of the samples
         vocabulary: of both
         vocab_size: number of tokens of the model; None for no limit
         sentinels: number of tokens of the model beyond the vocabulary

@@ -17,7 +17,7 @@ class SinkTokensDataset:
         dataset: of `input_ids`, `labels` and `mask`; closed with this one
         token: the id to put in
         count: number of tokens to put in
-        position: before which token, at most the length of a sample
+        position: of the token before which they go, at most the length of a sample
         keep_length: cut the end of the samples off, so that they are as long as before
     """
 

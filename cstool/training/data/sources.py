@@ -48,7 +48,7 @@ class SourceFile:
     lines_of: Path | None = None
     """the file that the document is a line of; the number of the line ends `name`"""
     document_start: int = 0
-    """where in the file the document begins"""
+    """place of the document in the file"""
 
     @property
     def given(self) -> Path:

@@ -6,7 +6,7 @@ that is no noise; among ways to cut it that keep these numbers, all are equally 
 epoch, number of the sample) alone.
 
 Source: Raffel et al., "Exploring the limits of transfer learning with a unified text-to-text transformer", 2020,
-sections 3.1.4 and 3.3.4; how numbers are rounded, and which lengths go together: Cerebras Model Zoo 2.10.0,
+sections 3.1.4 and 3.3.4; rounding of numbers, and lengths that go together: Cerebras Model Zoo 2.10.0,
 data/nlp/t5/t5_utils.py.
 """
 
@@ -60,7 +60,7 @@ def noise_of(length: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class SpanCorruption:
-    """How spans are taken out.
+    """The choice of spans that are taken out.
 
     Args:
         vocab_size: V, sentinels included; the first one of a sample is V - 1, the next V - 2
@@ -71,7 +71,7 @@ class SpanCorruption:
     seed: int
 
     def noise_masks(self, lengths: Array, samples: Array, epoch: int) -> Array:
-        """Return (n, longest) bool: which tokens of some samples are noise.
+        """Return (n, longest) bool: true at the noise tokens of some samples.
 
         Args:
             lengths: (n,) tokens of each, at least 1
@@ -104,6 +104,6 @@ class SpanCorruption:
 
 
 def _segments(items: int, segments: int, draws: Array) -> Array:
-    """Return (segments,) lengths of at least 1 that add up to so many items, all ways to do that equally likely."""
+    """Return (segments,) lengths of at least 1 that add up to `items`, all ways to do that equally likely."""
     cuts = np.sort(np.argsort(draws[: items - 1], kind="stable")[: segments - 1]) + 1
     return np.diff(np.concatenate([[0], cuts, [items]]))

@@ -1,7 +1,7 @@
 """Texts of which some sentences are to be taken into a summary: a [CLS] before each sentence, and a label to each.
 
 A folder has files of CSV, listed in its `meta.dat`. A row has four lists of numbers: `input_token_ids` and, for each
-token, `segment_ids`; `cls_indices`, where the [CLS] of the sentences are, and `labels`, 0 or 1 for each. Longer texts
+token, `segment_ids`; `cls_indices`, the places of the sentences' [CLS], and `labels`, 0 or 1 for each. Longer texts
 than a sample are cut; a sentence whose [CLS] is cut off does not count. For ROUGE the words of a text have numbers:
 pieces are put together, in lower case, without punctuation; where no vocabulary is known, each token is a word.
 

@@ -56,7 +56,7 @@ class TextSummary:
     unknown_characters: int = 0
     """that no token stands for"""
     template_begin: str | None = None
-    """begin of a text by the template of the tokenizer, for example <s>; None for nothing"""
+    """prefix of a text by the template of the tokenizer, for example <s>; None for nothing"""
     begins_texts: bool = False
     """whether the texts begin so"""
     continued: Continued | None = None
@@ -110,7 +110,7 @@ class TextRequest(TextPlan):
         train_vocab: train a byte-level BPE of so many tokens on the train part instead
         allow_unknown: whether characters that no token stands for are counted, and not refused
         shuffle_seed: of the order in which the samples of a part are written; None for the order of the text
-        begins_texts: whether a document begins with the begin of the tokenizer's template, for example <s>
+        begins_texts: whether a document begins with the prefix of the tokenizer's template, for example <s>
         any_file: whether files that are no text are taken as they are; bytes alone can be made of them
     """
 

@@ -53,7 +53,7 @@ _TEXTS, _TOKENS = "texts", "tokens"
 
 Job = TypeVar("Job")
 Progress = Callable[[int, int], None]
-"""called with (bytes of text done, bytes in all), once for each of the ways that the text may go
+"""called with (bytes of text done, bytes in all), where each pass over the text counts once
 
 The bytes in all change once the bytes of text in JSON are known."""
 
@@ -206,7 +206,7 @@ class TextWork(ABC, Generic[R]):
 
     @property
     def tokenizer_source(self) -> str:
-        """Where a tokenizer that is not trained comes from."""
+        """The source of a tokenizer that is not trained."""
         return ""
 
     @abstractmethod
@@ -215,7 +215,7 @@ class TextWork(ABC, Generic[R]):
 
     @abstractmethod
     def samples_of(self, part: str, stream: TokenStream) -> PartSamples:
-        """Say which samples the tokens of a part make."""
+        """Return the samples of the tokens of a part."""
 
     @abstractmethod
     def writer(
@@ -281,7 +281,7 @@ class TextWork(ABC, Generic[R]):
             self._tell(piece.stop - piece.start)
 
     def _tokenize(self, tokenizer: Path) -> tuple[dict[str, TokenStream], int, int, int]:
-        """Make the files of tokens that are not there; return streams, unknown characters, files that were, and all."""
+        """Make missing files of tokens; return streams, unknown characters, numbers of files found and of all files."""
         folder = self.partial / _TOKENS
         folder.mkdir(exist_ok=True)
         shards = [

@@ -30,7 +30,7 @@ class Tokenizer(Protocol):
     end_of_text: int | None
     """the token between documents, None if there is none"""
     begin: tuple[int, ...]
-    """begin of a text by its template, for example <s>; empty without one"""
+    """prefix of a text by its template, for example <s>; empty without one"""
     begins_texts: bool
     """whether the texts of its data set begin so; True where no data set is known"""
 
@@ -191,7 +191,7 @@ def load_tokenizer(where: str | Path, data_folders: Sequence[Path] = ()) -> Toke
 
 
 def begun(begin: Sequence[int], tokens: Sequence[int]) -> list[int]:
-    """Return the tokens of a text behind its begin, which may be written out in the text already.
+    """Return the tokens of a text behind the prefix `begin`, which is added unless the text has it already.
 
     >>> begun([1], [5, 6]), begun([1], [1, 5, 6])
     ([1, 5, 6], [1, 5, 6])
@@ -206,7 +206,7 @@ def template_begin(tokenizer: Tokenizer | None) -> str | None:
 
 
 def tokenizer_beside(path: Path) -> Path:
-    """Where the tokenizers JSON file of a converted checkpoint lies, or of its params: of a.mdl a.tokenizer.json."""
+    """Path of the tokenizers JSON file of a converted checkpoint, or of its params: for a.mdl a.tokenizer.json."""
     return path.with_suffix(".tokenizer.json")
 
 

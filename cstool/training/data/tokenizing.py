@@ -93,7 +93,7 @@ class Tokenize:
         files: the documents of each part
         tokenizer: the path of its file
         allow_unknown: whether characters without a token are counted, and not refused
-        begins_texts: whether a document begins with the begin of the tokenizer's template
+        begins_texts: whether a document begins with the prefix of the tokenizer's template
     """
 
     files: dict[str, tuple[SourceFile, ...]]

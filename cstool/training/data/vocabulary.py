@@ -31,7 +31,7 @@ class Vocabulary:
         path: of the file
         do_lower: take all tokens in lower case, special ones, too
         unknown: the token for words outside the vocabulary
-        hint: where such a file comes from
+        hint: source of such a file, for messages
 
     Raises:
         DataError: the file is missing, is no text, or is without the unknown token.
@@ -70,7 +70,7 @@ class Vocabulary:
 
     @cached_property
     def continues(self) -> Array:
-        """(V,) bool: which tokens go on with the word before."""
+        """(V,) bool: true at tokens that go on with the word before."""
         return np.array([token.startswith(CONTINUES) for token in self.tokens], bool)
 
     def check_fits(self, vocab_size: int | None) -> None:

@@ -3,8 +3,8 @@
 Texts are cleaned, spaces put around Chinese characters and between punctuation, and accents taken off, before words
 are cut into the longest tokens that the vocabulary has.
 
-Source: Devlin et al., "BERT: Pre-training of deep bidirectional transformers for language understanding", 2019; how
-text is cleaned: Cerebras Model Zoo 2.10.0, data_preparation/nlp/tokenizers/Tokenization.py.
+Source: Devlin et al., "BERT: Pre-training of deep bidirectional transformers for language understanding", 2019;
+cleaning of text: Cerebras Model Zoo 2.10.0, data_preparation/nlp/tokenizers/Tokenization.py.
 """
 
 from collections import Counter

@@ -59,7 +59,7 @@ class Memory:
         self.builder.store(value, self._pointer(offset_bytes, value.type)).align = align
 
     def load_bfloat16(self, offset_bytes: Value, lanes: int | None = LANES) -> Value:
-        """Load bfloat16 numbers as floats, so many as a vector; None for a single one."""
+        """Load bfloat16 numbers as floats, `lanes` of them as a vector; None for a single one."""
         narrow, wide, found = (of if lanes is None else ir.VectorType(of, lanes) for of in (INT16, INT32, FLOAT))
         b, half = self.builder, ir.Constant(INT32, 16)
         shift = half if lanes is None else ir.Constant(wide, [half] * lanes)
@@ -138,7 +138,7 @@ def splat(b: Builder, number: Value, lanes: int = LANES) -> Value:
 
 
 def first_lanes(b: Builder, count: Value, lanes: int = LANES) -> Value:
-    """Return the mask of so many of the first lanes: none where the count is below 1, all where it is large."""
+    """Return the mask of the first `count` lanes: none where the count is below 1, all where it is large."""
     return b.icmp_signed("<", ir.Constant(ir.VectorType(INT64, lanes), list(range(lanes))), splat(b, count, lanes))
 
 

@@ -5,10 +5,9 @@ key rows, so that the deltas of keys and values need no accumulation. Small (sam
 together. Heads of queries that share a head of keys and values follow each other; nothing is repeated in memory for
 them.
 
-An `Attention` says which keys a query may see by their positions; segments, which are an input, which of these it does
-see. A block's keys are a range, or no more of it than the segments of its sample leave. With a window a block of
-queries sees the first few keys (the sinks) and a range that ends with its last row. Its scores then have these two side
-by side.
+An `Attention` limits the keys that a query may see by their positions; segments, an input, limit them further. A
+block's keys are a range, or no more of it than the segments of its sample leave. With a window a block of queries sees
+the first few keys (the sinks) and a range that ends with its last row. Its scores then have these two side by side.
 
 Source: Vaswani et al., "Attention is all you need", 2017; Dao et al., "FlashAttention", 2022, section 3 and
 appendix B.4 (log-sum-exp kept, row sums of delta_context x context in place of delta x probability); Ainslie
@@ -34,7 +33,7 @@ BLOCK_ROWS = 128
 """most rows of a block of queries or keys"""
 
 _Block: TypeAlias = tuple[int, int, int, int]
-"""of queries: first and last + 1, and of the keys that any of them sees; or of keys, and of the queries that see any"""
+"""first and last + 1 of queries, and of the keys that any of them sees; or of keys, and of the queries that see any"""
 _Run: TypeAlias = tuple[slice, list[_Block]]
 """samples that follow each other, and their blocks"""
 
@@ -292,7 +291,7 @@ def _backward(
     """Compute the deltas of a range of heads of keys and values, and of the queries that attend to them.
 
     Args:
-        sums: where they are added up, of query, key and value
+        sums: arrays in which the deltas of query, key and value are added up
         dots: (A, T) products of each row of contexts and its delta
         bias_sums: see `softmax_rows_backward`
     """
@@ -303,7 +302,7 @@ def _backward(
     draws, of_part = draws_of(c.dropout), slice(kv_heads.start, kv_heads.stop)
     for samples, blocks in work.runs_of_keys():
         written = 0
-        """rows of delta_q that have something already"""
+        """rows of delta_q that are written already"""
         for start, stop, first, last in blocks:
             if first >= last:
                 delta_keys[samples, of_part, :, start:stop] = 0
@@ -343,7 +342,7 @@ def _backward(
 
 
 def _scratch_of(part: int, scratch: Scratch) -> Scratch:
-    """Work space of a part of the heads, beside which others are computed."""
+    """Work space of one part of the heads; other parts are computed at the same time."""
     return (lambda name, shape: scratch(f"{name} {part}", shape)) if part else scratch
 
 

@@ -35,10 +35,10 @@ class Attention(NamedTuple):
         chunk: tokens of a chunk; no token sees an earlier chunk; None for one chunk
         columns: spacing and width: the last `width` tokens of each full `spacing` are seen from anywhere; None for none
         buckets: rows of a table of biases by distance (heads wide), the first weight; 0 for none
-        max_distance: from which on all distances are in one bucket
+        max_distance: distance from which on all are in one bucket
         bidirectional: whether half of the buckets are for later keys; if not, these are in the bucket of distance 0
         slope_scale: where slopes are the last weight: a score falls by slope_scale * slope per token; None where not
-        keys: of a sample; None for as many as queries
+        keys: of a sample; None for the number of queries
     """
 
     heads: int
@@ -158,7 +158,7 @@ class Attention(NamedTuple):
         return shared_tables(key, make)[0]
 
     def rules(self, biases: np.ndarray, queries: np.ndarray = _NO_SEGMENTS, keys: np.ndarray = _NO_SEGMENTS) -> Rules:
-        """As kernels take it.
+        """Return the rules in the form of kernels.
 
         Args:
             biases: the biases of weights included

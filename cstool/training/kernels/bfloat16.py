@@ -71,7 +71,7 @@ def numbers(x: Any, t: int, memory: Any) -> Any:  # noqa: ARG001
 
 
 def target(y: Any, t: int, memory: Any) -> Any:  # noqa: ARG001
-    """Where a kernel writes row t of an array: that row, or of bfloat16 `memory`, until `finish` is called."""
+    """Return memory in which to compute row t: the row itself, or for bfloat16 `memory`, until `finish` is called."""
 
 
 def finish(memory: Any, y: Any, t: int) -> None:  # noqa: ARG001

@@ -172,9 +172,9 @@ def cached_attention(
         q: (T, A * D) float32
         news: which tokens are whose
         keys, values: (slots, kv_heads, capacity, D) float32
-        form: how scores are made; `sequence` is the longest that a sequence may become
+        form: formula of scores; `sequence` is the largest length of a sequence
         biases: (A, distances) float32 of the form, the biases of weights included; (0, 0) where there are none
-        pairs: begin and end among the pairs of sequence and head, the heads of a sequence after one another
+        pairs: start and stop among the pairs of sequence and head, the heads of a sequence after one another
         context: (T, A * D) float32; the columns of the pairs' heads are written
         scores: (BLOCK_TOKENS, capacity) float32, scratch
     """

@@ -41,7 +41,7 @@ Weights: TypeAlias = Array | SparseMatrix
 def add_payloads(left: Payload, right: Payload) -> Payload:
     """Return left + right. Dense: in place, the sum stands in `left`. Rows: a row that both have is left + right.
 
-    Where one is dense and the other `Rows`, there is none of the latter: an expert without tokens sends none.
+    A dense payload meets `Rows` only where these are empty: from an expert without tokens.
     """
     if isinstance(left, Rows) != isinstance(right, Rows):
         rows, dense = (left, right) if isinstance(left, Rows) else (right, left)
@@ -129,7 +129,7 @@ class Call:
     matrices: tuple[str, ...] = ()
     """names of the op's matrices, of which there is one for each expert where it is of experts"""
     matrix: int = 0
-    """which of them the panel is of"""
+    """index in `matrices` of the panel's matrix"""
     gradients: list[Payload | None] = field(default_factory=list)
     """buffers to fill, in the order of the weights; a kernel may put sparse `Rows` in their place"""
     start: int = 0

@@ -280,5 +280,5 @@ def _needed(needs: Collection[str]) -> dict[str, Callable[[], object]]:
 
 
 def _mark(group: str) -> str:
-    """The file in the folder of kernels that says that all of a group are there."""
+    """The file in the folder of kernels that marks a group as complete."""
     return f"complete.{group.replace(' ', '_')}"

@@ -24,7 +24,7 @@ _PROBE_ROWS, _PROBE_WIDTH, _PROBE_ROUNDS = 256, 512, 5
 
 
 class Found(NamedTuple):
-    """A provider, or why it is none here."""
+    """A provider, or the reason that this machine lacks it."""
 
     name: str
     gemm: Gemm | None
@@ -89,7 +89,7 @@ def speed_against_float32(name: str) -> float:
 
 
 def found_providers(precision: str) -> Iterator[Found]:
-    """All providers that there might be for a precision, the one to choose first."""
+    """All possible providers for a precision, the preferred one first."""
     if precision == FLOAT32:
         yield Found("numpy", NUMPY, "NumPy's BLAS")
         return
@@ -127,5 +127,5 @@ def choose_gemm(precision: str = FLOAT32, kept: object = None) -> Gemm:
 
 
 def _pays(found: Found) -> bool:
-    """Whether a provider is worth having: one that another could stand in for is, if it beats float32."""
+    """Whether a provider is worth having: NumPy and the emulation always, another one if it beats float32."""
     return found.gemm in (NUMPY, EMULATED) or speed_against_float32(found.name) > 1.0

@@ -8,8 +8,8 @@ largest logit, sum of exp(logit - largest), logit of the label, class of the lar
 
 A logit is the layer's output z times a scale; under a softcap it is cap x tanh(scale x z / cap).
 
-Where labels are smoothed by a share e, training takes a label for 1 - e of it and e / V of each of the V classes: for
-the logit of the label stands (1 - e) times it, plus e times the mean of all. Evaluations take labels as they are.
+Where labels are smoothed by a share e, the target of training is 1 - e of the label and e / V of each of the V classes:
+the logit of the label becomes (1 - e) times it plus e times the mean of all logits. Evaluations take labels as they are.
 
 Source: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3. Gemma team, "Gemma 2:
 improving open language models at a practical size", 2024, section 2: softcap. Szegedy et al., "Rethinking the Inception

@@ -23,7 +23,7 @@ from cstool.training.kernels.product import multiply, multiply_back
 
 SOFTMAX, SIGMOID = 0, 1
 ROUTER_FUNCTIONS = {"softmax": SOFTMAX, "sigmoid": SIGMOID}
-"""how the logits of a router become probabilities, with the numbers by which the kernels know them"""
+"""functions from the logits of a router to probabilities, with the numbers by which the kernels know them"""
 
 
 @inlined
@@ -183,7 +183,7 @@ def _by_expert(array: Array, choices: Array) -> Array:
 
 @inlined
 def _first_rows(choices, experts):  # type: ignore[no-untyped-def]
-    """Where the rows of each expert begin, by counting."""
+    """Return the first row of each expert, by counting."""
     places = np.zeros(experts + 1, np.int64)
     for t in range(choices.shape[0]):
         for k in range(choices.shape[1]):
@@ -294,7 +294,7 @@ def chosen_experts(choices: Array) -> frozenset[int]:
 
 
 def expert_rows(c: Call) -> tuple[Array, Array]:
-    """Of the input and the output of an `EXPERT_LINEAR`, the rows (n, in) and (n, out) of the panel's expert."""
+    """Rows (n, in) of the input and (n, out) of the output of an `EXPERT_LINEAR` for the panel's expert."""
     choices, rows = c.inputs[1], _span(c)
     return _by_expert(c.inputs[0], choices)[rows], _by_expert(c.outputs[0], choices)[rows]
 
@@ -313,7 +313,7 @@ def expert_linear_forward(c: Call) -> None:
 def expert_linear_backward(c: Call) -> None:
     """Compute the share of a panel in the delta of its expert's rows, and its gradients.
 
-    Where no token chose the expert, the matrix has a gradient without `Rows`, and the panel is not looked at.
+    Where no token chose the expert, the gradient of the matrix is `Rows` of length 0, and the panel is not looked at.
     """
     choices, rows = c.inputs[1], _span(c)
     delta_y, grad_bias = _by_expert(c.delta_y, choices)[rows], c.gradient(1 + c.matrix)

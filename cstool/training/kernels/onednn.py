@@ -26,7 +26,7 @@ from cstool.training.kernels.gemm import Array
 
 WHEEL = "onednn-cpu-gomp"
 VERSION = (3, 2)
-"""the one whose numbers these are"""
+"""version of oneDNN to which these numbers belong"""
 FAST = ("brg:", "gemm:jit:bf16")
 """first letters of the names of implementations that use the instructions for bfloat16"""
 
@@ -90,7 +90,7 @@ class Library:
         """Call a function that returns a status.
 
         Raises:
-            ClusterError: the status is not that all went well
+            ClusterError: the status is an error
         """
         status = getattr(self.dnnl, name)(*arguments)
         if status:
@@ -114,7 +114,7 @@ class Library:
             self.gomp.omp_set_num_threads(before)
 
     def new(self, name: str, *arguments: Any) -> _Handle:
-        """Call a function that makes something, and return that."""
+        """Call a function that creates an object, and return its handle."""
         made = _Handle()
         self.call(name, ctypes.byref(made), *arguments)
         return made
@@ -122,7 +122,7 @@ class Library:
 
 @cache
 def library_path() -> Path | None:
-    """Where the wheel has put the library; None where it is not installed."""
+    """Path of the library in the wheel; None where the wheel is not installed."""
     try:
         files = metadata.files(WHEEL) or []
     except metadata.PackageNotFoundError:

@@ -17,7 +17,7 @@ _WORDS = 1024
 
 
 class Dropout(NamedTuple):
-    """Which elements to drop.
+    """The elements to drop.
 
     Element e of sample s in step t is word e % 4 of block e // 4, whose counter is that number's low word, its high
     word, s, t. It is kept when the word is at least `rate` x 2^32, and then divided by 1 - `rate`.
@@ -135,7 +135,7 @@ def dropout_apply(dropout: Dropout | None, x: np.ndarray, out: np.ndarray) -> No
     """Drop elements of x and scale the others; forward and backward are the same.
 
     Args:
-        dropout: which elements; None keeps all
+        dropout: the elements to drop; None keeps all
         x: (T, width) float32
         out: (T, width) float32, may be x
     """

@@ -58,8 +58,8 @@ FEW_TOKENS = 8
 def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool) -> Any:
     """Return dot(x, x_stride, weight, weight_stride, y, y_stride, width, after), which writes a tile of x weight^T.
 
-    Addresses and strides in bytes; `rows` is 1 or a multiple of 4; `of_bfloat16` is said of the weight. A single row
-    of x waits for memory: the tile that will be read next, which begins at `after`, is asked for meanwhile.
+    Addresses and strides in bytes; `rows` is 1 or a multiple of 4; `of_bfloat16` is about the weight. A single row of
+    x waits for memory: the next tile, at `after`, is prefetched meanwhile.
     """
 
     def emit(
@@ -108,7 +108,7 @@ def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool) -> Any:
 
 
 def _numbers(b: Builder, memory: Memory, i: Value, of_bfloat16: bool, lanes: int | None) -> Value:
-    """Load floats from the i-th on: so many as a vector; None for a single one."""
+    """Load floats from the i-th on: `lanes` of them as a vector; None for a single one."""
     offset = b.mul(i, ir.Constant(INT64, _size_bytes(of_bfloat16)))
     if of_bfloat16:
         return memory.load_bfloat16(offset, lanes)

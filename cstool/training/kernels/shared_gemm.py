@@ -1,8 +1,8 @@
 """Work that threads share: large products, and attention, of a grain that is alone in its batch and so has one lane.
 
 The result of a product is cut into four parts, halves of its rows by halves of its columns, with any number of threads:
-so its bits depend on its shape alone. Each part packs half of either operand. Attention is cut by
-heads, which know nothing of each other.
+so its bits depend on its shape alone. Each part packs half of either operand. Attention is cut by heads, which know
+nothing of each other.
 """
 
 import threading

@@ -56,7 +56,7 @@ def ngram_tallies(chosen: Array, labels: Array, mask: Array, positions: Array, w
 
     Args:
         chosen, labels: (B, C), whether a sentence is chosen, and should be
-        mask: (B, C), which there are
+        mask: (B, C), 0 for sentences that do not exist
         positions: (B, C) int32, token with which a sentence begins, ascending
         words: (B, S) int32, the number of the word that begins with a token; -1 where none does
 

@@ -315,7 +315,7 @@ def _multiply(places, form, a_memory, b_memory, sums):  # type: ignore[no-untype
 
 
 def missing_instructions() -> str | None:
-    """Why the kernel cannot run here; None where it can."""
+    """Return the reason that the kernel cannot run here; None where it can."""
     if not binding.get_host_cpu_features().get(FEATURE):
         return "this CPU has no AVX512_BF16"
     if f"+{FEATURE}" not in cpu_target.target_context.codegen().magic_tuple()[2].split(","):

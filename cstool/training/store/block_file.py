@@ -24,9 +24,9 @@ UNCACHED = 0x80
 PAGE_BYTES = 4096
 """unit of direct access, past the page cache: a page of the file is never written both ways at a time"""
 SECTOR_BYTES = 512
-"""where in memory that begins (open(2), O_DIRECT) [bytes]"""
+"""alignment in memory of direct access (open(2), O_DIRECT) [bytes]"""
 DIRECT_BYTES = 64 * 2**10
-"""from this size on it pays to go past the page cache [bytes]"""
+"""size from which on it pays to go past the page cache [bytes]"""
 REQUEST_BYTES = 8 * 2**20
 """largest single request: others get their turn between two [bytes]"""
 
@@ -99,7 +99,7 @@ class BlockFile:
 
     @contextmanager
     def in_order(self) -> Iterator[None]:
-        """Tell the system that for the length of a context all is read from one end to the other.
+        """Tell the system that the file is read from one end to the other within this context.
 
         Measured on a cold file: 1.7 GB/s by one thread, uncached, and 1.2 GB/s where the system is not told.
         """

@@ -83,7 +83,7 @@ def check_state(state: SavedState) -> dict[str, int]:
         the sizes of the sparse weights, zeros included, by the keys of their indices
 
     Raises:
-        DamagedCheckpointError: something in it makes no sense
+        DamagedCheckpointError: a value makes no sense
     """
     values = state.values()
     if STEP in values:
@@ -108,7 +108,7 @@ def check_indices(pieces: Iterable[NDArray[Any]], size: int, where: str) -> Iter
     """Pass the indices of a weight of some size, zeros included, on piece by piece while they ascend within it.
 
     Raises:
-        DamagedCheckpointError: beginning with `where`; they do not
+        DamagedCheckpointError: they do not; the message begins with `where`
     """
     seen, last = 0, -1
     for piece in pieces:

@@ -17,7 +17,7 @@ from cstool.training.store.shard_folder import is_shard_name, shards_beside
 from cstool.training.store.store_lock import StoreLock
 
 SUFFIX = ".mdl"
-"""suffix by which a checkpoint is known that is too damaged to be recognized"""
+"""suffix of checkpoints; it alone marks a file that is too damaged to be recognized"""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ Pieces = Iterator[tuple[int, Array]]
 
 _PATHS = "model_dir|compile_dir|summary_dir|data_dir|ckpt_paths?|mask_checkpoint|rewind_checkpoint"
 _OF_A_PATH = re.compile(rf"__metadata__\[\d+\]\.params\..*\b({_PATHS})(\[\d+\])?")
-"""keys of the params for files that a run reads and writes: their paths change nothing of its results"""
+"""keys of the params with paths of a run's files, which do not change its results"""
 _DEEPEST = 50
 """values that are nested deeper are compared as a whole"""
 
@@ -94,7 +94,7 @@ def _distance(left: Array, right: Array) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class TensorForm:
-    """How a checkpoint has a tensor."""
+    """The form of a tensor in a checkpoint."""
 
     shape: tuple[int, ...]
     """with its zeros"""
@@ -115,7 +115,7 @@ class TensorComparison:
     difference: str | None
     """"missing", "shape", "dtype" or "numbers"; None where there is none"""
     note: str | None = None
-    """how the two are stored unlike, whether or not they differ"""
+    """difference of the two in storage, whether or not their numbers differ"""
     differing: int | None = None
     """elements that are not equal; like the next two None where shapes do not allow a comparison"""
     mean_square: float | None = None
@@ -148,7 +148,7 @@ class CheckpointDiff:
     paths: tuple[ValueDifference, ...] = ()
     """paths in the params that differ, which make no difference"""
     tolerance: Tolerance | None = None
-    """how close tensors had to be; None for equality"""
+    """allowed difference of tensors; None for equality"""
 
     @property
     def match(self) -> bool:
@@ -169,7 +169,7 @@ def diff_checkpoints(
 
     Args:
         left, right: the checkpoints
-        tolerance: how close tensors must be; None for equality
+        tolerance: allowed difference of tensors; None for equality
         progress: told the bytes done, first of the masks, then of the numbers
         tensors_only: leave out the values
         with_paths: take other paths in the params for a difference, too
@@ -216,7 +216,7 @@ class _Side:
         return TensorForm(sparse.shape, dtype, shape[0], link)
 
     def indices(self, key: str) -> str:
-        """Return the tensor that says where the numbers of a sparse one belong."""
+        """Return the tensor with the positions of a sparse tensor's numbers."""
         return self._sparse[self.forms[key].link or key].indices
 
     def nbytes(self, key: str, as_stored: bool) -> int:

@@ -1,4 +1,4 @@
-"""The checkpoint format: which names and attributes a `.mdl` file has.
+"""The checkpoint format: the names and attributes in a `.mdl` file.
 
 A checkpoint is an HDF5 file (superblock 2, whose metadata carry checksums) without groups:
 
@@ -42,7 +42,7 @@ LONGEST_ATTRIBUTE_BYTES = 32 * 1024
 SPARSITY = "sparsity"
 """value that has, by the name of each sparse weight, its shape"""
 INDICES = ".indices"
-"""after the key of a sparse weight: where its numbers belong in the weight laid out row by row"""
+"""suffix to the key of a sparse weight, for the positions of its numbers in the weight laid out row by row"""
 
 DTYPES = (
     ("bool", "float16", "float32", "float64")
@@ -74,7 +74,7 @@ class CheckpointDigest:
     For a tensor, its dtype, its shape and its checksum stand in, so no tensor is read for it.
 
     Args:
-        cstool_version: that the checkpoint says it was written by
+        cstool_version: version of the writer, as in the checkpoint
     """
 
     def __init__(self, cstool_version: str) -> None:

@@ -56,7 +56,7 @@ def _entry(found: Mapping[str, Any]) -> IndexEntry:
 def register_checkpoint(
     folder: str | os.PathLike[str], step: int, path: str | os.PathLike[str], run: str | None = None
 ) -> list[IndexEntry]:
-    """Enter a checkpoint, and the run that it is of, in the index of a folder, and return that; raises CheckpointError.
+    """Enter a checkpoint and its run in the index of a folder; return the index, or raise CheckpointError.
 
     Entries whose file is gone are dropped.
     """

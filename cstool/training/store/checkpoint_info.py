@@ -28,7 +28,7 @@ class TensorInfo:
 
     @property
     def is_positions(self) -> bool:
-        """Whether it says where the non-zeros of another tensor belong."""
+        """Whether it has the positions of another tensor's non-zeros."""
         return self.key.endswith(INDICES)
 
     @property

@@ -1,4 +1,4 @@
-"""Which checkpoint is meant: by a file, by a folder and a step, by a glob, or the newest of a folder."""
+"""Find checkpoints: by a file, by a folder and a step, by a glob, or the newest of a folder."""
 
 import glob
 import os

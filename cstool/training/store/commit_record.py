@@ -93,7 +93,7 @@ class CommitRecord:
     links: Mapping[str, str]
     """tied names and the arrays that they are links to; a shard has the links of the whole model"""
     arrays: Mapping[str, tuple[Extent, ...]]
-    """where the rows of each array are"""
+    """places of the rows of each array"""
     older: "CommitRecord | None" = None
     """the commit before this one, whose slots may not have been overwritten yet; it has none itself"""
 
@@ -104,7 +104,7 @@ class CommitRecord:
 
     @property
     def step(self) -> int:
-        """After which step it is."""
+        """The step after which it was made."""
         step: int = self.values["global_step"]
         return step
 
@@ -115,7 +115,7 @@ class CommitRecord:
 
     @property
     def shard(self) -> Shard | None:
-        """Which shard the file is; None where it has the whole model."""
+        """The shard in the file; None where it has the whole model."""
         value = self.values.get(SHARD)
         return None if value is None else Shard.parse(value)
 

@@ -69,7 +69,7 @@ class CommittedStore(SavedState):
             self._places = read_store(path, record)
             self._extents = {name: Extents(extents) for name, extents in record.arrays.items()}
             self._orders: dict[str, Array] = {}
-            """of sparse weights: where in the file the number is that comes next in a checkpoint"""
+            """of sparse weights: places of their numbers in the file, in the order of a checkpoint"""
             sparse = {} if record.shard is not None else record.values.get(SPARSITY, {})
             self._counts = {f"model.{weight}": described["non_zeros"] for weight, described in sparse.items()}
             self._check_counts()

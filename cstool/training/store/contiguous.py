@@ -10,7 +10,7 @@ from cstool.training.store.checkpoint_format import DTYPES
 
 
 class Place(NamedTuple):
-    """A dataset and where its bytes are."""
+    """A dataset and the place of its bytes."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -35,7 +35,7 @@ class Place(NamedTuple):
         return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
 
     def at(self, row: int) -> int:
-        """Return where in the file a row begins [bytes]."""
+        """Return the offset of a row in the file [bytes]."""
         return self.offset + row * self.row_bytes
 
 

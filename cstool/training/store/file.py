@@ -1,4 +1,4 @@
-"""The store in a file: an HDF5 file with two slots for every array, and a commit record that says which one counts.
+"""The store in a file: an HDF5 file with two slots for every array, and a commit record that names the valid one.
 
 An array that never changes once it has been filled has one slot.
 
@@ -87,7 +87,7 @@ class FileStore:
         self._tile_bytes = 0
         self._closed = False
         self._failure: StoreError | None = None
-        """why nothing can be written any more"""
+        """the error after which nothing can be written"""
         self._settled = adopt
         """whether the disk has set the space aside"""
         with contextlib.ExitStack() as undo:
@@ -233,7 +233,7 @@ class FileStore:
         self.cache.expect([Rows(*rows) for rows in order], apart, doubtful)
 
     def want(self, rows: Sequence[tuple[str, int, int]], times: int) -> None:
-        """Say which of the doubtful rows will be borrowed, as `Store.want` says: they are fetched ahead, too."""
+        """Announce the doubtful rows that will be borrowed, as `Store.want` says: they are fetched ahead, too."""
         self.cache.want([Rows(*each) for each in rows], times)
 
     def observe(self, observer: Observer) -> None:

@@ -1,8 +1,8 @@
 """Places of arrays in a MemoryX file: laid out once, and read with care, since a file may come from anywhere.
 
 `slot_0/NAME` and `slot_1/NAME` are the two places of every array; `fixed/NAME` is the only one of an array that never
-changes. All datasets are contiguous, and datasets of a page and more begin on a page.
-Beside the file are its commit record and its lock, named as it is with `.commit` and `.lock` after.
+changes. All datasets are contiguous, and datasets of a page and more begin on a page. Beside the file are its commit
+record and its lock, named as it is with `.commit` and `.lock` after.
 """
 
 import contextlib
@@ -196,7 +196,7 @@ class SlotFile(BlockFile):
         self.slots = slots if record is None else 2
         self.identity = secrets.token_hex(16) if record is None else record.identity
         self.places: dict[str, tuple[Place, ...]] = {}
-        """where the arrays of the file that was there are"""
+        """places of the arrays of the file that was there"""
         self._pending: PendingFile | None = None
         """a new file, until it is committed"""
         self._h5: h5py.File | None = None

@@ -62,7 +62,7 @@ class PanelCache:
 
     Args:
         limit_bytes: of all buffers together
-        layout: says of rows which shape and dtype they have
+        layout: (rows) -> their shape and dtype
         read: fills an array with rows of the file
     """
 
@@ -85,9 +85,9 @@ class PanelCache:
         self._changed = threading.Condition()
         self._order: Sequence[Rows] = ()
         self._uses: dict[Rows, list[int]] = {}
-        """where in the order rows are"""
+        """places of rows in the order"""
         self._doubtful: Collection[str] = frozenset()
-        """arrays of which only the rows are asked for that are wanted"""
+        """arrays of which only rows in `_wanted` will be asked for"""
         self._wanted: Counter[Rows] = Counter()
         """of these: number of requests to come"""
         self._position = 0
@@ -97,7 +97,7 @@ class PanelCache:
         self._closed = False
 
     def expect(self, order: Sequence[Rows], apart: int, doubtful: Collection[str] = frozenset()) -> None:
-        """Say in which order rows will be asked for, over and over; fetching them begins. See `Store.expect`."""
+        """Set the order in which rows will be asked for, over and over; fetching them begins. See `Store.expect`."""
         with self._changed:
             self._apart, self._doubtful = apart, doubtful
             self._wanted.clear()
@@ -109,7 +109,7 @@ class PanelCache:
             self._fetch_ahead()
 
     def want(self, rows: Sequence[Rows], times: int) -> None:
-        """Say that doubtful rows will be asked for, so many times each; fetching them begins. See `Store.want`."""
+        """Announce requests for doubtful rows, and their numbers; fetching them begins. See `Store.want`."""
         with self._changed:
             for each in rows:
                 self._wanted[each] += times
@@ -303,7 +303,7 @@ class PanelCache:
             self._drop(victim)
 
     def _idle(self, needed_in: int) -> list[Rows]:
-        """Rows that could make room for others, which are needed in so many steps of the stream."""
+        """Rows that could make room for others, which are needed in `needed_in` steps of the stream."""
         idle = (rows for rows, entry in self._entries.items() if entry.ready and not entry.users)
         # Rows that are only fetched ahead keep no borrower waiting.
         return [r for r in idle if self._next_use(r) > needed_in and (needed_in < 0 or not self._stays(r))]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cstool.training.store.protocol import check_like, check_rows, check_shape
 
 ALIGNMENT_BYTES = 64
-"""where an array begins: a cache line, and the widest vector register"""
+"""alignment of arrays: a cache line, and the widest vector register"""
 
 MAPPED_BYTES = 2**20
 """size from which a buffer is mapped [bytes]"""

@@ -58,8 +58,8 @@ class Opened(ABC):
 class SavedState(Opened):
     """Tensors and values by key, open for reading; a context manager.
 
-    Of a sparse weight `model.W`, its non-zeros are the tensor of that key, where they belong in the weight laid out
-    row by row is `model.W.indices`, and the value `sparsity` has its shape. Its arrays of optimizer state,
+    Of a sparse weight `model.W`, its non-zeros are the tensor of that key, their positions in the weight laid out
+    row by row are `model.W.indices`, and the value `sparsity` has its shape. Its arrays of optimizer state,
     `optimizer.W.*`, have the same order. A request for a tensor that is not there raises CheckpointError.
     """
 

@@ -1,4 +1,4 @@
-"""The shards in a folder: how their files are called, which belong together, which steps all of them hold."""
+"""The shards in a folder: the names of their files, the sets that belong together, the steps that all of a set hold."""
 
 import os
 import re
@@ -158,7 +158,7 @@ def choose_shards(folder: Path, found: Sequence[ShardFound], step: int) -> list[
     """Return the shards of the set that holds a step, by node.
 
     Raises:
-        StoreError: there is none, or more than one: says which shards are in the way
+        StoreError: there is none, or more than one: names the shards in the way
     """
     sets = sets_of(found)
     holding = [shards for shards in sets if step in common_steps(shards)]
@@ -188,7 +188,7 @@ def check_set(folder: Path, shards: Sequence[ShardFound], sets: Iterable[Sequenc
         sets: all that are in the folder
 
     Raises:
-        StoreError: says which shard is in the way
+        StoreError: names the shard in the way
     """
     names = {shard.name for others in sets for shard in others if shard.set != shards[0].set}
     for lacking in missing_shards(shards):

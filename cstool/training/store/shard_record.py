@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SHARD = "shard"
-"""value of a commit record that says which shard the file is; no checkpoint has it"""
+"""value of a commit record about the shard in the file; no checkpoint has it"""
 
 MOST_SHARDS = 2**16
 """of a MemoryX; far more than any has"""
@@ -16,7 +16,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of the weights a file has.
+    """The part of the weights in a file.
 
     An array of a weight has the rows of its ranges one after the other. Of a weight that is sparse, or has optimizer
     state of another shape, a shard has all rows or none.
@@ -25,7 +25,7 @@ class Shard:
     set: str
     """drawn once for all shards of a MemoryX, in hexadecimal digits"""
     node: int
-    """which of the nodes, from 0"""
+    """number of the node, from 0"""
     nodes: int
     """number of shards"""
     weights: tuple[str, ...]

@@ -68,7 +68,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardTensor:
-    """A tensor of a checkpoint, and where its rows are."""
+    """A tensor of a checkpoint, and the places of its rows."""
 
     name: str
     place: Place
@@ -76,7 +76,7 @@ class ShardTensor:
     parts: tuple[Part, ...]
     """in the order of its rows; of a sparse weight one, the array with its room"""
     owner: str | None = None
-    """of arrays of a sparse weight: the name of the array that says where its numbers belong"""
+    """of arrays of a sparse weight: the name of the array with the positions of its numbers"""
 
 
 def join_shards(sources: Sequence[ShardSource]) -> dict[str, ShardTensor]:

@@ -24,8 +24,7 @@ from cstool.training.store.shard_tensors import Part, ShardSource, ShardTensor, 
 class CommittedShards(SavedState):
     """A commit of all shards of a MemoryX, a context manager. It has the methods of `CheckpointReader`.
 
-    It equals the same commit in one file, in the order of a checkpoint; links and values are the first
-    shard's.
+    It equals the same commit in one file, in the order of a checkpoint. Links and values are the first shard's.
 
     Args:
         sources: of all shards, by node; closed with this object, or at once where they do not belong together
@@ -43,7 +42,7 @@ class CommittedShards(SavedState):
         record = self._sources[0].record
         self.path = self._sources[0].path
         self.step = record.step
-        """after which step it is"""
+        """the step after which it was committed"""
         self.format_version = f"MemoryX {VERSION} in {counted(len(self._sources), 'shard')}"
         self.is_bound, self.cstool_version = True, "not said"
         with suppress(LookupError, TypeError):
@@ -52,7 +51,7 @@ class CommittedShards(SavedState):
         self._values = {key: value for key, value in record.values.items() if key != SHARD}
         self._keys = [*self._tensors, *self._links, *self._values]
         self._orders: dict[str, Array] = {}
-        """of a sparse weight: where in the shard the number is that comes next in a checkpoint"""
+        """of a sparse weight: places of its numbers in the shard, in the order of a checkpoint"""
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -63,7 +63,7 @@ class Pruned(NamedTuple):
 
 
 class CommittedState(NamedTuple):
-    """The MemoryX file of a folder, and the step of its last commit; or why that cannot be read."""
+    """The MemoryX file of a folder, and the step of its last commit; or the error of reading it."""
 
     step: int | None
     path: Path
@@ -71,7 +71,7 @@ class CommittedState(NamedTuple):
 
 
 class FolderShards(NamedTuple):
-    """The shards of a MemoryX that are in a folder; or why that cannot be said."""
+    """The shards of a MemoryX that are in a folder; or the error of reading them."""
 
     nodes: int | None
     """number of shards that it has; None where that cannot be read"""
@@ -242,7 +242,7 @@ def delete_checkpoints(targets: Iterable[str], *, dry_run: bool = False) -> tupl
 
 
 def prune_checkpoints(folder: Path, keep: int, *, dry_run: bool = False, progress: Shown | Progress = "auto") -> Pruned:
-    """Delete the oldest checkpoints of a folder, and keep so many of the latest that are verified to be whole.
+    """Delete the oldest checkpoints of a folder, and keep the `keep` latest ones that are whole, after verifying them.
 
     Raises:
         CheckpointError: it is no folder, or one that cannot be read, or `keep` is less than 1

@@ -50,7 +50,7 @@ def validate(
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Returns:
-        Its `holds` is the verdict; the rest says why
+        Its `holds` is the verdict; the rest has the reasons
 
     Raises:
         NonFiniteError: a run came to NaN or infinity
@@ -79,7 +79,7 @@ def validate_logged(params: Params, open_screen: OpenScreen, level: str | None, 
     Args:
         params: checked params of one trainer
         open_screen: opens it
-        level: from which on the screen has the log, which also goes to the folder of the runs; None for no log
+        level: least level of log lines on the screen, which also goes to the folder of the runs; None for no log
         asked: as of `cstool.training.compare.Request`
     """
     from cstool.training.compare import Request

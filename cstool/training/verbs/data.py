@@ -54,7 +54,7 @@ def prepare_text(
         shuffle_seed: of the order of the samples; None for the order of the text
         jsonl_key: where each line of a .jsonl or .ndjson has its text; None for a usual key, or the only text's
         csv_column: of each table of .csv or .tsv that has the texts; without it such tables are no text
-        begins_texts: begin each document with the begin of the tokenizer's template, for example <s>
+        begins_texts: begin each document with the prefix of the tokenizer's template, for example <s>
         any_file: take files that are no text as they are, as bytes
         processes: that do the work; the files are the same
         overwrite: replace a different data set
@@ -281,7 +281,7 @@ def data_info(folder: str | Path) -> DataInfo:
 def check_data(
     folder: str | Path, *, vocab_size: int | None = None, progress: Literal["auto", "none"] | Progress = "auto"
 ) -> DataCheck:
-    """Read all of a data set, and list everything that is wrong with it.
+    """Read all of a data set, and list all its faults.
 
     Args:
         folder: as for `data_info`

@@ -96,7 +96,7 @@ def run_trainers(
 
     Args:
         trainers: from `load_all_params`
-        request: how; None for training
+        request: settings of the run; None for training
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Returns:
@@ -146,7 +146,7 @@ def train(
         seed: of all random numbers
         precision: of the operands of products on this host
         model_dir: folder of checkpoints and logs
-        memoryx: where weights and optimizer state are
+        memoryx: place of weights and optimizer state
         checkpoint_path: start from this one (`FILE`, `DIR:STEP`, `DIR:latest`), not from the latest
         load_checkpoint_states: the parts of it to load, such as "model"
         system: kind of each CSX: cs1, cs2, cs3, or a system file
@@ -249,7 +249,7 @@ def run_all(
 
     Args:
         trainers: of one file, in order
-        request: how
+        request: settings of the run
         open_screen: shows a trainer while it runs
         called: the verb that was called from Python; None for a command
         command: writes the command that was typed with other flags; None where there was none

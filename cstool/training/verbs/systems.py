@@ -13,7 +13,7 @@ _INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512bf16", "amx-bf16")
 
 
 class DescribedSystem(NamedTuple):
-    """A system and where each of its numbers comes from.
+    """A system and the source of each of its numbers.
 
     Args:
         system: all of it

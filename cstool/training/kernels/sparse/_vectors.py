@@ -49,7 +49,7 @@ _UPPER = 0xFFFF0000
 def _unrolled(
     b: Builder, count: Value, turns: int, carried: Sequence[Value], body: Callable[..., Sequence[Value]]
 ) -> list[Value]:
-    """Emit `for i in range(count)` as `loop` does, so many turns at a time, then a jump into the code of the rest.
+    """Emit `for i in range(count)` as `loop` does, `turns` turns at a time, then a jump into the code of the rest.
 
     Where counts repeat, a CPU foresees that jump, and a short row has no other branch.
     """
@@ -202,7 +202,7 @@ def make_dot_row(vectors: int) -> Any:
             return total
 
         def add(first: Value, number: int) -> None:
-            """Add to so many gradients, four at the most."""
+            """Add to `number` gradients, four at the most."""
             dots = [dot(b.add(first, ir.Constant(INT64, j))) for j in range(number)]
             totals = sums_of_four(b, [dots[j % number] for j in range(FOUR)])
             here = sums.at(b.mul(first, ir.Constant(INT64, FLOAT_BYTES)))

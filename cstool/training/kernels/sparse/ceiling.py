@@ -15,7 +15,7 @@ from cstool.training.kernels.sparse.matrix import KernelChoice
 from cstool.training.kernels.sparse.pattern import make_pattern
 
 ROUNDS = 7
-"""in which kernels take turns; the fastest counts: other work on the machine only makes a kernel slower"""
+"""rounds of turns of the kernels; the fastest counts: other work on the machine only makes a kernel slower"""
 
 _Run = Callable[[], None]
 

@@ -1,4 +1,4 @@
-"""Up to which density sparse kernels are the faster ones: measured on this machine, once.
+"""The density up to which sparse kernels are the faster ones: measured on this machine, once.
 
 It depends on the CPU, on the BLAS and on the shape, and no formula knows it. So each kernel is timed against its dense
 twin at a few densities, and the result is kept beside the compiled kernels.
@@ -34,18 +34,18 @@ from cstool.training.kernels.sparse.matrix import KernelChoice
 from cstool.training.kernels.sparse.pattern import Pattern, collect, make_pattern
 
 DENSITIES = (0.02, 0.1, 0.25, 0.5)
-"""at which sparse kernels are timed, ascending"""
+"""densities at which sparse kernels are timed, ascending"""
 ROUNDS, MOST_ROUNDS = 3, 12
-"""in which kernels take turns, at the least and at the most; one more goes before them and does not count"""
+"""rounds of turns of the kernels, at the least and at the most; one more goes before them and does not count"""
 AGREEMENT = 1.03
-"""within which the two fastest calls of every kernel agree when it has been measured enough"""
+"""largest ratio of the two fastest calls of every kernel when it has been measured enough"""
 MOST_WEIGHTS = 1 << 21
-"""to be timed: of a larger panel some rows, as the time of a weight no longer depends on their number"""
+"""weights that are timed: of a larger panel some rows, as the time of a weight no longer depends on their number"""
 SHORT_CALL = 1 << 23
 """products of a call below which it is timed several times over"""
 MOST_CALLS = 16
 FEWEST_TOKENS, MOST_TOKENS = 16, 512
-"""between which the powers of two are that are measured"""
+"""least and largest power of two that is measured"""
 _ALIGNMENT_BYTES = 64
 
 _Run = Callable[[], None]
@@ -163,7 +163,7 @@ def _measure_ratios(rows: int, columns: int, tokens: int, gemm: Gemm) -> list[li
 
 
 def time_s(run: Callable[[], None], calls: int) -> float:
-    """Time of so many calls together [s]."""
+    """Time of `calls` calls together [s]."""
     begin_s = time.perf_counter()
     for _ in range(calls):
         run()

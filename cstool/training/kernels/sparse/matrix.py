@@ -1,4 +1,4 @@
-"""A sparse panel as kernels take it: its pattern, its values, and which kernels are to compute with it."""
+"""A sparse panel as kernels take it: its pattern, its values, and the choice of kernels."""
 
 import threading
 from collections.abc import Callable
@@ -30,9 +30,9 @@ class SparseMatrix:
     """Rows of a weight, streamed without their zeros; shared by all lanes that hold it.
 
     Args:
-        pattern: where the non-zeros are
+        pattern: places of the non-zeros
         values: (n,) float32 or bfloat16, in the order of the pattern
-        choice: which kernels compute with it
+        choice: kernels that compute with it
         dense_gradient: whether the gradient of the zeros is asked for, too
         room: non-zeros that the panel may come to have, for buffers that last
         lend: lends memory for arrays made of the values

@@ -1,4 +1,4 @@
-"""The pattern of a sparse panel: where its non-zeros are, in the order in which they stream."""
+"""The pattern of a sparse panel: the places of its non-zeros, in the order in which they stream."""
 
 from dataclasses import dataclass
 from functools import cached_property
