@@ -30,7 +30,7 @@ def estimate_host(
     """Measure this host if that was not done, or is asked for; predict a step of a model if one is given.
 
     Raises:
-        EstimateError: the rates cannot be kept, the file has no batch, or it cannot go on so many ranks
+        EstimateError: the rates cannot be kept, the file has no batch, or fewer systems or grains than ranks
         ClusterError: the systems do not divide the batch
         ParamsError: the file breaks rules
     """

@@ -174,7 +174,7 @@ def check_numbers(path: Path, found: h5py.Dataset, name: str) -> None:
 
 
 def check_count(path: Path, file: h5py.File, count: int) -> None:
-    """Check that a file has samples, as many as it says, or raise DataError."""
+    """Check that a file has samples, in the number that it states, or raise DataError."""
     if count == 0:
         raise DataError(f"{path}: must hold at least one sample, got 0", "remove the file")
     announced = file.attrs.get("n_examples", count)

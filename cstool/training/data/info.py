@@ -198,7 +198,7 @@ def _source(record: Mapping[str, Any]) -> str:
 
 
 def _count(dataset: Dataset, kind: SampleKind, length: int) -> tuple[int, int, list[int]]:
-    """Number of samples read, of their tokens that count, and the first tokens of all, of a text of so many."""
+    """Return numbers of samples read and of tokens that count, and the first tokens, of a text of `length` tokens."""
     counted = min(dataset.sample_count, COUNTED_SAMPLES)
     tokens = 0
     begins: list[int] = []

@@ -1,7 +1,7 @@
 """Documents in JSON Lines, an object to each line, or in rows of CSV, written out as the text that they hold.
 
-A file is read in runs of whole lines. The texts of a run go to a file of text, back to back, beside which is one that
-says which lines they were on: from there on they are documents like any other.
+A file is read in runs of whole lines. The texts of a run go to a file of text, back to back, beside a file with
+the numbers of their lines: from there on they are documents like any other.
 """
 
 import json
@@ -22,7 +22,7 @@ from cstool.training.data.dataset import Array
 from cstool.training.data.sources import TEXT_KEYS, SourceFile, decoded, read_bytes
 
 RUN_BYTES = 2**25
-"""of JSON in memory at a time; a line has at most so many"""
+"""of JSON in memory at a time, and at most in a line"""
 
 _SUFFIXES = (".jsonl", ".ndjson")
 _ASKS = frozenset({"prompt", "instruction", "question", "query", "input", "source"})
@@ -46,7 +46,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Run:
-    """Bytes `start` to `stop` of a file, which are whole lines from number `line`, and where their texts go."""
+    """Bytes `start` to `stop` of a file, whole lines from number `line` on, and the file for their texts."""
 
     file: SourceFile
     key: str
@@ -205,7 +205,7 @@ def _cut(file: SourceFile) -> Iterator[tuple[int, int, int]]:
 
 
 def _lines(content: bytes, first: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a run that are not blank, with their numbers, of which it begins with `first`."""
+    """Yield the lines of a run that are not blank, with their numbers; the first line of all is number `first`."""
     for number, line in enumerate(BytesIO(content), first):
         # It begins a file, and where files are joined one after the other a line in the middle.
         if line := line.removeprefix(BOM_UTF8).strip():

@@ -1,4 +1,4 @@
-"""`prepared.json`, the record of how a data set was made: checked when it is read, since it may come from anywhere."""
+"""`prepared.json`, the record of the making of a data set: checked when it is read, since it may come from anywhere."""
 
 import json
 from collections.abc import Mapping
@@ -112,7 +112,7 @@ class _PreferenceRecord(_TextRecord):
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Read the record of how the data set in a folder was made; None if there is none, or not by this program.
+    """Read the record of the making of a data set in a folder; None if there is none, or another program's.
 
     Keys that are null, or of a later version, are left out. A record of this program with a fault raises DataError.
     """

@@ -58,7 +58,7 @@ class RowDataset(TableDataset):
 
 
 def put(target: Array, values: Sequence[int] | Array, padding: int = 0) -> None:
-    """Write values to the begin of an array, and padding to the rest."""
+    """Write values to the first places of an array, and padding to the rest."""
     target[: len(values)] = values
     target[len(values) :] = padding
 

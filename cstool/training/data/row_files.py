@@ -101,7 +101,7 @@ class RowFiles:
         """Return a row.
 
         Raises:
-            DataError: it is no row of as many values as there are columns, or the file cannot be read.
+            DataError: it has not one value for each column, or the file cannot be read.
         """
         if not 0 <= number < self.count:
             raise IndexError(f"samples are numbered from 0 to {self.count - 1}, got {number}")
@@ -156,7 +156,7 @@ def csv_rows(
         needed: columns that every file must have
         of_pairs: columns that pairs of texts need besides
         tried: all places where the folders were looked for, for messages
-        hint: how to get columns of pairs, or do without
+        hint: advice to get columns of pairs, or do without
 
     Raises:
         DataError: a file is missing, damaged, or has other columns or fewer rows.
@@ -172,11 +172,11 @@ def text_rows(folders: Sequence[Path], *, columns: int = 1, tried: str = "") -> 
 
     Args:
         folders: read in this order
-        columns: files on each line of `meta.dat`, of which the lines belong together
+        columns: number of files on each line of `meta.dat`; their lines belong together
         tried: all places where the folders were looked for, for messages
 
     Returns:
-        The rows of the files of each column, as many in all of them
+        The rows of the files of each column, the same number in all of them
 
     Raises:
         DataError: a file is missing, or has fewer lines.

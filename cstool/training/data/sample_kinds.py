@@ -1,4 +1,4 @@
-"""Kinds of HDF5 data sets, recognized by the arrays in their files: how to open them, and which tokens count."""
+"""Kinds of HDF5 data sets, recognized by the arrays in their files, and fields that mark tokens that count."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

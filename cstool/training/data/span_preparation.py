@@ -115,7 +115,7 @@ class _Work(VocabularyWork[SpanTextPlan]):
         return WriteLines(dict(streams), cut, self.partial / VOCABULARY_FILE)
 
     def details(self) -> dict[str, Any]:
-        """Return how samples were made."""
+        """Return the settings by which samples were made."""
         plan = self.request
         lengths = span_lengths(plan.sequence_length)
         return {

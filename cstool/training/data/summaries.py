@@ -126,7 +126,7 @@ def open_summaries(
     Args:
         folders: each with a `meta.dat` and the files that it lists
         max_sequence_length: S
-        sentences: C, at most so many of a text count
+        sentences: C, largest number of sentences of a text that count
         vocabulary: the path of the file that says the number of [PAD], and the words; not needed where `padding` is
             given
         do_lower: whether its tokens are taken in lower case

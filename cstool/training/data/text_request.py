@@ -78,7 +78,7 @@ class TextPlan:
         sequence_length: S, tokens of a sample, up to 2**20
         val_fraction: share of the bytes that is held out, in [0, 1), see `split_text`; with 0 there is no val part
         seed: of the choice of held-out files
-        packing: "stream", or "documents", each of which begins a sample then
+        packing: "stream", or "documents": each document begins a sample
         jsonl_key: of the text in each object of JSON Lines; None for a usual one, see `text_key`
         csv_column: of the text in each row of CSV; None where tables of CSV are no text
     """
@@ -107,7 +107,7 @@ class TextRequest(TextPlan):
 
     Args:
         tokenizer: "bytes" or a tokenizers JSON file, which is copied into the data set
-        train_vocab: train a byte-level BPE of so many tokens on the train part instead
+        train_vocab: number of tokens of a byte-level BPE to train on the train part instead
         allow_unknown: whether characters that no token stands for are counted, and not refused
         shuffle_seed: of the order in which the samples of a part are written; None for the order of the text
         begins_texts: whether a document begins with the prefix of the tokenizer's template, for example <s>

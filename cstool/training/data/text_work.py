@@ -232,7 +232,7 @@ class TextWork(ABC, Generic[R]):
         """Return the keys of the record beyond the ones of any text."""
 
     def finish(self, _sizes: Mapping[str, int], _counts: Mapping[str, int]) -> dict[str, int]:
-        """Write files beside the samples, of which sizes and samples are given; return their sizes [bytes]."""
+        """Write files beside the files of samples, whose sizes and counts are given; return their sizes [bytes]."""
         return {}
 
     @property

@@ -1,7 +1,7 @@
 """Texts with a class for each token, such as whether it belongs to a name.
 
-A folder has files of CSV, listed in its `meta.dat`. A row has `tokens` and `labels`, with spaces between, as many of
-one as of the other. A JSON file gives the labels their numbers: `{"O": 0, "B": 1}`.
+A folder has files of CSV, listed in its `meta.dat`. A row has `tokens` and `labels`, with spaces between, one
+label for each token. A JSON file gives the labels their numbers: `{"O": 0, "B": 1}`.
 
 Source: Cerebras Model Zoo 2.10.0, data/nlp/bert/BertTokenClassifierDataProcessor.py and
 data_preparation/nlp/bert/ner_data_processor.py.

@@ -181,7 +181,7 @@ def load_tokenizer(where: str | Path, data_folders: Sequence[Path] = ()) -> Toke
     """Return the tokenizer that "bytes", or the path of a tokenizers JSON file, names; see `FileTokenizer`.
 
     Args:
-        data_folders: data sets of the model that it is for; the first one with a record says how texts begin
+        data_folders: data sets of the model that it is for; the first record says whether texts have the prefix
     """
     if str(where) == BYTES:
         return ByteTokenizer()

@@ -70,7 +70,7 @@ def open_translations(
 
     Args:
         folders: each with a `meta.dat` and the files that it lists, two on a line
-        request: how pairs become samples
+        request: settings by which pairs become samples
         vocabulary: the path of its file, of both texts
         vocab_size: number of tokens of the model; None for no limit
         tried: all places where the folders were looked for, for messages

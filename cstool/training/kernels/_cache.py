@@ -38,8 +38,8 @@ class KernelFolder(NamedTuple):
     """The folder of kernels of this process.
 
     Args:
-        path: None where there is none that only this user can change; kernels are then compiled for this process alone
-        problem: why there is none, as in "/home/ada/.cache: it belongs to bob (uid 1001)"
+        path: None without a folder that only this user can change; kernels are then compiled for this process alone
+        problem: the reason that there is none, as in "/home/ada/.cache: it belongs to bob (uid 1001)"
     """
 
     path: Path | None

@@ -38,7 +38,7 @@ def pasted(function: Kernel) -> Kernel:
 def reduction(function: Kernel) -> Kernel:
     """Compile a kernel with sums along rows, whose order LLVM chooses, once, to vectorise them.
 
-    A loop that sums must not write: of one that does both LLVM makes two, and where arrays overlap the other one runs.
+    A loop that sums must not write: LLVM makes two versions of it, and runs the other one where arrays overlap.
     """
     return _compiled(function, fastmath=FREE_SUMS)
 

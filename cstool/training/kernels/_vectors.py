@@ -206,7 +206,7 @@ def sums_of_four(b: Builder, vectors: Sequence[Value]) -> Value:
 
 
 def transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
-    """Return the transposed block of up to 16 vectors; missing ones leave lanes of any content.
+    """Return the transposed block of up to 16 vectors; lanes of missing ones have any content.
 
     Its quarters change places, then the quarters of each quarter, down to single numbers.
     """

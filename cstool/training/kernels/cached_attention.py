@@ -1,7 +1,7 @@
 """Attention of new tokens to the keys and values in a cache, for inference.
 
-The new tokens of several sequences lie one after the other; each sequence has a cache of its own, as many tokens long
-as it has had so far. Every product is row by row (see `rowwise`), and every sum over keys has one order, so the
+The new tokens of several sequences lie one after the other; each sequence has a cache of its own, with
+all its tokens so far. Every product is row by row (see `rowwise`), and every sum over keys has one order, so the
 context of a token has the same bits whether the tokens before it came with it or were in the cache. Where attention is
 not causal, all tokens of a sequence must be new: none of them can wait for the tokens that it sees.
 
@@ -47,7 +47,7 @@ def append(x, news, cache):  # type: ignore[no-untyped-def]
 
     Args:
         x: (T, W) float32
-        news: which tokens are whose
+        news: the sequences of the new tokens
         cache: (slots, heads, capacity, W / heads) float32: numbers that are read together lie together
     """
     width = cache.shape[3]
@@ -170,7 +170,7 @@ def cached_attention(
 
     Args:
         q: (T, A * D) float32
-        news: which tokens are whose
+        news: the sequences of the new tokens
         keys, values: (slots, kv_heads, capacity, D) float32
         form: formula of scores; `sequence` is the largest length of a sequence
         biases: (A, distances) float32 of the form, the biases of weights included; (0, 0) where there are none

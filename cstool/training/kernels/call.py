@@ -127,7 +127,7 @@ class Call:
     weights: Sequence[Weights] = ()
     """dense, but for the matrix of a linear op, or of an expert, which may be sparse"""
     matrices: tuple[str, ...] = ()
-    """names of the op's matrices, of which there is one for each expert where it is of experts"""
+    """names of the op's matrices; an op of experts has one for each expert"""
     matrix: int = 0
     """index in `matrices` of the panel's matrix"""
     gradients: list[Payload | None] = field(default_factory=list)

@@ -183,7 +183,7 @@ def _of_bfloat16() -> None:
 
 BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "products", "sparse", "answering"
 MIXTURE_KERNELS = "mixture"
-"""names of needs of some runs beside the kernels of all; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
+"""kernels that only some runs need; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
 
 _GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
     ("activations", frozenset(), _activations),

@@ -9,7 +9,7 @@ largest logit, sum of exp(logit - largest), logit of the label, class of the lar
 A logit is the layer's output z times a scale; under a softcap it is cap x tanh(scale x z / cap).
 
 Where labels are smoothed by a share e, the target of training is 1 - e of the label and e / V of each of the V classes:
-the logit of the label becomes (1 - e) times it plus e times the mean of all logits. Evaluations take labels as they are.
+the logit of the label becomes (1 - e) times it plus e times the mean of all. Evaluations take labels as they are.
 
 Source: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3. Gemma team, "Gemma 2:
 improving open language models at a practical size", 2024, section 2: softcap. Szegedy et al., "Rethinking the Inception
@@ -82,7 +82,7 @@ def _forward(logits, first, labels, state, logits_scale, cap, own, each):  # typ
 
 @reduction
 def _delta_of_logits(logits, delta, first, labels, mask, scale, state):  # type: ignore[no-untyped-def]
-    """Write the delta over the logits, and where products take bfloat16 to `delta`, rounded."""
+    """Write the delta over the logits; for products of bfloat16 also write it to `delta`, rounded."""
     tokens, classes = logits.shape
     for t in range(tokens):
         weight = logits.dtype.type(scale) * logits.dtype.type(mask[t])

@@ -1,4 +1,4 @@
-"""Matrix products of which each row of the result depends on its own row of x alone, to the bit.
+"""Matrix products in which each row of the result depends on its own row of x alone, to the bit.
 
 A BLAS chooses its kernels, and with them the order of sums, by the shape of the whole product. Here every element of
 the result is summed in one order, beside any other rows: 16 partial sums along the row, then these together, then
@@ -46,7 +46,7 @@ from cstool.training.kernels.spin import take
 ROWS = FOUR
 """rows of the weight that a tile has"""
 TOKENS = 4
-"""rows of x that a tile has, as far as there are so many: 16 sums hide the time that each multiply and add takes"""
+"""most rows of x of a tile: 16 sums hide the time of each multiply and add"""
 TURN_NUMBERS = 32 * 1024
 """numbers of a weight that a thread takes at a time, about: some ten microseconds of reading them"""
 LONE_ROWS = 8
@@ -171,7 +171,7 @@ _dots_of_bfloat16: Any = _make_dots(of_bfloat16=True)
 
 
 def _make_weighted_sum(vectors: int) -> Any:
-    """Return sum(shares, count, rows, stride, y), which adds rows, each times its share, to so many vectors of y.
+    """Return sum(shares, count, rows, stride, y), which adds rows, each times its share, to `vectors` vectors of y.
 
     The sums stay in registers; each goes over the rows in their order.
     """

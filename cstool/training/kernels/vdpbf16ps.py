@@ -83,7 +83,7 @@ def _number(value: int) -> Value:
 def _make_tile(rounds: bool) -> Any:
     """Return tile(a, b, pairs, begun, begun_row, is_begun, out, out_row, rows, columns), which writes a tile of A B.
 
-    Addresses, and distances of rows in bytes. It writes so many rows and columns of a tile as there are, bfloat16 if it
+    Addresses, and distances of rows in bytes. It writes `rows` x `columns` of a tile, bfloat16 if it
     rounds, and adds the floats at `begun`, if there are any.
     """
 
@@ -193,7 +193,7 @@ def _make_pack_paired(lanes: int, step_bytes: int) -> Any:
     """Return pack(source, stride, count, terms, target), for an operand whose terms lie apart: it makes pairs of them.
 
     `terms` rows of `count` numbers begin at the address `source`, `stride` bytes apart; the first `lanes` numbers of
-    each are packed. A pair of rows becomes so many lanes (missing numbers are zero), `step_bytes` behind the pair
+    each are packed. A pair of rows becomes `lanes` lanes (missing numbers are zero), `step_bytes` behind the pair
     before.
     """
     bits = ir.VectorType(INT16, lanes)

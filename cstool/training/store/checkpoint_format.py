@@ -11,7 +11,7 @@ A checkpoint is an HDF5 file (superblock 2, whose metadata carry checksums) with
   then reads `{"dataset": name}` or `{"kind": "value", "dataset": name}`;
 - file attributes: `__spec__` (JSON list of all keys in the order of writing), `__version__` (of this format,
   cstool's own: 1.1; the vendor's files count 0.x), `__cstool_version__`, `__digest__` (of all keys, checksums and
-  values: `checkpoint_digest` says how) and, written last, `__SUCCESS__`.
+  values: see `CheckpointDigest`) and, written last, `__SUCCESS__`.
 
 Files of version 1.0 have no digest: each of their parts has a checksum, but nothing says that they belong together.
 

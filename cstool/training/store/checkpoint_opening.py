@@ -22,7 +22,7 @@ def open_checkpoint(path: str | os.PathLike[str], *, older: bool = False) -> Sav
 
     Raises:
         DamagedCheckpointError: it is such a file, but damaged or not whole
-        StoreError: it is a MemoryX file that a run uses, or a shard of which others are not in the folder
+        StoreError: it is a MemoryX file that a run uses, or a shard whose others are not in the folder
         CheckpointError: it cannot be read, or is of no kind that is known
     """
     path = Path(path)

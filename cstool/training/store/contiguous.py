@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 def create_contiguous(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: str) -> h5py.Dataset:
-    """Create a dataset whose place in the file is fixed at once, and which HDF5 itself never writes to."""
+    """Create a dataset whose place in the file is fixed at once; HDF5 itself never writes to it."""
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_layout(h5py.h5d.CONTIGUOUS)
     layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)

@@ -2,7 +2,7 @@
 
 An array that never changes once it has been filled has one slot.
 
-HDF5 lays the file out (`file_layout` says how) and never sees it again once it has been committed; bytes go to their
+HDF5 lays the file out (see `file_layout`) and never sees it again once it has been committed; bytes go to their
 places directly, from several threads. Arrays that no commit keeps are in a file of its own, which has no name and goes
 with the process.
 
@@ -420,7 +420,7 @@ class FileStore:
         return self.slots == 2 and name in self._committed
 
     def _targets(self, name: str, start: int, stop: int) -> list[Extent]:
-        """Slots for changes of rows: not the ones of the last commit; an array of one slot has it before any commit."""
+        """Slots for changes of rows: not the last commit's; an array of one slot can change before any commit alone."""
         if len(self._places[name]) == 1 and self.record is not None and self._is_committed(name):
             raise ValueError(f"{name}: must not be written once it was committed: it is fixed, with one slot")
         if not self._is_committed(name) or len(self._places[name]) == 1:

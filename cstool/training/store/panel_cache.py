@@ -32,7 +32,7 @@ them"""
 FIRST_AHEAD_BYTES = 32 * 2**20
 """fetched ahead at first; doubled whenever a borrower had to wait [bytes]"""
 LAGGING = 8
-"""places of the order: a second request within so many of the first is by a borrower that lags behind"""
+"""places of the order: a repeated request for rows within them is by a borrower that lags behind"""
 WAIT_S = 1e-3
 """a wait shorter than this is none [s]"""
 
@@ -109,7 +109,7 @@ class PanelCache:
             self._fetch_ahead()
 
     def want(self, rows: Sequence[Rows], times: int) -> None:
-        """Announce requests for doubtful rows, and their numbers; fetching them begins. See `Store.want`."""
+        """Announce that doubtful rows will be asked for `times` times each; fetching them begins. See `Store.want`."""
         with self._changed:
             for each in rows:
                 self._wanted[each] += times

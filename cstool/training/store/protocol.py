@@ -82,11 +82,11 @@ class Store(Protocol):
         Args:
             order: (name, start, stop) of rows, in the order in which they will be asked for
             apart: largest lead of the fastest borrower over the slowest [rows of `order`]
-            doubtful: arrays of which only the rows are asked for that `want` names before
+            doubtful: arrays of which only rows that `want` names before are asked for
         """
 
     def want(self, rows: Sequence[tuple[str, int, int]], times: int) -> None:
-        """Say that rows of doubtful arrays will be borrowed, so many times each, at their places in the order."""
+        """Announce that rows of doubtful arrays will be borrowed `times` times each, at their places in the order."""
 
     def close(self) -> None:
         """Let go of everything; nothing else may be called afterwards. Closing twice is fine."""

@@ -18,7 +18,7 @@ _NAME = re.compile(r"memoryx_[1-9][0-9]*_of_(?P<nodes>[1-9][0-9]*)\.h5")
 
 
 def shard_name(node: int, nodes: int) -> str:
-    """Name of the file of a node, counted from 0, of so many: memoryx_1_of_4.h5; memoryx.h5 where there is one."""
+    """Name of the file of a node, counted from 0: memoryx_1_of_4.h5; memoryx.h5 where there is one node."""
     return FILE_NAME if nodes == 1 else f"memoryx_{node + 1}_of_{nodes}.h5"
 
 
@@ -30,7 +30,7 @@ def is_shard_name(name: str) -> bool:
 def shards_beside(path: Path) -> list[Path]:
     """Return a shard and all shards in its folder that belong to it, by node: whole, damaged, or a record alone.
 
-    Where a record cannot be read the name decides, which has the number of shards. Another file comes alone.
+    Where a record cannot be read the number of shards in the name decides. Another file comes alone.
 
     Raises:
         OSError: the folder cannot be read

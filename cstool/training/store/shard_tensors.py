@@ -177,7 +177,7 @@ def _check_rows(path: Path, weight: str, holders: Sequence[_Holder]) -> int:
 
 
 def _tensors_of(weight: str, holders: Sequence[_Holder], rows: int) -> Iterator[ShardTensor]:
-    """Yield the tensors of a weight of so many rows."""
+    """Yield the tensors of a weight of `rows` rows."""
     first = holders[0]
     for holder in holders[1:]:
         if holder.arrays != first.arrays:

@@ -155,7 +155,7 @@ def _array_bytes(source: ShardSource, name: str) -> int:
 
 
 class _Checksums:
-    """Of the extents of an array, of which parts come in any order."""
+    """Checksums of the extents of an array, whose parts come in any order."""
 
     def __init__(self, name: str) -> None:
         self._name = name

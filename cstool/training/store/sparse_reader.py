@@ -21,7 +21,7 @@ from cstool.training.store.sparse_tensors import checked_indices, sparse_shapes
 
 
 def index_kind(size: int) -> np.dtype[Any]:
-    """Dtype of the indices of a weight of so many numbers, zeros included."""
+    """Dtype of the indices of a weight of `size` numbers, zeros included."""
     return np.dtype(np.uint32 if size <= 2**32 else np.uint64)
 
 

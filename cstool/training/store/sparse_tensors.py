@@ -15,7 +15,7 @@ from cstool.training.store.saved_state import PIECE, SavedState
 
 @dataclass(frozen=True)
 class SparseTensor:
-    """A tensor of which the non-zeros are stored; `shape` includes its zeros."""
+    """A tensor whose non-zeros alone are stored; `shape` includes its zeros."""
 
     indices: str
     """key of the tensor with their positions"""

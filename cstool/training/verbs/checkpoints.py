@@ -208,7 +208,7 @@ def copy_checkpoint(
     """Copy a checkpoint, verifying every checksum on the way; nothing is overwritten.
 
     Args:
-        source: a checkpoint, or a MemoryX file, of which the last commit becomes one, or the `older` one; a shard
+        source: a checkpoint, or a MemoryX file, whose last commit becomes one, or the `older` one; a shard
             stands for all shards in its folder, and the newest step that all hold
         destination: a new file, or a folder
 

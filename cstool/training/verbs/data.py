@@ -48,9 +48,9 @@ def prepare_text(
         val_fraction: share of the text that is held out, in [0, 1)
         seed: of the choice of held-out files
         tokenizer: "bytes" or a tokenizers JSON file
-        train_tokenizer: train a byte-level BPE of so many tokens on the train part, and take that
+        train_tokenizer: number of tokens of a byte-level BPE to train on the train part, and use
         allow_unknown: count characters that no token stands for; else they are an error
-        packing: documents back to back, or each the begin of a sample
+        packing: documents back to back, or each at the start of a sample
         shuffle_seed: of the order of the samples; None for the order of the text
         jsonl_key: where each line of a .jsonl or .ndjson has its text; None for a usual key, or the only text's
         csv_column: of each table of .csv or .tsv that has the texts; without it such tables are no text
@@ -151,7 +151,7 @@ def prepare_span(
     overwrite: bool = False,
     progress: Literal["auto", "none"] | Progress = "auto",
 ) -> TextSummary:
-    """Make a data set for span corruption: plain tokens, of which spans are taken out when it is read.
+    """Make a data set for span corruption: plain tokens; spans are taken out when it is read.
 
     Args:
         sequence_length: tokens of a sample that the encoder reads, spans taken out

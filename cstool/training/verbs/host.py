@@ -74,7 +74,7 @@ def estimate_on_host(
         progress: is told
 
     Raises:
-        EstimateError: the rates cannot be kept, the file has no batch, or not so many systems or grains as ranks
+        EstimateError: the rates cannot be kept, the file has no batch, or fewer systems or grains than ranks
         ClusterError: the systems do not divide the batch
         ParamsError: the file breaks rules
     """

@@ -58,7 +58,7 @@ class RunRequest:
         recompute: "needed", "fastest", "none" or "all", on the modelled wafer
         artifact: run an earlier result of the compiler; None compiles, or takes the one that is kept
         lanes: host threads; None to choose. Results do not depend on it
-        sparse_kernels: "auto", "always", "never" or "measure": which kernels compute with sparse weights
+        sparse_kernels: "auto", "always", "never" or "measure": the choice of kernels for sparse weights
         trace: a .json file that a trace of a few training steps goes to
 
     Raises:
@@ -150,10 +150,10 @@ def train(
         checkpoint_path: start from this one (`FILE`, `DIR:STEP`, `DIR:latest`), not from the latest
         load_checkpoint_states: the parts of it to load, such as "model"
         system: kind of each CSX: cs1, cs2, cs3, or a system file
-        execution_mode: how the model uses the modelled wafer
+        execution_mode: the model's use of the modelled wafer
         artifact: run an earlier result of the compiler
         lanes: host threads; None for one per core. Results do not depend on it
-        sparse_kernels: which kernels compute with sparse weights
+        sparse_kernels: the choice of kernels for sparse weights
         trace: a .json file that a trace of a few steps goes to
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 

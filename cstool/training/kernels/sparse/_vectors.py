@@ -89,7 +89,7 @@ def _joined(b: Builder, sources: Sequence[tuple[Any, Sequence[Value]]]) -> list[
 
 
 def _opaque(b: Builder, number: Value) -> Value:
-    """Return a 64-bit number of which LLVM knows nothing: it computes it once and does not fold it into addresses.
+    """Return a 64-bit number hidden from LLVM, which computes it once and does not fold it into addresses.
 
     A CPU splits a multiplication whose operand lies at the sum of two registers into two operations.
     """

@@ -159,7 +159,7 @@ def _gradient(x, delta_y, width, pattern, columns, grad, x_tiles, delta_y_tiles)
 
 
 def _lend_tiles(scratch: Scratch, dtype: np.dtype = _ZERO.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Return tiles for the inputs of a block and for the rows of a chunk, both as many as there can be.
+    """Return tiles for the inputs of a block and for the rows of a chunk, enough for the largest.
 
     Both have 64 columns and begin on a multiple of 64 bytes, wherever the lent memory begins.
 

@@ -14,7 +14,7 @@ from cstool.training.kernels.sparse.linear import sparse_linear_delta, sparse_li
 from cstool.training.kernels.sparse.pattern import Pattern, collect, expand, transpose_values
 
 Lend = Callable[[tuple[int, ...], int, np.dtype], np.ndarray]
-"""lends memory for a shape, with room for so many numbers, of a dtype"""
+"""(shape, room in numbers, dtype) -> lent memory"""
 
 
 class KernelChoice(NamedTuple):

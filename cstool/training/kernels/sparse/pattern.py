@@ -14,7 +14,7 @@ NARROW, WIDE = 128, 256
 WIDE_BELOW = 0.07
 """density below which blocks are wide: a row needs a few non-zeros in a block to be worth loading its tile"""
 AHEAD = 2
-"""rows that a kernel looks ahead; `rows` has as many entries more, so that it may look past the end"""
+"""rows that a kernel looks ahead; `rows` has this number of entries more, so that it may look past the end"""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _visit(width, chunk, order, counts, named, dense, values, writes):  # type: 
 def _order_rows(lengths, fewer, order, counts, done):  # type: ignore[no-untyped-def]
     """Fill the slots of a block from `done` on with its rows, the fewest non-zeros first.
 
-    `fewer` is work space for as many numbers as a row can have non-zeros, and two more.
+    `fewer` is work space: the largest number of non-zeros of a row, and two more.
     """
     fewer[:] = 0
     for r in range(lengths.shape[0]):
