@@ -135,7 +135,7 @@ def _made_before(output: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise DataError(f"{output}: must be readable, got: {error.strerror}") from None
-    # Never replaced, with any arguments: it may be a person's work.
+    # Never replaced, with any arguments: it may be the user's own work.
     raise DataError(
         f"{output}: must be empty or a data set made by this command, got other files", "give another --output"
     )
