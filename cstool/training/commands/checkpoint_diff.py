@@ -1,4 +1,4 @@
-"""`cstool checkpoint diff`: what two checkpoints have and have not in common."""
+"""`cstool checkpoint diff`: the differences and common parts of two checkpoints."""
 
 from __future__ import annotations
 

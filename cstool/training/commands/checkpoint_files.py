@@ -146,7 +146,7 @@ def prune(
 
 
 def _shards_text(shards: FolderShards) -> str:
-    """What there is of some shards: which are missing, or the step that all hold."""
+    """State of some shards: the missing ones, or the step that all hold."""
     if shards.missing:
         return f"{len(shards.paths)} of {shards.nodes} shards, {_some(shards.missing)} not there"
     if shards.step is None:

@@ -1,4 +1,4 @@
-"""`cstool checkpoint info`: what is in a checkpoint."""
+"""`cstool checkpoint info`: the content of a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cstool data`: make data sets, and say what a model has to beat on them."""
+"""`cstool data`: make data sets, and compute the loss that a model has to beat on them."""
 
 from __future__ import annotations
 
@@ -475,7 +475,7 @@ def _classes(info: DataInfo) -> str | None:
 
 
 def _of_classes(classes: Sequence[int]) -> tuple[str, ...]:
-    """How many classes there are, and images of that with the fewest, and of that with the most."""
+    """Number of classes, and images of the smallest and of the largest class."""
     return f"{len(classes):,}", f"{min(classes):,}", f"{max(classes):,}"
 
 

@@ -1,4 +1,4 @@
-"""`cstool estimate --system host`: what this machine can do, measured, and a training step predicted from that."""
+"""`cstool estimate --system host`: measured rates of this machine, and a training step predicted from them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def estimate_host(
     """Measure this host if that was not done, or is asked for; predict a step of a model if one is given.
 
     Raises:
-        EstimateError: the rates cannot be kept, the file has no batch, or it cannot go on so many ranks
+        EstimateError: the rates cannot be kept, the file has no batch, or fewer systems or grains than ranks
         ClusterError: the systems do not divide the batch
         ParamsError: the file breaks rules
     """
@@ -120,7 +120,7 @@ def _listed(values: Sequence[str]) -> str:
 
 
 def _ranks_document(found: RanksPrediction) -> dict[str, Any]:
-    """What is predicted of ranks, as --json has it."""
+    """The prediction for ranks, as --json has it."""
     setup, step = found.setup, found.step
     return {
         "on_one_host": found.on_one_host,

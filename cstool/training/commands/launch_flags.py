@@ -52,12 +52,12 @@ class LaunchFlags:
 
     @property
     def request(self) -> LaunchRequest:
-        """What they ask for."""
+        """The request of these flags."""
         return LaunchRequest(**{field.name: getattr(self, field.name) for field in fields(self)})
 
 
 def command_of_a_rank(context: typer.Context) -> list[str]:
-    """The words of the command that was typed, without what starts processes, as a batch script has them."""
+    """The words of the command that was typed, without the flags that start processes, as a batch script has them."""
     words = typed_words(context, {field.name for field in fields(LaunchFlags)})
     return [*this_program(), str(context.info_name), *words]
 

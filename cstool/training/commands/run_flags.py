@@ -37,7 +37,7 @@ TRACE_HELP = (
 
 @dataclass(frozen=True)
 class RunFlags:
-    """The flags of all modes, and of those that train or evaluate."""
+    """The flags of all modes, and of the modes that train or evaluate."""
 
     params: Annotated[Path | None, params_option(PARAMS_HELP)] = None
     mode: Annotated[
@@ -125,7 +125,7 @@ def load_run(
     """Load the trainers of the params file, or of the checkpoint that answers; return its path as well.
 
     Args:
-        is_job: labels that are typed are those of the job, beside those of the file
+        is_job: typed labels are labels of the job, beside the file's
 
     Raises:
         CstoolError: neither can be had

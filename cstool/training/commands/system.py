@@ -27,7 +27,7 @@ _UNITS = {
     "flops": "FLOP/s",
     "tokens_per_s": "tokens/s",
 }
-"""how names of numbers end -> unit"""
+"""suffix of the name of a number -> unit"""
 
 
 @command(system_app, "list", "cstool system list", "cstool system list --json")

@@ -62,7 +62,7 @@ def validate(
 
     lane_count = parse_lanes(lanes)
     if checkpoint_path is not None:
-        # Who types it knows the vendor's command of this name.
+        # A user who types it knows the vendor's command of this name.
         evaluate = f"cstool run --mode eval --params {params} --checkpoint_path {checkpoint_path}"
         rule = "is not for validate, whose runs begin afresh, sparse and dense"
         raise CstoolError(f"--checkpoint_path: {rule}", f"to evaluate a checkpoint, `{evaluate}`")

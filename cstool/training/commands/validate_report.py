@@ -1,4 +1,4 @@
-"""What `cstool validate` tells of a verdict: two answers, then tables. All of it is measured on this host."""
+"""The report of `cstool validate`: two answers, then tables. All of it is measured on this host."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _print_times(cost: Cost) -> None:
 
 
 def _middle_half(seconds: Sequence[float]) -> str:
-    """Return between which times the middle half of the steps is."""
+    """Return the two times between which the middle half of the steps is."""
     ordered = sorted(seconds)
     first, last = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
     return f"{time_text(first)} - {time_text(last)}"
@@ -166,7 +166,7 @@ def _times(speedup: float | None) -> str:
 
 
 def _kernels(row: CostRow) -> str:
-    """Return in which products the sparse run computes with non-zeros alone."""
+    """Return the products in which the sparse run computes with non-zeros alone."""
     if row.kernels is None:
         return ""
     chosen = [product for product, word in row.kernels.items() if word != "dense"]

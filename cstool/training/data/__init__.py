@@ -1,4 +1,4 @@
-"""Data sets: what a sample is, which samples make a batch, and how text becomes a data set."""
+"""Data sets: their samples, the order of samples in batches, and the making of data sets from text."""
 
 from cstool.training.data.batches import Sampler, batches_per_epoch
 from cstool.training.data.bigram import bigram_loss

@@ -1,4 +1,4 @@
-"""Which samples make a batch: a function of the batch number, the seed and the counts, and of nothing else."""
+"""The samples of a batch: a function of the batch number, the seed and the counts, and of nothing else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Sampler:
         return Sampler, (self.sample_count, self.batch_size, self.shuffle, self.seed, self.drop_last)
 
     def epoch(self, batch_number: int) -> int:
-        """Return how often all samples have been gone through before a batch."""
+        """Return the number of complete passes over the samples before a batch."""
         return batch_number // self.batches_per_epoch
 
     def indices(self, batch_number: int) -> Array:

@@ -1,4 +1,4 @@
-"""The loss of a bigram model: what a language model has to beat."""
+"""The loss of a bigram model: the mark that a language model has to beat."""
 
 import math
 from collections.abc import Iterator

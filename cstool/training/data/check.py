@@ -1,4 +1,4 @@
-"""Everything of a data set read, and everything that is wrong with it."""
+"""The check of a data set: all of it is read, and its faults are listed."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,14 +37,14 @@ from cstool.training.data.vocabulary import UNKNOWN, VOCABULARY_FILE, Vocabulary
 
 _BLOCK_TOKENS = 2**20
 _ROWS_TOLD = 2**12
-"""after how many rows it is told how far it is"""
+"""rows between two reports of progress"""
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass
 class DataCheck:
-    """What was read of a data set, and what is wrong with it, one line each."""
+    """Counts of a data set that was read, and its faults, one line each."""
 
     path: Path
     files: int = 0
@@ -54,12 +54,12 @@ class DataCheck:
 
 
 def check_data(folder: Path, *, vocab_size: int | None = None, progress: Progress | None = None) -> DataCheck:
-    """Read all of a data set and list what is wrong with it.
+    """Read all of a data set and list its faults.
 
     Args:
         folder: see `find_parts`, which raises DataError if there is none
-        vocab_size: what tokens must be below; None for that of the record, if there is one
-        progress: told the bytes read, and of how many
+        vocab_size: token ids must be below it; None for the one of the record, if there is one
+        progress: told the bytes read, and all bytes
     """
     found = find_parts(folder)
     check = DataCheck(folder)
@@ -121,7 +121,7 @@ def _check_counted(part: Path, labels: int, samples: int, check: DataCheck) -> N
 
 
 def _check_files(folder: Path, record: Mapping[str, Any], check: DataCheck) -> None:
-    """Compare the files with what the record says they were."""
+    """Compare the files with the record of them."""
     for name, size_bytes in record["files"].items():
         path = folder / name
         if not path.is_file():
@@ -136,7 +136,7 @@ def _check_files(folder: Path, record: Mapping[str, Any], check: DataCheck) -> N
 
 
 def _check_tokenizer(found: DataFolder, check: DataCheck) -> int:
-    """Return the vocabulary that the record says."""
+    """Return the vocabulary size of the record."""
     assert found.record is not None
     tokenizer = found.record.get("tokenizer")
     if tokenizer is None:
@@ -152,11 +152,11 @@ def _check_tokenizer(found: DataFolder, check: DataCheck) -> int:
 
 
 def _check_values(info: SampleFileInfo, vocab_size: int | None, *, is_ours: bool, check: DataCheck) -> int:
-    """Check the values of a file; return how many labels count."""
+    """Check the values of a file; return the number of labels that count."""
     tokens, first = 0, 0
     limit = 2**31 if vocab_size is None else vocab_size
     wrong: dict[str, tuple[int, str]] = {}
-    """what rule is broken -> how often, and the first place"""
+    """broken rule -> number of violations, and the first place"""
     for block in _blocks(info):
         counts = block[:, MASK] == 1
         tokens += int(np.count_nonzero(counts))
@@ -215,7 +215,7 @@ def _check_rows(found: DataFolder, check: DataCheck, vocab_size: int | None, pro
     total_bytes = sum(file.path.stat().st_size for _, _, rows in opened for file in rows.files)
     for name, kind, rows in opened:
         wrong: dict[str, tuple[str, int]] = {}
-        """file -> the first finding, and how many more there are"""
+        """file -> the first finding, and the number of further ones"""
         with closing(rows):
             for number in range(rows.count):
                 try:

@@ -27,7 +27,7 @@ class Kind:
         folder: in which its archive has the files
         files: of each part
         label_bytes: before the pixels of an image; the last is its class
-        classes: how many there are
+        classes: number of classes
     """
 
     name: str
@@ -87,7 +87,7 @@ def open_cifar(
         folders: one; the files may also lie in the folder that the archive has them in
         steps: that each image goes through
         split: "train", or "val" or "test", which is the same
-        classes: how many the model tells apart; None for no limit
+        classes: number of classes of the model; None for no limit
         tried: all places where the folder was looked for, for messages
 
     Raises:

@@ -1,4 +1,4 @@
-"""What every data set offers: fields of a fixed shape, and samples read by number."""
+"""The interface of every data set: fields of a fixed shape, and samples read by number."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,12 +13,12 @@ from cstool.foundation.errors import DataError
 Array = np.ndarray[Any, Any]
 
 MASKS = ("mask", "sample_mask")
-"""fields that are 0 where nothing counts: in places of a batch beyond the samples, all of them are"""
+"""fields that are 0 where labels do not count; in places of a batch without a sample, all of them are 0"""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One array of a sample; `shape` is that of one sample, for example (S,)."""
+    """One array of a sample; `shape` is the shape in one sample, for example (S,)."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -29,20 +29,20 @@ class Dataset(Protocol):
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """The arrays of a sample by name; `labels` and `mask` are always among them, `MASKS` say what counts."""
+        """The arrays of a sample by name, always with `labels` and `mask`; `MASKS` are 0 where labels do not count."""
 
     @property
     def sample_count(self) -> int:
         """Number of samples, at least 1."""
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
 
     def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:
         """Fill arrays of `allocate` with the samples of (n,) indices in any order, repetitions allowed.
 
         Args:
-            epoch: how often the data set has been gone through; what is drawn at random is drawn anew in each
+            epoch: number of earlier passes over the data set; random draws differ between epochs
 
         Raises:
             DataError: a file is damaged, or holds values that the model cannot take.
@@ -53,7 +53,7 @@ class Dataset(Protocol):
 
 
 def described(folders: Sequence[Path], dataset: Dataset) -> str:
-    """Say in one line where samples of tokens come from and how many there are."""
+    """Return source and number of samples of tokens, in one line of text."""
     more = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
     [length] = dataset.fields["input_ids"].shape
     told = f"{length:,}"
@@ -68,7 +68,7 @@ def allocate(fields: Mapping[str, Field], sample_count: int) -> dict[str, Array]
 
 
 def read_blocks(dataset: Dataset, block: int, count: int) -> Iterator[dict[str, Array]]:
-    """Yield the first `count` samples, so many at a time, in arrays that the next ones take."""
+    """Yield the first `count` samples, `block` at a time, in the same arrays again and again."""
     arrays = allocate(dataset.fields, min(block, count))
     for start in range(0, count, block):
         indices = np.arange(start, min(start + block, count))
@@ -78,7 +78,7 @@ def read_blocks(dataset: Dataset, block: int, count: int) -> Iterator[dict[str, 
 
 
 def is_special(path: Path) -> bool:
-    """Tell whether a path is a pipe, a socket or a device, which would keep whoever reads it waiting."""
+    """Tell whether a path is a pipe, a socket or a device: a reader would wait for ever."""
     return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
@@ -87,7 +87,7 @@ def names_in_folder(folder: Path, content: str, tried: str, hint: str) -> Sequen
 
     Args:
         folder: the folder
-        content: what it is to hold, for messages
+        content: the files that it must hold, for messages
         tried: all places where it was looked for, for messages; may be empty
         hint: how to get the content
 

@@ -20,12 +20,12 @@ from cstool.training.data.mnist import IMAGES_MAGIC, LABELS_MAGIC, MNIST_PARTS, 
 from cstool.training.data.preparation import cannot_write, kept, preparing, put_in_place, write_record
 
 _MOST = 16
-"""value of the brightest pixel there"""
+"""value of the brightest pixel in scikit-learn's digits"""
 
 
 @dataclass(frozen=True)
 class DigitsSummary:
-    """What `prepare_digits` made, or found made: how many pictures of each part."""
+    """The data set that `prepare_digits` made or found: number of pictures of each part."""
 
     path: Path
     train: int
@@ -95,7 +95,7 @@ def scale_up(images: Array) -> Array:
 
 
 def _weights(length: int) -> Array:
-    """Return (28, length): how much of each pixel of a line is in those of a line of MNIST."""
+    """Return (28, length): weights by which a line of pixels is resized to a line of MNIST."""
     places = np.clip((np.arange(SIDE) + 0.5) * length / SIDE - 0.5, 0, length - 1)
     weights: Array = np.maximum(0, 1 - np.abs(places[:, None] - np.arange(length)))
     return weights

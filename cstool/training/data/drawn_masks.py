@@ -1,7 +1,7 @@
 """Samples of a masked language model whose masks are drawn already, with labels for positions or for all tokens.
 
-Where there are positions, a label belongs to each. Else there is a label for each token, negative where it does not
-count, and of those that count there are at most M in a sample.
+Rows with positions have a label for each position. Other rows have a label for each token, negative where it does not
+count; at most M labels of a sample count.
 
 Source: Cerebras Model Zoo 2.10.0, data/nlp/bert/BertCSVDataProcessor.py.
 """
@@ -102,9 +102,9 @@ def open_drawn_masks(
     Args:
         folders: each with a `meta.dat` and the files that it lists
         has_pairs: whether samples say if the second text follows the first
-        max_sequence_length: tokens that a sample must have; None for as many as it has
-        predictions: M where labels are those of all tokens; None for `usual_predictions`. Else the files say it.
-        vocab_size: what tokens must be below; None for no limit
+        max_sequence_length: tokens that a sample must have; None for the number in the files
+        predictions: M where all tokens have labels; None for `usual_predictions`. Else the files give M.
+        vocab_size: token ids must be below it; None for no limit
         tried: all places where the folders were looked for, for messages
 
     Raises:

@@ -7,14 +7,14 @@ from cstool.training.data.dataset import Array
 
 
 def sample_draws(seed: int, purpose: str, samples: Array, length: int, epoch: int) -> Array:
-    """Return (n, length, 4) uint32: four numbers for each place of some samples, whoever reads them in what order.
+    """Return (n, length, 4) uint32: four numbers for each place of some samples, the same in any order of reading.
 
     Args:
         seed: of the data set
-        purpose: a stable name of what is drawn
+        purpose: a stable name of the draws
         samples: (n,) int64, numbers of the samples
         length: places of a sample
-        epoch: how often they have been drawn before
+        epoch: number of earlier draws for the same samples
     """
     counter = np.empty((len(samples), length, 4), np.uint32)
     counter[..., 0], counter[..., 1] = (samples & 0xFFFFFFFF)[:, None], (samples >> 32)[:, None]

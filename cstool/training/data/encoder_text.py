@@ -1,4 +1,4 @@
-"""Texts as an encoder reads them: tokens between those that begin and end a text, one text or two, masks in place.
+"""Input of an encoder: tokens of one text or two, with the special tokens around them and masks in place.
 
 Source: Devlin et al., "BERT: Pre-training of deep bidirectional transformers for language understanding", 2019, section
 3; Liu, "Fine-tune BERT for extractive summarization", 2019, section 3.1, for texts to summarize.
@@ -35,7 +35,7 @@ class EncoderText:
 
     Args:
         tokens: special ones included
-        segments: 0 for those of the first text, 1 for those of the second; where sentences are told apart, by turns
+        segments: 0 for tokens of the first text, 1 for tokens of the second; for sentences, 0 and 1 by turns
         masked: places of tokens that are to be filled in
         words: of the words of the first text, as spaces tell them apart, the words and the places of their first tokens
         sentences: of a text to summarize, its sentences and the places of their first tokens
@@ -49,7 +49,7 @@ class EncoderText:
 
 
 class EncoderTokenizer:
-    """Turns texts into what an encoder reads, and tokens into their names.
+    """Turns texts into the input of an encoder, and tokens into their names.
 
     Args:
         path: of a vocabulary, a token on each line, or of a tokenizers JSON file (.json)
@@ -73,7 +73,7 @@ class EncoderTokenizer:
             self._loaded = residue_tokenizer(Vocabulary(path, unknown="<unk>"))
         else:
             words = Vocabulary(path, do_lower=do_lower)
-            # Special tokens are written as they are, whatever the case of the rest.
+            # Special tokens are written as they are, also where the rest is in lower case.
             pairs = zip(words.written, words.tokens, strict=True)
             names = [written if written in SPECIAL_TOKENS else token for written, token in pairs]
             self._loaded = wordpiece_tokenizer(self.name, names, do_lower)
@@ -106,7 +106,7 @@ class EncoderTokenizer:
         return self._loaded.id_to_token(number) or f"<{number}>"
 
     def text_of(self, number: int) -> str:
-        """Return what a token stands for in a text."""
+        """Return the text of a token."""
         name = self.token(number)
         return name if name.startswith("##") else (self._loaded.decode([number], skip_special_tokens=False) or name)
 
@@ -144,7 +144,7 @@ class EncoderTokenizer:
         return EncoderText(tokens, segments, [k for k, token in enumerate(tokens) if token == self._mask], words)
 
     def encode_sentences(self, text: str, *, most: int | None = None) -> EncoderText:
-        """Encode a text to summarize, each sentence between tokens of its own, those of segments 0 and 1 by turns.
+        """Encode a text to summarize: special tokens around each sentence, segments 0 and 1 by turns.
 
         Args:
             most: tokens; sentences that do not fit as a whole are left out. None for any number

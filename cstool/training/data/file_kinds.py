@@ -1,7 +1,7 @@
-"""Files that are no text, told by how they begin: what they are, and what to do with them.
+"""Files that are no text, told by their first bytes: names of the formats, and advice on their use.
 
 Sources: magic numbers as the formats' own documents give them; Parquet, Arrow, HDF5, NumPy, RFC 1952 (gzip), RFC 8878
-(Zstandard), POSIX ustar, and those of the file command.
+(Zstandard), POSIX ustar, and the magic numbers of the file command.
 """
 
 import shlex
@@ -36,11 +36,11 @@ _MAGIC = (
 
 
 def kind_of(name: str, head: bytes, *, has_zeros: bool) -> str | None:
-    """Say what a file is that is no text; None for text.
+    """Return the kind of a file that is no text; None for text.
 
     Args:
         name: of the file
-        head: how it begins, at least 512 bytes of it if it has them
+        head: its first bytes, at least 512 of them if it has them
         has_zeros: whether it has a zero byte, which text has none of
     """
     found = next((kind for place, magic, kind in _MAGIC if head.startswith(magic, place)), None)
@@ -50,7 +50,7 @@ def kind_of(name: str, head: bytes, *, has_zeros: bool) -> str | None:
 
 
 def remedy(kind: str, path: Path, columns: Sequence[str] = ()) -> str:
-    """Say what to do with a file that is no text.
+    """Return advice for a file that is no text.
 
     Args:
         columns: of a table of CSV
@@ -78,5 +78,5 @@ def named_kind(kind: str) -> str:
 
 
 def counted_kinds(kinds: Iterable[str]) -> dict[str, int]:
-    """Return how many there are of each kind, the most frequent first."""
+    """Return the number of files of each kind, the most frequent first."""
     return dict(sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0])))

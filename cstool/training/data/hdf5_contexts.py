@@ -1,8 +1,8 @@
 """Questions with their contexts in the vendor's HDF5 layout for DPR.
 
 A folder has files `*.h5` and `data_params.json`. A file holds two datasets of int32: of questions (n, 3, S) and of
-contexts (n, 3, C, S'), the right one first, then hard negatives. `data_params.json` says of each which features it has,
-in which order: `data_0_features`, `data_1_features`.
+contexts (n, 3, C, S'), the right one first, then hard negatives. `data_params.json` has the features of each,
+in their order: `data_0_features`, `data_1_features`.
 
 Source: Cerebras Model Zoo 2.10.0, data/nlp/dpr/data_processing/convert_dpr_dataset.py and
 data_preparation/nlp/hdf5_preprocessing/convert_dataset_to_HDF5.py.
@@ -57,7 +57,7 @@ class Hdf5ContextsDataset:
         self._limits = dict(zip(PARTS, (2**31 if vocab_size is None else vocab_size, 2, _KINDS_OF_TOKENS), strict=True))
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         more = f" and {len(self._folders) - 1} more" if len(self._folders) > 1 else ""
         contexts, length = self.fields["ctx_input_ids"].shape
         [asked] = self.fields["questions_input_ids"].shape
@@ -105,7 +105,7 @@ def open_hdf5_contexts(
 
     Args:
         folders: each with files `*.h5`, read in the order of their names, and `data_params.json`
-        vocab_size: how many tokens the model has; None for no limit
+        vocab_size: number of tokens of the model; None for no limit
         tried: all places where the folders were looked for, for messages
 
     Raises:
@@ -131,13 +131,13 @@ def open_hdf5_contexts(
 
 
 def contexts_of_file(path: Path, vocab_size: int | None) -> Hdf5ContextsDataset:
-    """Open the samples of one file, of which its folder says what they are, or raise DataError."""
+    """Open the samples of one file, whose layout its folder gives, or raise DataError."""
     features = _features_of(path.parent)
     return Hdf5ContextsDataset([path.parent], [_inspect(path, features)], features, vocab_size)
 
 
 def _features_of(folder: Path) -> Mapping[str, Sequence[str]]:
-    """Return what the datasets of the files of a folder hold, questions first, or raise DataError."""
+    """Return the features of the datasets of a folder's files, questions first, or raise DataError."""
     path = folder / RECORD
     try:
         record = json.loads(path.read_text(encoding="utf-8"))

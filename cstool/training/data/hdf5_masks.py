@@ -8,7 +8,7 @@ In a packed sample, a token at position p of its own sequence, which goes on for
 attention span r - 1 - p: it is seen from p tokens before it to r - 1 - p after it.
 
 Source: Cerebras Model Zoo 2.10.0, data_preparation/data_preprocessing/pretraining_token_generator.py and
-vsl_pretraining_token_generator.py, data/nlp/bert/BertHDF5DataProcessor.py; what spans mean: `create_vsl_mask` in
+vsl_pretraining_token_generator.py, data/nlp/bert/BertHDF5DataProcessor.py; the meaning of spans: `create_vsl_mask` in
 common/utils/model/transformer_utils.py.
 """
 
@@ -37,7 +37,7 @@ _PACKED_HINT = "use_vsl: false takes samples that are not packed"
 
 @dataclass(frozen=True)
 class Hdf5MasksInfo:
-    """What a file says of itself; `predictions` is M, None where there is a label for each token."""
+    """The layout of a file; `predictions` is M, None where there is a label for each token."""
 
     path: Path
     sample_count: int
@@ -71,7 +71,7 @@ class Hdf5MasksDataset:
         self._limit = 2**31 if vocab_size is None else vocab_size
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         return described(self._folders, self)
 
     def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
@@ -110,7 +110,7 @@ class Hdf5MasksDataset:
         self._rows.close()
 
     def _segments(self, rows: Array, data: Array) -> Array:
-        """Return (n, S): which of the packed sequences of a sample each token belongs to, from 1; 0 for padding."""
+        """Return (n, S): number of each token's sequence among the packed ones of its sample, from 1; 0 for padding."""
         is_real, span, position = data[:, ATTENTION] == 1, data[:, SPAN], data[:, POSITION]
         begins = is_real & (position == 0)
         places = np.arange(data.shape[2])
@@ -160,9 +160,9 @@ def open_hdf5_masks(
     Args:
         folders: each with files `*.h5`, read in the order of their names
         is_packed: whether a sample is several sequences that do not see each other
-        max_sequence_length: tokens that a sample must have; None for as many as it has
-        predictions: M where labels are those of all tokens; None for `usual_predictions`. Else the files say it.
-        vocab_size: what tokens must be below, checked as they are read; None for no limit
+        max_sequence_length: tokens that a sample must have; None for the number in the files
+        predictions: M where all tokens have labels; None for `usual_predictions`. Else the files give M.
+        vocab_size: token ids must be below it, checked as they are read; None for no limit
         tried: all places where the folders were looked for, for messages
 
     Raises:

@@ -36,7 +36,7 @@ _ROLES = {INPUT_IDS: 0, ATTENTION: 0, DECODER_INPUT_IDS: 1, DECODER_ATTENTION: 1
 
 
 class Place(NamedTuple):
-    """Where a feature is: a dataset, and which of its rows."""
+    """The place of a feature: a dataset, and a row of it."""
 
     dataset: str
     row: int
@@ -63,7 +63,7 @@ class Hdf5PairsDataset:
         self._limit = 2**31 if vocab_size is None else vocab_size
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         return described(self._folders, self)
 
     def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
@@ -108,7 +108,7 @@ def open_hdf5_pairs(
     Args:
         folders: each with files `*.h5`, read in the order of their names
         features: of the dataset `data`, where a folder does not say it itself
-        vocab_size: what tokens must be below, checked as they are read; None for no limit
+        vocab_size: token ids must be below it, checked as they are read; None for no limit
         tried: all places where the folders were looked for, for messages
 
     Raises:
@@ -132,7 +132,7 @@ def open_hdf5_pairs(
 
 
 def _places(folder: Path, features: Sequence[str] | None) -> dict[str, Place]:
-    """Return where each of the features is in the files of a folder, or raise DataError."""
+    """Return the place of each feature in the files of a folder, or raise DataError."""
     groups = _groups(folder)
     where = f"{folder / PARAMS_FILE}"
     if groups is None:
@@ -150,7 +150,7 @@ def _places(folder: Path, features: Sequence[str] | None) -> dict[str, Place]:
 
 
 def _groups(folder: Path) -> dict[str, list[str]] | None:
-    """Return the features of each dataset as a folder says them, None where it does not."""
+    """Return the features of each dataset by the folder's record; None without one."""
     path = folder / PARAMS_FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

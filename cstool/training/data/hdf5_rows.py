@@ -25,7 +25,7 @@ class Hdf5Rows:
 
     Args:
         paths: of the files
-        counts: how many rows each has
+        counts: number of rows of each file
     """
 
     def __init__(self, paths: Sequence[Path], counts: Sequence[int]) -> None:
@@ -36,7 +36,7 @@ class Hdf5Rows:
         self._open: OrderedDict[int, h5py.File] = OrderedDict()
 
     def read(self, rows: Array, out: Mapping[str, Array]) -> None:
-        """Read rows of some datasets, each as much of a row as there is room for.
+        """Read rows of some datasets, of each row as much as fits into `out`.
 
         Args:
             rows: (n,) ascending, repetitions allowed
@@ -122,13 +122,13 @@ def open_hdf5(path: Path, mode: str = "r") -> h5py.File:
 
 
 def inspected(path: Path, inspect: Callable[[h5py.File], Found]) -> Found:
-    """Open a file and return what `inspect` finds in it.
+    """Open a file and return the result of `inspect` on it.
 
     Raises:
-        DataError: it is no HDF5 file, damaged, or cannot be read; or what `inspect` raises.
+        DataError: it is no HDF5 file, damaged, or cannot be read; errors of `inspect`, too
     """
     try:
-        # A pipe would keep whoever opens it waiting.
+        # A pipe would keep a reader waiting.
         if is_special(path):
             raise DataError(f"{path}: must be an HDF5 file, got a pipe or a device", "remove it")
         with path.open("rb"):
@@ -174,7 +174,7 @@ def check_numbers(path: Path, found: h5py.Dataset, name: str) -> None:
 
 
 def check_count(path: Path, file: h5py.File, count: int) -> None:
-    """Check that a file has samples, as many as it says, or raise DataError."""
+    """Check that a file has samples, in the number that it states, or raise DataError."""
     if count == 0:
         raise DataError(f"{path}: must hold at least one sample, got 0", "remove the file")
     announced = file.attrs.get("n_examples", count)

@@ -40,7 +40,7 @@ _PREPARE_HINT = "`cstool data prepare text --output DIR --sequence_length N` mak
 
 @dataclass(frozen=True)
 class SampleFileInfo:
-    """What a file of samples says of itself."""
+    """The layout of a file of samples."""
 
     path: Path
     sample_count: int
@@ -74,7 +74,7 @@ class Hdf5TextDataset:
         self._token_limit = _TOKEN_LIMIT if vocab_size is None else vocab_size
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         return described(self._folders, self)
 
     def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
@@ -101,7 +101,7 @@ class Hdf5TextDataset:
         self._rows.close()
 
     def _segments(self, samples: Array, rows: Array) -> Array:
-        """Return (n, S): which text of its sample each token belongs to, or raise DataError."""
+        """Return (n, S): number of each token's text in its sample, or raise DataError."""
         # A cut sample ends where it is cut.
         spans = np.minimum(samples[:, SPAN], self._sequence_length - 1 - np.arange(self._sequence_length))
         segments, wrong = text_numbers(samples[:, POSITION], spans)
@@ -142,7 +142,7 @@ def open_hdf5_text(
     Args:
         folders: each with files `*.h5`, read in the order of their names
         max_sequence_length: tokens that a sample is cut to; None for the length of the files
-        vocab_size: what tokens must be below, checked as they are read; None for no limit
+        vocab_size: token ids must be below it, checked as they are read; None for no limit
         tried: all places where the folders were looked for, for messages
         is_packed: whether samples are several texts that do not see each other
 
@@ -215,7 +215,7 @@ def write_hdf5_text(
 
 
 def holds_samples(path: Path, sample_count: int, sequence_length: int) -> bool:
-    """Tell whether a file of the layout is there, whole, with so many samples of S tokens."""
+    """Tell whether a file of the layout is there, whole, with the right number of samples of S tokens."""
     try:
         file = inspect_file(path)
         with open_hdf5(path) as opened:

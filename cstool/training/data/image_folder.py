@@ -38,7 +38,7 @@ class ImageFiles:
         try:
             with Image.open(path) as image:
                 return np.asarray(image.convert("RGB"))
-        # A damaged file makes Pillow raise whatever comes to hand.
+        # A damaged file makes Pillow raise any of several errors.
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise DataError(f"{path}: must be an image that can be read, got: {error}", "copy the file again") from None
 
@@ -56,7 +56,7 @@ def open_image_folder(
         folders: one, that has a folder for each part
         steps: that each image goes through
         split: name of the part: "train", "val" or "test"
-        classes: how many the model tells apart; None for no limit
+        classes: number of classes of the model; None for no limit
         tried: all places where the folder was looked for, for messages
 
     Raises:
@@ -71,7 +71,7 @@ def open_image_folder(
 
 
 def image_parts(folder: Path) -> list[str]:
-    """Return the parts of a folder of images, those that have images of a class, in the order of their names."""
+    """Return the parts of a folder that have images of a class, in the order of their names."""
     return [part for part in PARTS if any(map(_has_images, _entries(folder / part)))]
 
 
@@ -99,7 +99,7 @@ def _has_images(folder: Path) -> bool:
 
 
 def _entries(folder: Path) -> Iterator[Path]:
-    """Yield what is in a folder; nothing where it is none, or cannot be read."""
+    """Yield the entries of a folder; none where it is no folder, or cannot be read."""
     try:
         yield from folder.iterdir()
     except OSError:

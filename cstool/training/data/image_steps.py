@@ -1,6 +1,6 @@
-"""What is done with an image before a model sees it: cut, turned over, resized, and made numbers.
+"""Transforms of an image before a model sees it: cut, turned over, resized, and made numbers.
 
-Source: torchvision's transforms of these names, which the vendor applies; what is drawn is drawn by number here.
+Source: torchvision's transforms of these names, which the vendor applies; here random draws follow from sample numbers.
 """
 
 import math
@@ -23,12 +23,12 @@ from cstool.model.params import (
 from cstool.training.data.dataset import Array
 
 _TRIES = 10
-"""to find a part of some area and ratio that fits into an image"""
+"""tries to find a part of some area and ratio that fits into an image"""
 _RESAMPLING = {name.lower(): Image.Resampling[name] for name in Image.Resampling.__members__}
 
 Size = int | tuple[int, int]
 _Step = Callable[[Array, np.random.Generator], Array]
-"""(height, width, channels) uint8, and what draws are made with -> another such image"""
+"""(height, width, channels) uint8, and a generator of random numbers -> another such image"""
 
 
 class ImageSteps:
@@ -36,7 +36,7 @@ class ImageSteps:
 
     Args:
         transforms: checked
-        seed: of what they draw; the number of the sample and the epoch go in, too
+        seed: of the random draws; the number of the sample and the epoch go in, too
     """
 
     def __init__(self, transforms: Sequence[TransformParams], seed: int) -> None:
@@ -63,7 +63,7 @@ class ImageSteps:
         """Return a (height, width, channels) uint8 image as (channels, height, width) float32.
 
         Raises:
-            DataError: it has not as many channels as means are given
+            DataError: it has not one channel for each mean
         """
         made = image.transpose(2, 0, 1) / 255
         for mean, deviation in self._means_and_deviations:
@@ -77,7 +77,7 @@ class ImageSteps:
 
 
 def _step(transform: TransformParams) -> _Step | None:
-    """Return what a transform does with the pixels of an image; None for those that only make numbers of it."""
+    """Return the function of a transform on the pixels of an image; None where it only makes numbers of them."""
     match transform:
         case ResizeParams():
             return lambda image, _: resized(image, _longer(image, transform.size), transform.interpolation)

@@ -27,7 +27,7 @@ class Images(Protocol):
         """Return an image, (height, width, channels) uint8, or raise DataError."""
 
     def where(self, number: int) -> str:
-        """Return where an image is, for messages."""
+        """Return the place of an image, for messages."""
 
 
 class ImageDataset:
@@ -39,7 +39,7 @@ class ImageDataset:
         origin: where they come from, for `describe`
         images: as they lie on disk
         steps: that each goes through
-        classes: how many the model tells apart; None for no limit
+        classes: number of classes of the model; None for no limit
 
     Raises:
         DataError: the first image is damaged, or a class is none of the model's
@@ -57,7 +57,7 @@ class ImageDataset:
         )
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         return f"{self._origin}: {self.sample_count:,} samples"
 
     def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:

@@ -1,4 +1,4 @@
-"""What a data set is: its parts, its tokenizer, where it comes from, how it begins."""
+"""Facts about a data set: its parts, its tokenizer, its source, its first tokens."""
 
 import json
 import math
@@ -23,12 +23,12 @@ SHOWN_TOKENS = 48
 """of the first sample"""
 SHOWN_SOURCES = 3
 COUNTED_SAMPLES = 4096
-"""whose padding is counted where no record says it"""
+"""samples whose padding is counted where there is no record of it"""
 
 
 @dataclass(frozen=True)
 class PartInfo:
-    """What a part of a data set has."""
+    """Sizes of a part of a data set."""
 
     files: int
     size_bytes: int
@@ -38,7 +38,7 @@ class PartInfo:
     padding: float | None = None
     """share of the positions whose label does not count; None for pictures, and of pairs of texts with prompts"""
     read_samples: int = 0
-    """of how many samples, from the first, that is said; all where a record says it"""
+    """samples behind `tokens`, from the first; all of them where a record gives the count"""
     classes: Sequence[int] | None = None
     """pictures of each class, from class 0; None for text"""
     class_names: Sequence[str] | None = None
@@ -47,7 +47,7 @@ class PartInfo:
 
 @dataclass(frozen=True)
 class DataInfo:
-    """What a data set is; what is not known, or not of its kind, is None."""
+    """Facts about a data set; None where they are unknown, or do not apply to its kind."""
 
     path: Path
     format: str
@@ -60,7 +60,7 @@ class DataInfo:
     tokenizer: str | None = None
     vocab_size: int | None = None
     template_begin: str | None = None
-    """what the template of the tokenizer puts before a text, for example <s>"""
+    """prefix of a text by the template of the tokenizer, for example <s>"""
     begins_texts: bool | None = None
     """whether the texts begin so; None where there is no such template"""
     packing: str | None = None
@@ -72,7 +72,7 @@ class DataInfo:
 
 
 def data_info(folder: Path) -> DataInfo:
-    """Say what the data set of `find_parts` is; of what this program did not make, some samples are read.
+    """Describe the data set of `find_parts`; of one that this program did not make, some samples are read.
 
     Raises:
         DataError: there is none, or it is damaged.
@@ -130,7 +130,7 @@ def _text(found: DataFolder) -> DataInfo:
 
 
 def _rows(found: DataFolder) -> DataInfo:
-    """Tables: what rows say without other files."""
+    """Describe tables, from their rows alone."""
     record = found.record or {}
     parts, kinds, longest, first = {}, [], 0, None
     tokenizer = tokenizer_of(found.path)
@@ -198,7 +198,7 @@ def _source(record: Mapping[str, Any]) -> str:
 
 
 def _count(dataset: Dataset, kind: SampleKind, length: int) -> tuple[int, int, list[int]]:
-    """Number of samples read, of their tokens that count, and the first tokens of all, of a text of so many."""
+    """Return numbers of samples read and of tokens that count, and the first tokens, of a text of `length` tokens."""
     counted = min(dataset.sample_count, COUNTED_SAMPLES)
     tokens = 0
     begins: list[int] = []
@@ -213,7 +213,7 @@ def _count(dataset: Dataset, kind: SampleKind, length: int) -> tuple[int, int, l
 
 
 def _images(found: DataFolder) -> DataInfo:
-    """Images in files: how many there are of each class; none is opened."""
+    """Describe images in files: their number in each class; none is opened."""
     parts = {}
     for name, path in found.parts.items():
         images = images_of_part(path)

@@ -1,7 +1,7 @@
 """Documents in JSON Lines, an object to each line, or in rows of CSV, written out as the text that they hold.
 
-A file is read in runs of whole lines. The texts of a run go to a file of text, back to back, beside which is one that
-says which lines they were on: from there on they are documents like any other.
+A file is read in runs of whole lines. The texts of a run go to a file of text, back to back, beside a file with
+the numbers of their lines: from there on they are documents like any other.
 """
 
 import json
@@ -22,18 +22,18 @@ from cstool.training.data.dataset import Array
 from cstool.training.data.sources import TEXT_KEYS, SourceFile, decoded, read_bytes
 
 RUN_BYTES = 2**25
-"""of JSON in memory at a time; a line has at most so many"""
+"""of JSON in memory at a time, and at most in a line"""
 
 _SUFFIXES = (".jsonl", ".ndjson")
 _ASKS = frozenset({"prompt", "instruction", "question", "query", "input", "source"})
 _ANSWERS = frozenset({"completion", "response", "answer", "output", "target"})
 """keys under which tools keep a text, and the one that follows it"""
 _COLUMNS = 2
-"""of what is known of a document: its line, and the bytes of its text"""
+"""numbers kept for a document: its line, and the bytes of its text"""
 _SHOWN_KEYS = 8
 _SHOWN_CHARACTERS = 40
 _DECODER = json.JSONDecoder(parse_int=float)
-"""takes integers of any length; what they are does not matter"""
+"""takes integers of any length; their values do not matter"""
 _KINDS = {
     type(None): "null",
     bool: "true or false",
@@ -46,7 +46,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Run:
-    """Bytes `start` to `stop` of a file, which are whole lines from number `line`, and where their texts go."""
+    """Bytes `start` to `stop` of a file, whole lines from number `line` on, and the file for their texts."""
 
     file: SourceFile
     key: str
@@ -58,12 +58,12 @@ class Run:
 
     @property
     def index(self) -> Path:
-        """Where it says which documents are in the file of texts; written after that."""
+        """The file that lists the documents in the file of texts; written after that."""
         return self.path.with_suffix(".npy")
 
     @property
     def size_bytes(self) -> int:
-        """How much JSON it is."""
+        """Bytes of JSON."""
         return self.stop - self.start
 
 
@@ -73,7 +73,7 @@ def has_json_lines(file: SourceFile) -> bool:
 
 
 def text_key(file: SourceFile) -> str:
-    """Return under which key the first object has its text, a usual one or its only text's, or raise DataError."""
+    """Return the key of the text in the first object, a usual one or its only text's, or raise DataError."""
     for start, stop, first in _cut(file):
         for number, line in _lines(read_bytes(file, start, stop), first):
             where = f"{file.path}:{number}"
@@ -93,7 +93,7 @@ def text_key(file: SourceFile) -> str:
 
 
 def _way_on(file: SourceFile, keys: Sequence[str], longest: str) -> str:
-    """What to do about objects with several texts: a text that goes on from another is to be learned with it."""
+    """Advice for objects with several texts: a question and its answer are to be learned as one text."""
     if {"prompt", "chosen", "rejected"} <= {*keys}:
         return "`cstool data prepare preferences` makes a data set of them, for DPO"
     first, then = (next((key for key in keys if key in those), None) for those in (_ASKS, _ANSWERS))
@@ -119,7 +119,7 @@ def cut_lines(file: SourceFile, key: str, name: Path) -> list[Run]:
 
 
 def write_texts(run: Run) -> None:
-    """Write the texts of a run that are not empty, and which lines they are from; a task for any process.
+    """Write the texts of a run that are not empty, and the numbers of their lines; a task for any process.
 
     Raises:
         DataError: a line is not an object with a text under the key of the run.
@@ -187,7 +187,7 @@ def objects_of(file: SourceFile) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _cut(file: SourceFile) -> Iterator[tuple[int, int, int]]:
-    """Yield where runs of lines start and stop, and the number of their first line."""
+    """Yield start and stop of runs of lines, and the number of their first line."""
     start, line = 0, 1
     while start < file.size_bytes:
         content = read_bytes(file, start, min(start + RUN_BYTES, file.size_bytes))
@@ -205,7 +205,7 @@ def _cut(file: SourceFile) -> Iterator[tuple[int, int, int]]:
 
 
 def _lines(content: bytes, first: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a run that are not blank, with their numbers, of which it begins with `first`."""
+    """Yield the lines of a run that are not blank, with their numbers; the first line of all is number `first`."""
     for number, line in enumerate(BytesIO(content), first):
         # It begins a file, and where files are joined one after the other a line in the middle.
         if line := line.removeprefix(BOM_UTF8).strip():

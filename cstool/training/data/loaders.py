@@ -48,8 +48,8 @@ def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, clas
 
     Args:
         loader: checked
-        vocab_size: how many tokens the model has; None for no limit
-        classes: how many classes the model tells apart; None where it does not tell classes
+        vocab_size: number of tokens of the model; None for no limit
+        classes: number of classes of the model; None for a model without classes
 
     Raises:
         DataError: files are missing, damaged or do not fit.

@@ -27,12 +27,12 @@ _BYTES_OF_TOKEN = 8
 
 @dataclass(frozen=True)
 class MaskedTextPlan(VocabularyPlan):
-    """What a data set of masked text is to be.
+    """The plan of a data set of masked text.
 
     Args:
         vocab_file: a vocabulary to take instead of one of WordPiece that is trained; it is copied
         do_lower: whether text is taken in lower case
-        has_pairs: whether samples are pairs of texts, of which half follow each other; packing is of others
+        has_pairs: whether samples are pairs of texts, half of which follow each other; only other samples are packed
     """
 
     vocab_file: Path | None = None
@@ -114,7 +114,7 @@ class _Work(VocabularyWork[MaskedTextPlan]):
         return WriteRows(dict(streams), cut, self.partial / VOCABULARY_FILE, self.request.do_lower)
 
     def details(self) -> dict[str, Any]:
-        """Return how samples were made."""
+        """Return the settings by which samples were made."""
         plan = self.request
         return {
             "format": FORMAT,

@@ -1,4 +1,4 @@
-"""Which tokens make a sample of masked text: runs of text, or pairs of runs of which one may follow the other.
+"""The tokens of a sample of masked text: runs of text, or pairs of runs of which one may follow the other.
 
 A run is `[CLS] tokens [SEP]`. Packed as a stream, runs go on across documents with [SEP] between; packed by documents,
 each document begins one. A pair is `[CLS] first [SEP] second [SEP]`: the second follows the first in its document, or,
@@ -28,7 +28,7 @@ from cstool.training.data.token_stream import TokenStream
 from cstool.training.data.vocabulary import CLS, SEP, Vocabulary
 
 LEAST_LENGTH = 8
-"""tokens of a sample: what three special ones leave room for should be more than nothing"""
+"""tokens of a sample: three are special, and there must be room for text"""
 LEAST_PAIR = 2
 """tokens of text of a pair"""
 
@@ -41,7 +41,7 @@ class Span(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What a sample is made of.
+    """The spans of text of a sample.
 
     Args:
         first: of the sample, or of its first text; between two of them is a [SEP]
@@ -61,7 +61,7 @@ class Runs:
         document_tokens: (documents,) int64
         room: tokens of a sample, beside special ones
         packing: "stream" or "documents"
-        separator: how many places are between documents, as a stream
+        separator: number of places between documents, as a stream
     """
 
     def __init__(self, document_tokens: Array, *, room: int, packing: Packing, separator: int) -> None:
@@ -81,7 +81,7 @@ class Runs:
         """of text, in all samples"""
 
     def sample(self, number: int) -> Sample:
-        """Return what a sample is made of."""
+        """Return the spans of a sample."""
         if not self._is_stream:
             document = int(np.searchsorted(self._edges, number, side="right")) - 1
             start = int(self._starts[document]) + (number - int(self._edges[document])) * self._room
@@ -105,7 +105,7 @@ class Pairs:
     Args:
         document_tokens: (documents,) int64
         sequence_length: S, special tokens included
-        seed: of the lengths, and of which pairs are of texts that do not follow each other
+        seed: of the lengths, and of the choice of pairs whose texts do not follow each other
         part: of the data set
     """
 
@@ -141,7 +141,7 @@ class Pairs:
         """of text, in all samples"""
 
     def sample(self, number: int) -> Sample:
-        """Return what a sample is made of."""
+        """Return the spans of a sample."""
         first, first_size, second, second_size, is_random = self._pairs[number].tolist()
         return Sample([Span(first, first + first_size)], Span(second, second + second_size), bool(is_random))
 

@@ -50,7 +50,7 @@ def mlm_fields(sequence_length: int, predictions: int, *, has_pairs: bool) -> di
 
 @dataclass(frozen=True)
 class MaskedTextRequest:
-    """How texts become samples.
+    """Settings by which texts become samples.
 
     Args:
         sequence_length: S
@@ -59,7 +59,7 @@ class MaskedTextRequest:
             cut otherwise
         probability: share of the tokens that are masked
         whole_words: mask words whole
-        mask, unknown: the mask token, and that for what is not in the vocabulary
+        mask, unknown: the mask token, and the token for words outside the vocabulary
         excluded: tokens that are not masked
         padding: token behind the text
         seed: of the masks
@@ -142,8 +142,8 @@ def open_masked_text(
     Args:
         folders: each with a `meta.dat` and the files that it lists
         vocabulary: the path of its file
-        do_lower: whether tokens, and those of the vocabulary, are taken in lower case
-        vocab_size: how many tokens the model has; None for no limit
+        do_lower: whether tokens, also of the vocabulary, are taken in lower case
+        vocab_size: number of tokens of the model; None for no limit
         tried: all places where the folders were looked for, for messages
 
     Raises:

@@ -1,10 +1,10 @@
-"""Which tokens a masked language model has to tell: drawn anew in every epoch.
+"""The tokens that a masked language model has to tell: drawn anew in every epoch.
 
 Of a sample, a share of the tokens is chosen; of these 80 % are replaced by the mask token, 10 % by a random token, and
-10 % stay. All follows from (seed, epoch, number of the sample) alone, whoever reads it, and in whatever order.
+10 % stay. All follows from (seed, epoch, number of the sample) alone; the order of reading does not matter.
 
 Source: Devlin et al., "BERT: Pre-training of deep bidirectional transformers for language understanding", 2019,
-section 3.1; how many tokens, and whole words: Cerebras Model Zoo 2.10.0, data/nlp/bert/bert_utils.py.
+section 3.1; number of tokens, and whole words: Cerebras Model Zoo 2.10.0, data/nlp/bert/bert_utils.py.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MASKED_BELOW, REPLACED_BELOW = round(0.8 * 2**32), round(0.9 * 2**32)
 
 @dataclass(frozen=True)
 class Masking:
-    """How tokens are masked.
+    """The masking of tokens.
 
     Args:
         predictions: M, tokens masked at most
@@ -43,9 +43,9 @@ class Masking:
 
         Args:
             ids: (n, S) int32, tokens
-            lengths: (n,) how many of them are there, specials included
+            lengths: (n,) tokens of each sample, specials included
             samples: (n,) int64, numbers of the samples
-            epoch: how often they have been drawn before
+            epoch: number of earlier draws for the same samples
 
         Returns:
             positions (n, M) int32, ascending; labels (n, M) int32, the tokens that were there; mask (n, M) float32, 1
@@ -77,7 +77,7 @@ class Masking:
 
 
 def _lowest(draws: Array, may_mask: Array, wanted: Array) -> Array:
-    """Return (n, S) bool: of those that may be masked the `wanted` with the lowest draws."""
+    """Return (n, S) bool: the `wanted` tokens of lowest draw among the tokens that may be masked."""
     keys = np.where(may_mask, draws, np.uint64(2**32))
     order = np.argsort(keys, axis=1, kind="stable")
     ranks = np.empty_like(order)
@@ -88,7 +88,7 @@ def _lowest(draws: Array, may_mask: Array, wanted: Array) -> Array:
 def _words(draws: Array, may_mask: Array, goes_on: Array, wanted: int, most: int) -> list[int]:
     """Return the positions of whole words, in the order of their lowest draws, until there are `wanted` or more.
 
-    A word with which there would be more than `most` is left out. What follows a token that may not be masked begins a
+    A word with which there would be more than `most` is left out. The token behind one that may not be masked begins a
     word.
     """
     places = np.flatnonzero(may_mask)

@@ -1,7 +1,7 @@
 """Several data sets as one, each with a share of the samples.
 
-An epoch is as long as it takes to see each sample of every data set whose share is above 5 % at least once; those of
-others come several times, or in part. In order, data sets are interleaved at random, and the samples of each stay in
+An epoch is long enough to see each sample of every data set with a share above 5 % at least once; samples of smaller
+shares come several times, or in part. In order, data sets are interleaved at random, and the samples of each stay in
 their order.
 
 Source: `Mixture` in Cerebras Model Zoo 2.10.0, data/common/h5_map_dataset/readers.py, sample for sample.
@@ -22,7 +22,7 @@ class MixtureDataset:
 
     Args:
         datasets: at least one
-        weights: what share each has, all above 0; their sum is taken as the whole
+        weights: shares of the data sets, all above 0; their sum is taken as the whole
         seed: of the order in which they are interleaved; None where samples are shuffled anyway
 
     Raises:
@@ -51,7 +51,7 @@ class MixtureDataset:
         self._order = None if seed is None else self._interleaved(seed)
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         shares = np.diff(self._edges) / self.sample_count
         parts = (f"{share:.1%} of {dataset.describe()}" for share, dataset in zip(shares, self._datasets, strict=True))
         return f"{self.sample_count:,} samples: {'; '.join(parts)}"
@@ -75,7 +75,7 @@ class MixtureDataset:
             dataset.close()
 
     def _interleaved(self, seed: int) -> Array:
-        """Return (samples,) int64: places in a random order, those of each data set ascending."""
+        """Return (samples,) int64: places in a random order, ascending within each data set."""
         order = np.arange(self.sample_count)
         np.random.default_rng(seed).shuffle(order)
         parts = np.searchsorted(self._edges, order, side="right") - 1

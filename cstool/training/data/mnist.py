@@ -24,7 +24,7 @@ PIXEL_MEAN, PIXEL_STD = 0.1307, 0.3081
 """of pixel / 255 over the training images; Source: Cerebras Model Zoo 2.10.0, fc_mnist, MNISTDataProcessor"""
 
 MNIST_PARTS = {"train": "train", "val": "t10k"}
-"""what the names of the files of a part begin with"""
+"""part -> prefix of the names of its files"""
 
 _CONTENT = "MNIST files such as train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz"
 _HINT = "copy the four files of MNIST there, as they are published; `cstool data prepare digits` makes smaller ones"
@@ -57,7 +57,7 @@ class MnistDataset:
         self._normalised = ((np.arange(256) / 255 - PIXEL_MEAN) / PIXEL_STD).astype(np.float32)
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         return f"{self._origin}: {self.sample_count:,} samples"
 
     def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:

@@ -28,7 +28,7 @@ class OneSequenceDataset:
         return self._dataset.sample_count
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         return self._dataset.describe()
 
     def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:

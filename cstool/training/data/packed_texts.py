@@ -1,4 +1,4 @@
-"""Several texts in one sample: where each begins, of the vendor's spans and positions.
+"""Several texts in one sample: their places, from the vendor's spans and positions.
 
 A token at position p of its own text, which goes on for r tokens, has position id p and attention span r - 1 - p: it is
 seen from there on by that many tokens, by itself and, where attention looks back, by the p before it. Padding has
@@ -14,7 +14,7 @@ from cstool.training.data.dataset import Array
 
 
 def text_numbers(positions: Array, spans: Array) -> tuple[Array, Array]:
-    """Say which text of its sample each token belongs to.
+    """Number each token by its text in its sample.
 
     Args:
         positions, spans: (n, S) int32

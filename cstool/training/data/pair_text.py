@@ -1,4 +1,4 @@
-"""Texts of an encoder-decoder: tokens of a source, and the text of what the decoder tells, sentinels written out."""
+"""Texts of an encoder-decoder: tokens of a source, and the text of the decoder's output, sentinels written out."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class WordTokenizer:
     Args:
         path: of the vocabulary
         do_lower: whether all is taken in lower case
-        unknown: what stands for words that are not there
+        unknown: the token for words outside the vocabulary
         end: the token that ends a text
 
     Raises:
@@ -47,14 +47,14 @@ class WordTokenizer:
 
 
 class PairTokenizer:
-    """Turns texts into what an encoder reads, and what a decoder tells into text.
+    """Turns texts into the input of an encoder, and the output of a decoder into text.
 
     The sentinels of span corruption are `<extra_id_0>`, `<extra_id_1>` and so on, from the last token of the model
     downwards.
 
     Args:
         tokenizer: of texts without sentinels
-        sentinels: how many of the last tokens of the model are sentinels
+        sentinels: number of sentinels, the last tokens of the model
         vocab_size: tokens of the model
         start: the token that the decoder reads first
         ends_sources: whether sources of the training data ended with the token that ends a text
@@ -113,13 +113,13 @@ def pair_tokenizer(
     vocab_size: int,
     start: int | None,
 ) -> PairTokenizer:
-    """Return the tokenizer of an encoder-decoder: as named, else that of its data.
+    """Return the tokenizer of an encoder-decoder: as named, else the tokenizer of its data.
 
     Args:
         loaders: of its data, the first that knows its tokens counts
-        named: "bytes", or the path of a tokenizers JSON file; None for that of the data
+        named: "bytes", or the path of a tokenizers JSON file; None for the tokenizer of the data
         sentinels, vocab_size: see `PairTokenizer`
-        start: the token that the decoder reads first; None for that of the data, or for padding, as T5 has it
+        start: the token that the decoder reads first; None for the choice of the data, or padding, as T5 has it
 
     Raises:
         DataError: none is known, or it cannot be loaded
@@ -146,6 +146,6 @@ def _start_of_lines(lines: TokenLinesParams) -> int:
 
 
 def start_of(tokenizer: Tokenizer) -> int:
-    """Return the token that a decoder reads first where nobody names another: that of padding, as T5 has it."""
+    """Return the token that a decoder reads first unless another is named: padding, as T5 has it."""
     padding = tokenizer.loaded.token_to_id(_PADDING) if isinstance(tokenizer, FileTokenizer) else None
     return int(padding or 0)

@@ -1,4 +1,4 @@
-"""What a folder of data consists of, whoever made it, and the data set that a vendor's processor reads."""
+"""The parts of a folder of data, made by this program or another, and the data set of a vendor's processor."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -41,8 +41,8 @@ class DataFolder:
     Args:
         path: its folder
         kind: `PICTURES`, `IMAGES`, `ROWS` of tables, or of HDF5 the name of one of `SAMPLE_KINDS`
-        parts: the folder of each part; that of the data set itself where it has no others
-        record: how it was made, if this program did
+        parts: the folder of each part; the data set's own folder where it has no others
+        record: of its making, if this program made it
     """
 
     path: Path
@@ -129,7 +129,7 @@ def open_dataset(
         paths: the folders
         split: "train" (the default) or "val", where one folder holds both
         max_sequence_length: tokens that a sample is cut to; None for the length of the files
-        vocab_size: what tokens must be below, checked as they are read; None for no limit
+        vocab_size: token ids must be below it, checked as they are read; None for no limit
         tried: all places where the folders were looked for, for messages
         is_packed: whether samples of text are several texts that do not see each other
 

@@ -24,13 +24,13 @@ def has_images(dataset: Dataset) -> TypeGuard[ImagesByNumber]:
 class PatchesDataset:
     """The samples of a data set of images, `patches` (N, numbers of a patch) in the place of `x`.
 
-    Patches follow each other row by row. The numbers of one are those of its pixels, row by row: channel by channel,
+    Patches follow each other row by row. The numbers of a patch are its pixels, row by row: channel by channel,
     as a convolution has them, or pixel by pixel, as the vendor cuts images.
 
     Args:
         dataset: closed with this one
         image: channels, height and width that the model takes
-        patch: height and width of a patch, which divide those of an image
+        patch: height and width of a patch; they divide the height and width of an image
         by_channel: whether all pixels of a channel stand together
 
     Raises:
@@ -55,7 +55,7 @@ class PatchesDataset:
         self.sample_count = dataset.sample_count
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         return self._dataset.describe()
 
     def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:

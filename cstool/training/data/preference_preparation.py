@@ -1,8 +1,8 @@
 """Make a data set of preferences: pairs of a chosen and a rejected answer to a prompt, from JSON Lines.
 
-It has the vendor's layout for DPO: for each part files `*.h5`, see `preferences`. A text is the prompt, behind what the
-tokenizer's template puts there, the answer, and the token that ends a text; texts are taken as they are, and nothing is
-put between prompt and answer. The labels that count are those of the answer and its end.
+It has the vendor's layout for DPO: for each part files `*.h5`, see `preferences`. A text is the prefix of the
+tokenizer's template, the prompt, the answer, and the token that ends a text; texts are taken as they are, and nothing
+is put between prompt and answer. The labels of the answer and its end count, no others.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ KEYS = (PROMPT, *TEXTS)
 FORMAT = 1
 _MOST_LENGTH = 2**20
 _CHUNK_NUMBERS = 2**21
-"""in memory at a time, or those of one pair"""
+"""numbers in memory at a time; a single pair may have more"""
 _HINT = 'a line is {"prompt": "...", "chosen": "...", "rejected": "..."}'
 
 Progress = Callable[[int, int], None]
@@ -44,7 +44,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class PreferencePart:
-    """What a part of a data set of preferences has.
+    """Counts of a part of a data set of preferences.
 
     Args:
         pairs: samples
@@ -59,7 +59,7 @@ class PreferencePart:
 
 @dataclass(frozen=True)
 class PreferenceSummary:
-    """What `prepare_preferences` made, or found made.
+    """The data set that `prepare_preferences` made or found.
 
     Args:
         left_out: lines that lack a prompt or an answer
@@ -78,7 +78,7 @@ class PreferenceSummary:
 
 @dataclass(frozen=True)
 class PreferencePlan:
-    """What a data set of preferences is to be.
+    """The plan of a data set of preferences.
 
     Args:
         sequence_length: S, tokens of each text, from 4 up to 2**20
@@ -122,9 +122,9 @@ def prepare_preferences(
     Args:
         sources: files of JSON Lines, or folders with such files
         output: a folder that does not exist, is empty, or was made by this program
-        plan: what to make
+        plan: of the data set
         overwrite: whether a different data set made before is replaced
-        progress: told the bytes of JSON done, of twice as many as there are: lines are counted first
+        progress: told the bytes of JSON done, and twice the bytes of JSON: lines are counted first
 
     Raises:
         DataError: an argument is out of range, a line is not as it must be, or the data set cannot be written.
@@ -166,7 +166,7 @@ def pair_of(texts: Mapping[str, str], tokenizer: Tokenizer, length: int, where: 
         (6, S) int32, see `FEATURES`, and whether something was cut
 
     Raises:
-        DataError: a character has no token, or what comes before a prompt fills a text
+        DataError: a character has no token, or the tokens that begin a text fill it
     """
     try:
         prompt, *answers = (tokenizer.encode(texts[key]) for key in KEYS)
@@ -279,7 +279,7 @@ class _Work:
         return np.array(places), left_out
 
     def _limit(self, places: Array) -> float:
-        """What the places of held-out pairs are below: as many as were asked for."""
+        """Return the limit of the places of held-out pairs: the wanted share of all places is below it."""
         if not self.plan.val_fraction:
             return 0.0
         count = min(max(1, round(len(places) * self.plan.val_fraction)), len(places) - 1)
@@ -310,7 +310,7 @@ class _Work:
 
 
 def _chunks(samples: Iterator[Array], count: int, length: int) -> Iterator[Array]:
-    """Yield so many of the samples, of S tokens, some at a time, (n, 6, S)."""
+    """Yield `count` samples of S tokens, some at a time, (n, 6, S)."""
     most = max(1, _CHUNK_NUMBERS // (len(FEATURES) * length))
     for start in range(0, count, most):
         yield np.stack(list(islice(samples, min(most, count - start))))
@@ -328,7 +328,7 @@ def _json_lines(sources: Sequence[Path]) -> tuple[SourceFile, ...]:
 
 
 def _texts_of(file: SourceFile) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the lines of a file that are not blank: number, and texts; those of white space alone are empty."""
+    """Yield number and texts of the lines of a file that are not blank; texts of white space alone are empty."""
     for line, found in objects_of(file):
         for key in KEYS:
             if not isinstance(text := found.get(key), str):

@@ -1,8 +1,8 @@
 """Pairs of a chosen and a rejected text in the vendor's HDF5 layout.
 
 A folder of files `*.h5`; each holds a dataset `data` (n, 6, S) int32: input_ids, attention_mask and labels of the
-chosen text, then those of the rejected one, and the file attribute `n_examples`. An attention mask is really the mask
-of the labels: 1 where one counts, which is in the answers, not in the prompts before them.
+chosen text, then the same of the rejected one, and the file attribute `n_examples`. An attention mask is really the
+mask of the labels: 1 where one counts, which is in the answers, not in the prompts before them.
 
 Source: Cerebras Model Zoo 2.10.0, data_preparation/data_preprocessing/dpo_token_generator.py, data/nlp/dpo.
 """
@@ -50,7 +50,7 @@ class PreferenceDataset:
         self._limit = _TOKEN_LIMIT if vocab_size is None else vocab_size
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         more = f" and {len(self._folders) - 1} more" if len(self._folders) > 1 else ""
         return f"{self._folders[0]}{more}: {self.sample_count:,} pairs of texts of {self.sequence_length:,} tokens"
 
@@ -110,8 +110,8 @@ def open_preferences(
 
     Args:
         folders: each with files `*.h5`, read in the order of their names
-        max_sequence_length: tokens that a text must have; None for as many as it has
-        vocab_size: what tokens must be below, checked as they are read; None for no limit
+        max_sequence_length: tokens that a text must have; None for the number in the files
+        vocab_size: token ids must be below it, checked as they are read; None for no limit
         tried: all places where the folders were looked for, for messages
 
     Raises:

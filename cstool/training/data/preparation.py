@@ -22,8 +22,8 @@ _PLAN = "plan.json"
 def preparing(output: Path) -> Iterator[Path]:
     """Hold the folder in which the data set of `output` is made, alone.
 
-    What an earlier preparation finished is in it; what it had half done is gone. When it is left, it stays if anything
-    in it is finished.
+    Files that an earlier preparation finished are in it; its unfinished files are gone. Afterwards, the folder stays if
+    any file in it is finished.
 
     Raises:
         DataError: another process prepares the same data set.
@@ -57,7 +57,7 @@ def partial_folder(output: Path) -> Path:
 
 
 def keep_plan(partial: Path, plan: Sequence[str | int]) -> None:
-    """Empty the folder of `preparing` of what another plan left, and write down which one this is, or raise OSError.
+    """Empty the folder of `preparing` of another plan's files, and write this plan into it, or raise OSError.
 
     A plan is the digest of all that the data set depends on, and all that the files on the way to it depend on.
     """
@@ -113,7 +113,7 @@ def kept(output: Path, digest: str, overwrite: bool, *needs: str) -> dict[str, A
 
 
 def cannot_write(output: Path, error: OSError, needed_bytes: int = 0) -> DataError:
-    """Error for a data set that cannot be written, of so many bytes, if that is known."""
+    """Error for a data set that cannot be written, with its size, if that is known."""
     if error.errno == errno.ENOSPC:
         takes = f"; the data set takes {needed_bytes:,} bytes" if needed_bytes else ""
         return DataError(
@@ -135,7 +135,7 @@ def _made_before(output: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise DataError(f"{output}: must be readable, got: {error.strerror}") from None
-    # Never replaced, whatever the arguments: it may be somebody's work.
+    # Never replaced, with any arguments: it may be the user's own work.
     raise DataError(
         f"{output}: must be empty or a data set made by this command, got other files", "give another --output"
     )
@@ -153,7 +153,7 @@ def _previous_folder(output: Path) -> Path:
 def _lock(partial: Path) -> int:
     while True:
         partial.mkdir(exist_ok=True)
-        # Whoever had the folder may rename or remove it meanwhile.
+        # The process that had the folder may rename or remove it meanwhile.
         with contextlib.suppress(FileNotFoundError):
             try:
                 return lock_file(partial / _LOCK)
@@ -163,6 +163,6 @@ def _lock(partial: Path) -> int:
                     "wait for it, stop it, or give another --output",
                 ) from None
             except NoLocksError:
-                with contextlib.suppress(OSError):  # somebody's work is in it
+                with contextlib.suppress(OSError):  # it may not be empty
                     partial.rmdir()
                 raise

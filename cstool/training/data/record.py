@@ -1,4 +1,4 @@
-"""`prepared.json`, the record of how a data set was made: checked when it is read, since it may come from anywhere."""
+"""`prepared.json`, the record of the making of a data set: checked when it is read, since it may come from anywhere."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from cstool.foundation.yaml_lines.problems import Problems
 from cstool.foundation.yaml_lines.section import Section, rule_error
 
 RECORD = "prepared.json"
-"""says in the folder of a data set how it was made"""
+"""the record of its making, in the folder of a data set"""
 _HINT = "prepare the data set anew; without the record its files are read as anybody's"
 
 
@@ -112,9 +112,9 @@ class _PreferenceRecord(_TextRecord):
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """Read the record of how the data set in a folder was made; None if there is none, or not by this program.
+    """Read the record of the making of a data set in a folder; None if there is none, or another program's.
 
-    What is null, or of a later version, is left out. One of this program that is not as it must be raises DataError.
+    Keys that are null, or of a later version, are left out. A record of this program with a fault raises DataError.
     """
     path = folder / RECORD
     try:

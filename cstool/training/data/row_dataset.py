@@ -17,7 +17,7 @@ _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 
 class TableDataset(ABC):
-    """Samples that are made of the rows of tables; who extends it reads them.
+    """Samples that are made of the rows of tables; subclasses read them.
 
     Args:
         rows: closed with the data set
@@ -32,7 +32,7 @@ class TableDataset(ABC):
         self._folders = tuple(folders)
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         return described(self._folders, self)
 
     @abstractmethod
@@ -58,7 +58,7 @@ class RowDataset(TableDataset):
 
 
 def put(target: Array, values: Sequence[int] | Array, padding: int = 0) -> None:
-    """Write values to the begin of an array, and padding to the rest."""
+    """Write values to the first places of an array, and padding to the rest."""
     target[: len(values)] = values
     target[len(values) :] = padding
 
@@ -68,9 +68,9 @@ def integers(row: Row, name: str, *, least: int | None = 0, below: int = 2**31, 
 
     Args:
         name: of the column
-        least: what they must be at least; None for all that int32 holds
-        below: what they must be below
-        hint: where that comes from
+        least: lower limit of the numbers; None for all that int32 holds
+        below: upper limit of the numbers, exclusive
+        hint: source of the limit
     """
     text = row.values[name]
     try:
@@ -97,7 +97,7 @@ def integer(row: Row, name: str, *, below: int) -> int:
 
 
 def of_length(row: Row, name: str, values: Sequence[int], length: int, like: str) -> Sequence[int]:
-    """Return values that must be so many, or raise DataError that says like what."""
+    """Return values of the right number, or raise DataError that names the list of that length (`like`)."""
     if len(values) != length:
         raise DataError(f"{row.where}: {name} must have {counted(length, 'value')}, {like}, got {len(values):,}")
     return values
@@ -107,8 +107,8 @@ def texts(row: Row, name: str) -> list[str]:
     """Return the texts of a list as Python writes it, such as `['a', "b's"]`, or raise DataError."""
     text = row.values[name].strip()
     if text.startswith("[") and text.endswith("]"):
-        # Evaluating is ten times as slow; it is left to what is escaped. Brackets, quotes, a comma and a space between
-        # two make four for each.
+        # Evaluating is ten times as slow; only lists with escapes need it. Brackets, quotes, a comma and a space
+        # between two make four for each.
         found = [] if "\\" in text else [one or other for one, other in _QUOTED.findall(text)]
         if found and sum(map(len, found)) + 4 * len(found) == len(text):
             return found

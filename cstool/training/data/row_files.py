@@ -1,8 +1,8 @@
 """Tables in files of text, a row to each line after that with the names of the columns: read by number.
 
-Tables are CSV, a comma between columns, quotes around what has one inside, or TSV, a tabulator between columns and no
-quotes; or text, whose lines are rows of one column from the first line on. Where the rows of a file begin is found
-once, when it is opened, and kept in memory: 8 bytes for a row.
+Tables are CSV, a comma between columns, quotes around values that have one inside, or TSV, a tabulator between columns
+and no quotes; or text, whose lines are rows of one column from the first line on. The starts of the rows of a file are
+found once, when it is opened, and kept in memory: 8 bytes for a row.
 """
 
 import csv
@@ -23,7 +23,7 @@ from cstool.training.data.dataset import Array, is_special
 OPEN_FILES_LIMIT = 64
 """handles kept open; below the usual limit of 1024 per process by far"""
 META = "meta.dat"
-"""says in a folder of CSV files how many rows of each count"""
+"""the file in a folder of CSV files that lists them, and the number of rows of each that count"""
 LINE = "text"
 """the column of files of text"""
 
@@ -35,7 +35,7 @@ _META_HINTS = {
     1: "it has a line for each file, its name and how many rows it has: `train.csv 1000`",
     2: "it has a line for each two files, their names and how many rows they have: `train.en train.de 1000`",
 }
-"""by how many files are on a line"""
+"""by the number of files on a line"""
 # It guards against quotes that never end; here a row ends with its line.
 csv.field_size_limit(2**31 - 1)
 
@@ -55,7 +55,7 @@ class RowFile:
     """A file whose rows have been found.
 
     Args:
-        starts, stops: (rows,) int64, where each row is in the file [bytes], its line end not included
+        starts, stops: (rows,) int64, place of each row in the file [bytes], its line end not included
     """
 
     path: Path
@@ -65,7 +65,7 @@ class RowFile:
     layout: Layout
 
     def where(self, row: int) -> str:
-        """Say which line a row is."""
+        """Return file and line of a row, for messages."""
         return f"{self.path}:{row + (1 if self.layout == 'text' else 2)}"
 
     def values(self, line: bytes) -> list[str]:
@@ -87,7 +87,7 @@ class RowFiles:
 
     Args:
         files: from `index_file`
-        counts: how many rows of each are taken, from the first
+        counts: number of rows taken of each, from the first
     """
 
     def __init__(self, files: Sequence[RowFile], counts: Sequence[int]) -> None:
@@ -101,7 +101,7 @@ class RowFiles:
         """Return a row.
 
         Raises:
-            DataError: it is no row of as many values as there are columns, or the file cannot be read.
+            DataError: it has not one value for each column, or the file cannot be read.
         """
         if not 0 <= number < self.count:
             raise IndexError(f"samples are numbered from 0 to {self.count - 1}, got {number}")
@@ -156,7 +156,7 @@ def csv_rows(
         needed: columns that every file must have
         of_pairs: columns that pairs of texts need besides
         tried: all places where the folders were looked for, for messages
-        hint: how to get columns of pairs, or do without
+        hint: advice to get columns of pairs, or do without
 
     Raises:
         DataError: a file is missing, damaged, or has other columns or fewer rows.
@@ -172,11 +172,11 @@ def text_rows(folders: Sequence[Path], *, columns: int = 1, tried: str = "") -> 
 
     Args:
         folders: read in this order
-        columns: files on each line of `meta.dat`, of which the lines belong together
+        columns: number of files on each line of `meta.dat`; their lines belong together
         tried: all places where the folders were looked for, for messages
 
     Returns:
-        The rows of the files of each column, as many in all of them
+        The rows of the files of each column, the same number in all of them
 
     Raises:
         DataError: a file is missing, or has fewer lines.
@@ -203,7 +203,7 @@ def _listed_rows(folders: Sequence[Path], layout: Layout, columns: int, tried: s
 
 
 def check_columns(file: RowFile, needed: Sequence[str], of_pairs: Sequence[str] = (), hint: str = "") -> None:
-    """Check that a file has these columns, or raise DataError, with the hint where those of pairs alone are missing."""
+    """Check that a file has these columns, or raise DataError, with the hint where only columns of pairs lack."""
     wanted = (*needed, *of_pairs)
     if missing := [name for name in wanted if name not in file.columns]:
         only_pairs = set(missing) <= set(of_pairs)
@@ -214,7 +214,7 @@ def check_columns(file: RowFile, needed: Sequence[str], of_pairs: Sequence[str] 
 
 
 def read_meta(folder: Path, tried: str = "", columns: int = 1) -> list[tuple[tuple[Path, ...], int]]:
-    """Return the files that each line of a folder's `meta.dat` lists, and how many rows count, or raise DataError.
+    """Return the files on each line of a folder's `meta.dat`, and the number of rows that count, or raise DataError.
 
     A name counts from the folder. One that is not found there is looked for in it by its last part alone: some tools
     write whole paths, of the machine that the files were made on.
@@ -249,7 +249,7 @@ def read_meta(folder: Path, tried: str = "", columns: int = 1) -> list[tuple[tup
 
 
 def index_file(path: Path, layout: Layout = "csv") -> RowFile:
-    """Find the rows of a file, or raise DataError. That of a file that has not changed is remembered."""
+    """Find the rows of a file, or raise DataError. The rows of an unchanged file are remembered."""
     if is_special(path):
         raise DataError(f"{path}: must be a file of rows, got a pipe or a device", "remove it")
     try:

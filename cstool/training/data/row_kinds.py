@@ -1,4 +1,4 @@
-"""What tables of data sets there are, told by their columns, and what each of their rows must be."""
+"""Kinds of tables of data sets, recognized by their columns, and the checks of their rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,10 +32,10 @@ class RowKind:
     """A kind of table.
 
     Args:
-        name: what it is called
-        columns: by which it is told
-        tokens: checks a row, whose tokens must be below a number where they are numbers, and says how many tokens it
-            has; None where that takes a vocabulary
+        name: for people to read
+        columns: columns by which it is recognized
+        tokens: (row, limit of numbers of tokens) -> number of tokens, after checks of the row; None where that takes a
+        vocabulary
         words: the tokens of a row, where they are written out
     """
 
@@ -67,7 +67,7 @@ def task_of(folder: Path) -> Task | None:
 
 
 def rows_of(folder: Path, part: str) -> tuple[RowKind, RowFiles]:
-    """Open the tables of a part, and say what kind they are; raise DataError."""
+    """Open the tables of a part, and return their kind, too; raise DataError."""
     if (folder / META).is_file():
         listed = read_meta(folder)
         if not listed:
@@ -130,7 +130,7 @@ def _drawn(row: Row, below: int) -> int:
 
 
 def _flags(row: Row, name: str, count: int, like: str) -> Sequence[int]:
-    """Return so many zeros and ones."""
+    """Return `count` zeros and ones."""
     return of_length(row, name, integers(row, name, below=2), count, like)
 
 

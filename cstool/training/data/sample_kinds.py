@@ -1,4 +1,4 @@
-"""Kinds of HDF5 data sets, told by what their files hold: how they are opened, and which of their tokens count."""
+"""Kinds of HDF5 data sets, recognized by the arrays in their files, and fields that mark tokens that count."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class SampleKind:
     """A kind of data set.
 
     Args:
-        name: what it is called
+        name: for people to read
         open: (folders) -> their data set
         first: the field with the tokens that a sample begins with
         counted: fields that are not 0 where a token counts
-        has_prompts: whether some of what does not count are prompts, not padding
+        has_prompts: whether some tokens that do not count are prompts, not padding
         open_file: (path, vocab_size) -> the data set of one file, for its values to be checked; None for plain text,
             which is looked at more closely
     """

@@ -1,4 +1,4 @@
-"""Which tokens make a sample, and in which order samples are written: functions of lengths and a seed alone."""
+"""The tokens of a sample, and the order in which samples are written: functions of lengths and a seed alone."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Samples:
 
     Args:
         document_tokens: (documents,) int64
-        has_ends: whether each document ends with a token of its own; as a stream, that of the last is left out
+        has_ends: whether each document ends with a token of its own; as a stream, the last document has none
         sequence_length: S
         packing: "stream" or "documents"
     """
@@ -57,11 +57,11 @@ class Samples:
 def shuffled(numbers: Array, count: int, seed: int) -> Array:
     """Apply a random permutation of 0 to count - 1 to some numbers, without making the whole of it.
 
-    A Feistel network permutes the next power of 4; what falls outside is permuted again until it is inside.
+    A Feistel network permutes the next power of 4; numbers that fall outside are permuted again until they are inside.
 
     Args:
         numbers: (n,) int64 in [0, count)
-        count: how many there are, below 2**62
+        count: size of the permutation, below 2**62
         seed: of the permutation
 
     Returns:
@@ -102,7 +102,7 @@ class WriteSamples:
     Args:
         streams: the tokens of each part
         samples: of each part
-        shuffle_seed: of the order of the samples of a part; None for that of the text
+        shuffle_seed: of the order of the samples of a part; None for the order of the text
     """
 
     streams: dict[str, TokenStream]
@@ -124,7 +124,7 @@ class WriteSamples:
 
 
 def _read(stream: TokenStream, starts: Array, labels: Array, sequence_length: int) -> Array:
-    """Return samples (n, 3, S) int32 of tokens that begin at `starts`; what is beyond their labels is 0."""
+    """Return samples (n, 3, S) int32 of tokens that begin at `starts`; places beyond their labels are 0."""
     window = np.zeros((len(starts), sequence_length + 1), np.int32)
     ends = starts + labels + 1
     if int(ends.max() - starts.min()) <= 2 * window.size:  # neighbours are read at once

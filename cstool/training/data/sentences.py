@@ -4,8 +4,8 @@ A folder has a table for each part, TSV with the names of the columns first: of 
 `sentence` and `label`; of MNLI `train.tsv`, `dev_matched.tsv` and `dev_mismatched.tsv`, with `sentence1`, `sentence2`
 and `gold_label`. A sample is [CLS] sentence [SEP], or [CLS] first [SEP] second [SEP], the second in segment 1.
 
-Source: Wang et al., "GLUE: A multi-task benchmark and analysis platform for natural language understanding", 2019; what
-is read for which part, which of it is matched, and how pairs are cut: Cerebras Model Zoo 2.10.0,
+Source: Wang et al., "GLUE: A multi-task benchmark and analysis platform for natural language understanding", 2019;
+the files read for each part, the part of them that is matched, and the cutting of pairs: Cerebras Model Zoo 2.10.0,
 data/nlp/bert/BertClassifierDataProcessor.py.
 """
 
@@ -125,8 +125,8 @@ def open_sentences(
         max_sequence_length: S
         do_lower: whether texts, and the vocabulary, are taken in lower case
         padding: token behind the text
-        classes: how many the model tells apart; None for as many as the task has
-        vocab_size: how many tokens the model has; None for no limit
+        classes: number of classes of the model; None for the number of the task
+        vocab_size: number of tokens of the model; None for no limit
         tried: all places where the folder was looked for, for messages
 
     Raises:

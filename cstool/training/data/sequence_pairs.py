@@ -1,4 +1,4 @@
-"""What all samples of encoder-decoders have: a sequence that the encoder reads, and one that the decoder tells."""
+"""Samples of encoder-decoders: a sequence that the encoder reads, and one that the decoder tells."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ def pair_fields(sequence_length: int, target_length: int) -> dict[str, Field]:
 
 @dataclass(frozen=True)
 class PairRequest:
-    """How lines of tokens become samples.
+    """Settings by which lines of tokens become samples.
 
     Args:
         sequence_length: S, of the encoder
         target_length: T, of the decoder
-        do_lower: whether tokens, and those of the vocabulary, are taken in lower case
-        unknown: what stands for tokens that are not in the vocabulary
+        do_lower: whether tokens, also of the vocabulary, are taken in lower case
+        unknown: the token for tokens outside the vocabulary
         begin, end: the first token that the decoder reads, and the last one that it tells
         padding: token behind both texts
-        input_padding, label_padding: ids to take for it; None for that of the token
+        input_padding, label_padding: ids to take for it; None for the id of the token
     """
 
     sequence_length: int
@@ -52,10 +52,10 @@ class PairFiller:
     """Fills samples with the tokens of two sequences.
 
     Args:
-        request: how
+        request: settings of the samples
         vocabulary: of both
-        vocab_size: how many tokens the model has; None for no limit
-        sentinels: how many more tokens than those of the vocabulary there are
+        vocab_size: number of tokens of the model; None for no limit
+        sentinels: number of tokens of the model beyond the vocabulary
 
     Raises:
         DataError: the vocabulary is without one of the tokens, or too large for the model.

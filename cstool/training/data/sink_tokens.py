@@ -16,8 +16,8 @@ class SinkTokensDataset:
     Args:
         dataset: of `input_ids`, `labels` and `mask`; closed with this one
         token: the id to put in
-        count: how many
-        position: before which token, at most the length of a sample
+        count: number of tokens to put in
+        position: of the token before which they go, at most the length of a sample
         keep_length: cut the end of the samples off, so that they are as long as before
     """
 
@@ -29,7 +29,7 @@ class SinkTokensDataset:
         self._sinks = slice(position, position + count)
         longer = length if keep_length else length + count
         self.added_tokens = longer - length
-        """by how many tokens a sample is longer"""
+        """tokens by which a sample is longer"""
         self.fields: Mapping[str, Field] = MappingProxyType(
             {name: Field((longer,), field.dtype) for name, field in dataset.fields.items()}
         )
@@ -40,7 +40,7 @@ class SinkTokensDataset:
         return self._dataset.sample_count
 
     def describe(self) -> str:
-        """Say in one line where the samples come from and how many there are."""
+        """Return source and number of the samples, in one line of text."""
         [length] = self.fields["labels"].shape
         count = self._sinks.stop - self._sinks.start
         return f"{self._dataset.describe()}, with {count:,} sink tokens in each: {length:,} tokens"

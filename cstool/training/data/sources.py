@@ -48,7 +48,7 @@ class SourceFile:
     lines_of: Path | None = None
     """the file that the document is a line of; the number of the line ends `name`"""
     document_start: int = 0
-    """where in the file the document begins"""
+    """place of the document in the file"""
 
     @property
     def given(self) -> Path:
@@ -57,7 +57,7 @@ class SourceFile:
 
     @property
     def where(self) -> str:
-        """What messages call it: the file that was given, and the line."""
+        """The name of it in messages: the file that was given, and the line."""
         return str(self.path) if self.lines_of is None else f"{self.lines_of}:{self.name.rpartition(':')[2]}"
 
     def offset(self, place: int) -> int:

@@ -1,12 +1,12 @@
-"""Span corruption: runs of tokens are taken out of a text, and are what a model of sequences has to tell.
+"""Span corruption: runs of tokens are taken out of a text, and a model of sequences has to tell them.
 
 Of L tokens, 15 % are noise, in spans of 3 in the mean. In the inputs, each span is one sentinel; the targets are the
-sentinels, each followed by its span. Sentinels are the last ids of the vocabulary, downwards. A text begins with what
-is no noise; among ways to cut it that keep these numbers, all are equally likely. Which spans, follows from (seed,
+sentinels, each followed by its span. Sentinels are the last ids of the vocabulary, downwards. A text begins with a run
+that is no noise; among ways to cut it that keep these numbers, all are equally likely. The spans follow from (seed,
 epoch, number of the sample) alone.
 
 Source: Raffel et al., "Exploring the limits of transfer learning with a unified text-to-text transformer", 2020,
-sections 3.1.4 and 3.3.4; how numbers are rounded, and which lengths go together: Cerebras Model Zoo 2.10.0,
+sections 3.1.4 and 3.3.4; rounding of numbers, and lengths that go together: Cerebras Model Zoo 2.10.0,
 data/nlp/t5/t5_utils.py.
 """
 
@@ -22,7 +22,7 @@ NOISE_DENSITY, MEAN_SPAN = 0.15, 3.0
 
 @dataclass(frozen=True)
 class SpanLengths:
-    """How long texts are before and after corruption.
+    """Lengths of texts before and after corruption.
 
     Args:
         raw: tokens of a text
@@ -53,14 +53,14 @@ def span_lengths(sequence_length: int) -> SpanLengths:
 
 
 def noise_of(length: int) -> tuple[int, int]:
-    """Return how many of L >= 2 tokens are noise, and in how many spans: at least one each, and one token is none."""
+    """Return the number of noise tokens among L >= 2, and of their spans: both at least 1; one token is no noise."""
     noise = min(max(round(length * NOISE_DENSITY), 1), length - 1)
     return noise, max(round(noise / MEAN_SPAN), 1)
 
 
 @dataclass(frozen=True)
 class SpanCorruption:
-    """How spans are taken out.
+    """The choice of spans that are taken out.
 
     Args:
         vocab_size: V, sentinels included; the first one of a sample is V - 1, the next V - 2
@@ -71,12 +71,12 @@ class SpanCorruption:
     seed: int
 
     def noise_masks(self, lengths: Array, samples: Array, epoch: int) -> Array:
-        """Return (n, longest) bool: which tokens of some samples are noise.
+        """Return (n, longest) bool: true at the noise tokens of some samples.
 
         Args:
             lengths: (n,) tokens of each, at least 1
             samples: (n,) int64, their numbers
-            epoch: how often they have been drawn before
+            epoch: number of earlier draws for the same samples
         """
         longest = int(lengths.max())
         draws = sample_draws(self.seed, "corrupted spans", samples, longest, epoch)
@@ -104,6 +104,6 @@ class SpanCorruption:
 
 
 def _segments(items: int, segments: int, draws: Array) -> Array:
-    """Return (segments,) lengths of at least 1 that add up to so many items, all ways to do that equally likely."""
+    """Return (segments,) lengths of at least 1 that add up to `items`, all ways to do that equally likely."""
     cuts = np.sort(np.argsort(draws[: items - 1], kind="stable")[: segments - 1]) + 1
     return np.diff(np.concatenate([[0], cuts, [items]]))

@@ -35,7 +35,7 @@ _BYTES_OF_TOKEN = 6
 
 @dataclass(frozen=True)
 class SpanTextPlan(VocabularyPlan):
-    """What a data set for span corruption is to be; S tokens are what the encoder reads of a sample.
+    """The plan of a data set for span corruption; the encoder reads S tokens of a sample.
 
     Args:
         tokenizer: a tokenizers JSON file to take instead of a byte-level BPE that is trained; it is copied
@@ -115,7 +115,7 @@ class _Work(VocabularyWork[SpanTextPlan]):
         return WriteLines(dict(streams), cut, self.partial / VOCABULARY_FILE)
 
     def details(self) -> dict[str, Any]:
-        """Return how samples were made."""
+        """Return the settings by which samples were made."""
         plan = self.request
         lengths = span_lengths(plan.sequence_length)
         return {

@@ -1,8 +1,8 @@
 """Texts of which some sentences are to be taken into a summary: a [CLS] before each sentence, and a label to each.
 
 A folder has files of CSV, listed in its `meta.dat`. A row has four lists of numbers: `input_token_ids` and, for each
-token, `segment_ids`; `cls_indices`, where the [CLS] of the sentences are, and `labels`, 0 or 1 for each. What is longer
-than a sample is cut; a sentence whose [CLS] is cut off does not count. For ROUGE the words of a text have numbers:
+token, `segment_ids`; `cls_indices`, the places of the sentences' [CLS], and `labels`, 0 or 1 for each. Longer texts
+than a sample are cut; a sentence whose [CLS] is cut off does not count. For ROUGE the words of a text have numbers:
 pieces are put together, in lower case, without punctuation; where no vocabulary is known, each token is a word.
 
 Source: Liu, "Fine-tune BERT for extractive summarization", 2019; Cerebras Model Zoo 2.10.0,
@@ -21,7 +21,7 @@ from cstool.training.data.vocabulary import CLS, CONTINUES, PAD, SEP, VOCAB_HINT
 
 _NO_WORD = -1
 _NO_WORDS = frozenset(("", *string.punctuation, *(token.lower() for token in (CLS, SEP, PAD))))
-"""what the vendor's score of summaries leaves out"""
+"""tokens that the vendor's score of summaries leaves out"""
 TOKENS, LABELS, SEGMENTS, POSITIONS = NEEDED = ("input_token_ids", "labels", "segment_ids", "cls_indices")
 
 
@@ -85,7 +85,7 @@ class SummariesDataset(RowDataset):
 
 
 def word_numbers(pieces: Sequence[str]) -> list[int]:
-    """Number the words of a text, equal words alike, whatever their case.
+    """Number the words of a text; equal words have the same number, also in different case.
 
     Args:
         pieces: of words, a piece that goes on with a word beginning with ##
@@ -126,12 +126,12 @@ def open_summaries(
     Args:
         folders: each with a `meta.dat` and the files that it lists
         max_sequence_length: S
-        sentences: C, at most so many of a text count
+        sentences: C, largest number of sentences of a text that count
         vocabulary: the path of the file that says the number of [PAD], and the words; not needed where `padding` is
             given
         do_lower: whether its tokens are taken in lower case
         padding: token behind the text; None for [PAD]
-        vocab_size: what tokens must be below; None for no limit
+        vocab_size: token ids must be below it; None for no limit
         tried: all places where the folders were looked for, for messages
 
     Raises:

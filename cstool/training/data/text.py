@@ -66,7 +66,7 @@ class _Work(TextWork[TextRequest]):
         return holds_samples(file.path, file.count, self.request.sequence_length)
 
     def details(self) -> dict[str, Any]:
-        """Return how samples were made."""
+        """Return the settings by which samples were made."""
         request = self.request
         return {
             "format": FORMAT,

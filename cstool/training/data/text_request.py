@@ -1,4 +1,4 @@
-"""What a text data set is to be, and what came of it."""
+"""The plan of a text data set, and the summary of its preparation."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class TextPart:
-    """What the train or the held-out part consists of."""
+    """Counts of the train or the held-out part."""
 
     files: int
     """that it has text from"""
@@ -34,7 +34,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class Continued:
-    """What an earlier, stopped preparation had finished: files of samples, and of tokens on the way to them."""
+    """Work that an earlier, stopped preparation had finished: files of samples, and of tokens on the way to them."""
 
     files: int
     of_files: int
@@ -44,7 +44,7 @@ class Continued:
 
 @dataclass(frozen=True)
 class TextSummary:
-    """What `prepare_text` made, or found made."""
+    """The data set that `prepare_text` made or found."""
 
     path: Path
     train: TextPart
@@ -56,7 +56,7 @@ class TextSummary:
     unknown_characters: int = 0
     """that no token stands for"""
     template_begin: str | None = None
-    """what the template of the tokenizer puts before a text, for example <s>; None for nothing"""
+    """prefix of a text by the template of the tokenizer, for example <s>; None for nothing"""
     begins_texts: bool = False
     """whether the texts begin so"""
     continued: Continued | None = None
@@ -72,13 +72,13 @@ class TextSummary:
 
 @dataclass(frozen=True)
 class TextPlan:
-    """What is asked of any data set of text; with the rest and the text it says every byte of it.
+    """The plan common to all data sets of text; with a subclass's fields and the text it determines every byte.
 
     Args:
         sequence_length: S, tokens of a sample, up to 2**20
         val_fraction: share of the bytes that is held out, in [0, 1), see `split_text`; with 0 there is no val part
         seed: of the choice of held-out files
-        packing: "stream", or "documents", each of which begins a sample then
+        packing: "stream", or "documents": each document begins a sample
         jsonl_key: of the text in each object of JSON Lines; None for a usual one, see `text_key`
         csv_column: of the text in each row of CSV; None where tables of CSV are no text
     """
@@ -103,14 +103,14 @@ class TextPlan:
 
 @dataclass(frozen=True)
 class TextRequest(TextPlan):
-    """What a data set of samples for decoders is to be.
+    """The plan of a data set of samples for decoders.
 
     Args:
         tokenizer: "bytes" or a tokenizers JSON file, which is copied into the data set
-        train_vocab: train a byte-level BPE of so many tokens on the train part instead
+        train_vocab: number of tokens of a byte-level BPE to train on the train part instead
         allow_unknown: whether characters that no token stands for are counted, and not refused
-        shuffle_seed: of the order in which the samples of a part are written; None for that of the text
-        begins_texts: whether a document begins with what the template of the tokenizer puts there, for example <s>
+        shuffle_seed: of the order in which the samples of a part are written; None for the order of the text
+        begins_texts: whether a document begins with the prefix of the tokenizer's template, for example <s>
         any_file: whether files that are no text are taken as they are; bytes alone can be made of them
     """
 
@@ -161,7 +161,7 @@ class TextRequest(TextPlan):
         """Digest that tells data sets apart: of the text and all that is asked for, the tokenizer's file included."""
         text = [(file.name, file.size_bytes, file.digest) for file in files]
         content: list[Any] = [FORMAT, self.sequence_length, float(self.val_fraction), self.seed, text]
-        # What was not asked for is not in it: data sets made before it could be are the same.
+        # Settings that were not asked for are left out: the digests of data sets made before those settings stay.
         more = {
             "tokenizer": None if self.tokenizer == BYTES else digest_of(Path(self.tokenizer)),
             "train_vocab": self.train_vocab,

@@ -1,7 +1,7 @@
 """Samples for T5: texts of which spans are taken out as they are read, anew in every epoch.
 
 A folder has files of text, listed in its `meta.dat`. A line is a text, its tokens with spaces between. It is cut into
-as many samples as it takes; `documents` lines may be put together first.
+samples; `documents` lines may be put together first.
 
 Source: Cerebras Model Zoo 2.10.0, data/nlp/t5/T5DynamicDataProcessor.py.
 """
@@ -93,16 +93,16 @@ def open_text_spans(
     vocab_size: int | None = None,
     tried: str = "",
 ) -> TextSpansDataset:
-    """Open texts of which spans are taken out, and check their files.
+    """Open texts for taking spans out, and check their files.
 
     Args:
         folders: each with a `meta.dat` and the files that it lists
-        request: how texts become samples
+        request: settings by which texts become samples
         vocabulary: the path of its file
-        sentinels: how many there are, behind the vocabulary
+        sentinels: number of sentinels, behind the vocabulary
         documents: lines that are put together before they are cut
         seed: of the spans
-        vocab_size: how many tokens the model has; None for no limit
+        vocab_size: number of tokens of the model; None for no limit
         tried: all places where the folders were looked for, for messages
 
     Raises:

@@ -1,6 +1,6 @@
-"""What is done to any text on its way to samples: found, split, cut into tokens; all of it in a folder of its own.
+"""Work on any text on its way to samples: found, split, cut into tokens; all of it in a folder of its own.
 
-The folder is put in place when it is complete. What is finished in it when the work stops is not done again.
+The folder is put in place when it is complete. Its finished files are kept when the work stops, and not made again.
 """
 
 import os
@@ -49,17 +49,17 @@ FILE_SAMPLES = 8192
 TOKENIZER_FILE = "tokenizer.json"
 PARTS = ("train", "val")
 _TEXTS, _TOKENS = "texts", "tokens"
-"""folders of files on the way to those of samples"""
+"""folders of intermediate files of texts, and of tokens"""
 
 Job = TypeVar("Job")
 Progress = Callable[[int, int], None]
-"""called with (bytes of text done, bytes in all), once for each of the ways that the text may go
+"""called with (bytes of text done, bytes in all), where each pass over the text counts once
 
-The bytes in all are others once it is known how much text there is in JSON."""
+The bytes in all change once the bytes of text in JSON are known."""
 
 
 class Request(Protocol):
-    """What a data set is to be, as far as it matters to any text."""
+    """The settings of a data set that matter to any text."""
 
     @property
     def val_fraction(self) -> float:
@@ -120,7 +120,7 @@ class TextWork(ABC, Generic[R]):
     """The making of one data set in a folder that this process alone has."""
 
     train_ways = 1
-    """how often the training of a tokenizer goes through the train part"""
+    """passes over the train part in the training of a tokenizer"""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class TextWork(ABC, Generic[R]):
 
     @property
     def tokenizer_source(self) -> str:
-        """Where a tokenizer that is not trained comes from."""
+        """The source of a tokenizer that is not trained."""
         return ""
 
     @abstractmethod
@@ -215,7 +215,7 @@ class TextWork(ABC, Generic[R]):
 
     @abstractmethod
     def samples_of(self, part: str, stream: TokenStream) -> PartSamples:
-        """Say which samples the tokens of a part make."""
+        """Return the samples of the tokens of a part."""
 
     @abstractmethod
     def writer(
@@ -229,10 +229,10 @@ class TextWork(ABC, Generic[R]):
 
     @abstractmethod
     def details(self) -> dict[str, Any]:
-        """Return what the record says beyond what it says of any text."""
+        """Return the keys of the record beyond the ones of any text."""
 
     def finish(self, _sizes: Mapping[str, int], _counts: Mapping[str, int]) -> dict[str, int]:
-        """Write files beside those of samples, of which sizes and samples are given; return their sizes [bytes]."""
+        """Write files beside the files of samples, whose sizes and counts are given; return their sizes [bytes]."""
         return {}
 
     @property
@@ -267,7 +267,7 @@ class TextWork(ABC, Generic[R]):
         return [document for file in self._files for document in (documents_of(runs[file]) if file in runs else [file])]
 
     def _expect(self, documents: Sequence[SourceFile], train_bytes: int) -> None:
-        """Set how many bytes go how many ways, as far as that is known."""
+        """Set the bytes to be gone through, as far as the number of passes is known."""
         ways = 1 if self.request.is_bytes else 2
         trained_bytes = self.train_ways * train_bytes if self.request.is_trained else 0
         text_bytes = sum(file.size_bytes for file in documents)
@@ -281,7 +281,7 @@ class TextWork(ABC, Generic[R]):
             self._tell(piece.stop - piece.start)
 
     def _tokenize(self, tokenizer: Path) -> tuple[dict[str, TokenStream], int, int, int]:
-        """Make the files of tokens that are not there; return streams, unknown characters, files that were, and all."""
+        """Make missing files of tokens; return streams, unknown characters, numbers of files found and of all files."""
         folder = self.partial / _TOKENS
         folder.mkdir(exist_ok=True)
         shards = [
@@ -312,7 +312,7 @@ class TextWork(ABC, Generic[R]):
         return files
 
     def _write(self, task: Callable[[SampleFile], None], files: Sequence[SampleFile]) -> int:
-        """Write the files of samples that are not there; return how many were."""
+        """Write the files of samples that are missing; return the number of files that were there."""
         for part in {file.part for file in files}:
             (self.partial / part).mkdir(exist_ok=True)
         count = sum(file.count for file in files)
@@ -327,7 +327,7 @@ class TextWork(ABC, Generic[R]):
         is_done: Callable[[Job], bool],
         text_bytes: Callable[[Job], float],
     ) -> int:
-        """Do the jobs that are not done yet, and tell how much text they are of; return how many were done."""
+        """Do the jobs that are not done yet, and tell the bytes of their text; return the number that were done."""
         missing = [job for job in jobs if not is_done(job)]
         self._tell(sum(map(text_bytes, jobs)) - sum(map(text_bytes, missing)))
         do_each(task, missing, self._processes, lambda job: self._tell(text_bytes(job)))
@@ -340,7 +340,7 @@ class TextWork(ABC, Generic[R]):
 
 
 class How(TypedDict, total=False):
-    """What may be said of the way a data set is made, see `prepare`."""
+    """Options of the way a data set is made, see `prepare`."""
 
     processes: int
     overwrite: bool
@@ -354,7 +354,7 @@ def _has_documents(file: SourceFile) -> bool:
 def only_texts(
     files: Sequence[SourceFile], request: Request, what: str
 ) -> tuple[tuple[SourceFile, ...], dict[str, int]]:
-    """Return the files that a text is made of, and how many are left out, by kind: those in folders that are no text.
+    """Return the files of a text, and the number left out of each kind: files in folders that are no text.
 
     Args:
         what: the sources, for messages
@@ -403,11 +403,11 @@ def prepare(
     Args:
         sources: files and folders (see `find_files`); None for the running Python's standard library
         output: a folder that does not exist, is empty, or was made by this program
-        request: what to make
+        request: the plan of the data set
         work_of: the kind of work that makes it
         processes: that do the work
         overwrite: whether a different data set made before is replaced
-        progress: told how far it is
+        progress: told the bytes of text done, and in all
 
     Raises:
         DataError: an argument is out of range, the text cannot be read, or the data set cannot be written.
@@ -440,7 +440,7 @@ def prepare(
         return made
     try:
         with preparing(output) as partial:
-            if (made := found()) is not None:  # made by who had the folder before
+            if (made := found()) is not None:  # made by the process that had the folder before
                 return made
             keep_plan(partial, [digest, FILE_SAMPLES, PIECE_BYTES, SHARD_BYTES, RUN_BYTES])
             work = work_of(partial, files, request, processes, progress)

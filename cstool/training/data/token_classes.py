@@ -1,7 +1,7 @@
 """Texts with a class for each token, such as whether it belongs to a name.
 
-A folder has files of CSV, listed in its `meta.dat`. A row has `tokens` and `labels`, with spaces between, as many of
-one as of the other. A JSON file gives the labels their numbers: `{"O": 0, "B": 1}`.
+A folder has files of CSV, listed in its `meta.dat`. A row has `tokens` and `labels`, with spaces between, one
+label for each token. A JSON file gives the labels their numbers: `{"O": 0, "B": 1}`.
 
 Source: Cerebras Model Zoo 2.10.0, data/nlp/bert/BertTokenClassifierDataProcessor.py and
 data_preparation/nlp/bert/ner_data_processor.py.
@@ -80,7 +80,7 @@ def read_label_numbers(path: Path, classes: int | None = None) -> dict[str, int]
 
     Args:
         path: of a JSON file
-        classes: what the numbers must be below; None for no limit
+        classes: the numbers must be below it; None for no limit
 
     Raises:
         DataError: the file is missing, or holds something else.
@@ -139,11 +139,11 @@ def open_token_classes(
         folders: each with a `meta.dat` and the files that it lists
         vocabulary, label_numbers: paths of the files of tokens, and of labels
         max_sequence_length: S
-        do_lower: whether tokens, and those of the vocabulary, are taken in lower case
+        do_lower: whether tokens, also of the vocabulary, are taken in lower case
         padding, label_padding: behind the text; None for [PAD]
         counts_padding: whether the loss counts padding, too
-        classes: how many the model tells apart; None for no limit
-        vocab_size: how many tokens the model has; None for no limit
+        classes: number of classes of the model; None for no limit
+        vocab_size: number of tokens of the model; None for no limit
         tried: all places where the folders were looked for, for messages
 
     Raises:

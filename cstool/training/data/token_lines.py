@@ -16,7 +16,7 @@ def line_tokens(row: Row) -> list[str]:
 
 
 def token_counts(rows: RowFiles) -> Array:
-    """Return (rows,) int64: how many tokens each line has, or raise DataError. All of the files is read once."""
+    """Return (rows,) int64: number of tokens of each line, or raise DataError. All of the files is read once."""
     counts = []
     for file, taken in zip(rows.files, rows.counts, strict=True):
         status = file.path.stat()
@@ -25,7 +25,7 @@ def token_counts(rows: RowFiles) -> Array:
 
 
 class _Lines:
-    """A file that is another one only when its path is; what else it is follows from that, its size and time."""
+    """A file that equals another of the same path; a cache has its size and time as keys beside it."""
 
     def __init__(self, file: RowFile) -> None:
         self.file = file

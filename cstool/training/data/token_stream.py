@@ -14,7 +14,7 @@ from cstool.training.data.dataset import Array
 from cstool.training.data.sources import SourceFile, read_bytes
 
 _HEAD = 3
-"""numbers at the head of a file of tokens: the first document, how many there are, characters without a token"""
+"""numbers at the head of a file of tokens: first document, number of documents, characters without a token"""
 
 
 MAPPED_FILES = 1024
@@ -26,7 +26,7 @@ class TokenStream(Protocol):
 
     @property
     def document_tokens(self) -> Array:
-        """(documents,) int64: how many tokens each has, its end included."""
+        """(documents,) int64: number of tokens of each, its end included."""
 
     def read(self, start: int, stop: int) -> Array:
         """Return the tokens from `start` to `stop`, (stop - start,), or raise DataError if their source changed."""

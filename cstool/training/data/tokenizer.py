@@ -1,4 +1,4 @@
-"""What turns text into tokens and back: bytes as they are, or a tokenizers JSON file."""
+"""Tokenizers: text to tokens and back, by bytes as they are or a tokenizers JSON file."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _REPLACEMENT = "\ufffd"
 
 
 class Tokenizer(Protocol):
-    """Text to tokens and back. What no text can be made of comes out as U+FFFD."""
+    """Text to tokens and back. Tokens that make no text come out as U+FFFD."""
 
     name: str
     """"bytes", or the path of a file"""
@@ -30,7 +30,7 @@ class Tokenizer(Protocol):
     end_of_text: int | None
     """the token between documents, None if there is none"""
     begin: tuple[int, ...]
-    """what its template puts before a text, for example <s>; nothing where it has none"""
+    """prefix of a text by its template, for example <s>; empty without one"""
     begins_texts: bool
     """whether the texts of its data set begin so; True where no data set is known"""
 
@@ -51,7 +51,7 @@ class ByteTokenizer:
     begins_texts = True
 
     def encode(self, text: str) -> list[int]:
-        """Return the bytes of a text; what came as bytes on the command line goes back to them."""
+        """Return the bytes of a text; bytes from the command line that are no UTF-8 come back as they were."""
         try:
             return list(text.encode("utf-8", "surrogateescape"))
         except UnicodeEncodeError as error:
@@ -68,7 +68,7 @@ class ByteTokenizer:
 class FileTokenizer:
     """The tokenizer of a file as the package `tokenizers` writes it.
 
-    Special tokens that are written out in a text are those tokens. None are added.
+    A special token written out in a text becomes that token. No special tokens are added.
 
     Args:
         path: of the file
@@ -138,9 +138,9 @@ class FileTokenizer:
         return tokens
 
     def encode_all(self, text: str) -> tuple[list[int], list[int]]:
-        """Return the tokens of a text, and, ascending, where the characters are that no token stands for.
+        """Return the tokens of a text, and the places of characters without a token, ascending.
 
-        Those are one unknown token, where the tokenizer has one, or nothing. Half a character raises DataError.
+        Such a character is one unknown token, if the tokenizer has one, or nothing. Half a character raises DataError.
         """
         try:
             if self._unknown is None and not self._drops:  # where each token comes from need not be known
@@ -181,7 +181,7 @@ def load_tokenizer(where: str | Path, data_folders: Sequence[Path] = ()) -> Toke
     """Return the tokenizer that "bytes", or the path of a tokenizers JSON file, names; see `FileTokenizer`.
 
     Args:
-        data_folders: data sets of the model that it is for; the first one with a record says how texts begin
+        data_folders: data sets of the model that it is for; the first record says whether texts have the prefix
     """
     if str(where) == BYTES:
         return ByteTokenizer()
@@ -191,7 +191,7 @@ def load_tokenizer(where: str | Path, data_folders: Sequence[Path] = ()) -> Toke
 
 
 def begun(begin: Sequence[int], tokens: Sequence[int]) -> list[int]:
-    """Return the tokens of a text behind those that begin it, which may be written out in the text already.
+    """Return the tokens of a text behind the prefix `begin`, which is added unless the text has it already.
 
     >>> begun([1], [5, 6]), begun([1], [1, 5, 6])
     ([1, 5, 6], [1, 5, 6])
@@ -206,7 +206,7 @@ def template_begin(tokenizer: Tokenizer | None) -> str | None:
 
 
 def tokenizer_beside(path: Path) -> Path:
-    """Where the tokenizers JSON file of a converted checkpoint lies, or of its params: of a.mdl a.tokenizer.json."""
+    """Path of the tokenizers JSON file of a converted checkpoint, or of its params: for a.mdl a.tokenizer.json."""
     return path.with_suffix(".tokenizer.json")
 
 
@@ -224,7 +224,7 @@ def tokenizer_of(data_dir: Path) -> Tokenizer | None:
 
 
 def _record_of(data_dir: Path) -> tuple[Path, Mapping[str, Any]] | None:
-    """Return folder and record of a data set of text, by its folder or that of a part of it."""
+    """Return folder and record of a data set of text, by its folder or the folder of a part."""
     place = Path(os.path.realpath(data_dir))
     for folder in (data_dir, place.parent):
         record = read_record(folder) or {}
@@ -235,7 +235,7 @@ def _record_of(data_dir: Path) -> tuple[Path, Mapping[str, Any]] | None:
 
 
 def _begins(record: Mapping[str, Any]) -> bool:
-    """Whether texts begin as the template of their tokenizer says: those of preferences do, others if asked for."""
+    """Whether texts begin as the template of their tokenizer says: preferences do, others if asked for."""
     return bool(record.get("begins_texts", "texts" in record))
 
 
@@ -247,7 +247,7 @@ def _begin(loaded: Any) -> tuple[int, ...]:
 
 
 def _unknown_id(model: Mapping[str, Any], ids: Mapping[str, int]) -> int | None:
-    """Return the token of what has no token."""
+    """Return the unknown token."""
     if isinstance(place := model.get("unk_id"), int):
         return ids.get(model["vocab"][place][0])
     return ids.get(model.get("unk_token") or "")

@@ -1,7 +1,7 @@
 """Files of text to files of tokens, in pieces that any process may take.
 
-A document is tokenized at once, up to `PIECE_BYTES`; what is longer is cut, where possible at the end of a line. Where
-it is cut depends on the document alone, so the tokens do, too.
+A document is tokenized at once, up to `PIECE_BYTES`; a longer one is cut, where possible at the end of a line. The
+places of the cuts depend on the document alone, so the tokens do, too.
 """
 
 import re
@@ -22,7 +22,7 @@ PIECE_BYTES = 2**20
 SHARD_BYTES = 2**20
 """text of a file of tokens, at least"""
 LEAST_VOCAB, MOST_VOCAB = 257, 2**20
-"""that can be trained: all bytes and the end of a text, and what ids of 32 bits and memory are good for"""
+"""of a vocabulary that can be trained: at least all bytes and the end of a text; at most the limit of memory"""
 
 _SEARCHED_BYTES = 2**16
 
@@ -63,7 +63,7 @@ def group_pieces(pieces: Iterator[Piece]) -> Iterator[tuple[Piece, ...]]:
 
 @dataclass(frozen=True)
 class Shard:
-    """What one file of tokens is made of."""
+    """The pieces of one file of tokens."""
 
     path: Path
     part: str
@@ -81,7 +81,7 @@ class Shard:
 
     @property
     def size_bytes(self) -> int:
-        """How much text it has."""
+        """Bytes of text."""
         return sum(piece.stop - piece.start for piece in self.pieces)
 
 
@@ -93,7 +93,7 @@ class Tokenize:
         files: the documents of each part
         tokenizer: the path of its file
         allow_unknown: whether characters without a token are counted, and not refused
-        begins_texts: whether a document begins with what the template of the tokenizer puts there
+        begins_texts: whether a document begins with the prefix of the tokenizer's template
     """
 
     files: dict[str, tuple[SourceFile, ...]]
@@ -143,7 +143,7 @@ def train_tokenizer(
 
     Args:
         path: of the file
-        texts: what it is trained on, piece by piece
+        texts: text to train on, piece by piece
         vocab_size: ids that it has at most, from 256 and the special ones; fewer if the text has fewer pairs that
             occur twice
         special_tokens: the first ids

@@ -1,7 +1,7 @@
 """Samples of a translation: a text for the encoder, and one that the decoder tells.
 
 A folder has files of text in pairs, listed in its `meta.dat`, whose lines belong together; their tokens have spaces
-between. Pairs that are too long, and those with an empty text, are left out.
+between. Pairs that are too long, and pairs with an empty text, are left out.
 
 Source: Cerebras Model Zoo 2.10.0, data/nlp/transformer/TransformerDynamicDataProcessor.py.
 """
@@ -70,9 +70,9 @@ def open_translations(
 
     Args:
         folders: each with a `meta.dat` and the files that it lists, two on a line
-        request: how pairs become samples
+        request: settings by which pairs become samples
         vocabulary: the path of its file, of both texts
-        vocab_size: how many tokens the model has; None for no limit
+        vocab_size: number of tokens of the model; None for no limit
         tried: all places where the folders were looked for, for messages
 
     Raises:

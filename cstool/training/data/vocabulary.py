@@ -1,4 +1,4 @@
-"""The vocabulary of WordPiece: a file with a token on each line, whose number is that of its line, from 0.
+"""The vocabulary of WordPiece: a file with a token on each line; the number of a token is its line's, from 0.
 
 Source: Devlin et al., "BERT: Pre-training of deep bidirectional transformers for language understanding", 2019.
 """
@@ -17,9 +17,9 @@ PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SE
 VOCABULARY_FILE = "vocab.txt"
 """in a data set that was made with one"""
 CONTINUES = "##"
-"""what tokens that go on with a word begin with"""
+"""prefix of tokens that go on with a word"""
 VOCAB_HINT = "vocab_size of the model must be that of the data set"
-"""what to do about a token that the model does not know"""
+"""advice for a token that the model does not know"""
 _HINT = "it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`"
 PAIRS_HINT = "it is the vocab.txt of a data set of `cstool data prepare span`, or that of the vendor's preparation"
 
@@ -30,8 +30,8 @@ class Vocabulary:
     Args:
         path: of the file
         do_lower: take all tokens in lower case, special ones, too
-        unknown: what stands for tokens that are not there
-        hint: where such a file comes from
+        unknown: the token for words outside the vocabulary
+        hint: source of such a file, for messages
 
     Raises:
         DataError: the file is missing, is no text, or is without the unknown token.
@@ -58,19 +58,19 @@ class Vocabulary:
         return found
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
-        """Return the numbers of tokens, that of the unknown token for what is not there."""
+        """Return the numbers of tokens; the number of the unknown token where they are not in the vocabulary."""
         unknown, ids = self._unknown, self._ids
         return [ids.get(token, unknown) for token in (map(str.lower, tokens) if self.do_lower else tokens)]
 
     def among(self, tokens: Sequence[str]) -> Array:
-        """Return (V,) bool: which numbers are of these tokens, those that are not there left out."""
+        """Return (V,) bool: true at the numbers of these tokens; tokens outside the vocabulary are left out."""
         found = np.zeros(len(self), bool)
         found[[self._ids[token] for token in map(self._cased, tokens) if token in self._ids]] = True
         return found
 
     @cached_property
     def continues(self) -> Array:
-        """(V,) bool: which tokens go on with the word before."""
+        """(V,) bool: true at tokens that go on with the word before."""
         return np.array([token.startswith(CONTINUES) for token in self.tokens], bool)
 
     def check_fits(self, vocab_size: int | None) -> None:

@@ -25,7 +25,7 @@ DEFAULT_VOCAB = 8192
 
 @dataclass(frozen=True)
 class VocabularyPlan(TextPlan, ABC):
-    """What a data set with a vocabulary is to be.
+    """The plan of a data set with a vocabulary.
 
     Args:
         vocab_size: of the vocabulary, where it is trained on the train part
@@ -35,7 +35,7 @@ class VocabularyPlan(TextPlan, ABC):
 
     least_vocab: ClassVar[int]
     instead: ClassVar[str]
-    """the flag that names what is taken instead of a vocabulary that is trained"""
+    """the flag with a file that replaces training a vocabulary"""
     is_bytes: ClassVar[bool] = False
     allow_unknown: ClassVar[bool] = True
     any_file: ClassVar[bool] = False
@@ -64,7 +64,7 @@ class VocabularyPlan(TextPlan, ABC):
             )
 
     def digest_with(self, files: Sequence[SourceFile], kind: str, version: int, *more: Any) -> str:
-        """Digest that tells data sets apart: of their kind, what is asked for, and the text."""
+        """Digest that tells data sets apart: of their kind, their settings, and the text."""
         content = [
             kind,
             version,

@@ -3,8 +3,8 @@
 Texts are cleaned, spaces put around Chinese characters and between punctuation, and accents taken off, before words
 are cut into the longest tokens that the vocabulary has.
 
-Source: Devlin et al., "BERT: Pre-training of deep bidirectional transformers for language understanding", 2019; how
-text is cleaned: Cerebras Model Zoo 2.10.0, data_preparation/nlp/tokenizers/Tokenization.py.
+Source: Devlin et al., "BERT: Pre-training of deep bidirectional transformers for language understanding", 2019;
+cleaning of text: Cerebras Model Zoo 2.10.0, data_preparation/nlp/tokenizers/Tokenization.py.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ def train_wordpiece(texts: Callable[[], Iterable[str]], vocab_size: int, *, do_l
     """Train a WordPiece vocabulary, and return it as the content of a tokenizers JSON file, the same for the same text.
 
     Args:
-        texts: texts() goes through what it is trained on, piece by piece, always the same
+        texts: texts() goes through the text to train on, piece by piece, always the same
         vocab_size: tokens that it has at most, special ones included
         do_lower: take texts in lower case
 
@@ -100,7 +100,7 @@ def wordpiece_tokenizer(where: str, tokens: Sequence[str], do_lower: bool) -> An
     """Return the package's tokenizer of a vocabulary, or raise DataError without the package.
 
     Args:
-        where: what asks for it, for messages
+        where: the flag or file that needs it, for messages
         tokens: in the order of their numbers
         do_lower: take texts in lower case
     """

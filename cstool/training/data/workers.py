@@ -24,14 +24,14 @@ def do_each(task: Callable[[Job], None], jobs: Sequence[Job], processes: int, do
     """Do a task for every job.
 
     Args:
-        task: what is done; goes to each process once
+        task: goes to each process once
         jobs: in the order in which they are begun
-        processes: how many; with one, or for one job, it is this one
+        processes: number of processes; with one, or for one job, it is this one
         done: told of each job that is done, in this process
 
     Raises:
         DataError: a process was killed.
-        Exception: what the task raises, the first of it; jobs that were not begun are not done then.
+        Exception: the first error that a task raises; jobs that were not begun are not done then
     """
     if processes == 1 or len(jobs) < 2:
         for job in jobs:
@@ -68,7 +68,7 @@ def _begin(task: Callable[[Any], None], parent: int) -> None:
 
 
 def _follow(parent: int) -> None:
-    """End this process when the one that began it is gone: nobody would wait for what it does."""
+    """End this process when its parent is gone: its work would go unread."""
     while os.getppid() == parent:
         time.sleep(_WATCH_S)
     os._exit(1)

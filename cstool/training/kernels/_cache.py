@@ -13,9 +13,9 @@ from cstool.foundation.cache_folder import cache_root, digest_of_sources, make_c
 
 
 def sources_digest() -> str:
-    """Return a digest of all that decides what a kernel compiles to.
+    """Return a digest of everything that determines the compiled form of a kernel.
 
-    A kernel has compiled into it what it imports, so the source of the kernel alone would not do.
+    Functions that a kernel imports are compiled into it, so the source of the kernel alone would not do.
     """
     package_folder = Path(__file__).parents[2]
     modules = (package_folder / name for name in ("model/activations.py", "foundation/random_keys.py"))
@@ -38,8 +38,8 @@ class KernelFolder(NamedTuple):
     """The folder of kernels of this process.
 
     Args:
-        path: None where there is none that only this user can change; kernels are then compiled for this process alone
-        problem: why there is none, as in "/home/ada/.cache: it belongs to bob (uid 1001)"
+        path: None without a folder that only this user can change; kernels are then compiled for this process alone
+        problem: the reason that there is none, as in "/home/ada/.cache: it belongs to bob (uid 1001)"
     """
 
     path: Path | None
@@ -48,7 +48,7 @@ class KernelFolder(NamedTuple):
 
 @functools.cache
 def kernel_folder() -> KernelFolder:
-    """Make the folder of kernels; what lies in it is run, so it must be this user's alone."""
+    """Make the folder of kernels; its files are run, so it must be this user's alone."""
     folder = cache_folder()
     try:
         make_cache_folder(folder)

@@ -38,7 +38,7 @@ def pasted(function: Kernel) -> Kernel:
 def reduction(function: Kernel) -> Kernel:
     """Compile a kernel with sums along rows, whose order LLVM chooses, once, to vectorise them.
 
-    A loop that sums must not write: of one that does both LLVM makes two, and where arrays overlap the other one runs.
+    A loop that sums must not write: LLVM makes two versions of it, and runs the other one where arrays overlap.
     """
     return _compiled(function, fastmath=FREE_SUMS)
 
@@ -46,7 +46,7 @@ def reduction(function: Kernel) -> Kernel:
 def _compiled(function: Kernel, **options: Any) -> Kernel:
     compiled: Any = njit(**_OPTIONS, **options)(function)
     folder = kernel_folder().path
-    # A function with a closure is part of others, and kept with them; what it closes over has no name to find it by.
+    # A function with a closure is part of others, and kept with them: its name does not tell the captured variables.
     if folder is not None and function.__closure__ is None:
         compiled._cache = KernelCache(function, folder)
     return compiled  # type: ignore[no-any-return]

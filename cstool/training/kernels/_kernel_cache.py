@@ -21,11 +21,11 @@ _told: set[str] = set()
 
 
 class KernelCache(_Cache):
-    """What Numba asks for the compiled forms of a function, and gives those that it compiled.
+    """Numba's cache of the compiled forms of a function, in one folder.
 
     A file has one form, after a digest: cut short or changed, by a loss of power for example, it is compiled and
-    written again. Files say what they are of, so none is taken for another. They are Python's pickles, which run what
-    they say: the folder must be one that nobody else can write to.
+    written again. A file names its function, so none is taken for another. Files are Python pickles, which can run any
+    code: no other user may be able to write to the folder.
     """
 
     def __init__(self, function: Callable[..., Any], folder: Path) -> None:
@@ -81,7 +81,7 @@ class KernelCache(_Cache):
 def _import_without_scipy() -> None:
     """Import a part of Numba that would import SciPy only to see whether it is there: a tenth of a second.
 
-    What needs SciPy's functions, which no kernel does, asks again when it is compiled.
+    Functions of Numba that need SciPy, which no kernel calls, look for it again when they are compiled.
     """
     from numba.np import linalg
 

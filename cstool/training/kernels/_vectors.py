@@ -1,4 +1,4 @@
-"""What is written in LLVM's own vectors of 16 floats is made of this: memory, loops, products, sums across lanes.
+"""Building blocks of kernels in LLVM's own vectors of 16 floats: memory, loops, products, sums across lanes.
 
 Numba keeps an accumulator that is an array in memory, which costs nine tenths of the speed; a value of LLVM stays in
 registers. Nothing here asks for an instruction set: where a CPU has no registers of 512 bits, LLVM makes several of
@@ -59,7 +59,7 @@ class Memory:
         self.builder.store(value, self._pointer(offset_bytes, value.type)).align = align
 
     def load_bfloat16(self, offset_bytes: Value, lanes: int | None = LANES) -> Value:
-        """Load bfloat16 numbers as floats, so many as a vector; None for a single one."""
+        """Load bfloat16 numbers as floats, `lanes` of them as a vector; None for a single one."""
         narrow, wide, found = (of if lanes is None else ir.VectorType(of, lanes) for of in (INT16, INT32, FLOAT))
         b, half = self.builder, ir.Constant(INT32, 16)
         shift = half if lanes is None else ir.Constant(wide, [half] * lanes)
@@ -119,7 +119,7 @@ def emit_narrow(b: Builder, numbers: Value) -> Value:
 
     bits, shift = b.bitcast(numbers, of(INT32)), every(16)
     upper = b.lshr(bits, shift)
-    # Half a unit of what is kept, less one where that is even: what lies in the middle goes to the even one.
+    # Half a unit of the kept bits, less one where they are even: a tie goes to the even number.
     odd = b.and_(upper, every(1))
     nearest = b.lshr(b.add(bits, b.add(odd, every(_HALF_UNIT))), shift)
     is_nan = b.icmp_unsigned(">", b.and_(bits, every(_MAGNITUDE)), every(_INFINITY))
@@ -138,7 +138,7 @@ def splat(b: Builder, number: Value, lanes: int = LANES) -> Value:
 
 
 def first_lanes(b: Builder, count: Value, lanes: int = LANES) -> Value:
-    """Return the mask of so many of the first lanes: none where the count is below 1, all where it is large."""
+    """Return the mask of the first `count` lanes: none where the count is below 1, all where it is large."""
     return b.icmp_signed("<", ir.Constant(ir.VectorType(INT64, lanes), list(range(lanes))), splat(b, count, lanes))
 
 
@@ -206,9 +206,9 @@ def sums_of_four(b: Builder, vectors: Sequence[Value]) -> Value:
 
 
 def transposed(b: Builder, rows: Sequence[Value]) -> list[Value]:
-    """Return the transposed block of up to 16 vectors, what is missing of 16 with any content.
+    """Return the transposed block of up to 16 vectors; lanes of missing ones have any content.
 
-    Its quarters change places, then theirs, down to single numbers.
+    Its quarters change places, then the quarters of each quarter, down to single numbers.
     """
     block = [*rows, *[ir.Constant(VECTOR, ir.Undefined)] * (LANES - len(rows))]
     for distance in (8, 4, 2, 1):

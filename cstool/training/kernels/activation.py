@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cstool.model.activations import ACTIVATIONS
-from cstool.training.kernels import exponential  # noqa: F401  (what formulas call compiles to its polynomials)
+from cstool.training.kernels import exponential  # noqa: F401  (has the compiled forms of the formulas' functions)
 from cstool.training.kernels._jit import Kernel, elementwise, inlined, pasted
 from cstool.training.kernels.bfloat16 import finish, narrow, numbers, target, widen
 from cstool.training.kernels.call import Call
@@ -27,7 +27,7 @@ def by_function(part: Callable[[int, Kernel, Kernel], Kernel], names: Iterable[s
     """One part of a kernel for several functions, to be told by number at each call which of them is meant.
 
     Args:
-        part: makes that of one function from its number, its formula and the part of those that come after it
+        part: makes the part of one function from its number, its formula and the part of the functions after it
         names: of the functions
     """
     found: Kernel = _no_function
@@ -206,7 +206,7 @@ def gated_activation_forward(c: Call) -> None:
 def gated_activation_backward(c: Call) -> None:
     """Compute the deltas of x and gate and the gradients of their biases, which are the sums of the deltas' rows.
 
-    The delta of the gate is apart from that of y in memory.
+    The delta of the gate must not overlap the delta of y in memory.
     """
     known = _GATE_NUMBERS[c.attributes["function"]], *c.inputs, c.bias(0), c.bias(1)
     gradients = c.gradient_or_empty(0), c.gradient_or_empty(1)

@@ -5,13 +5,12 @@ key rows, so that the deltas of keys and values need no accumulation. Small (sam
 together. Heads of queries that share a head of keys and values follow each other; nothing is repeated in memory for
 them.
 
-An `Attention` says which keys a query may see by their positions; segments, which are an input, which of these it does
-see. A block's keys are a range, or no more of it than the segments of its sample leave. With a window a block of
-queries sees the first few keys (the sinks) and a range that ends with its last row. Its scores then have these two side
-by side.
+An `Attention` limits the keys that a query may see by their positions; segments, an input, limit them further. A
+block's keys are a range, or no more of it than the segments of its sample leave. With a window a block of queries sees
+the first few keys (the sinks) and a range that ends with its last row. Its scores then have these two side by side.
 
 Source: Vaswani et al., "Attention is all you need", 2017; Dao et al., "FlashAttention", 2022, section 3 and
-appendix B.4 (log-sum-exp kept, row sums of delta_context x context in place of those of delta x probability); Ainslie
+appendix B.4 (log-sum-exp kept, row sums of delta_context x context in place of delta x probability); Ainslie
 et al., "GQA", 2023; Xiao et al., "Efficient streaming language models with attention sinks", 2023.
 """
 
@@ -34,7 +33,7 @@ BLOCK_ROWS = 128
 """most rows of a block of queries or keys"""
 
 _Block: TypeAlias = tuple[int, int, int, int]
-"""of queries: first and last + 1, and of the keys that any of them sees; or of keys, and of the queries that see any"""
+"""first and last + 1 of queries, and of the keys that any of them sees; or of keys, and of the queries that see any"""
 _Run: TypeAlias = tuple[slice, list[_Block]]
 """samples that follow each other, and their blocks"""
 
@@ -93,7 +92,7 @@ def _by_head(x: np.ndarray, sequence: int, kv_heads: int, heads: int) -> np.ndar
 
 
 class _Work(NamedTuple):
-    """An op on a grain: what forward and backward ask of it alike."""
+    """An op on a grain: the common data of forward and backward."""
 
     form: Attention
     rules: Rules
@@ -104,7 +103,7 @@ class _Work(NamedTuple):
 
     @classmethod
     def of(cls, c: Call) -> "_Work":
-        """Say what a call is about."""
+        """Collect the inputs of a call."""
         query, key, value, *segments = c.inputs
         samples = query.shape[0] // c.sequence
         form = Attention.of(c.attributes, c.sequence, key.shape[0] // samples)
@@ -115,11 +114,11 @@ class _Work(NamedTuple):
         return cls(form, rules, _by_head(query, form.sequence, form.kv_heads, form.heads), *kv)
 
     def of_queries(self, x: np.ndarray) -> np.ndarray:
-        """View what has a row for each query by head."""
+        """View an array with a row for each query by head."""
         return _by_head(x, self.form.sequence, self.form.kv_heads, self.form.heads)
 
     def of_keys(self, x: np.ndarray) -> np.ndarray:
-        """View what has a row for each key by head."""
+        """View an array with a row for each key by head."""
         return _by_head(x, self.form.key_count, self.form.kv_heads, self.form.kv_heads)
 
     def runs_of_queries(self) -> Iterator[_Run]:
@@ -135,7 +134,7 @@ class _Work(NamedTuple):
     ) -> Iterator[_Run]:
         """Yield samples whose blocks meet the same ranges.
 
-        A range depends on the segments of its own sample alone, so a sample has the same bits whatever is beside it.
+        A range depends on the segments of its own sample alone, so a sample has the same bits beside any others.
         """
         samples = self.queries.shape[0]
         blocks = [(start, stop, *meets(start, stop)) for start, stop in _blocks(count)]
@@ -162,7 +161,7 @@ def _narrowed_range(first: int, last: int, own: np.ndarray, others: np.ndarray) 
 
 
 def _biases(c: Call, form: Attention, has_segments: bool) -> np.ndarray:
-    """What is added to scores: see `Rules`."""
+    """Biases of scores: see `Rules`."""
     biases = form.biases(float_dtype(c.inputs[0]), has_segments or form.has_weights)
     if not form.has_weights:
         return biases
@@ -176,7 +175,7 @@ def _add_up_biases(c: Call, form: Attention, sums: np.ndarray) -> None:
     """Write the gradients of the weights.
 
     Args:
-        sums: (heads, distances) deltas of what is added to scores
+        sums: (heads, distances) deltas of the biases of scores
     """
     if form.buckets:
         for head, of_head in enumerate(sums):
@@ -189,15 +188,15 @@ def attention_forward(c: Call) -> None:
     """Compute softmax(scores) v, over the keys that each query sees.
 
     Inputs are q, (T, A * D), k and v, (keys' T, kv_heads * D), rows grouped by sample; then, if tokens have segments,
-    those of keys, (keys' T,) int32, and of queries, (T,) int32, or else all queries are in segment 1. A query sees keys
-    of its own segment only, and nothing in a negative one. Weights are a table of biases, (buckets, A), if there are
-    buckets, and slopes, (A,) or (A, 1), if these are trained. The output is the context, (T, A * D), 0 where a query
-    sees nothing.
+    the segments of keys, (keys' T,) int32, and of queries, (T,) int32, or else all queries are in segment 1. A query
+    sees keys of its own segment only, and none in a negative one. Weights are a table of biases, (buckets, A), if there
+    are buckets, and slopes, (A,) or (A, 1), if these are trained. The output is the context, (T, A * D), 0 where a
+    query sees nothing.
 
     Kept is logsumexp, (A, T): log of the sum of exp of a row's scores, infinity where nothing is seen. Dropout is of
     the probabilities, element (head * S + query) * keys + key of a sample. Scratch is up to `SCORES_PER_CALL` elements,
-    or those of one block of one pair; with sinks, a block's contexts in addition; all that as often as there are
-    parts; and with weights, (A, distances).
+    or one block of one pair; with sinks, a block's contexts in addition; all that as often as there are parts; and
+    with weights, (A, distances).
     """
     work = _Work.of(c)
     flops = work.form.flops(c.inputs[0])
@@ -249,13 +248,13 @@ def _forward(c: Call, work: _Work, part: int, kv_heads: range) -> None:
 def attention_backward(c: Call) -> None:
     """Compute the deltas of query, key and value, which are apart from the inputs in memory, and the gradients.
 
-    Scratch is twice what forward needs, and (A, T) and a block's (B, A, S, D) in addition; in bfloat16 also three times
-    (T, A * D); with weights, (A, distances).
+    Scratch is twice the scratch of forward, and (A, T) and a block's (B, A, S, D) in addition; in bfloat16 also three
+    times (T, A * D); with weights, (A, distances).
     """
     work, scratch = _Work.of(c), c.scratch
     form, (tokens, width) = work.form, c.inputs[0].shape
     delta_y = operand(c.delta_y, c.inputs[0].dtype, "attention.delta_y", scratch)
-    # What is added up block by block, or head by head, is added up in float32.
+    # Sums over blocks, or over heads, are in float32.
     sums = [
         delta if delta.dtype != BFLOAT16 or not is_sum else scratch(f"attention.sum_{i}", delta.shape)
         for i, is_sum in enumerate((True, form.kv_heads < form.heads, form.kv_heads < form.heads))
@@ -292,7 +291,7 @@ def _backward(
     """Compute the deltas of a range of heads of keys and values, and of the queries that attend to them.
 
     Args:
-        sums: where they are added up, of query, key and value
+        sums: arrays in which the deltas of query, key and value are added up
         dots: (A, T) products of each row of contexts and its delta
         bias_sums: see `softmax_rows_backward`
     """
@@ -303,14 +302,14 @@ def _backward(
     draws, of_part = draws_of(c.dropout), slice(kv_heads.start, kv_heads.stop)
     for samples, blocks in work.runs_of_keys():
         written = 0
-        """rows of delta_q that have something already"""
+        """rows of delta_q that are written already"""
         for start, stop, first, last in blocks:
             if first >= last:
                 delta_keys[samples, of_part, :, start:stop] = 0
                 delta_values[samples, of_part, :, start:stop] = 0
                 continue
             if first > written:
-                # Queries between those so far and those now see nothing yet.
+                # Queries between the ones written so far and the next ones see nothing yet.
                 delta_queries[samples, of_part, :, written:first] = 0
             lead = min(max(form.sinks_apart - start, 0), stop - start)
             keys_here, rows = stop - start, last - first
@@ -343,14 +342,14 @@ def _backward(
 
 
 def _scratch_of(part: int, scratch: Scratch) -> Scratch:
-    """Work space of a part of the heads, beside which others are computed."""
+    """Work space of one part of the heads; other parts are computed at the same time."""
     return (lambda name, shape: scratch(f"{name} {part}", shape)) if part else scratch
 
 
 def _rounded(
     name: str, numbers: np.ndarray, pairs: np.ndarray, dtype: np.dtype, scratch: Scratch
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What takes part in products for some float numbers, and where kernels write it: nowhere if it is the same."""
+    """Return operands of products for float numbers, and an array for their rounding: empty if they are the same."""
     if dtype == numbers.dtype:
         return numbers, pairs[:0]
     lent = lend_bfloat16(scratch, f"attention.{name}", numbers.shape)

@@ -1,4 +1,4 @@
-"""A form of attention: which keys a query sees by their positions, and what is added to scores.
+"""A form of attention: the keys that a query sees by their positions, and the biases of scores.
 
 Source: Vaswani et al., "Attention is all you need", 2017; Xiao et al., "Efficient streaming language models with
 attention sinks", 2023; Press et al., "Train short, test long", 2021 (ALiBi); Raffel et al., "Exploring the limits of
@@ -20,7 +20,7 @@ _NO_SEGMENTS, _NO_COLUMNS = np.empty(0, np.int32), np.empty(0, np.bool_)
 
 
 class Attention(NamedTuple):
-    """What is attended to, and how scores are made.
+    """The keys that queries see, and the formula of scores.
 
     Args:
         heads: A, of queries
@@ -28,17 +28,17 @@ class Attention(NamedTuple):
         sequence: S, queries of a sample
         scale: of the products of queries and keys, positive
         softcap: scores stay below it: softcap * tanh(score / softcap); None for no cap
-        slopes: for each head, what a score falls per token of distance (ALiBi); empty for none
+        slopes: for each head, the fall of a score per token of distance (ALiBi); empty for none
         window: tokens that a token sees, itself included; None for all before it
-        sinks: first tokens that are seen whatever the window
+        sinks: first tokens that are seen outside the window, too
         causal: whether a token sees no later one; if not, it sees all, and there is no window, chunk or column
-        chunk: tokens of a chunk, of which none sees those of an earlier one; None for one chunk
-        columns: spacing and width: the last `width` tokens of each full `spacing` are seen from wherever; None for none
+        chunk: tokens of a chunk; no token sees an earlier chunk; None for one chunk
+        columns: spacing and width: the last `width` tokens of each full `spacing` are seen from anywhere; None for none
         buckets: rows of a table of biases by distance (heads wide), the first weight; 0 for none
-        max_distance: from which on all distances are in one bucket
+        max_distance: distance from which on all are in one bucket
         bidirectional: whether half of the buckets are for later keys; if not, these are in the bucket of distance 0
         slope_scale: where slopes are the last weight: a score falls by slope_scale * slope per token; None where not
-        keys: of a sample; None for as many as queries
+        keys: of a sample; None for the number of queries
     """
 
     heads: int
@@ -60,7 +60,7 @@ class Attention(NamedTuple):
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any], sequence: int, keys: int | None = None) -> "Attention":
-        """Return the attention of an op, by its attributes; those that have a default may be left out."""
+        """Return the attention of an op, by its attributes; attributes with a default may be left out."""
         given = {name: attributes[name] for name in cls._fields if name in attributes}
         return cls(**{**given, "sequence": sequence, "keys": keys})
 
@@ -80,7 +80,7 @@ class Attention(NamedTuple):
 
     @property
     def sinks_apart(self) -> int:
-        """First tokens that are seen whatever the window; 0 where they are among the columns."""
+        """First tokens that are seen outside the window, too; 0 where they are among the columns."""
         return self.sinks if self.columns is None else 0
 
     def keys_of(self, start: int, stop: int) -> tuple[int, int]:
@@ -101,7 +101,7 @@ class Attention(NamedTuple):
         return start, min(self.sequence, stop - 1 + self.reach, -(-stop // chunk) * chunk)
 
     def biases(self, dtype: np.dtype, needed: bool = True) -> np.ndarray:
-        """What is added to scores, but for weights, as `Rules` has it; nothing if not `needed` and there is none."""
+        """Biases of scores, but for weights, as `Rules` has them; empty if not `needed` and there are none."""
         if not (needed or self.slopes or self.softcap or self.columns):
             return np.empty((0, 0), dtype)
 
@@ -113,11 +113,11 @@ class Attention(NamedTuple):
 
     @property
     def has_weights(self) -> bool:
-        """Whether some of what is added to scores are weights."""
+        """Whether some biases of scores are weights."""
         return bool(self.buckets) or self.slope_scale is not None
 
     def add_weights(self, weights: Sequence[np.ndarray], biases: np.ndarray) -> None:
-        """Add what comes of the weights to biases, (heads, distances), in place.
+        """Add the biases of the weights to biases, (heads, distances), in place.
 
         Args:
             weights: a table of biases, (buckets, heads), if there are buckets; slopes, (heads,) or (heads, 1), if any
@@ -134,7 +134,7 @@ class Attention(NamedTuple):
         return 0 if self.causal else self.key_count - 1
 
     def distances(self) -> np.ndarray:
-        """How far apart key and query are, (distances,) int64, in the order of `biases`."""
+        """Distances between key and query, (distances,) int64, in the order of `biases`."""
         return np.abs(np.arange(1 - self.sequence, self._later + 1))
 
     def bucket_numbers(self) -> np.ndarray:
@@ -158,10 +158,10 @@ class Attention(NamedTuple):
         return shared_tables(key, make)[0]
 
     def rules(self, biases: np.ndarray, queries: np.ndarray = _NO_SEGMENTS, keys: np.ndarray = _NO_SEGMENTS) -> Rules:
-        """As kernels take it.
+        """Return the rules in the form of kernels.
 
         Args:
-            biases: with those of weights
+            biases: the biases of weights included
             queries, keys: segments
         """
         reach = self.reach if self.causal else self.sequence + self.key_count

@@ -1,4 +1,4 @@
-"""The rows of attention: scores to probabilities, and the deltas of these to those of scores.
+"""The rows of attention: scores to probabilities, and deltas of probabilities to deltas of scores.
 
 Source: as `attention.py`.
 """
@@ -16,7 +16,7 @@ from cstool.training.kernels.random import mask_elements, mask_memory
 
 
 class Rules(NamedTuple):
-    """An `Attention` as kernels take it: which keys a query sees, and what becomes of a score.
+    """An `Attention` as kernels take it: the keys that a query sees, and the formula of scores.
 
     The query at position p sees keys p + 1 - `reach` to p + `ahead`, none before the chunk of p, and the sinks; of
     these the keys of its own segment, none if that is negative.
@@ -27,7 +27,7 @@ class Rules(NamedTuple):
         chunk: tokens of a chunk, 0 where there is but one
         scale: of the products of queries and keys
         cap: of scores, 0 for none
-        biases: (heads, distances) float, what is added to scores: that of key k and query p is at k - p + queries - 1.
+        biases: (heads, distances) float, added to scores: the bias of key k and query p is at k - p + queries - 1.
             (0, 0) where there is nothing to add: no cap, no bias, no segments, no columns
         query_segments: (T,) int32, empty for none
         key_segments: (tokens of keys,) int32, empty for none
@@ -49,7 +49,7 @@ class Rules(NamedTuple):
 
 @inlined
 def bend(row, factor, cap, bias):  # type: ignore[no-untyped-def]
-    """Scale scores, cap them, and add what there is to add."""
+    """Scale scores, cap them, and add their biases."""
     if cap > 0:
         top = row.dtype.type(cap)
         share = factor / top
@@ -62,7 +62,7 @@ def bend(row, factor, cap, bias):  # type: ignore[no-untyped-def]
 
 @inlined
 def _ranges(rules, position, shift, lead, columns):  # type: ignore[no-untyped-def]
-    """Say what a query sees of some columns: the first so many, and a range; and from which key on it sees all.
+    """Return the columns that a query sees, a number of first ones and a range, and the key from which on it sees all.
 
     Columns below `lead` are sinks; from there on column j is key j + `shift`.
     """
@@ -78,7 +78,7 @@ def _ranges(rules, position, shift, lead, columns):  # type: ignore[no-untyped-d
 
 @inlined
 def _hide(row, unseen, rules, sample, position, near, key):  # type: ignore[no-untyped-def]
-    """Write `unseen` for those keys, from `key` on, that a query does not see though they are in its range."""
+    """Write `unseen` for the keys, from `key` on, that a query does not see though they are in its range."""
     count = row.shape[0]
     if rules.key_segments.shape[0] > 0:
         segment, first = rules.query_segments[sample * rules.queries + position], sample * rules.keys + key
@@ -93,7 +93,7 @@ def _hide(row, unseen, rules, sample, position, near, key):  # type: ignore[no-u
 
 @inlined
 def _delta_of_scores(row, delta, factor, total, dot):  # type: ignore[no-untyped-def]
-    """Turn products of a query and keys into probabilities, and the deltas of these into those of the products."""
+    """Turn products of a query and keys into probabilities, and deltas of probabilities into deltas of products."""
     for j in range(row.shape[0]):
         probability = exp(row[j] * factor - total)
         row[j] = probability
@@ -121,7 +121,7 @@ def _bent_probabilities(row, factor, cap, bias, total, slopes):  # type: ignore[
 
 @inlined
 def _delta_of_bent_scores(row, delta, factor, cap, dot, slopes):  # type: ignore[no-untyped-def]
-    """Turn the deltas of such probabilities into those of products."""
+    """Turn the deltas of such probabilities into deltas of products."""
     if cap > 0:
         for j in range(row.shape[0]):
             delta[j] = row[j] * (delta[j] - dot) * slopes[j]
@@ -158,7 +158,7 @@ def softmax_rows(  # type: ignore[no-untyped-def]
                 row = scores[b, h, i]
                 position = first_row + i
                 seen, start, stop, near = _ranges(rules, position, shift, lead, columns)
-                # Views of what is seen: loops from 0 vectorise; in others an index may be negative, for all LLVM knows.
+                # Views of seen keys: loops from 0 vectorise; in others an index may be negative, for all LLVM knows.
                 sinks, window = row[:seen], row[start:stop]
                 unit = factor
                 if rules.biases.shape[0] > 0:
@@ -225,7 +225,7 @@ def softmax_rows_backward(  # type: ignore[no-untyped-def]
     rounded_delta,
     sums,
 ):
-    """Turn products of queries and keys into dropped probabilities, and the deltas of these into those of the products.
+    """Turn products of queries and keys into dropped probabilities, and their deltas into deltas of the products.
 
     Both are (samples, heads, rows, keys): the queries from `first_row` on, and the block of keys from `first_key` on,
     of which the first `lead` are seen by all. Both are in `rounded` and `rounded_delta`, too, if these have room for

@@ -63,7 +63,7 @@ def _emit_number(_typing: Any, value: Any, array: Any) -> Any:
 
 
 number_for: Any = intrinsic(_emit_number)
-"""number_for(value, array): a number in the precision in which kernels compute with those of an array"""
+"""number_for(value, array): the number in the precision of the kernels' arithmetic on the array"""
 
 
 def numbers(x: Any, t: int, memory: Any) -> Any:  # noqa: ARG001
@@ -71,11 +71,11 @@ def numbers(x: Any, t: int, memory: Any) -> Any:  # noqa: ARG001
 
 
 def target(y: Any, t: int, memory: Any) -> Any:  # noqa: ARG001
-    """Where a kernel writes row t of an array: that row, or of bfloat16 `memory`, until `finish` is called."""
+    """Return memory in which to compute row t: the row itself, or for bfloat16 `memory`, until `finish` is called."""
 
 
 def finish(memory: Any, y: Any, t: int) -> None:  # noqa: ARG001
-    """Round what was written to `target` to bfloat16, where row t is that; nothing where it is the row itself."""
+    """Round a row of `target` to bfloat16, where row t is bfloat16; do nothing where `target` is the row itself."""
 
 
 @overload(numbers, jit_options=_OPTIONS)

@@ -1,9 +1,9 @@
-"""Attention of new tokens to those that a cache of keys and values holds, for inference.
+"""Attention of new tokens to the keys and values in a cache, for inference.
 
-The new tokens of several sequences lie one after the other; each sequence has a cache of its own, as many tokens long
-as it has had so far. Every product is row by row (see `rowwise`), and every sum over keys has one order, so the
+The new tokens of several sequences lie one after the other; each sequence has a cache of its own, with
+all its tokens so far. Every product is row by row (see `rowwise`), and every sum over keys has one order, so the
 context of a token has the same bits whether the tokens before it came with it or were in the cache. Where attention is
-not causal, all tokens of a sequence must be new: none of them can wait for those that it sees.
+not causal, all tokens of a sequence must be new: none of them can wait for the tokens that it sees.
 
 Source: Pope et al., "Efficiently scaling transformer inference", 2022, section 3.3 (the cache); for the rest see
 `attention`.
@@ -31,7 +31,7 @@ class News(NamedTuple):
     Args:
         slots: the place of each sequence in the caches
         starts: its first row among the new tokens
-        counts: how many it has there
+        counts: number of its new tokens
         before: tokens that its cache has already
     """
 
@@ -43,12 +43,12 @@ class News(NamedTuple):
 
 @elementwise
 def append(x, news, cache):  # type: ignore[no-untyped-def]
-    """Write the keys, or values, of new tokens behind those of their sequences.
+    """Write the keys, or values, of new tokens behind the earlier ones of their sequences.
 
     Args:
         x: (T, W) float32
-        news: which tokens are whose
-        cache: (slots, heads, capacity, W / heads) float32: what is read together lies together
+        news: the sequences of the new tokens
+        cache: (slots, heads, capacity, W / heads) float32: numbers that are read together lie together
     """
     width = cache.shape[3]
 
@@ -66,8 +66,8 @@ def _soften(sinks, window, factor, cap, biases, columns):  # type: ignore[no-unt
     """Turn the scores of two ranges of keys into probabilities over both.
 
     Args:
-        biases: what is added to the scores of either range; empty for nothing
-        columns: whether the first keys of the window are seen; those after them are
+        biases: added to the scores of either range; empty for nothing
+        columns: whether the first keys of the window are seen; all later ones are
     """
     one = factor * 0 + 1
     unit = factor
@@ -98,7 +98,7 @@ def _soften(sinks, window, factor, cap, biases, columns):  # type: ignore[no-unt
 
 @inlined
 def _nearest(rules, position):  # type: ignore[no-untyped-def]
-    """Return the key from which on a token sees all up to itself, whatever it sees beside them."""
+    """Return the key from which on a token sees all up to itself; it may see some earlier keys, too."""
     first = max(0, position + 1 - rules.reach)
     return max(first, position // rules.chunk * rules.chunk) if rules.chunk > 0 else first
 
@@ -131,7 +131,7 @@ def _attend(  # type: ignore[no-untyped-def]
             columns = scores.ctypes.data
             dots(queries, q_stride, tokens, head_keys, key_stride, lead, columns, score_stride, width, head_keys)
             columns += lead * FLOAT_BYTES
-            # The last key that it sees is that of its last token, or where none is too late, the last that there is.
+            # The last key that it sees is its last token's, or the last key that there is, where no key is too late.
             last = min(position + tokens + rules.ahead, had + count)
             window_keys, seen = head_keys + begin * key_stride, last - begin
             dots(queries, q_stride, tokens, window_keys, key_stride, seen, columns, score_stride, width, window_keys)
@@ -170,11 +170,11 @@ def cached_attention(
 
     Args:
         q: (T, A * D) float32
-        news: which tokens are whose
+        news: the sequences of the new tokens
         keys, values: (slots, kv_heads, capacity, D) float32
-        form: how scores are made; `sequence` is the longest that a sequence may become
-        biases: (A, distances) float32 of the form, those of its weights included; (0, 0) where there is nothing to add
-        pairs: which of the pairs of sequence and head, those of a sequence after one another
+        form: formula of scores; `sequence` is the largest length of a sequence
+        biases: (A, distances) float32 of the form, the biases of weights included; (0, 0) where there are none
+        pairs: start and stop among the pairs of sequence and head, the heads of a sequence after one another
         context: (T, A * D) float32; the columns of the pairs' heads are written
         scores: (BLOCK_TOKENS, capacity) float32, scratch
     """

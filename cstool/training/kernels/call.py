@@ -1,4 +1,4 @@
-"""What the machine and the kernels know of each other: a call, and the pair of functions that take it.
+"""The interface of machine and kernels: a call, and the pair of functions that take it.
 
 A `Call` is all that a kernel sees: the arrays of one op and one grain. Where the op has a matrix it is called once
 per panel of that matrix, in order, with rows `start` to `stop` of it. Weights of a panel are dense or a `SparseMatrix`;
@@ -41,7 +41,7 @@ Weights: TypeAlias = Array | SparseMatrix
 def add_payloads(left: Payload, right: Payload) -> Payload:
     """Return left + right. Dense: in place, the sum stands in `left`. Rows: a row that both have is left + right.
 
-    Where one is dense and the other `Rows`, there is none of the latter: an expert without tokens sends none.
+    A dense payload meets `Rows` only where these are empty: from an expert without tokens.
     """
     if isinstance(left, Rows) != isinstance(right, Rows):
         rows, dense = (left, right) if isinstance(left, Rows) else (right, left)
@@ -74,20 +74,20 @@ def _no_bias(width: int, dtype: np.dtype) -> Array:
 
 
 class LossResult(NamedTuple):
-    """What the loss of a grain, or of a whole batch, comes to."""
+    """The loss of a grain, or of a whole batch."""
 
     total: float
     """sum of the losses of the unmasked tokens [nats]"""
     correct: int
     """unmasked tokens whose label is the likeliest class"""
     extras: tuple[float, ...] = ()
-    """sums of what else the loss tells, in the order of `Loss.extras`"""
+    """sums of the loss's other figures, in the order of `Loss.extras`"""
     tallies: tuple[int, ...] = ()
-    """what evaluations make scores of; see `tallies`"""
+    """counts from which evaluations compute scores; see `tallies`"""
 
 
 def sum_losses(parts: Iterable[tuple[LossResult, ...]]) -> tuple[LossResult, ...]:
-    """Sum what several grains or batches have of each loss, in the same bits whatever their order."""
+    """Sum each loss over several grains or batches, in the same bits in any order of them."""
     return tuple(
         LossResult(
             math.fsum(loss.total for loss in found),
@@ -112,24 +112,24 @@ class Call:
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     kept: Mapping[str, Array]
-    """what forward leaves for backward beside its outputs"""
+    """arrays that forward leaves for backward beside its outputs"""
     scratch: Scratch = lambda name, shape: np.empty(shape, np.float32)
     """work space by name and shape; a lane gives its own, which it keeps"""
     gemm: Gemm = NUMPY
     """provider of products"""
     delta_outputs: tuple[Array | None, ...] = (None,)
-    """None for a loss, where backward begins, and where nobody sends one"""
+    """None for a loss, where backward begins, and for an output without a delta"""
     delta_inputs: tuple[Array | None, ...] = ()
-    """where the deltas go, the first perhaps where that of the output is; None where nobody wants one"""
+    """arrays for the deltas of inputs, the first perhaps the delta of the output itself; None: not computed"""
     accumulate: tuple[bool, ...] = ()
-    """whether a delta is added to what another consumer of the same input left there"""
+    """whether a delta is added to the one that another consumer of the same input left in the array"""
     dropout: Dropout | None = None
     weights: Sequence[Weights] = ()
     """dense, but for the matrix of a linear op, or of an expert, which may be sparse"""
     matrices: tuple[str, ...] = ()
-    """names of the op's matrices, of which there is one for each expert where it is of experts"""
+    """names of the op's matrices; an op of experts has one for each expert"""
     matrix: int = 0
-    """which of them the panel is of"""
+    """index in `matrices` of the panel's matrix"""
     gradients: list[Payload | None] = field(default_factory=list)
     """buffers to fill, in the order of the weights; a kernel may put sparse `Rows` in their place"""
     start: int = 0
@@ -138,9 +138,9 @@ class Call:
     last: bool = True
     """whether this is the first or last panel of the op, in the direction of travel"""
     scale: float = 1.0
-    """what each token's loss is multiplied by"""
+    """factor on each token's loss"""
     evaluates: bool = False
-    """whether a loss is that of an evaluation: then it counts what scores are made of, and smooths no labels"""
+    """whether a loss is part of an evaluation: then it counts for scores, and smooths no labels"""
     loss: LossResult | None = None
 
     def hold(self, weights: Sequence[Weights], panel: Panel | None, is_first: bool, is_last: bool) -> None:
@@ -153,11 +153,11 @@ class Call:
                 self.matrix = self.matrices.index(panel.weight)
 
     def let_go(self) -> None:
-        """Forget weights and gradients, whose memory is somebody else's and may be wanted for others now."""
+        """Drop weights and gradients: their memory is lent, and may be used for other panels now."""
         self.weights, self.gradients = (), []
 
     def gemm_for(self, x: Weights) -> Gemm:
-        """The provider of products with an array as operand: that of the run, or NumPy for what stays float32 there."""
+        """The provider of products with an array as operand: the run's own, or NumPy for arrays that stay float32."""
         return NUMPY if self.gemm.operands != x.dtype else self.gemm
 
     @property
@@ -188,7 +188,7 @@ class Call:
         return _no_bias(x.shape[1], float_dtype(x)) if found is None else found
 
     def of_panel(self, vector: Array | None) -> Array | None:
-        """Return what the rows of the panel have of a vector, where there is one."""
+        """Return the part of a vector for the rows of the panel, where there is a vector."""
         return None if vector is None else vector[self.start : self.stop]
 
     def gradient(self, index: int) -> Array | None:

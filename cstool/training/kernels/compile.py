@@ -41,7 +41,7 @@ def _run(
     delta_x: Array | None = None,
     **attributes: Any,
 ) -> None:
-    """Run an op forward and backward on a sample of two tokens; what is not given is float32."""
+    """Run an op forward and backward on a sample of two tokens; arrays that are not given are float32."""
     rules = OP_RULES[kind]
     target = _float32(2, 8) if delta_x is None else delta_x
     call = Call(
@@ -115,7 +115,7 @@ def _sparse_linear(of: Callable[..., Array] = _float32) -> None:
     sparse.expand(pattern, values, written)
     sparse.expand(pattern, _float32(8), _float32(4, 8))
     sparse.collect(pattern, _float32(4, 8), _float32(8))
-    # What a product writes may be float32 where operands are bfloat16.
+    # The result of a product may be float32 where operands are bfloat16.
     for to in {of, _float32}:
         sparse.sparse_linear_delta(of(2, 4), pattern.transposed, values, to(2, 8), True, _lend)
         sparse.sparse_linear_forward(x, pattern, values, None, to(2, 4), _lend)
@@ -183,7 +183,7 @@ def _of_bfloat16() -> None:
 
 BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "products", "sparse", "answering"
 MIXTURE_KERNELS = "mixture"
-"""what a run may need beside what every run does; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
+"""kernels that only some runs need; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
 
 _GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
     ("activations", frozenset(), _activations),
@@ -213,7 +213,7 @@ _GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
         partial(_mixture, _bfloat16),
     ),
     ("bfloat16", frozenset({BFLOAT16_KERNELS}), _of_bfloat16),
-    # Who is tried is compiled, if it is a kernel of our own.
+    # The trial of a provider compiles it, if it is a kernel of our own.
     ("products of bfloat16", frozenset({PRODUCT_KERNELS}), partial(choose_gemm, BFLOAT16_NAME)),
     (
         "inference in bfloat16",
@@ -221,9 +221,9 @@ _GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
         partial(_rowwise, _float32(2, 8), _bfloat16(4, 8)),
     ),
 )
-"""name of a group, all that a run must need for it, and what calls all of it
+"""name of a group, all needs that a run must have for it, and a function that calls all of it
 
-Two processes compile them, from both ends: those that take long come first and last, so that both end at once.
+Two processes compile them, from both ends: the slowest groups come first and last, so that both end at once.
 """
 
 
@@ -243,8 +243,8 @@ def compile_kernels(
     """Call every kernel once with the types of a run, so that none is compiled while lanes wait for it.
 
     Args:
-        progress: called with (what comes next, groups done, groups in all) before each group
-        others: groups of kernels that other rooms have, and what calls all of such a group
+        progress: called with (name of the next group, groups done, groups in all) before each group
+        others: groups of kernels of other packages, and functions that call all kernels of a group
         needs: `BFLOAT16_KERNELS`, `PRODUCT_KERNELS`, `SPARSE_KERNELS`, `ANSWERING_KERNELS`, `MIXTURE_KERNELS`
     """
     groups = {**_needed(needs), **others}
@@ -255,7 +255,7 @@ def compile_kernels(
 
 
 def compile_from_the_end(others: Mapping[str, Callable[[], None]] = _NO_OTHERS, needs: Collection[str] = ()) -> None:
-    """Compile into the cache what `compile_kernels` of another process has not come to, the last group first."""
+    """Compile groups into the cache that `compile_kernels` of another process has not reached, the last group first."""
     groups = {**_needed(needs), **others}
     # The other process compiles the first.
     for name in reversed(_missing(groups)[1:]):
@@ -280,5 +280,5 @@ def _needed(needs: Collection[str]) -> dict[str, Callable[[], object]]:
 
 
 def _mark(group: str) -> str:
-    """The file in the folder of kernels that says that all of a group are there."""
+    """The file in the folder of kernels that marks a group as complete."""
     return f"complete.{group.replace(' ', '_')}"

@@ -1,4 +1,4 @@
-"""The contrastive loss: of all contexts of a batch, that of a question is to be the likeliest."""
+"""The contrastive loss: of all contexts of a batch, the context of a question is to be the likeliest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cstool.training.kernels.gemm import quiet
 
 
 class _Scores(NamedTuple):
-    """What questions and contexts have to do with each other. B samples, C contexts each, the first the right one."""
+    """Scores of questions and contexts. B samples, C contexts each, the first the right one."""
 
     values: Array
     """(B, B C) float64, products over the temperature; -inf where a context is of no sample"""
@@ -50,13 +50,13 @@ def _scores(c: Call) -> _Scores:
 def contrastive_loss_forward(c: Call) -> None:
     """Compute the loss (B,) of each question: minus the log of the probability of its own context among all.
 
-    Inputs are questions (B, H), contexts (B C, H), those of a sample one after the other, the right one first, and mask
-    (B,), which is 0 for places of a batch that hold no sample: their contexts are nobody's negatives. Scores are
-    products over `temperature`. With `mutual` a share 1/(1 + C) of the loss is that of a right context, minus the log
-    of the probability of its question among all questions. Softmax and its sums are float64.
+    Inputs are questions (B, H), contexts (B C, H), sample by sample, the right one first, and mask (B,), which is 0 for
+    places of a batch that hold no sample: their contexts are no negatives. Scores are products over `temperature`.
+    With `mutual` a share 1/(1 + C) of the loss is the loss of a right context, minus the log of the probability of its
+    question among all questions. Softmax and its sums are float64.
 
     Source: Karpukhin et al., "Dense passage retrieval for open-domain question answering", 2020, equations 1 and 2; the
-    shares are those of the vendor's DPR.
+    shares are as in the vendor's DPR.
     """
     s = _scores(c)
     own_scores = s.values[np.arange(len(s.values)), s.own]
@@ -99,7 +99,7 @@ def contrastive_loss_backward(c: Call) -> None:
 def _logsumexp(values: Array) -> Array:
     """Return log(sum(exp(row))) of each row."""
     most = values.max(axis=1, keepdims=True)
-    # A row without any finite value is nobody's: it does not count.
+    # A row without any finite value has no sample: it does not count.
     most = np.where(np.isneginf(most), 0.0, most)
     with np.errstate(divide="ignore"):
         found: Array = np.log(np.exp(values - most).sum(axis=1)) + most[:, 0]

@@ -157,7 +157,7 @@ def grid_sinusoids(grid: tuple[int, int], width: int, before: int, dtype: np.dty
     """Return the fixed vectors of patches of an image, (before + rows * columns, H), rounded once from float64.
 
     Each quarter of a vector has H / 4 timescales, from 1 geometrically up to almost 10000: sines of the column, its
-    cosines, sines of the row, its cosines. The vectors of what stands `before` the patches are 0.
+    cosines, sines of the row, its cosines. The vectors of the tokens `before` the patches are 0.
 
     Source: the vendor's `get_2d_fixed_position_embeddings`, 2.10.
 
@@ -190,7 +190,7 @@ def fixed_position_forward(c: Call) -> None:
 
 
 def fixed_position_backward(c: Call) -> None:
-    """Compute the delta of x; without dropout it equals that of y."""
+    """Compute the delta of x; without dropout it equals the delta of y."""
     dropout_apply(c.dropout, c.delta_y, c.delta_x(0))
 
 
@@ -206,7 +206,7 @@ def gather_forward(c: Call) -> None:
 
 
 def gather_backward(c: Call) -> None:
-    """Add the deltas to those of the tokens that were gathered, in order; those of all others are 0."""
+    """Add the deltas to the deltas of the gathered tokens, in order; all other tokens have 0."""
     delta_x, rows = c.delta_x(0), _gathered(c)
     if not c.accumulate[0]:
         delta_x.fill(0)
@@ -235,7 +235,7 @@ def first_token_forward(c: Call) -> None:
 
 
 def first_token_backward(c: Call) -> None:
-    """Add the deltas to those of the first tokens; those of all others are 0."""
+    """Add the deltas to the deltas of the first tokens; all other tokens have 0."""
     delta_x = c.delta_x(0)
     if not c.accumulate[0]:
         delta_x.fill(0)
@@ -243,7 +243,7 @@ def first_token_backward(c: Call) -> None:
 
 
 def _token_shares(c: Call) -> np.ndarray:
-    """What each token of x is of the mean of its text, (T, 1)."""
+    """Weight of each token of x in the mean of its text, (T, 1)."""
     counts = (c.inputs[1] != 0).reshape(-1, c.sequence)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     found: np.ndarray = shares.reshape(-1, 1).astype(c.inputs[0].dtype)
@@ -257,5 +257,5 @@ def mean_token_forward(c: Call) -> None:
 
 
 def mean_token_backward(c: Call) -> None:
-    """Compute the delta of x: that of the mean, times the share of the token."""
+    """Compute the delta of x: the delta of the mean, times the share of the token."""
     np.multiply(np.repeat(c.delta_y, c.sequence, axis=0), _token_shares(c), out=c.delta_x(0))

@@ -1,6 +1,6 @@
 """Products of bfloat16 matrices where nothing multiplies them faster: widened to float32, and multiplied by NumPy.
 
-The product of two bfloat16 numbers is exact in float32, so this is what an instruction for them computes, but for the
+The product of two bfloat16 numbers is exact in float32, so the results are as from an instruction for them, but for the
 order in which products are added.
 """
 
@@ -12,7 +12,7 @@ from cstool.training.kernels.work_space import WorkSpace
 
 
 class EmulatedGemm:
-    """See `Gemm`. Slower than float32, by what it takes to widen the operands."""
+    """See `Gemm`. Slower than float32, by the time to widen the operands."""
 
     name = "emulated"
     operands = BFLOAT16

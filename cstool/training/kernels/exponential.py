@@ -1,7 +1,7 @@
 """Functions made of exp that LLVM can vectorise: Numba without SVML calls a scalar one per element.
 
 To be called from compiled kernels only. In float32 they are polynomials; in float64, which only tests use, the
-functions of `math`. They are compiled without the freedom to reorder, whatever the kernel that calls them has: their
+functions of `math`. They are compiled without the freedom to reorder, also in kernels that have it: their
 accuracy depends on the order.
 """
 

@@ -1,4 +1,4 @@
-"""Matrix products: what kernels ask of a provider, and the one that NumPy is; the memory that kernels borrow."""
+"""Matrix products: the interface of their providers, and NumPy's provider; the memory that kernels borrow."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -30,7 +30,7 @@ class Gemm(Protocol):
         """Write the product a @ b (+ bias) to `out`, without a copy of any of them.
 
         Rows may lie any distance apart (column slices) and either operand may be transposed, as long as one of the last
-        two strides is that of one element.
+        two strides is the size of an element.
 
         Args:
             a: (..., M, K) of `operands`

@@ -1,4 +1,4 @@
-"""The providers of matrix products: a run chooses one by its precision and what this machine can do, and keeps it."""
+"""The providers of matrix products: a run chooses one by its precision and this machine's abilities, and keeps it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -24,12 +24,12 @@ _PROBE_ROWS, _PROBE_WIDTH, _PROBE_ROUNDS = 256, 512, 5
 
 
 class Found(NamedTuple):
-    """A provider, or why it is none here."""
+    """A provider, or the reason that this machine lacks it."""
 
     name: str
     gemm: Gemm | None
     reason: str
-    """what it multiplies with, or why it cannot be had"""
+    """its instructions, or the reason that it cannot be had"""
 
 
 @cache
@@ -70,7 +70,7 @@ def _probe(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @cache
 def speed_against_float32(name: str) -> float:
-    """How many times as fast as NumPy's float32 a provider of bfloat16 is here, on one thread: a median of a few."""
+    """Return the speed of a provider of bfloat16 over NumPy's float32 here, on one thread: a median of a few."""
     gemm = next(found.gemm for found in found_providers(BFLOAT16_NAME) if found.name == name)
     assert gemm is not None, "who asks has found it"
     narrow, wide = _probe(BFLOAT16), _probe(np.dtype(np.float32))
@@ -89,7 +89,7 @@ def speed_against_float32(name: str) -> float:
 
 
 def found_providers(precision: str) -> Iterator[Found]:
-    """All providers that there might be for a precision, the one to choose first."""
+    """All possible providers for a precision, the preferred one first."""
     if precision == FLOAT32:
         yield Found("numpy", NUMPY, "NumPy's BLAS")
         return
@@ -120,12 +120,12 @@ def choose_gemm(precision: str = FLOAT32, kept: object = None) -> Gemm:
             f"the run multiplies matrices with {kept}, which must be one of {there} on this machine",
             "go on where it began, or load its weights alone: --load_checkpoint_states model",
         )
-    # What is compiled for it is compiled now, not in a step. Who is chosen anew has multiplied in `_pays`.
+    # Its kernels are compiled now, not in a step. A provider that is chosen anew has multiplied in `_pays`.
     one = np.zeros((1, 1), gemm.operands)
     gemm.multiply(one, one, np.empty((1, 1), np.float32))
     return gemm
 
 
 def _pays(found: Found) -> bool:
-    """Whether a provider is worth having: one that another could stand in for is, if it beats float32."""
+    """Whether a provider is worth having: NumPy and the emulation always, another one if it beats float32."""
     return found.gemm in (NUMPY, EMULATED) or speed_against_float32(found.name) > 1.0

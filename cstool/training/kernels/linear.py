@@ -30,7 +30,7 @@ def linear_backward_delta(
     scratch: Scratch,
     gemm: Gemm = NUMPY,
 ) -> None:
-    """Compute what a range of outputs contributes to the delta of x: delta_y weight.
+    """Compute the share of a range of outputs in the delta of x: delta_y weight.
 
     Args:
         delta_y: (T, rows) float32 or bfloat16

@@ -1,15 +1,15 @@
 """The output layer and its softmax cross entropy in one, the classes by panels, the logits by chunks.
 
-Backward needs the logits again: those of all chunks that forward kept, where there was memory for them, else it
+Backward needs the logits again: it takes the chunks that forward kept, where there was memory for all of them, else it
 computes them once more, which gives the same bits.
 
-What forward must know of the classes seen so far is four numbers per token, the *state*, a (4, T) float32 array:
+Forward keeps four numbers per token about the classes seen so far, the *state*, a (4, T) float32 array:
 largest logit, sum of exp(logit - largest), logit of the label, class of the largest logit.
 
-A logit is what the layer gives times a scale; under a softcap it is cap x tanh(scale x what the layer gives / cap).
+A logit is the layer's output z times a scale; under a softcap it is cap x tanh(scale x z / cap).
 
-Where labels are smoothed by a share e, training takes a label for 1 - e of it and e / V of each of the V classes: for
-the logit of the label stands (1 - e) times it, plus e times the mean of all. Evaluations take labels as they are.
+Where labels are smoothed by a share e, the target of training is 1 - e of the label and e / V of each of the V classes:
+the logit of the label becomes (1 - e) times it plus e times the mean of all. Evaluations take labels as they are.
 
 Source: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3. Gemma team, "Gemma 2:
 improving open language models at a practical size", 2024, section 2: softcap. Szegedy et al., "Rethinking the Inception
@@ -82,7 +82,7 @@ def _forward(logits, first, labels, state, logits_scale, cap, own, each):  # typ
 
 @reduction
 def _delta_of_logits(logits, delta, first, labels, mask, scale, state):  # type: ignore[no-untyped-def]
-    """Write the delta over the logits, and where products take bfloat16 to `delta`, rounded."""
+    """Write the delta over the logits; for products of bfloat16 also write it to `delta`, rounded."""
     tokens, classes = logits.shape
     for t in range(tokens):
         weight = logits.dtype.type(scale) * logits.dtype.type(mask[t])
@@ -98,7 +98,7 @@ def _delta_of_logits(logits, delta, first, labels, mask, scale, state):  # type:
 
 @reduction
 def _delta_of_bent_logits(logits, delta, first, labels, mask, scale, state, logits_scale, cap, own, each):  # type: ignore[no-untyped-def]
-    """Do what `_delta_of_logits` does where logits are scaled or capped, or labels smoothed.
+    """Compute the result of `_delta_of_logits` where logits are scaled or capped, or labels smoothed.
 
     It is apart, so that it is not slower where they are not.
     """
@@ -142,7 +142,7 @@ def _bend(logits, logits_scale, cap):  # type: ignore[no-untyped-def]
 
 
 def bend_logits(logits: np.ndarray, logits_scale: float, logits_softcap: float | None) -> None:
-    """Turn what the output layer gives into logits, in place.
+    """Turn outputs of the output layer into logits, in place.
 
     Args:
         logits: (n, classes) float32
@@ -161,7 +161,7 @@ def _chunks(classes: int) -> Iterator[slice]:
 
 
 def _place(c: Call, chunk: slice) -> np.ndarray:
-    """Memory for the logits of a chunk: its part of what is kept, or scratch."""
+    """Memory for the logits of a chunk: its part of the kept logits, or scratch."""
     shape = tokens, classes = c.inputs[0].shape[0], chunk.stop - chunk.start
     kept = c.kept.get("logits")
     if kept is None:
@@ -184,7 +184,7 @@ def _bends(c: Call) -> tuple[float, float]:
 
 
 def _shares(c: Call) -> tuple[float, float]:
-    """How much of a label is the label's own, and how much is that of each class."""
+    """Shares of a label in the loss: its own class's, and each class's."""
     share = 0.0 if c.evaluates else c.attributes.get("label_smoothing", 0.0)
     return 1.0 - share, share / c.attributes["classes"] if share else 0.0
 
@@ -195,8 +195,8 @@ def softmax_loss_forward(c: Call) -> None:
     Inputs are x, (T, H), the labels, (T,) int32, and the mask, (T,), 1 for a token that counts, 0 for another; the
     weights the panel, (rows, H), and a bias (V,) or none; the output the losses of all tokens, masked ones included.
 
-    For what evaluations count there may be more inputs. Where rows are samples: 1 for those of the first half of the
-    data, else 0, (T,) int32. Where they are sentences: where each begins, (T,) int32, and the words of the texts,
+    For the tallies of evaluations there may be more inputs. Where rows are samples: 1 for the first half of the data,
+    else 0, (T,) int32. Where they are sentences: where each begins, (T,) int32, and the words of the texts,
     (B x S,) int32.
 
     Kept may be all `logits`, (V, T) float32, chunk by chunk in (T, classes). Scratch is (T, `CHUNK_CLASSES`).
@@ -207,7 +207,7 @@ def softmax_loss_forward(c: Call) -> None:
 
 
 def token_loss_forward(c: Call) -> None:
-    """Do what `softmax_loss_forward` does, and make no loss of the cross entropies: there is no mask."""
+    """Compute cross entropies as `softmax_loss_forward` does, but no loss of them: there is no mask."""
     state, bias, weight = c.kept["state"], c.of_panel(c.vector(1)), c.weight(0)
     if c.first:
         state[_LARGEST] = -np.inf
@@ -246,7 +246,7 @@ def _tallies(c: Call) -> tuple[int, ...]:
 
 
 def softmax_loss_backward(c: Call) -> None:
-    """Compute what one panel of classes contributes to the delta of x, and the panel's gradients.
+    """Compute the share of one panel of classes in the delta of x, and the panel's gradients.
 
     Scratch is (T, `CHUNK_CLASSES`) and (T, H).
     """
@@ -254,7 +254,7 @@ def softmax_loss_backward(c: Call) -> None:
 
 
 def token_loss_backward(c: Call) -> None:
-    """Do what `softmax_loss_backward` does, where each token's loss has a delta of its own, (T,)."""
+    """Compute deltas as `softmax_loss_backward` does, where each token's loss has a delta of its own, (T,)."""
     _backward(c, c.delta_y, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""What is measured of a gradient: its sum of squares, and whether all of it is finite."""
+"""Measures of a gradient: its sum of squares, and whether all of it is finite."""
 
 import math
 

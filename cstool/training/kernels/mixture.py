@@ -1,6 +1,6 @@
 """A mixture of experts: a router, tokens sorted by expert, products expert by expert, and the way back; its balance.
 
-In arrays of rows by expert each token of a grain has k rows, one for each expert that it chose: those of the first
+In arrays of rows by expert each token of a grain has k rows, one for each expert that it chose: the rows of the first
 expert first, within an expert in the order of the tokens. Sums over the experts of a token go from the likeliest to the
 last.
 
@@ -23,7 +23,7 @@ from cstool.training.kernels.product import multiply, multiply_back
 
 SOFTMAX, SIGMOID = 0, 1
 ROUTER_FUNCTIONS = {"softmax": SOFTMAX, "sigmoid": SIGMOID}
-"""how the logits of a router become probabilities, with the numbers by which the kernels know them"""
+"""functions from the logits of a router to probabilities, with the numbers by which the kernels know them"""
 
 
 @inlined
@@ -48,7 +48,7 @@ def _probabilities(function, logits, t, row):  # type: ignore[no-untyped-def]
 
 @inlined
 def _delta_of_logits(function, row, delta):  # type: ignore[no-untyped-def]
-    """Turn the deltas of the probabilities in a row into those of the logits, in place."""
+    """Turn the deltas of the probabilities in a row into deltas of the logits, in place."""
     experts = row.shape[0]
     if function == SIGMOID:
         for e in range(experts):
@@ -131,13 +131,13 @@ def route_back(  # type: ignore[no-untyped-def]
 
 
 def _router(c: Call) -> tuple[int, int, float]:
-    """Numbers of the functions that choose and weight; what is added to the sum of weights, -1 where none divides."""
+    """Numbers of the functions that choose and weight; the addend to the sum of weights, -1 without normalization."""
     selection, weighting = (ROUTER_FUNCTIONS[c.attributes[key]] for key in ("selection", "weighting"))
     return selection, weighting, float(c.attributes["null_bias"]) if c.attributes["normalizes"] else -1.0
 
 
 def router_forward(c: Call) -> None:
-    """Choose k experts for each token of x (T, H) float32, those of the largest probabilities, of equal ones the first.
+    """Choose k experts for each token of x (T, H) float32: the largest probabilities; of equal ones the first.
 
     The weights are the panel (rows, H) of the gate, and a bias (E,) or none. Outputs are the weights of the chosen
     experts (T, k), the experts themselves (T, k) int32, and the probabilities of all (T, E). Kept are the `logits`
@@ -159,7 +159,7 @@ def choose_experts(c: Call) -> None:
 
 
 def router_backward(c: Call) -> None:
-    """Compute what a panel of the gate contributes to the delta of x, and its gradients. The choice has no slope."""
+    """Compute the share of a panel of the gate in the delta of x, and its gradients. The choice has no slope."""
     x, logits, weight, delta_x = c.inputs[0], c.kept["logits"], c.weight(0), c.delta_inputs[0]
     delta_weights, _, delta_probabilities = c.delta_outputs
     if c.first:
@@ -183,7 +183,7 @@ def _by_expert(array: Array, choices: Array) -> Array:
 
 @inlined
 def _first_rows(choices, experts):  # type: ignore[no-untyped-def]
-    """Where the rows of each expert begin, by counting."""
+    """Return the first row of each expert, by counting."""
     places = np.zeros(experts + 1, np.int64)
     for t in range(choices.shape[0]):
         for k in range(choices.shape[1]):
@@ -294,7 +294,7 @@ def chosen_experts(choices: Array) -> frozenset[int]:
 
 
 def expert_rows(c: Call) -> tuple[Array, Array]:
-    """Of the input and the output of an `EXPERT_LINEAR`, the rows (n, in) and (n, out) of the panel's expert."""
+    """Rows (n, in) of the input and (n, out) of the output of an `EXPERT_LINEAR` for the panel's expert."""
     choices, rows = c.inputs[1], _span(c)
     return _by_expert(c.inputs[0], choices)[rows], _by_expert(c.outputs[0], choices)[rows]
 
@@ -311,9 +311,9 @@ def expert_linear_forward(c: Call) -> None:
 
 
 def expert_linear_backward(c: Call) -> None:
-    """Compute what a panel contributes to the delta of its expert's rows, and its gradients.
+    """Compute the share of a panel in the delta of its expert's rows, and its gradients.
 
-    That of a matrix is `Rows`, and none, where no token chose the expert; then the panel is not looked at.
+    Where no token chose the expert, the gradient of the matrix is `Rows` of length 0, and the panel is not looked at.
     """
     choices, rows = c.inputs[1], _span(c)
     delta_y, grad_bias = _by_expert(c.delta_y, choices)[rows], c.gradient(1 + c.matrix)
@@ -330,7 +330,7 @@ def expert_linear_backward(c: Call) -> None:
 
 
 def _shares(c: Call) -> tuple[Array, Array, Array]:
-    """Of each sample and expert the share of tokens, and the mean probability, over layers; what a token counts.
+    """Shares of tokens and mean probabilities of each sample and expert, over layers; weights of tokens in the means.
 
     All are float64: (samples, E), (samples, E), (samples, S).
     """
@@ -354,7 +354,7 @@ def _shares(c: Call) -> tuple[Array, Array, Array]:
 def balance_loss_forward(c: Call) -> None:
     """Compute the loss (samples, 1) that balances experts: E times their sum of share times mean probability.
 
-    The share of an expert is that of a sample's tokens that chose it, the probability that of the router; both are
+    The share of an expert is the share of a sample's tokens that chose it, the probability the router's; both are
     means over the tokens that count, and over layers. Inputs are the mask (T,), the probabilities (T, E) of all layers,
     then the choices (T, k) int32 of all layers. Source: Fedus et al., 2021, equations 4 to 6, sample by sample as at
     the vendor.

@@ -153,7 +153,7 @@ def rms_norm_backward(c: Call) -> None:
 def head_norm_forward(c: Call) -> None:
     """Divide each head of a row, (T, heads * D), by its root mean square, then scale it by weight (D,).
 
-    Kept is the rstd of each head of each row, as many numbers as (heads, T) has, row by row.
+    Kept is the rstd of each head of each row, heads x T numbers, row by row.
     """
     width, rstd = len(c.weight(0)), c.kept["rstd"].reshape(-1)
     x, y = (array.reshape(-1, width) for array in (c.inputs[0], c.outputs[0]))

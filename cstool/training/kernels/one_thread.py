@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class _State:
-    """Of this process: BLAS has one number of threads for all who call it."""
+    """Of this process: BLAS has one number of threads for all its callers."""
 
     lock = threading.Lock()
     users = 0
@@ -23,7 +23,7 @@ class _State:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Have each product computed by the thread that asks for it, until the last of those who want it so is through.
+    """Compute each product in the thread that calls BLAS, until the last user of this context has left it.
 
     Raises:
         ClusterError: another thread of this process holds BLAS to more

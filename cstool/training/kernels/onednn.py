@@ -1,7 +1,7 @@
 """Products of bfloat16 matrices by oneDNN, called by ctypes: by AMX where the CPU has it, else by AVX512_BF16.
 
-The wheel is `onednn-cpu-gomp` (the extra `bf16`). One call is one product in the thread that asks; a thread keeps what
-it has prepared, by the shapes and strides of the operands, and shares nothing. Sums are in float32.
+The wheel is `onednn-cpu-gomp` (the extra `bf16`). One call is one product in the calling thread; a thread keeps its
+prepared products, by the shapes and strides of the operands, and shares nothing. Sums are in float32.
 
 Source: the headers of oneDNN 3.2, `oneapi/dnnl/dnnl.h`, `dnnl_common_types.h` and `dnnl_types.h`, for functions and
 numbers.
@@ -26,12 +26,12 @@ from cstool.training.kernels.gemm import Array
 
 WHEEL = "onednn-cpu-gomp"
 VERSION = (3, 2)
-"""the one whose numbers these are"""
+"""version of oneDNN to which these numbers belong"""
 FAST = ("brg:", "gemm:jit:bf16")
-"""what the names of implementations begin with that use the instructions for bfloat16"""
+"""first letters of the names of implementations that use the instructions for bfloat16"""
 
 _UNIMPLEMENTED = 3
-"""status of what oneDNN has no implementation of, on this CPU or at all"""
+"""status of products without an implementation in oneDNN, on this CPU or at all"""
 
 _Handle = ctypes.c_void_p
 _MOST_DIMENSIONS = 12
@@ -90,7 +90,7 @@ class Library:
         """Call a function that returns a status.
 
         Raises:
-            ClusterError: the status is not that all went well
+            ClusterError: the status is an error
         """
         status = getattr(self.dnnl, name)(*arguments)
         if status:
@@ -99,9 +99,9 @@ class Library:
 
     @contextmanager
     def one_thread(self) -> Iterator[None]:
-        """Have what this thread asks for computed by it alone: lanes are the only parallelism.
+        """Have oneDNN compute in the calling thread alone: lanes are the only parallelism.
 
-        libgomp has a number for each thread, that of the main thread perhaps shared with others, such as PyTorch.
+        libgomp has a number for each thread; the main thread's is perhaps shared with other libraries, such as PyTorch.
         """
         before = self.gomp.omp_get_max_threads()
         if before == 1:
@@ -114,7 +114,7 @@ class Library:
             self.gomp.omp_set_num_threads(before)
 
     def new(self, name: str, *arguments: Any) -> _Handle:
-        """Call a function that makes something, and return that."""
+        """Call a function that creates an object, and return its handle."""
         made = _Handle()
         self.call(name, ctypes.byref(made), *arguments)
         return made
@@ -122,7 +122,7 @@ class Library:
 
 @cache
 def library_path() -> Path | None:
-    """Where the wheel has put the library; None where it is not installed."""
+    """Path of the library in the wheel; None where the wheel is not installed."""
     try:
         files = metadata.files(WHEEL) or []
     except metadata.PackageNotFoundError:
@@ -182,7 +182,7 @@ def _form(library: Library, array: Array) -> _Handle:
 
 
 class _Thread:
-    """What a thread has prepared."""
+    """The prepared products of a thread."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -224,7 +224,7 @@ class OneDnnGemm:
         self._multiply(a, b, out, None, adds=True)
 
     def implementation(self, a: Array, b: Array, out: Array) -> str:
-        """What oneDNN would multiply these with, by its own name."""
+        """Name of oneDNN's implementation for these operands."""
         with self._library.one_thread():
             return self._product(a, b, out, None, adds=False).implementation
 

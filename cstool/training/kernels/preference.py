@@ -1,6 +1,6 @@
 """The loss of pairs of texts of which one was preferred, from the cross entropies of their tokens.
 
-L = log p(policy), the sum over the tokens that count of a text (for `ipo` their mean), R that of the reference, 0
+L = log p(policy), the sum over the tokens that count of a text (for `ipo` their mean), R the same of the reference, 0
 without one. With the margin m = (L - R of the chosen text) - (L - R of the rejected one), the loss of a pair is
 
 - sigmoid: -log sigmoid(beta m)
@@ -76,7 +76,7 @@ def preference_loss_forward(c: Call) -> None:
 
 
 def preference_loss_backward(c: Call) -> None:
-    """Compute the delta of each cross entropy of the policy; those of the reference have none."""
+    """Compute the delta of each cross entropy of the policy; the reference has none."""
     policy, counts = _sums(c, 0), _by_text(c, 1)
     found = pair_loss(c.attributes["loss_type"], policy, _sums(c, 3), c.attributes["beta"], c.attributes["penalty"])
     # A cross entropy is -log p.
@@ -90,7 +90,7 @@ def _by_text(c: Call, index: int) -> Array:
 
 
 def _factors(c: Call, counts: Array) -> Array:
-    """(B, 2): what the sum over the tokens of a text is multiplied by."""
+    """(B, 2): factors on the sums over the tokens of a text."""
     tokens = counts.sum(axis=2)
     return 1.0 / np.maximum(tokens, 1.0) if c.attributes["loss_type"] == "ipo" else np.ones_like(tokens)
 

@@ -23,12 +23,12 @@ def multiply(c: Call, x: Array, bias: Array | None, y: Array) -> None:
 
 
 def multiply_back(c: Call, x: Array, delta_y: Array, delta_x: Array | None, *, accumulate: bool) -> None:
-    """Compute what the panel that a call holds contributes to the delta of x, and the gradient of the panel.
+    """Compute the share of a call's panel in the delta of x, and the gradient of the panel.
 
     Args:
         x: (n, in) float32 or bfloat16, rows of an input
         delta_y: (n, rows) float32 or bfloat16, the outputs of the panel
-        delta_x: (n, in) float32 or bfloat16; None where nobody wants it
+        delta_x: (n, in) float32 or bfloat16; None: not computed
         accumulate: add to delta_x instead of overwriting it
     """
     weight, grad = c.weights[0], c.grad(0)

@@ -17,7 +17,7 @@ _WORDS = 1024
 
 
 class Dropout(NamedTuple):
-    """Which elements to drop.
+    """The elements to drop.
 
     Element e of sample s in step t is word e % 4 of block e // 4, whose counter is that number's low word, its high
     word, s, t. It is kept when the word is at least `rate` x 2^32, and then divided by 1 - `rate`.
@@ -38,7 +38,7 @@ class Dropout(NamedTuple):
 
 
 Draws = tuple[int, float, int, int, int, int, int]
-"""a `Dropout` as kernels take it: threshold, factor of what is kept, key words, step, sample, tokens per sample"""
+"""a `Dropout` as kernels take it: threshold, factor on kept elements, key words, step, sample, tokens per sample"""
 
 _KEEP_ALL: Draws = (0, 1.0, 0, 0, 0, 0, 1)
 
@@ -132,10 +132,10 @@ def _dropout(x, out, draws):  # type: ignore[no-untyped-def]
 
 
 def dropout_apply(dropout: Dropout | None, x: np.ndarray, out: np.ndarray) -> None:
-    """Drop elements of x and scale what is kept; forward and backward are the same.
+    """Drop elements of x and scale the others; forward and backward are the same.
 
     Args:
-        dropout: which elements; None keeps all
+        dropout: the elements to drop; None keeps all
         x: (T, width) float32
         out: (T, width) float32, may be x
     """
@@ -147,7 +147,7 @@ def dropout_apply(dropout: Dropout | None, x: np.ndarray, out: np.ndarray) -> No
 
 @elementwise
 def _draw_words(words, k0, k1, first):  # type: ignore[no-untyped-def]
-    """Draw the words of the blocks from that of element `first` on; return where in them its word is."""
+    """Draw the words of the blocks from the one of element `first` on; return the place of its word in them."""
     base = _u(first // 4)
     for b in range(words.shape[0] // 4):
         block = base + _u(b)

@@ -29,7 +29,7 @@ def residual_forward(c: Call) -> None:
 
 @elementwise
 def _backward(delta_y, delta_x, grad_bias, draws):  # type: ignore[no-untyped-def]
-    """Write the delta of x, of another precision than that of y, and the gradient of the bias, if there is one."""
+    """Write the delta of x, in another precision than the delta of y, and the gradient of the bias, if there is one."""
     tokens, width = delta_y.shape
     grad_bias[:] = 0
     memory = mask_memory(width, delta_y)
@@ -42,9 +42,9 @@ def _backward(delta_y, delta_x, grad_bias, draws):  # type: ignore[no-untyped-de
 
 
 def residual_backward(c: Call) -> None:
-    """Compute the delta of x and the gradient of the bias; the delta of the residual is that of y itself.
+    """Compute the delta of x and the gradient of the bias; the delta of the residual is the delta of y itself.
 
-    So is that of x without dropout and in the same precision, and nobody need want it.
+    So is the delta of x without dropout and in the same precision; then it is not computed.
     """
     delta_x = c.delta_y
     if c.delta_inputs[0] is not None and c.delta_x(0).dtype != c.delta_y.dtype:
@@ -77,12 +77,12 @@ def scale_forward(c: Call) -> None:
 
 
 def scale_backward(c: Call) -> None:
-    """Compute the delta of x, which comes from that of y as y from x."""
+    """Compute the delta of x from the delta of y, by the same scale and dropout as y from x."""
     _scale(c.delta_y, float(c.attributes["factor"]), c.delta_x(0), draws_of(c.dropout))
 
 
 def token_factors(ids: np.ndarray, mask: np.ndarray, mask_token: int, kept: float) -> np.ndarray:
-    """What each token is multiplied by, (samples, S) float64.
+    """Factors on tokens, (samples, S) float64.
 
     Args:
         ids: (samples, S)

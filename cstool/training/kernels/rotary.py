@@ -59,7 +59,7 @@ def rotary_table(
 def turn(
     x: np.ndarray, sequence: int, attributes: Mapping[str, Any], y: np.ndarray, *, first: int = 0, back: bool = False
 ) -> None:
-    """Turn pair i of each head, its elements 2i and 2i + 1, by position x frequencies[i]; pass on what is no pair.
+    """Turn pair i of each head, its elements 2i and 2i + 1, by position x frequencies[i]; pass on the other elements.
 
     Args:
         x: (T, n * D) float32 or bfloat16, rows grouped by sample

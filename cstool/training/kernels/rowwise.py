@@ -1,10 +1,10 @@
-"""Matrix products of which each row of the result depends on its own row of x alone, to the bit.
+"""Matrix products in which each row of the result depends on its own row of x alone, to the bit.
 
 A BLAS chooses its kernels, and with them the order of sums, by the shape of the whole product. Here every element of
-the result is summed in one order, whatever stands beside it: 16 partial sums along the row, then these together, then
-what is left of the row. So a token gets the same bits alone, in a batch, and as a part of its whole prompt.
+the result is summed in one order, beside any other rows: 16 partial sums along the row, then these together, then
+the rest of the row. So a token gets the same bits alone, in a batch, and as a part of its whole prompt.
 
-Weights may be bfloat16; they become floats as they are read, so the result is that of the same numbers in float32.
+Weights may be bfloat16; they become floats as they are read, so the result is the same as with float32 weights.
 Where there are many rows of x a few rows of the weight become floats in memory first.
 
 Single-threaded, without the interpreter lock; ranges of the rows of a weight may go to different threads.
@@ -46,7 +46,7 @@ from cstool.training.kernels.spin import take
 ROWS = FOUR
 """rows of the weight that a tile has"""
 TOKENS = 4
-"""rows of x that a tile has, as far as there are so many: 16 sums hide the time that each multiply and add takes"""
+"""most rows of x of a tile: 16 sums hide the time of each multiply and add"""
 TURN_NUMBERS = 32 * 1024
 """numbers of a weight that a thread takes at a time, about: some ten microseconds of reading them"""
 LONE_ROWS = 8
@@ -58,8 +58,8 @@ FEW_TOKENS = 8
 def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool) -> Any:
     """Return dot(x, x_stride, weight, weight_stride, y, y_stride, width, after), which writes a tile of x weight^T.
 
-    Addresses and strides in bytes; `rows` is 1 or a multiple of 4; `of_bfloat16` is said of the weight. A single row
-    of x waits for memory: the tile that will be read next, which begins at `after`, is asked for meanwhile.
+    Addresses and strides in bytes; `rows` is 1 or a multiple of 4; `of_bfloat16` is about the weight. A single row of
+    x waits for memory: the next tile, at `after`, is prefetched meanwhile.
     """
 
     def emit(
@@ -108,7 +108,7 @@ def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool) -> Any:
 
 
 def _numbers(b: Builder, memory: Memory, i: Value, of_bfloat16: bool, lanes: int | None) -> Value:
-    """Load floats from the i-th on: so many as a vector; None for a single one."""
+    """Load floats from the i-th on: `lanes` of them as a vector; None for a single one."""
     offset = b.mul(i, ir.Constant(INT64, _size_bytes(of_bfloat16)))
     if of_bfloat16:
         return memory.load_bfloat16(offset, lanes)
@@ -155,8 +155,8 @@ def _make_dots(of_bfloat16: bool) -> Any:
                     row, column = weight + r * weight_stride, y + r * FLOAT_BYTES
                     one(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width, row)
 
-    # Compiled forms are linked by name and types. Those that different processes compiled may have the same number, and
-    # two functions that differ in what they close over must not have the same name as well.
+    # Compiled forms are linked by name and types. Forms compiled in different processes may have the same number, and
+    # two functions that differ in the variables they capture must not have the same name as well.
     dots.__qualname__ = "dots_of_bfloat16" if of_bfloat16 else "dots_of_float32"
     return elementwise(dots)
 
@@ -164,14 +164,14 @@ def _make_dots(of_bfloat16: bool) -> Any:
 dots: Any = _make_dots(of_bfloat16=False)
 """dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width, after) writes x weight^T, (tokens, rows).
 
-Addresses and strides in bytes, all of floats; what will be read next begins at `after`. The last rows of a weight are
-computed again with those before them where their number does not divide evenly."""
+Addresses and strides in bytes, all of floats; the memory to be read next begins at `after`. Where the number of rows
+of a weight does not divide evenly, the last ones are computed together with rows before them, again."""
 _dots_of_bfloat16: Any = _make_dots(of_bfloat16=True)
 """the same of a weight in bfloat16"""
 
 
 def _make_weighted_sum(vectors: int) -> Any:
-    """Return sum(shares, count, rows, stride, y), which adds rows, each times its share, to so many vectors of y.
+    """Return sum(shares, count, rows, stride, y), which adds rows, each times its share, to `vectors` vectors of y.
 
     The sums stay in registers; each goes over the rows in their order.
     """
@@ -297,14 +297,14 @@ def rowwise_linear(
 def linear_by_turns(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, taken: np.ndarray, index: int
 ) -> None:
-    """Compute what is left of y = x weight^T + bias, a few rows of the weight at a time, while others do the same.
+    """Compute the rest of y = x weight^T + bias, a few rows of the weight at a time, while others do the same.
 
     A thread that the machine keeps from its work takes less of it.
 
     Args:
         x, weight, bias, y: as for `rowwise_linear`
         taken: (n,) int64, shared
-        index: of the number of rows that somebody has taken already; 0 at first
+        index: of the counter of rows that are taken already; 0 at first
     """
     rows = max(LONE_ROWS, TURN_NUMBERS // weight.shape[1] // LONE_ROWS * LONE_ROWS)
     _linear_by_turns(x, weight, _NO_BIAS if bias is None else bias, y, taken, index, rows)

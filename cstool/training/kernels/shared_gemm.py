@@ -1,8 +1,8 @@
 """Work that threads share: large products, and attention, of a grain that is alone in its batch and so has one lane.
 
-The result of a product is cut into four parts, halves of its rows by halves of its columns, whoever computes them: so
-its bits depend on its shape, not on the number of threads. Each part packs half of either operand. Attention is cut by
-heads, which know nothing of each other.
+The result of a product is cut into four parts, halves of its rows by halves of its columns, with any number of threads:
+so its bits depend on its shape alone. Each part packs half of either operand. Attention is cut by heads, which know
+nothing of each other.
 """
 
 import threading
@@ -15,15 +15,15 @@ from cstool.training.kernels.gemm import Array, Gemm
 SHARED_FLOPS = 64_000_000
 """of a product, from which it is cut: half a millisecond of a thread; to tell another takes a tenth of that"""
 PARTS = 4
-"""of what is shared"""
+"""of a product, or of attention"""
 
 
 class SharedGemm:
     """See `Gemm`. Products of more than two dimensions, and small ones, are computed by the thread that asks.
 
     Args:
-        gemm: who computes a part; on any thread
-        threads: that compute, that of the caller included; more than `PARTS` are of no use
+        gemm: provider that computes a part; on any thread
+        threads: that compute, the caller included; more than `PARTS` are of no use
     """
 
     def __init__(self, gemm: Gemm, threads: int) -> None:
@@ -60,7 +60,7 @@ class SharedGemm:
         self._pool.shutdown()
 
     def run(self, parts: Sequence[Callable[[], None]]) -> None:
-        """Have all parts of some work done, by whoever is free."""
+        """Run all parts of some work, each on the first free thread."""
         left, lock = iter(parts), threading.Lock()
 
         def work() -> None:
@@ -75,7 +75,7 @@ class SharedGemm:
         try:
             work()
         finally:
-            # Whatever happens, nobody is still at work in arrays that the caller takes back.
+            # Also after an error, no thread is still at work in arrays that the caller takes back.
             errors = [helper.exception() for helper in helping]
         for error in errors:
             if error is not None:
@@ -96,13 +96,13 @@ def _parts(compute: Callable[[slice, slice], None], out: Array) -> list[Callable
 
 
 def in_parts(gemm: Gemm, count: int, flops: int, compute: Callable[[int, range], None]) -> None:
-    """Compute something for each of a few that know nothing of each other, in parts where threads share the work.
+    """Compute independent items, in parts where threads share the work.
 
     Args:
         gemm: provider of its products: whether there are threads
-        count: how many there are
+        count: number of items
         flops: of the work as a whole
-        compute: called with the number of the part, from 0, and those that are in it
+        compute: called with the number of the part, from 0, and the range of its items
     """
     parts = min(count, PARTS) if isinstance(gemm, SharedGemm) and flops >= SHARED_FLOPS else 1
     edges = [count * part // parts for part in range(parts + 1)]

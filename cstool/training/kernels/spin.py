@@ -1,6 +1,6 @@
-"""What threads that share an op do to each other: they wait for a moment without falling asleep, and they take work.
+"""Threads that share an op: they wait for a moment without falling asleep, and they take work from each other.
 
-To be woken takes longer than a small op does. What is waited for is a number in shared memory that only grows, written
+To be woken takes longer than a small op does. A thread waits for a number in shared memory that only grows, written
 by one thread.
 """
 
@@ -39,7 +39,7 @@ def _type_take(_typing: Any, _address: Any, _count: Any) -> Any:
 
 
 take: Any = intrinsic(_type_take)
-"""take(address, count): add to a number in memory, and return what it was: whoever does so has that many, alone"""
+"""take(address, count): add to a number in memory, and return its old value: the caller alone has that many items"""
 _load: Any = intrinsic(_type_load)
 _store: Any = intrinsic(_type_store)
 
@@ -51,8 +51,8 @@ def spin(numbers, index, least, turns):  # type: ignore[no-untyped-def]
     Args:
         numbers: (n,) int64, shared
         index: of the number
-        least: what is waited for
-        turns: how often it is looked at, at the most
+        least: value to wait for
+        turns: largest number of looks at the number
     """
     address = numbers.ctypes.data + index * 8
     for _ in range(turns):  # noqa: SIM110 - the kernel is compiled, and has no generators
@@ -63,5 +63,5 @@ def spin(numbers, index, least, turns):  # type: ignore[no-untyped-def]
 
 @elementwise
 def publish(numbers, index, number):  # type: ignore[no-untyped-def]
-    """Write a number that others wait for; they see what was written before it, too."""
+    """Write a number that others wait for; then they see all earlier writes, too."""
     _store(numbers.ctypes.data + index * 8, number)

@@ -1,4 +1,4 @@
-"""The kernels by op kind, as the machine calls them; `ir` has what must be kept for them."""
+"""The kernels by op kind, as the machine calls them; `ir` names the arrays to be kept for them."""
 
 from collections.abc import Mapping
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 BLOCK_ROWS = 4096
-"""rows of a table that are made at a time, so that what is needed on the way stays small"""
+"""rows of a table that are made at a time, so that intermediate arrays stay small"""
 
 _MOST = 16
 _lock = threading.Lock()
@@ -14,7 +14,7 @@ _tables: dict[Hashable, tuple[np.ndarray, ...]] = {}
 
 
 def shared_tables(key: Hashable, make: Callable[[], tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
-    """Return the tables of a key, made by the first who asks; the oldest of too many are forgotten.
+    """Return the tables of a key, made at the first request; the oldest of too many are forgotten.
 
     Args:
         key: of everything that the tables depend on

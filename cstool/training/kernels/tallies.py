@@ -1,6 +1,6 @@
-"""What evaluations make scores of: whole numbers, so that their sums have no order.
+"""Counts from which evaluations compute scores: whole numbers, so that their sums have no order.
 
-Of things that are predicted and that are labels: how often each was predicted rightly, predicted, and a label. Things
+Of things that are predicted and that are labels: the counts of right predictions, of predictions, and of labels. Things
 are classes; or either half of the data, whose samples have one prediction and one label each; or, of texts whose
 sentences are chosen, n-grams of words, which are counted as one for each n.
 
@@ -24,10 +24,10 @@ def class_tallies(predicted: Array, labels: Array, mask: Array, sequence: int, c
         predicted, labels: (T,), the class of each token
         mask: (T,)
         sequence: tokens of a sample
-        classes: how many there are
+        classes: number of classes
 
     Returns:
-        (3 classes,), of each class how often it was predicted rightly; then predicted; then the label
+        (3 classes,), for each class: right predictions; then predictions; then labels
     """
     counts = np.repeat(mask.reshape(-1, sequence).any(axis=1), sequence)
     labels, predicted = labels[counts], predicted[counts].astype(np.int64)
@@ -44,7 +44,7 @@ def half_tallies(rightly: Array, mask: Array, matched: Array) -> tuple[int, ...]
         matched: (B,) int32, 1 for the first half, 0 for the other
 
     Returns:
-        (6,), of the halves how many were predicted rightly; then all; then all once more, since each has one label
+        (6,), for each half: right predictions; then samples; then samples once more, since each has one label
     """
     halves = [(mask != 0) & (matched == half) for half in (1, 0)]
     all_of = [int(np.count_nonzero(half)) for half in halves]
@@ -52,16 +52,16 @@ def half_tallies(rightly: Array, mask: Array, matched: Array) -> tuple[int, ...]
 
 
 def ngram_tallies(chosen: Array, labels: Array, mask: Array, positions: Array, words: Array) -> tuple[int, ...]:
-    """Count the words, and pairs of words, of chosen sentences, and of those whose label says so.
+    """Count the words, and pairs of words, of chosen sentences, and of sentences that should be chosen.
 
     Args:
         chosen, labels: (B, C), whether a sentence is chosen, and should be
-        mask: (B, C), which there are
+        mask: (B, C), 0 for sentences that do not exist
         positions: (B, C) int32, token with which a sentence begins, ascending
         words: (B, S) int32, the number of the word that begins with a token; -1 where none does
 
     Returns:
-        (6,), of words and of pairs what both have; then of the chosen sentences; then of those that should be
+        (6,), of words and of pairs the number that both have; then of the chosen sentences; then of the right ones
     """
     found = np.zeros((3, 2), np.int64)
     for sample in range(len(words)):

@@ -1,12 +1,12 @@
 """Products of bfloat16 matrices by a kernel of our own, for CPUs with AVX512_BF16: one instruction has 32 products.
 
-`vdpbf16ps` adds two products to each of 16 sums in float32. Both operands are packed so that it finds what it needs in
+`vdpbf16ps` adds two products to each of 16 sums in float32. Both operands are packed so that it finds its operands in
 a row: pairs of numbers that follow each other along k, of A for 12 rows, of B for 32 columns. A tile of 12 rows and 32
 columns has its sums in 24 registers. A block of A stays in the second cache while panels of B pass through the first.
 
 The order of sums, which depends on k alone: k is cut into blocks of `BLOCK_TERMS`. The sum of a block begins with zero
 and takes its terms two by two, of each two the second first; every product is exact, and every addition is rounded to
-the nearest, of two to the even one. Then blocks are added to what was there before (the bias, or what is added to), in
+the nearest, of two to the even one. Then blocks are added to the earlier content (the bias, or the old sums), in
 their order. So an element has the same bits in any part of the rows and columns, on any thread.
 
 The instruction takes numbers below the least normal one (1.2e-38) for zero, and makes zeros of them; so does the one
@@ -56,7 +56,7 @@ BLOCK_TERMS = 768
 """terms of a sum that are added up in registers, before they meet others"""
 TILE_ROWS, TILE_VECTORS = 12, 2
 TILE_COLUMNS = TILE_VECTORS * LANES
-"""24 sums hide the time that each takes, and leave registers for what is multiplied"""
+"""24 sums hide the time of each, and leave registers for the operands"""
 BLOCK_ROWS = 43 * TILE_ROWS
 """most rows of A that are packed at a time: with `BLOCK_TERMS` 0.8 MB, a bit more than the 512 tokens of many grains"""
 SUM_COLUMNS = 16 * TILE_COLUMNS
@@ -83,7 +83,7 @@ def _number(value: int) -> Value:
 def _make_tile(rounds: bool) -> Any:
     """Return tile(a, b, pairs, begun, begun_row, is_begun, out, out_row, rows, columns), which writes a tile of A B.
 
-    Addresses, and distances of rows in bytes. It writes so many rows and columns of a tile as there are, bfloat16 if it
+    Addresses, and distances of rows in bytes. It writes `rows` x `columns` of a tile, bfloat16 if it
     rounds, and adds the floats at `begun`, if there are any.
     """
 
@@ -114,7 +114,7 @@ def _make_tile(rounds: bool) -> Any:
             return found
 
         targets, vector_bytes = lines(out, out_row), LANES * (BFLOAT16_BYTES if rounds else FLOAT_BYTES)
-        # What will be written is asked for before it is computed.
+        # The memory of the result is asked for before it is computed.
         for target in targets:
             for offset in range(0, TILE_VECTORS * vector_bytes, LINE_BYTES):
                 emit_prefetch(b, target.at(_number(offset)).address)
@@ -161,7 +161,7 @@ def _make_pack_turned(lines: int, step_bytes: int) -> Any:
     """Return pack(source, stride, count, terms, target), for an operand that lies along k: it turns 16 x 16 pairs.
 
     `count` lines, 1 at least, begin at the address `source`, `stride` bytes apart, with `terms` numbers each; the first
-    `lines` of them are packed. A pair of terms becomes 16 lanes, those of missing lines with any content, `step_bytes`
+    `lines` of them are packed. A pair of terms becomes 16 lanes (missing lines have any content), `step_bytes`
     behind the pair before. Up to 15 pairs of zeros follow the last.
     """
 
@@ -193,7 +193,7 @@ def _make_pack_paired(lanes: int, step_bytes: int) -> Any:
     """Return pack(source, stride, count, terms, target), for an operand whose terms lie apart: it makes pairs of them.
 
     `terms` rows of `count` numbers begin at the address `source`, `stride` bytes apart; the first `lanes` numbers of
-    each are packed. A pair of rows becomes so many lanes, those of missing numbers zero, `step_bytes` behind the pair
+    each are packed. A pair of rows becomes `lanes` lanes (missing numbers are zero), `step_bytes` behind the pair
     before.
     """
     bits = ir.VectorType(INT16, lanes)
@@ -232,9 +232,9 @@ class _Form(NamedTuple):
 
     Args:
         terms: columns of A, rows of B
-        a_row, a_term, b_term, b_column: one of each two is that of an element
+        a_row, a_term, b_term, b_column: of each operand one is the size of an element
         bias: address; 0 for none
-        adds: whether products are added to what is there
+        adds: whether products are added to the content of `out`
         rounds: whether `out` is bfloat16
     """
 
@@ -279,7 +279,7 @@ def _multiply(places, form, a_memory, b_memory, sums):  # type: ignore[no-untype
         places: (3, n) int64, the addresses of A, B and out
         form: a `_Form`
         a_memory, b_memory: addresses of work space
-        sums: that of (`BLOCK_ROWS`, `SUM_COLUMNS`) float32, where sums of several blocks come to be bfloat16
+        sums: address of (`BLOCK_ROWS`, `SUM_COLUMNS`) float32, for sums of several blocks that end as bfloat16
     """
     waits = form.rounds and form.terms > BLOCK_TERMS
     width = SUM_COLUMNS if waits else form.columns
@@ -315,7 +315,7 @@ def _multiply(places, form, a_memory, b_memory, sums):  # type: ignore[no-untype
 
 
 def missing_instructions() -> str | None:
-    """Why the kernel cannot run here; None where it can."""
+    """Return the reason that the kernel cannot run here; None where it can."""
     if not binding.get_host_cpu_features().get(FEATURE):
         return "this CPU has no AVX512_BF16"
     if f"+{FEATURE}" not in cpu_target.target_context.codegen().magic_tuple()[2].split(","):
@@ -372,7 +372,7 @@ def _has_rows(out: Array) -> bool:
 
 
 def _distances(x: Array) -> tuple[int, int]:
-    """Strides of a matrix. That of a dimension with a single element is of no account, and taken for one element's."""
+    """Strides of a matrix. The stride of a dimension of a single element does not matter: it is set to an element's."""
     first, second = x.strides[-2:]
     if x.shape[-1] < 2:
         second = BFLOAT16_BYTES
@@ -383,7 +383,7 @@ def _distances(x: Array) -> tuple[int, int]:
 
 
 def _addresses(x: Array, batch: tuple[int, ...]) -> list[int]:
-    """Where the matrices of an array are, those of a dimension of one again and again."""
+    """Addresses of the matrices of an array; along a dimension of one, the same address again and again."""
     found = [x.ctypes.data]
     apart = len(batch) + 2 - x.ndim  # dimensions that the array does not have
     for place, size in enumerate(batch):

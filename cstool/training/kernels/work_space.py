@@ -1,4 +1,4 @@
-"""Memory that a thread keeps between calls, for providers of products, who are given none."""
+"""Memory that a thread keeps between calls, for providers of products, which get no scratch memory."""
 
 import math
 import threading

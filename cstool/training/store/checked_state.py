@@ -1,4 +1,4 @@
-"""What a saved state must say to be gone on from: asked by whoever goes on from one, and by whoever verifies it."""
+"""Checks of a saved state before a run goes on from it, and when it is verified."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ STEP, LOADER, SCALER = "global_step", "dataloader", "grad_scaler"
 
 
 class Streamed(NamedTuple):
-    """What has been read of the training data."""
+    """The part of the training data that has been read."""
 
     batches: int
     """that the input workers have handed out, over all epochs"""
@@ -69,7 +69,7 @@ def scaler_of(path: Path, values: Mapping[str, Any]) -> Scaler | None:
 
 
 def check_choices(path: Path, values: Mapping[str, Any]) -> None:
-    """Check what a run looks up in the values of a state, which may lack it, or raise DamagedCheckpointError."""
+    """Check the values of a state that a run looks up, which may be missing, or raise DamagedCheckpointError."""
     for key in ("choices", "random"):
         if not isinstance(found := values.get(key, {}), dict):
             raise DamagedCheckpointError(f"{path}: {key} must be a mapping, got {found!r:.60}")
@@ -77,13 +77,13 @@ def check_choices(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def check_state(state: SavedState) -> dict[str, int]:
-    """Check what a state says beside its tensors (it may lack what a run can do without).
+    """Check the values of a state (values that a run can do without may be missing).
 
     Returns:
         the sizes of the sparse weights, zeros included, by the keys of their indices
 
     Raises:
-        DamagedCheckpointError: something in it makes no sense
+        DamagedCheckpointError: a value makes no sense
     """
     values = state.values()
     if STEP in values:
@@ -108,7 +108,7 @@ def check_indices(pieces: Iterable[NDArray[Any]], size: int, where: str) -> Iter
     """Pass the indices of a weight of some size, zeros included, on piece by piece while they ascend within it.
 
     Raises:
-        DamagedCheckpointError: beginning with `where`; they do not
+        DamagedCheckpointError: they do not; the message begins with `where`
     """
     seen, last = 0, -1
     for piece in pieces:

@@ -46,7 +46,7 @@ def _name_of_step(state: SavedState) -> str:
 
 
 def copy_states(source: Path, destination: Path, states: Collection[str]) -> int:
-    """Copy some of the `PARTS` of a checkpoint, and what says where it is from, to a new file; no index knows of that.
+    """Copy some of the `PARTS` of a checkpoint, and the values on its origin, to a new file, which no index lists.
 
     Returns:
         bytes of the tensors that were copied
@@ -63,7 +63,7 @@ def copy_states(source: Path, destination: Path, states: Collection[str]) -> int
 def write_checkpoint(
     path: Path, state: SavedState, progress: Progress = no_progress, *, keys: Collection[str] | None = None
 ) -> int:
-    """Write a saved state, or what it has at some keys, as a checkpoint; every checksum is verified on the way.
+    """Write a saved state, or some keys of it, as a checkpoint; every checksum is verified on the way.
 
     Returns:
         bytes of its tensors

@@ -17,12 +17,12 @@ from cstool.training.store.shard_folder import is_shard_name, shards_beside
 from cstool.training.store.store_lock import StoreLock
 
 SUFFIX = ".mdl"
-"""by which a checkpoint is known that is too damaged to say what it is"""
+"""suffix of checkpoints; it alone marks a file that is too damaged to be recognized"""
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """What becomes of the checkpoints of a folder, the latest last."""
+    """The fates of the checkpoints of a folder, the latest last."""
 
     kept: list[Path]
     deleted: list[Path]
@@ -84,7 +84,7 @@ def delete_checkpoints(paths: Sequence[Path]) -> None:
 
 
 def plan_pruning(folder: Path, keep: int, progress: Progress = no_progress) -> Pruning:
-    """Say what goes where only the `keep` >= 1 latest checkpoints that are whole are kept; all of these are verified.
+    """Plan to keep only the `keep` >= 1 latest checkpoints that are whole; all of these are verified.
 
     Raises:
         CheckpointError: the folder cannot be read
@@ -123,7 +123,7 @@ def _delete(path: Path) -> None:
             os.unlink(path)
             return
         with closing(StoreLock(lock_path(path))) as lock:
-            # The record goes first: what it names must be whole.
+            # The record goes first: files that it names must be whole.
             record_path(path).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
             lock.remove()

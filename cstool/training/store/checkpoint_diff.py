@@ -1,4 +1,4 @@
-"""Compare two checkpoints by what they mean, streaming: how a tensor is stored is told, but is no difference."""
+"""Compare two checkpoints by their numbers, streaming: the storage of a tensor is told, but makes no difference."""
 
 import json
 import math
@@ -21,14 +21,14 @@ Pieces = Iterator[tuple[int, Array]]
 
 _PATHS = "model_dir|compile_dir|summary_dir|data_dir|ckpt_paths?|mask_checkpoint|rewind_checkpoint"
 _OF_A_PATH = re.compile(rf"__metadata__\[\d+\]\.params\..*\b({_PATHS})(\[\d+\])?")
-"""keys of the params that say where a run found and left its files, which changes nothing of what it computes"""
+"""keys of the params with paths of a run's files, which do not change its results"""
 _DEEPEST = 50
 """values that are nested deeper are compared as a whole"""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What is close: a difference of at most `atol` and `rtol` times the right number; infinity is close to itself."""
+    """Allowed differences: at most `atol` and `rtol` times the right number; infinity is close to itself."""
 
     rtol: float = 1e-5
     atol: float = 1e-8
@@ -40,7 +40,7 @@ class TensorDifference:
     Numbers that are equal, or have the same bits, differ by nothing: so NaN may be equal to NaN.
 
     Args:
-        size: elements of each tensor, also of those pieces that are equal and so never shown
+        size: elements of each tensor, also of equal pieces, which are never shown
         tolerance: None for equality
     """
 
@@ -50,7 +50,7 @@ class TensorDifference:
         self.differing = 0
         """numbers that are not equal"""
         self.beyond = 0
-        """of these, those that the tolerance does not allow"""
+        """of these, numbers that the tolerance does not allow"""
         self.greatest = 0.0
         """of all differences; NaN where a number is not comparable"""
 
@@ -94,7 +94,7 @@ def _distance(left: Array, right: Array) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class TensorForm:
-    """How a checkpoint has a tensor."""
+    """The form of a tensor in a checkpoint."""
 
     shape: tuple[int, ...]
     """with its zeros"""
@@ -115,7 +115,7 @@ class TensorComparison:
     difference: str | None
     """"missing", "shape", "dtype" or "numbers"; None where there is none"""
     note: str | None = None
-    """how the two are stored unlike, whether or not they differ"""
+    """difference of the two in storage, whether or not their numbers differ"""
     differing: int | None = None
     """elements that are not equal; like the next two None where shapes do not allow a comparison"""
     mean_square: float | None = None
@@ -135,20 +135,20 @@ class ValueDifference:
 
 @dataclass(frozen=True)
 class CheckpointDiff:
-    """What two checkpoints have and have not in common."""
+    """Differences and common parts of two checkpoints."""
 
     left: Path
     right: Path
     tensors: tuple[TensorComparison, ...]
     """all, in the order of the left one"""
     values: tuple[ValueDifference, ...]
-    """those that differ"""
+    """values that differ"""
     value_count: int
-    """how many were compared"""
+    """number of values compared"""
     paths: tuple[ValueDifference, ...] = ()
-    """those in the params that differ, which is no difference"""
+    """paths in the params that differ, which make no difference"""
     tolerance: Tolerance | None = None
-    """how close tensors had to be; None for equality"""
+    """allowed difference of tensors; None for equality"""
 
     @property
     def match(self) -> bool:
@@ -169,13 +169,13 @@ def diff_checkpoints(
 
     Args:
         left, right: the checkpoints
-        tolerance: how close tensors must be; None for equality
-        progress: told how far it is, first of the masks, then of the numbers
+        tolerance: allowed difference of tensors; None for equality
+        progress: told the bytes done, first of the masks, then of the numbers
         tensors_only: leave out the values
         with_paths: take other paths in the params for a difference, too
     """
     sides = _Side(left), _Side(right)
-    # What is tied alike on both sides is compared where it is stored.
+    # A tensor that is tied alike on both sides is compared where it is stored.
     keys = [key for key in dict.fromkeys([*sides[0].forms, *sides[1].forms]) if not _tied_alike(key, sides)]
     same_masks = _same_masks(keys, sides, progress)
     total_bytes = sum(side.nbytes(key, key in same_masks) for key in keys if _comparable(key, sides) for side in sides)
@@ -216,7 +216,7 @@ class _Side:
         return TensorForm(sparse.shape, dtype, shape[0], link)
 
     def indices(self, key: str) -> str:
-        """Return the tensor that says where the numbers of a sparse one belong."""
+        """Return the tensor with the positions of a sparse tensor's numbers."""
         return self._sparse[self.forms[key].link or key].indices
 
     def nbytes(self, key: str, as_stored: bool) -> int:
@@ -234,7 +234,7 @@ class _Side:
         return laid_out(places, numbers, math.prod(form.shape), f"{self.state.path}: {indices}")
 
     def values(self, other: "_Side") -> dict[str, Any]:
-        """Return the values; of what is said of sparse weights, that of those that the other side has sparse, too."""
+        """Return the values; descriptions of sparse weights only where the other side has the weight sparse, too."""
         values = self.state.values()
         described = values.get(SPARSITY)
         if isinstance(described, dict):

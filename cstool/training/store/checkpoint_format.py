@@ -1,4 +1,4 @@
-"""The checkpoint format: which names and attributes a `.mdl` file has.
+"""The checkpoint format: the names and attributes in a `.mdl` file.
 
 A checkpoint is an HDF5 file (superblock 2, whose metadata carry checksums) without groups:
 
@@ -11,7 +11,7 @@ A checkpoint is an HDF5 file (superblock 2, whose metadata carry checksums) with
   then reads `{"dataset": name}` or `{"kind": "value", "dataset": name}`;
 - file attributes: `__spec__` (JSON list of all keys in the order of writing), `__version__` (of this format,
   cstool's own: 1.1; the vendor's files count 0.x), `__cstool_version__`, `__digest__` (of all keys, checksums and
-  values: `checkpoint_digest` says how) and, written last, `__SUCCESS__`.
+  values: see `CheckpointDigest`) and, written last, `__SUCCESS__`.
 
 Files of version 1.0 have no digest: each of their parts has a checksum, but nothing says that they belong together.
 
@@ -37,12 +37,12 @@ DIGEST = "__digest__"
 METADATA_SUFFIX = ".__metadata__"
 
 LONGEST_ATTRIBUTE_BYTES = 32 * 1024
-"""longest JSON kept in an attribute, half of what HDF5 allows for an object header message [bytes]"""
+"""longest JSON kept in an attribute, half of the limit of HDF5 for an object header message [bytes]"""
 
 SPARSITY = "sparsity"
 """value that has, by the name of each sparse weight, its shape"""
 INDICES = ".indices"
-"""after the key of a sparse weight: where its numbers belong in the weight laid out row by row"""
+"""suffix to the key of a sparse weight, for the positions of its numbers in the weight laid out row by row"""
 
 DTYPES = (
     ("bool", "float16", "float32", "float64")
@@ -69,12 +69,12 @@ def metadata_name(key: str) -> str:
 
 
 class CheckpointDigest:
-    """SHA-256 over the keys of a checkpoint in their order, each with what it stands for.
+    """SHA-256 over the keys of a checkpoint in their order, each with its value or link.
 
-    Of a tensor that is its dtype, its shape and its checksum, so no tensor is read for it.
+    For a tensor, its dtype, its shape and its checksum stand in, so no tensor is read for it.
 
     Args:
-        cstool_version: that the checkpoint says it was written by
+        cstool_version: version of the writer, as in the checkpoint
     """
 
     def __init__(self, cstool_version: str) -> None:

@@ -15,12 +15,12 @@ from cstool.training.store.folder import sweep_temporary
 
 INDEX_NAME = "checkpoints_index.yaml"
 MOST_BYTES = 1 << 20
-"""of an index, some 15,000 checkpoints: what is longer is not ours, and would take long and much memory to read"""
+"""of an index, some 15,000 checkpoints: a longer file is not ours, and would take long and much memory to read"""
 
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """A checkpoint in the index; `file` is its name in the folder of the index, `run` tells those of a run."""
+    """A checkpoint in the index; `file` is its name in the folder of the index, `run` names its run."""
 
     step: int
     file: str
@@ -56,7 +56,7 @@ def _entry(found: Mapping[str, Any]) -> IndexEntry:
 def register_checkpoint(
     folder: str | os.PathLike[str], step: int, path: str | os.PathLike[str], run: str | None = None
 ) -> list[IndexEntry]:
-    """Enter a checkpoint, and the run that it is of, in the index of a folder, and return that; raises CheckpointError.
+    """Enter a checkpoint and its run in the index of a folder; return the index, or raise CheckpointError.
 
     Entries whose file is gone are dropped.
     """
@@ -76,7 +76,7 @@ def has_index(folder: str | os.PathLike[str]) -> bool:
 
 
 def _update(folder: Path, new: list[IndexEntry], comfort: str) -> list[IndexEntry]:
-    """Enter checkpoints, without those whose file is gone; `comfort` is the hint where that fails."""
+    """Enter checkpoints, and remove entries whose file is gone; `comfort` is the hint if that fails."""
     index, names = folder / INDEX_NAME, {entry.file for entry in new}
     try:
         with _locked(index.with_name(f"{INDEX_NAME}.lock")):

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, for people and scripts to look at."""
+"""The content of a checkpoint, for people and scripts to look at."""
 
 import datetime
 import math
@@ -28,7 +28,7 @@ class TensorInfo:
 
     @property
     def is_positions(self) -> bool:
-        """Whether it says where the non-zeros of another tensor belong."""
+        """Whether it has the positions of another tensor's non-zeros."""
         return self.key.endswith(INDICES)
 
     @property
@@ -41,7 +41,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """A checkpoint; what it does not say is None."""
+    """A checkpoint; None where it does not have the fact."""
 
     path: Path
     version: str
@@ -92,7 +92,7 @@ def describe_checkpoint(state: SavedState) -> CheckpointInfo:
 
 
 def tensor_norms(state: SavedState, keys: Iterable[str], progress: Progress = no_progress) -> dict[str, float]:
-    """Return the L2 norms of tensors by key; sums are in float64, a sparse tensor's is that of its non-zeros.
+    """Return the L2 norms of tensors by key; sums are in float64, of a sparse tensor over its non-zeros.
 
     Raises:
         CheckpointError: there is no such tensor, or it is damaged

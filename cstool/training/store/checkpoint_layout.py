@@ -1,4 +1,4 @@
-"""What is where in a checkpoint: read once through HDF5, and checked, since a file may come from anywhere."""
+"""Places of everything in a checkpoint: read once through HDF5, and checked, since a file may come from anywhere."""
 
 import json
 import os
@@ -37,7 +37,7 @@ _NAMING = "checkpoints of cstool are called checkpoint_{step}.mdl"
 
 @dataclass(frozen=True)
 class Layout:
-    """What a checkpoint holds; `keys` are in the order of writing, and so are the others."""
+    """The content of a checkpoint; `keys` are in the order of writing, and so are the others."""
 
     keys: list[str]
     tensors: dict[str, Place]
@@ -47,7 +47,7 @@ class Layout:
     cstool_version: str
 
     def digest(self) -> str:
-        """Return the digest of all of it, as what was read says it is."""
+        """Return the digest of all of it, by the checksums in the file."""
         digest = CheckpointDigest(self.cstool_version)
         for key in self.keys:
             if key in self.tensors:
@@ -83,7 +83,7 @@ def read_layout(path: Path, descriptor: int) -> Layout:
     except (CheckpointError, MemoryError):
         raise
     except Exception as error:
-        # Whatever HDF5, h5py or JSON trip over here, they trip over the file.
+        # All errors of HDF5, h5py and JSON here are faults of the file.
         size_bytes = os.fstat(descriptor).st_size
         raise DamagedCheckpointError(
             f"{path}: the checkpoint is damaged or cut short ({size_bytes} bytes)", TAKE_ANOTHER
@@ -104,7 +104,7 @@ def read_at(path: Path, descriptor: int, offset: int, data: NDArray[np.uint8]) -
 
 
 def check_crc32(path: Path, key: str, tensor: Place, checksum: int) -> None:
-    """Compare the checksum of what was read with the one in the file, or raise DamagedCheckpointError."""
+    """Compare the checksum of the bytes read with the one in the file, or raise DamagedCheckpointError."""
     if checksum != tensor.crc32:
         _refuse(path, key, f"its checksum must be {tensor.crc32:08x}, got {checksum:08x}")
 

@@ -1,4 +1,4 @@
-"""Open a saved state by the name of its file, whatever kind of file it is in."""
+"""Open a saved state by the name of its file: a checkpoint, a MemoryX file, or one of several shards."""
 
 import os
 from pathlib import Path
@@ -17,12 +17,12 @@ from cstool.training.store.shards import CommittedShards, open_shards
 def open_checkpoint(path: str | os.PathLike[str], *, older: bool = False) -> SavedState:
     """Open the saved state at `path` for reading; of a MemoryX file with `older` the commit before the last one.
 
-    One shard of a MemoryX stands for all of them, which must be in the same folder: what is opened is the newest step
-    that all hold, with `older` the one before it that all hold.
+    One shard of a MemoryX stands for all of them, which must be in the same folder: the newest step that all hold is
+    opened, with `older` the one before it that all hold.
 
     Raises:
         DamagedCheckpointError: it is such a file, but damaged or not whole
-        StoreError: it is a MemoryX file that a run uses, or a shard of which others are not in the folder
+        StoreError: it is a MemoryX file that a run uses, or a shard whose others are not in the folder
         CheckpointError: it cannot be read, or is of no kind that is known
     """
     path = Path(path)

@@ -1,4 +1,4 @@
-"""Which checkpoint is meant: by a file, by a folder and a step, by a glob, or the newest of a folder."""
+"""Find checkpoints: by a file, by a folder and a step, by a glob, or the newest of a folder."""
 
 import glob
 import os
@@ -81,11 +81,11 @@ def _by_number(name: str) -> list[str | tuple[int, str]]:
 
 
 class HeldCheckpoint(NamedTuple):
-    """A checkpoint of a folder, and what it holds."""
+    """A checkpoint of a folder, and its step."""
 
     entry: CheckpointEntry
     step: int
-    """that it holds; where it cannot be read, that of its name"""
+    """in the file; where it cannot be read, in its name"""
 
     @property
     def is_misnamed(self) -> bool:
@@ -94,7 +94,7 @@ class HeldCheckpoint(NamedTuple):
 
 
 def held_step(entry: CheckpointEntry) -> int:
-    """Return the step that a checkpoint holds; where it cannot be read, that of its name."""
+    """Return the step of a checkpoint; where it cannot be read, the step in its name."""
     try:
         with CheckpointReader(entry.path) as reader:
             return step_of(entry.path, reader.values())
@@ -103,10 +103,10 @@ def held_step(entry: CheckpointEntry) -> int:
 
 
 def newest_checkpoints(folder: str | os.PathLike[str], template: str = TEMPLATE) -> list[HeldCheckpoint]:
-    """Return the newest checkpoint of a folder last, and before it those that are not, though their names say so.
+    """Return the newest checkpoint of a folder last, and before it older ones whose names claim a later step.
 
-    A checkpoint may hold less than its name, of the `template` with {step} in it, says; those whose names are older are
-    not looked into.
+    A checkpoint may be of an earlier step than its name says, of the `template` with {step} in it; checkpoints with
+    older names are not looked into.
 
     Raises:
         CheckpointError: the folder cannot be read

@@ -49,8 +49,8 @@ class CheckpointWriter:
 
     Args:
         path: the file to be; never overwritten
-        total_bytes: what the tensors take, for the disk to set aside [bytes]
-        cstool_version: that of what wrote it first, where it is a copy
+        total_bytes: size of the tensors, for the disk to set aside [bytes]
+        cstool_version: for a copy, the version that wrote the source
 
     Raises:
         CheckpointError: the file exists, or cannot be written
@@ -171,7 +171,7 @@ class CheckpointWriter:
             owner.attrs[name] = np.bytes_(text.encode("ascii"))
 
     def _finish(self) -> None:
-        """Write what describes the whole, then the mark of success, then give the file its name."""
+        """Write the attributes of the whole, then the mark of success, then give the file its name."""
         spec = json.dumps(list(self._keys))
         if len(spec) > LONGEST_ATTRIBUTE_BYTES:
             self._write_text(SPEC, spec)
@@ -189,14 +189,14 @@ class CheckpointWriter:
             self._file.commit()
 
     def _discard(self) -> None:
-        # HDF5 may complain about what it could not write: the reason is already on its way to the user.
+        # HDF5 may complain about failed writes: the reason is already on its way to the user.
         with contextlib.suppress(Exception):
             self._h5.close()
         self._file.discard()
 
     @contextlib.contextmanager
     def _reporting(self) -> Iterator[None]:
-        """Turn errors of the disk, also those that HDF5 was not told of, into one that says what to do."""
+        """Turn errors of the disk, also ones hidden from HDF5, into one with advice."""
         try:
             yield
         except FileExistsError as error:

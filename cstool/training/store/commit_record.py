@@ -1,4 +1,4 @@
-"""The commit record of a MemoryX file: what is in it as of a step, and where. It is replaced in one go.
+"""The commit record of a MemoryX file: its content as of a step, and the places of it. It is replaced in one go.
 
 A text file beside the HDF5 file: one line of JSON, one with its checksum. It names the file that it belongs to by an
 identity drawn when that was made, so that files swapped between runs are told apart.
@@ -28,11 +28,11 @@ class Extent(NamedTuple):
     stop: int
     slot: int
     crc32: int | None
-    """of their bytes; None where nobody has computed it yet"""
+    """of their bytes; None: not computed yet"""
 
 
 class Extents:
-    """All rows of one array, cut into extents in order, without gaps; those without rows do not count."""
+    """All rows of one array, cut into extents in order, without gaps; empty extents do not count."""
 
     def __init__(self, extents: Iterable[Extent]) -> None:
         self._set([extent for extent in extents if extent.start < extent.stop])
@@ -84,16 +84,16 @@ LONGEST_BYTES = 2**28
 
 @dataclass(frozen=True)
 class CommitRecord:
-    """What a MemoryX file holds as of one step."""
+    """The content of a MemoryX file as of one step."""
 
     identity: str
     """of the HDF5 file that it belongs to"""
     values: Mapping[str, Any]
-    """as in a checkpoint: step, data cursor, seed, choices, params; those of a shard have `SHARD`, too"""
+    """as in a checkpoint: step, data cursor, seed, choices, params; a shard has `SHARD`, too"""
     links: Mapping[str, str]
-    """tied names and the arrays that they are links to; those of a shard are of the whole model"""
+    """tied names and the arrays that they are links to; a shard has the links of the whole model"""
     arrays: Mapping[str, tuple[Extent, ...]]
-    """where the rows of each array are"""
+    """places of the rows of each array"""
     older: "CommitRecord | None" = None
     """the commit before this one, whose slots may not have been overwritten yet; it has none itself"""
 
@@ -104,23 +104,23 @@ class CommitRecord:
 
     @property
     def step(self) -> int:
-        """After which step it is."""
+        """The step after which it was made."""
         step: int = self.values["global_step"]
         return step
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The steps that can be gone on from, that of this commit first."""
+        """The steps that can be gone on from, this commit's first."""
         return (self.step,) if self.older is None else (self.step, self.older.step)
 
     @property
     def shard(self) -> Shard | None:
-        """Which shard the file is; None where it has the whole model."""
+        """The shard in the file; None where it has the whole model."""
         value = self.values.get(SHARD)
         return None if value is None else Shard.parse(value)
 
     def of_step(self, path: Path, step: int) -> "CommitRecord":
-        """Return this record or the older one, whichever is of a step, or raise StoreError about the file at `path`."""
+        """Return this record or the older one, by its step, or raise StoreError about the file at `path`."""
         if step == self.step:
             return self
         if self.older is not None and step == self.older.step:
@@ -168,7 +168,7 @@ def read_record(path: Path) -> CommitRecord | None:
 
 
 def _read(path: Path) -> bytes:
-    # Neither a pipe nor a file without end keeps whoever reads it waiting.
+    # Neither a pipe nor a file without end keeps a reader waiting.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.fstat(descriptor).st_size > LONGEST_BYTES:
@@ -182,7 +182,7 @@ def _parse(document: dict[str, Any], older: CommitRecord | None) -> CommitRecord
     for key in keys:
         check_key(key)
     is_step = type(values["global_step"]) is int and values["global_step"] >= 0
-    # What is tied to a weight may be in another shard than the weight.
+    # A name tied to a weight may be in another shard than the weight.
     weights = Shard.parse(values[SHARD]).weights if SHARD in values else ()
     targets = {*arrays, *(f"model.{weight}" for weight in weights)}
     if document["kind"] != KIND or len({*keys}) != len(keys) or not {*links.values()} <= targets or not is_step:

@@ -40,7 +40,7 @@ class CommittedStore(SavedState):
     Args:
         path: of the HDF5 file
         older: the commit before the last one; its slots may have been overwritten since
-        at_step: the commit of this step, whichever of the two it is
+        at_step: the commit of this step, the last one or the one before it
         is_ours: whether the caller holds the lock of the file
 
     Raises:
@@ -69,12 +69,12 @@ class CommittedStore(SavedState):
             self._places = read_store(path, record)
             self._extents = {name: Extents(extents) for name, extents in record.arrays.items()}
             self._orders: dict[str, Array] = {}
-            """of sparse weights: where in the file the number is that comes next in a checkpoint"""
+            """of sparse weights: places of their numbers in the file, in the order of a checkpoint"""
             sparse = {} if record.shard is not None else record.values.get(SPARSITY, {})
             self._counts = {f"model.{weight}": described["non_zeros"] for weight, described in sparse.items()}
             self._check_counts()
             try:
-                # Whoever reads a whole commit does so once: nobody gains from having it in the page cache.
+                # A whole commit is read only once: it would gain nothing from the page cache.
                 self._file = BlockFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC), uncached=True)
             except OSError as error:
                 raise cannot(path, "be opened", error) from error

@@ -10,7 +10,7 @@ from cstool.training.store.checkpoint_format import DTYPES
 
 
 class Place(NamedTuple):
-    """A dataset and where its bytes are."""
+    """A dataset and the place of its bytes."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -35,12 +35,12 @@ class Place(NamedTuple):
         return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
 
     def at(self, row: int) -> int:
-        """Return where in the file a row begins [bytes]."""
+        """Return the offset of a row in the file [bytes]."""
         return self.offset + row * self.row_bytes
 
 
 def create_contiguous(group: h5py.Group, name: str, shape: tuple[int, ...], dtype: str) -> h5py.Dataset:
-    """Create a dataset whose place in the file is fixed at once, and which HDF5 itself never writes to."""
+    """Create a dataset whose place in the file is fixed at once; HDF5 itself never writes to it."""
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_layout(h5py.h5d.CONTIGUOUS)
     layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -60,7 +60,7 @@ def find_contiguous(group: h5py.Group, name: str, file_bytes: int) -> Place:
     """Find a dataset of a file of some length that may come from anywhere.
 
     Raises:
-        ValueError: it is not plain bytes inside this file; says what it must be
+        ValueError: it is not plain bytes inside this file; names the rule
     """
     # A slash could lead through a link of another name.
     if "/" in name or not isinstance(group.get(name, getlink=True), h5py.HardLink):

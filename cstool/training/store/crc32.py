@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable
 
 _POLYNOMIAL = 0xEDB88320
-"""x**32 modulo the polynomial of the CRC; the highest bit is the coefficient of x**0, the lowest that of x**31"""
+"""x**32 modulo the polynomial of the CRC; the highest bit is the coefficient of x**0, the lowest of x**31"""
 
 _ONE, _BYTE = 1 << 31, 1 << 23
 """x**0 and x**8"""
@@ -25,9 +25,9 @@ def crc32(data: bytes | memoryview, value: int = 0) -> int:
 
 
 def combine_crc32(crc_a: int, crc_b: int, length_b: int) -> int:
-    """Return the checksum of two pieces, one after the other, from those of the pieces and the length of the second.
+    """Return the checksum of two pieces, one after the other, from their checksums and the length of the second.
 
-    As zlib's crc32_combine: a checksum is a polynomial over GF(2), what follows multiplies it by a power of x
+    As zlib's crc32_combine: a checksum is a polynomial over GF(2), later bytes multiply it by a power of x
     (https://github.com/madler/zlib/blob/develop/crc32.c).
     """
     return _multiply(_power(length_b), crc_a) ^ crc_b
@@ -46,7 +46,7 @@ def _power(length: int) -> int:
 
 
 def _multiply(a: int, b: int) -> int:
-    """Return the product of two polynomials modulo that of the CRC."""
+    """Return the product of two polynomials modulo the polynomial of the CRC."""
     product = 0
     while a:
         if a & _ONE:

@@ -1,12 +1,12 @@
-"""The store in a file: an HDF5 file with two slots for every array, and a commit record that says which one counts.
+"""The store in a file: an HDF5 file with two slots for every array, and a commit record that names the valid one.
 
 An array that never changes once it has been filled has one slot.
 
-HDF5 lays the file out (`file_layout` says how) and never sees it again once it has been committed; bytes go to their
-places directly, from several threads. What no commit keeps is in a file of its own, which has no name and goes with
-the process.
+HDF5 lays the file out (see `file_layout`) and never sees it again once it has been committed; bytes go to their
+places directly, from several threads. Arrays that no commit keeps are in a file of its own, which has no name and goes
+with the process.
 
-What is committed is never overwritten: a change goes to the other slot of its rows. A commit waits until the disk has
+Committed rows are never overwritten: a change goes to the other slot of its rows. A commit waits until the disk has
 all changes, then replaces the record; from then on the slots that it no longer names are free.
 """
 
@@ -43,14 +43,14 @@ class FileStore:
 
     Args:
         path: of the HDF5 file; a new one has it from its first commit on
-        memory_bytes: what the rows in memory may take
+        memory_bytes: limit of the rows in memory
         slots: 2, so that commits are possible, or 1
         adopt: go on from the last commit of the file that is there; else make a new one, which takes its place as soon
             as anything is read or written
-        at_step: where it goes on from a commit, from that of this step; if it is the one before the last, the last one
-            is given up, durably, before this returns
+        at_step: with `adopt`, go on from the commit of this step; if it is the one before the last, the last one
+        is given up, durably, before this returns
         direct: go past the page cache, where that can be
-        check: called when nobody else can use the file any more; raises if it must stay as it is
+        check: called once no other run can use the file; raises if it must stay as it is
 
     Raises:
         StoreError: the file cannot be made or read, another run uses it, or it cannot be gone on from
@@ -79,7 +79,7 @@ class FileStore:
         """the last commit; None before the first"""
         self._places: dict[str, tuple[Place, ...]] = {}
         self._adopted: set[str] = set()
-        """arrays of the file that was there which nobody has created again"""
+        """arrays of the adopted file that have not been created again"""
         self._committed: dict[str, Extents] = {}
         self._extents: dict[str, Extents] = {}
         self._guard = threading.Lock()
@@ -87,7 +87,7 @@ class FileStore:
         self._tile_bytes = 0
         self._closed = False
         self._failure: StoreError | None = None
-        """why nothing can be written any more"""
+        """the error after which nothing can be written"""
         self._settled = adopt
         """whether the disk has set the space aside"""
         with contextlib.ExitStack() as undo:
@@ -106,7 +106,7 @@ class FileStore:
                 self.file = SlotFile(path, slots, self.record, direct=direct)
                 undo.callback(self.file.end)
                 if self.record is not None and self.record is not last:
-                    # What is written from now on goes to slots that the last record names: it must not be found again.
+                    # Later writes go to slots that the last record names: it must not be found again.
                     write_record(record_path(path), self.record)
             except OSError as error:
                 raise cannot(path, "be opened", error) from error
@@ -228,20 +228,20 @@ class FileStore:
     def expect(
         self, order: Sequence[tuple[str, int, int]], apart: int, doubtful: Collection[str] = frozenset()
     ) -> None:
-        """Say what will be borrowed, as `Store.expect` says: it is fetched ahead."""
+        """Announce the rows that will be borrowed, as `Store.expect` says: they are fetched ahead."""
         self._settle()
         self.cache.expect([Rows(*rows) for rows in order], apart, doubtful)
 
     def want(self, rows: Sequence[tuple[str, int, int]], times: int) -> None:
-        """Say which of the doubtful rows will be borrowed, as `Store.want` says: they are fetched ahead, too."""
+        """Announce the doubtful rows that will be borrowed, as `Store.want` says: they are fetched ahead, too."""
         self.cache.want([Rows(*each) for each in rows], times)
 
     def observe(self, observer: Observer) -> None:
-        """Have somebody told of every request to the file and to what no commit keeps."""
+        """Have an observer told of every request to the file and to the scratch file."""
         self.file.observer = self._scratch.observer = observer
 
     def close(self) -> None:
-        """Let go of everything, the lock last; what was not committed is lost, a file that never was is removed."""
+        """Let go of everything, the lock last; uncommitted rows are lost, a file without any commit is removed."""
         with self._guard:
             if self._closed:
                 return
@@ -255,7 +255,7 @@ class FileStore:
 
     @property
     def slots(self) -> int:
-        """How many places every array has."""
+        """Number of places of every array."""
         return self.file.slots
 
     @property
@@ -265,7 +265,7 @@ class FileStore:
 
     @property
     def traffic(self) -> Traffic:
-        """What was read and written so far."""
+        """Bytes read and written so far."""
         parts = [self.file.traffic, self._scratch.traffic]
         return Traffic(
             sum(part.read_bytes for part in parts),
@@ -276,10 +276,10 @@ class FileStore:
     # Commits.
 
     def commit(self, values: Mapping[str, Any], links: Mapping[str, str]) -> None:
-        """Make what the arrays hold now what counts, durably. Nothing may be changed meanwhile.
+        """Make the present content of the arrays the valid one, durably. Nothing may be changed meanwhile.
 
         Args:
-            values: what else a checkpoint would hold; `global_step` is the step
+            values: the other values of a checkpoint; `global_step` is the step
             links: tied names and the arrays that they are links to
 
         Raises:
@@ -302,7 +302,7 @@ class FileStore:
             self.file.make_sure()
             write_record(record_path(self.path), record)
         except (OSError, StoreError) as error:
-            # It may be there or not: neither its slots nor those of the one before it are free.
+            # The record may be there or not: neither its slots nor the slots of the one before it are free.
             self._failure = error if isinstance(error, StoreError) else cannot(self.path, "be committed", error)
             raise self._failure from error
         self.record = record
@@ -336,7 +336,7 @@ class FileStore:
         return rows
 
     def unclaimed(self) -> list[str]:
-        """Return the arrays of the last commit that nobody has created again."""
+        """Return the arrays of the last commit that have not been created again."""
         return sorted(self._adopted)
 
     def verify(self, progress: Progress = no_progress) -> None:
@@ -363,7 +363,7 @@ class FileStore:
         self._places[name] = self._places.pop(name)
 
     def _settle(self) -> None:
-        """End the laying out: HDF5 writes what it knows, the file gets its name, the disk sets the space aside."""
+        """End the laying out: HDF5 writes its metadata, the file gets its name, the disk sets the space aside."""
         if self._settled and not self._closed and self._failure is None:
             return
         with self._guard:
@@ -420,7 +420,7 @@ class FileStore:
         return self.slots == 2 and name in self._committed
 
     def _targets(self, name: str, start: int, stop: int) -> list[Extent]:
-        """Slots for changes of rows: those that the last commit does not name; of one slot, that before any commit."""
+        """Slots for changes of rows: not the last commit's; an array of one slot can change before any commit alone."""
         if len(self._places[name]) == 1 and self.record is not None and self._is_committed(name):
             raise ValueError(f"{name}: must not be written once it was committed: it is fixed, with one slot")
         if not self._is_committed(name) or len(self._places[name]) == 1:
@@ -439,7 +439,7 @@ class FileStore:
             self._file_of(name).write(self._places[name][target.slot].at(target.start), part)
 
     def _checksum_of(self, name: str, tile: Array, before: int | None) -> int | None:
-        """Return the checksum of rows that follow others; None of what is never committed."""
+        """Return the checksum of rows that follow others; None for an array that is never committed."""
         return crc32(tile.reshape(-1).view(np.uint8).data, before or 0) if self._is_committed(name) else None
 
     def _moved(self, name: str, start: int, stop: int, checksum: int | None) -> None:
@@ -448,7 +448,7 @@ class FileStore:
             self._extents[name].replace(target._replace(crc32=checksum if len(targets) == 1 else None))
 
     def _tile(self, index: int, rows: Rows, held: Array | None, start: int) -> Array:
-        """Return some rows: of those in memory, which begin at `start`, or read into a buffer of this thread."""
+        """Return some rows: from the rows in memory, which begin at `start`, or read into a buffer of this thread."""
         if held is not None:
             return held[rows.start - start : rows.stop - start]
         shape, dtype = self._layout_of(rows)

@@ -1,8 +1,8 @@
-"""What is where in a MemoryX file: laid out once, and found again with care, since a file may come from anywhere.
+"""Places of arrays in a MemoryX file: laid out once, and read with care, since a file may come from anywhere.
 
 `slot_0/NAME` and `slot_1/NAME` are the two places of every array; `fixed/NAME` is the only one of an array that never
-changes. All datasets are contiguous, and those of a page and
-more begin on one. Beside the file are its commit record and its lock, named as it is with `.commit` and `.lock` after.
+changes. All datasets are contiguous, and datasets of a page and more begin on a page. Beside the file are its commit
+record and its lock, named as it is with `.commit` and `.lock` after.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def lock_path(path: Path) -> Path:
 
 
 def is_store(path: Path) -> bool:
-    """Tell whether a file is MemoryX's by what is in it."""
+    """Tell whether a file is MemoryX's by its content."""
     try:
         _check_regular(path)
         with h5py.File(path, "r", locking=False) as h5:
@@ -61,7 +61,7 @@ def is_store(path: Path) -> bool:
     except MemoryError:
         raise
     except Exception:
-        # Whatever HDF5 or h5py trip over here: it is none.
+        # With any error of HDF5 or h5py here it is none.
         return False
 
 
@@ -100,12 +100,12 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
             f"{path}: must be there, as its commit record is, found nothing", f"bring it back, or {_drop(path)}"
         ) from error
     except Exception as error:
-        # Whatever HDF5 or h5py trip over here, they trip over the file.
+        # All errors of HDF5 and h5py here are faults of the file.
         raise DamagedCheckpointError(f"{path}: the MemoryX file is damaged or cut short") from error
 
 
 def check_extent(path: Path, name: str, extent: Extent, checksum: int) -> None:
-    """Compare the checksum of what was read with that of the commit, or raise DamagedCheckpointError."""
+    """Compare the checksum of the rows read with the commit's, or raise DamagedCheckpointError."""
     if checksum != extent.crc32:
         raise DamagedCheckpointError(
             f"{path}: {name} is damaged: the checksum of rows {extent.start} to {extent.stop} must be "
@@ -115,7 +115,7 @@ def check_extent(path: Path, name: str, extent: Extent, checksum: int) -> None:
 
 
 def _check_regular(path: Path) -> None:
-    # A pipe would keep whoever opens it waiting.
+    # A pipe would keep a reader waiting.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise StoreError(f"{path}: the MemoryX file must be a regular file, this is not one")
 
@@ -159,7 +159,7 @@ def _check_extents(slots: Sequence[Place], extents: Sequence[Extent]) -> None:
 
 
 def _check_apart(path: Path, places: dict[str, tuple[Place, ...]]) -> None:
-    """Check that no two datasets share bytes: what one of them is written to would damage the other."""
+    """Check that no two datasets share bytes: writes to one of them would damage the other."""
     found = sorted((p.offset, p.offset + p.nbytes, name) for name in places for p in places[name] if p.nbytes)
     for (_, end, name), (begin, _, other) in zip(found, found[1:], strict=False):
         if begin < end:
@@ -178,7 +178,7 @@ class SlotFile(BlockFile):
     """A file with the slots of all arrays.
 
     The file that is there goes when a new one is settled for the first time, which has a temporary name until it is
-    committed for the first time: under its own name it is always whole, and what others leave there is swept.
+    committed for the first time: under its own name it is always whole, and files left by others there are swept.
 
     Args:
         path: where it is, or will be
@@ -196,7 +196,7 @@ class SlotFile(BlockFile):
         self.slots = slots if record is None else 2
         self.identity = secrets.token_hex(16) if record is None else record.identity
         self.places: dict[str, tuple[Place, ...]] = {}
-        """where the arrays of the file that was there are"""
+        """places of the arrays of the file that was there"""
         self._pending: PendingFile | None = None
         """a new file, until it is committed"""
         self._h5: h5py.File | None = None
@@ -229,11 +229,11 @@ class SlotFile(BlockFile):
             groups = [self._h5.require_group(name) for name in names]
             return tuple(place_of(create_contiguous(group, name, shape, dtype)) for group in groups)
         except Exception as error:
-            # HDF5 is not told what the disk refuses, and trips over it when it reads.
+            # HDF5 is not told of errors of the disk, and trips over them when it reads.
             raise self._pending.first_error or error from error
 
     def settle(self, scratch: "ScratchFile") -> None:
-        """Let HDF5 write what it knows, and have the disk set space aside for this file and that of scratch arrays.
+        """Let HDF5 write its metadata, and have the disk set space aside for this file and the file of scratch arrays.
 
         Raises:
             OSError: the disk fails
@@ -249,7 +249,7 @@ class SlotFile(BlockFile):
             size_bytes = self._pending.end
         self._check_room(size_bytes + scratch.end, scratch)
         if self._pending is not None:
-            # The record goes first: what it names must be there.
+            # The record goes first: files that it names must be there.
             record_path(self.path).unlink(missing_ok=True)
             sync_folder(self.path.parent)
             self.path.unlink(missing_ok=True)
@@ -266,7 +266,7 @@ class SlotFile(BlockFile):
 
     def end(self) -> None:
         """Let go of the file; one that has no name yet goes with it."""
-        with contextlib.suppress(Exception):  # HDF5 complains about what it could not read or write
+        with contextlib.suppress(Exception):  # HDF5 complains about failed reads and writes
             if self._h5 is not None:
                 self._h5.close()
         with contextlib.suppress(OSError):
@@ -306,7 +306,7 @@ class ScratchFile(BlockFile):
         self.names: set[str] = set()
         """of the arrays in it"""
         self.end = 0
-        """how long it is to be [bytes]"""
+        """length that it is to have [bytes]"""
 
     def make(self, name: str, shape: Sequence[int], dtype: str) -> Place:
         """Make room for an array, and return where it is; space for it is to be reserved before its first use."""

@@ -1,4 +1,4 @@
-"""A folder of checkpoints: how the files are called, which is the latest, what a dead writer left."""
+"""A folder of checkpoints: the names of the files, the latest of them, temporary files of a dead writer."""
 
 import contextlib
 import datetime
@@ -21,7 +21,7 @@ STALE_AGE_S = 60.0
 
 @dataclass(frozen=True)
 class CheckpointEntry:
-    """A checkpoint in a folder; `timestamp` is that of its name, YYYYmmdd_HHMMSS, or None."""
+    """A checkpoint in a folder; `timestamp` is in its name, YYYYmmdd_HHMMSS, or None."""
 
     step: int
     timestamp: str | None
@@ -78,10 +78,10 @@ def list_checkpoints(folder: str | os.PathLike[str], template: str = TEMPLATE) -
 
 
 def sweep_temporary(folder: str | os.PathLike[str], glob: str = "*.tmp", age_s: float = STALE_AGE_S) -> list[Path]:
-    """Remove, and return, the temporary files of writers that are gone: old enough, and locked by nobody."""
+    """Remove, and return, the temporary files of writers that are gone: old enough, and without a lock."""
     swept: list[Path] = []
     for path in sorted(Path(folder).glob(glob)):
-        # Whatever stands in the way (already gone, locked, not ours to remove), the file can stay.
+        # With any error (already gone, locked, not ours to remove), the file can stay.
         with contextlib.suppress(OSError, NoLocksError):
             if TEMPORARY_NAME.fullmatch(path.name) and time.time() - path.lstat().st_mtime >= age_s:
                 descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

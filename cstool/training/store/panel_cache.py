@@ -1,7 +1,7 @@
 """Rows of a file in memory, within a hard limit: fetched before they are asked for, kept while they are soon wanted.
 
-The stream of weights is the same in every step, so what will be asked for is known, and so is what is needed last
-among all that could go (Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
+The stream of weights is the same in every step, so the next requests are known, and so are the rows that are needed
+last among all that could go (Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
 Journal 5, 1966). Of experts it is known once tokens have chosen some: the others are not fetched. All state is guarded
 by one condition; files are read outside of it.
 """
@@ -30,9 +30,9 @@ ROUNDING = 16
 """larger buffers have a multiple of their size's power of two by this, so that panels of nearly the same size share
 them"""
 FIRST_AHEAD_BYTES = 32 * 2**20
-"""how far ahead is fetched at first; it doubles whenever somebody had to wait [bytes]"""
+"""fetched ahead at first; doubled whenever a borrower had to wait [bytes]"""
 LAGGING = 8
-"""who asks for what was asked for so recently, in places of the order, is a borrower that lags behind"""
+"""places of the order: a repeated request for rows within them is by a borrower that lags behind"""
 WAIT_S = 1e-3
 """a wait shorter than this is none [s]"""
 
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 
 class _Entry:
-    """Rows in memory, or on their way there: whoever made the entry fills it."""
+    """Rows in memory, or on their way there: the thread that made the entry fills it."""
 
     def __init__(self, buffer: Array, array: Array) -> None:
         self.buffer, self.array = buffer, array
@@ -62,7 +62,7 @@ class PanelCache:
 
     Args:
         limit_bytes: of all buffers together
-        layout: says of rows which shape and dtype they have
+        layout: (rows) -> their shape and dtype
         read: fills an array with rows of the file
     """
 
@@ -76,20 +76,20 @@ class PanelCache:
         self.allocated_bytes = 0
         """of all buffers now [bytes]"""
         self.ahead_bytes = FIRST_AHEAD_BYTES
-        """how far ahead is fetched [bytes]"""
+        """limit of rows that are fetched ahead [bytes]"""
         self._layout, self._read = layout, read
         self._entries: dict[Rows, _Entry] = {}
         self._claimed: set[Rows] = set()
-        """rows that somebody changes in the file; nobody may fetch them meanwhile"""
+        """rows that a thread changes in the file; they must not be fetched meanwhile"""
         self._free: list[Array] = []
         self._changed = threading.Condition()
         self._order: Sequence[Rows] = ()
         self._uses: dict[Rows, list[int]] = {}
-        """where in the order rows are"""
+        """places of rows in the order"""
         self._doubtful: Collection[str] = frozenset()
-        """arrays of which only the rows are asked for that are wanted"""
+        """arrays of which only rows in `_wanted` will be asked for"""
         self._wanted: Counter[Rows] = Counter()
-        """of these: how many times they will be asked for"""
+        """of these: number of requests to come"""
         self._position = 0
         self._apart = 0
         self._loading = 0
@@ -97,7 +97,7 @@ class PanelCache:
         self._closed = False
 
     def expect(self, order: Sequence[Rows], apart: int, doubtful: Collection[str] = frozenset()) -> None:
-        """Say in which order rows will be asked for, over and over; fetching them begins. See `Store.expect`."""
+        """Set the order in which rows will be asked for, over and over; fetching them begins. See `Store.expect`."""
         with self._changed:
             self._apart, self._doubtful = apart, doubtful
             self._wanted.clear()
@@ -109,7 +109,7 @@ class PanelCache:
             self._fetch_ahead()
 
     def want(self, rows: Sequence[Rows], times: int) -> None:
-        """Say that doubtful rows will be asked for, so many times each; fetching them begins. See `Store.want`."""
+        """Announce that doubtful rows will be asked for `times` times each; fetching them begins. See `Store.want`."""
         with self._changed:
             for each in rows:
                 self._wanted[each] += times
@@ -137,7 +137,7 @@ class PanelCache:
         return entry.array
 
     def let_go(self, rows: Rows) -> None:
-        """Give rows back, one of those who hold them."""
+        """Give rows back, as one of their holders."""
         with self._changed:
             self._entries[rows].users -= 1
             self._drop_if_stale(rows)
@@ -153,7 +153,7 @@ class PanelCache:
     def claim(self, rows: Rows) -> Array | None:
         """Announce that rows will change in the file until `disclaim`; return them if they are in memory.
 
-        Else return None, and nobody fetches them meanwhile.
+        Else return None, and the rows are not fetched meanwhile.
         """
         with self._changed:
             while True:
@@ -167,7 +167,7 @@ class PanelCache:
                 self._changed.wait()
 
     def disclaim(self, rows: Rows, array: Array | None) -> None:
-        """Announce that the change is done; `array` is what `claim` returned."""
+        """Announce that the change is done; `array` is the result of `claim`."""
         if array is not None:
             self.let_go(rows)
             return
@@ -177,7 +177,7 @@ class PanelCache:
             self._changed.notify_all()
 
     def forget(self, name: str, start: int, stop: int, but: Rows | None = None) -> None:
-        """Drop what overlaps a range of rows that has changed, where nobody holds it."""
+        """Drop entries that overlap a range of changed rows, once they have no holder."""
         with self._changed:
             for rows, entry in list(self._entries.items()):
                 if rows.name == name and rows.start < stop and start < rows.stop and rows != but:
@@ -231,7 +231,7 @@ class PanelCache:
         return error
 
     def _advance(self, rows: Rows) -> None:
-        """Note how far the stream has come. A borrower that lags behind moves nothing."""
+        """Note the progress of the stream. A borrower that lags behind moves nothing."""
         if self._wanted[rows] > 1:
             self._wanted[rows] -= 1
         else:
@@ -244,7 +244,7 @@ class PanelCache:
             self._position = uses[index] + 1
 
     def _fetch_ahead(self) -> None:
-        """Begin to read what is wanted next, as far as there is room for it."""
+        """Begin to read the next rows of the stream, as far as there is room for them."""
         ahead_bytes, count = 0, len(self._order)
         for step in range(count):
             if self._loading >= READERS or self._closed or ahead_bytes >= self.ahead_bytes:
@@ -265,11 +265,11 @@ class PanelCache:
         error = self._fill(rows, entry, self._read)
         with self._changed:
             self._loading -= 1
-            if error is None:  # else it would be tried over and over; whoever asks for the rows tries again
+            if error is None:  # else it would be tried over and over; the next request for the rows tries again
                 self._fetch_ahead()
 
     def _next_use(self, rows: Rows) -> float:
-        """Return in how many steps of the stream rows are wanted."""
+        """Return the number of steps of the stream until rows are wanted."""
         uses = self._uses.get(rows)
         if uses is None:
             return math.inf
@@ -281,11 +281,11 @@ class PanelCache:
         return uses[index] - self._position if index < len(uses) else uses[0] + len(self._order) - self._position
 
     def _is_unwanted(self, rows: Rows) -> bool:
-        """Say whether nobody will ask for doubtful rows, as far as is known."""
+        """Say whether doubtful rows will not be asked for, as far as is known."""
         return rows.name in self._doubtful and rows not in self._wanted
 
     def _room_for(self, size_bytes: int, needed_in: int) -> Array | None:
-        """Return a buffer, driving out what is wanted later than this; None while there is none."""
+        """Return a buffer, driving out rows that are wanted later than this; None while there is none."""
         while True:
             rounded = buffer_bytes(size_bytes)
             fitting = next((i for i, buffer in enumerate(self._free) if buffer.nbytes == rounded), None)
@@ -303,9 +303,9 @@ class PanelCache:
             self._drop(victim)
 
     def _idle(self, needed_in: int) -> list[Rows]:
-        """Rows that could make room for others, which are needed in so many steps of the stream."""
+        """Rows that could make room for others, which are needed in `needed_in` steps of the stream."""
         idle = (rows for rows, entry in self._entries.items() if entry.ready and not entry.users)
-        # Nobody waits for what is only fetched ahead.
+        # Rows that are only fetched ahead keep no borrower waiting.
         return [r for r in idle if self._next_use(r) > needed_in and (needed_in < 0 or not self._stays(r))]
 
     def _stays(self, rows: Rows) -> bool:

@@ -53,8 +53,8 @@ class PendingFile:
         self._descriptor = os.open(self.temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._position = 0
         self.end = 0
-        """how long it is to be [bytes]"""
-        # Where locks are not supported nobody can take this one either, and nothing is swept.
+        """length that it is to have [bytes]"""
+        # Where locks are not supported no sweeper can take this one either, and nothing is swept.
         with contextlib.suppress(OSError, NoLocksError):
             take_lock(self._descriptor, self.temporary)
 
@@ -117,7 +117,7 @@ class PendingFile:
             os.unlink(self.temporary)
         self._close()
 
-    # What h5py calls. The docstring of the class says why `read` and `write` never fail.
+    # Methods that h5py calls. The docstring of the class says why `read` and `write` never fail.
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Set the position of the next read or write."""
@@ -147,7 +147,7 @@ class PendingFile:
         return len(data)
 
     def truncate(self, size_bytes: int) -> int:
-        """Note how long the file is to be; cutting it now would give reserved space back."""
+        """Note the length that the file is to have; cutting it now would give reserved space back."""
         self.end = size_bytes
         return size_bytes
 

@@ -1,4 +1,4 @@
-"""The store protocol: what MemoryX asks of whoever keeps its arrays."""
+"""The store protocol: the requests of MemoryX to the keeper of its arrays."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
@@ -15,9 +15,9 @@ class Store(Protocol):
     """
 
     outlives: bool
-    """whether the arrays may outlive the process, so that whatever is needed to understand them must be in them"""
+    """whether the arrays may outlive the process: then all that is needed to understand them must be in them"""
     in_place: bool
-    """whether what is lent is the array itself, which stays where it is until the store is closed"""
+    """whether a loan is the array itself, which stays where it is until the store is closed"""
 
     def create(
         self, name: str, shape: Sequence[int], dtype: str = "float32", *, scratch: bool = False, fixed: bool = False
@@ -48,14 +48,14 @@ class Store(Protocol):
     def give_back(self, name: str, start: int, stop: int, array: NDArray[Any], *, changed: bool) -> None:
         """Give the very array that `borrow` returned back, or raise ValueError if it is not out on loan for these rows.
 
-        What was written to it, if it is not `changed`, is lost or kept, as the store likes.
+        Writes to it, if it is not `changed`, are lost or kept, as the store likes.
         """
 
     def read(self, name: str, start: int, out: NDArray[Any]) -> None:
         """Copy rows from `start` on into (rows, *shape[1:]), C-contiguous, in the dtype of the array."""
 
     def write(self, name: str, start: int, rows: NDArray[Any]) -> None:
-        """Copy (rows, *shape[1:]), C-contiguous, into an array from `start` on; nobody may have them meanwhile."""
+        """Copy (rows, *shape[1:]), C-contiguous, into an array from `start` on; they must not be on loan meanwhile."""
 
     def rewrite(
         self,
@@ -68,25 +68,25 @@ class Store(Protocol):
         """Change the same rows of several arrays in place, in as many pieces as the store likes.
 
         Args:
-            names: of the arrays that change; nobody else may write to these rows meanwhile, or read them
+            names: of the arrays that change; no other thread may write to these rows meanwhile, or read them
             start, stop: the range of rows
-            change: change(arrays, first, last) gets rows `first` to `last` of each array, those of `reads` last
+            change: change(arrays, first, last) gets rows `first` to `last` of each array, the arrays of `reads` last
             reads: arrays that are read beside them
         """
 
     def expect(
         self, order: Sequence[tuple[str, int, int]], apart: int, doubtful: Collection[str] = frozenset()
     ) -> None:
-        """Say what will be borrowed from now on, over and over: a hint.
+        """Announce the rows that will be borrowed from now on, over and over: a hint.
 
         Args:
             order: (name, start, stop) of rows, in the order in which they will be asked for
-            apart: how many of these the fastest borrower may be ahead of the slowest
-            doubtful: arrays of which only the rows are asked for that `want` names before
+            apart: largest lead of the fastest borrower over the slowest [rows of `order`]
+            doubtful: arrays of which only rows that `want` names before are asked for
         """
 
     def want(self, rows: Sequence[tuple[str, int, int]], times: int) -> None:
-        """Say that rows of doubtful arrays will be borrowed, so many times each, at their places in the order."""
+        """Announce that rows of doubtful arrays will be borrowed `times` times each, at their places in the order."""
 
     def close(self) -> None:
         """Let go of everything; nothing else may be called afterwards. Closing twice is fine."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cstool.training.store.protocol import check_like, check_rows, check_shape
 
 ALIGNMENT_BYTES = 64
-"""where an array begins: a cache line, and the widest vector register"""
+"""alignment of arrays: a cache line, and the widest vector register"""
 
 MAPPED_BYTES = 2**20
 """size from which a buffer is mapped [bytes]"""
@@ -118,7 +118,7 @@ class RamStore:
         """Do nothing: all is here."""
 
     def close(self) -> None:
-        """Let go of all arrays; what is still borrowed stays valid."""
+        """Let go of all arrays; loans stay valid."""
         with self._lock:
             self._closed = True
             self._arrays.clear()
@@ -145,7 +145,7 @@ class RamStore:
 def aligned_empty(size_bytes: int) -> NDArray[Any]:
     """Return (size_bytes,) uint8 with arbitrary contents, aligned.
 
-    Large ones are mapped: malloc keeps what was freed, in holes of all sizes, where a mapping goes back to the system.
+    Large ones are mapped: malloc keeps freed memory, in holes of all sizes, but a mapping goes back to the system.
     """
     if size_bytes < MAPPED_BYTES:
         return _aligned(np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8), size_bytes)

@@ -1,4 +1,4 @@
-"""What the checkpoint commands read: the saved state of a run, whatever kind of file it is in."""
+"""The saved state of a run, in any kind of file, as the checkpoint commands read it."""
 
 import math
 from abc import ABC, abstractmethod
@@ -20,14 +20,14 @@ from cstool.training.store.ram import aligned_empty
 
 Array = NDArray[Any]
 Progress = Callable[[int, int], object]
-"""told how far something is: done, in all [bytes]"""
+"""called with progress: done, in all [bytes]"""
 
 PIECE = 2**20
 """elements of a tensor that are in memory at once"""
 
 
 def no_progress(done: int, total: int) -> None:
-    """Tell nobody."""
+    """Show no progress."""
 
 
 class Opened(ABC):
@@ -43,7 +43,7 @@ class Opened(ABC):
 
     @contextmanager
     def _or_closed(self) -> Iterator[None]:
-        """Close it where what a context does fails."""
+        """Close it where the body of a context fails."""
         try:
             yield
         except BaseException:
@@ -58,9 +58,9 @@ class Opened(ABC):
 class SavedState(Opened):
     """Tensors and values by key, open for reading; a context manager.
 
-    Of a sparse weight `model.W`, its non-zeros are the tensor of that key, where they belong in the weight laid out
-    row by row is `model.W.indices`, and the value `sparsity` has its shape. Its arrays of optimizer state,
-    `optimizer.W.*`, have the same order. What is asked of a tensor that is not there raises CheckpointError.
+    Of a sparse weight `model.W`, its non-zeros are the tensor of that key, their positions in the weight laid out
+    row by row are `model.W.indices`, and the value `sparsity` has its shape. Its arrays of optimizer state,
+    `optimizer.W.*`, have the same order. A request for a tensor that is not there raises CheckpointError.
     """
 
     path: Path
@@ -110,7 +110,7 @@ class SavedState(Opened):
         return CheckpointError(f"{self.path}: the checkpoint has no {kind} {key}", hint)
 
     def shape(self, key: str) -> tuple[int, ...]:
-        """Shape of a tensor or of what a link points to."""
+        """Shape of a tensor or of the target of a link."""
         return self._tensor(key).shape
 
     def dtype(self, key: str) -> str:
@@ -156,7 +156,7 @@ class SavedState(Opened):
 
     @abstractmethod
     def _tensor(self, key: str) -> Place:
-        """Return the shape and dtype of a tensor or of what a link points to."""
+        """Return the shape and dtype of a tensor or of the target of a link."""
 
     @abstractmethod
     def _fill(self, key: str, first: int, last: int, out: Array) -> None:
@@ -177,7 +177,7 @@ class SavedState(Opened):
 
     @abstractmethod
     def verify_all(self, progress: Progress = no_progress) -> None:
-        """Verify what a run would refuse, then the checksums of all tensors, in bounded memory.
+        """Make the checks of a run, then verify the checksums of all tensors, in bounded memory.
 
         Raises:
             DamagedCheckpointError: naming the first thing that is damaged
@@ -231,10 +231,10 @@ def even_pieces(pieces: Iterable[Array]) -> Iterator[Array]:
 
 
 class Meter:
-    """Count the bytes of what passes.
+    """Count the bytes of arrays that pass.
 
     Args:
-        total_bytes: how many there will be
+        total_bytes: bytes to come
         progress: told of each piece
     """
 

@@ -1,4 +1,4 @@
-"""The shards in a folder: how their files are called, which belong together, which steps all of them hold."""
+"""The shards in a folder: the names of their files, the sets that belong together, the steps that all of a set hold."""
 
 import os
 import re
@@ -18,7 +18,7 @@ _NAME = re.compile(r"memoryx_[1-9][0-9]*_of_(?P<nodes>[1-9][0-9]*)\.h5")
 
 
 def shard_name(node: int, nodes: int) -> str:
-    """Name of the file of a node, counted from 0, of so many: memoryx_1_of_4.h5; memoryx.h5 where there is one."""
+    """Name of the file of a node, counted from 0: memoryx_1_of_4.h5; memoryx.h5 where there is one node."""
     return FILE_NAME if nodes == 1 else f"memoryx_{node + 1}_of_{nodes}.h5"
 
 
@@ -28,9 +28,9 @@ def is_shard_name(name: str) -> bool:
 
 
 def shards_beside(path: Path) -> list[Path]:
-    """Return a shard and, of those in its folder, all that belong to it, by node: whole, damaged, or a record alone.
+    """Return a shard and all shards in its folder that belong to it, by node: whole, damaged, or a record alone.
 
-    Where a record cannot be read the name decides, which says how many shards there are. Another file comes alone.
+    Where a record cannot be read the number of shards in the name decides. Another file comes alone.
 
     Raises:
         OSError: the folder cannot be read
@@ -61,7 +61,7 @@ def _set_of(path: Path) -> str | None:
 
 
 class ShardFound(NamedTuple):
-    """A shard, and what it says of itself."""
+    """A shard, and its commit record's facts."""
 
     name: str
     """of the file"""
@@ -77,12 +77,12 @@ class ShardFound(NamedTuple):
 
     @classmethod
     def of(cls, name: str, shard: Shard, record: CommitRecord) -> "ShardFound":
-        """Say what a file of a name is by its commit record."""
+        """Describe the file of a name by its commit record."""
         return cls(name, shard.node, shard.nodes, shard.set, record.steps, shard.is_pending)
 
 
 def find_shards(folder: Path) -> list[ShardFound]:
-    """Return the shards of a folder that were committed, by how many they are and then by node.
+    """Return the shards of a folder that were committed, by number of shards and then by node.
 
     Raises:
         CheckpointError: the folder cannot be read
@@ -111,19 +111,19 @@ class ShardSet(NamedTuple):
     """The shards of a folder that belong together."""
 
     nodes: int
-    """how many shards there must be"""
+    """number of shards that there must be"""
     names: tuple[str, ...]
     """of the files that are there, by node"""
     missing: tuple[str, ...]
-    """names of those that are not"""
+    """names of the files that are not there"""
     step: int | None
     """the newest that all shards hold; None where there is none, or one is missing"""
     ahead: tuple[str, ...]
-    """names of those whose last commit is of a later step"""
+    """names of the files whose last commit is of a later step"""
 
 
 def list_shards(folder: Path) -> list[ShardSet]:
-    """Return which shards are in a folder, set by set; raises what `find_shards` raises."""
+    """Return the shards in a folder, set by set; raises the errors of `find_shards`."""
     found = []
     for shards in sets_of(find_shards(folder)):
         step = max(common_steps(shards), default=None)
@@ -158,7 +158,7 @@ def choose_shards(folder: Path, found: Sequence[ShardFound], step: int) -> list[
     """Return the shards of the set that holds a step, by node.
 
     Raises:
-        StoreError: there is none, or more than one: says which shards are in the way
+        StoreError: there is none, or more than one: names the shards in the way
     """
     sets = sets_of(found)
     holding = [shards for shards in sets if step in common_steps(shards)]
@@ -188,7 +188,7 @@ def check_set(folder: Path, shards: Sequence[ShardFound], sets: Iterable[Sequenc
         sets: all that are in the folder
 
     Raises:
-        StoreError: says which shard is in the way
+        StoreError: names the shard in the way
     """
     names = {shard.name for others in sets for shard in others if shard.set != shards[0].set}
     for lacking in missing_shards(shards):

@@ -1,11 +1,11 @@
-"""What the commit record of a shard says of it: one of the files of a MemoryX that is spread over several nodes."""
+"""The part of a commit record on a shard: one of the files of a MemoryX that is spread over several nodes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 SHARD = "shard"
-"""value of a commit record that says which shard the file is; no checkpoint has it"""
+"""value of a commit record about the shard in the file; no checkpoint has it"""
 
 MOST_SHARDS = 2**16
 """of a MemoryX; far more than any has"""
@@ -16,7 +16,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of the weights a file has.
+    """The part of the weights in a file.
 
     An array of a weight has the rows of its ranges one after the other. Of a weight that is sparse, or has optimizer
     state of another shape, a shard has all rows or none.
@@ -25,11 +25,11 @@ class Shard:
     set: str
     """drawn once for all shards of a MemoryX, in hexadecimal digits"""
     node: int
-    """which of the nodes, from 0"""
+    """number of the node, from 0"""
     nodes: int
-    """how many shards there are"""
+    """number of shards"""
     weights: tuple[str, ...]
-    """names of all weights of the model in their order, also of those that lie in other shards"""
+    """names of all weights of the model in their order, also of weights in other shards"""
     rows: Mapping[str, Ranges]
     """by the name of each weight that is here: the ranges of its rows, in the order in which they lie in the file"""
     is_pending: bool = False
@@ -67,7 +67,7 @@ class Shard:
         }
 
     def row_count(self, weight: str) -> int:
-        """How many rows of a weight are here."""
+        """Number of rows of a weight here."""
         return sum(stop - start for start, stop in self.rows.get(weight, ()))
 
 

@@ -1,4 +1,4 @@
-"""What the shards of a MemoryX make up together: which rows of which tensor lie where, after a check that all do."""
+"""The tensors that the shards of a MemoryX make up: places of all rows, after a check that none is missing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _TOGETHER = "bring back those that belong together"
 
 
 class ShardSource(Protocol):
-    """A commit of one shard, open for reading: a `CommittedStore` of its file, or whoever asks the node that has it.
+    """A commit of one shard, open for reading: a `CommittedStore` of its file, or a client of the node that has it.
 
     Arrays are as they lie in the shard: a dense one has the rows of the shard one after the other, one of a sparse
     weight has its numbers panel by panel, and behind them the room that is made for more.
@@ -35,7 +35,7 @@ class ShardSource(Protocol):
         """The file, for errors."""
 
     def shape(self, key: str) -> tuple[int, ...]:
-        """Shape of an array: that of a dense one has the rows of the shard, that of a sparse one the room."""
+        """Shape of an array: a dense one has the rows of the shard, a sparse one the room."""
 
     def dtype(self, key: str) -> str:
         """Name of an array's dtype."""
@@ -68,7 +68,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardTensor:
-    """A tensor of a checkpoint, and where its rows are."""
+    """A tensor of a checkpoint, and the places of its rows."""
 
     name: str
     place: Place
@@ -76,7 +76,7 @@ class ShardTensor:
     parts: tuple[Part, ...]
     """in the order of its rows; of a sparse weight one, the array with its room"""
     owner: str | None = None
-    """of arrays of a sparse weight: the name of the array that says where its numbers belong"""
+    """of arrays of a sparse weight: the name of the array with the positions of its numbers"""
 
 
 def join_shards(sources: Sequence[ShardSource]) -> dict[str, ShardTensor]:
@@ -87,7 +87,7 @@ def join_shards(sources: Sequence[ShardSource]) -> dict[str, ShardTensor]:
 
     Raises:
         StoreError: they do not belong together, or not every row of every weight is in one of them
-        DamagedCheckpointError: an array is not what the commit record says
+        DamagedCheckpointError: an array differs from its description in the commit record
         ValueError: they do not come by node
     """
     if not sources:
@@ -157,7 +157,7 @@ def _by_weight(source: ShardSource) -> dict[str, list[str]]:
 
 
 def _check_rows(path: Path, weight: str, holders: Sequence[_Holder]) -> int:
-    """Check that each row of a weight is in one shard, and return how many it has."""
+    """Check that each row of a weight is in one shard, and return the number of its rows."""
     end = 0
     for start, stop in sorted(rows for holder in holders for rows in holder.shard.rows.get(weight, ())):
         if start != end:
@@ -177,7 +177,7 @@ def _check_rows(path: Path, weight: str, holders: Sequence[_Holder]) -> int:
 
 
 def _tensors_of(weight: str, holders: Sequence[_Holder], rows: int) -> Iterator[ShardTensor]:
-    """Yield the tensors of a weight of so many rows."""
+    """Yield the tensors of a weight of `rows` rows."""
     first = holders[0]
     for holder in holders[1:]:
         if holder.arrays != first.arrays:

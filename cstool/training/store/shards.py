@@ -24,15 +24,14 @@ from cstool.training.store.shard_tensors import Part, ShardSource, ShardTensor, 
 class CommittedShards(SavedState):
     """A commit of all shards of a MemoryX, a context manager. It has the methods of `CheckpointReader`.
 
-    It has what the same commit in one file would have, in the order of a checkpoint; links and values are those of the
-    first shard.
+    It equals the same commit in one file, in the order of a checkpoint. Links and values are the first shard's.
 
     Args:
         sources: of all shards, by node; closed with this object, or at once where they do not belong together
 
     Raises:
         StoreError: they do not belong together, are not of one step, or lack rows of a weight
-        DamagedCheckpointError: an array is not what the commit record of its shard says
+        DamagedCheckpointError: an array differs from its description in the commit record of its shard
         ValueError: they do not come by node
     """
 
@@ -43,7 +42,7 @@ class CommittedShards(SavedState):
         record = self._sources[0].record
         self.path = self._sources[0].path
         self.step = record.step
-        """after which step it is"""
+        """the step after which it was committed"""
         self.format_version = f"MemoryX {VERSION} in {counted(len(self._sources), 'shard')}"
         self.is_bound, self.cstool_version = True, "not said"
         with suppress(LookupError, TypeError):
@@ -52,7 +51,7 @@ class CommittedShards(SavedState):
         self._values = {key: value for key, value in record.values.items() if key != SHARD}
         self._keys = [*self._tensors, *self._links, *self._values]
         self._orders: dict[str, Array] = {}
-        """of a sparse weight: where in the shard the number is that comes next in a checkpoint"""
+        """of a sparse weight: places of its numbers in the shard, in the order of a checkpoint"""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -128,7 +127,7 @@ class CommittedShards(SavedState):
         return self._orders[owner]
 
     def _verified(self, tensor: ShardTensor) -> Iterator[Array]:
-        """Yield the parts of a tensor in pieces of whole rows, those of an extent only when all of it is verified."""
+        """Yield the parts of a tensor in pieces of whole rows; an extent comes only after all of it is verified."""
         checksums = _Checksums(tensor.name)
         row_elements = math.prod(tensor.place.shape[1:])
         step = max(1, PIECE // max(1, row_elements))
@@ -156,15 +155,15 @@ def _array_bytes(source: ShardSource, name: str) -> int:
 
 
 class _Checksums:
-    """Of the extents of an array, of which parts come in any order."""
+    """Checksums of the extents of an array, whose parts come in any order."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._found: defaultdict[tuple[int, Extent], list[tuple[int, int, int, int]]] = defaultdict(list)
-        """of each extent: of what was read of it, the first row and the number of rows, the checksum, and the bytes"""
+        """of each extent: its parts read so far: first row and number of rows, checksum, bytes"""
 
     def add(self, part: Part, extent: Extent, found: Extent, checksum: int, size_bytes: int) -> None:
-        """Note what was read of an extent, and compare where that is all of it, or raise DamagedCheckpointError."""
+        """Note a part of an extent that was read; compare once all of it was, or raise DamagedCheckpointError."""
         parts = self._found[id(part.source), extent]
         parts.append((found.start, found.stop - found.start, checksum, size_bytes))
         if sum(rows for _, rows, _, _ in parts) == extent.stop - extent.start:

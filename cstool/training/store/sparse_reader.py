@@ -1,4 +1,4 @@
-"""Sparse weights in a checkpoint: their numbers under the key of the weight, and where they belong beside them.
+"""Sparse weights in a checkpoint: their numbers under the key of the weight, and their positions beside them.
 
 `model.W` of a sparse weight is (n,) float32, its non-zeros in the order of the weight laid out row by row; so are its
 arrays of optimizer state. `model.W.indices` is (n,) uint32, ascending, the position of each; uint64 where the weight is
@@ -21,7 +21,7 @@ from cstool.training.store.sparse_tensors import checked_indices, sparse_shapes
 
 
 def index_kind(size: int) -> np.dtype[Any]:
-    """Dtype of the indices of a weight of so many numbers, zeros included."""
+    """Dtype of the indices of a weight of `size` numbers, zeros included."""
     return np.dtype(np.uint32 if size <= 2**32 else np.uint64)
 
 
@@ -34,7 +34,7 @@ def read_weight(path: Path, weight: Weight) -> Array:
 
 
 def read_mask(path: Path, weight: Weight) -> Array:
-    """Read which numbers of a weight are kept, of a dense one the non-zeros: (rows, columns) bool.
+    """Read the mask of a weight, true at the numbers that are kept; of a dense one the non-zeros: (rows, columns) bool.
 
     Raises:
         CheckpointError: it cannot be read, or has no such weight of that shape
@@ -52,7 +52,7 @@ def read_mask(path: Path, weight: Weight) -> Array:
 
 
 class SparseTensors:
-    """The sparse weights of a checkpoint that is open; what makes no sense of them raises CheckpointError."""
+    """The sparse weights of an open checkpoint; a fault in their description raises CheckpointError."""
 
     def __init__(self, reader: SavedState) -> None:
         self.reader = reader

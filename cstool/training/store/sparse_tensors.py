@@ -1,4 +1,4 @@
-"""The sparse tensors of a saved state: which they are, and what they look like with their zeros."""
+"""The sparse tensors of a saved state: their names and shapes, and their numbers laid out with the zeros."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -15,10 +15,10 @@ from cstool.training.store.saved_state import PIECE, SavedState
 
 @dataclass(frozen=True)
 class SparseTensor:
-    """A tensor of which the non-zeros are stored; `shape` is that with its zeros."""
+    """A tensor whose non-zeros alone are stored; `shape` includes its zeros."""
 
     indices: str
-    """key of the tensor that says where they belong"""
+    """key of the tensor with their positions"""
     shape: tuple[int, ...]
 
     @property
@@ -62,7 +62,7 @@ def checked_indices(where: str, stored: NDArray[Any], size: int, first: int = 0,
     """Return indices, or a range of them, as (n,) int64.
 
     Args:
-        where: what an error begins with: the file, and the indices in it
+        where: start of error messages: the file, and the indices in it
         stored: (n,), as read
         size: of the tensor that they are in, zeros included
         first: number of the first of the range
@@ -93,9 +93,9 @@ def laid_out(
     """Yield a sparse tensor with its zeros, laid out row by row, leaving out the pieces that are zeros alone.
 
     Args:
-        indices, numbers: where the non-zeros belong, and the non-zeros, in pieces of the same lengths
+        indices, numbers: positions of the non-zeros, and the non-zeros, in pieces of the same lengths
         size: elements of the tensor, zeros included
-        where: what an error begins with
+        where: start of error messages
 
     Yields:
         the number of a piece of `PIECE` elements, and the piece; the next one is in the same place

@@ -17,9 +17,9 @@ class StoreLock:
 
     Args:
         path: of the lock file, which stays as long as the file does
-        shared: only against those who write; where no lock can be made, nobody writes, and it does without
-        rule: what it is for
-        optional: do without where no lock can be made, for whatever reason
+        shared: exclude writers only; on a file system without locks there are no writers, and it goes without
+        rule: that it enforces, for messages
+        optional: go without where no lock can be made, for any reason
 
     Raises:
         StoreError: another process holds it, or it cannot be made

@@ -1,1 +1,1 @@
-"""What the commands of training do, for Python as well."""
+"""The commands of training, as functions of Python."""

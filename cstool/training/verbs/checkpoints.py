@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Described(NamedTuple):
-    """A checkpoint, and of its tensors and tied keys those that were asked for; with their L2 norms, if these were."""
+    """A checkpoint, and the tensors and tied keys of it that were asked for; with their L2 norms, if these were."""
 
     info: CheckpointInfo
     listed: tuple[TensorInfo, ...]
@@ -30,7 +30,7 @@ class Described(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """Whether a checkpoint is whole: a note on one that is, what is wrong with one that is not."""
+    """The result of verifying a checkpoint: a note on one that is whole, the fault of one that is not."""
 
     path: Path
     note: str | None
@@ -38,7 +38,7 @@ class Verified(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """A checkpoint copied: from where, to where, its size [bytes], and a note on what does not go with it."""
+    """A checkpoint copied: source, destination, its size [bytes], and a note on parts that are not copied."""
 
     source: Path
     path: Path
@@ -47,14 +47,14 @@ class Copied(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """A file that was deleted, or would be, and what that frees [bytes]."""
+    """A file that was deleted, or would be, and the space that it frees [bytes]."""
 
     path: Path
     bytes: int
 
 
 class Pruned(NamedTuple):
-    """What became of the checkpoints of a folder: deleted, kept, and left for what is wrong with them."""
+    """The fates of the checkpoints of a folder: deleted, kept, and left because of their faults."""
 
     deleted: tuple[Deleted, ...]
     kept: tuple[Path, ...]
@@ -63,7 +63,7 @@ class Pruned(NamedTuple):
 
 
 class CommittedState(NamedTuple):
-    """The MemoryX file of a folder, and the step of its last commit; or why that cannot be read."""
+    """The MemoryX file of a folder, and the step of its last commit; or the error of reading it."""
 
     step: int | None
     path: Path
@@ -71,18 +71,18 @@ class CommittedState(NamedTuple):
 
 
 class FolderShards(NamedTuple):
-    """The shards of a MemoryX that are in a folder; or why that cannot be said."""
+    """The shards of a MemoryX that are in a folder; or the error of reading them."""
 
     nodes: int | None
-    """how many shards it has; None where that cannot be read"""
+    """number of shards that it has; None where that cannot be read"""
     paths: tuple[Path, ...]
-    """those in the folder"""
+    """of the shards in the folder"""
     missing: tuple[str, ...]
     """names of the others"""
     step: int | None
     """the newest that all hold; None where there is none, or a shard is missing"""
     ahead: tuple[str, ...]
-    """names of those that hold a later one, too"""
+    """names of shards that hold a later one, too"""
     error: str | None
 
 
@@ -144,7 +144,7 @@ def _listed(info: CheckpointInfo, pattern: str | None, everything: bool) -> tupl
 
 
 def find_checkpoints(named: Iterable[str]) -> list[Path]:
-    """Files of checkpoints by what was typed: files, `DIR:STEP`, `DIR:latest`, patterns.
+    """Files of checkpoints by words of a command: files, `DIR:STEP`, `DIR:latest`, patterns.
 
     Raises:
         CheckpointError: there is none of that name
@@ -155,7 +155,7 @@ def find_checkpoints(named: Iterable[str]) -> list[Path]:
 
 
 def verify_checkpoint(path: Path, *, progress: Shown | Progress = "auto") -> Verified:
-    """Read a checkpoint and verify every checksum, that its parts belong together, and what a run asks of it."""
+    """Read a checkpoint and verify every checksum, that its parts belong together, and the values that a run needs."""
     from cstool.training.store import open_checkpoint, unbound_note
 
     try:
@@ -208,7 +208,7 @@ def copy_checkpoint(
     """Copy a checkpoint, verifying every checksum on the way; nothing is overwritten.
 
     Args:
-        source: a checkpoint, or a MemoryX file, of which the last commit becomes one, or the `older` one; a shard
+        source: a checkpoint, or a MemoryX file, whose last commit becomes one, or the `older` one; a shard
             stands for all shards in its folder, and the newest step that all hold
         destination: a new file, or a folder
 
@@ -242,7 +242,7 @@ def delete_checkpoints(targets: Iterable[str], *, dry_run: bool = False) -> tupl
 
 
 def prune_checkpoints(folder: Path, keep: int, *, dry_run: bool = False, progress: Shown | Progress = "auto") -> Pruned:
-    """Delete the oldest checkpoints of a folder, and keep so many of the latest that are verified to be whole.
+    """Delete the oldest checkpoints of a folder, and keep the `keep` latest ones that are whole, after verifying them.
 
     Raises:
         CheckpointError: it is no folder, or one that cannot be read, or `keep` is less than 1

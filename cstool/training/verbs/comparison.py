@@ -37,9 +37,9 @@ def validate(
 
     Args:
         params: a params file of one trainer, or params that are loaded
-        sparsity: share of zeros; None for what the params ask for
+        sparsity: share of zeros; None for the share in the params
         overrides: values by dotted key
-        num_steps: of each run; None for those of the params, at most 100
+        num_steps: of each run; None for the steps in the params, at most 100
         num_csx: number of CSX systems
         max_loss_gap: by which the held-out loss of the sparse run may be larger [nats]
         tolerance: relative difference that sparse and dense kernels may come to; None for 9.5e-7 per step
@@ -50,11 +50,11 @@ def validate(
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Returns:
-        Its `holds` is the verdict; the rest says why
+        Its `holds` is the verdict; the rest has the reasons
 
     Raises:
         NonFiniteError: a run came to NaN or infinity
-        CstoolError: whatever else the user can act on
+        CstoolError: any other error that the user can act on
     """
     check_lanes(lanes)
     asked = asked_params(params, overrides, num_csx=num_csx, seed=seed)
@@ -79,7 +79,7 @@ def validate_logged(params: Params, open_screen: OpenScreen, level: str | None, 
     Args:
         params: checked params of one trainer
         open_screen: opens it
-        level: from which on the screen has the log, which also goes to the folder of the runs; None for no log
+        level: least level of log lines on the screen, which also goes to the folder of the runs; None for no log
         asked: as of `cstool.training.compare.Request`
     """
     from cstool.training.compare import Request

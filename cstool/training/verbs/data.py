@@ -48,20 +48,20 @@ def prepare_text(
         val_fraction: share of the text that is held out, in [0, 1)
         seed: of the choice of held-out files
         tokenizer: "bytes" or a tokenizers JSON file
-        train_tokenizer: train a byte-level BPE of so many tokens on the train part, and take that
+        train_tokenizer: number of tokens of a byte-level BPE to train on the train part, and use
         allow_unknown: count characters that no token stands for; else they are an error
-        packing: documents back to back, or each the begin of a sample
-        shuffle_seed: of the order of the samples; None for that of the text
-        jsonl_key: where each line of a .jsonl or .ndjson has its text; None for a usual key, or that of the only text
+        packing: documents back to back, or each at the start of a sample
+        shuffle_seed: of the order of the samples; None for the order of the text
+        jsonl_key: where each line of a .jsonl or .ndjson has its text; None for a usual key, or the only text's
         csv_column: of each table of .csv or .tsv that has the texts; without it such tables are no text
-        begins_texts: begin each document with what the template of the tokenizer puts there, for example <s>
+        begins_texts: begin each document with the prefix of the tokenizer's template, for example <s>
         any_file: take files that are no text as they are, as bytes
         processes: that do the work; the files are the same
         overwrite: replace a different data set
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Returns:
-        How much text, how many samples and tokens each part has
+        Size of the text, samples and tokens of each part
 
     Raises:
         DataError: an argument is out of range, the text cannot be read, or the data set not be written
@@ -151,7 +151,7 @@ def prepare_span(
     overwrite: bool = False,
     progress: Literal["auto", "none"] | Progress = "auto",
 ) -> TextSummary:
-    """Make a data set for span corruption: plain tokens, of which spans are taken out when it is read.
+    """Make a data set for span corruption: plain tokens; spans are taken out when it is read.
 
     Args:
         sequence_length: tokens of a sample that the encoder reads, spans taken out
@@ -224,7 +224,7 @@ def prepare_preferences(
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Returns:
-        How many pairs and tokens of answers each part has, how many were cut, and how many lines left out
+        Numbers of pairs and tokens of answers in each part, of pairs cut, and of lines left out
 
     Raises:
         DataError: an argument is out of range, a line is not as it must be, or the data set cannot be written
@@ -250,7 +250,7 @@ def prepare_digits(
         overwrite: replace a different data set
 
     Returns:
-        How many pictures each part has
+        Number of pictures in each part
 
     Raises:
         DataError: scikit-learn is not installed, an argument is out of range, or the files cannot be written
@@ -268,7 +268,7 @@ def data_info(folder: str | Path) -> DataInfo:
             or of the files of MNIST
 
     Returns:
-        What is known of it; what is not, is None
+        The known facts about it; None where they are unknown
 
     Raises:
         DataError: there is none, or it is damaged
@@ -281,11 +281,11 @@ def data_info(folder: str | Path) -> DataInfo:
 def check_data(
     folder: str | Path, *, vocab_size: int | None = None, progress: Literal["auto", "none"] | Progress = "auto"
 ) -> DataCheck:
-    """Read all of a data set, and list everything that is wrong with it.
+    """Read all of a data set, and list all its faults.
 
     Args:
         folder: as for `data_info`
-        vocab_size: what tokens must be below; None for that of the record, if there is one
+        vocab_size: token ids must be below it; None for the one of the record, if there is one
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Returns:
@@ -336,7 +336,7 @@ def read_samples(
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a model has to beat: the held-out loss of a bigram model.
+    """The mark that a model has to beat: the held-out loss of a bigram model.
 
     Args:
         loss: [nats per token]

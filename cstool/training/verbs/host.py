@@ -28,7 +28,7 @@ class RanksPrediction(NamedTuple):
 class HostPrediction(NamedTuple):
     """A training step as this host would take it; samples count as tokens where there is no sequence.
 
-    Of several ranks, setup and step are those of the rank that computes for longest.
+    With several ranks, setup and step are of the rank that computes for longest.
     """
 
     model: str
@@ -42,7 +42,7 @@ class HostPrediction(NamedTuple):
 
 
 class HostEstimate(NamedTuple):
-    """What this host can do, the file that keeps it, whether it was measured just now; and a step, if one was asked."""
+    """Rates of this host, their file, whether they were measured just now; and a step, if it was asked for."""
 
     rates: HostRates
     file: Path
@@ -61,7 +61,7 @@ def estimate_on_host(
     begin: Callable[[], None],
     progress: Progress,
 ) -> HostEstimate:
-    """Predict a training step on this machine, from what it can do, which is measured once.
+    """Predict a training step on this machine from its rates, which are measured once.
 
     Args:
         file: a params file of one trainer; None to measure alone
@@ -74,7 +74,7 @@ def estimate_on_host(
         progress: is told
 
     Raises:
-        EstimateError: the rates cannot be kept, the file has no batch, or not so many systems or grains as ranks
+        EstimateError: the rates cannot be kept, the file has no batch, or fewer systems or grains than ranks
         ClusterError: the systems do not divide the batch
         ParamsError: the file breaks rules
     """

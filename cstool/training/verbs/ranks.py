@@ -26,7 +26,7 @@ def joined_ranks(transport: Transport) -> Iterator[Link]:
         transport: "auto" for MPI where a launcher started several processes; "in_process"; or "mpi"
 
     Raises:
-        ClusterError: there is no MPI, or it is another than the launcher's; at rank 0, what went wrong at another
+        ClusterError: there is no MPI, or it is another than the launcher's; at rank 0, the error of another rank
         RankLostError: another process died or fell silent; at rank 0, or at rank 1 where it was rank 0
         ToldElsewhere: at all other ranks, when the command ends
     """
@@ -42,8 +42,8 @@ class LaunchRequest:
 
     Args:
         launch: "mpi" for mpirun on this host, "slurm" for a batch job; None for this process alone
-        ranks: how many; None for one per core as far as there are systems, of a batch job one per node
-        max_restarts: how often to go on after a rank died, in a batch job also after its time limit
+        ranks: number of processes; None for one per core as far as there are systems, of a batch job one per node
+        max_restarts: number of restarts after a rank died, in a batch job also after its time limit
         nodes, partition, time, sbatch: of a batch job; see `BatchJob`
     """
 
@@ -57,7 +57,7 @@ class LaunchRequest:
 
 
 OF_SLURM = ("nodes", "partition", "time", "sbatch")
-"""of a request: what a batch job alone has"""
+"""fields of a request for a batch job alone"""
 
 
 def is_to_launch(request: LaunchRequest, transport: Transport) -> bool:
@@ -75,19 +75,19 @@ def is_to_launch(request: LaunchRequest, transport: Transport) -> bool:
 
 
 def launcher_words() -> list[str]:
-    """What stands before the command where mpirun or srun started it; nothing where `--launch` did, or nobody."""
+    """The launcher's words before the command, of mpirun or srun; none after `--launch`, or without a launcher."""
     ranks = launched_ranks()
     if is_launched() or launch_flags() or ranks == 1:
         return []
     if not is_by_srun():
         return ["mpirun", "-n", str(ranks)]
-    # What tells ranks of each other is not the default everywhere.
+    # The protocol by which ranks find each other is not the default everywhere.
     mpi = os.environ.get("SLURM_MPI_TYPE")
     return ["srun", *([] if mpi is None else [f"--mpi={mpi}"]), "-n", str(ranks)]
 
 
 def speaks() -> bool:
-    """Whether this process is the one that says what all that a launcher started would say."""
+    """Whether this process speaks for all ranks that a launcher started."""
     return launched_rank() == 0
 
 
@@ -133,7 +133,7 @@ def launch_ranks(
         command: which calls `joined_ranks`, and reads the same params
         mode: of the run; "infer" for a model that answers
         ranks: None for one per core, as far as there are systems and grains for them, which answers do not need
-        max_restarts: how often to start it again after a rank died or fell silent
+        max_restarts: number of new starts after a rank died or fell silent
         continues: whether the command goes on from the latest state in model_dir
         say: is told of each restart
 
@@ -142,7 +142,7 @@ def launch_ranks(
 
     Raises:
         RankLostError: rank 0 died, and no other rank was there to say so
-        CstoolError: whatever else the user can act on
+        CstoolError: any other error that the user can act on
     """
     from cstool.training.machine.data_sets import most_ranks
     from cstool.training.machine.ranks.launching import launch

@@ -26,12 +26,12 @@ MODES = ("train", "eval", "train_and_eval", "eval_all")
 
 @dataclass(frozen=True)
 class NotRun:
-    """What came of params that ask for less than a run.
+    """The result of params that ask for less than a run.
 
     Args:
         mode: compile_only or validate_only
         model: its name
-        modelled: what the compiler says of the wafer; None where nothing was compiled
+        modelled: the compiler's model of the wafer; None where nothing was compiled
     """
 
     mode: str
@@ -47,22 +47,22 @@ class NotRun:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """How params are run, beside what they say themselves.
+    """Settings of a run beside its params.
 
     Args:
         mode: "train", "eval", "train_and_eval", or "eval_all"
         checkpoint_path: start from this one (`FILE`, `DIR:STEP`, `DIR:latest`), not from the latest in model_dir
-        load_checkpoint_states: which parts of it, such as "model"; None for what the params say
+        load_checkpoint_states: the parts of it to load, such as "model"; None for the choice of the params
         system: name of a system, or a system file
         execution_mode: "auto", "pipelined" or "weight_streaming", on the modelled wafer
         recompute: "needed", "fastest", "none" or "all", on the modelled wafer
-        artifact: run what was compiled before; None compiles, or takes what is kept
+        artifact: run an earlier result of the compiler; None compiles, or takes the one that is kept
         lanes: host threads; None to choose. Results do not depend on it
-        sparse_kernels: "auto", "always", "never" or "measure": which kernels compute with sparse weights
+        sparse_kernels: "auto", "always", "never" or "measure": the choice of kernels for sparse weights
         trace: a .json file that a trace of a few training steps goes to
 
     Raises:
-        CstoolError: a word is none of those, or a file of a trace cannot be written
+        CstoolError: a word is none of these, or a file of a trace cannot be written
     """
 
     mode: str = "train"
@@ -92,18 +92,18 @@ def run_trainers(
     *,
     progress: Literal["auto", "none"] | Progress = "auto",
 ) -> list[RunResult | NotRun]:
-    """Run the trainers of a params file, one after the other, each going on from where the one before came to.
+    """Run the trainers of a params file, one after the other, each going on from the end of the one before.
 
     Args:
         trainers: from `load_all_params`
-        request: how; None for training
+        request: settings of the run; None for training
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Returns:
-        What came of each
+        The result of each
 
     Raises:
-        CstoolError: whatever the user can act on
+        CstoolError: any error that the user can act on
     """
     return run_all(trainers, request or RunRequest(), screen_of(progress), called="run_trainers")
 
@@ -133,7 +133,7 @@ def train(
 ) -> RunResult:
     """Train the model of a params file, from its latest checkpoint on, if there is one.
 
-    Arguments that are left out are as the file says. What Ctrl-C stops is finished, saved, and raised as `Interrupted`.
+    Arguments that are left out are as the file says. Ctrl-C lets a step finish, saves, and raises `Interrupted`.
 
     Args:
         params: a params file of one trainer, or params that are loaded
@@ -146,24 +146,24 @@ def train(
         seed: of all random numbers
         precision: of the operands of products on this host
         model_dir: folder of checkpoints and logs
-        memoryx: where weights and optimizer state are
+        memoryx: place of weights and optimizer state
         checkpoint_path: start from this one (`FILE`, `DIR:STEP`, `DIR:latest`), not from the latest
-        load_checkpoint_states: which parts of it, such as "model"
-        system: what each CSX is: cs1, cs2, cs3, or a system file
-        execution_mode: how the model uses the modelled wafer
-        artifact: run what was compiled before
+        load_checkpoint_states: the parts of it to load, such as "model"
+        system: kind of each CSX: cs1, cs2, cs3, or a system file
+        execution_mode: the model's use of the modelled wafer
+        artifact: run an earlier result of the compiler
         lanes: host threads; None for one per core. Results do not depend on it
-        sparse_kernels: which kernels compute with sparse weights
+        sparse_kernels: the choice of kernels for sparse weights
         trace: a .json file that a trace of a few steps goes to
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Returns:
-        The losses of all steps [nats], times and memory of this host, evaluations, checkpoints, and what is modelled
+        The losses of all steps [nats], times and memory of this host, evaluations, checkpoints, and modelled numbers
 
     Raises:
         NonFiniteError: training came to NaN or infinity
         Interrupted: it was stopped, after it saved
-        CstoolError: whatever else the user can act on
+        CstoolError: any other error that the user can act on
     """
     asked = asked_params(
         params,
@@ -214,7 +214,7 @@ def evaluate(
         num_csx: number of CSX systems
         model_dir: folder of checkpoints and logs
         checkpoint_path: evaluate this one (`FILE`, `DIR:STEP`)
-        system: what each CSX is: cs1, cs2, cs3, or a system file
+        system: kind of each CSX: cs1, cs2, cs3, or a system file
         lanes: host threads; None for one per core. Results do not depend on it
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
@@ -224,7 +224,7 @@ def evaluate(
     Raises:
         NonFiniteError: a loss is not finite
         Interrupted: it was stopped
-        CstoolError: whatever else the user can act on
+        CstoolError: any other error that the user can act on
     """
     asked = asked_params(params, overrides, eval_steps=eval_steps, num_csx=num_csx, model_dir=_path(model_dir))
     request = RunRequest(
@@ -249,7 +249,7 @@ def run_all(
 
     Args:
         trainers: of one file, in order
-        request: how
+        request: settings of the run
         open_screen: shows a trainer while it runs
         called: the verb that was called from Python; None for a command
         command: writes the command that was typed with other flags; None where there was none
@@ -257,7 +257,7 @@ def run_all(
 
     Raises:
         ToldElsewhere: the run is over, and this is not rank 0
-        CstoolError: whatever the user can act on
+        CstoolError: any error that the user can act on
     """
     from cstool.training.machine.ranks.link import ALONE
 

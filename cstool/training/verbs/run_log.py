@@ -20,7 +20,7 @@ LINE_FORMAT = "%(asctime)s %(levelname)s:   %(message)s"  # such as 2024-03-14 0
 
 
 class PassedOn(logging.Handler):
-    """Give lines to whoever would have them without the log of a run: the handlers above, from the level set so far."""
+    """Pass lines to the handlers above the package's logger, from the level set so far: as without the log of a run."""
 
     def __init__(self) -> None:
         super().__init__(LOG.getEffectiveLevel())
@@ -43,9 +43,9 @@ def run_log(
 ) -> Iterator[Path | None]:
     """Send the package's log lines to `shown` and to `<model_dir>/cerebras_logs/<time>/run.log`; yield that folder.
 
-    Without `model_dir` no file is written; None is yielded. Without `shown`, whoever set up `logging` gets the lines
-    that they asked for. `called` is the verb that was called from Python; None where a command was typed. Unless it
-    `is_latest`, no link points to the log: a run that trains may be at work in the same folder.
+    Without `model_dir` no file is written; None is yielded. Without `shown`, lines go to the handlers that the caller
+    set up in `logging`, as without the log of a run. `called` is the verb that was called from Python; None for a typed
+    command. Unless it `is_latest`, no link points to the log: a run that trains may be at work in the same folder.
 
     The params with all defaults filled in lie beside it, in `trainer_params.yaml`. An error that ends the run is in
     the file too, with its traceback unless it is one of ours. Lines that cannot be written are lost without a word:
@@ -97,7 +97,7 @@ def run_log(
 
 
 def _show_controls(record: logging.LogRecord) -> bool:
-    """Show, in place of obeying them, the control characters of a record; those of an error are shown by then."""
+    """Show, in place of obeying them, the control characters of a record; an error's are shown by then."""
     if record.levelno < logging.ERROR:
         record.msg, record.args = one_line(record.getMessage()), ()
     return True

@@ -36,18 +36,18 @@ def run_as_job(
         command: of a rank; it reads the same params
         mode: of the run
         typed: the command that asks for the job
-        flags: those of it that do
+        flags: the ones among them that ask for it
         lanes: threads of a rank; None for all cores of a node
         continues: whether the command goes on from the latest state in model_dir
         say: takes lines about the job itself; the log goes to stdout and stderr
 
     Returns:
-        The exit code of the job, which is that of rank 0
+        The exit code of the job, which is rank 0's
 
     Raises:
         Interrupted: the job was cancelled, or is not to be followed
         RankLostError: Slurm ended it
-        CstoolError: whatever else the user can act on
+        CstoolError: any other error that the user can act on
     """
     from cstool.foundation.slurm.batch_script import BatchJob, limit_s
     from cstool.foundation.slurm.commands import check_slurm, submit, usable_pmi
@@ -72,7 +72,7 @@ def run_as_job(
     if request.max_restarts and cannot_restart is not None:
         raise cannot_restart
     check_slurm()
-    # What would be an error of the job is better known before it waits for its turn.
+    # Errors of the job are better known before it waits for its turn.
     for params in trainers:
         if not (params.compile_only or params.validate_only):
             check_data(params, mode, ranks)
@@ -135,7 +135,7 @@ def _keep(script: Path, text: str) -> None:
 
 
 def _shower(stream: TextIO) -> Callable[[str], object]:
-    """What shows text on a stream at once."""
+    """Return a function that shows text on a stream at once."""
 
     def show(text: str) -> None:
         stream.write(text)

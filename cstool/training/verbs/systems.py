@@ -13,13 +13,13 @@ _INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512bf16", "amx-bf16")
 
 
 class DescribedSystem(NamedTuple):
-    """A system and where each of its numbers comes from.
+    """A system and the source of each of its numbers.
 
     Args:
         system: all of it
         numbers: dotted key, value, status and source of each
-        statuses: those that occur, the surest first, and what they mean
-        derived: what follows from the numbers: what it is, its value, its unit
+        statuses: the statuses that occur, the surest first, and their meanings
+        derived: numbers that follow from these: meaning, value, unit
     """
 
     system: System
@@ -29,12 +29,12 @@ class DescribedSystem(NamedTuple):
 
 
 class HostProvider(NamedTuple):
-    """What multiplies matrices on this host, or would.
+    """A provider of matrix products, on this host or missing.
 
     Args:
         precision: of the operands
-        speed: of one thread, over that of NumPy's float32, measured just now; None where it is not here, or is that
-        reason: what it multiplies with, or why it is not here
+        speed: of one thread, over NumPy's in float32, measured just now; None where it is not here, or in float32
+        reason: its instructions, or the reason that it is not here
     """
 
     name: str
@@ -45,12 +45,12 @@ class HostProvider(NamedTuple):
 
 
 class DescribedHost(NamedTuple):
-    """What this host has for products of matrices.
+    """The abilities of this host for products of matrices.
 
     Args:
         cpu: as LLVM names it
         cores: that this process may use
-        instructions: those that matter for products
+        instructions: of the CPU that matter for products
         providers: by precision, the one that a run takes first
     """
 
@@ -68,7 +68,7 @@ def known_systems() -> list[System]:
 
 
 def describe_system(name: str) -> DescribedSystem:
-    """Describe a system: every number, how sure it is, where it comes from, and what follows from them.
+    """Describe a system: every number, how sure it is, its source, and the numbers derived from it.
 
     Args:
         name: cs1, cs2, cs3, or a system file
@@ -87,7 +87,7 @@ def describe_system(name: str) -> DescribedSystem:
 
 
 def describe_host() -> DescribedHost:
-    """Describe this host: its CPU, and who multiplies matrices in which precision."""
+    """Describe this host: its CPU, and the providers of matrix products by precision."""
     from llvmlite import binding
 
     from cstool.training.kernels.gemm_providers import FLOAT32, PRECISIONS, found_providers, speed_against_float32

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def trained_params(
     checkpoint: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]]
 ) -> tuple[Path, Params]:
-    """Find the file of a checkpoint by what was typed, and the params that it was trained with; see `params_of`."""
+    """Find the file of a checkpoint by its name or `DIR:STEP`, and the params of its training; see `params_of`."""
     from cstool.training.store import find_checkpoint
 
     path = find_checkpoint(checkpoint)
@@ -33,7 +33,7 @@ def params_of(
 
     Raises:
         CheckpointError: it cannot be read, or does not have them
-        ParamsError: what it has cannot be run with, or what was typed is wrong
+        ParamsError: its params cannot be run with, or the overrides or flags are wrong
     """
     import yaml
 

@@ -1,4 +1,4 @@
-"""Sparse weights: where their non-zeros are, and kernels that compute with these alone."""
+"""Sparse weights: the places of their non-zeros, and kernels that compute with these alone."""
 
 from cstool.training.kernels.sparse.linear import (
     TILE_TOKENS,

@@ -49,7 +49,7 @@ _UPPER = 0xFFFF0000
 def _unrolled(
     b: Builder, count: Value, turns: int, carried: Sequence[Value], body: Callable[..., Sequence[Value]]
 ) -> list[Value]:
-    """Emit `for i in range(count)` as `loop` does, so many turns at a time, then a jump into the code of the rest.
+    """Emit `for i in range(count)` as `loop` does, `turns` turns at a time, then a jump into the code of the rest.
 
     Where counts repeat, a CPU foresees that jump, and a short row has no other branch.
     """
@@ -89,7 +89,7 @@ def _joined(b: Builder, sources: Sequence[tuple[Any, Sequence[Value]]]) -> list[
 
 
 def _opaque(b: Builder, number: Value) -> Value:
-    """Return a 64-bit number of which LLVM knows nothing: it computes it once and does not fold it into addresses.
+    """Return a 64-bit number hidden from LLVM, which computes it once and does not fold it into addresses.
 
     A CPU splits a multiplication whose operand lies at the sum of two registers into two operations.
     """
@@ -119,7 +119,7 @@ def _type_pack(
 
 
 def _generated_for(emit: Callable[..., None], addresses: int, *arrays: Any) -> Any:
-    """What `generated` returns, where arrays come after the addresses that say whether numbers are bfloat16."""
+    """Return the result of `generated` for arrays behind the addresses, which tell whether numbers are bfloat16."""
     narrow = [not isinstance(array.dtype, types.Float) for array in arrays]
 
     def generate(context: Any, b: Builder, _signature: Any, values: Sequence[Value]) -> Any:
@@ -158,7 +158,7 @@ def make_gather_row(vectors: int, *, begins: bool) -> Any:
 
     Args:
         vectors: of a tile
-        begins: y begins with the number at `start` in place of what it holds
+        begins: y begins with the number at `start` in place of its content
     """
 
     def emit(
@@ -202,7 +202,7 @@ def make_dot_row(vectors: int) -> Any:
             return total
 
         def add(first: Value, number: int) -> None:
-            """Add to so many gradients, four at the most."""
+            """Add to `number` gradients, four at the most."""
             dots = [dot(b.add(first, ir.Constant(INT64, j))) for j in range(number)]
             totals = sums_of_four(b, [dots[j % number] for j in range(FOUR)])
             here = sums.at(b.mul(first, ir.Constant(INT64, FLOAT_BYTES)))
@@ -284,4 +284,4 @@ Of 32 tokens, where tiles are bfloat16.
 unpack: Any = _block_intrinsic(_emit_unpack)
 """unpack(source, stride, target, stride, y): write 16 features x 16 tokens of tiles of float32 to tokens of y"""
 add_unpack: Any = _block_intrinsic(_emit_add_unpack)
-"""add_unpack(source, stride, target, stride, y): likewise, added to what is there"""
+"""add_unpack(source, stride, target, stride, y): likewise, added to the content of y"""

@@ -1,6 +1,6 @@
-"""How much faster than dense ones the sparse kernels are at one shape and density, measured on this machine.
+"""Speed of the sparse kernels over the dense ones at one shape and density, measured on this machine.
 
-It is what a layer of a run can reach at best: the kernels alone, in one thread, with nothing beside them.
+It is the most that a layer of a run can reach: the kernels alone, in one thread, with nothing beside them.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from cstool.training.kernels.sparse.matrix import KernelChoice
 from cstool.training.kernels.sparse.pattern import make_pattern
 
 ROUNDS = 7
-"""in which kernels take turns, of which the fastest counts: what others do on the machine only makes a kernel slower"""
+"""rounds of turns of the kernels; the fastest counts: other work on the machine only makes a kernel slower"""
 
 _Run = Callable[[], None]
 
@@ -29,7 +29,7 @@ class ProductSeconds:
     gradient: float
 
     def total(self, with_delta: bool) -> float:
-        """Return the time of a layer, forward and backward [s]; without delta where nobody wants that of the input."""
+        """Return the time of a layer, forward and backward [s], with or without the delta of its input."""
         return self.forward + self.gradient + (self.delta if with_delta else 0.0)
 
 

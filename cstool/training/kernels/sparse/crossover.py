@@ -1,7 +1,7 @@
-"""Up to which density sparse kernels are the faster ones: measured on this machine, once.
+"""The density up to which sparse kernels are the faster ones: measured on this machine, once.
 
 It depends on the CPU, on the BLAS and on the shape, and no formula knows it. So each kernel is timed against its dense
-twin at a few densities, and what comes out is kept beside the compiled kernels.
+twin at a few densities, and the result is kept beside the compiled kernels.
 """
 
 import contextlib
@@ -34,18 +34,18 @@ from cstool.training.kernels.sparse.matrix import KernelChoice
 from cstool.training.kernels.sparse.pattern import Pattern, collect, make_pattern
 
 DENSITIES = (0.02, 0.1, 0.25, 0.5)
-"""at which sparse kernels are timed, ascending"""
+"""densities at which sparse kernels are timed, ascending"""
 ROUNDS, MOST_ROUNDS = 3, 12
-"""in which kernels take turns, at the least and at the most; one more goes before them and does not count"""
+"""rounds of turns of the kernels, at the least and at the most; one more goes before them and does not count"""
 AGREEMENT = 1.03
-"""within which the two fastest calls of every kernel agree when it has been measured enough"""
+"""largest ratio of the two fastest calls of every kernel when it has been measured enough"""
 MOST_WEIGHTS = 1 << 21
-"""that are timed: of a larger panel some rows, as what a weight takes no longer depends on their number"""
+"""weights that are timed: of a larger panel some rows, as the time of a weight no longer depends on their number"""
 SHORT_CALL = 1 << 23
 """products of a call below which it is timed several times over"""
 MOST_CALLS = 16
 FEWEST_TOKENS, MOST_TOKENS = 16, 512
-"""between which the powers of two are that are measured"""
+"""least and largest power of two that is measured"""
 _ALIGNMENT_BYTES = 64
 
 _Run = Callable[[], None]
@@ -66,15 +66,15 @@ def choose(crossover: Crossover, density: float) -> KernelChoice:
 
 
 def crossover(rows: int, columns: int, tokens: int, gemm: Gemm = NUMPY, *, refresh: bool = False) -> Crossover:
-    """Return the crossover of a panel: what an earlier call has measured, maybe in another process, or a new one.
+    """Return the crossover of a panel: an earlier measurement, maybe by another process, or a new one.
 
-    Measured is the nearest power of two of tokens, and what the last tile wastes of these and of those is put right.
+    The nearest power of two of tokens is measured; then the waste of the last tile is corrected for the real number.
 
     Args:
         rows, columns: of the panel
         tokens: of a grain
         gemm: provider of the products of dense kernels, in whose precision sparse ones compute, too
-        refresh: measure again whatever is known
+        refresh: measure again, even with a known result
     """
     nearest = min(max(1 << round(math.log2(tokens)), FEWEST_TOKENS), MOST_TOKENS)
     timed = timed_rows(rows, columns)
@@ -163,7 +163,7 @@ def _measure_ratios(rows: int, columns: int, tokens: int, gemm: Gemm) -> list[li
 
 
 def time_s(run: Callable[[], None], calls: int) -> float:
-    """Time of so many calls together [s]."""
+    """Time of `calls` calls together [s]."""
     begin_s = time.perf_counter()
     for _ in range(calls):
         run()
@@ -175,7 +175,7 @@ def kernel_calls(
 ) -> tuple[list[_Run], list[list[tuple[_Run, _Run]]]]:
     """Return calls for forward, delta and gradient: of the dense kernel; of the sparse ones, one for each pattern.
 
-    With each sparse one comes what a layer does beside it that takes the dense kernel.
+    Each sparse call is paired with the other work of a layer that takes the dense kernel in its place.
     """
     generator = np.random.default_rng(0)
 

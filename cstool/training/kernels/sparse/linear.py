@@ -1,7 +1,7 @@
 """A linear layer whose weight is sparse: one AXPY per non-zero, over 64 tokens at a time.
 
 Activations lie token by token; these kernels turn them, 64 tokens at a time, into tiles feature by feature, in which a
-non-zero meets 64 neighbouring numbers. What they compute is what the dense kernels compute, in another order of sums.
+non-zero meets 64 neighbouring numbers. The results equal the dense kernels', but for the order of sums.
 They are single-threaded and let go of the interpreter; lanes bring the parallelism.
 """
 
@@ -30,8 +30,8 @@ READ_AHEAD, WRITE_AHEAD = 6, 1
 def _block_loop(name: str, row: Any) -> Any:
     """Return a loop of `row`, one of the intrinsics, over the rows of a block.
 
-    It is a function of its own, and so has all registers. Its symbol in what is compiled comes from `name`: those of
-    two loops that were compiled in different processes must not be one.
+    It is a function of its own, and so has all registers. Its symbol in the compiled code comes from `name`: two loops
+    that were compiled in different processes must have different symbols.
     """
 
     def loop(  # type: ignore[no-untyped-def]
@@ -39,8 +39,8 @@ def _block_loop(name: str, row: Any) -> Any:
     ):
         """Number of non-zeros of the block.
 
-        `at` is the address of what each non-zero has one of in `numbers`, `tiles` that of the block's features,
-        `row_tiles` that of the chunk's rows, `starts` that of what their outputs begin with.
+        Addresses: `at` of the block's entries of `numbers`, one for each non-zero; `tiles` of the block's features;
+        `row_tiles` of the chunk's rows; `starts` of the first values of their outputs.
         """
         order, counts = pattern
         column = columns
@@ -101,7 +101,7 @@ def _pack(x, first, tiles):  # type: ignore[no-untyped-def]
 
 @elementwise
 def _unpack(tiles, y, first, add):  # type: ignore[no-untyped-def]
-    """Write tiles back to tokens `first` to `first` + 64 of y, or add them to what is there."""
+    """Write tiles back to tokens `first` to `first` + 64 of y, or add them to its content."""
     tokens, width = min(TILE_TOKENS, y.shape[0] - first), y.shape[1]
     stride, size = y.strides[0], y.itemsize
     blocks = width // LANES * LANES
@@ -159,12 +159,12 @@ def _gradient(x, delta_y, width, pattern, columns, grad, x_tiles, delta_y_tiles)
 
 
 def _lend_tiles(scratch: Scratch, dtype: np.dtype = _ZERO.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Return tiles for the inputs of a block and for the rows of a chunk, both as many as there can be.
+    """Return tiles for the inputs of a block and for the rows of a chunk, enough for the largest.
 
-    Both have 64 columns and begin on a multiple of 64 bytes, wherever the memory begins that is lent.
+    Both have 64 columns and begin on a multiple of 64 bytes, wherever the lent memory begins.
 
     Args:
-        dtype: of the tiles for inputs; those for rows are float32
+        dtype: of the tiles for inputs; tiles for rows are float32
     """
     features = WIDE + CHUNK_ROWS
     memory = scratch("sparse.tiles", (features * TILE_TOKENS + LANES,))
@@ -198,7 +198,7 @@ def sparse_linear_delta(
     accumulate: bool,
     scratch: Scratch,
 ) -> None:
-    """Compute what a range of outputs contributes to the delta of x: forward's product, with the transposed weight.
+    """Compute the share of a range of outputs in the delta of x: forward's product, with the transposed weight.
 
     Args:
         delta_y: (T, rows) float32 or bfloat16

@@ -1,4 +1,4 @@
-"""A sparse panel as kernels take it: its pattern, its values, and which kernels are to compute with it."""
+"""A sparse panel as kernels take it: its pattern, its values, and the choice of kernels."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from cstool.training.kernels.sparse.linear import sparse_linear_delta, sparse_li
 from cstool.training.kernels.sparse.pattern import Pattern, collect, expand, transpose_values
 
 Lend = Callable[[tuple[int, ...], int, np.dtype], np.ndarray]
-"""lends memory for a shape, with room for so many numbers, of a dtype"""
+"""(shape, room in numbers, dtype) -> lent memory"""
 
 
 class KernelChoice(NamedTuple):
@@ -30,12 +30,12 @@ class SparseMatrix:
     """Rows of a weight, streamed without their zeros; shared by all lanes that hold it.
 
     Args:
-        pattern: where the non-zeros are
+        pattern: places of the non-zeros
         values: (n,) float32 or bfloat16, in the order of the pattern
-        choice: which kernels compute with it
+        choice: kernels that compute with it
         dense_gradient: whether the gradient of the zeros is asked for, too
         room: non-zeros that the panel may come to have, for buffers that last
-        lend: lends memory for what is made of the values
+        lend: lends memory for arrays made of the values
     """
 
     pattern: Pattern
@@ -45,7 +45,7 @@ class SparseMatrix:
     room: int
     lend: Lend
     made: dict[str, np.ndarray] = field(default_factory=dict)
-    """what was made of the values, in memory that was lent: whoever made the matrix gives that back"""
+    """arrays made of the values, in lent memory, which the maker of the matrix gives back"""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -105,7 +105,7 @@ class SparseMatrix:
         Args:
             x: (T, in) of the values' dtype
             delta_y: (T, rows) of the values' dtype
-            delta_x: (T, in) float32 or bfloat16, or None where nobody wants it
+            delta_x: (T, in) float32 or bfloat16, or None: not computed
             accumulate: add to delta_x instead of overwriting it
             grad: of `gradient_shape`, written
             scratch: see `sparse_linear_forward`

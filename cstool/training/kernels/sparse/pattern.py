@@ -1,4 +1,4 @@
-"""The pattern of a sparse panel: where its non-zeros are, in the order in which they stream."""
+"""The pattern of a sparse panel: the places of its non-zeros, in the order in which they stream."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,11 +10,11 @@ from cstool.training.kernels._jit import elementwise, inlined
 CHUNK_ROWS = 2048
 """rows whose tiles, 512 KiB, stay in the second cache while the blocks of columns pass"""
 NARROW, WIDE = 128, 256
-"""columns of a block: 128 tiles of 64 tokens fill two thirds of a first cache of 48 KiB; 256 is what a byte can name"""
+"""columns of a block: 128 tiles of 64 tokens fill two thirds of a first cache of 48 KiB; a byte can name 256"""
 WIDE_BELOW = 0.07
 """density below which blocks are wide: a row needs a few non-zeros in a block to be worth loading its tile"""
 AHEAD = 2
-"""rows that a kernel looks ahead; `rows` has as many entries more, so that it may look past the end"""
+"""rows that a kernel looks ahead; `rows` has this number of entries more, so that it may look past the end"""
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,9 @@ def _visit(width, chunk, order, counts, named, dense, values, writes):  # type: 
 
 @inlined
 def _order_rows(lengths, fewer, order, counts, done):  # type: ignore[no-untyped-def]
-    """Fill the slots of a block from `done` on: its rows, those with the fewest non-zeros first.
+    """Fill the slots of a block from `done` on with its rows, the fewest non-zeros first.
 
-    `fewer` is work space for as many numbers as a row can have non-zeros, and two more.
+    `fewer` is work space: the largest number of non-zeros of a row, and two more.
     """
     fewer[:] = 0
     for r in range(lengths.shape[0]):
@@ -268,7 +268,7 @@ def _count_by_column(columns, width, chunk, order, counts, named, lengths):  # t
 
 @elementwise
 def _order_columns(lengths, width, chunk, order, counts):  # type: ignore[no-untyped-def]
-    """Fill the slots of a transposed pattern from what `_count_by_column` counts."""
+    """Fill the slots of a transposed pattern from the counts of `_count_by_column`."""
     blocks, columns = lengths.shape
     fewer = np.empty(width + 2, np.int64)
     done = 0
@@ -283,9 +283,9 @@ def _order_columns(lengths, width, chunk, order, counts):  # type: ignore[no-unt
 def _transpose(  # type: ignore[no-untyped-def]
     rows, columns, width, chunk, order, counts, named, new_order, new_counts, new_named, values, new_values
 ):
-    """Go over the non-zeros as they stream, and write what is wanted of the transposed stream.
+    """Go over the non-zeros as they stream, and write a part of the transposed stream.
 
-    That is the names of their columns in it, or their values: of the other there is an empty array.
+    The part is the names of their columns in it, or their values: the other array is empty.
     """
     names, moves = new_named.shape[0] > 0, new_values.shape[0] > 0
     blocks = (rows + width - 1) // width
