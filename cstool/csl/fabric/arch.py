@@ -1,4 +1,4 @@
-"""What the two wafers that CSL is compiled for have in a PE: numbers that programs are checked against.
+"""Limits of a PE of the two wafers that CSL is compiled for; programs are checked against them.
 
 Sources: SDK 2.10 documentation (task ids, DSDs, DSRs), gathered in `docs/csl.md`.
 """

@@ -16,7 +16,7 @@ def read_file(path: Path) -> bytes:
     """Return the content of a file.
 
     Raises:
-        OSError: it cannot be read, or is a pipe or a device, which would keep whoever reads it waiting
+        OSError: it cannot be read, or is a pipe or a device, where a read could wait for ever
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "it is a pipe or a device")

@@ -12,8 +12,8 @@ MOST_TRIED = 300
 def circular_parts(starts: Iterable[Node], targets: Callable[[Node], Sequence[Node]]) -> list[list[Node]]:
     """Return the parts of a graph in which each node leads to each, in the order in which they are found.
 
-    Tarjan's strongly connected components (1972), without recursion; those of one node without an edge to itself are
-    left out.
+    Tarjan's strongly connected components (1972), without recursion. A part of one node is left out, unless the node
+    has an edge to itself.
 
     Args:
         starts: nodes to begin from

@@ -1,8 +1,8 @@
 """The datapath of one PE: an element a cycle, of a microthread or else of the operation that the main thread waits for.
 
-A second operation on a microthread that is busy waits for it, and the main thread stands still at the end of what it
-does alone until then. On the wafer it would stand still at the statement: what it does between to memory and to tasks
-happens here before the microthread is free.
+A second operation on a busy microthread waits for it. The main thread stands still until then, at its next wait or at
+the end of its task. On the wafer it would stand still at the statement; here the code between the two changes memory
+and tasks before the microthread is free.
 """
 
 from collections import deque
@@ -23,11 +23,11 @@ class Datapath:
         pe: of the PE
 
     Attributes:
-        threads: operations of microthreads; those of equal priority take turns
+        threads: operations of microthreads; operations of equal priority take turns
         synchronous: the operation that the main thread waits for
         queued: operations that wait for a busy microthread, with the cycle that asked for each, by number
         ticked: the last cycle that had its element
-        elements: elements of vector operations done, also of those on memory alone
+        elements: elements of vector operations done, including operations on memory alone
     """
 
     def __init__(self, pe: "ProcessingElement") -> None:

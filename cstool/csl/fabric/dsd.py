@@ -70,7 +70,7 @@ class FabricOut(NamedTuple):
 
 
 class OnControl(NamedTuple):
-    """What a control wavelet does to the operation that reads it: ends it, and activates or unblocks a task."""
+    """Effect of a control wavelet on the operation that reads it: ends it, and activates or unblocks a task."""
 
     terminate: bool = True
     activate: int | None = None
@@ -105,7 +105,7 @@ Operand = Mem1d | Mem4d | FabricIn | FabricOut | Fifo | Dsr | Pointer | int | fl
 
 
 class Settings(NamedTuple):
-    """What follows the operands of a vector operation: `.{ .async = true, .activate = t }`.
+    """Settings behind the operands of a vector operation: `.{ .async = true, .activate = t }`.
 
     Args:
         activate: the task to activate at its end

@@ -14,7 +14,7 @@ PLAIN = Settings()
 
 
 class DsrFile:
-    """What `@load_to_dsr` put into each register: an operand, settings, and whether an operation advances it.
+    """Registers as `@load_to_dsr` left them: an operand, settings, and whether an operation advances it.
 
     Args:
         pe: of the PE
@@ -29,7 +29,7 @@ class DsrFile:
         self._registers[register] = (self.held_by(operand), settings, save_address)
 
     def held_by(self, operand: Operand) -> Operand:
-        """What a register holds; any other operand as it is."""
+        """The operand in a register; any other operand as it is."""
         if not isinstance(operand, Dsr):
             return operand
         held = self._registers.get(operand)

@@ -1,15 +1,15 @@
-"""What can go wrong on the simulated fabric. PEs are named x.y, counted from 0 at the north-west corner."""
+"""Errors of the simulated fabric. PEs are named x.y, counted from 0 at the north-west corner."""
 
 from cstool.csl.fabric.arch import PORTS, RAMP
 from cstool.foundation.errors import CstoolError
 
 
 class SimulationError(CstoolError):
-    """The simulated program did what the wafer cannot do, or would do for ever.
+    """The simulated program did something that the wafer cannot do, or that would never end.
 
     Args:
-        message: *where: rule, got what*, one line
-        hint: what to do about it
+        message: *where: rule, got value*, one line
+        hint: a remedy
         report: text of several lines that shows the state of the fabric, where there is one
     """
 

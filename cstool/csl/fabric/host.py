@@ -1,4 +1,4 @@
-"""What the host does to a simulated fabric: copies to and from symbols, streams, and launches of functions.
+"""Commands of the host to a simulated fabric: copies to and from symbols, streams, and launches of functions.
 
 A command reaches the fabric when the fabric is idle, or 170,000 cycles after the command before it: 0.2 ms of the
 host's latency (H16) at 0.85 GHz (H10). Copies and launches go through the command stream of each PE, in order: a launch
@@ -50,8 +50,8 @@ class Command:
     """Something that the host asked for.
 
     Attributes:
-        text: what it is, for the log and for messages
-        result: [height, width, elements] of what came from the fabric; None for what brings nothing
+        text: its description, for the log and for messages
+        result: [height, width, elements] from the fabric; None for a command without a result
     """
 
     def __init__(self, text: str, result: NDArray[np.uint32] | None = None) -> None:
@@ -71,7 +71,7 @@ class Command:
 
 
 Action = Callable[[int], bool]
-"""what a command does to a PE, by index; it returns whether the PE's stream is blocked from then on"""
+"""effect of a command on a PE, by index; it returns whether the PE's stream is blocked from then on"""
 
 
 class Host:
@@ -227,7 +227,7 @@ class Host:
             raise self._stuck(command)
 
     def stop(self) -> list[str]:
-        """Let everything happen that can happen; return what is not as it should be at the end, a line each.
+        """Run the fabric until nothing is left to happen; return warnings about its end, a line each.
 
         Raises:
             SimulationError: a command is not done, or a function that was launched stands still in an operation
@@ -358,10 +358,10 @@ class Host:
 
 
 def _first(lines: list[str]) -> list[str]:
-    """The first of many lines, and how many more there are."""
+    """The first of many lines, and the number of the others."""
     more = len(lines) - MOST_LINES
     return lines if more <= 0 else [*lines[:MOST_LINES], f"{counted(more, 'more PE')} likewise"]
 
 
 def _nothing() -> None:
-    """What happens in a cycle in which time only passes."""
+    """Event of a cycle in which only time passes."""

@@ -1,4 +1,4 @@
-"""Vector operations as the code of one PE asks for them: those on memory are done at once, others get a thread."""
+"""Vector operations, from the code of one PE: on memory they are done at once, on the fabric they get a thread."""
 
 import sys
 from collections.abc import Callable, Generator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
 
 MAP_ELEMENT = 4
-"""Cycles of `@map` for an element, beside what its callback takes. Ours: nothing is published."""
+"""Cycles of `@map` for an element, beside the cycles of its callback. Ours: nothing is published."""
 
 
 class Issue:
@@ -32,7 +32,7 @@ class Issue:
         self._operations = pe.simulation.operations
         self._carry = 0  # of operations that are chained
 
-    # --- what code calls ---
+    # --- called by code ---
 
     def run(self, name: str, operands: tuple[Operand, ...]) -> None:
         """An operation on memory and scalars."""
@@ -104,7 +104,7 @@ class Issue:
         if len(held) > given:
             thread.set_dest(held[-1], letters[-1], False)
         if _waits(held) and thread.count:
-            # The callback adds its own cycles to the task: what it takes, the next element waits.
+            # The callback adds its own cycles to the task: the next element waits for them.
             thread.compute = self._timed(callback, thread)
             pe.main.do(thread)
             yield thread
@@ -141,7 +141,7 @@ class Issue:
             letters = tuple("w" if BYTES[letter] == 4 else "H" for letter in letters)
             rest = [_as_bits(letter, value) for letter, value in zip(operation.sources, rest, strict=True)]
         if reduced and count:
-            # The first element starts from the scalar, the others from what the one before left.
+            # The first element starts from the scalar, each other from the result of the one before.
             pe.store(operation.dest, place.address, first)  # type: ignore[arg-type]
             rest[0] = place
         if count:
@@ -207,7 +207,7 @@ class Issue:
     # --- parts of these ---
 
     def _held(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        """The operands themselves; registers are replaced by what they hold."""
+        """The operands, registers replaced by their contents."""
         for operand in operands:
             if isinstance(operand, Dsr):
                 return tuple(map(self._pe.registers.held_by, operands))

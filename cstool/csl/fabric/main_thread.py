@@ -1,12 +1,13 @@
 """The main thread of one PE: it runs one task after another, as the task picker says.
 
-A task's code runs at once, at the cycle at which the task starts; `pe.cycles` says how long that takes, and the main
+A task's code runs at once, at the cycle at which the task starts; its duration is `pe.cycles`, and the main
 thread is not free before. Operations on microthreads go on meanwhile, one element a cycle and PE; each of these cycles
 is one that the main thread loses. A task that waits, for an operation on the fabric, is a generator that stands still.
 
 Operations that were on their way before see memory as it was until the code's end (`_at_once`): a task may overwrite
-what such an operation has sent by then. What a task changes after it has itself started an operation, that operation
-sees from its first element on, even if on the wafer it would have been done by then: no program may count on either.
+elements that such an operation has sent by then. Changes that a task makes after it has itself started an operation
+are seen by that operation from its first element on, even if on the wafer it would have been done by then: no program
+may count on either.
 """
 
 import struct
@@ -71,7 +72,7 @@ class MainThread:
             self._events.at(at, self._begin)
 
     def _wake_for_events(self) -> None:
-        """The main thread is free: what has come meanwhile may run."""
+        """The main thread is free: tasks that became eligible meanwhile may run."""
         time = self.picker.next_time()
         if time is not None:
             self.wake(time)
@@ -94,7 +95,7 @@ class MainThread:
                     self._pe.datapath.tick_at(now + 1)
         return picked
 
-    # --- what happens to tasks ---
+    # --- events of tasks ---
 
     def activate_at(self, task: int, time: int) -> None:
         """An event for a task."""
@@ -108,7 +109,7 @@ class MainThread:
         self.wake(time)
 
     def complete(self, settings: Settings, time: int) -> None:
-        """Do what an operation does at its end."""
+        """Activate and unblock tasks at the end of an operation."""
         if settings.activate is not None:
             self.activate_at(settings.activate, time)
         if settings.unblock is not None:
@@ -138,7 +139,7 @@ class MainThread:
         self._do(self.unblock_at, task)
 
     def _do(self, action: Callable[[int, int], None], task: int) -> None:
-        """Do it at the cycle that the code has come to: at once where nobody can tell the difference."""
+        """Do it at the cycle that the code has come to; at once if that makes no difference."""
         pe = self._pe
         time = pe.base + pe.cycles
         if pe.datapath.threads and pe.cycles:
@@ -241,7 +242,7 @@ class MainThread:
         self._events.at(self._pe.base + self._pe.cycles, self._reach, action, arguments)
 
     def _reach(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        """The main thread has come to the end of what it does alone, but for what microthreads took from it."""
+        """The main thread is at the end of its own work; add the cycles that microthreads took from it, and go on."""
         if self.lost:
             lost, self.lost = self.lost, 0
             self._pe.cycles += lost
@@ -271,6 +272,6 @@ class MainThread:
         self.reach(self._run_on)
 
     def go_on(self, time: int) -> None:
-        """What the task waited for is over at `time`: its code goes on."""
+        """The wait of the task is over at `time`: its code goes on."""
         self._pe.cycles = time - self._pe.base
         self._run_on()

@@ -92,7 +92,7 @@ class Memory:
     """SRAM of one PE.
 
     Args:
-        first: its first bytes; what follows is zero
+        first: its first bytes; the rest is zero
     """
 
     __slots__ = ("bytes", "f16", "f32", "i8", "i16", "i32", "u8", "u16", "u32")
@@ -139,7 +139,7 @@ class Memory:
     def writer(
         self, operand: Mem1d | Mem4d, count: int, letter: str
     ) -> tuple[Iterable[int], Callable[[int, Any], None]]:
-        """Where elements go: places, and what stores a value (rounded or wrapped) at a place."""
+        """Places of elements, and a function that stores a value (rounded or wrapped) at a place."""
         size = BYTES[letter]
         places = _units(operand, count, size)
         if places is None:

@@ -13,8 +13,8 @@ INTERVAL = 0.25
 def watch(simulation: Simulation) -> None:
     """Have the main thread of this process look, now and then, at the clock of the PE whose code it runs.
 
-    What is beyond the limit ends with an error; without a limit nothing is watched. A look costs the code
-    nothing, where a check in each turn of its loops would.
+    Past the limit it ends with an error; without a limit nothing is watched. A look costs the code nothing; a check in
+    each turn of its loops would.
 
     Args:
         simulation: run by the main thread, with the signal SIGALRM free

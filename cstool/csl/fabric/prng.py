@@ -1,7 +1,7 @@
 """Pseudo-random bits of a PE: `@random16` and `@set_active_prng`.
 
-Numbers are those of the generator xorshift32 (G. Marsaglia, "Xorshift RNGs", 2003), not those of hardware's, and the
-same on every PE. States are kept in words of the configuration.
+The generator is xorshift32 (G. Marsaglia, "Xorshift RNGs", 2003), not the hardware's. Numbers are the same on every PE.
+States are kept in words of the configuration.
 """
 
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""What is simulated: the program of each PE, the routes of each color, and what the host may ask for. Frozen data.
+"""Input of the simulation: the program of each PE, the routes of each color, the names for the host. Frozen data.
 
 `cslc` writes it, `cs_python` loads it; tests of the fabric make it by hand.
 """
@@ -43,7 +43,7 @@ class ColorConfig:
         ring: whether advancing from the last position leads to the first; else it stays
         pop: "no_pop", "always_pop", "pop_on_advance": whether a control wavelet loses the command that it executed
         teardown: whether the color starts in teardown: nothing passes until the program ends that
-        filter: of what goes down the ramp
+        filter: of wavelets that go down the ramp
         swap: ports that the wavelet's color, lowest bit, is flipped for (`color_swap_x` 1, `color_swap_y` 2)
     """
 
@@ -63,7 +63,7 @@ class Task:
     Args:
         function: its name in the compiled code
         kind: "local", "data" or "control"
-        argument: for a data task: what it takes of the 32 bits of a wavelet, a letter each, low bits first:
+        argument: for a data task: its arguments from the 32 bits of a wavelet, a letter each, low bits first:
             "w" all as u32, "i" i32, "f" f32, "H" u16, "h" i16, "e" f16; () is none.
             A control task takes the data half: () or one 16-bit letter.
         queue: for a data task: the input queue that its wavelets come through; None: one of the color's own
@@ -122,8 +122,8 @@ class PEProgram:
         arch: name of its `Arch`
         code: Python text that defines `program(pe)`, which returns the functions of one PE by name
             (`fabric.interface`)
-        memory: the first bytes of SRAM when the program starts; what follows is zero
-        sram: bytes by what takes them, largest first: ("A: [24]f32", 96)
+        memory: the first bytes of SRAM when the program starts; the rest is zero
+        sram: bytes by their use, largest first: ("A: [24]f32", 96)
         tasks: by task id
         blocked: task ids that start blocked
         activated: local task ids that start activated
@@ -131,7 +131,7 @@ class PEProgram:
         output_queues: likewise
         colors: configs that the program itself sets for its PE (`@set_local_color_config`), by color
         fifos: by number
-        symbols: what it exports, by name
+        symbols: exported symbols, by name
         inputs: colors that something in the program takes from the ramp
         outputs: colors that something in the program sends
     """
@@ -155,7 +155,7 @@ class PEProgram:
 
 @dataclass(frozen=True)
 class Exported:
-    """What the layout exports: `@export_name`. Host scripts know it by its place in `FabricProgram.exported`.
+    """An export of the layout: `@export_name`. Host scripts know it by its place in `FabricProgram.exported`.
 
     Args:
         name: name
@@ -184,8 +184,8 @@ class FabricProgram:
         routes: by color, [height, width] int32: which of `configs` its router has; -1: none. Local configs of programs
             are in it already.
         configs: distinct configs
-        exported: what the host can name
-        params: what `--params` said, by name, as text
+        exported: names for the host
+        params: values of `--params`, by name, as text
         fabric: columns and rows of the fabric, halo and all
         offset: x and y of the rectangle in it
         memcpy: whether the host talks to it through memcpy

@@ -23,7 +23,7 @@ class InputQueue:
         items: (cycle of arrival, data, whether control)
         user: the operation that reads it
         task: id of the data task that reads it
-        release: tells who sends that there is room for one more
+        release: tells the sender that there is room for one more
         shared: whether several operations have read it at once (WSE-3)
         flush: whether the teardown task is to be activated once it is empty
     """
@@ -74,9 +74,9 @@ class Ring:
     """A FIFO in SRAM.
 
     Args:
-        buffer: where it is, and what it activates
+        buffer: its place, and the tasks that it activates
         memory: of its PE
-        changed: called after a push or pop, with the task that that activates
+        changed: called after a push or pop, with the task to activate
     """
 
     __slots__ = ("buffer", "changed", "head", "length", "memory")

@@ -1,4 +1,4 @@
-"""The ramp of one PE: the queues between it and its router, and what moves through them."""
+"""The ramp of one PE: the queues between it and its router, and the wavelets that move through them."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -69,7 +69,7 @@ class Ramp:
             self._outputs[number] = OutputQueue(number, arch.output_queues[number])
 
     def connect(self) -> None:
-        """Queues tell the network, or the host, what they take."""
+        """Give each input queue the function that tells its sender, the network or the host, of free room."""
         for color, queue in self.inputs.items():
             queue.release = self._pe.simulation.releaser(self._pe.index, color)
 
@@ -107,7 +107,7 @@ class Ramp:
     # --- wavelets ---
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: nobody takes it."""
+        """Wavelets that the input queue of `color` holds; 0: it has no reader."""
         queue = self.inputs.get(color)
         return 0 if queue is None else queue.capacity
 
@@ -136,7 +136,7 @@ class Ramp:
             return
         datapath = self._pe.datapath
         if datapath.ticked != now:
-            datapath.tick_at(now)  # an element first, then the ramp, whatever happened first in this cycle
+            datapath.tick_at(now)  # an element first, then the ramp, in any order of the events of this cycle
         elif self.drain(now) and (self.sending or datapath.busy()):
             datapath.tick_at(now + 1)
 

@@ -6,8 +6,8 @@ Eight words a color, from `COLORS` on:
     4           bits 0, 1 the position now; 2 ring; 3, 4 pop mode; 5, 6 swap; 8 teardown
     5 to 7      the filter's limits, where the color has a filter
 
-What is written takes effect at once, also for wavelets that wait in the router. The addresses are ours: programs name
-registers only through `<tile_config>`.
+Writes take effect at once, also for wavelets that wait in the router. The addresses are ours: programs name registers
+only through `<tile_config>`.
 """
 
 from dataclasses import replace
@@ -53,7 +53,7 @@ def read(config: ColorConfig, word: int) -> int:
 
 
 def write(config: ColorConfig, word: int, value: int) -> ColorConfig:
-    """What becomes of `config` when one of its eight words is written."""
+    """Return `config` after a write to one of its eight words."""
     if word < SWITCH:
         words = [read(config, at) for at in range(SWITCH)]
         words[word] = value

@@ -1,4 +1,4 @@
-"""What a router is made of: links with credits, buffers, and the state of each color.
+"""Parts of a router: links with credits, buffers, and the state of each color.
 
 `network` moves wavelets between them, and says when.
 """
@@ -66,7 +66,7 @@ class Buffer(Link):
     Attributes:
         flow: the color at the receiving router
         side: the receiving router's port
-        order: what heads of a router are sorted by: color, then port
+        order: sort key of the heads of a router: color, then port
         queue: wavelets, the head first
         fresh: when the last credit came back, for links from a CE: it counts from the next cycle on
     """
@@ -83,7 +83,7 @@ class Buffer(Link):
 
 
 class Way:
-    """The route of one switch position, with what is at its ends.
+    """The route of one switch position, with the links at its ends.
 
     Attributes:
         rx, tx: sets of ports, as in `program.Route`
@@ -115,7 +115,7 @@ class Flow:
         position: switch position now
         teardown: whether it is in teardown now
         ending: whether that ends with the next cycle
-        filter: of what goes down the ramp
+        filter: of wavelets that go down the ramp
         plain: whether data wavelets go as they are: no filter, no color swap
         buffers: by input port, where a wavelet has come
         exit: down the ramp, where one has gone
@@ -191,7 +191,7 @@ class Flow:
         return self.filter is None or self.filter.passes(wavelet)
 
     def command(self, payload: int) -> tuple[int, int]:
-        """What a control wavelet does here: the command, and the payload that goes on.
+        """The command of a control wavelet at this router, and the payload that goes on.
 
         `always_pop` takes the command off; `pop_on_advance` only if it moves the switch, so that one that is at its
         last position hands it on.
@@ -231,7 +231,7 @@ class Router:
 
     Attributes:
         pe: its index
-        flows: by color, those that a wavelet or a change has come to
+        flows: by color, if a wavelet or a change has come to it
         heads: buffers that hold something, by color and port
         last: the color that was served first in the last cycle that one was: the next one comes first
         awake: the last cycle that it is to be looked at

@@ -3,9 +3,9 @@
 - A local task is eligible if it is activated and not blocked; activating it twice before it runs is activating it once.
 - A data task is eligible if the head of its queue is a wavelet, no operation reads that queue, and neither the task nor
   its queue is blocked. A control task likewise, by the control wavelet at the head of any queue that names it.
-- What is blocked keeps its events (F14).
-- Among several, the one with the next higher id after the last one runs, round robin: none can starve. What the
-  hardware does is not published.
+- A blocked task or queue keeps its events (F14).
+- Among several, the one with the next higher id after the last one runs, round robin: none can starve. The order of the
+  hardware is not published.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ TEARDOWN_TASK = 29
 
 
 CALL, NOBODY = -1, -2
-"""Ids of what is no task: a call of the host, and a control wavelet that names none and is dropped."""
+"""Ids that stand for no task: a call of the host, and a control wavelet that names none and is dropped."""
 
 
 class Call(NamedTuple):
@@ -41,7 +41,7 @@ class Call(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """What runs next: a task with its arguments."""
+    """The next to run: a task with its arguments."""
 
     task: Task
     arguments: tuple[int | float, ...]
@@ -122,9 +122,9 @@ class Picker:
                 yield found, queue, since
 
     def candidate(self, now: int) -> tuple[int, InputQueue | None] | None:
-        """Id and queue of what runs if the main thread is free at `now`; the id of a call of the host is `CALL`.
+        """Id and queue of the next task to run if the main thread is free at `now`; `CALL` is the id of a host call.
 
-        What came in this very cycle does not count: the order inside a cycle must not matter.
+        Events of this very cycle do not count: the order inside a cycle must not matter.
         """
         best: tuple[int, InputQueue | None] | None = None
         best_rank = QUEUES_FROM
@@ -160,7 +160,7 @@ class Picker:
 
 
 def arguments(letters: Sequence[str], data: int) -> tuple[int | float, ...]:
-    """What a task gets of the 32 bits of a wavelet: low bits first."""
+    """Arguments of a task from the 32 bits of a wavelet: low bits first."""
     found: list[int | float] = []
     for letter in letters:
         found.append(decode(letter, data))

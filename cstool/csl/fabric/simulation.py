@@ -1,4 +1,4 @@
-"""A fabric program, simulated: every PE and router, and what happens when."""
+"""A fabric program, simulated: every PE and router, and the order of events."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ OnTrace = Callable[..., None]
 
 @dataclass(frozen=True)
 class PEStats:
-    """What one PE did.
+    """Counts of one PE.
 
     Args:
         busy: cycles in which its main thread had a task
@@ -38,7 +38,7 @@ class PEStats:
 
 @dataclass(frozen=True)
 class Stats:
-    """What a simulation did so far.
+    """Counts of a simulation so far.
 
     Args:
         cycles: cycles
@@ -57,10 +57,10 @@ class Simulation:
     """All of a fabric program.
 
     Args:
-        program: what is simulated
+        program: the program
         max_cycles: the cycle at which it is an error not to have ended; None: no limit
         fused: whether a multiply-add rounds once
-        on_trace: `trace` says what it is called with; None costs nothing
+        on_trace: called as `trace` describes; None costs nothing
         on_say: called with cycle, PE index and a line that a program prints
 
     Attributes:
@@ -105,7 +105,7 @@ class Simulation:
         Returns:
             whether something is left to happen
         Raises:
-            SimulationError: a program did what it must not, or did not end within `max_cycles`
+            SimulationError: a program broke a rule, or did not end within `max_cycles`
         """
         if not self._begun:
             self._begun = True
@@ -142,11 +142,11 @@ class Simulation:
         self._taken[color] = on_taken
 
     def to_host(self, color: int, on_sent: Callable[[int, Wavelet], None]) -> None:
-        """Declare that what PEs send on `color` goes to the host: `on_sent(pe_index, wavelet)`, one a cycle and PE."""
+        """Declare that wavelets of PEs on `color` go to the host: `on_sent(pe_index, wavelet)`, one a cycle and PE."""
         self._sent[color] = on_sent
 
     def stats(self) -> Stats:
-        """What happened so far."""
+        """Counts so far."""
         return Stats(
             self.events.now,
             self.events.done,
@@ -158,7 +158,7 @@ class Simulation:
         busy, elements = pe.so_far(self.events.now)
         return PEStats(busy, pe.tasks_run, elements, pe.received, pe.sent)
 
-    # --- what PEs ask ---
+    # --- called by PEs ---
 
     def code(self, program: PEProgram) -> Callable[[Any], dict[str, Any]]:
         """The compiled text of a program: a function of a PE that returns its functions."""
@@ -170,7 +170,7 @@ class Simulation:
         return found
 
     def releaser(self, pe: int, color: int) -> Callable[[], None]:
-        """What a PE calls when it took a wavelet of `color` out of its queue."""
+        """A function that a PE calls after it took a wavelet of `color` out of its queue."""
         taken = self._taken.get(color)
         return partial(self.network.release, pe, color) if taken is None else partial(taken, pe)
 

@@ -1,4 +1,4 @@
-"""What a simulation did, in numbers: `sim_stats.json`, written at the end of a run and read again.
+"""Counts of a simulation: `sim_stats.json`, written at the end of a run and read again.
 
 Of PEs: cycles of the main thread and the datapath, tasks, elements, wavelets; of links: wavelets that each router sent
 out by each port. All of it is simulated: counted in the simulator, measured on no wafer.
@@ -64,7 +64,7 @@ class FabricStats:
 
 
 def stats_document(simulation: "Simulation") -> dict[str, Any]:
-    """What `sim_stats.json` holds."""
+    """The contents of `sim_stats.json`."""
     program, stats = simulation.program, simulation.stats()
     size = program.width * program.height
     links = {port: [0] * size for port in PORTS}

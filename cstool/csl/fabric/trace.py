@@ -1,4 +1,4 @@
-"""What happened on the fabric, cycle by cycle: recorded by the hook of a simulation, kept in a file, read again.
+"""Events on the fabric, cycle by cycle: recorded by the hook of a simulation, kept in a file, read again.
 
 The hook is `on_trace(time, pe_index, kind, *fields)`:
 
@@ -28,7 +28,7 @@ from cstool.foundation.errors import TraceError
 FORMAT = 1
 KINDS = ("task", "task_end", "op", "op_end")
 MOST_EVENTS = 5_000_000
-"""that are kept; what happens later is not recorded, and the file says so"""
+"""events that are kept; later ones are not recorded, and the file says so"""
 _MARK = (("time", "Q"), ("pe", "I"), ("kind", "B"), ("thread", "H"), ("name", "I"))
 _HOP = (("time", "Q"), ("pe", "I"), ("port", "B"), ("color", "B"), ("data", "I"), ("control", "B"))
 Columns = dict[str, NDArray[Any]]
@@ -68,7 +68,7 @@ class Recorder:
         return self._words.setdefault(text, len(self._words))
 
     def save(self, path: Path) -> None:
-        """Write what was recorded.
+        """Write the recording.
 
         Raises:
             TraceError: it cannot be written
@@ -104,7 +104,7 @@ class Recorded:
         programs: names of programs
         tiles: [height, width], which of `programs` a PE runs; -1 for none
         words: names of threads, tasks and operations
-        marks: columns of what began and ended: time, pe, kind (in `KINDS`), thread and name (in `words`)
+        marks: columns of begins and ends: time, pe, kind (in `KINDS`), thread and name (in `words`)
         hops: columns of wavelets: time, pe, port, color, data, control
         is_cut: whether more happened than was recorded
     """
@@ -136,7 +136,7 @@ class Place(NamedTuple):
 
 
 def read_trace(path: Path) -> Recorded:
-    """Read what a `Recorder` has saved.
+    """Read the file of a `Recorder`.
 
     Raises:
         TraceError: the file is not there, or is none of these

@@ -1,10 +1,10 @@
-"""Vector operations on memory and scalars: what they compute, exactly as element after element would, and their cycles.
+"""Vector operations on memory and scalars: their results, exactly as element after element, and their cycles.
 
 Cycles, and how sure they are:
 
 - `START`: 6 cycles of an operation for starting and stopping (P10: derived from a measurement that includes reading the
   clock; good to about 4 cycles).
-- elements a cycle: the SIMD widths of the documentation (`Arch.widths`, SDK appendix), at most what strides allow
+- elements a cycle: the SIMD widths of the documentation (`Arch.widths`, SDK appendix), limited by the strides
   (P06).
 - two reads in the same cycle must come from banks that differ modulo 4, or they take a cycle each (P01, P04, P05; P08
   and P09 measure 1.001 and 2.001 cycles an element without and with such a conflict).
@@ -85,7 +85,7 @@ def compute(
 
     Args:
         memory: of the PE
-        operation: what to do
+        operation: the operation
         count: elements
         dest: where results go
         sources: operands, each with its type
@@ -138,7 +138,7 @@ def in_order(
 
 
 def _hazard(operation: Operation, count: int, dest: Memories, sources: Sequence[tuple[Source, str]]) -> bool:
-    """Whether an element may read what an element before it wrote, or two elements write the same place."""
+    """Whether an element may read the result of an element before it, or two elements write the same place."""
     size = BYTES[operation.dest]
     if isinstance(dest, Mem1d) and abs(dest.stride) < size:
         return True
@@ -177,5 +177,5 @@ def _reads_written(
         return True
     ahead, rest = divmod(dest.address - source.address, dest.stride)
     if rest == 0:
-        return ahead > 0  # the element `ahead` later reads what this one wrote
+        return ahead > 0  # the element `ahead` later reads the result of this one
     return not size <= rest % abs(dest.stride) <= abs(dest.stride) - size

@@ -1,6 +1,6 @@
-"""What stands still on a PE when nothing moves any more: what `PE.waiting()` tells a deadlock report.
+"""Waits on a PE when nothing moves any more: `PE.waiting()` gives them to a deadlock report.
 
-`network.Waiting` is its kind for routers. Everything is told as it is; who waits for whom, `wait_graph` finds out.
+`network.Waiting` is its kind for routers. The waits are plain facts; `wait_graph` links them with each other.
 """
 
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class QueueWait:
         pe: index of the PE
         queue: the input queue
         color: of the wavelets
-        count: how many
+        count: number of wavelets
         blocked: whether the queue is blocked
     """
 

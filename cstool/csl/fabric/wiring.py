@@ -10,10 +10,10 @@ from cstool.csl.fabric.router import STOPPED, Buffer, Exit, Flow, Router, Way
 
 
 class Taker(Protocol):
-    """What this asks of a PE."""
+    """Interface of a PE to the wiring."""
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: nobody takes it."""
+        """Wavelets that the input queue of `color` holds; 0: it has no reader."""
         ...
 
 
@@ -42,7 +42,7 @@ class Wiring:
         return router
 
     def configured(self, pe: int, color: int) -> ColorConfig | None:
-        """What the program begins with; None where the color has no route."""
+        """The program's initial config; None where the color has no route."""
         routes = self._program.routes.get(color)
         number = -1 if routes is None else int(routes[pe // self._width, pe % self._width])
         return None if number < 0 else self._program.configs[number]
