@@ -367,7 +367,7 @@ class Network:
                 after.awake.append(router)
 
     def _in_turn(self, router: Router, now: int) -> list[Buffer]:
-        """Heads that the router takes now, in turns: colors behind the one that was served first last time come first."""
+        """Heads that the router takes now, in turns: colors behind the one served first last time come first."""
         ready: list[Buffer] = []
         for buffer in router.heads:
             way = buffer.flow.way or self._wiring.find(buffer.flow)

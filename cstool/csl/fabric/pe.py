@@ -75,7 +75,7 @@ class ProcessingElement:
     # --- the simulation and the host ---
 
     def begin(self) -> None:
-        """Start the program: tasks that start activated may run, and so may the teardown task if a color is in teardown."""
+        """Start the program: tasks that start activated may run, and the teardown task if a color is in teardown."""
         self.ramp.connect()
         if TEARDOWN_TASK in self.program.tasks and self.simulation.network.teardowns(self.index):
             self.main.activate_at(TEARDOWN_TASK, 0)

@@ -41,7 +41,7 @@ IGNORED_FIELDS = ("simd_mode", "priority", "control_transform")
 
 
 class Access(NamedTuple):
-    """What `|i, j|{M, N} -> A[i, 2 * j]` means: addresses and strides are bytes.
+    """A tensor access `|i, j|{M, N} -> A[i, 2 * j]`; addresses and strides are bytes.
 
     Args:
         element: type of the elements
@@ -113,7 +113,7 @@ def _array_behind(type_: Type, place: Place) -> ArrayType | Type:
 
 
 def _base_pointer(node: syntax.Expression, env: Env) -> Code:
-    """Code of a pointer to what a tensor access goes over."""
+    """Code of a pointer to the array of a tensor access."""
     what = resolve(node, env)
     if isinstance(what, Constant) and isinstance(what.type, PointerType):
         return constant(what.value)
@@ -304,7 +304,7 @@ def color_number(value: Value, place: Place) -> int:
 
 
 def on_control_of(instance: Instance, value: Value, place: Place) -> OnControl:
-    """What `.on_control = .{ .terminate = true, .activate = t }` says."""
+    """The setting `.on_control = .{ .terminate = true, .activate = t }`."""
     fields = values.fields_of(value)
     if fields is None:
         raise CslError(f".on_control is a struct, got {describe(value)}", place)

@@ -1,4 +1,4 @@
-"""All builtins that the vendor documents: where each may stand, how many arguments it takes, and what does it.
+"""All builtins that the vendor documents: their allowed places, number of arguments, and implementation.
 
 One table, `BUILTINS`; documentation is made from it too. Names and places after SDK 2.10 documentation, "Builtins",
 "Builtins for DSD Operations", "Builtins (WSE-3)" and "Builtins for Supporting Remote Procedure Calls".
@@ -26,10 +26,10 @@ class Called:
     """A builtin being evaluated.
 
     Args:
-        instance: what is compiled
+        instance: the program or layout in compilation
         node: the call
         arguments: values of its arguments
-        env: what names mean there
+        env: meanings of names there
     """
 
     instance: Instance
@@ -82,7 +82,7 @@ _PURE: set[str] = set()
 def builtin(
     name: str, least: int, most: int, where: tuple[str, ...], meaning: str, arch: str | None = None, pure: bool = True
 ) -> Callable[[Action], Action]:
-    """Register what does a builtin; `pure` if it may be folded when all its arguments are constant."""
+    """Register the implementation of a builtin; `pure` if it may be folded when all its arguments are constant."""
 
     def register(action: Action) -> Action:
         BUILTINS[name] = Builtin(name, least, most, where, meaning, None, arch)
@@ -116,7 +116,7 @@ def refused(name: str, reason: str) -> None:
 
 
 def check_builtin(node: syntax.Builtin, instance: Instance, is_library: bool) -> Builtin | None:
-    """What a builtin is; None if it is one of the library's own (`intrinsics`).
+    """Look a builtin up; None if it is one of the library's own (`intrinsics`).
 
     Raises:
         CslError: there is none of the name, it is not supported, not of this generation, or takes another number of
@@ -185,7 +185,7 @@ def _builtin(node: syntax.Builtin, env: Env) -> Code:
 
 
 def intrinsic_action(name: str) -> Callable[[Action], Action]:
-    """Register what does an intrinsic at compile time."""
+    """Register the implementation of an intrinsic at compile time."""
 
     def register(action: Action) -> Action:
         _ACTIONS[name] = action

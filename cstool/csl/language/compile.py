@@ -31,7 +31,7 @@ Emit = Callable[[Instance, Sequence[Root]], EmittedCode]
 
 @dataclass(frozen=True)
 class Options:
-    """What `cslc` was told; see `compile_csl`."""
+    """Options of `cslc`; see `compile_csl`."""
 
     arch: str = "wse3"
     params: Mapping[str, Value] = field(default_factory=dict)
@@ -50,9 +50,9 @@ class Compilation:
     """One run of the compiler.
 
     Args:
-        options: what it was told
+        options: the options
         emit: turns the functions of an instance into Python; None: `cstool.csl.language.emit`
-        say: gets what `@comptime_print` says; None: it is written to stdout
+        say: takes the text of `@comptime_print`; None: it is written to stdout
     """
 
     def __init__(self, options: Options, emit: Emit | None = None, say: Callable[[str], None] | None = None) -> None:
@@ -134,7 +134,7 @@ class Compilation:
         return module
 
     def run_comptime(self, module: Module) -> None:
-        """Run what a file does at compile time: its imports, then its `comptime` blocks."""
+        """Run the compile time of a file: its imports, then its `comptime` blocks."""
         with module.instance.during("comptime"):
             for declaration in module.file.declarations:
                 if isinstance(declaration, syntax.Declare) and _is_import(declaration.value):
@@ -145,7 +145,7 @@ class Compilation:
                 elif isinstance(declaration, syntax.Declare) and declaration.linkage == "export":
                     module.lookup(declaration.name, declaration.place)
 
-    # --- what builtins ask ---
+    # --- asked for by builtins ---
 
     def rectangle(self, place: Place) -> tuple[int, int]:
         """Width and height of the program.
@@ -309,7 +309,7 @@ def _check_queues(instance: Instance) -> None:
 
 
 def _emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
-    from cstool.csl.language.emit import emit_program  # what compiles layouts alone does without it
+    from cstool.csl.language.emit import emit_program  # not needed to compile layouts alone
 
     return emit_program(instance, roots)
 
@@ -430,12 +430,12 @@ def compile_csl(
         channels: of memcpy; any number is the same here
         import_paths: folders where imported files are looked for after the importer's own
         colors: of the layout's file, by name
-        fp16_format: what `@fp16()` is
-        say: gets what `@comptime_print` says
-        emit: for tests: what turns functions into Python
-        name_exports: whether the layout names what programs export; if not, everything is named
-        on_warning: gets what is most likely not meant
-        max_inlined_iterations: turns of a loop at compile time; None for what `limits` has
+        fp16_format: type that `@fp16()` returns
+        say: takes the text of `@comptime_print`
+        emit: for tests: a function that turns functions into Python
+        name_exports: whether the layout names the exports of programs; if not, everything is named
+        on_warning: takes likely mistakes
+        max_inlined_iterations: turns of a loop at compile time; None for the default of `limits`
         comptime_func_depth_limit: calls within calls at compile time; None likewise
 
     Raises:

@@ -115,7 +115,7 @@ def coerce(value: Value, target: Type, place: Place | None, what: str = "the val
         value: it
         target: type
         place: of the value, for messages
-        what: as messages call it: "parameter 'x'"
+        what: its name in messages: "parameter 'x'"
 
     Raises:
         CslError: it does not convert.

@@ -1,4 +1,4 @@
-"""Where a parser is in its file, what it expects next, and what it says when something else stands there."""
+"""Position of a parser in its file, its expectations, and its error messages."""
 
 from collections.abc import Iterable
 
@@ -68,7 +68,7 @@ class Cursor:
         return self.token.kind == "name" and self.token.text == text
 
     def deeper(self) -> None:
-        """Begin one level of nesting; `shallower` ends it. After an error nobody reads on, so none ends it then.
+        """Begin one level of nesting; `shallower` ends it. After an error parsing stops, so none ends it then.
 
         Raises:
             CslError: this is too deep.
@@ -96,7 +96,7 @@ class Cursor:
         end = self._tokens[self._at - 1].end if self._at else 0
         return Place(self.source, end, end)
 
-    # --- what must be there ---
+    # --- required words ---
 
     def expect(self, kind: str, where: str) -> Token:
         """Go behind a word that must be here, `where` in words: "after 'if'"."""
@@ -148,12 +148,12 @@ class Cursor:
                 raise self.error(f"{what} '{name}' is there twice", place, notes=((seen[name], "the first one"),))
             seen[name] = place
 
-    # --- what is wrong ---
+    # --- errors ---
 
     def error(
         self, message: str, place: Place, hint: str | None = None, notes: tuple[tuple[Place, str], ...] = ()
     ) -> CslError:
-        """An error to raise: this one, or what ended the words of the file early if they have all been read."""
+        """An error to raise: this one; or, at the end of all words read, the error that ended them early."""
         if self.token.kind == "end" and self._broken is not None:
             return self._broken
         return CslError(message, place, hint, notes)
@@ -165,7 +165,7 @@ class Cursor:
         hint: str | None = None,
         notes: tuple[tuple[Place, str], ...] = (),
     ) -> CslError:
-        """An error to raise: what was expected and what stands here instead.
+        """An error to raise: the expected word and the word here.
 
         Raises:
             CslError: a word of Zig's stands here, which is refused by its name.

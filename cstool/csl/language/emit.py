@@ -1,6 +1,6 @@
 """Functions of a PE program as Python over `fabric.interface.PE`.
 
-A function is written when something first calls it, one copy for each set of compile-time arguments; those it calls
+A function is written at its first call, one copy for each set of compile-time arguments; the functions that it calls
 are written before it, so that it is known whether they wait. A scalar is a Python number; an array or a struct of a
 function has a place of its own in SRAM, so that no function may call itself.
 """
@@ -32,7 +32,7 @@ _IMPORTS = {
     "cstool.csl.fabric.scalar": "bits16 bits32 finished float16 float32 function integer load64 modulo outside "
     "quotient ratio remainder shift shown store64",
 }
-"""what compiled code takes from elsewhere, by module"""
+"""imports of compiled code, by module"""
 _OWN = "pe program R NAN INFINITY FUNCTIONS"
 _BUILTINS = "bool bytearray bytes enumerate float int len list memoryview range tuple"
 TAKEN = frozenset(" ".join([*_IMPORTS.values(), *VIEWS.values(), _OWN, _BUILTINS]).split())
@@ -97,7 +97,7 @@ class ProgramText:
         self._object_lines: list[str] = []
         self._cells = self._depth = 0
 
-    # --- what a frame asks for ---
+    # --- asked for by frames ---
 
     statement = staticmethod(emit_statements.statement)
     polls = staticmethod(emit_statements.polls)
@@ -129,7 +129,7 @@ class ProgramText:
         return self._cells - 1
 
     def in_sram(self, type_: Type) -> bool:
-        """Whether values of a type are in SRAM; DSDs, and what contains them, are Python's."""
+        """Whether values of a type are in SRAM; DSDs, and arrays and structs with DSDs, are Python's."""
         if isinstance(type_, ArrayType):
             return self.in_sram(type_.element)
         if isinstance(type_, StructType):
@@ -144,7 +144,7 @@ class ProgramText:
         """Note a pointer whose address may be no multiple of its element's size.
 
         Raises:
-            Unaligned: what has been written does not count with it.
+            Unaligned: the code written so far does not allow for it.
         """
         if pointer.pointee.align > 2 and not self.unaligned:
             raise Unaligned
@@ -252,7 +252,7 @@ class ProgramText:
         """The functions that pointers point to.
 
         Raises:
-            PointersWait: what has been written does not count with one that waits.
+            PointersWait: the code written so far does not allow for one that waits.
         """
         found: dict[int, Written] = {}
         for function in self.instance.pointed:  # it grows meanwhile
@@ -318,11 +318,11 @@ def _imports(used: set[str]) -> list[str]:
 
 
 def emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
-    """The functions of a program that something outside starts, and what they call, as Python.
+    """The functions of a program that are started from outside, with all that they call, as Python.
 
     Args:
         instance: the program, all of whose compile time is done
-        roots: those functions
+        roots: the functions started from outside
 
     Raises:
         CslError: something in them is wrong.

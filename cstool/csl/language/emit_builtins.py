@@ -31,11 +31,11 @@ from cstool.csl.language.values import FunctionValue
 
 Maker = Callable[[Frame, syntax.Builtin], Code]
 BUILTINS: dict[str, Maker] = {}
-"""What makes each builtin, by its name without the @; vector operations are in `emit_vector`."""
+"""The maker of each builtin, by its name without the @; vector operations are in `emit_vector`."""
 
 
 def builtin(*names: str, arguments: int | None = None) -> Callable[[Maker], Maker]:
-    """Say that a function makes these builtins, and how many arguments they take."""
+    """Register a function as the maker of these builtins, with their number of arguments."""
 
     def put(maker: Maker) -> Maker:
         def checked(frame: Frame, node: syntax.Builtin) -> Code:

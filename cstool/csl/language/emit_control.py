@@ -1,7 +1,7 @@
 """`if`, `switch`, blocks, `break` and `continue`, as statements and as expressions.
 
-A statement's writer returns whether what follows it can be reached. What is decided at compile time leaves one branch,
-and the other is never looked at.
+A statement's writer returns whether the code behind it can be reached. A condition decided at compile time leaves one
+branch, and the other is never looked at.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def branch(frame: Frame, node: syntax.Node, want: Type | None) -> Code:
 
 
 def branch_statement(frame: Frame, node: syntax.Node) -> bool:
-    """A branch whose value nobody wants, with its own names."""
+    """A branch whose value is unused, with its own names."""
     with frame.block():
         return frame.program.statement(frame, node)
 
@@ -51,7 +51,7 @@ def decided(frame: Frame, node: syntax.Expression, what: str) -> Code:
 
 
 def if_statement(frame: Frame, node: syntax.If) -> bool:
-    """An `if` whose value nobody wants."""
+    """An `if` whose value is unused."""
     condition = decided(frame, node.condition, "an 'if'")
     if condition.known:
         chosen = node.then if condition.value else node.otherwise
@@ -191,7 +191,7 @@ def _written(frame: Frame, branches: Sequence[Branch], want: Type | None, place:
 
 
 def assign_value(frame: Frame, name: str | None, code: Code) -> None:
-    """Put a branch's value where it goes; without a name, do what it does."""
+    """Assign a branch's value to a variable; without a name, evaluate it for its effect."""
     code = frame.settled(code)
     if code.calls:
         frame.flush()
@@ -205,7 +205,7 @@ def assign_value(frame: Frame, name: str | None, code: Code) -> None:
 
 
 def switch_statement(frame: Frame, node: syntax.Switch) -> bool:
-    """A `switch` whose value nobody wants."""
+    """A `switch` whose value is unused."""
     subject = expression(frame, node.subject)
     if subject.known:
         chosen = _case_of(frame, node, subject.pair)
@@ -248,7 +248,7 @@ def _case_of(frame: Frame, node: syntax.Switch, subject: Value) -> syntax.Case |
 
 
 def _case_range(frame: Frame, node: syntax.Expression, type_: Type) -> tuple[int, int]:
-    """What a case stands for: from, to."""
+    """The values of a case: from, to."""
     if isinstance(node, syntax.Binary) and node.operator == "...":
         return _case_range(frame, node.left, type_)[0], _case_range(frame, node.right, type_)[0]
     value = conversions.coerce(evaluate.evaluate(node, frame.scope), type_, node.place, "the case")[1]

@@ -122,7 +122,7 @@ _LARGE = 1 << 60
 
 
 def _ring(type_: IntType, sign: str, left: Code, right: Code) -> Code:
-    """`+`, `-`, `*`: what wraps inside need not, as long as it is not large."""
+    """`+`, `-`, `*`: operands need not wrap before the result does, as long as they are not large."""
     level = PRODUCT if sign == "*" else SUM
     for loose in (True, False):
         first, one, (a, b) = _side(left, loose)
@@ -308,7 +308,7 @@ def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], 
             node.place,
         )
     if isinstance(chosen.result, OpaqueType) and all(code.known for code in arguments):
-        # A DSD, a color, an id that can be known is: what sends and takes which color can then be told.
+        # A DSD, a color, an id that can be known is: then it is known which code sends or takes which color.
         try:
             return known(evaluate.call(function, [code.pair for code in arguments], node.place))
         except evaluate.NotKnown:

@@ -1,8 +1,8 @@
-"""What all parts of the emitter share: a piece of Python with its CSL type, and the function that is being written.
+"""Shared by all parts of the emitter: a piece of Python with its CSL type, and the function that is being written.
 
-`Code` is an expression: known at compile time, or text. Text has no side effect unless `calls` says so. What Python
-needs statements for (rounding to float32, an `if` with statements in it) is written as lines before the one that uses
-it, and `Frame.ordered` keeps the order of evaluation.
+`Code` is an expression: known at compile time, or text. Text has no side effect unless `calls` says so. Operations that
+need statements in Python (rounding to float32, an `if` with statements in it) are written as lines before the line that
+uses them, and `Frame.ordered` keeps the order of evaluation.
 """
 
 import math
@@ -63,7 +63,7 @@ class Code:
         return self.at(ATOM)
 
     def at(self, level: int) -> str:
-        """The text for a place that takes what binds at least as tightly as `level`."""
+        """The text for a place that takes operators that bind at least as tightly as `level`."""
         text = self.python
         return text if self.known or self.level <= level else f"({text})"
 
@@ -82,12 +82,12 @@ class Code:
 
     @property
     def pair(self) -> Value:
-        """Type and data of what is known."""
+        """Type and data of a known value."""
         return self.type, self.value
 
 
 def in_variable(code: Code, name: str) -> Code:
-    """What was evaluated, by the name that keeps it."""
+    """An evaluated code, by the name that keeps its value."""
     return replace(code, text=name, level=ATOM, loose=None, raw=False, reads=False, calls=False)
 
 
@@ -100,7 +100,7 @@ def retyped(code: Code, type_: Type, **more: Any) -> Code:
 
 
 def known(value: Value) -> Code:
-    """What the compile time knows, as code."""
+    """A value of compile time as code."""
     return Code(value[0], value=value[1], known=True)
 
 
@@ -150,7 +150,7 @@ def literal(type_: Type, data: Any) -> str:
 
 
 def _named(data: Any) -> str:
-    """An operand of `fabric.dsd`, without what it has by default."""
+    """An operand of `fabric.dsd`, without its defaults."""
     parts = []
     for name, value in data._asdict().items():
         if name not in data._field_defaults or value != data._field_defaults[name]:
@@ -163,9 +163,9 @@ class Local:
     """A name of a function that is known at run time alone.
 
     Args:
-        type: of what it stands for
+        type: of its value
         place: of its declaration
-        code: what it is, where it does not change and is not in SRAM
+        code: its value, where it does not change and is not in SRAM
         variable: Python's variable, for a `var`
         address: bytes, where it lives in SRAM
         const: whether it is not assigned to
@@ -186,7 +186,7 @@ class Loop:
     Args:
         label: CSL's
         block: whether it is a labeled block: only `break :label` means it
-        step: writes what `continue` does first
+        step: writes the step that `continue` does first
         variable: where the value of a labeled block goes
         want: the type that the value must have; None: not known yet
         broken: whether a `break` leaves it
@@ -208,7 +208,7 @@ class Frame:
     """A function that is being written.
 
     Args:
-        program: what all functions share
+        program: the state shared by all functions
         module: the one that it stands in
         name: Python's
         place: of the function
@@ -251,12 +251,12 @@ class Frame:
         self.effects += effect
 
     def cost(self, cycles: int, instructions: int = 1) -> None:
-        """Count what the code just made costs."""
+        """Count the cost of the code just made."""
         self.pending += cycles
         self.instructions += instructions
 
     def flush(self) -> None:
-        """Write what has been counted: before anything that looks at the clock, and where a block ends."""
+        """Write the counted cycles: before any look at the clock, and where a block ends."""
         if not self.pending:
             return
         head = "    " * self.indent + "pe.cycles += "
@@ -266,7 +266,7 @@ class Frame:
         self.pending = 0
 
     def tick(self) -> None:
-        """Likewise, before a call in an expression; what is `captured` is counted by who captures it."""
+        """Likewise, before a call in an expression; in `captured` code, the caller of `captured` counts."""
         if not self.capturing:
             self.flush()
 
@@ -274,7 +274,7 @@ class Frame:
     def indented(self) -> Iterator[None]:
         """Lines of an inner block, `pass` if there are none; its cost is counted in it.
 
-        Who writes the line before it flushes before that line: behind it, cycles would stand outside the block.
+        Callers flush before they write the head line of the block: behind it, cycles would stand outside the block.
         """
         self.indent += 1
         before = len(self.lines)
@@ -295,7 +295,7 @@ class Frame:
         self.scope = outer
 
     def captured(self, make: Callable[[], Code]) -> tuple[Code, list[str], int]:
-        """What `make` returns, the lines that it wrote (taken away again), and what it cost."""
+        """The result of `make`, the lines that it wrote (taken away again), and their cost."""
         lines, pending = self.lines, self.pending
         self.lines, self.pending = [], 0
         self.capturing += 1
@@ -353,7 +353,7 @@ class Frame:
         return in_variable(code, cell)
 
     def ordered(self, makers: Sequence[Callable[[], Code]]) -> list[Code]:
-        """Codes in their order of evaluation: what a later one's lines could change or be changed by is kept first."""
+        """Codes in their order of evaluation: a value that lines of a later one could change is kept first."""
         made: list[tuple[Code, int]] = []
         for make in makers:
             writes, effects = self.writes, self.effects
@@ -464,7 +464,7 @@ def tuple_of(type_: Type, items: Sequence[Code]) -> Code:
 def wrapped(type_: IntType, text: str, low: int, high: int, parts: Sequence[Code], *, level: int = LOWEST) -> Code:
     """An integer that is `text` modulo 2**bits, between `low` and `high` before that.
 
-    What wraps again around it may take the text as it was: sums and products are the same modulo 2**bits.
+    An operation that wraps again may take the text unwrapped: sums and products are the same modulo 2**bits.
     """
     if type_.least <= low and high <= type_.most:
         return joined(type_, text, parts, low=low, high=high, level=level)
@@ -588,7 +588,7 @@ def expression(frame: Frame, node: syntax.Expression, want: Type | None = None, 
         raw: whether a float32 may be left unrounded, for a place that rounds it
     """
     if not isinstance(node, syntax.If | syntax.Switch | syntax.Block):
-        # Those are looked at branch by branch: a branch may lead out of the expression.
+        # They are looked at branch by branch: a branch may lead out of the expression.
         value = evaluate.try_comptime(node, frame.scope)
         if value is not None:
             return known(value)

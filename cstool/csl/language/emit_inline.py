@@ -11,7 +11,7 @@ from cstool.csl.language.values import FunctionValue
 
 
 def in_place(frame: Frame, function: FunctionValue, arguments: Sequence[Code], node: syntax.Expression) -> Code:
-    """Write what a call `f(x, .{ a, b })` does: prints, in practice. The function returns nothing.
+    """Write a call `f(x, .{ a, b })` in place: prints, in practice. The function returns nothing.
 
     Raises:
         CslError: it returns something, or somewhere in its middle; its parameters are of other types.

@@ -150,7 +150,7 @@ def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Expression) -> b
 
 
 def _end_of_turns(frame: Frame, at: int, text: str, count: int | None) -> None:
-    """The end of a counted loop: what a turn costs is added once behind it, where all turns are the same."""
+    """The end of a counted loop: the cost of its turns is added once behind it, where all turns are the same."""
     margin = "    " * frame.indent
     body = frame.lines[at + 1 :]
     simple = all(_plain(line, margin) for line in body)
@@ -200,7 +200,7 @@ def _range_numbers(frame: Frame, node: syntax.Builtin) -> tuple[Type, list[Code]
 
 
 def _turns(start: int, stop: int, step: int) -> int:
-    """How many numbers a range has; Python's `len` knows none from 2**63 on."""
+    """The length of a range; Python's `len` knows none from 2**63 on."""
     return max(0, -((start - stop) // step))
 
 

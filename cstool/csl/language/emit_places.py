@@ -1,4 +1,4 @@
-"""Places: variables, fields, elements, what a pointer points to; reading and writing them, and their addresses."""
+"""Places: variables, fields, elements, targets of pointers; reading and writing them, and their addresses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ from cstool.csl.language.types import (
 from cstool.foundation.words import did_you_mean
 
 VIEWS = {"f": "F32", "e": "F16", "w": "U32", "i": "I32", "H": "U16", "h": "I16", "B": "U8", "b": "I8"}
-"""What compiled code calls the views of SRAM, by element letter."""
+"""Names of the views of SRAM in compiled code, by element letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Address:
     Args:
         base: bytes
         terms: (operand, bytes for each 1 of it)
-        parts: what the terms are made of
+        parts: codes that the terms are made of
     """
 
     base: int = 0
@@ -101,7 +101,7 @@ class Spot:
         const: whether it is only read
         variable: Python's variable that holds it
         address: where it is in SRAM
-        code: what it is, if it is no variable and nowhere in SRAM
+        code: its value, if it is no variable and nowhere in SRAM
         bit: of a field of a packed struct or a union: its first bit in `inside`
         inside: the struct, whose bits are one integer
     """
@@ -117,7 +117,7 @@ class Spot:
 
 
 def spot_of(frame: Frame, node: syntax.Expression) -> Spot:
-    """The place that an expression names; what names none has `code` alone."""
+    """The place that an expression names; an expression without a place has `code` alone."""
     if isinstance(node, syntax.Name):
         return _named(frame, node)
     if isinstance(node, syntax.Field):
@@ -202,7 +202,7 @@ def _pointed(frame: Frame, node: syntax.Dereference) -> Spot:
 
 
 def pointed(pointer: Code, place: Place) -> Spot:
-    """What a pointer points to.
+    """The target of a pointer.
 
     Raises:
         CslError: it is none, or points to many.

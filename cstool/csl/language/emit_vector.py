@@ -156,7 +156,7 @@ def note(program: "ProgramText", data: object) -> None:
 
 
 def resolved(program: "ProgramText", data: FabricOut) -> FabricOut:
-    """A stream with its color: that of its queue, where it does not say one. A queue never bound leaves it unknown."""
+    """A stream with its color: its queue's, where it names none itself. A queue never bound leaves it unknown."""
     if data.color != UNKNOWN_COLOR:
         return data
     color = program.instance.queue_color(data.queue, True)
@@ -164,7 +164,7 @@ def resolved(program: "ProgramText", data: FabricOut) -> FabricOut:
 
 
 class Setting(NamedTuple):
-    """What follows the operands: whether it is asynchronous, and the text of `Settings(...)`."""
+    """Settings behind the operands: whether the operation is asynchronous, and the text of `Settings(...)`."""
 
     asynchronous: bool
     text: str
@@ -484,7 +484,7 @@ def cast_type(name: str) -> Type:
 
 
 def _dsd(frame: Frame, code: Code, node: syntax.Builtin) -> Code:
-    """A DSD as an argument of what changes one."""
+    """A DSD as an argument of a builtin that changes one."""
     if not isinstance(code.type, OpaqueType) or not code.type.is_dsd:
         raise CslError(f"@{node.name} takes a DSD, got {code.type}", node.arguments[0].place)
     note(frame.program, code.value)

@@ -1,6 +1,6 @@
-"""What is known at compile time, evaluated: expressions, statements, types, and which copy of a function a call means.
+"""Evaluation at compile time: expressions, statements, types, and the copy of a function that a call means.
 
-For `emit.py`: a function body is compiled in a `Scope`, a chain of blocks. What a name is there:
+For `emit.py`: a function body is compiled in a `Scope`, a chain of blocks. A name in it is one of:
 
 - a `Value`: known (`const x = 1;`, a comptime parameter, a loop variable of an `inline` loop, a `comptime var`)
 - a `RunTime`: known to exist, with its type; and its address, where it is an array or struct of the function
@@ -101,7 +101,7 @@ def evaluate_type(expression: syntax.Expression, scope: Scope) -> Type:
 
 
 def declared_value(declaration: syntax.Declare, scope: Scope) -> Value:
-    """What a declaration starts with, of its type.
+    """The initial value of a declaration, of its type.
 
     Raises:
         CslError: it is wrong, not known at compile time, or missing.

@@ -1,6 +1,6 @@
-"""The base of the interpreter: what a name may be, frames, and the table of compilers of nodes.
+"""The base of the interpreter: kinds of names, frames, and the table of compilers of nodes.
 
-A node is compiled once per function into a closure over a frame, the list of its locals. What is constant is folded
+A node is compiled once per function into a closure over a frame, the list of its locals. Constants are folded
 then; a branch is compiled when it is first taken, so that code that never runs is never checked.
 """
 
@@ -43,8 +43,7 @@ class Scope:
     Args:
         module: whose top-level names are seen
         parent: the block around; None: the module is around
-        type_of: what tells the type of an expression that is known at run time alone (`@type_of(x)`); of the parent
-            where None
+        type_of: gives the type of an expression that is known at run time alone (`@type_of(x)`); None: the parent's
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class Local(NamedTuple):
 
 
 class Shape:
-    """How long the frames of a function are; it grows while branches are compiled."""
+    """The size of a function's frames; it grows while branches are compiled."""
 
     __slots__ = ("size",)
 
@@ -132,7 +131,7 @@ class Shape:
 
 
 class Env:
-    """What names mean where a node is compiled.
+    """Meanings of names where a node is compiled.
 
     Args:
         module: its module
@@ -226,7 +225,7 @@ def compile_expression(node: syntax.Node, env: Env) -> Code:
 
 
 def compile_statement(node: syntax.Node, env: Env) -> Step:
-    """Compile a statement, or an expression for what it does."""
+    """Compile a statement, or an expression for its effect."""
     compiler = STATEMENTS.get(type(node))
     if compiler is not None:
         return compiler(node, env)
@@ -257,7 +256,7 @@ def lazy(node: syntax.Node, env: Env, compile_: Callable[[syntax.Node, Env], Cal
 
 
 def run_of(node: syntax.Node, env: Env) -> Run:
-    """What gives the value of an expression."""
+    """The function that gives the value of an expression."""
     return compile_expression(node, env).run
 
 

@@ -95,7 +95,7 @@ def dereference(value: Value, place: Place | None) -> Value:
 
     Raises:
         CslError: it is no pointer.
-        NotKnown: what it points at is known at run time alone.
+        NotKnown: its target is known at run time alone.
     """
     type_, data = value
     if not isinstance(type_, PointerType) or type_.many:

@@ -61,7 +61,7 @@ def as_type(value: Value, place: Place | None) -> Type:
 
 
 def type_run(node: syntax.Expression, env: Env) -> tuple[Callable[[Frame], Type], Type | None]:
-    """What gives the type that an expression stands for; and it, where it is constant."""
+    """A function that gives the type of an expression; and the type, where it is constant."""
     code = compile_expression(node, env.child(calls=True))
     place, inner = node.place, code.run
     if code.value is not None:
@@ -77,7 +77,7 @@ def _typed(run: Callable[[Frame], Type], known: list[Type | None]) -> Code:
 
 
 def elements(type_: Type) -> int:
-    """How many elements an array has, those of its elements counted; of anything else 1, of a struct its fields'."""
+    """Number of elements of an array, inner arrays counted; of a struct the sum over its fields, else 1."""
     if isinstance(type_, ArrayType):
         return type_.count * elements(type_.element)
     return sum(elements(field) for _, field in type_.fields) if isinstance(type_, StructType) else 1

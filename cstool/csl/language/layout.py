@@ -1,4 +1,4 @@
-"""What a layout block has decided so far: the rectangle, the program of each PE, the config of each color.
+"""Decisions of a layout block so far: the rectangle, the program of each PE, the config of each color.
 
 A wafer has 745,500 PEs, so all is kept in flat arrays of 32-bit numbers, and equal programs and configs are one.
 """
@@ -46,7 +46,7 @@ class Tile:
 
 
 class Keys:
-    """Numbers of structs, equal for equal ones; of those that come again and again, found by identity."""
+    """Numbers of structs, equal for equal ones; a struct seen before is found by identity."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, int]] = {}
@@ -258,7 +258,7 @@ class Layout:
 
         Args:
             tiles: [height, width], the program of each PE
-            local: by program, what it configured itself, by color
+            local: by program, its own configs, by color
 
         Raises:
             CslError: a program and the layout configure a color differently.

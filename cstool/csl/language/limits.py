@@ -17,12 +17,12 @@ MOST_BITS = 8192
 MOST_CHARACTERS = 2**20
 """of a string"""
 MOST_ELEMENTS = 2**24
-"""of an array, all dimensions and those of its elements together"""
+"""of an array, over all dimensions and inner arrays together"""
 A_STRING, AN_ARRAY = "a string has at most {} characters", "an array has at most {} elements"
 
 
 class Limits:
-    """The limits of one compilation, and what is left of them.
+    """The limits of one compilation, and the steps left.
 
     Args:
         turns: of one loop; None for the usual ones
@@ -50,7 +50,7 @@ class Limits:
             )
 
     def check_turns(self, turns: int, what: str, place: Place, most: int) -> None:
-        """Check how often a loop turns; `what` is said of it: "a 'while' at compile time".
+        """Check the turns of a loop; `what` is its subject in the message: "a 'while' at compile time".
 
         Raises:
             CslError: too often
@@ -88,7 +88,7 @@ def whole(number: int, place: Place | None) -> int:
 
 
 def check_size(size: int, most: int, what: str, place: Place | None) -> None:
-    """Check the size of something; `what` says what it has, such as `A_STRING`.
+    """Check a size; `what` is the beginning of the message, with the limit in it, such as `A_STRING`.
 
     Raises:
         CslError: it is too large

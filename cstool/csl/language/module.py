@@ -86,12 +86,12 @@ class Module:
     """One file, its parameters bound.
 
     Args:
-        instance: what it is part of
+        instance: the program or layout that it belongs to
         file: its declarations
         path: absolute path of the file; imports are relative to its folder
         is_library: whether it is part of cstool's own library, where `@__name` is allowed
         bound: values for its parameters, by name
-        where: what binds them: an import, `@set_tile_code`; None: the command line
+        where: place of the binding: an import, `@set_tile_code`; None: the command line
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Module:
         return [name for name, node in self.declarations.items() if isinstance(node, syntax.Param)]
 
     def lookup(self, name: str, place: Place | None) -> Binding:
-        """What a name of the file's top level is, evaluated once.
+        """The value of a name of the file's top level, evaluated once.
 
         Args:
             name: it
@@ -235,7 +235,7 @@ class Module:
 
 
 def unknown_param(module: Module, name: str) -> CslError:
-    """What is said about a parameter that a file does not have."""
+    """The error for a parameter that a file does not have."""
     return CslError(
         f"{module.file.place.source.name} has no param '{name}'", module.where, did_you_mean(name, module.params)
     )

@@ -1,4 +1,4 @@
-"""What each vector operation can be called with. The types that it computes with are in `fabric.operations`.
+"""Forms of call of each vector operation. The types that it computes with are in `fabric.operations`.
 
 Source: SDK 2.10 documentation, "Builtins for DSD operations" (names); signatures as the `csl` dialect of xDSL lists
 them (xdsl/dialects/csl/csl.py). A pointer in the place of the destination with a scalar behind it is a reduction:

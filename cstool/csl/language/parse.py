@@ -7,7 +7,7 @@ from cstool.csl.language import syntax
 from cstool.csl.language.parse_statements import StatementParser
 from cstool.csl.language.source import CslError, Place, Source
 
-MAX_DEPTH = 200  # of the tree: who walks over it with a function that calls itself needs a few calls a level
+MAX_DEPTH = 200  # of the tree: a function that calls itself over it needs a few calls a level
 
 _DECLARATIONS = "a file holds param, const, var, export, extern, fn, task, comptime { } and layout { }"
 _IN_A_BLOCK = "a statement stands in a fn, a task, comptime { } or layout { }"

@@ -41,7 +41,7 @@ class ExpressionParser(Cursor):
 
     @abstractmethod
     def branch(self, *, assigns: bool) -> syntax.Node:
-        """Read what may follow `if (c)`, without a `;` at its end; an assignment only if it `assigns`."""
+        """Read a branch behind `if (c)`, without a `;` at its end; an assignment only if it `assigns`."""
 
     # --- operators ---
 

@@ -42,12 +42,12 @@ class Place(NamedTuple):
     end: int
 
     def __str__(self) -> str:
-        """One line, whatever the file is called: it stands in messages, and in comments of compiled code."""
+        """One line, for any name of the file: it stands in messages, and in comments of compiled code."""
         line, column = self.source.line_and_column(self.start)
         return f"{one_line(self.source.name)}:{line}:{column}"
 
     def caret(self) -> str:
-        """The line of the source, and carets below what is meant."""
+        """The line of the source, and carets below the place."""
         number, column = self.source.line_and_column(self.start)
         text = one_line(self.source.line(number).replace("\t", " "))
         width = max(1, min(self.end - self.start, len(text) - column + 1))
@@ -55,13 +55,13 @@ class Place(NamedTuple):
 
 
 class CslError(CstoolError):
-    """What is wrong with a CSL program, and where.
+    """An error in a CSL program, and its place.
 
     Args:
-        message: *rule, got what*
+        message: *rule, got value*
         place: where; None where no single place is to blame
-        hint: what to do about it
-        notes: further places that matter: (place, what is there), a route that conflicts, a call on the way
+        hint: a remedy
+        notes: further places that matter: (place, text), a route that conflicts, a call on the way
     """
 
     exit_code = 1

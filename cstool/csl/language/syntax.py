@@ -1,4 +1,4 @@
-"""What the parser makes of a file: declarations, statements and expressions, each with its place.
+"""The syntax tree of a file: declarations, statements and expressions, each with its place.
 
 A block, an `if`, a `switch` or a literal is the same node wherever it stands. Types are ordinary expressions.
 """
@@ -295,7 +295,7 @@ class Return(Statement):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate(Statement):
-    """An expression for what it does: `f();`, `@activate(x);`."""
+    """An expression for its effect: `f();`, `@activate(x);`."""
 
     expression: Expression
 

@@ -1,6 +1,6 @@
 """The types of CSL: frozen, comparable, each with its size in SRAM and its letter for the fabric.
 
-Sizes of what the vendor does not say are this project's: an integer takes the smallest of 1, 2, 4, 8 bytes that hold
+Where the vendor gives no size, this project does: an integer takes the smallest of 1, 2, 4, 8 bytes that hold
 it; a handle (color, task id, queue, enum without a tag) is a u16; a DSD takes 8 bytes.
 """
 
@@ -23,11 +23,11 @@ _DSD_BYTES = 8
 
 @dataclass(frozen=True)
 class Type:
-    """What a value is. `str()` is how CSL writes it."""
+    """The type of a value. `str()` gives it as CSL writes it."""
 
     @property
     def size(self) -> int:
-        """Bytes in SRAM; 0 for what exists at compile time alone."""
+        """Bytes in SRAM; 0 for a type of compile time alone."""
         return self._size()
 
     @property
@@ -37,7 +37,7 @@ class Type:
 
     @property
     def letter(self) -> str | None:
-        """The element letter of `fabric.interface` for a scalar in SRAM; None for what is none."""
+        """The element letter of `fabric.interface` for a scalar in SRAM; None for any other type."""
         return self._letter()
 
     @property
@@ -185,7 +185,7 @@ class ArrayType(Type):
 
 @dataclass(frozen=True)
 class PointerType(Type):
-    """`*T`, `[*]T` (many), with `const` to what is only read."""
+    """`*T`, `[*]T` (many); with `const` its target is only read."""
 
     pointee: Type
     many: bool = False
@@ -233,7 +233,7 @@ class StructType(Type):
     """`struct {..}`, `packed struct {..}`, `union {..}`: nominal, by `name`, its declaration's place and arguments.
 
     Args:
-        name: what messages call it, and what tells it from another of the same fields
+        name: as in messages; it tells a struct from another one with the same fields
         kind: "struct", "packed struct", "union", "packed union", "extern struct"
         fields: name and type
         defaults: by name, data of the field's type, in the order of the fields
@@ -336,7 +336,7 @@ COMPTIME_FLOAT = BasicType("comptime_float")
 ENUM_LITERAL = BasicType("enum literal")
 """`.name` whose enum is not known yet."""
 RANGE = BasicType("range")
-"""What `@range` and `@range_start` make; data: (element type, Python range)."""
+"""Type of `@range` and `@range_start`; data: (element type, Python range)."""
 UNDEFINED = BasicType("undefined")
 ANYTYPE = BasicType("anytype")
 """Stands for the type of a parameter that takes any; no value has it."""

@@ -1,4 +1,4 @@
-"""Values known at compile time, and what they look like in SRAM.
+"""Values known at compile time, and their bytes in SRAM.
 
 A value is a pair (type, data). Data by type:
 
@@ -70,7 +70,7 @@ def is_unit(value: Value) -> bool:
 
 
 def fields_of(value: Value) -> dict[str, Value] | None:
-    """The fields of a struct, by name; None for what is none."""
+    """The fields of a struct, by name; None for a value that is no struct."""
     data = value[1]
     return data if isinstance(data, dict) else None
 
@@ -95,7 +95,7 @@ _FORMATS = {letter: struct.Struct("<" + {"w": "I"}.get(letter, letter)) for lett
 
 
 def to_bytes(type_: Type, data: Any) -> bytes:
-    """`data` as it is in SRAM, little-endian; `type_.size` bytes. What is no scalar of SRAM (a DSD) is zero."""
+    """`data` as it is in SRAM, little-endian; `type_.size` bytes, zero for types that are not in SRAM (a DSD)."""
     if isinstance(type_, types.ArrayType):
         letter = type_.element.letter
         if letter is not None and type_.element.size == _FORMATS[letter].size and data:
