@@ -1,4 +1,4 @@
-"""Programs in CSL on the simulated fabric: run as their directory says, drawn, and asked what they did.
+"""Programs in CSL on the simulated fabric: runs as their directory describes them, pictures, and traces.
 
 The verbs behind `cstool fabric`. All cycles are simulated: counted in the simulator, measured on no wafer.
 """
@@ -55,7 +55,7 @@ class ColorUse(NamedTuple):
 
     Args:
         color: its number
-        streams: what memcpy calls it, if it is a stream
+        streams: its names in memcpy, if it is a stream
         routers: that have a route for it
         sends, takes: PEs that its routes begin at, and lead to
         positions: the most switch positions that it has anywhere
@@ -74,7 +74,7 @@ class BuiltinCoverage(NamedTuple):
 
     Args:
         name: with its @
-        arguments: how many it takes, "2" or "2 to 3"; "" where it is refused
+        arguments: their number, "2" or "2 to 3"; "" where it is refused
         where: it may stand, in words
         arch: the generation that alone has it, "" for both
         is_supported: whether it is
@@ -97,7 +97,7 @@ def language_builtins() -> list[BuiltinCoverage]:
     from cstool.csl.language import builtins_dsd, builtins_handles, builtins_layout, builtins_program, builtins_values
     from cstool.csl.language.builtins_table import BUILTINS
 
-    # Their import is what fills the table.
+    # Their import fills the table.
     assert all((builtins_dsd, builtins_handles, builtins_layout, builtins_program, builtins_values))
     return [
         BuiltinCoverage(
@@ -137,10 +137,10 @@ def run_directory(
         max_cycles: the cycle at which a simulation gives up; None for no limit
         trace: a file for all that happens
         memcpy: "direct": copies take no cycles; "modelled": words take their time on the I/O channels
-        show: is given what the script says, line by line
+        show: takes the output of the script, line by line
 
     Raises:
-        CstoolError: there is no such script, or something else that is asked for cannot be
+        CstoolError: there is no such script, or another argument is invalid
     """
     check_choice("arch", arch, ARCHS)
     check_choice("memcpy", memcpy, MEMCPY)
@@ -165,7 +165,7 @@ def run_directory(
 
 
 def load_stats(path: str | Path) -> FabricStats:
-    """Read what a run counted.
+    """Read the counts of a run.
 
     Args:
         path: its `sim_stats.json`, the directory that it ran in, or the directory in that with the compiled program
@@ -200,7 +200,7 @@ def load_program(directory: str | Path) -> FabricProgram:
 
 
 def used_colors(program: FabricProgram) -> list[ColorUse]:
-    """What each color of a program is routed by, in the order of their numbers."""
+    """The routes of each color of a program, in the order of their numbers."""
     import numpy as np
 
     found = []
@@ -225,7 +225,7 @@ def draw_routes(
     Args:
         program: compiled
         path: .svg or .png
-        title: what the program is called
+        title: name of the program
         colors: that are drawn; () for all
         theme: "light" or "dark"
 
@@ -250,7 +250,7 @@ def draw_heat(stats: FabricStats, path: str | Path, title: str, theme: str = "li
     Args:
         stats: of a run
         path: .svg or .png
-        title: what ran
+        title: name of the program or run
         theme: "light" or "dark"
 
     Raises:
@@ -290,7 +290,7 @@ class TraceQuestions:
         } | ({"cut": "more happened than was recorded"} if trace.is_cut else {})
 
     def did(self, place: Place) -> tuple[list[Span], list[Run]]:
-        """What a PE did, and the wavelets that came to it."""
+        """The acts of a PE, and the wavelets that came to it."""
         from cstool.csl.fabric.arch import RAMP
         from cstool.csl.fabric.trace_view import runs, spans
 
@@ -326,7 +326,7 @@ class TraceQuestions:
 
 
 def short_path(path: str | Path) -> str:
-    """What a directory or a file is called on a picture: its name behind that of the directory around it."""
+    """The name of a directory or a file on a picture: its own behind the name of the directory around it."""
     found = Path(path).resolve()
     return f"{found.parent.name}/{found.name}" if found.parent.name else found.name
 
@@ -388,7 +388,7 @@ def _environment(max_cycles: int | None, trace: str | Path | None, memcpy: str) 
         environment.pop(name, None)
         if value is not None:
             environment[name] = str(value)
-    # What the scripts print is shown when they print it.
+    # The output of scripts is shown as it comes.
     return {**environment, "PYTHONUNBUFFERED": "1"}
 
 
@@ -421,7 +421,7 @@ def _run(command: Sequence[str], folder: Path, environment: dict[str, str], show
 
 
 def _written(path: Path) -> tuple[int, int] | None:
-    """What is different when a file was written again."""
+    """Values that change when a file is written again."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""What `cstool fabric` tells of runs, routes and traces."""
+"""Reports of `cstool fabric` on runs, routes and traces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMES = {
 
 
 def print_stats(stats: FabricStats, title: str) -> None:
-    """Print what a run took: facts, and of PEs the least, the mean and the most."""
+    """Print the counts of a run: facts, and of PEs the least, the mean and the most."""
     print_line(f"{title}: {stats.width:,} x {stats.height:,} PEs of {stats.arch}")
     print_line("Simulated: counted in the simulator, measured on no wafer.")
     print()
@@ -73,7 +73,7 @@ def stats_document(stats: FabricStats) -> dict[str, Any]:
 
 
 def print_colors(colors: Sequence[ColorUse]) -> None:
-    """Print what each color is routed by."""
+    """Print the routes of each color."""
     rows = [
         (
             str(use.color),
@@ -101,7 +101,7 @@ def print_trace(facts: Mapping[str, str]) -> None:
 
 
 def print_did(title: str, spans: Sequence[FabricSpan], runs: Sequence[FabricWavelets]) -> None:
-    """Print what a PE did, and the wavelets that came to it, by their first cycle."""
+    """Print the acts of a PE, and the wavelets that came to it, by their first cycle."""
     print_line(f"{title}: tasks, operations and wavelets in order; cycles are simulated")
     print()
     depth: dict[str, list[int]] = {}

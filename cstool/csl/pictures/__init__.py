@@ -1,1 +1,1 @@
-"""Pictures of a fabric: PEs, routes, what was busy."""
+"""Pictures of a fabric: PEs, routes, load of PEs and links."""

@@ -100,7 +100,7 @@ def _lighter(color: str) -> tuple[float, float, float]:
 
 
 def swatches(samples: Mapping[str, tuple[float, float, float]], heading: str, width_pt: float) -> Block:
-    """A block that says what hues mean, in as many columns as there is room for."""
+    """The legend of hues, in as many columns as there is room for."""
     column = max((text_width(name, SMALL_PT) for name in samples), default=0.0) + 30
     columns = max(1, min(len(samples), int(width_pt // column)))
     rows = -(-len(samples) // columns)
@@ -117,7 +117,7 @@ def swatches(samples: Mapping[str, tuple[float, float, float]], heading: str, wi
 
 
 def program_swatches(program: FabricProgram, width_pt: float) -> Block:
-    """What hues of programs mean, and how many PEs run each."""
+    """The legend of programs: the hue and the number of PEs of each."""
     names, numbers = files_of(program)
     named = hues(names)
     samples = {f"{name}, {counted(int((numbers == n).sum()), 'PE')}": named[name] for n, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""How busy a fabric was in a run: PEs by the share of cycles in which they had a task, links by what they carried.
+"""Load of a fabric in a run: PEs by the share of cycles in which they had a task, links by their wavelets.
 
 Where there is room, numbers stand in the PEs, and a link is drawn in each of its directions, thicker and darker the
 more it carried. Where there is less room, a router is as dark as the fullest of its links.
@@ -36,7 +36,7 @@ from cstool.foundation.words import counted
 LINKS_FROM_PT = 14.0
 """from so many points per PE on links are drawn one by one"""
 SHADES = 12
-"""of links: those of one shade are one shape"""
+"""of links: links of one shade are one shape"""
 BAR_PT, BAR_GAP_PT = 9.0, 10.0
 """of the scale of shades beside a panel"""
 THICK = 0.26
@@ -51,7 +51,7 @@ def draw_fabric_heat(stats: FabricStats, path: Path, title: str, theme: str = "l
     Args:
         stats: of a run
         path, theme: as of `write_figure`
-        title: what ran
+        title: name of the program or run
 
     Raises:
         OSError: the file cannot be written
@@ -142,7 +142,7 @@ def _strong() -> LinearSegmentedColormap:
 
 
 def _link(x: int, y: int, port: int, part: float) -> list[tuple[float, float]]:
-    """A wedge from one PE to the next, on the right hand of who travels there, thicker the more it carried."""
+    """A wedge from one PE to the next, on the right hand in the direction of travel, thicker the more it carried."""
     along, across = STEP[port], (-STEP[port][1], STEP[port][0])
     thick = THICK * (0.35 + 0.65 * part)
     corners = ((HALF, 0.02), (1 - HALF, 0.02 + thick / 2), (HALF, 0.02 + thick))

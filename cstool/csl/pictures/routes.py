@@ -1,4 +1,4 @@
-"""Routes as they are laid out before a run: a panel for each color, what each router takes and where it sends it.
+"""Routes as they are laid out before a run: a panel for each color, with the inputs and outputs of each router.
 
 Where there is room, a PE is a square in the hue of its program; arrows lead into it and on; a dot is where its PE
 sends, a ring where it takes. Where a switch has several positions, letters say which of them an arrow belongs to, a to
@@ -54,7 +54,7 @@ def draw_fabric_routes(
     Args:
         program: whose routes are drawn
         path, theme: as of `write_figure`
-        title: what the program is called
+        title: name of the program
         colors: that are drawn; None for all that are routed
 
     Raises:
@@ -155,13 +155,13 @@ def _draw_ends(axes: Axes, strokes: Strokes, scale: float) -> None:
 
 
 def _round(middle: Corner, radius: float, corners: int) -> list[Corner]:
-    """Corners of what looks like a circle."""
+    """Corners of a polygon that looks like a circle."""
     angles = [2 * pi * number / corners for number in range(corners)]
     return [(middle[0] + radius * cos(angle), middle[1] + radius * sin(angle)) for angle in angles]
 
 
 def _legend(lettered: bool) -> Block:
-    """What dots, rings and lines mean."""
+    """The legend of dots, rings and lines."""
     entries = [("dot", "its PE sends"), ("ring", "its PE takes"), ("line", "goes to a neighbour that takes it")]
     entries += [("faint", "taken, but nothing comes"), ("dead", "sent, but not taken")]
     letters = "a to d: the arrow is there in this switch position, a is the first (●: sends, ○: takes)"

@@ -1,4 +1,4 @@
-"""The strokes of one color's routes: lines, heads of arrows, what leads nowhere, and letters of switch positions.
+"""The strokes of one color's routes: lines, heads of arrows, routes to nowhere, and letters of switch positions.
 
 Coordinates are in PEs, y to the south; the middle of PE x.y is at x + 0.5, y + 0.5.
 """
@@ -22,13 +22,13 @@ Configs = Mapping[tuple[int, int], ColorConfig]
 
 @dataclass
 class Strokes:
-    """What is drawn of one color.
+    """The drawing of one color.
 
     Args:
         lines: where wavelets travel
         heads: of arrows, triangles
-        faint: what a router takes by a port that nothing comes by
-        dead: what it sends to a neighbour that does not take it
+        faint: inputs of routers at ports that no wavelet comes by
+        dead: outputs of routers to a neighbour that does not take them
         letters: where, which, and the side of the text that is there
         sources, sinks: middles of PEs that send, and take
     """
@@ -103,7 +103,7 @@ class _Router:
             if tx >> port & 1:
                 self._out(middle, port, bool(other_rx >> OPPOSITE[port] & 1))
         if len(self.config.positions) > 1:
-            # Between the squares, off the lines: to the upper right what sends, to the lower left what takes.
+            # Between the squares, off the lines: letters of senders to the upper right, of receivers to the lower left.
             aside, off = HALF + 0.02, 0.2
             if letters := positions(self.config, "rx", RAMP):
                 self.made.letters.append(((middle[0] + aside, middle[1] - off), f"●{letters}", "left"))
@@ -134,7 +134,7 @@ class _Router:
         self._letter("tx", port, middle, out)
 
     def _beside(self, middle: Corner, out: Corner, far: float, heading: Corner, more: float = 0.0) -> Corner:
-        """A point so far from the middle towards a port, on the right hand of who travels there."""
+        """A point so far from the middle towards a port, on the right hand in the direction of travel."""
         aside = self.lane + more
         return middle[0] + far * out[0] - aside * heading[1], middle[1] + far * out[1] + aside * heading[0]
 

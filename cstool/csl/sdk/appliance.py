@@ -1,4 +1,4 @@
-"""What scripts for a cluster compile and run with (`cerebras.sdk.client`): here all of it happens on this machine.
+"""Compilation and runs for scripts for a cluster (`cerebras.sdk.client`); here all of it happens on this machine.
 
 Names and arguments follow the vendor's reference (SDK 2.10 documentation, "SDK Appliance API Reference").
 """
@@ -45,7 +45,7 @@ class SdkCompiler:
             app_path: the directory of its files
             csl_main: the file with the layout block, in that directory
             options: flags of `cslc`, as one text
-            out_path: where the directory of the compiled program is put; its name is what -o says
+            out_path: folder for the directory of the compiled program, which is named by -o
 
         Returns:
             path of the compiled program, for `SdkLauncher` and `SdkRuntime`
@@ -66,7 +66,7 @@ class SdkLauncher:
     """Runs commands in a directory of their own, beside a copy of the compiled program. A context manager.
 
     Args:
-        artifact_path: what `SdkCompiler.compile` returned
+        artifact_path: result of `SdkCompiler.compile`
         simulator: whether to simulate; there is nothing else
         settings: others of the vendor's: taken, and without effect
     """
@@ -106,7 +106,7 @@ class SdkLauncher:
         """Run commands of the shell, one after the other, until one fails.
 
         Returns:
-            what they wrote to stdout
+            their output on stdout
 
         Raises:
             SdkRuntimeError: one ended with another exit code than 0
@@ -143,9 +143,9 @@ class ClientRuntime(SdkRuntime):
     """An `SdkRuntime` whose program is loaded and runs for as long as a with statement.
 
     Args:
-        artifact_path: what `SdkCompiler.compile` returned
+        artifact_path: result of `SdkCompiler.compile`
         simulator: whether to simulate; there is nothing else
-        settings: those of `SdkRuntime`
+        settings: as of `SdkRuntime`
     """
 
     def __init__(self, artifact_path: str, *, simulator: bool = False, **settings: Any) -> None:

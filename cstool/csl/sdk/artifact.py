@@ -1,4 +1,4 @@
-"""What `cslc` writes and the simulator reads: a compiled program in a directory, all of it or an error.
+"""A compiled program in a directory, as `cslc` writes it and the simulator reads it: all of it or an error.
 
 - `out.json`: for people and host scripts: parameters, sizes, exported names, and a digest of every other file
 - `bin/pe_N.py`: the code of the N-th distinct PE program, as Python text; `bin/pe_N.bin`: the first bytes of its SRAM;
@@ -40,7 +40,7 @@ class ProgramError(CstoolError):
 
 @dataclass(frozen=True)
 class Summary:
-    """What a host script needs to know of a compiled program.
+    """Facts about a compiled program for host scripts.
 
     Args:
         path: its directory
@@ -49,9 +49,9 @@ class Summary:
         fabric: columns and rows of the fabric
         offset: x and y of the rectangle in it
         memcpy: whether it was compiled with `--memcpy`
-        exported: what the host can name
+        exported: names for the host
         streams: colors by use
-        params: what `--params` said, as text
+        params: values of `--params`, as text
     """
 
     path: Path
@@ -98,7 +98,7 @@ def write_program(program: FabricProgram, folder: Path) -> None:
 
 
 def read_summary(folder: Path) -> Summary:
-    """Read what host scripts need of a compiled program.
+    """Read the summary of a compiled program.
 
     Raises:
         ProgramError: there is none, or it is damaged
@@ -189,7 +189,7 @@ _AGAIN = "compile the program again with cslc"
 
 
 class _damage(contextlib.AbstractContextManager["_damage"]):
-    """Turn what reading damaged data raises into one message."""
+    """Turn errors from reading damaged data into one message."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -219,7 +219,7 @@ def _read_told(folder: Path) -> dict[str, Any]:
 
 
 def _told(program: FabricProgram) -> dict[str, Any]:
-    """What `out.json` says, less the digests."""
+    """The contents of `out.json`, less the digests."""
     counts = np.bincount(program.tiles[program.tiles >= 0], minlength=len(program.programs))
     return {
         "format": FORMAT,

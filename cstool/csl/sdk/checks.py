@@ -1,4 +1,4 @@
-"""What is wrong with what a host script says, told before the simulator is asked."""
+"""Checks of a host script's arguments, before the simulator is asked."""
 
 import operator
 from typing import Any
@@ -15,7 +15,7 @@ _FLOATS: dict[str, type[np.floating[Any]]] = {"f": np.float32, "e": np.float16}
 
 
 def listed(what: str, names: list[Any]) -> str:
-    """What there is instead, for a message."""
+    """The alternatives, for a message."""
     return f"{what}: {', '.join(map(str, names))}" if names else f"{what}: none"
 
 

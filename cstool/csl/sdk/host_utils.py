@@ -1,4 +1,4 @@
-"""What host scripts convert with: 16-bit data in words of 32 bits, and time stamps (`cerebras.sdk.sdk_utils`)."""
+"""Conversions for host scripts: 16-bit data in words of 32 bits, and time stamps (`cerebras.sdk.sdk_utils`)."""
 
 from typing import Any
 

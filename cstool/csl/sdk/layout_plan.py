@@ -1,4 +1,4 @@
-"""What a layout in Python comes to: the place of each region, ways between ports, and all routes, by color and PE."""
+"""The plan of a layout in Python: the place of each region, ways between ports, and all routes, by color and PE."""
 
 import itertools
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Plan:
         streams: of the host; their `at` is set
 
     Attributes:
-        bounds: first column and row of the program, and those after the last
+        bounds: first column and row of the program, and the column and row after the last
 
     Raises:
         SdkRuntimeError: something of it cannot be
@@ -186,7 +186,7 @@ _SPACE = "PEs between regions are needed for it: place them further apart"
 
 
 def _places(regions: Sequence[CodeRegion]) -> dict[CodeRegion, Cell]:
-    """First PE of each region; those that were not placed stand in a row behind the others, a column apart."""
+    """First PE of each region; regions without a place stand in a row behind the others, a column apart."""
     corners = {region: region.corner for region in regions}
     free = max((corner[0] + region.width + 1 for region, corner in corners.items() if corner), default=_BEFORE)
     result: dict[CodeRegion, Cell] = {}

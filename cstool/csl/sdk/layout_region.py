@@ -24,7 +24,7 @@ class CodeRegion:
         width, height: PEs
 
     Raises:
-        SdkRuntimeError: from every method: what is asked for cannot be
+        SdkRuntimeError: from every method: an argument is invalid
     """
 
     def __init__(self, path: str, name: str, width: int, height: int) -> None:
@@ -76,7 +76,7 @@ class CodeRegion:
     # --- routes ---
 
     def paint_all(self, color: Color, routes: Sequence[RoutingPosition], edges: Sequence[EdgeRouteInfo] = ()) -> None:
-        """Route a color at all PEs; those of `edges` have routes of their own. What is painted last holds."""
+        """Route a color at all PEs; PEs at `edges` have routes of their own. A later call overwrites an earlier one."""
         corner = IntVector(self.width - 1, self.height - 1)
         self.paint_range(IntRectangle(IntVector(0, 0), corner), color, routes)
         for info in edges:

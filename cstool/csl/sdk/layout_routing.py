@@ -9,7 +9,7 @@ from cstool.csl.sdk.layout_region import Cell
 from cstool.csl.sdk.layout_types import HOST_IN, Color, Positions
 
 Bounds = tuple[int, int, int, int]
-"""first column and row, and those after the last"""
+"""first column and row, and the column and row after the last"""
 
 
 def behind(cell: Cell, port: int) -> Cell:
@@ -47,7 +47,7 @@ def find_way(start: Cell, is_end: Callable[[Cell], bool], bounds: Bounds, taken:
 
 
 def routes_along(way: list[Cell], first: int, last: int) -> dict[Cell, Positions]:
-    """What the routers of a way do: they take from port `first`, at its start, and send by `last`, at its end."""
+    """Routes of the routers of a way: they take from port `first`, at its start, and send by `last`, at its end."""
     result: dict[Cell, Positions] = {}
     come = first
     for number, cell in enumerate(way):

@@ -62,7 +62,7 @@ def layout_text(
 
 
 def params_text(params: Mapping[str, Any], numbers: Mapping[Color, int]) -> str:
-    """Parameters as a struct of CSL; `numbers` has those of all colors in it."""
+    """Parameters as a struct of CSL; `numbers` has the number of each color in it."""
     fields = []
     for name, value in sorted(params.items()):
         if isinstance(value, Color):
@@ -97,7 +97,7 @@ def _quoted(text: str) -> str:
 
 
 def _runs(lines: Iterable[tuple[Cell, str]]) -> list[str]:
-    """Statements for PEs, in their order; those of neighbours in a row that are alike are a loop."""
+    """Statements for PEs, in their order; like statements of neighbours in a row are a loop."""
     result = []
     ordered = sorted(lines, key=lambda line: (line[0][1], line[0][0]))
     for (y, text, _), group in itertools.groupby(

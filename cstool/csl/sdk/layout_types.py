@@ -1,4 +1,4 @@
-"""What layouts in Python are described with: colors, routes, edges, ports and streams.
+"""Vocabulary of layouts in Python: colors, routes, edges, ports and streams.
 
 Names follow the vendor's reference (SDK 2.10 documentation, "SdkLayout API Reference").
 """
@@ -144,7 +144,7 @@ def positions_of(what: str, routes: Any, implied: tuple[str, int] | None = None)
     """The ports of routing positions.
 
     Args:
-        what: names them in messages
+        what: their name in messages
         routes: one for each switch position
         implied: ("input" or "output", port): the side that follows from a port's edge
 

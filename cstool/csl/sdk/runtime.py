@@ -1,4 +1,4 @@
-"""`SdkRuntime`: what a host script copies, streams and launches with (`cerebras.sdk.runtime.sdkruntimepybind`).
+"""`SdkRuntime`: copies, streams and launches for host scripts (`cerebras.sdk.runtime.sdkruntimepybind`).
 
 Names, arguments and their meaning follow the vendor's reference (SDK 2.10 documentation, "SdkRuntime API Reference").
 """
@@ -39,7 +39,7 @@ class SdkRuntime:
             taken, and without effect
 
     Raises:
-        SdkRuntimeError: from every method: what is asked for cannot be, or the simulated program failed
+        SdkRuntimeError: from every method: an argument is invalid, or the simulated program failed
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class SdkRuntime:
         """Copy or stream a host array to the PEs of a rectangle.
 
         Args:
-            dest: what `get_id` says, or the color of a stream
+            dest: the result of `get_id`, or the color of a stream
             src: [h * w * elem_per_pe] words of 32 bits
             px, py: the rectangle's first column and row in the program
             w, h: its columns and rows
@@ -188,7 +188,7 @@ class SdkRuntime:
     ) -> Task:
         """Copy or stream from the PEs of a rectangle into a host array, which it fills when it is done.
 
-        16-bit elements fill the low halves of its words. Arguments are those of `memcpy_h2d`.
+        16-bit elements fill the low halves of its words. Arguments as of `memcpy_h2d`.
         """
         name = "memcpy_d2h"
         bits = bits_of(name, data_type)
@@ -211,7 +211,7 @@ class SdkRuntime:
         return self._ready(name).ask(name, header, block=not nonblock, take=take)
 
     def read_symbol(self, px: int, py: int, symbol: str, dtype: Any = None) -> Array:
-        """What the target of an exported pointer holds at one PE of the program, all that is known of it."""
+        """The elements of an exported variable, or of the target of an exported pointer, at one PE of the program."""
         memory, program = self.memory(px, py), self._program
         if symbol not in self._numbers:
             self.get_id(symbol)
@@ -226,7 +226,7 @@ class SdkRuntime:
         return found[0].view(np.uint8)
 
     def read_trace(self, px: int, py: int, key: str) -> list[int | float | str]:
-        """What the program of one PE has traced with a `<debug>` module of this key, the first first.
+        """Traces of one PE's program by the `<debug>` module of this key, the first first.
 
         Time stamps are cycles. Text that reads as a number comes as one.
         """
@@ -277,7 +277,7 @@ class SdkRuntime:
     # --- tasks ---
 
     def is_task_done(self, task: Task) -> bool:
-        """Whether what did not block is done. Asking takes the fabric as long as a command does."""
+        """Whether a nonblocking task is done. Asking takes the fabric as long as a command does."""
         return task.done or self._loaded("is_task_done").poll(task)
 
     def task_wait(self, task: Task) -> None:
@@ -291,7 +291,7 @@ class SdkRuntime:
         """Send an array of words of 32 bits to an input port.
 
         Args:
-            stream: what `create_input_stream` made
+            stream: result of `create_input_stream`
             data: [words]
             nonblock: whether to return before the fabric has taken all of them
         """
@@ -304,7 +304,7 @@ class SdkRuntime:
         """Take words of 32 bits that an output port sends into a host array, which is filled when it is done.
 
         Args:
-            stream: what `create_output_stream` made
+            stream: result of `create_output_stream`
             dest: [words]
             size: words; None: as many as `dest` has
             nonblock: whether to return before it is done

@@ -1,6 +1,6 @@
 """The process that simulates: it serves one host script over a socket, in order, and ends with it.
 
-Requests are headers of `wire` with "op", "id" and "block". Each is answered once, when what it asks for is done: {"id"}
+Requests are headers of `wire` with "op", "id" and "block". Each is answered once, when it is done: {"id"}
 and words, or {"id", "error"}. "load", the first one, asks for nothing else. After an error nothing more is simulated.
 """
 
@@ -46,7 +46,7 @@ class Session:
         self._open: list[tuple[int, Command]] = []
         self._failure: dict[str, Any] | None = None
         self._stopped = False
-        self._traces: dict[int, list[str]] = {}  # what the programs of each PE said that begins with "trace "
+        self._traces: dict[int, list[str]] = {}  # lines of the programs of each PE that begin with "trace "
         self._log = SimLog(Path("sim.log"))
         self._recorder: Any = None
         threading.Thread(target=self._read, daemon=True).start()
@@ -80,7 +80,7 @@ class Session:
             except OSError:
                 os._exit(1)
 
-    # --- what is asked ---
+    # --- requests ---
 
     def _answer(self, header: dict[str, Any], words: wire.Words) -> None:
         number = header["id"]
@@ -100,7 +100,7 @@ class Session:
             wire.send(self._connection, {"id": number, "error": self._failure})
 
     def _do(self, header: dict[str, Any], words: wire.Words) -> Command | wire.Words | None:
-        """Begin what a request asks for; return what it waits for, or what it brings."""
+        """Begin a request; return the command that it waits for, or the words of the answer."""
         host = self._host
         match header["op"]:
             case "copy_in" | "stream_in" as op:
@@ -171,7 +171,7 @@ class Session:
                 self._reply(number, command)
 
     def _fail(self, error: Exception) -> None:
-        """Keep what went wrong: every request from now on is answered with it."""
+        """Keep an error: every request from now on is answered with it."""
         known = error if isinstance(error, CstoolError) else fault_of(error)
         if known is None:
             text = traceback.format_exc()
@@ -189,7 +189,7 @@ class Session:
         self._finish()
 
     def _finish(self) -> None:
-        """Write what the run leaves behind."""
+        """Write the files of the run: log, counts, trace."""
         _leave("sim.log", lambda _: self._log.write())
         if hasattr(self, "simulation"):
             document = stats_document(self.simulation)
@@ -211,7 +211,7 @@ class Session:
 
 
 def _leave(name: str, write: Callable[[str], None]) -> None:
-    """Write a file, by name; what cannot be written is told, and does not spoil the run."""
+    """Write a file, by name; on failure print a warning, which does not spoil the run."""
     try:
         write(name)
     except OSError as error:
@@ -235,7 +235,7 @@ def _modelled() -> bool:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when the script's is gone, whoever else still holds its socket."""
+    """End this process when the script's is gone, even if others still hold its socket."""
     while os.getppid() == parent:
         clock.sleep(0.5)
     os._exit(0)
