@@ -1,4 +1,4 @@
-"""`cstool run`: train and evaluate what a params file asks for."""
+"""`cstool run`: train and evaluate a model by a params file."""
 
 from __future__ import annotations
 

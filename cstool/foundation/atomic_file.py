@@ -80,16 +80,16 @@ def lock_file(path: Path, *, shared: bool = False) -> int:
             if isinstance(error, BlockingIOError):
                 owner = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
                 error.strerror = owner or "another process"
-            if isinstance(error, NoLocksError):  # nobody holds what cannot be held
+            if isinstance(error, NoLocksError):  # the file is of no use
                 with contextlib.suppress(OSError):
                     path.unlink()
             os.close(descriptor)
             raise
-        # Whoever removed the file may have held the lock of one that nobody finds any more.
+        # The file may have been removed before it was locked: then others find another one.
         if is_named(descriptor, path):
             now = datetime.datetime.now()
             owner = f"process {os.getpid()} on {socket.gethostname()} since {now:%Y-%m-%d %H:%M:%S}\n"
-            with contextlib.suppress(OSError):  # a full disk: the lock counts, not what it says
+            with contextlib.suppress(OSError):  # a full disk: the lock counts, not its text
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, owner.encode(), 0)
             return descriptor
@@ -103,7 +103,7 @@ def take_lock(descriptor: int, path: Path, *, shared: bool = False, waits: bool 
         descriptor: of the file
         path: of the file, for the message
         shared: with others that share it, rather than alone
-        waits: for whoever holds it
+        waits: whether to wait while another process holds it
 
     Raises:
         BlockingIOError: another process holds it
@@ -130,10 +130,10 @@ def is_named(descriptor: int, path: Path) -> bool:
 
 
 def is_inner_name(name: object) -> TypeGuard[str]:
-    """Say whether a name is that of a file in the folder, or in folders in it, and of no other."""
+    """Tell whether a name leads to a file in the folder, or in folders in it, and never elsewhere."""
     return isinstance(name, str) and "\0" not in name and not {"", ".", ".."} & {*name.split("/")}
 
 
 def is_plain_name(name: object) -> TypeGuard[str]:
-    """Say whether a name is that of a file in the folder itself."""
+    """Tell whether a name leads to a file in the folder itself."""
     return is_inner_name(name) and "/" not in name

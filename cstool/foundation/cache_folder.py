@@ -1,4 +1,4 @@
-"""Where cstool keeps for the next time what takes long: folders for one state of what it was made by."""
+"""The cache of cstool for results that take long: folders, each for one state of the sources of its results."""
 
 import contextlib
 import hashlib
@@ -40,10 +40,10 @@ def digest_of_sources(package: Path, rooms: Iterable[str], modules: Iterable[Pat
 
 
 def make_cache_folder(folder: Path) -> None:
-    """Make a folder `<kind>-<state>` below the root, for this user alone; those of a kind that are long unused go.
+    """Make a folder `<kind>-<state>` below the root, for this user alone; long unused ones of its kind are removed.
 
     Raises:
-        OSError: there can be none that nobody else can change
+        OSError: the folder cannot be made, or cannot be kept private
     """
     make_private_folder(folder)
     with contextlib.suppress(OSError):  # of a file system that cannot be written, with all that it has

@@ -1,6 +1,6 @@
 r"""Text that came from a file, a name or a model, as it may stand in a message: shown, never obeyed.
 
-A terminal obeys escape sequences, a line end begins what looks like another message, and marks of direction let a
+A terminal obeys escape sequences, a line end can begin a false message, and marks of direction let a
 line read as another one. They are shown as Python writes them: `\x1b`, `\n`, `\u202e`.
 """
 
@@ -35,7 +35,7 @@ def has_controls(text: str) -> bool:
 
 
 def terminal_text(text: str) -> str:
-    """A model's text for a terminal, with U+FFFD for what would move the cursor or turn the line around."""
+    """A model's text for a terminal, with U+FFFD for characters that would move the cursor or turn the line around."""
     return text if text.isprintable() else _ON_A_TERMINAL.sub("\ufffd", text)
 
 

@@ -1,6 +1,6 @@
 """How a process of Python is started: with -P, so that no file of the working directory stands in for a module.
 
-The working directory may be anybody's: a folder with a `mpi4py.py` in it, or a model that somebody else has trained.
+The working directory may come from anyone: a folder with a `mpi4py.py` in it, or a model trained by others.
 """
 
 import os
@@ -17,7 +17,7 @@ def python(*words: str) -> list[str]:
 
 
 def this_program() -> list[str]:
-    """Return the words that start this program, ahead of those that were typed behind its name."""
+    """Return the words that start this program, ahead of the arguments typed behind its name."""
     return python(*sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])])
 
 

@@ -41,7 +41,7 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 def _remove_left(parent: Path, prefix: str) -> None:
     """Remove folders whose process is gone. One without a lock may be about to get it."""
     for folder in parent.glob(f"{prefix}*"):
-        # Whatever stands in the way (already gone, in use, not ours to remove), the folder can stay.
+        # The folder can stay for any reason: already gone, in use, not ours to remove.
         with contextlib.suppress(OSError, NoLocksError):
             entry = folder.lstat()
             if not stat.S_ISDIR(entry.st_mode) or entry.st_uid != os.geteuid():

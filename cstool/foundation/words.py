@@ -1,4 +1,4 @@
-"""Quantities in words, in digits and the unit that suits them; and words that somebody may have meant."""
+"""Quantities in words, in digits and the unit that suits them; and nearest words for misspelt ones."""
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
@@ -106,7 +106,7 @@ def parse_quantity(text: str, units: Mapping[str, int]) -> float | None:
 
 
 def digits_text(value: float) -> str:
-    """Return a number with three significant digits, all digits of what is 1,000 or more, and no exponent.
+    """Return a number with three significant digits, or all its whole digits from 1,000 on, and no exponent.
 
     >>> digits_text(0.001234), digits_text(12.0), digits_text(123456.7)
     ('0.00123', '12', '123,457')
@@ -179,7 +179,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def often(count: int) -> str:
-    """How many times.
+    """A count as an adverb.
 
     >>> often(1), often(3)
     ('once', '3 times')

@@ -34,7 +34,7 @@ def write_figure(draw: Callable[[], Page], path: Path, theme: str = "light") -> 
     Raises:
         OSError: the file cannot be written
     """
-    # Whatever a matplotlibrc of this machine says, pictures look the same.
+    # Pictures look the same with any matplotlibrc of this machine.
     with matplotlib.style.context(["default", STYLE]):
         page = draw()
         if theme == "dark":
@@ -62,7 +62,7 @@ def picture_bytes(page: Page, ending: str) -> bytes:
 
 
 def _told(svg: str, page: Page) -> str:
-    """Return an SVG file that says what it shows, with letters that have a font everywhere.
+    """Return an SVG file with its description, and with letters that have a font everywhere.
 
     Verdana's letters are as wide as DejaVu's.
     """

@@ -1,4 +1,4 @@
-"""Labels of points: beside them, but not over anything else. Those of points above each other make a stack."""
+"""Labels of points: beside them, but not over anything else. Labels of points above each other make a stack."""
 
 import math
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def place_labels(
     farthest_pt: float = 90.0,
     crossable: Sequence[Box] = (),
 ) -> list[Placed]:
-    """Positions of labels, clear of all else; those for which there is no room are left out.
+    """Positions of labels, clear of all else; labels without room are left out.
 
     Args:
         labels: the largest stacks choose first, and then the earlier ones

@@ -53,7 +53,7 @@ def fit_text(
         width_pt: of the rectangle, margins taken off
         height_pt: the same
         largest_pt: type size that is large enough
-        smallest_pt: type size below which nobody can read it
+        smallest_pt: type size below which text is illegible
 
     Returns:
         None if it does not fit

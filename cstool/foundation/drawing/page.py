@@ -39,11 +39,11 @@ Row = Sequence[Column]
 
 
 class Page(Figure):
-    """A figure that knows what it shows, for whoever cannot see it.
+    """A figure with a title and a description, for blind readers, too.
 
     Args:
         title: of the picture
-        description: what is written below it
+        description: the text below it
     """
 
     def __init__(self, title: str, description: str, **of_figure: Any) -> None:

@@ -56,10 +56,10 @@ PHASE_WORDS: Mapping[str, str] = {
     "gradient": "weight gradient (dW)",
     "forward again": "recomputation",
 }
-"""what legends call phases"""
+"""names of phases in legends"""
 MEMORY_BOUND_HATCH = "//"
 BOUNDS: Mapping[str, str] = {"compute": "", "link": "////", "ingress": "\\\\\\\\", "egress": "xxxx"}
-"""what limits a phase -> hatch; of lines, since each dot of a pattern is a curve in an SVG file"""
+"""limit of a phase -> hatch; of lines, since each dot of a pattern is a curve in an SVG file"""
 
 
 def amounts() -> LinearSegmentedColormap:

@@ -26,7 +26,7 @@ def plot_axes(block: Axes, heading: str, levels: Sequence[str] = (), *, top_pt: 
     Args:
         block: of that size
         heading: above the axes
-        levels: labels of the vertical axis, if they are wide; there is room for them and for what the axis is
+        levels: labels of the vertical axis, if they are wide; there is room for them and for the name of the axis
         top_pt: of the axes
     """
     left_pt = max([LEFT_PT, *(_BESIDE_LEVELS_PT + text_width(level, SMALL_PT) for level in levels)])
@@ -95,11 +95,11 @@ def fit_labels(
     farthest_pt: float = 90.0,
     crossable: Sequence[Box] = (),
 ) -> list[Placed]:
-    """Positions of labels beside their points; those without room are left out.
+    """Positions of labels beside their points; labels without room are left out.
 
     Args:
         axes: whose limits are set
-        labels: points, from the lower left corner of the axes, and what to say; the earlier ones choose first
+        labels: points, from the lower left corner of the axes, and texts; the earlier ones choose first
         taken: boxes that no label may cover, and no line cross
         farthest_pt: of a label from its point
         crossable: boxes that no label may cover, but lines cross
@@ -112,7 +112,7 @@ def fit_labels(
 
 
 def write_labels(axes: Axes, labels: Sequence[Placed]) -> None:
-    """Write labels, with thin lines to those that are farther away."""
+    """Write labels, with thin lines to distant ones."""
     for placed in labels:
         if placed.line_end is not None:
             line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 0}

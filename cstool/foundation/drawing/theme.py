@@ -14,9 +14,9 @@ from matplotlib.text import Annotation, Text
 
 THEMES = ("light", "dark")
 _DARKEST, _LIGHTEST = 0.08, 0.96
-"""what white and black become, as lightness"""
+"""lightness of white and of black on a dark page"""
 _DEEPENED = 1.4
-"""what lies between them becomes darker by this exponent, so that light letters can be read on it"""
+"""lightness in between is darkened by this exponent, so that light letters can be read on it"""
 _MUTED = 0.8
 """of the saturation: bright colours glare on a dark ground"""
 
@@ -59,7 +59,7 @@ def _recolor(artist: Artist) -> None:
             markeredgecolor=dark(artist.get_markeredgecolor()),
         )
     elif isinstance(artist, Patch):
-        # What is not drawn has no colour, whatever the transparency of the rest.
+        # An invisible colour stays so, with any transparency of the rest.
         colors = (artist.get_facecolor(), artist.get_edgecolor())
         face, edge = (dark(color) if to_rgba(color)[3] else "none" for color in colors)
         artist.set(facecolor=face, edgecolor=edge)

@@ -1,4 +1,4 @@
-"""How far a verb has come: bars on a terminal, a bar and a loss curve in a notebook, nothing elsewhere."""
+"""Display of a verb's progress: bars on a terminal, a bar and a loss curve in a notebook, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 Shown = Literal["auto", "none"]
-"""where a verb shows how far it has come: wherever somebody watches, or nowhere"""
+"""place of the display: "auto", a terminal or a notebook if there is one; or none"""
 
 
 class Screen(Protocol):
-    """What shows the log lines, and what shows how far a task has come."""
+    """The display of log lines and of the progress of tasks."""
 
     @property
     def handler(self) -> logging.Handler | None:
-        """None where the lines go to whoever set up `logging`."""
+        """None where the lines go to the handlers that the user set up with `logging`."""
 
     @property
     def progress(self) -> Progress:
-        """Is told."""
+        """The object that is told of progress."""
 
 
 class ProgressAlone(NamedTuple):
@@ -70,14 +70,14 @@ def screen_of(progress: Shown | Progress) -> OpenScreen:
 
 @contextmanager
 def progress_of(progress: Shown | Progress) -> Iterator[Progress]:
-    """Yield what is told how far a verb has come; see `screen_of`."""
+    """Yield an object that is told the progress of a verb; see `screen_of`."""
     with screen_of(progress)() as screen:
         yield screen.progress
 
 
 @contextmanager
 def told_in_bytes(task: str, progress: Shown | Progress) -> Iterator[Callable[[int, int], None]]:
-    """Yield what is told (bytes done, bytes in all) of a task; see `screen_of`."""
+    """Yield a function that is told (bytes done, bytes in all) of a task; see `screen_of`."""
     with progress_of(progress) as shown:
         known: int | None = None
 

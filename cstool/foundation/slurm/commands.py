@@ -16,12 +16,12 @@ from cstool.foundation.launched import INSTALL, pmi_of
 from cstool.foundation.safe_python import python
 
 PATIENCE_S = 60.0
-"""how long a command may take to answer, but for sbatch, whose job would be lost [s]"""
+"""time that a command may take to answer, but for sbatch, whose job would be lost [s]"""
 LIBRARY = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 """prints the name of the MPI of a Python, without beginning it"""
 _FACT = re.compile(r"(?<!\S)(JobState|ExitCode|Reason|NodeList)=(\S*)")
 UNKNOWN_JOB = "Invalid job id"
-"""what commands of Slurm say of a job that there is not, or no longer"""
+"""answer of Slurm's commands on a job that does not exist, or no longer"""
 
 
 class JobState(NamedTuple):
@@ -45,7 +45,7 @@ class Submitted(Protocol):
         """Where its script is."""
 
     def sbatch_options(self) -> list[str]:
-        """What sbatch is asked for, also on its command line: there it wins over `SBATCH_...` in the environment."""
+        """Options for sbatch, also for its command line: there they win over `SBATCH_...` in the environment."""
 
 
 def check_slurm(
@@ -56,9 +56,9 @@ def check_slurm(
     """Check that Slurm is there.
 
     Args:
-        flag: what asks for it
-        hint: what needs none
-        commands: those that must be there
+        flag: the flag that needs Slurm
+        hint: an alternative without Slurm
+        commands: required commands
 
     Raises:
         ClusterError: it is not
@@ -69,7 +69,7 @@ def check_slurm(
 
 
 def usable_pmi() -> str:
-    """By what srun can tell ranks of each other so that the MPI of this Python understands it.
+    """Interface by which srun can connect ranks that use the MPI of this Python (`pmi_of`).
 
     Raises:
         ClusterError: there is no MPI, or srun does not speak its language
@@ -96,7 +96,7 @@ def submit(job: Submitted, flag: str = "--launch slurm") -> str:
     """Hand a job in whose script is written, and return its number.
 
     Args:
-        flag: what asks for it
+        flag: the flag that asks for the job
 
     Raises:
         ClusterError: sbatch refuses it
@@ -113,7 +113,7 @@ def submit(job: Submitted, flag: str = "--launch slurm") -> str:
 
 
 def state_of(job: str) -> JobState | None:
-    """What Slurm says of a job; None where it does not answer now.
+    """State of a job by Slurm; None where Slurm does not answer now.
 
     Raises:
         ClusterError: it knows the job no longer
@@ -139,7 +139,7 @@ def ask_to_stop(job: str, number: int) -> None:
 
 
 def cancel(job: str) -> None:
-    """Cancel a job, whose ranks stop at once; what does not end Slurm kills after its `KillWait`."""
+    """Cancel a job, whose ranks stop at once; Slurm kills the remaining processes after its `KillWait`."""
     ask(["scancel", "--quiet", "--state=RUNNING", "--signal=INT", job])
     ask(["scancel", "--quiet", job])
 

@@ -20,7 +20,7 @@ ENDED_STATES = (
 _SQUEUE, _SACCT = "--format=%i|%T|%N|%S|%e|%r", "--format=JobID,State,NodeList,Start,End,Reason"
 _FIELDS = 6
 _UNIX_TIMES = {"SLURM_TIME_FORMAT": "%s"}
-"""has both print seconds since 1970, whatever the time zone"""
+"""has both print seconds since 1970, in any time zone"""
 _NOWHERE = ("None assigned", "(null)", "n/a")
 
 
@@ -46,7 +46,7 @@ class Listed(NamedTuple):
 
 
 def known_jobs(numbers: Sequence[str]) -> dict[str, Listed]:
-    """Look jobs up, and return those that Slurm knows, by number.
+    """Look jobs up, and return the ones that Slurm knows, by number.
 
     Raises:
         ClusterError: Slurm does not answer
@@ -58,12 +58,12 @@ def known_jobs(numbers: Sequence[str]) -> dict[str, Listed]:
 
 
 def queued_jobs(numbers: Sequence[str]) -> dict[str, Listed]:
-    """Return those of these jobs that wait, run, or ended not long ago, by number.
+    """Return the jobs of these that wait, run, or ended not long ago, by number.
 
     Raises:
         ClusterError: Slurm does not answer
     """
-    # Of several jobs squeue leaves those out that it does not know; of a single one it says so.
+    # Asked for several jobs, squeue leaves out unknown ones; asked for a single one it fails with a message.
     done = ask(["squeue", "--noheader", "--states=all", f"--jobs={','.join(numbers)}", _SQUEUE], **_UNIX_TIMES)
     if done.returncode == 0:
         return {job.number: job for job in _parsed(done.stdout)}
@@ -73,7 +73,7 @@ def queued_jobs(numbers: Sequence[str]) -> dict[str, Listed]:
 
 
 def accounted_jobs(numbers: Sequence[str]) -> dict[str, Listed]:
-    """Return those of these jobs that accounting knows, by number; none where there is no accounting."""
+    """Return the jobs of these that accounting knows, by number; none where there is no accounting."""
     # A job that was queued again has a record for each time. Without --duplicates sacct shows the last one.
     words = ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(numbers)}", _SACCT)
     return {job.number: job for job in _parsed(ask(words, **_UNIX_TIMES).stdout)}

@@ -22,7 +22,7 @@ Function = TypeVar("Function", bound=Callable[..., None])
 
 
 class _Plain:
-    """What commands and groups show alike."""
+    """Help shared by commands and groups."""
 
     help: str | None
     epilog: str | None
@@ -39,11 +39,11 @@ class _Plain:
         return "\n".join(line.rstrip() for line in str(formatter.getvalue()).splitlines())
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
-        """Write what the command does."""
+        """Write the description of the command."""
         write_text(formatter, inspect.cleandoc(self.help or ""))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
-        """Write the examples, and what else is said at the end."""
+        """Write the examples, and the text at the end."""
         write_epilog(formatter, self.epilog)
 
 
@@ -69,7 +69,7 @@ class Command(_Plain, TyperCommand):
         return [piece.replace("......", "...") for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write what may follow the command, arguments without their types."""
+        """Write the arguments, without their types, and the options of the command."""
         arguments = [param for param in self.params if isinstance(param, TyperArgument)]
         if arguments:
             with formatter.section("Arguments"):
@@ -81,7 +81,7 @@ class Group(_Plain, TyperGroup):
     """A group that shows of each of its commands the short help, or else the whole first paragraph."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands of the group, then its options; those of a group that is a command, too, come first."""
+        """Write the commands of the group, then its options; options first if the group is a command itself."""
         if self.invoke_without_command:
             _write_options(self, ctx, formatter)
             self.format_commands(ctx, formatter)
@@ -100,7 +100,7 @@ class Group(_Plain, TyperGroup):
 
 
 def new_group(text: str, *examples: str, epilog: str = "") -> typer.Typer:
-    """A group of commands with its help, its examples, and what else is said at the end."""
+    """A group of commands with its help, its examples, and the text at the end."""
     return typer.Typer(cls=Group, no_args_is_help=True, help=text, epilog=f"{_listed(examples)}{epilog}")
 
 
@@ -175,7 +175,7 @@ def _first_paragraph(text: str) -> str:
 
 
 def typed_words(context: typer.Context, but: Collection[str]) -> list[str]:
-    """The flags that were typed, in their long form, and what they were given.
+    """The flags that were typed, in their long form, and their values.
 
     Args:
         but: names of parameters that are left out

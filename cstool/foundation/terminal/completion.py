@@ -1,6 +1,6 @@
-"""What a shell offers where a file is to be named: those that the command can read, and the folders on the way.
+"""Completions of file names in a shell: files that the command can read, and the folders on the way.
 
-Folders end in a slash. One that stands alone is opened at once, since shells put a space behind what stands alone.
+Folders end in a slash. A single match is opened at once, since shells put a space behind a single match.
 Where a name would need quotes nothing is offered, and the shell completes names as it always does.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 VARIABLE = "_CSTOOL_COMPLETE"
 """environment variable in which a shell says that it asks"""
 _WORDS = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
-"""environment variables in which it says what was typed so far"""
+"""environment variables with the words typed so far"""
 _HYPHENATED = re.compile(r"(?<=\s)--[a-z]+(?:-[a-z]+)+(?=\s)")
 """a flag that is typed to its end"""
 

@@ -1,4 +1,4 @@
-"""What `--help` prints, fitted to the terminal: rows of words and what they mean, and examples that can be pasted.
+"""The text of `--help`, fitted to the terminal: rows of words and their meanings, and examples that can be pasted.
 
 The epilog of a command has its examples, a line `Example: cstool ...` for each, and text in paragraphs.
 """
@@ -36,7 +36,7 @@ def new_formatter(ctx: Context) -> Any:
 
 
 def write_rows(formatter: Any, rows: Sequence[tuple[str, str]]) -> None:
-    """Write words and what they mean, in two columns where there is room for them."""
+    """Write words and their meanings, in two columns where there is room for them."""
     indent = " " * formatter.current_indent
     words_width = max((len(word) for word, _ in rows if len(word) <= _WORDS_WIDTH), default=0)
     room = formatter.width - len(indent) - words_width - 2

@@ -27,7 +27,7 @@ _DROPPED = (
 """fields of a line about a step, in the order in which they go"""
 _FIELDS = re.compile(r"\| (?P<kind>\w+) (?P<fields>\w+[=>].*)")
 _ROW = re.compile(r"  \S+(?: \S+)*  +|\s*(?:[-*] )?")
-"""what a message begins with that its further lines stand to the right of: a name in a column, or blanks"""
+"""indent for further lines of a message: their text stands behind a name in a column, or behind blanks"""
 _COMMAND = re.compile(r"(?P<before>Running command: |  \S+  +)(?P<command>\S*cstool .*)")
 _QUANTITY = re.compile(r"(\d) (?=[A-Za-z])")
 """between a number and its unit"""
@@ -37,7 +37,7 @@ def fitted_line(record: logging.LogRecord, text: str, width: int) -> str:
     """Return a log line for a terminal.
 
     Args:
-        record: what was logged
+        record: the record
         text: as the log file has it
         width: of the terminal [columns]
     """
@@ -71,7 +71,7 @@ def _fitted(message: str, room: int) -> list[str]:
 
 
 def _with_fewer_fields(kind: str, fields: list[str], room: int) -> str:
-    """Return the line about a step without the fields that there is no room for; how far it is, and the loss, stay."""
+    """Return the line about a step with as many fields as there is room for; step and loss always stay."""
 
     def line() -> str:
         return f"| {kind} {', '.join(fields)}"

@@ -1,4 +1,4 @@
-"""Options and arguments of commands: how they are written, and those that several commands have."""
+"""Options and arguments of commands: their notation, and options that several commands share."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ Theme = Literal["light", "dark"]
 
 
 def option(names: str, metavar: str | None, text: str, complete: Any = None, **more: Any) -> Any:
-    """Option of the `names` in `--long -s`; `text` is its help, `complete` offers what its value may become."""
+    """Option of the `names` in `--long -s`; `text` is its help, `complete` offers completions of its value."""
     return typer.Option(*names.split(), metavar=metavar, help=text, autocompletion=complete, **more)
 
 

@@ -40,7 +40,7 @@ OTHER_FLAGS = {
     **dict.fromkeys(("--gpus", "--num_gpus", "--devices", "--device"), "--lanes N has N threads of this host compute"),
     **dict.fromkeys(("--output_dir", "--out_dir", "--save_dir"), "--model_dir DIR is where checkpoints and logs go"),
 }
-"""flags -> the hint for who types them where they are not"""
+"""unknown flags -> hint"""
 _TRAINS = "`cstool run --params FILE` trains, with --mode train_and_eval it evaluates, too"
 _EVALUATES = "`cstool run --params FILE --mode eval` evaluates"
 _NO_HARNESS = (
@@ -71,7 +71,7 @@ OTHER_COMMANDS = {
     "convert_config": "`cstool config convert_legacy` writes a params file in the trainer layout",
     **dict.fromkeys(("submit", "queue", "ps", "status", "logs"), "`cstool job --help` lists what there is for jobs"),
 }
-"""commands -> the hint for who types them where they are not"""
+"""unknown commands -> hint"""
 _DEVICES = ("csx", "cpu", "gpu", "cuda")
 _MODES = ("train", "eval", "train_and_eval", "eval_all", "infer")
 

@@ -46,7 +46,7 @@ def _plain(value: Any) -> Any:
 
 
 def print_line(text: str) -> None:
-    """Print one line at once, whatever it holds of names and texts that came from files."""
+    """Print one line at once; line ends and escape sequences in names and texts from files are shown."""
     print(one_line(text), flush=True)
 
 
@@ -140,5 +140,5 @@ def _cut(cell: str, width: int) -> list[str]:
 
 
 def _pieces(cell: str) -> list[str]:
-    """Return the parts of a cell that stay whole: words, with what ends them."""
+    """Return the parts of a cell that stay whole: words, each with the characters that end it."""
     return re.findall(r"[^ ./_]*[ ./_]*", cell)

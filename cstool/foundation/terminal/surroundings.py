@@ -1,6 +1,6 @@
-"""What a process is given by whoever starts it: open streams, and memory.
+"""Surroundings of a process at its start: open streams, and memory.
 
-On stdout and stderr control characters are shown in place of obeyed, wherever a command got them from.
+On stdout and stderr control characters are shown in place of obeyed, from any source.
 """
 
 import io
@@ -29,17 +29,17 @@ _COMPUTING = frozenset({"run", "validate", "convert", "host"})
 
 
 def open_streams() -> None:
-    """Let what nobody reads go nowhere: a stream that was closed when the process began is the null device.
+    """Open the null device for each standard stream that was closed when the process began.
 
-    Otherwise the next file that is opened would take its place, and be written to by whoever prints. What the encoding
-    of a terminal does not have is shown as a question mark.
+    Otherwise the next file that is opened would take its place, and prints would go into that file. Characters outside
+    the encoding of a terminal are shown as a question mark.
     """
     for descriptor, name in enumerate(_STREAMS):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, so this one
-            if name != "stdin":  # who reads that says that it is closed
+            if name != "stdin":  # reads of it report that it is closed
                 setattr(sys, name, open(descriptor, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -47,7 +47,7 @@ def open_streams() -> None:
 
 
 def drop(stream: TextIO) -> None:
-    """Let what is written to a stream from now on go nowhere, and so the interpreter's last flush of it."""
+    """Discard later output to a stream, and so the interpreter's last flush of it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -83,7 +83,7 @@ def _asked_lanes(arguments: Sequence[str]) -> int:
 
 
 class HarmlessStream:
-    """A stream of text that obeys line ends and tabs alone; all else is that of the stream behind it."""
+    """A stream of text that obeys line ends and tabs alone; all else it leaves to the stream behind it."""
 
     def __init__(self, stream: TextIO) -> None:
         self.behind = stream
@@ -97,7 +97,7 @@ class HarmlessStream:
 
 
 def raw_stream(stream: TextIO) -> TextIO:
-    """Return the stream that takes everything: for who draws on a terminal, and for text that goes through a pipe."""
+    """Return the stream that takes everything: for drawing on a terminal, and for text that goes through a pipe."""
     return stream.behind if isinstance(stream, HarmlessStream) else stream
 
 

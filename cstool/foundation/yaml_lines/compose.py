@@ -71,7 +71,7 @@ def compose(text: str, name: str, lines: bool = True) -> Node | None:
     except (yaml.YAMLError, UnicodeEncodeError) as fast:
         error: Exception = fast
     try:
-        # Whoever found it, it is told in the same words on every machine.
+        # The slow loader words an error alike on every machine.
         _compose(text, name, lines, _Loader)
     except yaml.YAMLError as slow:
         error = slow

@@ -92,7 +92,7 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(text: str, name: str, *, has_lines: bool = True) -> Document:
-    """Parse the text of a YAML file; errors name `name`, and the line unless nobody can look it up.
+    """Parse the text of a YAML file; errors name `name`, and the line if it `has_lines`.
 
     Raises:
         ParamsError: it is not YAML, empty, or repeats a key

@@ -1,4 +1,4 @@
-"""Checks data against sections and collects what is wrong with it, and what has no effect."""
+"""Checks data against sections, and collects its problems and its keys without effect."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -41,8 +41,8 @@ class Problems:
     """The problems and notes of one document.
 
     Args:
-        folder: that of the file, in which its paths are looked for
-        beside: the problems of another trainer of the file; those found here are added to them
+        folder: folder of the file, in which its paths are looked for
+        beside: the problems of another trainer of the file; new ones are added to them
     """
 
     def __init__(self, document: Document, folder: Path, beside: "Problems | None" = None) -> None:
@@ -61,7 +61,7 @@ class Problems:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was accepted and has no effect, one line each."""
+        """Accepted keys and values without effect, one line each."""
         return tuple(self._notes.values())
 
     def add(self, key: Key, rule: str, value: Any = _MISSING, hint: str | None = None) -> None:
@@ -78,7 +78,7 @@ class Problems:
             key, value: as written
             choices: that can be had
             instead: hint for where there are none
-            is_about: what is asked for, in words
+            is_about: meaning of the key or value, in words
         """
         text = "" if isinstance(value, dict | list) else f": {show(value).strip(chr(39))}"
         names = [show(choice).strip("'") for choice in choices]
@@ -98,7 +98,7 @@ class Problems:
         self._notes.setdefault(text, text)
 
     def check_keys(self, data: Any, key: Key, known: Collection[str], without_effect: Collection[str] = ()) -> None:
-        """Check that the mapping at `key` has no keys but these, and note those without effect."""
+        """Check that the mapping at `key` has no other keys than `known`, and note keys without effect."""
         if not isinstance(data, dict):
             self.add(key, "must be a mapping", data)
             return
@@ -135,7 +135,7 @@ class Problems:
         """Return name, value and key of a mapping that must hold one of `names` and nothing else.
 
         Args:
-            others: names that the vendor has, and that cannot be had here; with what to do instead, where that helps
+            others: names that the vendor has, and that cannot be had here; each with an alternative, where that helps
         """
         hint: str | None = f"the names are {', '.join(names)}"
         if not isinstance(data, dict):
@@ -234,7 +234,7 @@ class Problems:
             names = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ")
             self.add(below[:-1], "is not a known key", hint=_nearest(str(value), names.split(", ")))
         elif kind == "rule":
-            # A null was not written: what breaks the rule is a default.
+            # A null was not written: the value that breaks the rule is a default.
             shown = value is not None and not context["rule"].startswith("needs ")
             got = value if shown and not isinstance(value, dict | Section) else _MISSING
             self.add(below, context["rule"], got, context["hint"])

@@ -1,4 +1,4 @@
-"""What all sections of the schema share: strictness, the vendor's keys that mean nothing here, kinds of numbers."""
+"""Shared by all sections of the schema: strictness, the vendor's keys without meaning here, kinds of numbers."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ class Section(BaseModel):
     supported: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     """the vendor's keys that would change the result: the values that can be had (false and null mean off)"""
     is_about: ClassVar[str] = ""
-    """what such a value asks for, in words; where the key alone does not say it"""
+    """meaning of such a value, in words; where the key alone does not tell it"""
     other_names: ClassVar[Mapping[str, str]] = {}
     """another name of a key -> the key"""
     null_counts: ClassVar[frozenset[str]] = frozenset()
@@ -61,7 +61,7 @@ def beside(other: str, agree: Callable[[Any, Any], bool], rule: str, hint: str |
 
     Args:
         other: the other field
-        agree: whether the value of the field, unless it is None, and that of the other one go together
+        agree: whether the value of the field, unless it is None, and the value of the other one go together
         rule: as for `rule_error`, {} is the value of the other one
         hint: likewise
     """
@@ -75,12 +75,12 @@ def beside(other: str, agree: Callable[[Any, Any], bool], rule: str, hint: str |
 
 
 def filled(default: Callable[[dict[str, Any]], Any]) -> BeforeValidator:
-    """What a field is where it is null: it follows from those before it that are right."""
+    """A default for a field that is null: it follows from valid fields before it."""
     return BeforeValidator(lambda value, info: default(info.data) if value is None else value)
 
 
 def not_beside(other: str, rest: str = "", hint: str = "keep one of the two") -> AfterValidator:
-    """The rule that of two fields one at the most is given, or true."""
+    """The rule that at most one of two fields is given, or true."""
     return beside(other, lambda value, there: not (value and there), f"cannot stand beside {other}{rest}", hint)
 
 
