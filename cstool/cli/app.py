@@ -20,7 +20,7 @@ from cstool.foundation.terminal.surroundings import drop, harmless_streams, lack
 from cstool.training.verbs.ranks import speaks
 
 COLLECTED_EVERY = 50_000
-"""objects more than before, after which Python looks for cycles of them"""
+"""number of new objects after which Python looks for cycles of them"""
 EPILOG = """\
 Example: cstool data prepare text --output datasets/text --sequence_length 128
 Example: cstool run --params gpt_tiny
@@ -44,7 +44,7 @@ COMMANDS = {
     "system": "training.commands.system",
     "fabric": "csl.commands.fabric",
 }
-"""commands and groups, in the order in which one works, by the module that has them"""
+"""commands and groups, in their usual order of work, by module"""
 EXAMPLES = {
     "run": (
         "cstool run --params gpt_tiny --num_steps 100",
@@ -53,13 +53,13 @@ EXAMPLES = {
     ),
     "validate": ("cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",),
 }
-"""of the functions `NAME`; all other names are groups, `NAME_app`"""
+"""examples of the functions `NAME`; all other names are groups, `NAME_app`"""
 SHORT_HELP = {
     "validate": "Compare sparse training with dense training.",
     "estimate": "Predict a training step on the modelled cluster.",
     "compile": "Map a model onto the wafer, and report on it.",
 }
-"""where that is not the first paragraph"""
+"""short helps that differ from the first paragraph"""
 
 
 class RootGroup(Group):
@@ -71,7 +71,7 @@ class RootGroup(Group):
 
 
 def new_app(names: Collection[str] = tuple(COMMANDS)) -> typer.Typer:
-    """The program, with the commands of these names: modules of others are not imported."""
+    """The program with the commands of these names; modules of other commands are not imported."""
     app = typer.Typer(
         name="cstool",
         cls=RootGroup,
@@ -117,7 +117,7 @@ def _app_for(words: Sequence[str]) -> typer.Typer:
 
 
 def main() -> int:
-    """Run the command that the process was started with and return its exit code."""
+    """Run the command line of this process and return its exit code."""
     # Imported modules stay: garbage collection over them again and again, and once more at the end, takes a tenth of a
     # second of each start of a run.
     gc.set_threshold(COLLECTED_EVERY)

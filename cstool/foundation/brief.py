@@ -1,4 +1,4 @@
-"""Results that hold much and show little: a line where Python prints them, a small table in a notebook."""
+"""Results with much data and a short display: a line where Python prints them, a small table in a notebook."""
 
 from abc import ABC, abstractmethod
 from html import escape

@@ -16,9 +16,9 @@ from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import TraceError
 
 FIRST_NUMBERS = {"measured": 1, "modelled": 1_000_001, "simulated": 2_000_001}
-"""where the numbers of processes and lanes begin, by kind, so that the events of two files may stand in one"""
+"""first numbers of processes and lanes, by kind, so that the events of two files may stand in one"""
 ROUNDING = 1e-9
-"""of the length of a trace: by so much spans that follow or nest may miss each other, and by 2 ns anyway"""
+"""tolerance by which spans that follow or nest may miss each other, as a share of the trace's length; at least 2 ns"""
 
 
 class _Span(NamedTuple):
@@ -32,8 +32,8 @@ class _Span(NamedTuple):
 class Trace:
     """Spans and counters over time, on the lanes of some processes.
 
-    Times are in seconds from any origin; in the file the earliest is 0. Processes and lanes are shown in the order in
-    which they are first named. The same calls make the same bytes.
+    Times are in seconds from any origin; in the file the earliest is 0. Processes and lanes are shown in the order of
+    their first use. The same calls make the same bytes.
 
     Args:
         title: subject of the trace
@@ -59,9 +59,9 @@ class Trace:
 
         Args:
             process: name of its process, such as "CSX 0"
-            lane: of that process
-            name: of the span
-            start_s, end_s: when it was [s]
+            lane: name of a lane of that process
+            name: name of the span
+            start_s, end_s: its start and its end [s]
             arguments: further facts about it
 
         Raises:
@@ -77,8 +77,8 @@ class Trace:
 
         Args:
             process: name of its process
-            name: of the counter
-            at_s: when [s]
+            name: name of the counter
+            at_s: the time [s]
             values: by name; values of one counter are shown one upon the other
 
         Raises:

@@ -77,7 +77,7 @@ class RankLostError(ClusterError):
 
 
 class EstimateError(CstoolError):
-    """Nothing can be estimated as asked."""
+    """The estimate is impossible as asked."""
 
 
 class CompileError(CstoolError):
@@ -109,7 +109,7 @@ class Interrupted(CstoolError):
 
 
 def fault_of(error: BaseException) -> CstoolError | None:
-    """Return an error for which the surroundings are to blame as a message; None for any other."""
+    """Return a fault of the surroundings as an error with a message; None for any other error."""
     if isinstance(error, MemoryError):
         return CstoolError(
             f"the memory of this machine does not suffice: {str(error) or 'there is no more'}",

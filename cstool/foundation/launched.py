@@ -31,13 +31,13 @@ _to_do: list[Callable[[], None]] = []
 
 
 def once_told(action: Callable[[], None]) -> None:
-    """Do something as soon as this process has said how its command ended, or else at its end."""
+    """Do something as soon as this process has printed how its command ended, or else at its end."""
     _to_do.append(action)
     atexit.register(have_told)
 
 
 def have_told() -> None:
-    """Know that this process has said how its command ended."""
+    """Do these things now: this process has printed how its command ended."""
     while _to_do:
         _to_do.pop()()
 
@@ -91,12 +91,12 @@ def end_by_signals() -> None:
 
 
 def is_by_srun() -> bool:
-    """Whether it was srun that launched this process."""
+    """Whether srun launched this process."""
     return _number(("SLURM_STEP_NUM_TASKS",), 0) == launched_ranks()
 
 
 def launch_flags() -> list[str]:
-    """The flags that the batch script was written for which this process is part of; none where there is no such."""
+    """The flags of the batch script that this process is part of; none for another process."""
     return shlex.split(os.environ.get(FLAGS_VARIABLE, ""))
 
 

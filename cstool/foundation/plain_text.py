@@ -1,4 +1,4 @@
-r"""Text that came from a file, a name or a model, as it may stand in a message: shown, never obeyed.
+r"""Text from a file, a name or a model for use in a message: shown, never obeyed.
 
 A terminal obeys escape sequences, a line end can begin a false message, and marks of direction let a
 line read as another one. They are shown as Python writes them: `\x1b`, `\n`, `\u202e`.
@@ -30,7 +30,7 @@ def lines(text: str) -> str:
 
 
 def has_controls(text: str) -> bool:
-    """Say whether a text has a line end or another control character, which no path or option needs."""
+    """Tell whether a text has a line end or another control character, which no path or option needs."""
     return _CONTROLS.search(text) is not None
 
 

@@ -38,7 +38,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def checked_way(folder: Path) -> Path:
-    """Return a folder without links on the way to it, every part of that checked as by `make_private_folder`.
+    """Return a folder without links on the way to it, every part of the way checked as by `make_private_folder`.
 
     The folder itself is not checked, and need not be there.
 
@@ -51,7 +51,7 @@ def checked_way(folder: Path) -> Path:
 
 
 def _resolved(folder: Path) -> Path:
-    """Return the folder without links, every part of the way to it checked, and made where it was missing."""
+    """Return the folder without links; every part of the way to it is checked, and made if it is missing."""
     parts = deque(folder.parts[1:])
     found, links = Path(folder.anchor), 0
     _check(found, os.lstat(found))
@@ -91,7 +91,7 @@ def _check(path: Path, entry: os.stat_result) -> None:
 
 
 def _is_open(entry: os.stat_result) -> bool:
-    """Tell whether others than the owner may write to a folder."""
+    """Tell whether users other than the owner may write to a folder."""
     by_group = bool(entry.st_mode & stat.S_IWGRP) and not _is_own_group(entry.st_gid)
     return by_group or bool(entry.st_mode & stat.S_IWOTH)
 

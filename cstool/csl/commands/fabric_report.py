@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cstool.csl.verbs import BuiltinCoverage, ColorUse
 
 CLOCK_HZ = 0.85e9
-"""at which published kernels of the vendor's SDK were timed (H10)"""
+"""clock at which published kernels of the vendor's SDK were timed (H10)"""
 _NAMES = {
     "busy": "cycles with a task",
     "tasks": "tasks",
@@ -95,7 +95,7 @@ def print_colors(colors: Sequence[ColorUse]) -> None:
 
 
 def print_trace(facts: Mapping[str, str]) -> None:
-    """Print how large a trace is."""
+    """Print the size of a trace."""
     print_facts(facts)
     print("\n--pe X.Y tells what a PE did, --link X.Y:EAST what a link carried, --chrome FILE writes it for Perfetto.")
 
@@ -134,7 +134,7 @@ def print_carried(title: str, hops: Sequence[FabricHop]) -> None:
 
 
 def print_builtins(builtins: Sequence[BuiltinCoverage]) -> None:
-    """Print which builtins there are, and below them which are refused."""
+    """Print the supported builtins, and below them the refused ones."""
     known = [each for each in builtins if each.is_supported]
     print_table(
         ("builtin", "arguments", "where", "only", "what it does"),

@@ -22,7 +22,7 @@ NOP, ADVANCE, RESET, TEARDOWN = range(4)
 
 MAX_COMMANDS = 8
 SHORT_COMMANDS = 3
-"""As many leave the lower half to data."""
+"""commands of a payload that has room for data in its lower half"""
 
 ENTRYPOINT_SHIFT = 16
 NO_TASK = 31

@@ -1,4 +1,4 @@
-"""Why nothing moves: a report on a simulation that cannot go on, for people.
+"""A report on a deadlock, a simulation in which nothing can move any more, for people.
 
 It draws a circle of nodes that wait for each other, where there is one, and tells where all other waits end.
 """
@@ -19,11 +19,11 @@ WIDTH = 100
 MOST_ENDS = 4
 """ends of chains that are told in full"""
 MOST_SHOWN = 12
-"""of a circle or a chain; of a longer one, its beginning and its end"""
+"""nodes of a circle or a chain that are shown; of a longer one, its beginning and its end"""
 MOST_ROUTERS = 3
-"""in a row that are told in full; of more, the first and the last"""
+"""routers in a row that are told in full; of more, the first and the last"""
 MOST_WAITS = 20_000
-"""that are looked at: of a whole wafer, the first so many tell as much"""
+"""waits that are looked at: on a whole wafer, the first ones tell enough"""
 
 
 def deadlock_report(
@@ -36,8 +36,8 @@ def deadlock_report(
     """Return the report, lines of text without a last line end.
 
     Args:
-        program: that was simulated
-        time: cycle in which the last thing happened
+        program: the simulated program
+        time: cycle of the last event
         waits: all of `Network.waiting()`, and of `PE.waiting()` of all PEs
         config: of routers as they are now: `Network.config`; None for the program's initial configs
         host: waits of the host, a line each
@@ -84,7 +84,7 @@ def _ends(graph: WaitGraph, starts: Sequence[Node], circular: Mapping[Node, bool
     """Tell where the waits of nodes outside circles end, ends that most PEs wait for first.
 
     Args:
-        graph: of all
+        graph: the graph of all waits
         starts: reported nodes
         circular: nodes of circles, and whether the circle of each has a reported node
     """
@@ -131,7 +131,7 @@ def _end_of(
 
 
 def _end(graph: WaitGraph, group: Sequence[Node], known: dict[Node, tuple[Node, int]]) -> list[str]:
-    """Tell one end, with a short chain that leads to it for an example."""
+    """Tell one end, with a short chain that leads to it as an example."""
     # An operation stands in the source, so it is the best example; the end itself is none, if there is another.
     start = min(group, key=lambda node: (known[node][1] == 0, node[0] != "thread", known[node][1]))
     chain = [start]

@@ -14,8 +14,8 @@ class Mem1d(NamedTuple):
         extent: elements
         stride: bytes from one element to the next; 0 is one element, again and again
         width: bytes of an element of the array that it was made from, 2 or 4 (an operation has its own)
-        indexed: `wavelet_index_offset`: element k is not the k-th, but the one that the upper half of the k-th wavelet
-            of the operation's fabric input says
+        indexed: `wavelet_index_offset`: the index of the k-th element is the upper half of the k-th wavelet of the
+            operation's fabric input
     """
 
     address: int

@@ -33,11 +33,11 @@ class FilterState(Protocol):
         ...
 
     def count(self, wavelet: Wavelet) -> None:
-        """The wavelet has left, down the ramp or not."""
+        """Count a wavelet that has left, down the ramp or not."""
         ...
 
     def now(self, config: Filter) -> Filter:
-        """The config that a filter would start from as this one stands."""
+        """The config of this filter in its present state."""
         ...
 
 
@@ -70,16 +70,16 @@ class Counter:
         self.control = control
 
     def passes(self, wavelet: Wavelet) -> bool:
-        """Whether the number that the wavelet would get passes."""
+        """Whether the number of the next wavelet passes."""
         return (wavelet.control and not self.control) or self.number <= self.limit
 
     def count(self, wavelet: Wavelet) -> None:
-        """The wavelet takes its number."""
+        """Advance to the next number."""
         if self.control or not wavelet.control:
             self.number = 0 if self.number >= self.top else self.number + 1
 
     def now(self, config: Filter) -> Filter:
-        """With the number that comes next."""
+        """The config with the next number as its first."""
         limits = (self.number, self.limit, self.top)
         return config if config.limits == limits else replace(config, limits=limits)
 

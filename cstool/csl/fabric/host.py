@@ -29,7 +29,7 @@ LATENCY = 170_000
 CYCLES_PER_WORD = 32 / (7 / 0.85)
 """cycles that a word of 32 bits takes on one I/O channel: 7 Gb/s at 0.85 GHz (H10, H16)"""
 MOST_LINES = 6
-"""that say the same of different PEs"""
+"""messages of different PEs alike that are shown"""
 
 
 class Rectangle(NamedTuple):
@@ -47,7 +47,7 @@ class Rectangle(NamedTuple):
 
 
 class Command:
-    """Something that the host asked for.
+    """A command of the host.
 
     Attributes:
         text: its description, for the log and for messages
@@ -78,8 +78,8 @@ class Host:
     """The host of one simulation.
 
     Args:
-        simulation: it must not have run yet
-        on_log: called with the cycle and a line for all that the host does
+        simulation: the simulation, not yet run
+        on_log: called with the cycle and a line for every act of the host
         modelled: whether words take their time on the I/O channels
     """
 
@@ -104,7 +104,7 @@ class Host:
     def copy_in(self, name: str, at: Rectangle, values: NDArray[np.uint32], bits: int, words: int) -> Command:
         """Copy values [height, width, elements] to a symbol; of 16-bit elements the low halves.
 
-        `words` come over the channels: fewer than there are values where rows or columns are alike.
+        `words` come over the channels: fewer than the values where rows or columns are alike.
         """
         self._check(at)
         elements = values.shape[2]
@@ -203,7 +203,7 @@ class Host:
     # --- time ---
 
     def settle(self) -> None:
-        """Let time pass until the next command would reach the fabric."""
+        """Let time pass until the cycle at which the next command could reach the fabric."""
         due = self._last + LATENCY
         if self._simulation.run_until(until=due):
             # Nothing may happen in that very cycle, but it is the one in which the command comes.
@@ -211,7 +211,7 @@ class Host:
             self._simulation.run_until(until=due)
 
     def poll(self) -> None:
-        """Let time pass as a command does that asks the fabric something."""
+        """Let time pass as for a command that asks the fabric something."""
         self.settle()
         self._last = self._events.now
 
@@ -219,7 +219,7 @@ class Host:
         """Let time pass until a command is done.
 
         Raises:
-            SimulationError: it is never done
+            SimulationError: it can never be done
         """
         if not command.done:
             self._simulation.run_until(lambda: command.done)
@@ -277,7 +277,7 @@ class Host:
             self._log(self._events.now, f"host: {text}")
 
     def _arrive(self, command: Command) -> None:
-        """Let time pass until the fabric has a command."""
+        """Let time pass until a command reaches the fabric."""
         self.settle()
         self._last = command.started = self._events.now
         self._open = [other for other in self._open if not other.done]
@@ -342,7 +342,7 @@ class Host:
             raise SimulationError(f"{place}: '{name}' has {known} bytes, the host asks for {size}")
 
     def _stuck(self, command: Command) -> SimulationError:
-        """Why a command that is not done can never be."""
+        """The error of a command that can never be done, with the reason."""
         hint = None
         if self._blocked:
             pe, function = min(self._blocked.items())

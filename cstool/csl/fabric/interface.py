@@ -36,7 +36,7 @@ class PE(Protocol):
     i32: memoryview
     f32: "memoryview[float]"
     f16: "np.ndarray[Any, np.dtype[np.float16]]"
-    """float() its elements after a read."""
+    """pass an element through float() after a read"""
 
     def load(self, letter: str, address: int) -> int | float:
         """A scalar from any address, aligned or not; letters as in `program.Task`, "B" and "b" for bytes."""
@@ -49,7 +49,7 @@ class PE(Protocol):
     # --- tasks ---
 
     def activate(self, task: int) -> None:
-        """`@activate`: an id that is activated already stays so."""
+        """`@activate`; without effect on an id that is activated already."""
         ...
 
     def block(self, task: int) -> None:
@@ -63,7 +63,7 @@ class PE(Protocol):
     # --- vector operations; `name` without the @, operands as CSL orders them: the destination first ---
 
     def run(self, name: str, operands: tuple[Operand, ...]) -> None:
-        """An operation on memory and scalars alone: done at once, its cycles added."""
+        """Do an operation on memory and scalars alone at once, and add its cycles."""
         ...
 
     def wait(self, name: str, operands: tuple[Operand, ...], settings: Settings) -> Generator[Any, Any, bool]:
@@ -78,7 +78,7 @@ class PE(Protocol):
         ...
 
     def start(self, name: str, operands: tuple[Operand, ...], settings: Settings) -> None:
-        """An asynchronous operation: a microthread takes it."""
+        """Start an asynchronous operation on a microthread."""
         ...
 
     def map(self, callback: Callable[..., Any], operands: tuple[Operand, ...], letters: str) -> None:
@@ -131,16 +131,16 @@ class PE(Protocol):
         ...
 
     def say(self, text: str) -> None:
-        """A line of the log, from <debug> and <simprint>."""
+        """Write a line of the log, for <debug> and <simprint>."""
         ...
 
     def fail(self, message: str, place: str) -> None:
-        """A failed `@assert`: the simulation ends with an error."""
+        """End the simulation with an error: a failed `@assert`."""
         ...
 
 
 def offset_dsd(dsd: Mem1d, elements: int, width: int) -> Mem1d:
-    """`@increment_dsd_offset`: moved by `elements` of `width` bytes; the stride does not count."""
+    """`@increment_dsd_offset`: a DSD moved by `elements` of `width` bytes; the stride does not count."""
     return dsd._replace(address=dsd.address + elements * width)
 
 

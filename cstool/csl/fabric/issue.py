@@ -21,10 +21,10 @@ MAP_ELEMENT = 4
 
 
 class Issue:
-    """Makes operations of names and operands, and says which thread does them.
+    """Makes operations of names and operands, and chooses the thread of each.
 
     Args:
-        pe: of the PE
+        pe: the PE
     """
 
     def __init__(self, pe: "ProcessingElement") -> None:
@@ -214,7 +214,7 @@ class Issue:
         return operands
 
     def _number(self, held: tuple[Operand, ...], settings: Settings) -> int:
-        """The microthread (F13): as the operation says, else of its first fabric operand, else a free one."""
+        """The microthread (F13): named by the operation, else of its first fabric operand, else a free one."""
         if settings.microthread is not None:
             return settings.microthread
         for operand in held:
@@ -223,7 +223,7 @@ class Issue:
         return self._pe.datapath.free_number()
 
     def _end_at(self, settings: Settings, time: int) -> None:
-        """An asynchronous operation that needs no microthread ends."""
+        """End an asynchronous operation that needs no microthread."""
         self._pe.simulation.events.at(time, self._pe.main.complete, settings, time)
 
     def _line_of(self, frame: FrameType) -> int:
@@ -237,7 +237,7 @@ def _waits(held: tuple[Operand, ...]) -> bool:
 
 
 def _letters(operation: Operation, sources: "list[Operand] | tuple[Operand, ...]") -> tuple[str, ...]:
-    """Types of the sources: `@faddhs` takes its two in either order, vectors say which is which."""
+    """Types of the sources: `@faddhs` takes its two in either order, and vectors show the order."""
     letters = operation.sources
     if operation.name == "faddhs":
         first, second = (source.width if isinstance(source, (Mem1d, Mem4d)) else 0 for source in sources)

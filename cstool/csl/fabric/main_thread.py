@@ -1,8 +1,8 @@
 """The main thread of one PE: it runs one task after another, as the task picker says.
 
 A task's code runs at once, at the cycle at which the task starts; its duration is `pe.cycles`, and the main
-thread is not free before. Operations on microthreads go on meanwhile, one element a cycle and PE; each of these cycles
-is one that the main thread loses. A task that waits, for an operation on the fabric, is a generator that stands still.
+thread is not free before. Operations on microthreads go on meanwhile, one element a cycle and PE; the main thread loses
+each of these cycles. A task that waits for an operation on the fabric is a generator that stands still.
 
 Operations that were on their way before see memory as it was until the code's end (`_at_once`): a task may overwrite
 elements that such an operation has sent by then. Changes that a task makes after it has itself started an operation
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 
 class MainThread:
-    """Tasks of one PE, and the one that runs.
+    """Tasks of one PE, and the running task.
 
     Args:
-        pe: of the PE; its ramp has its queues
+        pe: the PE; its ramp has its queues
 
     Attributes:
-        picker: which tasks are activated or blocked
-        running: the task that runs
-        lost: cycles that microthreads took from the task, and that it has not made up yet
-        busy: cycles that tasks took that have ended
+        picker: activated and blocked tasks
+        running: the running task
+        lost: cycles that microthreads took from the task, not yet added to its duration
+        busy: cycles of ended tasks
         tasks_run: tasks begun
     """
 
@@ -63,7 +63,7 @@ class MainThread:
         self.wake(now)
 
     def wake(self, time: int) -> None:
-        """Something may have become eligible at `time`."""
+        """A task may have become eligible at `time`."""
         if self.running is not None:
             return
         at = max(time, self._free) + SWITCH
@@ -98,13 +98,13 @@ class MainThread:
     # --- events of tasks ---
 
     def activate_at(self, task: int, time: int) -> None:
-        """An event for a task."""
+        """Activate a task at `time`."""
         self.check_task(task)
         self.picker.activate(task, time)
         self.wake(time)
 
     def unblock_at(self, task: int, time: int) -> None:
-        """The blocking of a task or queue ends."""
+        """End the blocking of a task or queue."""
         self.picker.unblock(task, time)
         self.wake(time)
 
@@ -116,7 +116,7 @@ class MainThread:
             self.unblock_at(settings.unblock, time)
 
     def check_task(self, task: int) -> None:
-        """Raise if an id is none that can be activated."""
+        """Raise an error for an id that cannot be activated."""
         found = self._pe.program.tasks.get(task)
         if found is None or found.kind == "data":
             what = "no task" if found is None else f"data task {found.function}"
@@ -150,7 +150,7 @@ class MainThread:
     # --- the task that runs ---
 
     def _begin(self) -> None:
-        """The task picker picks, and the task begins."""
+        """Begin the task that the task picker chooses."""
         now, pe = self._events.now, self._pe
         if self._pick_at != now:
             return  # it was asked to pick sooner, and has
@@ -176,7 +176,7 @@ class MainThread:
             self._code_done()
 
     def _function(self, name: str) -> Callable[..., Any]:
-        """A function of the compiled code, which is instantiated for this PE when it first runs."""
+        """A function of the compiled code; the code is instantiated for this PE when the first one runs."""
         if self._functions is None:
             self._functions = self._pe.simulation.code(self._pe.program)(self._pe)
         return self._functions[name]
@@ -192,7 +192,7 @@ class MainThread:
             raise self._outside() from error
 
     def _at_once(self, code: Callable[[], Any]) -> Any:
-        """Run code now, and let operations that read memory read it as it was before, for as long as the code takes."""
+        """Run code now; operations in progress read memory as it was before, for as long as the code takes."""
         pe = self._pe
         senders = [thread for thread in pe.datapath.threads if thread.sends_memory]
         if not senders:
@@ -210,7 +210,7 @@ class MainThread:
                 memory[:] = after
 
     def _outside(self) -> SimulationError:
-        """Code read or wrote a scalar where there is no memory."""
+        """The error of code that read or wrote a scalar outside the SRAM."""
         return self._pe.error(
             f"a pointer must stay inside the {SRAM_BYTES} bytes of SRAM, this task used one that does not",
             hint="look at what it adds to pointers, and at indices of many-item pointers",
@@ -225,7 +225,7 @@ class MainThread:
             self._end()
 
     def _end(self) -> None:
-        """The task is over."""
+        """End the task."""
         pe = self._pe
         end = pe.base + pe.cycles
         self.busy += pe.cycles
@@ -253,7 +253,7 @@ class MainThread:
             action(*arguments)
 
     def let_go(self, time: int) -> None:
-        """No operation waits for a busy microthread any more: at `time` the main thread goes on."""
+        """Go on at `time`: no operation waits for a busy microthread any more."""
         if self._held is None:
             return
         (action, arguments), self._held = self._held, None

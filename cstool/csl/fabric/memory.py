@@ -1,4 +1,4 @@
-"""The SRAM of one PE, its views, and how the elements of an operand lie in it."""
+"""The SRAM of one PE, its views, and the places of the elements of operands."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -80,7 +80,7 @@ def addresses(operand: Mem1d | Mem4d, count: int) -> range | list[int]:
 
 
 def bounds(operand: Mem1d | Mem4d, count: int, size: int) -> tuple[int, int]:
-    """First byte of an operand's elements, and the one behind its last; `count` is not 0."""
+    """First byte of an operand's elements, and the byte behind their last; `count` is not 0."""
     if type(operand) is Mem1d:
         last = operand.address + (count - 1) * operand.stride
         return (operand.address, last + size) if last >= operand.address else (last, operand.address + size)

@@ -27,8 +27,8 @@ class Thread:
     """One operation on one thread of a PE.
 
     Args:
-        pe: of the PE
-        name: of the operation
+        pe: the PE
+        name: name of the operation
         settings: as given behind its operands
         number: the microthread; None: the main thread
         count: elements
@@ -36,10 +36,10 @@ class Thread:
     Attributes:
         ready: cycle of the first element at the earliest
         done: elements done
-        stalled: whether it cannot go on until a queue or FIFO of its changes
-        step: `step(now)` does the next element in cycle `now`, and tells whether that could be done
-        operands: as the code named them: registers among them may be left behind the last element
-        line: of the compiled code where it was begun; 0 where that is not known
+        stalled: whether it waits for a change of a queue or FIFO of its
+        step: `step(now)` does the next element in cycle `now`; false if it must wait
+        operands: as the code named them: registers among them may be advanced at the end
+        line: line of the compiled code that began it; 0 if unknown
     """
 
     __slots__ = (
@@ -101,7 +101,7 @@ class Thread:
 
     @property
     def label(self) -> str:
-        """As reports and traces call the thread."""
+        """Name of the thread in reports and traces."""
         return MAIN if self.number is None else f"microthread {self.number}"
 
     # --- its operands ---
@@ -215,14 +215,14 @@ class Thread:
         return bool(self.in_memory) and self.output is not None
 
     def read_ahead(self, most: int) -> None:
-        """Read the next elements that come from memory now, `most` of them at most."""
+        """Read the next elements from memory now, `most` of them at most."""
         count = min(most, self.count - self.done)
         for number, rest in self.in_memory.items():
             elements = self.in_memory[number] = chain(list(islice(rest, count)), rest)
             self.readers[number] = elements.__next__
 
     def begin(self, ready: int) -> None:
-        """It may do elements from cycle `ready` on."""
+        """Allow elements from cycle `ready` on."""
         self.ready = ready
         plain = not (self.indexed or self.popped or self.pushed is not None)
         if plain and len(self.inputs) == 1 and self.output is None and self.put is not None:

@@ -7,8 +7,8 @@ Time is in cycles. Assumptions of the model, with their sources:
   h hops is accepted at t + 4 + h at the earliest.
 - Each router has a buffer of 2 wavelets per input port and color, so no color stops another (F10). Credits return
   one cycle after a wavelet left its buffer.
-- Colors that want one output take turns: the next color after the one that was served first in the last cycle that one
-  was. A wavelet for several outputs leaves when all can take it (F05).
+- Colors that want one output take turns: in each cycle the turn begins with the color behind the one served first last
+  time. A wavelet for several outputs leaves when all can take it (F05).
 - A router takes a wavelet from the ports of its switch position; from another port it waits in its buffer for a
   position that takes it. Two ports at once are an error (F11: undefined, "the router does not arbitrate").
 - A control wavelet leaves by the old position; the wavelets behind it go by the new one (SDK 2.10 documentation,
@@ -61,7 +61,7 @@ class Endpoint(Protocol):
         ...
 
     def teardown(self, color: int) -> None:
-        """The router executed TEARDOWN for `color`: nothing of it passes until `network.end_teardown`."""
+        """The router executed TEARDOWN for `color`: none of its wavelets passes until `network.end_teardown`."""
         ...
 
 
@@ -77,7 +77,7 @@ class Waiting:
         position: switch position of the color
         outputs: ports that the head wants to leave by; () if it may not leave at all
         blocked: output ports that cannot take it: the buffer or queue behind them is full
-        reason: why it waits, a phrase: "position 0 takes from EAST only", "color is in teardown", "the ramp of PE ..."
+        reason: the reason of the wait, a phrase: "position 0 takes from EAST only", "color is in teardown", ...
     """
 
     pe: int
@@ -110,7 +110,7 @@ class Network:
 
     Args:
         program: the program: routes and configs
-        events: when everything happens
+        events: the events of the simulation
         pes: by index; may be filled after this, and must be before the first event
         on_hop: called for each wavelet that leaves a router; None costs nothing
     """
@@ -141,7 +141,7 @@ class Network:
         return False
 
     def send(self, pe: int, wavelet: Wavelet) -> None:
-        """The CE puts a wavelet on its ramp: at most one a cycle, and only when `can_send` says so."""
+        """Put a wavelet of the CE on its ramp: at most one a cycle, and only after `can_send` allowed it."""
         buffer = self._wiring.from_ce(pe, wavelet.color)
         now = self._events.now
         router = buffer.flow.router
@@ -202,7 +202,7 @@ class Network:
     # --- reports ---
 
     def in_flight(self) -> int:
-        """Wavelets in buffers, on links and on ramps: sent, and not yet accepted by all that they go to."""
+        """Wavelets in buffers, on links and on ramps: sent, and not yet accepted by all receivers."""
         moving = sum(len(cycle.arrivals) + len(cycle.accepted) for cycle in self._cycles.values())
         return moving + sum(len(buffer.queue) for router in self._wiring.routers if router for buffer in router.heads)
 

@@ -36,13 +36,13 @@ class ProcessingElement:
     """One PE of a simulation.
 
     Args:
-        simulation: that it belongs to
+        simulation: its simulation
         index: y * width + x
         program: its program
 
     Attributes:
         base: the cycle at which the running task began
-        cycles: that its code has taken since; code adds to it
+        cycles: cycles of its code since; code adds to it
         trace: as `Simulation.on_trace`
         fifos: by number
     """
@@ -98,7 +98,7 @@ class ProcessingElement:
 
     @property
     def busy(self) -> int:
-        """Cycles that tasks took that have ended."""
+        """Cycles of ended tasks."""
         return self.main.busy
 
     @property
@@ -108,7 +108,7 @@ class ProcessingElement:
 
     @property
     def elements(self) -> int:
-        """Elements done of vector operations that have ended."""
+        """Elements of ended vector operations."""
         return self.datapath.elements
 
     @property
@@ -179,13 +179,13 @@ class ProcessingElement:
     # --- asked for by the parts ---
 
     def _fifo_changed(self, task: int | None) -> None:
-        """An operation put an element into a FIFO, or took one out, which activates `task`."""
+        """Activate `task` after an operation put an element into a FIFO, or took one out."""
         self.datapath.stir()
         if task is not None:
             self.main.activate_at(task, self.simulation.events.now + 1)
 
     def check_bounds(self, name: str, operand: Mem1d | Mem4d, count: int, size: int, task: Task | None) -> None:
-        """Raise if an operand's elements are not all in the SRAM."""
+        """Raise an error if an operand's elements are not all in the SRAM."""
         if not count:
             return
         low, high = bounds(operand, count, size)

@@ -15,7 +15,7 @@ Waits = ThreadWait | TaskWait | QueueWait
 
 
 def waits_of(pe: "ProcessingElement") -> Iterator[Waits]:
-    """Everything that waits; nothing if the PE has nothing to do."""
+    """All waits of a PE; none if it has nothing to do."""
     for thread in pe.datapath.all():
         wait = _wait_of(pe, thread)
         if wait is not None:

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
 
 OWN_QUEUE = 4
-"""Wavelets that a color without a bound queue has room for (WSE-2). Ours: the middle of the queues' sizes (F12)."""
+"""Capacity of the queue of a color without a bound queue (WSE-2). Ours: the middle of the queues' sizes (F12)."""
 
 
 class Ramp:
     """Input queues that the network fills, and output queues that are put on the ramp, one wavelet a cycle.
 
     Args:
-        pe: of the PE
+        pe: the PE
 
     Attributes:
         inputs: input queues by color
         sending: output queues that hold something, the longest waiting first
         flushing: queues that call the teardown task once they are empty
-        sent_at: the cycle that had the last wavelet on the ramp
+        sent_at: the cycle of the last wavelet on the ramp
         received, sent: wavelets taken from the ramp, and put on it
     """
 
@@ -112,7 +112,7 @@ class Ramp:
         return 0 if queue is None else queue.capacity
 
     def accept(self, wavelet: Wavelet) -> None:
-        """A wavelet has come down the ramp."""
+        """Put a wavelet that came down the ramp into its input queue."""
         color, data, is_control = wavelet
         queue = self.inputs[color]
         now = self._events.now
@@ -127,7 +127,7 @@ class Ramp:
             self._pe.main.wake(now)
 
     def free(self, color: int) -> None:
-        """A color may be sent again."""
+        """Send a color again that the network refused before."""
         now = self._events.now
         for queue in self.sending:
             if queue.items[0][0] == color:
@@ -141,7 +141,7 @@ class Ramp:
             datapath.tick_at(now + 1)
 
     def drain(self, now: int) -> bool:
-        """Put a wavelet on the ramp, from the queue that has waited longest; whether there was one."""
+        """Put a wavelet on the ramp, from the queue that has waited longest; false if there was none."""
         sending, index = self.sending, self._pe.index
         for queue in sending:
             if queue.stopped:

@@ -31,13 +31,13 @@ _RING, _POP, _SWAP, _TEARDOWN = 1 << 2, 3, 5, 1 << 8
 
 
 def color_word(address: int) -> tuple[int, int] | None:
-    """Color and word that `address` is; None if it is no color's."""
+    """Color and word of `address`; None if it is no color's."""
     color, word = divmod(address - COLORS, COLOR_WORDS)
     return (color, word) if 0 <= color < arch.COLORS else None
 
 
 def route_word(route: Route) -> int:
-    """A route, as it is in a word."""
+    """A route, coded in a word."""
     return route.rx | route.tx << len(arch.PORTS)
 
 

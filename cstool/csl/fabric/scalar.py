@@ -24,7 +24,7 @@ class Failing(Protocol):
 
 
 def finished(called: Any) -> Generator[Any, Any, Any]:
-    """The result of a function that was called by a pointer, and may be one that waits."""
+    """The result of a function called by a pointer, run to its end if it is a generator."""
     return (yield from called) if isinstance(called, GeneratorType) else called
 
 
@@ -47,13 +47,13 @@ def remainder(pe: Failing, place: str, left: int, right: int) -> int:
 
 
 def outside(pe: Failing, place: str, index: int, extent: int) -> int:
-    """An index that its array does not have."""
+    """Fail: an index is outside its array."""
     pe.fail(f"an index must be 0 to {extent - 1}, got {index}", place)
     return 0
 
 
 def shift(pe: Failing, place: str, count: int) -> int:
-    """A shift's count: not negative; 64 stands for all that is more."""
+    """A shift's count: not negative; 64 stands for all larger ones."""
     if count < 0:
         pe.fail(f"a shift is by 0 or more bits, got {count}", place)
         return 0

@@ -54,17 +54,17 @@ class Stats:
 
 
 class Simulation:
-    """All of a fabric program.
+    """The simulation of a fabric program.
 
     Args:
         program: the program
-        max_cycles: the cycle at which it is an error not to have ended; None: no limit
+        max_cycles: limit of cycles, an error if the program has not ended by then; None: no limit
         fused: whether a multiply-add rounds once
         on_trace: called as `trace` describes; None costs nothing
         on_say: called with cycle, PE index and a line that a program prints
 
     Attributes:
-        events: when everything happens; `events.now` is the cycle
+        events: all events; `events.now` is the cycle
         network: routers and links
         pes: by index, y * width + x
         on_unblock: called with the index of a PE that ran `unblock_cmd_stream`
@@ -103,7 +103,7 @@ class Simulation:
         """Let cycles happen until `condition()` (asked after each), or cycle `until`, or nothing is left to happen.
 
         Returns:
-            whether something is left to happen
+            whether events are left
         Raises:
             SimulationError: a program broke a rule, or did not end within `max_cycles`
         """
@@ -137,7 +137,7 @@ class Simulation:
     def from_host(self, color: int, on_taken: Callable[[int], None]) -> None:
         """Declare that the host, not the network, brings wavelets of `color`.
 
-        The host calls `pes[i].accept(wavelet)` at most `pes[i].room(color)` times more than `on_taken(i)` was called.
+        The host may send at most `pes[i].room(color)` wavelets ahead of the calls of `on_taken(i)`.
         """
         self._taken[color] = on_taken
 
@@ -161,7 +161,7 @@ class Simulation:
     # --- called by PEs ---
 
     def code(self, program: PEProgram) -> Callable[[Any], dict[str, Any]]:
-        """The compiled text of a program: a function of a PE that returns its functions."""
+        """The compiled code of a program: a function that takes a PE and returns its functions."""
         found = self._code.get(id(program))
         if found is None:
             names: dict[str, Any] = {}
@@ -180,12 +180,12 @@ class Simulation:
         return (self.network.can_send, self.network.send) if sent is None else (_always, sent)
 
     def unblocked(self, pe: int) -> None:
-        """A PE ran `unblock_cmd_stream`."""
+        """Pass on that a PE ran `unblock_cmd_stream`."""
         if self.on_unblock is not None:
             self.on_unblock(pe)
 
     def say(self, time: int, pe: int, text: str) -> None:
-        """A PE prints a line."""
+        """Pass on a line that a PE prints."""
         if self.on_say is not None:
             self.on_say(time, pe, text)
 
@@ -195,5 +195,5 @@ class Simulation:
 
 
 def _always(pe: int, color: int) -> bool:  # noqa: ARG001
-    """The host takes all that PEs send."""
+    """Always true: the host takes all wavelets of PEs."""
     return True

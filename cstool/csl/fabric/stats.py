@@ -52,7 +52,7 @@ class FabricStats:
 
     @property
     def busy_share(self) -> NDArray[np.float64]:
-        """[height, width] share of the run's cycles in which a PE did something."""
+        """[height, width] share of the run's cycles in which a PE was busy."""
         share: NDArray[np.float64] = self.pes["busy"] / max(1, self.cycles)
         return share
 
@@ -86,7 +86,7 @@ def read_stats(path: Path) -> FabricStats:
     """Read a `sim_stats.json`.
 
     Raises:
-        CstoolError: it is not there, or holds something else
+        CstoolError: it is missing, or not in this format
     """
     try:
         found = json.loads(read_file(path))

@@ -48,7 +48,7 @@ class Streams:
     """All streams of a simulation: one by color of `FabricProgram.streams`.
 
     Args:
-        simulation: it must not have run yet
+        simulation: the simulation, not yet run
     """
 
     def __init__(self, simulation: "Simulation") -> None:
@@ -63,10 +63,10 @@ class Streams:
                 simulation.to_host(color, self._sent)
 
     def feed(self, pe: int, color: int, start: int, data: int, taken: Callable[[], None]) -> None:
-        """Send a wavelet to a PE after all before it, not before cycle `start`; call `taken` when its queue has it.
+        """Send a wavelet to a PE after all before it, not before cycle `start`; call `taken` once it is in the queue.
 
         Raises:
-            SimulationError: the PE's program takes nothing of that color
+            SimulationError: the PE's program has no input queue for that color
         """
         feed = self._feeds.get((pe, color))
         if feed is None:

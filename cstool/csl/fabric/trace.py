@@ -38,7 +38,7 @@ class Recorder:
     """The hook of a simulation: `Simulation(program, on_trace=recorder)`.
 
     Args:
-        program: that is simulated
+        program: the simulated program
         most: events that are kept
     """
 
@@ -102,11 +102,11 @@ class Recorded:
         arch: of the wafer
         width, height: PEs of the rectangle
         programs: names of programs
-        tiles: [height, width], which of `programs` a PE runs; -1 for none
+        tiles: [height, width], index into `programs` for each PE; -1 for none
         words: names of threads, tasks and operations
         marks: columns of begins and ends: time, pe, kind (in `KINDS`), thread and name (in `words`)
         hops: columns of wavelets: time, pe, port, color, data, control
-        is_cut: whether more happened than was recorded
+        is_cut: whether later events were not recorded
     """
 
     arch: str
@@ -121,7 +121,7 @@ class Recorded:
 
     @property
     def end(self) -> int:
-        """The last cycle of which something is known."""
+        """The last cycle of the recording."""
         return max((int(times.max()) for times in (self.marks["time"], self.hops["time"]) if len(times)), default=0)
 
 
@@ -139,7 +139,7 @@ def read_trace(path: Path) -> Recorded:
     """Read the file of a `Recorder`.
 
     Raises:
-        TraceError: the file is not there, or is none of these
+        TraceError: the file is missing, or no trace
     """
     try:
         arrays = read_arrays(read_file(path))

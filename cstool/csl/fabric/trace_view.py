@@ -11,7 +11,7 @@ from cstool.foundation.chrome_trace import Trace
 from cstool.foundation.words import counted
 
 BESIDE = 8
-"""cycles that may lie between two wavelets of one color that are told as one run"""
+"""largest gap in cycles between two wavelets of one color in a run"""
 CYCLE_S = 1e-6
 """a cycle in the file for Perfetto is a microsecond there, so that its times are cycles"""
 
@@ -23,7 +23,7 @@ class Span(NamedTuple):
         begin, end: cycles
         thread: "main" or "microthread 3"
         name: "task sum" or "@fadds"
-        is_over: whether it ended; else `end` is where the trace ends
+        is_over: whether it ended; else `end` is the end of the trace
     """
 
     begin: int
@@ -38,8 +38,8 @@ class Run(NamedTuple):
 
     Args:
         begin, end: cycles of the first and the last
-        port: that they leave by
-        color: of them
+        port: their output port
+        color: their color
         wavelets: number of wavelets
         controls: control wavelets among them
     """
@@ -110,7 +110,7 @@ def chrome_trace(trace: Recorded, title: str, places: Sequence[Place] = ()) -> T
     Args:
         trace: all of it
         title: of the file
-        places: PEs that are wanted; () for all that did something
+        places: PEs to show; () for all with events
     """
     made = Trace(title, "simulated")
     for pe in _wanted(trace, places):

@@ -1,6 +1,6 @@
 """Vector operations on memory and scalars: their results, exactly as element after element, and their cycles.
 
-Cycles, and how sure they are:
+Cycles, and their certainty:
 
 - `START`: 6 cycles of an operation for starting and stopping (P10: derived from a measurement that includes reading the
   clock; good to about 4 cycles).
@@ -87,7 +87,7 @@ def compute(
         memory: of the PE
         operation: the operation
         count: elements
-        dest: where results go
+        dest: destination
         sources: operands, each with its type
         carry: the carry flag
     Returns:
@@ -123,7 +123,7 @@ _SCALARS = {"w": np.uint32, "f": np.float32, "H": np.uint16, "h": np.int16, "e":
 def in_order(
     memory: Memory, operation: Operation, count: int, dest: Memories, letter: str, readers: Sequence[Any], carry: int
 ) -> int:
-    """One element after the other: an element's sources are read after the one before it was written."""
+    """Do elements one after the other: each reads its sources after the one before it was written."""
     places, store = memory.writer(dest, count, letter)
     if operation.chained:
         for place, values in zip(places, zip(*readers, strict=True), strict=True):
@@ -152,7 +152,7 @@ def _hazard(operation: Operation, count: int, dest: Memories, sources: Sequence[
 
 
 def _folds(dest: Mem4d, size: int) -> bool:
-    """Whether elements of a tensor may share bytes: its strides do not each step over all that is inside."""
+    """Whether elements of a tensor may share bytes: a stride that is shorter than the dimensions inside it."""
     reach = size
     for extent, stride in sorted(zip(dest.extents, dest.strides, strict=True), key=lambda pair: abs(pair[1])):
         if extent < 2:

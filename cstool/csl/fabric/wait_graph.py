@@ -5,7 +5,7 @@ Nodes are tuples whose first element is their kind:
 - `("thread", pe, thread)`, `("task", pe, id)`, `("queue", pe, queue)`, `("buffer", pe, port, color)`: reported waits of
   `waiting`, and `network.Waiting`;
 - `("route", pe, port, color)`: the route of a router out by a port; it leads to the sources of that route;
-- `("idle", pe, color)`: a PE that could send that color, and has nothing to do; `("never", pe, color)`: one whose
+- `("idle", pe, color)`: a PE that could send that color, and has nothing to do; `("never", pe, color)`: a PE whose
   program does not send it; `("host", color)`; `("cut", pe, port, color)`: a route that nothing leads into.
 """
 
@@ -28,8 +28,8 @@ class WaitGraph:
     """The graph, edges worked out when they are asked for.
 
     Args:
-        program: that runs
-        waits: all that stands still
+        program: the program
+        waits: all waits
         config: of routers, now; None for the program's initial configs
     """
 
@@ -131,7 +131,7 @@ class WaitGraph:
         return False
 
     def _of_route(self, pe: int, port: int, color: int) -> list[Node]:
-        """Where the wavelets come from that the router of a PE sends out by a port."""
+        """The sources of the wavelets that the router of a PE sends out by a port."""
         config = self.config(pe, color)
         route = None if config is None else config.positions[config.current]
         if route is None or not route.tx >> port & 1:
@@ -211,12 +211,12 @@ class WaitGraph:
 
 
 def _leads_on(thread: ThreadWait) -> bool:
-    """Whether something else can follow the end of an operation."""
+    """Whether the end of an operation can set off other work."""
     return thread.thread == MAIN or bool(thread.activates or thread.unblocks)
 
 
 def node_of(wait: Wait) -> Node:
-    """The node of something that was told."""
+    """The node of a reported wait."""
     if isinstance(wait, ThreadWait):
         # One that has not begun stands behind the others of its thread.
         return ("thread", wait.pe, wait.thread if wait.kind != "thread" else f"behind microthread {wait.number}")

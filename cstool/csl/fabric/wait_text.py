@@ -70,7 +70,7 @@ def circle_advice(graph: WaitGraph, circle: list[Node]) -> str:
 
 
 def signature(graph: WaitGraph, node: Node) -> tuple[object, ...]:
-    """The common properties of nodes that are told as one: all but the PE and the counts."""
+    """The common properties of nodes that are reported as one: all but the PE and the counts."""
     wait = graph.waits.get(node)
     if isinstance(wait, ThreadWait):
         return "thread", wait.thread, wait.operation, wait.kind, wait.place, wait.color, wait.number

@@ -39,7 +39,7 @@ class Events:
             events.append((action, arguments))
 
     def first(self, time: int, action: Callable[..., Any], *arguments: Any) -> None:
-        """Likewise, at a `time` after now, before everything that `at` was asked for at that time.
+        """Likewise, at a `time` after now, before all calls of `at` for that time.
 
         The network moves at the beginning of a cycle, so that PEs see its arrivals in that cycle.
         """
@@ -48,7 +48,7 @@ class Events:
         events.insert(0, events.pop())
 
     def next_time(self) -> int | None:
-        """When the next event is; None if nothing is left to happen."""
+        """Time of the next event; None if there is none."""
         while self._times:
             time = self._times[0]
             if time == self.now and self._next >= len(self._cycles[time]):

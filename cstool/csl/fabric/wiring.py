@@ -25,7 +25,7 @@ class Wiring:
         pes: by index
 
     Attributes:
-        routers: by PE index; None: nothing has come to it
+        routers: by PE index; None: not yet needed
     """
 
     def __init__(self, program: FabricProgram, pes: Sequence[Taker]) -> None:
@@ -67,7 +67,7 @@ class Wiring:
         return buffer
 
     def find(self, flow: Flow) -> Way:
-        """The way of the color's position; its ends are made."""
+        """The way of the color's position, with its links."""
         route = flow.route()
         if route is None:
             return flow.found(STOPPED)
@@ -95,10 +95,10 @@ class Wiring:
         return buffer
 
     def bound_since(self, exit_: Exit, buffer: Buffer) -> bool:
-        """An exit has no room: whether that is because it had no queue behind it before, and has one now.
+        """Give an exit without room its queue, which the program has bound since; false if it has room already.
 
         Raises:
-            SimulationError: there is still none
+            SimulationError: there is still no queue
         """
         if exit_.room:
             return False

@@ -1,6 +1,6 @@
 """Results of operators: types, and values where they are known. Conversions of operands: `conversions`.
 
-Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins", where it says; else Zig's, from which CSL comes):
+Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins"; where it is silent, Zig's, as CSL comes from Zig):
 
 - `comptime_int` never overflows. Beside an integer of fixed width it becomes that type and must fit; beside a float it
   becomes that float. `comptime_float` becomes the float beside it.
@@ -55,11 +55,11 @@ class Operation(NamedTuple):
 
 
 def common_type(left: Type, right: Type, left_data: Any = None, right_data: Any = None) -> Type | None:
-    """The type that two numbers are brought to, or None.
+    """The type that two numbers are converted to, or None.
 
     Args:
         left, right: their types
-        left_data, right_data: their data, where known: an integer that is known may take the other's type if it fits
+        left_data, right_data: their data, where known: a known integer may take the other's type if it fits
     """
     if left == right:
         return left

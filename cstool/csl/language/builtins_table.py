@@ -16,14 +16,14 @@ from cstool.csl.language.values import Value
 from cstool.foundation.words import counted, nearest
 
 VALUE, COMPTIME, LAYOUT, RUN = "value", "comptime", "layout", "run"
-"""Where a builtin may stand: anywhere, if its arguments are known; in `comptime` blocks of PE programs; in layouts; in
+"""Places of a builtin: anywhere, if its arguments are known; in `comptime` blocks of PE programs; in layouts; in
 functions, where `emit.py` makes code of it."""
 _WHERE_TEXT = {COMPTIME: "a comptime block", LAYOUT: "a layout block", RUN: "code of run time"}
 
 
 @dataclass(slots=True, eq=False)
 class Called:
-    """A builtin being evaluated.
+    """A call of a builtin at compile time.
 
     Args:
         instance: the program or layout in compilation
@@ -39,11 +39,11 @@ class Called:
 
     @property
     def place(self) -> Place:
-        """Where it stands."""
+        """Its place."""
         return self.node.place
 
     def at(self, index: int) -> Place:
-        """Where an argument stands."""
+        """The place of an argument."""
         return self.node.arguments[index].place
 
 
@@ -57,11 +57,11 @@ class Builtin:
 
     Args:
         name: without the `@`
-        least, most: arguments
-        where: where it may stand
+        least, most: number of arguments
+        where: its allowed places
         meaning: in a few words
-        refused: why it is not supported; None if it is
-        arch: the generation that alone has it
+        refused: the reason why it is not supported; None: it is
+        arch: the generation, if only one has it
     """
 
     name: str
@@ -95,7 +95,7 @@ def builtin(
 
 
 def special(name: str, least: int, most: int, where: tuple[str, ...], meaning: str) -> Callable[[Special], Special]:
-    """Register a builtin that sees its arguments before they are evaluated."""
+    """Register a builtin that gets its arguments unevaluated."""
 
     def register(compiler: Special) -> Special:
         BUILTINS[name] = Builtin(name, least, most, where, meaning)
@@ -106,7 +106,7 @@ def special(name: str, least: int, most: int, where: tuple[str, ...], meaning: s
 
 
 def run_time(name: str, least: int, most: int, meaning: str, arch: str | None = None) -> None:
-    """List a builtin that `emit.py` makes code of."""
+    """List a builtin that runs as code of `emit.py`."""
     BUILTINS[name] = Builtin(name, least, most, (RUN,), meaning, None, arch)
 
 

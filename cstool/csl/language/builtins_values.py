@@ -358,7 +358,7 @@ def _from_json(parsed: Any, place: Place) -> Value:
 
 
 def is_handle(type_: Type) -> bool:
-    """Whether it is a number behind a name: a color, task id, queue, microthread, direction."""
+    """Whether a type is a number under another name: a color, task id, queue, microthread, direction."""
     return isinstance(type_, OpaqueType) and not type_.is_dsd and not type_.comptime_only
 
 

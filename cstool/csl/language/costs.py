@@ -10,7 +10,7 @@ is a jump there and one back. A loop's turn costs its count, its test and its ju
 LOAD = 1
 STORE = 1
 ALU = 1
-"""+ - * & | ^ << >>, a comparison, a conversion, rounding in it."""
+"""+ - * & | ^ << >>, a comparison, a conversion, with its rounding."""
 BRANCH = 1
 TURN = 3
 """A turn of a loop: count, test, jump."""
@@ -22,5 +22,5 @@ DIVIDE_INT = 20
 TASK_CALL = 1
 """@activate, @block, @unblock."""
 DSD_CHANGE = 2
-"""@increment_dsd_offset and its kind; @load_to_dsr."""
+"""@increment_dsd_offset and the like; @load_to_dsr."""
 INSTRUCTION_BYTES = 4

@@ -36,14 +36,14 @@ _IMPORTS = {
 _OWN = "pe program R NAN INFINITY FUNCTIONS"
 _BUILTINS = "bool bytearray bytes enumerate float int len list memoryview range tuple"
 TAKEN = frozenset(" ".join([*_IMPORTS.values(), *VIEWS.values(), _OWN, _BUILTINS]).split())
-"""all names that compiled code uses for itself: none of the program's is called so"""
+"""all names that compiled code uses for itself: names of the program differ from them"""
 
 
 class Written:
-    """A function that is written, or being written.
+    """A function, written or in progress.
 
     Args:
-        name: Python's
+        name: its name in Python
         result: the type that it returns
     """
 
@@ -58,11 +58,11 @@ class Written:
 
 
 class Unaligned(Exception):  # noqa: N818 - no error: it starts the writing anew
-    """A pointer to 32 bits may be a multiple of 2 alone: all accesses by pointers must say so."""
+    """A pointer to 32 bits may be an odd multiple of 2: emit again with unaligned accesses by pointers."""
 
 
 class PointersWait(Exception):  # noqa: N818 - likewise
-    """A function that something points to waits: all calls by pointers must say so."""
+    """A function called by pointer waits: emit again with calls by pointers that may wait."""
 
 
 class ProgramText:
@@ -72,7 +72,7 @@ class ProgramText:
         instance: the program
         unaligned: whether pointers to 32 bits may be odd multiples of 2
         pointers_wait: whether a function that is called by a pointer may wait
-        stack: addresses of locals in SRAM that an earlier attempt took, by name and type
+        stack: addresses of locals in SRAM from an earlier attempt, by name and type
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ProgramText:
         emit_statements.statement(frame, node)
 
     def free_name(self, name: str, taken: set[str]) -> str:
-        """A Python name like `name` that nothing has."""
+        """An unused Python name like `name`."""
         base = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "value"
         if base[0].isdigit():
             base = f"_{base}"
@@ -124,7 +124,7 @@ class ProgramText:
         return chosen
 
     def cell(self) -> int:
-        """A new place for rounding."""
+        """A new cell for rounding to float32."""
         self._cells += 1
         return self._cells - 1
 
@@ -150,7 +150,7 @@ class ProgramText:
             raise Unaligned
 
     def stack(self, name: str, type_: Type, place: Place) -> int:
-        """SRAM for a local."""
+        """Address of a local in SRAM."""
         again = self._stack_used.get((name, str(type_)), 0)
         self._stack_used[(name, str(type_))] = again + 1
         key = (name, str(type_), again)
@@ -187,10 +187,10 @@ class ProgramText:
     # --- functions ---
 
     def function(self, chosen: Specialised, place: Place | None, root: Root | None = None) -> Written:
-        """A function, written now if it is not yet.
+        """A function, written now if it is not written yet.
 
         Raises:
-            CslError: something in it is wrong, or it calls itself.
+            CslError: it has an error, or it calls itself.
         """
         declared = chosen.function.declaration
         found = self._functions.get(chosen.key)
@@ -249,7 +249,7 @@ class ProgramText:
         written.instructions = frame.instructions + 2
 
     def pointed(self) -> dict[int, Written]:
-        """The functions that pointers point to.
+        """The functions that are used by pointer.
 
         Raises:
             PointersWait: the code written so far does not allow for one that waits.
@@ -267,7 +267,7 @@ class ProgramText:
     # --- the whole ---
 
     def text(self, roots: Sequence[tuple[str, Written]], pointed: dict[int, Written]) -> str:
-        """All of it."""
+        """The whole text of the program."""
         body = [line for written in self._order for line in ["", *written.lines]]
         used = set(re.findall(r"[A-Za-z_]\w*", "\n".join([*body, *self._constant_lines, *self._object_lines])))
         out = [repr(f"{self.instance.name} for {self.instance.arch.name}."), ""]
@@ -325,7 +325,7 @@ def emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
         roots: the functions started from outside
 
     Raises:
-        CslError: something in them is wrong.
+        CslError: one of them has an error.
     """
     stack: dict[tuple[str, str, int], int] = {}
     unaligned = pointers_wait = False

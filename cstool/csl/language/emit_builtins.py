@@ -196,7 +196,7 @@ def task_id(frame: Frame, code: Code, what: str, *, queues: bool, place: Place) 
     """The id of a task, also by the task itself; or of an input queue, plus 64.
 
     Raises:
-        CslError: it is none.
+        CslError: it is neither.
     """
     if code.known and isinstance(code.value, FunctionValue):
         return known((types.U16, _bound(frame, code.value, place)))

@@ -29,7 +29,7 @@ from cstool.csl.language.values import Value
 
 
 def branch(frame: Frame, node: syntax.Node, want: Type | None) -> Code:
-    """A branch whose value is wanted; type `NEVER` where it does not come back."""
+    """A branch whose value is used; type `NEVER` if it never ends."""
     if isinstance(node, syntax.Expression):
         return expression(frame, node, want)
     falls = frame.program.statement(frame, node)
@@ -43,7 +43,7 @@ def branch_statement(frame: Frame, node: syntax.Node) -> bool:
 
 
 def decided(frame: Frame, node: syntax.Expression, what: str) -> Code:
-    """A condition."""
+    """A condition, which may be known."""
     return typed(frame, node, types.BOOL, f"the condition of {what}")
 
 
@@ -140,10 +140,10 @@ def _branch_in_block(frame: Frame, node: syntax.Node, want: Type | None) -> Code
 
 
 def common(want: Type | None, codes: Sequence[Code], place: Place, what: str) -> Type:
-    """The type of a value that comes from several branches.
+    """The common type of values from several branches.
 
     Raises:
-        CslError: they have none in common that exists at run time.
+        CslError: there is none that exists at run time.
     """
     values_ = [code for code in codes if code.type != NEVER]
     if want is not None and want != types.ANYTYPE and not want.comptime_only:
@@ -326,7 +326,7 @@ def block_statement(frame: Frame, node: syntax.Block) -> bool:
 
 
 def statements(frame: Frame, nodes: Sequence[syntax.Node]) -> bool:
-    """Statements, up to one that does not let go on."""
+    """Statements, up to the first one that jumps away."""
     return all(frame.program.statement(frame, each) for each in nodes)
 
 
@@ -432,7 +432,7 @@ def _break_value(frame: Frame, node: syntax.Break, loop: Loop) -> None:
 
 
 def flags(frame: Frame, at: int) -> None:
-    """Behind the loop that began at line `at`: leave or go on with the loops around that inner code meant."""
+    """Behind the loop that began at line `at`: leave or continue an outer loop as inner code asked."""
     for outer in reversed(frame.loops):
         for word, flag in outer.flags.items():
             if not any(f"{flag} = True" in line for line in frame.lines[at:]):

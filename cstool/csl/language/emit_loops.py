@@ -113,7 +113,7 @@ def _inline_for(frame: Frame, node: syntax.For) -> bool:
 
 
 def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Expression) -> bool:
-    """`for (@range(i16, n)) |i|`: Python's `range`; whether the end fits the type is for the program to know."""
+    """`for (@range(i16, n)) |i|`: Python's `range`; the program is responsible that the end fits the type."""
     value = evaluate.try_comptime(values_, frame.scope)
     name, _ = _loop_names(node)
     if value is not None:
@@ -174,7 +174,7 @@ _BREAKING = ("if ", "elif ", "else:", "while ", "for ", "break", "continue", "re
 
 
 def _plain(line: str, margin: str) -> bool:
-    """Whether a line of a loop's body is neither a jump nor looks at the clock."""
+    """Whether a line of a loop's body neither jumps nor looks at the clock."""
     text = line[len(margin) :]
     return not text.startswith((" ", *_BREAKING)) and "yield" not in text and "pe" not in text.split("(")[0]
 

@@ -158,7 +158,7 @@ def _assign(frame: Frame, node: syntax.Assign) -> bool:
 
 
 def _steady(frame: Frame, spot: Spot) -> Spot:
-    """A place whose index is evaluated once, though it is read and written."""
+    """A place whose index is evaluated once, for a read and a write of it."""
     if spot.inside is not None:
         return replace(spot, inside=_steady(frame, spot.inside))
     address = spot.address
@@ -177,7 +177,7 @@ def _steady(frame: Frame, spot: Spot) -> Spot:
 
 
 def _bare(text: str) -> str:
-    """Without the parentheses around all of it."""
+    """A text without parentheses around all of it."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0
@@ -294,7 +294,7 @@ def escaping(body: syntax.Node) -> set[str]:
 
 
 def polls(frame: Frame, node: syntax.While) -> bool:
-    """Whether a loop waits for memory that only something else can change: a microthread, that must go on meanwhile.
+    """Whether a loop polls memory that only a microthread can change, which must go on meanwhile.
 
     So it is if the condition reads a variable of the program, or the target of a pointer, and the body neither assigns
     to it, nor calls, nor leaves the loop.

@@ -1,4 +1,4 @@
-"""Compilers of expressions: names, literals that are one word, operators."""
+"""Compilers of expressions: names, literals of one word, operators."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ def language_name(name: str) -> Value | None:
 
 
 def unknown_name(name: str, place: Place | None, known: list[str]) -> CslError:
-    """The error of a name that nothing has."""
+    """The error of an unknown name."""
     return CslError(f"unknown name '{name}'", place, did_you_mean(name, [*known, *LANGUAGE, *types.NAMED]))
 
 
@@ -52,7 +52,7 @@ def resolve(node: syntax.Expression, env: Env) -> Local | Value | RunTime | Cons
     """The meaning of a name, or a name of a module (`m.x`); None for any other expression.
 
     Raises:
-        CslError: nothing has the name.
+        CslError: the name is unknown.
     """
     if isinstance(node, syntax.Name):
         return _resolve_name(node.name, node.place, env)
@@ -96,7 +96,7 @@ def _local_names(env: Env) -> list[str]:
 
 
 def not_known(name: str, place: Place) -> NotKnown:
-    """The error of a variable whose value is asked for."""
+    """The error of a variable whose value is needed at compile time."""
     return NotKnown(
         f"'{name}' must be known at compile time, it is a variable of run time",
         place,
@@ -153,7 +153,7 @@ def _comptime(node: syntax.Comptime, env: Env) -> Code:
 
 
 def fold(run: Run, parts: list[Code]) -> Code:
-    """Code from parts: run now if all of them are constant."""
+    """Code from parts: evaluated now if all of them are constant."""
     return constant(run([])) if all(part.value is not None for part in parts) else Code(run)
 
 

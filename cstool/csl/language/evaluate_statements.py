@@ -220,7 +220,7 @@ def _evaluate(node: syntax.Evaluate, env: Env) -> Step:
 
 
 def _left(jump: Jump, label: str | None) -> tuple[bool, Jump | None]:
-    """Whether the loop ends, and where it leads then."""
+    """Whether a jump ends the loop, and the jump that remains then."""
     if jump.kind != "return" and (jump.label is None or jump.label == label):
         return jump.kind == "break", None
     return True, jump

@@ -35,7 +35,7 @@ def _struct_literal(node: syntax.StructLiteral, env: Env) -> Code:
 
 
 def _counted_array(node: syntax.StructLiteral, array: syntax.ArrayType, parts: list[Code], env: Env) -> Code:
-    """`[_]T{...}`: as many elements as there are."""
+    """`[_]T{...}`: an array whose extent is the number of its elements."""
     if len(array.extents) != 1:
         raise CslError("'_' counts the elements of an array of one dimension", array.place)
     element_code = compile_expression(array.element, env.child(calls=True))
@@ -50,10 +50,10 @@ def _counted_array(node: syntax.StructLiteral, array: syntax.ArrayType, parts: l
 
 
 def as_type(value: Value, place: Place | None) -> Type:
-    """The type that a value is.
+    """The type in a value.
 
     Raises:
-        CslError: it is none.
+        CslError: it is no type.
     """
     if value[0] == types.TYPE:
         return value[1]  # type: ignore[no-any-return]
@@ -158,7 +158,7 @@ def _hashable(defaults: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], .
 
 
 class FrozenData(dict[str, Value]):
-    """Fields that are never changed, so that they can be part of a type."""
+    """Read-only fields, hashable, so that they can be part of a type."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self))

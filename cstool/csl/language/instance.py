@@ -32,11 +32,11 @@ DATA_START = 64
 
 @dataclass(frozen=True)
 class Root:
-    """A function that something outside the program's own calls starts.
+    """A function that is started from outside the program.
 
     Args:
         name: its name in the compiled program (a key of the result of `program(pe)`)
-        function: it; never generic
+        function: the function; never generic
         kind: "local", "data", "control", "function" (of the host), "teardown"
         letters: for a data or control task: its parameters, as `fabric.program.Task.argument`
     """
@@ -54,8 +54,8 @@ class EmittedCode:
     Args:
         text: Python that defines `program(pe)` (`fabric.interface`); it returns the roots by `Root.name`
         code_bytes: modelled size of the machine code, by function: ("f_comp", 120)
-        inputs: colors that some code takes from the ramp (fabric input DSDs); data tasks need not be in it
-        outputs: colors that some code sends
+        inputs: colors that code takes from the ramp (fabric input DSDs); colors of data tasks may be missing
+        outputs: colors that code sends
     """
 
     text: str
@@ -69,10 +69,10 @@ class BoundTask:
     """A task under its id: `@bind_local_task` and its kind.
 
     Args:
-        root: it
+        root: its root
         place: of the binding
-        color: of a data task on WSE-2
-        queue: of a data task on WSE-3
+        color: color of a data task on WSE-2
+        queue: queue of a data task on WSE-3
     """
 
     root: Root
@@ -97,11 +97,11 @@ class Instance:
     Args:
         compilation: options, files, the rectangle
         arch: the generation
-        name: the file, as messages say it
+        name: name of the file in messages
         is_layout: whether it is the layout
-        phase: the present phase: "layout" block, "comptime" block, or "value": an expression that must not do anything
+        phase: the present phase: "layout" block, "comptime" block, or "value": an expression without effects
         depth: calls that run now, one inside the other
-        limits: of the whole compilation
+        limits: limits of the whole compilation
     """
 
     compilation: "Compilation"
@@ -153,14 +153,14 @@ class Instance:
             self.phase = before
 
     def warn(self, warning: CslError) -> None:
-        """Something that is most likely not meant, and no error."""
+        """Report a likely mistake that is no error."""
         self.warnings.append(warning)
 
     def allocate(self, name: str, type_: Type, place: Place | None, data: object = None, align: int = 1) -> int:
         """Take SRAM for a variable.
 
         Args:
-            name: as reports say it
+            name: its name in reports
             type_: its type
             place: of its declaration
             data: its initial value; None: zeros
@@ -221,11 +221,11 @@ class Instance:
             color: the color's number
             output: whether it is an output queue
             place: of the binding
-            implied: whether a DSD does, by its `fabric_color`: programs have DSDs that no PE of theirs uses, all of one
-                unused color, so that a color with another queue binds nothing then
+            implied: whether a DSD binds it by its `fabric_color`: programs have DSDs unused on all their PEs, all of
+                one unused color, so that a color with another queue binds nothing then
 
         Raises:
-            CslError: it is bound to another one already, or the color has another queue.
+            CslError: it is bound to another color already, or the color has another queue.
         """
         kind, queues = ("output", self.output_queues) if output else ("input", self.input_queues)
         bound = queues.get(queue)

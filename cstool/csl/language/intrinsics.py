@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Intrinsic:
-    """One of them.
+    """An intrinsic.
 
     Args:
         parameters: types of its parameters. "float" is f16 or f32, "id" a color, task id, queue, direction, member of
-            an enum, or an integer; "string" is known at compile time, "struct" an anonymous one
+            an enum, or an integer; "string" is known at compile time, "struct" an anonymous struct
         result: type of its result; "same" is the type of its first argument
         meaning: in terms of `pe`
         comptime: whether it can be computed at compile time
@@ -77,4 +77,4 @@ INTRINSICS = {
     "__pow": Intrinsic(("float", "float"), "same", "`fabric.scalar.function`, rounded once", True, 120),
     "__mod": Intrinsic(("float", "float"), "same", "`fabric.scalar.modulo`, rounded once", True, 60),
 }
-"""By name without the `@`."""
+"""All intrinsics, by name without the `@`."""

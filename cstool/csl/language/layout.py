@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MEMCPY_COLORS = (21, 22, 23)
 """Colors that memcpy needs for itself (comments of the vendor's examples: "reserved (memcpy)")."""
 _MOST_REMEMBERED = 4096
-"""structs whose key is kept, by identity"""
+"""structs whose number is remembered by identity"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Tile:
         path: the file, absolute
         params: by name
         place: the `@set_tile_code` that named it first
-        x, y: the PE of that
+        x, y: the PE of that call
     """
 
     path: str
@@ -77,14 +77,14 @@ class Keys:
 
 
 _SHARED = frozenset({IntType, BasicType, OpaqueType})
-"""Types of which there is one object each, so that its identity is enough of a key."""
+"""types with one object each, so that its identity serves as a key"""
 
 
 class Layout:
     """The layout so far.
 
     Args:
-        options: of the compiler
+        options: options of the compiler
         resolve: finds the file that a `@set_tile_code` names
     """
 
@@ -183,7 +183,7 @@ class Layout:
         self._tile_of[at] = number
 
     def tile_numbers(self) -> NDArray[np.int32]:
-        """[height, width]: which of `tiles` a PE runs.
+        """[height, width]: index into `tiles` for each PE.
 
         Raises:
             CslError: a PE has no program.
@@ -204,7 +204,7 @@ class Layout:
         """`@set_color_config`.
 
         Raises:
-            CslError: the config is wrong, or another than the one that the color has there.
+            CslError: the config is wrong, or the color has another one there.
         """
         at = self._index(x, y, called)
         number = self._config_number(config, called.at(3))
@@ -244,7 +244,7 @@ class Layout:
         return number
 
     def number_of(self, config: ColorConfig) -> int:
-        """Where a config is in `configs`."""
+        """Index of a config in `configs`."""
         number = self._config_numbers.get(config)
         if number is None:
             number = self._config_numbers[config] = len(self.configs)
@@ -254,7 +254,7 @@ class Layout:
     def routes(
         self, tiles: NDArray[np.int32], local: list[dict[int, tuple[ColorConfig, Place]]]
     ) -> dict[int, NDArray[np.int32]]:
-        """By color, [height, width]: which of `configs` its router has; -1: none.
+        """By color, [height, width]: index into `configs` for each router; -1: none.
 
         Args:
             tiles: [height, width], the program of each PE

@@ -20,7 +20,7 @@ class Constant:
 
     Args:
         name, place, module: its declaration
-        value: it
+        value: its value
     """
 
     name: str
@@ -35,7 +35,7 @@ class Constant:
         return self.value[0]
 
     def address(self) -> int:
-        """Where it is in SRAM, bytes: it gets a place there when first asked (`&x`, an index not known before).
+        """Its address in SRAM [bytes]; it gets one at the first call (`&x`, an index not known before).
 
         Raises:
             CslError: it exists at compile time alone.
@@ -54,9 +54,9 @@ class Variable:
     Args:
         name, place, module: its declaration
         type: its type
-        initial: data that it starts with
+        initial: its initial data
         linkage: None, "export" or "extern"
-        align: bytes, where the program asks for some
+        align: bytes, where the program asks for an alignment
     """
 
     name: str
@@ -69,7 +69,7 @@ class Variable:
     _address: int | None = None
 
     def address(self) -> int:
-        """Where it is in SRAM, bytes: it gets a place there when first asked.
+        """Its address in SRAM [bytes]; it gets one at the first call.
 
         A variable of a DSD type counts in SRAM, but its value is an object of `fabric.dsd`, so that code keeps it in a
         Python variable of its own.
@@ -141,11 +141,11 @@ class Module:
         """The value of a name of the file's top level, evaluated once.
 
         Args:
-            name: it
-            place: where it is used
+            name: the name
+            place: place of its use
 
         Raises:
-            CslError: there is none, it depends on itself, or its value is wrong.
+            CslError: there is no such name, it depends on itself, or its value is wrong.
         """
         found = self.find(name, place)
         if found is None:

@@ -30,7 +30,7 @@ def parse(source: Source) -> syntax.File:
     """Return the declarations of a file.
 
     Raises:
-        CslError: the first thing in it that is not CSL.
+        CslError: the first error in it.
     """
     parser = _Parser(source)
     file = parser.file()
@@ -39,10 +39,10 @@ def parse(source: Source) -> syntax.File:
 
 
 def parse_expression(source: Source) -> syntax.Expression:
-    """Return the expression that a text is.
+    """Return the expression in a text.
 
     Raises:
-        CslError: it is none, or more follows.
+        CslError: it is no expression, or more follows.
     """
     parser = _Parser(source)
     expression = parser.expression()
@@ -153,7 +153,7 @@ class _Parser(StatementParser):
 
 
 def _check_depth(root: syntax.Node) -> None:
-    """Refuse a tree that is too deep to walk over.
+    """Refuse a tree that is too deep for functions that call themselves over it.
 
     Long chains, `a + b + c` or `else if`, are read with a loop, and yet each link is one level deeper.
     """

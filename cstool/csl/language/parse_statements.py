@@ -1,4 +1,4 @@
-"""Statements of CSL, and the blocks that they stand in."""
+"""Statements of CSL, and their blocks."""
 
 from cstool.csl.language import syntax
 from cstool.csl.language.parse_expressions import ExpressionParser
@@ -27,7 +27,7 @@ class StatementParser(ExpressionParser):
         return syntax.Block(self.since(opening.start if start is None else start), tuple(statements), label)
 
     def statement(self) -> syntax.Node:
-        """Read one, with the `;` at its end."""
+        """Read a statement, with the `;` at its end."""
         kind = self.token.kind
         if kind in ("const", "var"):
             return self.declaration(self.token.start)
@@ -231,7 +231,7 @@ def _expression(node: syntax.Node) -> syntax.Expression:
 
 
 def _ends_in_a_block(node: syntax.Node) -> bool:
-    """Whether no `;` needs to follow."""
+    """Whether it needs no `;` at its end."""
     while True:
         if isinstance(node, syntax.If):
             node = node.then if node.otherwise is None else node.otherwise

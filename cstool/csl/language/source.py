@@ -13,8 +13,8 @@ class Source:
     """One file of CSL.
 
     Args:
-        name: as messages call it: the path that the user typed, or `<library/module>`
-        text: all of it
+        name: its name in messages: the path that the user typed, or `<library/module>`
+        text: the whole text
     """
 
     name: str
@@ -22,7 +22,7 @@ class Source:
     _starts: list[int] = field(default_factory=list, repr=False)
 
     def line_and_column(self, offset: int) -> tuple[int, int]:
-        """Both from 1."""
+        """Line and column of an offset, both from 1."""
         if not self._starts:
             self._starts.extend([0, *(at + 1 for at, character in enumerate(self.text) if character == "\n")])
         line = bisect_right(self._starts, offset)
@@ -35,7 +35,7 @@ class Source:
 
 
 class Place(NamedTuple):
-    """Characters `start` to `end` of a source: where something stands."""
+    """A place in a source: characters `start` to `end`."""
 
     source: Source
     start: int
@@ -59,7 +59,7 @@ class CslError(CstoolError):
 
     Args:
         message: *rule, got value*
-        place: where; None where no single place is to blame
+        place: its place; None for an error without a single place
         hint: a remedy
         notes: further places that matter: (place, text), a route that conflicts, a call on the way
     """

@@ -32,7 +32,7 @@ class Type:
 
     @property
     def align(self) -> int:
-        """Bytes: the address is a multiple of them."""
+        """Bytes; addresses are multiples of it."""
         return self._align()
 
     @property
@@ -170,7 +170,7 @@ class ArrayType(Type):
 
     @property
     def count(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return prod(self.shape)
 
     def _size(self) -> int:
@@ -268,7 +268,7 @@ class StructType(Type):
         return (max(each, default=0)) if self.is_union else sum(each)
 
     def offset(self, name: str) -> int:
-        """Where a field begins: bytes, or bits if it is packed."""
+        """Offset of a field: bytes, or bits if it is packed."""
         at = 0
         for field, type_ in self.fields:
             if not self.is_packed:
@@ -339,7 +339,7 @@ RANGE = BasicType("range")
 """Type of `@range` and `@range_start`; data: (element type, Python range)."""
 UNDEFINED = BasicType("undefined")
 ANYTYPE = BasicType("anytype")
-"""Stands for the type of a parameter that takes any; no value has it."""
+"""The type of a parameter that takes any value; no value has it."""
 
 F16, F32, BF16, CB16 = (FloatType(name) for name in ("f16", "f32", "bf16", "cb16"))
 STRUCT = OpaqueType("comptime_struct")
@@ -374,11 +374,11 @@ NAMED: dict[str, Type] = {
         *(MEM1D, MEM4D, FABIN, FABOUT, FIFO, CIRCBUF, DSR_DEST, DSR_SRC0, DSR_SRC1, DSR_FIFO_DEST, DSR_FIFO_SRC1),
     )
 }
-"""Types by the name that CSL has for them; `iN` and `uN` of other widths are found by `named_type`."""
+"""Types by their names in CSL; `iN` and `uN` of other widths are found by `named_type`."""
 
 
 def named_type(name: str) -> Type | None:
-    """The type that a name of the language is, or None."""
+    """The type with a name in CSL, or None."""
     found = NAMED.get(name)
     if found is None and name[:1] in ("i", "u") and name[1:].isdecimal() and name.isascii() and len(name) <= 9:
         bits = int(name[1:])
@@ -388,7 +388,7 @@ def named_type(name: str) -> Type | None:
 
 
 def bits_of(type_: Type) -> int:
-    """Bits of a value, as `@bitcast` and packed structs count them."""
+    """Bits of a value in `@bitcast` and packed structs."""
     if isinstance(type_, IntType):
         return type_.bits
     if isinstance(type_, StructType) and type_.is_packed:

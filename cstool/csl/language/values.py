@@ -65,7 +65,7 @@ def struct_value(**fields: Value) -> Value:
 
 
 def is_unit(value: Value) -> bool:
-    """Whether it says nothing: `{}` or `.{}`."""
+    """Whether it is an empty struct: `{}` or `.{}`."""
     return value[0] == types.VOID or (value[0] == types.STRUCT and not value[1])
 
 
@@ -184,7 +184,7 @@ def union_field(type_: types.StructType, data: dict[str, Value], name: str) -> V
 
 
 def key_of(value: Value) -> Any:
-    """Something hashable that is equal for equal values."""
+    """A hashable key, equal for equal values."""
     type_, data = value
     if isinstance(data, dict):
         return type_, tuple((name, key_of(field)) for name, field in data.items())
@@ -196,7 +196,7 @@ def key_of(value: Value) -> Any:
 
 
 def show(value: Value) -> str:
-    """As a message says it, without its type."""
+    """A value for messages, without its type."""
     type_, data = value
     if type_ == types.STRING:
         return f'"{data}"'
@@ -223,7 +223,7 @@ def show(value: Value) -> str:
 
 
 def describe(value: Value) -> str:
-    """As a message says it, with its type: `i16 5`, `comptime_struct .{ .a = 1 }`."""
+    """A value for messages, with its type: `i16 5`, `comptime_struct .{ .a = 1 }`."""
     type_ = value[0]
     if type_ in (types.TYPE, types.VOID, types.UNDEFINED, types.MODULE, types.ENUM_LITERAL):
         return show(value) if type_ in (types.TYPE, types.ENUM_LITERAL) else str(type_)

@@ -10,11 +10,11 @@ from cstool.csl.fabric.arch import OPPOSITE, PORTS, RAMP, STEP
 from cstool.csl.fabric.program import ColorConfig
 
 HALF = 0.3
-"""of the side of the square that a PE is"""
+"""half the side of a PE's square, in PEs"""
 LANE = 0.08
-"""by which a direction is beside the middle of a link that is used in both"""
+"""offset of a direction from the middle of a link that is used in both, in PEs"""
 LETTERS = "abcd"
-"""of switch positions"""
+"""letters of switch positions"""
 Corner = tuple[float, float]
 Configs = Mapping[tuple[int, int], ColorConfig]
 """by column and row"""
@@ -25,11 +25,11 @@ class Strokes:
     """The drawing of one color.
 
     Args:
-        lines: where wavelets travel
-        heads: of arrows, triangles
+        lines: ways of wavelets
+        heads: heads of arrows, triangles
         faint: inputs of routers at ports that no wavelet comes by
         dead: outputs of routers to a neighbour that does not take them
-        letters: where, which, and the side of the text that is there
+        letters: position, text, and the side of the text that is at the position
         sources, sinks: middles of PEs that send, and take
     """
 
@@ -61,7 +61,7 @@ def strokes_of(configs: Configs, size: tuple[int, int], scale: float, *, is_host
     """All strokes of a color.
 
     Args:
-        configs: of its routers
+        configs: configs of its routers
         size: columns and rows of the rectangle
         scale: points from one PE to the next
         is_host: whether wavelets of the color come and go beyond the edges, from and to the host
@@ -111,7 +111,7 @@ class _Router:
                 self.made.letters.append(((middle[0] - aside, middle[1] + off), f"○{letters}", "right"))
 
     def _in(self, middle: Corner, port: int, comes: bool) -> None:
-        """From the border of the cell to its middle; the head is where the square begins."""
+        """Draw a line from the border of the cell to its middle, with the arrow's head at the edge of the square."""
         out = STEP[port]
         heading = -out[0], -out[1]
         border, edge = (self._beside(middle, out, far, heading) for far in (0.5, HALF))

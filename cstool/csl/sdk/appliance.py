@@ -19,7 +19,7 @@ from cstool.csl.sdk.runtime import SdkRuntime
 from cstool.foundation.temporary_folder import temporary_folder
 
 ADDRESS = "%CMADDR%"
-"""stands for the wafer's address in the launcher's commands; there is none"""
+"""placeholder of the wafer's address in the launcher's commands; there is none"""
 
 
 class SdkCompiler:
@@ -36,7 +36,7 @@ class SdkCompiler:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing is held."""
+        """Leave the context; there is nothing to release."""
 
     def compile(self, app_path: str, csl_main: str, options: str, out_path: str) -> str:
         """Compile a program.
@@ -51,7 +51,7 @@ class SdkCompiler:
             path of the compiled program, for `SdkLauncher` and `SdkRuntime`
 
         Raises:
-            SdkRuntimeError: it does not compile; why is on stderr
+            SdkRuntimeError: it does not compile; the reason is on stderr
         """
         words, name = _without_output(shlex.split(options))
         target = Path(out_path).absolute() / name
@@ -92,7 +92,7 @@ class SdkLauncher:
         self._context.close()
 
     def stage(self, path: str) -> None:
-        """Copy a file or a directory to where the commands run."""
+        """Copy a file or a directory to the directory of the commands."""
         source = Path(path)
         if not source.exists():
             raise SdkRuntimeError(f"stage: {path} must be there, it is not")
@@ -124,7 +124,7 @@ class SdkLauncher:
         return said
 
     def download_artifact(self, name: str, out_path: str) -> None:
-        """Copy a file that the commands wrote to `out_path`: a file, or a directory that is there."""
+        """Copy a file written by the commands to `out_path`: a file, or an existing directory."""
         source = self._place() / name
         if not source.is_file():
             raise SdkRuntimeError(f"download_artifact: {name} must be a file that a command wrote, it is not there")
@@ -170,7 +170,7 @@ def _need_simulator(simulator: bool) -> None:
 
 
 def _without_output(words: list[str]) -> tuple[list[str], str]:
-    """Flags without -o, and the name that it gave."""
+    """Flags without -o, and its value."""
     kept: list[str] = []
     name = "out"
     rest = iter(words)

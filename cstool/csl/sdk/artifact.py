@@ -3,7 +3,7 @@
 - `out.json`: for people and host scripts: parameters, sizes, exported names, and a digest of every other file
 - `bin/pe_N.py`: the code of the N-th distinct PE program, as Python text; `bin/pe_N.bin`: the first bytes of its SRAM;
   `bin/pe_N.json`: its tasks, queues, symbols
-- `bin/fabric.json`, `bin/fabric.npz`: which PE runs which program, and the routes of every color
+- `bin/fabric.json`, `bin/fabric.npz`: the program of each PE, and the routes of every color
 """
 
 import contextlib
@@ -35,7 +35,7 @@ LETTERS = {"w": "u32", "i": "i32", "f": "f32", "H": "u16", "h": "i16", "e": "f16
 
 
 class ProgramError(CstoolError):
-    """A directory that should hold a compiled program does not, or is not whole."""
+    """A directory without a compiled program, or with an incomplete one."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Summary:
 
 
 def write_program(program: FabricProgram, folder: Path) -> None:
-    """Write a compiled program; one that is there already is replaced, other files of the directory stay.
+    """Write a compiled program; it replaces an earlier one, other files of the directory stay.
 
     Raises:
         OSError: it cannot be written; then there is no whole program in the directory
@@ -101,7 +101,7 @@ def read_summary(folder: Path) -> Summary:
     """Read the summary of a compiled program.
 
     Raises:
-        ProgramError: there is none, or it is damaged
+        ProgramError: there is no program, or it is damaged
     """
     told = _read_told(folder)
     with _damage(folder / "out.json"):
@@ -132,7 +132,7 @@ def read_program(folder: Path) -> FabricProgram:
     """Read a compiled program, and check every file of it.
 
     Raises:
-        ProgramError: there is none, or it is damaged
+        ProgramError: there is no program, or it is damaged
     """
     told = _read_told(folder)
     with _damage(folder / "out.json"):
@@ -170,7 +170,7 @@ def read_program(folder: Path) -> FabricProgram:
 
 
 def _check(program: FabricProgram) -> None:
-    """Check that the parts of a program go together, or raise ValueError."""
+    """Check that the parts of a program fit together, or raise ValueError."""
     shape = program.height, program.width
     check_numbers(program.tiles, shape, len(program.programs))
     for color, table in program.routes.items():

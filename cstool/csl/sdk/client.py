@@ -1,4 +1,4 @@
-"""A host script's side of the simulator: it starts the process, asks, and gets answers, or the error that ended it.
+"""A host script's side of the simulator: it starts the process, sends requests, and gets answers or an error.
 
 Answers are read while a request waits for its own, and at no other time, so that results in a script never depend on
 the speed of the simulator.
@@ -47,7 +47,7 @@ class Task:
     """A request that may not be done yet.
 
     Args:
-        number: of the request
+        number: number of the request
         text: its name in messages
         take: function that takes the words of the answer
     """
@@ -72,7 +72,7 @@ class Simulator:
     """A process that simulates a compiled program.
 
     Args:
-        folder: where the program is
+        folder: directory of the program
 
     Raises:
         SdkRuntimeError: from every method: the program is damaged or failed, or the process has ended
@@ -92,7 +92,7 @@ class Simulator:
 
     @property
     def process_id(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
     def ask(

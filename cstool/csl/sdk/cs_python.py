@@ -1,6 +1,6 @@
-"""`cs_python`: run a host script, with the package `cerebras` there to be imported.
+"""`cs_python`: run a host script that can import the package `cerebras`.
 
-It runs in this Python, and ends as the script ends: with its exit code, or with a traceback and 1.
+It runs in this Python, and ends like the script: with its exit code, or with a traceback and 1.
 """
 
 import ast
@@ -19,7 +19,7 @@ from cstool.csl.sdk.legacy_numbers import compile_script, install
 from cstool.foundation.errors import CstoolError
 
 SITE = Path(__file__).resolve().parent / "site"
-"""where the package `cerebras` is"""
+"""folder of the package `cerebras`"""
 _USAGE = """\
 usage: cs_python SCRIPT.py [ARGUMENTS...]
        cs_python -c COMMAND [ARGUMENTS...]
@@ -101,7 +101,7 @@ def _execute(source: bytes | str, filename: str) -> None:
 
 
 def _guarded(run: Any) -> int:
-    """Run, and end as Python would."""
+    """Run; return the exit code, and print errors, as Python would."""
     try:
         run()
     except SystemExit as end:

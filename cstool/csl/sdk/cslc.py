@@ -38,7 +38,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile as the command line says; return the exit code: 0, 1 the program is wrong, 2 the command line is."""
+    """Compile by the command line; return the exit code: 0, 1 for an error in the program, 2 in the command line."""
     words = sys.argv[1:] if arguments is None else arguments
     # This flag has a value only behind an equals sign.
     words = [f"{word}=" if word == "--output-json" else word for word in words]
@@ -194,9 +194,9 @@ def place(
 
     Args:
         program: its rectangle
-        fabric: columns and rows; None: as few as do
-        offset: x and y of the rectangle; None: as near to the edge as does
-        memcpy: whether memcpy needs its place
+        fabric: columns and rows; None: the fewest possible
+        offset: x and y of the rectangle; None: the nearest to the edge
+        memcpy: whether memcpy needs its columns and rows
         west_buffer, east_buffer: columns of buffers
 
     Returns:

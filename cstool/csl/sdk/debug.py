@@ -1,4 +1,4 @@
-"""Looking into the memory of PEs from a host script (`cerebras.sdk.debug.debug_util`).
+"""Reads the memory of PEs for a host script (`cerebras.sdk.debug.debug_util`).
 
 It asks the simulator of the script's `SdkRuntime`, which answers after `stop()`, too. Coordinates count on the whole
 fabric: the program's first PE is at the `--fabric-offsets`.

@@ -23,7 +23,7 @@ class IntVector:
 
 @dataclass(frozen=True)
 class IntRectangle:
-    """From `min` to `max`, both of them inside."""
+    """A rectangle from `min` to `max`, both inside."""
 
     min: IntVector
     max: IntVector

@@ -2,7 +2,7 @@
 
 Names follow the vendor's reference (SDK 2.10 documentation, "SdkLayout API Reference"). The layout becomes a file of
 CSL in the directory of the compiled program, and the compiler of CSL does the rest. The program's rectangle holds all
-regions and a ring of PEs around them, over which ways lead. A stream of the host reaches the fabric at a PE of the
+regions and a ring of PEs around them, on which ways run. A stream of the host reaches the fabric at a PE of the
 ring, which moves its wavelets to the color of the port, or from it.
 """
 
@@ -25,7 +25,7 @@ class SdkLayout:
     """A layout: regions of PEs, their routes, and their connections with each other and with the host.
 
     Args:
-        platform: it names the generation; WSE-3 where it does not
+        platform: names the generation; WSE-3 by default
 
     Raises:
         SdkRuntimeError: from every method: an argument is invalid
@@ -74,8 +74,8 @@ class SdkLayout:
         """Compile the layout into a directory.
 
         Raises:
-            SdkRuntimeError: something in the layout cannot be
-            CslError: something in a program is wrong
+            SdkRuntimeError: a part of the layout is impossible
+            CslError: a program has an error
         """
         folder = Path(out_prefix).absolute()
         plan = Plan(self._regions, self._links, self._streams)

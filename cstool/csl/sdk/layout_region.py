@@ -20,7 +20,7 @@ class CodeRegion:
 
     Args:
         path: the CSL file
-        name: of the region
+        name: name of the region
         width, height: PEs
 
     Raises:
@@ -105,18 +105,18 @@ class CodeRegion:
         """Make a port through which wavelets of a color come in over an edge.
 
         Args:
-            color: theirs, within the region
-            edge: where; each PE of it takes them from outside
-            routes: where its PEs send them
-            data_size: wavelets; ports that are connected have the same
-            prefix: makes one more port of the same color
+            color: their color, within the region
+            edge: the edge; each PE of it takes them from outside
+            routes: routes that its PEs send them by
+            data_size: wavelets; connected ports have the same size
+            prefix: makes the name of one more port of the same color unique
         """
         return self._port(color, edge, routes, data_size, prefix, True)
 
     def create_output_port(
         self, color: Color, edge: Edge, routes: Sequence[RoutingPosition], data_size: int, prefix: str = ""
     ) -> PortHandle:
-        """Make a port through which wavelets of a color go out; `routes` say where its PEs take them from."""
+        """Make a port through which wavelets of a color go out; `routes` give the inputs of its PEs."""
         return self._port(color, edge, routes, data_size, prefix, False)
 
     def _port(

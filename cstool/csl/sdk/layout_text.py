@@ -1,4 +1,4 @@
-"""A layout in Python as files of CSL, which the compiler takes: `layout.csl`, and the programs of PEs without one."""
+"""A layout in Python as files of CSL for the compiler: `layout.csl`, and the programs of PEs without one."""
 
 import itertools
 import re
@@ -42,7 +42,7 @@ EMPTY = "// The program of PEs that only pass wavelets on.\n"
 def layout_text(
     size: Cell, tiles: Mapping[Cell, tuple[str, str]], configs: Mapping[int, Mapping[Cell, Positions]]
 ) -> str:
-    """The layout's file.
+    """The text of the layout's file.
 
     Args:
         size: columns and rows
@@ -78,7 +78,7 @@ def params_text(params: Mapping[str, Any], numbers: Mapping[Color, int]) -> str:
 
 
 def write_layout(folder: Path, text: str) -> Path:
-    """Write the files; return the path of the layout's.
+    """Write the files; return the path of the layout's file.
 
     Raises:
         SdkRuntimeError: they cannot be written

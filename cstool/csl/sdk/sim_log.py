@@ -10,7 +10,7 @@ class SimLog:
     """Lines with their cycle, kept until they are written.
 
     Args:
-        path: where to
+        path: path of the file
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The process that simulates: it serves one host script over a socket, in order, and ends with it.
+"""The simulator process: it serves one host script over a socket, in order, and ends with it.
 
 Requests are headers of `wire` with "op", "id" and "block". Each is answered once, when it is done: {"id"}
-and words, or {"id", "error"}. "load", the first one, asks for nothing else. After an error nothing more is simulated.
+and words, or {"id", "error"}. "load", the first one, has no other fields. After an error nothing more is simulated.
 """
 
 import json
@@ -36,8 +36,8 @@ class Session:
     """One host script's simulation.
 
     Args:
-        connection: to the script
-        folder: of the compiled program
+        connection: connection to the script
+        folder: directory of the compiled program
     """
 
     def __init__(self, connection: socket.socket, folder: Path) -> None:
@@ -148,7 +148,7 @@ class Session:
     # --- the rest ---
 
     def _settle(self) -> None:
-        """Simulate on, while the script computes, to where its next request will find the fabric."""
+        """Simulate on, while the script computes, to the cycle at which its next request reaches the fabric."""
         if self._stopped or self._failure is not None or not self._requests.empty():
             return
         try:
@@ -159,7 +159,7 @@ class Session:
         self._reply_done()
 
     def _reply(self, number: int, command: Command) -> None:
-        """Answer an open request; none that was answered."""
+        """Answer a request, unless it is answered already."""
         if (number, command) not in self._open:
             return
         self._open.remove((number, command))

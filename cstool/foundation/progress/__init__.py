@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Something that shows progress; tasks are told apart by their text, for example "Training"."""
+    """Interface of a display of progress; tasks differ by their text, for example "Training"."""
 
     def start(self, task: str, total: int | None) -> None:
         """Begin a task of `total` units; None: unknown."""

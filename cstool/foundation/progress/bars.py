@@ -12,7 +12,7 @@ from cstool.foundation.plain_text import one_line
 from cstool.foundation.progress.screen import is_terminal
 
 FREE_COLUMNS = 4
-"""left free at the end of a line, for the ^C that a terminal echoes there"""
+"""columns left free at the end of a line, for the ^C that a terminal echoes there"""
 
 
 class AmountColumn(ProgressColumn):
@@ -29,7 +29,7 @@ class AmountColumn(ProgressColumn):
 
 
 class FittingBars(Progress):
-    """Bars that get shorter, then go, then their details, then the time left, where the line is too short."""
+    """Bars that fit the line: first they get shorter, then they go, then their details, then the time left."""
 
     def __init__(self, console: Console, amount: Callable[[int], str]) -> None:
         task = TextColumn("{task.description}", markup=False)

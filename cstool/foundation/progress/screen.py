@@ -33,7 +33,7 @@ class Screen(Protocol):
 
 
 class ProgressAlone(NamedTuple):
-    """The screen of a verb that is called from Python: its log lines are for others to show."""
+    """The screen of a verb that is called from Python: it has no handler of its own for log lines."""
 
     progress: Progress
     handler: None = None
@@ -43,7 +43,7 @@ OpenScreen = Callable[[], AbstractContextManager[Screen]]
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Tell whether a person watches the stream, on a terminal that can move its cursor."""
+    """Tell whether a stream is a terminal that can move its cursor."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
@@ -58,7 +58,7 @@ def screen_of(progress: Shown | Progress) -> OpenScreen:
     """Opener of the screen of a verb that is called from Python.
 
     Args:
-        progress: "auto", "none", or an object that is told
+        progress: "auto", "none", or an object for progress
 
     Raises:
         CstoolError: it is another text

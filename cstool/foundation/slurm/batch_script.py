@@ -1,4 +1,4 @@
-"""The batch script of a run: written once, kept, readable, and as good when it is submitted by hand."""
+"""The batch script of a run: written once, kept, readable, and fit to be submitted by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TIMES = (
     r"(?P<d>\d+)-(?P<h>\d+)(:(?P<m>\d+)(:(?P<s>\d+))?)?",
 )
 _SIMPLE = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
-"""a word that neither sbatch nor a shell takes for anything else"""
+"""a word without a special meaning for sbatch and the shell"""
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _NO_LIMIT = ("infinite", "unlimited")
 
@@ -38,7 +38,7 @@ class BatchScript(ABC):
     @property
     @abstractmethod
     def script(self) -> Path:
-        """Where the script is kept."""
+        """Path of the script."""
 
     def sbatch_options(self) -> list[str]:
         """Options for sbatch, also for its command line: there they win over `SBATCH_...` in the environment."""
@@ -75,16 +75,16 @@ class BatchJob(BatchScript):
     """A job for a batch script.
 
     Args:
-        name: of the job
+        name: name of the job
         typed: the command that asked for it, for readers of the script
-        command: of one rank
+        command: command of one rank
         flags: flags that asked for the job, for hints of the run on the next command
-        working_dir: where relative paths of the command begin; absolute
-        folder: of script and logs; absolute
+        working_dir: base of relative paths in the command; absolute
+        folder: folder of script and logs; absolute
         nodes, ranks: their numbers; a node has at least one rank
         lanes: threads of a rank, and then cores; None for whole nodes
-        partition, time: None for the cluster's usual ones
-        options: further ones of sbatch, each as it would be typed
+        partition, time: None for the cluster's defaults
+        options: further options of sbatch, each as typed
         max_restarts: number of times that it is queued again by itself
         continues: whether the command goes on from the latest state in model_dir when it is run again
         pmi: interface by which srun connects the ranks (`pmi_of`); None for one rank, which needs none
@@ -108,11 +108,11 @@ class BatchJob(BatchScript):
 
     @property
     def script(self) -> Path:
-        """Where the script is kept."""
+        """Path of the script."""
         return self.folder / "job.sh"
 
     def log(self, job: str, stream: str) -> Path:
-        """Where a job writes its "out" or its "err"."""
+        """Path of a job's "out" or "err"."""
         return self.folder / f"{job}.{stream}"
 
     def _typed(self) -> Sequence[str]:
@@ -221,7 +221,7 @@ _ENDING = dedent("""\
 
 
 def directive(words: Sequence[str]) -> str:
-    r"""Return the line of a script that asks sbatch for options.
+    r"""Return the line of a script with options for sbatch.
 
     sbatch is no shell: in single quotes, too, a backslash takes the next character as it is.
 
@@ -239,13 +239,13 @@ def directive(words: Sequence[str]) -> str:
 
 
 def limit_s(time: str) -> int | None:
-    """The seconds of a time limit as sbatch takes it; None for no limit.
+    """The seconds of a time limit in sbatch's notation; None for no limit.
 
     >>> limit_s("90"), limit_s("1:30"), limit_s("2:00:00"), limit_s("1-12"), limit_s("unlimited")
     (5400, 90, 7200, 129600, None)
 
     Raises:
-        ClusterError: it is none
+        ClusterError: it is no time limit
     """
     if time.lower() in _NO_LIMIT:
         return None

@@ -1,4 +1,4 @@
-"""Slurm by its own commands: which of them are there, a job handed in, looked at, told to stop, cancelled."""
+"""Slurm by its own commands: check that they are there; submit, look at, stop, and cancel a job."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from cstool.foundation.safe_python import python
 PATIENCE_S = 60.0
 """time that a command may take to answer, but for sbatch, whose job would be lost [s]"""
 LIBRARY = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
-"""prints the name of the MPI of a Python, without beginning it"""
+"""program that prints the name of the MPI of a Python, without MPI_Init"""
 _FACT = re.compile(r"(?<!\S)(JobState|ExitCode|Reason|NodeList)=(\S*)")
 UNKNOWN_JOB = "Invalid job id"
 """answer of Slurm's commands on a job that does not exist, or no longer"""
 
 
 class JobState(NamedTuple):
-    """A job as Slurm knows it."""
+    """A job by Slurm's report."""
 
     name: str
     """such as PENDING, RUNNING, COMPLETED"""
     reason: str
-    """why it waits, or how it ended"""
+    """reason of its wait, or of its end"""
     nodes: str
     exit_code: int
     signal: int
-    """which ended the script; 0 for none"""
+    """signal that ended the script; 0 for none"""
 
 
 class Submitted(Protocol):
-    """A job to hand in."""
+    """A job for `submit`."""
 
     @property
     def script(self) -> Path:
-        """Where its script is."""
+        """Path of its script."""
 
     def sbatch_options(self) -> list[str]:
         """Options for sbatch, also for its command line: there they win over `SBATCH_...` in the environment."""
@@ -61,7 +61,7 @@ def check_slurm(
         commands: required commands
 
     Raises:
-        ClusterError: it is not
+        ClusterError: a command is missing
     """
     for command in commands:
         if shutil.which(command) is None:
@@ -93,7 +93,7 @@ def usable_pmi() -> str:
 
 
 def submit(job: Submitted, flag: str = "--launch slurm") -> str:
-    """Hand a job in whose script is written, and return its number.
+    """Submit a job whose script is written, and return its number.
 
     Args:
         flag: the flag that asks for the job
@@ -116,7 +116,7 @@ def state_of(job: str) -> JobState | None:
     """State of a job by Slurm; None where Slurm does not answer now.
 
     Raises:
-        ClusterError: it knows the job no longer
+        ClusterError: the job is no longer known
     """
     done = ask(["scontrol", "--oneliner", "show", "job", job])
     if done.returncode != 0:
@@ -149,10 +149,10 @@ def _name(number: int) -> str:
 
 
 def ask(command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that no Ctrl-C reaches; one that takes too long, or is not there, has failed.
+    """Run a command out of reach of Ctrl-C; a command that takes too long, or is missing, has failed.
 
     Args:
-        environment: variables that it gets besides
+        environment: additional environment variables
     """
     try:
         return subprocess.run(

@@ -1,4 +1,4 @@
-"""Following a job: its log as it is written, signals of this process passed on, and its exit code at the end."""
+"""Follows a job: shows its log as it grows, passes on signals of this process, and gives its exit code at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_MOST = 2
 """signals that are passed on to a job; one more ends this process alone"""
 _WAITS, _RUNS = ("PENDING", "CONFIGURING"), ("RUNNING", "SUSPENDED", "STOPPED", "COMPLETING")
 _ENDED = ("COMPLETED", "FAILED")
-"""by itself; Slurm has other names for jobs that it ended"""
+"""states of jobs that ended by themselves; Slurm has other names for jobs that it ended"""
 
 
 class LogFile:
@@ -71,7 +71,7 @@ def follow(
     terminal, lets the job go on, as batch jobs are meant to.
 
     Args:
-        number: that Slurm gave it
+        number: its number in Slurm
         signals: signals to this process, appended as they come
         show: functions that take the text of its "out" and of its "err"
         say: takes lines about the job itself
@@ -121,7 +121,7 @@ class _Stops:
 
     @property
     def first(self) -> str:
-        """The name of the signal that came first; empty where none came."""
+        """The name of the first signal; empty if none came."""
         return signal.Signals(self._signals[0]).name if self._signals else ""
 
     def pass_on(self) -> None:

@@ -16,7 +16,7 @@ def option(names: str, metavar: str | None, text: str, complete: Any = None, **m
 
 
 def flag(name: str, text: str, **more: Any) -> Any:
-    """Option without a value, or with one of a few words."""
+    """Option without a value, or with a value from a few words."""
     return option(name, None, text, **more)
 
 
@@ -34,6 +34,6 @@ ThemeOption = Annotated[Theme, flag("--theme", "The page of the picture: light o
 
 
 def is_typed(context: typer.Context, name: str) -> bool:
-    """Whether a parameter of a command was given where the command was typed."""
+    """Tell whether the user typed a parameter of a command."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"

@@ -53,7 +53,7 @@ def print_error(text: str, label: str = "error") -> None:
 
 
 def missing_option(context: typer.Context, *names: str) -> typer.TyperException:
-    """Return the error of an option that must be given in some cases only, worded as where it must be in all."""
+    """Return the error of an option that is required in some cases only, worded as for a required one."""
     error: Any = typer.TyperException(f"Missing option {' / '.join(map(repr, names))}.")
     error.ctx, error.exit_code = context, 2
     return error  # type: ignore[no-any-return]
@@ -84,7 +84,7 @@ def print_usage_error(error: typer.TyperException) -> None:
 
 
 def _print_line(line: str) -> None:
-    """Print a line on stderr; where that cannot be written, the exit code says it alone."""
+    """Print a line on stderr; if that fails, the exit code alone tells of the error."""
     try:
         print(line, file=sys.stderr)
     except OSError:

@@ -65,7 +65,7 @@ class ConsoleHandler(logging.Handler):
         self._text = text
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one record, or lose it: a terminal that is gone is no reason to end a run."""
+        """Print one record, or lose it: a closed terminal is no reason to end a run."""
         line = fitted_line(record, self.format(record), self._console.width)
         with suppress(OSError):
             self._text.make_room()

@@ -19,11 +19,11 @@ _STREAMS = ("stdin", "stdout", "stderr")
 _MIB = 2**20
 
 LEAST_BYTES = 192 * _MIB
-"""of address space, for NumPy and HDF5"""
+"""address space for NumPy and HDF5"""
 KERNELS_BYTES = 768 * _MIB
-"""of address space, for compiled kernels and their compiler as well"""
+"""address space for compiled kernels and their compiler as well"""
 THREAD_BYTES = 128 * _MIB
-"""of address space that a thread reserves: its stack, its arena, and its buffer of BLAS"""
+"""address space that a thread reserves: its stack, its arena, and its buffer of BLAS"""
 _COMPUTING = frozenset({"run", "validate", "convert", "host"})
 """words of the commands that load compiled kernels: `checkpoint convert`, `estimate --system host`"""
 
@@ -52,12 +52,12 @@ def drop(stream: TextIO) -> None:
 
 
 def lack_of_room(arguments: Sequence[str]) -> CstoolError | None:
-    """Return the error of an address space of this process that is too small for a command; None where it is not.
+    """Return an error if the address space of this process is too small for a command; else None.
 
     Libraries do not take that well: OpenBLAS asks for memory for ever, LLVM aborts, and others are not found.
 
     Args:
-        arguments: of the command line
+        arguments: arguments of the command line
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
@@ -76,7 +76,7 @@ def lack_of_room(arguments: Sequence[str]) -> CstoolError | None:
 
 
 def _asked_lanes(arguments: Sequence[str]) -> int:
-    """Return the number behind `--lanes`; 0 where there is none, or no number: that is refused later."""
+    """Return the number behind `--lanes`; 0 if there is none, or an invalid one, which is refused later."""
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--lanes=") else [word])]
     found = [number for word, number in pairwise(words) if word == "--lanes" and number.isascii() and number.isdigit()]
     return int(found[-1][:9]) if found else 0
