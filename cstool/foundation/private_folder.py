@@ -22,8 +22,8 @@ class SharedFolderError(OSError):
 def make_private_folder(folder: Path) -> None:
     """Make a folder for this user alone (mode 0700), and its parents; an existing one must be such a folder.
 
-    It must belong to this user, and neither it nor its parents may be open to changes by others, who could put another
-    one in its place. Links are followed one at a time, each checked like the folder that it lies in.
+    It must belong to this user. Other users must not be able to change it or its parents, or they could put another one
+    in its place. Links are followed one at a time, each checked like the folder that it lies in.
 
     Raises:
         SharedFolderError: another user can change it; its `strerror` has the user or the mode, its `filename` the path

@@ -5,7 +5,7 @@ Documented: a range filter passes wavelets whose upper 16 bits, the index, are f
 
 - `sparse_range` passes the same as `range`: wavelets of a sparse tensor carry their index in the same place (F15).
 - `counter` numbers wavelets from `init_counter` to `max_counter` and again from 0, and passes numbers up to
-`limit1`.
+  `limit1`.
 - Control wavelets pass ranges: they have no index. A counter numbers them like others, or lets them pass.
 """
 

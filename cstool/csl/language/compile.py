@@ -356,7 +356,7 @@ def _text_of(path: str, shown: str) -> str:
     """The text of a file.
 
     Raises:
-        CslError: there is no such file, or it is not UTF-8.
+        CslError: it is not text in UTF-8.
     """
     try:
         return Path(path).read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 
 Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins"; where it is silent, Zig's, as CSL comes from Zig):
 
-- A type converts to another without `@as` where that has all its values (i16 -> i32, u8 -> i16, f16 -> f32).
+- A type converts to another without `@as` if the other has all its values (i16 -> i32, u8 -> i16, f16 -> f32).
   A known value becomes another integer type if it fits. There are no other implicit conversions.
 - `@as` converts between numbers and bool; to an integer of fewer bits it drops bits; a float is rounded towards zero.
 """

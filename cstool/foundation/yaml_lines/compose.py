@@ -21,7 +21,7 @@ TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader of scalars by the rules of YAML 1.2 (`1e-5` is a number), and yes/no/on/off by those of YAML 1.1."""
+    """Loader by the rules of YAML 1.2 (`1e-5` is a number), but with yes, no, on, off as booleans as in YAML 1.1."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 
