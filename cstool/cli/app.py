@@ -118,8 +118,8 @@ def _app_for(words: Sequence[str]) -> typer.Typer:
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
-    # Imported modules stay: garbage collection over them again and again, and once more at the end, takes a tenth of a
-    # second of each start of a run.
+    # Imported modules stay: garbage collection over them again and again, and once more at the end, takes a tenth of
+    # the time that a run takes to start.
     gc.set_threshold(COLLECTED_EVERY)
     atexit.register(gc.freeze)
     open_streams()
