@@ -1,4 +1,4 @@
-"""The root command, its groups, and what holds for all of them."""
+"""The root command, its groups, and the rules for all of them."""
 
 import atexit
 import gc
@@ -20,7 +20,7 @@ from cstool.foundation.terminal.surroundings import drop, harmless_streams, lack
 from cstool.training.verbs.ranks import speaks
 
 COLLECTED_EVERY = 50_000
-"""objects more than before, after which Python looks for cycles of them"""
+"""number of new objects after which Python looks for cycles of them"""
 EPILOG = """\
 Example: cstool data prepare text --output datasets/text --sequence_length 128
 Example: cstool run --params gpt_tiny
@@ -44,7 +44,7 @@ COMMANDS = {
     "system": "training.commands.system",
     "fabric": "csl.commands.fabric",
 }
-"""commands and groups, in the order in which one works, by the module that has them"""
+"""commands and groups, in their usual order of work, by module"""
 EXAMPLES = {
     "run": (
         "cstool run --params gpt_tiny --num_steps 100",
@@ -53,13 +53,13 @@ EXAMPLES = {
     ),
     "validate": ("cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",),
 }
-"""of the functions `NAME`; all other names are groups, `NAME_app`"""
+"""examples of the functions `NAME`; all other names are groups, `NAME_app`"""
 SHORT_HELP = {
     "validate": "Compare sparse training with dense training.",
     "estimate": "Predict a training step on the modelled cluster.",
     "compile": "Map a model onto the wafer, and report on it.",
 }
-"""where that is not the first paragraph"""
+"""short helps that differ from the first paragraph"""
 
 
 class RootGroup(Group):
@@ -71,7 +71,7 @@ class RootGroup(Group):
 
 
 def new_app(names: Collection[str] = tuple(COMMANDS)) -> typer.Typer:
-    """The program, with the commands of these names: modules of others are not imported."""
+    """The program with the commands of these names; modules of other commands are not imported."""
     app = typer.Typer(
         name="cstool",
         cls=RootGroup,
@@ -111,15 +111,15 @@ def _root(
 
 
 def _app_for(words: Sequence[str]) -> typer.Typer:
-    """Return the program for what was typed: where that begins with a command, with nothing else."""
+    """Return the program for the typed words: if they begin with a command, with that command alone."""
     is_command = bool(words) and words[0] in COMMANDS and VARIABLE not in os.environ
     return new_app(words[:1]) if is_command else new_app()
 
 
 def main() -> int:
-    """Run the command that the process was started with and return its exit code."""
-    # What a command imports stays: going over it again and again, and once more at the end, takes a tenth of a second
-    # of each that a run takes to begin.
+    """Run the command line of this process and return its exit code."""
+    # Imported modules stay: garbage collection over them again and again, and once more at the end, takes a tenth of
+    # the time that a run takes to start.
     gc.set_threshold(COLLECTED_EVERY)
     atexit.register(gc.freeze)
     open_streams()
@@ -128,7 +128,7 @@ def main() -> int:
 
 
 def _main() -> int:
-    # Lanes are the threads that compute; those of a library would take memory, and do nothing.
+    # Lanes are the threads that compute; threads of a library would take memory, and do nothing.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if (lack := lack_of_room(sys.argv[1:])) is not None:
         print_error(str(lack))
@@ -147,11 +147,11 @@ def _main() -> int:
     except (BrokenPipeError, SystemExit) as error:
         if not isinstance(error.__context__ or error, BrokenPipeError):
             raise
-        # As in `cstool checkpoint list | head -1`: the reader has what it wanted.
+        # As in `cstool checkpoint list | head -1`: the reader has read enough.
         drop(sys.stdout)
         return 0
     except Exception as error:
-        # Only what the machine is to blame for becomes a message. The rest is a bug of ours, and shows its traceback.
+        # Only faults of the machine become messages. The rest is a bug of ours, and shows its traceback.
         if (fault := fault_of(error)) is None:
             raise
         if "--debug" in sys.argv:

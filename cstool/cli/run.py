@@ -1,4 +1,4 @@
-"""`cstool run`: train and evaluate what a params file asks for."""
+"""`cstool run`: train and evaluate a model by a params file."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def run(
 
 
 def _launch(context: typer.Context, flags: RunFlags, launch: LaunchFlags, logging: str | None) -> int:
-    """Have several processes do it, once the params are fine; return the exit code."""
+    """Start several processes for it, once the params are valid; return the exit code."""
     from cstool.training.verbs.ranks import launch_ranks
     from cstool.training.verbs.slurm import run_as_job
 
@@ -129,7 +129,7 @@ def _submit(
     as_json: bool,
     logging: str | None,
 ) -> int:
-    """Submit it as a job, and follow that; return its exit code."""
+    """Submit it as a job, and follow the job; return its exit code."""
     from cstool.appliance.verbs.jobs import submit_and_follow
 
     check_job(launch, as_json)

@@ -1,4 +1,4 @@
-"""The command that goes on where a run ended."""
+"""The command to continue from the end of a run."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -11,11 +11,11 @@ from cstool.inference.commands.infer_flags import NOT_FOR_INFERENCE
 from cstool.training.verbs.ranks import launcher_words
 
 OF_ONE_RUN = ("checkpoint_path", "load_checkpoint_states", "trace", "max_restarts", "as_json", "debug")
-"""flags that are not meant for the run after this one"""
+"""flags of one run alone, not of the next one"""
 
 
 def same_command(context: typer.Context) -> Callable[[Mapping[str, str | None]], str]:
-    """Writer of the command of a context, with flags set (None: left out) as its argument says."""
+    """Writer of the command of a context, with flags changed by its argument (None: left out)."""
 
     def write(flags: Mapping[str, str | None]) -> str:
         # To answer, one process does as a rule.

@@ -1,4 +1,4 @@
-"""Programs in CSL on the simulated fabric: run as their directory says, drawn, and asked what they did.
+"""Programs in CSL on the simulated fabric: runs as their directory describes them, pictures, and traces.
 
 The verbs behind `cstool fabric`. All cycles are simulated: counted in the simulator, measured on no wafer.
 """
@@ -30,19 +30,19 @@ STATS = "sim_stats.json"
 
 
 class ScriptError(CstoolError):
-    """A script that was run ended with an error, which it has told itself."""
+    """A script ended with an error, which it has printed itself."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class FabricRun:
-    """A directory's script that was run.
+    """A run of a directory's script.
 
     Args:
-        script: that was run
-        code: that it ended with
-        stats: of its last simulation; None where there was none
+        script: path of the script
+        code: its exit code
+        stats: counts of its last simulation; None if there was none
     """
 
     script: Path
@@ -55,10 +55,10 @@ class ColorUse(NamedTuple):
 
     Args:
         color: its number
-        streams: what memcpy calls it, if it is a stream
-        routers: that have a route for it
+        streams: its names in memcpy, if it is a stream
+        routers: routers that have a route for it
         sends, takes: PEs that its routes begin at, and lead to
-        positions: the most switch positions that it has anywhere
+        positions: the largest number of its switch positions at a router
     """
 
     color: int
@@ -70,15 +70,15 @@ class ColorUse(NamedTuple):
 
 
 class BuiltinCoverage(NamedTuple):
-    """A builtin that the documentation of CSL has.
+    """A builtin in the documentation of CSL.
 
     Args:
         name: with its @
-        arguments: how many it takes, "2" or "2 to 3"; "" where it is refused
-        where: it may stand, in words
-        arch: the generation that alone has it, "" for both
-        is_supported: whether it is
-        meaning: in a few words, or why it is refused
+        arguments: their number, "2" or "2 to 3"; "" where it is refused
+        where: its allowed places, in words
+        arch: the generation, if only one has it; "" for both
+        is_supported: whether it is supported
+        meaning: in a few words, or the reason of its refusal
     """
 
     name: str
@@ -93,11 +93,11 @@ _WHERE = {"value": "anywhere", "comptime": "comptime block", "layout": "layout b
 
 
 def language_builtins() -> list[BuiltinCoverage]:
-    """All builtins of CSL by name: where they may stand, and which are refused, with the reason."""
+    """All builtins of CSL by name: their allowed places, and the refused ones with the reason."""
     from cstool.csl.language import builtins_dsd, builtins_handles, builtins_layout, builtins_program, builtins_values
     from cstool.csl.language.builtins_table import BUILTINS
 
-    # Their import is what fills the table.
+    # Their import fills the table.
     assert all((builtins_dsd, builtins_handles, builtins_layout, builtins_program, builtins_values))
     return [
         BuiltinCoverage(
@@ -130,17 +130,17 @@ def run_directory(
     """Run the command script of a directory as it is, with the cslc and the cs_python of this installation.
 
     Args:
-        directory: with the script, the CSL sources and the host script
-        arch: "wse2" or "wse3"; says which script that is: `commands_ARCH.sh`
-        script: another name of it
+        directory: directory of the script, the CSL sources and the host script
+        arch: "wse2" or "wse3"; selects the script: `commands_ARCH.sh`
+        script: another name of the script
         copy: a new folder; the directory is copied to it first, and the script runs there. None: it runs in place
         max_cycles: the cycle at which a simulation gives up; None for no limit
-        trace: a file for all that happens
+        trace: a file for the trace
         memcpy: "direct": copies take no cycles; "modelled": words take their time on the I/O channels
-        show: is given what the script says, line by line
+        show: takes the output of the script, line by line
 
     Raises:
-        CstoolError: there is no such script, or something else that is asked for cannot be
+        CstoolError: there is no such script, or another argument is invalid
     """
     check_choice("arch", arch, ARCHS)
     check_choice("memcpy", memcpy, MEMCPY)
@@ -165,13 +165,13 @@ def run_directory(
 
 
 def load_stats(path: str | Path) -> FabricStats:
-    """Read what a run counted.
+    """Read the counts of a run.
 
     Args:
-        path: its `sim_stats.json`, the directory that it ran in, or the directory in that with the compiled program
+        path: its `sim_stats.json`, the directory of the run, or the directory of the compiled program in it
 
     Raises:
-        CstoolError: there is none, or it is damaged
+        CstoolError: the file is missing, or damaged
     """
     from cstool.csl.fabric.stats import read_stats
 
@@ -189,10 +189,10 @@ def load_program(directory: str | Path) -> FabricProgram:
     """Read a compiled program.
 
     Args:
-        directory: that cslc wrote
+        directory: a directory written by cslc
 
     Raises:
-        CstoolError: there is none, or it is damaged
+        CstoolError: there is no program, or it is damaged
     """
     from cstool.csl.sdk.artifact import read_program
 
@@ -200,7 +200,7 @@ def load_program(directory: str | Path) -> FabricProgram:
 
 
 def used_colors(program: FabricProgram) -> list[ColorUse]:
-    """What each color of a program is routed by, in the order of their numbers."""
+    """The routes of each color of a program, in the order of their numbers."""
     import numpy as np
 
     found = []
@@ -223,10 +223,10 @@ def draw_routes(
     """Draw the routes of a program into a file, a panel for each color.
 
     Args:
-        program: compiled
+        program: the compiled program
         path: .svg or .png
-        title: what the program is called
-        colors: that are drawn; () for all
+        title: name of the program
+        colors: colors to draw; () for all
         theme: "light" or "dark"
 
     Raises:
@@ -245,12 +245,12 @@ def draw_routes(
 
 
 def draw_heat(stats: FabricStats, path: str | Path, title: str, theme: str = "light") -> None:
-    """Draw how busy PEs and links were.
+    """Draw the load of PEs and links.
 
     Args:
-        stats: of a run
+        stats: counts of a run
         path: .svg or .png
-        title: what ran
+        title: name of the program or run
         theme: "light" or "dark"
 
     Raises:
@@ -263,13 +263,13 @@ def draw_heat(stats: FabricStats, path: str | Path, title: str, theme: str = "li
 
 
 class TraceQuestions:
-    """A trace of the fabric that can be asked.
+    """Questions to a recorded trace of the fabric.
 
     Args:
-        path: that was recorded
+        path: path of the trace
 
     Raises:
-        TraceError: it is not there, or is none
+        TraceError: the file is missing, or no trace
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -279,7 +279,7 @@ class TraceQuestions:
         self.trace: Recorded = read_trace(self.path)
 
     def facts(self) -> dict[str, str]:
-        """How large it is."""
+        """The size of the trace, and its wafer."""
         trace = self.trace
         return {
             "PEs": f"{trace.width:,} x {trace.height:,} of {trace.arch}",
@@ -290,7 +290,7 @@ class TraceQuestions:
         } | ({"cut": "more happened than was recorded"} if trace.is_cut else {})
 
     def did(self, place: Place) -> tuple[list[Span], list[Run]]:
-        """What a PE did, and the wavelets that came to it."""
+        """The acts of a PE, and the wavelets that came to it."""
         from cstool.csl.fabric.arch import RAMP
         from cstool.csl.fabric.trace_view import runs, spans
 
@@ -305,7 +305,7 @@ class TraceQuestions:
         return hops(self.trace, self._index(place), PORTS.index(port))
 
     def write_chrome(self, path: Path, places: Sequence[Place]) -> None:
-        """Write it for Perfetto; places are PEs that are wanted, () for all."""
+        """Write it for Perfetto; places are PEs to show, () for all."""
         from cstool.csl.fabric.trace_view import chrome_trace
 
         for place in places:
@@ -326,7 +326,7 @@ class TraceQuestions:
 
 
 def short_path(path: str | Path) -> str:
-    """What a directory or a file is called on a picture: its name behind that of the directory around it."""
+    """The name of a directory or a file on a picture: its own behind the name of the directory around it."""
     found = Path(path).resolve()
     return f"{found.parent.name}/{found.name}" if found.parent.name else found.name
 
@@ -335,7 +335,7 @@ def place_named(text: str) -> Place:
     """A PE by `X.Y`.
 
     Raises:
-        CstoolError: it is written in another way
+        CstoolError: it has another form
     """
     from cstool.csl.fabric.trace import Place
 
@@ -349,7 +349,7 @@ def link_named(text: str) -> tuple[Place, str]:
     """A link by `X.Y:PORT`, the router and the port that wavelets leave it by.
 
     Raises:
-        CstoolError: it is written in another way
+        CstoolError: it has another form
     """
     from cstool.csl.fabric.arch import PORTS
 
@@ -374,7 +374,7 @@ def _script(folder: Path, name: str) -> str:
 
 
 def _environment(max_cycles: int | None, trace: str | Path | None, memcpy: str) -> dict[str, str]:
-    """The environment of a script: cslc and cs_python are found where this program is installed."""
+    """The environment of a script: it finds cslc and cs_python of this installation."""
     programs = Path(sysconfig.get_path("scripts"))
     missing = [name for name in ("cslc", "cs_python") if not (programs / name).is_file()]
     if missing:
@@ -388,7 +388,7 @@ def _environment(max_cycles: int | None, trace: str | Path | None, memcpy: str) 
         environment.pop(name, None)
         if value is not None:
             environment[name] = str(value)
-    # What the scripts print is shown when they print it.
+    # The output of scripts is shown as it comes.
     return {**environment, "PYTHONUNBUFFERED": "1"}
 
 
@@ -421,7 +421,7 @@ def _run(command: Sequence[str], folder: Path, environment: dict[str, str], show
 
 
 def _written(path: Path) -> tuple[int, int] | None:
-    """What is different when a file was written again."""
+    """Values that change when a file is written again."""
     try:
         found = path.stat()
     except OSError:

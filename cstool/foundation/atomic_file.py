@@ -1,4 +1,4 @@
-"""Small files, and links, that are there whole, or as they were before; locks; names that stay in their folder."""
+"""Small files, and links, written whole or not at all; locks; names that stay in their folder."""
 
 import contextlib
 import datetime
@@ -13,7 +13,7 @@ from typing import TypeGuard
 from cstool.foundation.errors import CstoolError
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""answers of a file system without locks, such as one of a network that was mounted without"""
+"""errors of a file system without locks, such as one of a network that was mounted without"""
 
 
 class NoLocksError(CstoolError):
@@ -21,7 +21,7 @@ class NoLocksError(CstoolError):
 
 
 def write_replacing(path: Path, content: str | bytes) -> None:
-    """Write a small file, text in UTF-8, names of files as they are, replacing one of that name in one go.
+    """Write a small file, text in UTF-8, replacing an old one in one go; file names in it keep any bytes.
 
     Raises:
         OSError: it cannot be written; the old one is as it was
@@ -41,7 +41,7 @@ def write_replacing(path: Path, content: str | bytes) -> None:
 
 
 def replace_link(link: Path, target: Path) -> None:
-    """Make a symbolic link, or replace one, in one go; where that cannot be, nothing happens.
+    """Make a symbolic link, or replace one, in one go; do nothing where that is impossible.
 
     Links are for convenience: a copied folder may have folders in their place, a file system may have none.
     """
@@ -65,10 +65,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def lock_file(path: Path, *, shared: bool = False) -> int:
-    """Hold a lock file, alone or with others that share it; return its descriptor, which lets go when it is closed.
+    """Hold a lock file, alone or with others that share it; return its descriptor, whose closing releases the lock.
 
     Raises:
-        BlockingIOError: another process holds it; `strerror` says which
+        BlockingIOError: another process holds it; `strerror` names the process
         NoLocksError: its file system has no locks
         OSError: it cannot be made
     """
@@ -80,16 +80,16 @@ def lock_file(path: Path, *, shared: bool = False) -> int:
             if isinstance(error, BlockingIOError):
                 owner = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
                 error.strerror = owner or "another process"
-            if isinstance(error, NoLocksError):  # nobody holds what cannot be held
+            if isinstance(error, NoLocksError):  # the file is of no use
                 with contextlib.suppress(OSError):
                     path.unlink()
             os.close(descriptor)
             raise
-        # Whoever removed the file may have held the lock of one that nobody finds any more.
+        # The file may have been removed before it was locked: then others find another one.
         if is_named(descriptor, path):
             now = datetime.datetime.now()
             owner = f"process {os.getpid()} on {socket.gethostname()} since {now:%Y-%m-%d %H:%M:%S}\n"
-            with contextlib.suppress(OSError):  # a full disk: the lock counts, not what it says
+            with contextlib.suppress(OSError):  # a full disk: the lock counts, not its text
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, owner.encode(), 0)
             return descriptor
@@ -100,10 +100,10 @@ def take_lock(descriptor: int, path: Path, *, shared: bool = False, waits: bool 
     """Take the lock of an open file. It is released once all descriptors of the file are closed.
 
     Args:
-        descriptor: of the file
-        path: of the file, for the message
-        shared: with others that share it, rather than alone
-        waits: for whoever holds it
+        descriptor: descriptor of the file
+        path: path of the file, for the message
+        shared: whether to share it with others that do so, too
+        waits: whether to wait while another process holds it
 
     Raises:
         BlockingIOError: another process holds it
@@ -122,7 +122,7 @@ def take_lock(descriptor: int, path: Path, *, shared: bool = False, waits: bool 
 
 
 def is_named(descriptor: int, path: Path) -> bool:
-    """Say whether an open file has a name, which is no link to it."""
+    """Tell whether a path leads to an open file, and not by a link."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
@@ -130,10 +130,10 @@ def is_named(descriptor: int, path: Path) -> bool:
 
 
 def is_inner_name(name: object) -> TypeGuard[str]:
-    """Say whether a name is that of a file in the folder, or in folders in it, and of no other."""
+    """Tell whether a name leads to a file in the folder, or in folders in it, and never elsewhere."""
     return isinstance(name, str) and "\0" not in name and not {"", ".", ".."} & {*name.split("/")}
 
 
 def is_plain_name(name: object) -> TypeGuard[str]:
-    """Say whether a name is that of a file in the folder itself."""
+    """Tell whether a name leads to a file in the folder itself."""
     return is_inner_name(name) and "/" not in name

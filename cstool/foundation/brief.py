@@ -1,4 +1,4 @@
-"""Results that hold much and show little: a line where Python prints them, a small table in a notebook."""
+"""Results with much data and a short display: a line where Python prints them, a small table in a notebook."""
 
 from abc import ABC, abstractmethod
 from html import escape
@@ -9,7 +9,7 @@ class Brief(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, str]:
-        """Return the main figures with their units, by what they are."""
+        """Return the main figures with their units, by their names."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {', '.join(f'{name} {fact}' for name, fact in self.facts().items())}>"

@@ -1,4 +1,4 @@
-"""Where cstool keeps for the next time what takes long: folders for one state of what it was made by."""
+"""The cache of cstool for results that take long: folders, each for one state of the sources of its results."""
 
 import contextlib
 import hashlib
@@ -15,7 +15,7 @@ STALE_AFTER_S = 30 * 24 * 3600
 
 
 def cache_root() -> Path:
-    """Return the folder of everything that cstool caches, which the user may choose."""
+    """Return the folder of all caches of cstool, which the user may choose."""
     chosen = os.environ.get("CSTOOL_CACHE_DIR")
     if chosen:
         return Path(chosen).expanduser()
@@ -27,9 +27,9 @@ def digest_of_sources(package: Path, rooms: Iterable[str], modules: Iterable[Pat
     """Return a digest of the sources of a package, for more to be added to.
 
     Args:
-        package: its folder, below which names of files count
-        rooms: folders of it, of which all modules count
-        modules: files of it that count beside them
+        package: its folder; names of files count relative to it
+        rooms: folders of it; all modules in them count
+        modules: further files of it that count
     """
     digest = hashlib.blake2b(digest_size=8)
     of_rooms = (path for room in rooms for path in sorted((package / room).rglob("*.py")))
@@ -40,10 +40,10 @@ def digest_of_sources(package: Path, rooms: Iterable[str], modules: Iterable[Pat
 
 
 def make_cache_folder(folder: Path) -> None:
-    """Make a folder `<kind>-<state>` below the root, for this user alone; those of a kind that are long unused go.
+    """Make a folder `<kind>-<state>` below the root, for this user alone; long unused ones of its kind are removed.
 
     Raises:
-        OSError: there can be none that nobody else can change
+        OSError: the folder cannot be made, or cannot be kept private
     """
     make_private_folder(folder)
     with contextlib.suppress(OSError):  # of a file system that cannot be written, with all that it has

@@ -10,7 +10,7 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """Check an argument that is one of a few words.
 
     Raises:
-        CstoolError: it is none of them
+        CstoolError: it is none of these words
     """
     if value not in choices:
         rule = f"must be one of {', '.join(choices)}, got {value!r}"

@@ -1,7 +1,7 @@
 """Spans of time on lanes as a file in the Chrome trace event format, which Perfetto and chrome://tracing open.
 
 Source of the format: Chromium's "Trace Event Format", its JSON object format. Of it: complete events (`X`), counters
-(`C`) and metadata (`M`). Times there are microseconds; here they are whole nanoseconds, which is what Perfetto keeps.
+(`C`) and metadata (`M`). Times there are microseconds; here they are whole nanoseconds, the resolution of Perfetto.
 """
 
 import json
@@ -16,9 +16,9 @@ from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import TraceError
 
 FIRST_NUMBERS = {"measured": 1, "modelled": 1_000_001, "simulated": 2_000_001}
-"""where the numbers of processes and lanes begin, by kind, so that the events of two files may stand in one"""
+"""first numbers of processes and lanes, by kind, so that the events of two files may stand in one"""
 ROUNDING = 1e-9
-"""of the length of a trace: by so much spans that follow or nest may miss each other, and by 2 ns anyway"""
+"""tolerance by which spans that follow or nest may miss each other, as a share of the trace's length; at least 2 ns"""
 
 
 class _Span(NamedTuple):
@@ -30,13 +30,13 @@ class _Span(NamedTuple):
 
 
 class Trace:
-    """What happened when, on the lanes of some processes.
+    """Spans and counters over time, on the lanes of some processes.
 
-    Times are in seconds from any origin; in the file the earliest is 0. Processes and lanes are shown in the order in
-    which they are first named. The same calls make the same bytes.
+    Times are in seconds from any origin; in the file the earliest is 0. Processes and lanes are shown in the order of
+    their first use. The same calls make the same bytes.
 
     Args:
-        title: what was traced
+        title: subject of the trace
         kind: "measured", "modelled" or "simulated"; the names of all processes end with it
     """
 
@@ -58,11 +58,11 @@ class Trace:
         """Add a span of time. Spans of a lane follow each other or nest.
 
         Args:
-            process: what it belongs to, such as "CSX 0"
-            lane: of that process
-            name: of the span
-            start_s, end_s: when it was [s]
-            arguments: what else is known of it
+            process: name of its process, such as "CSX 0"
+            lane: name of a lane of that process
+            name: name of the span
+            start_s, end_s: its start and its end [s]
+            arguments: further facts about it
 
         Raises:
             ValueError: the times are not finite, or the end is before the start
@@ -73,13 +73,13 @@ class Trace:
         self._spans.append((self._lane(process, lane), start_s, end_s, name, arguments))
 
     def counter(self, process: str, name: str, at_s: float, **values: float) -> None:
-        """Add what a counter shows from a time on.
+        """Add values of a counter from a time on.
 
         Args:
-            process: what it belongs to
-            name: of the counter
-            at_s: when [s]
-            values: by name; those of one counter are shown one upon the other
+            process: name of its process
+            name: name of the counter
+            at_s: the time [s]
+            values: by name; values of one counter are shown one upon the other
 
         Raises:
             ValueError: the time or a value is not finite
@@ -91,10 +91,10 @@ class Trace:
         """Write the file, replacing one of that name in one go.
 
         Raises:
-            TraceError: it cannot be written; what was there is as it was
+            TraceError: it cannot be written; a file that was there is unchanged
             ValueError: spans of a lane overlap partly
         """
-        # Where a link leads is written. What is no file (a device, say) must not be replaced by one.
+        # The target of a link is written. A path that is no file (a device, say) must not be replaced by one.
         target = os.path.realpath(path)
         try:
             if os.path.exists(target) and not os.path.isfile(target):
@@ -115,7 +115,7 @@ class Trace:
         return self._lanes[process, name]
 
     def _next_number(self) -> int:
-        """Return a number that nothing has yet: viewers take a lane with that of its process for the main one."""
+        """Return an unused number: viewers take a lane with the number of its process for the main one."""
         return FIRST_NUMBERS[self.kind] + len(self._processes) + len(self._lanes)
 
     def _text(self) -> str:
@@ -134,7 +134,7 @@ class Trace:
             yield {**of_lane, "name": "thread_sort_index", "args": {"sort_index": place}}
 
     def _events(self) -> list[dict[str, Any]]:
-        """Return spans and counters, the earliest first, what is around others before them."""
+        """Return spans and counters, the earliest first, outer spans before inner ones."""
         origin_s = min((*(span[1] for span in self._spans), *(at_s for _, at_s, _, _ in self._counters)), default=0.0)
 
         def nanoseconds(time_s: float) -> int:
@@ -154,10 +154,10 @@ class Trace:
 
 
 def _settled(spans: Iterable[_Span]) -> Iterator[_Span]:
-    """Yield the spans lane by lane so that they follow or nest to the nanosecond, those around others first.
+    """Yield the spans lane by lane so that they follow or nest to the nanosecond, outer ones first.
 
     Raises:
-        ValueError: some overlap by more than what rounding explains
+        ValueError: some overlap by more than rounding explains
     """
     ordered = sorted(spans, key=lambda span: (span.lane, span.start_ns, -span.end_ns))
     rounding_ns = max(2, int(ROUNDING * max((span.end_ns for span in ordered), default=0)))
@@ -170,10 +170,10 @@ def _settled(spans: Iterable[_Span]) -> Iterator[_Span]:
 
 
 def _fitted(span: _Span, around: list[_Span], rounding_ns: int) -> _Span:
-    """Return a span so that it nests into the last of those around it; drops those that end before it.
+    """Return a span so that it nests into the last span around it; drops spans of `around` that end before it.
 
     Raises:
-        ValueError: it overlaps one of them by more than what rounding explains
+        ValueError: it overlaps one of them by more than rounding explains
     """
     start_ns, end_ns = span.start_ns, span.end_ns
     while around:

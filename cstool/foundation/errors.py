@@ -1,4 +1,4 @@
-"""Every error that a user can cause: a message (where: rule, got what) and, where there is one, a hint."""
+"""Every error that a user can cause: a message (where: rule, got value) and, where there is one, a hint."""
 
 import os
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from cstool.foundation.plain_text import one_line
 class CstoolError(Exception):
     """An error that the user can act on.
 
-    Both are one line. Whatever a file put into them, a name or a value, is shown and not obeyed: no line ends in it,
+    Both are one line. Text from a file in them, a name or a value, is shown and not obeyed: no line ends in it,
     no escape sequences (`plain_text.one_line`).
 
     Args:
-        message: *where: rule, got what*
-        hint: what to do about it, without the word "hint"
+        message: *where: rule, got value*
+        hint: a remedy, without the word "hint"
     """
 
     exit_code = 2
@@ -29,7 +29,7 @@ class CstoolError(Exception):
 
 
 class ToldElsewhere(CstoolError):
-    """What rank 0 of a run has said already: this rank says nothing, and exits like it."""
+    """An error that rank 0 of a run has reported already: this rank prints nothing, and exits like it."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__("the run has ended")
@@ -37,7 +37,7 @@ class ToldElsewhere(CstoolError):
 
 
 class ParamsError(CstoolError):
-    """What is wrong with a params file: every problem of the file at once.
+    """Errors in a params file: every problem of the file at once.
 
     Args:
         problems: (message, hint or None) for each, in the order of the file.
@@ -77,7 +77,7 @@ class RankLostError(ClusterError):
 
 
 class EstimateError(CstoolError):
-    """Nothing can be estimated as asked."""
+    """The estimate is impossible as asked."""
 
 
 class CompileError(CstoolError):
@@ -109,7 +109,7 @@ class Interrupted(CstoolError):
 
 
 def fault_of(error: BaseException) -> CstoolError | None:
-    """Return an error for which the surroundings are to blame as a message; None for any other."""
+    """Return a fault of the surroundings as an error with a message; None for any other error."""
     if isinstance(error, MemoryError):
         return CstoolError(
             f"the memory of this machine does not suffice: {str(error) or 'there is no more'}",
@@ -122,7 +122,7 @@ def fault_of(error: BaseException) -> CstoolError | None:
         )
     if isinstance(error, ImportError) and "failed to map segment" in str(error):
         return CstoolError(f"a library does not fit the memory: {error}", "ulimit -v says what is allowed")
-    # HDF5 and others raise it without a number, for what is wrong with a file: that is for who opened the file.
+    # HDF5 and others raise it without a number for an invalid file: then the code that opened the file reports it.
     if isinstance(error, OSError) and error.errno is not None:
         if error.filename is None:
             return CstoolError(f"a file or the output cannot be written: {error.strerror}")

@@ -1,4 +1,4 @@
-"""What a launcher such as mpirun or srun tells a process that it starts, and when that has told how it ended."""
+"""Variables by which a launcher such as mpirun or srun describes a process, and actions after its exit message."""
 
 import atexit
 import os
@@ -7,19 +7,19 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 
 RANKS_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""by which MPICH, Open MPI and Slurm tell a process how many there are"""
+"""variables in which MPICH, Open MPI and Slurm tell a process the number of ranks"""
 RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
-"""and which of them it is"""
+"""variables in which they tell it its own rank"""
 PMI_PREFIXES = ("PMI_", "PMIX_", "OMPI_COMM_WORLD_")
 """prefixes of the variables by which the processes of one launcher find each other"""
 SOCKET_VARIABLE = "CSTOOL_LAUNCHER"
-"""by which `--launch` tells the processes that mpirun starts for it where it listens"""
+"""variable in which `--launch` tells the processes that mpirun starts for it the address of its socket"""
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """signals that have a run finish its step and save; Slurm is usually asked for SIGUSR1 ahead of a time limit"""
 
 FLAGS_VARIABLE = "CSTOOL_LAUNCH_FLAGS"
-"""by which the batch script of `--launch slurm` tells the ranks which flags it was written for"""
+"""variable in which the batch script of `--launch slurm` tells the ranks the flags that it was written for"""
 
 INSTALL = "pip install 'cstool[mpi]' installs mpi4py and MPICH"
 """hint where MPI is not there"""
@@ -31,24 +31,24 @@ _to_do: list[Callable[[], None]] = []
 
 
 def once_told(action: Callable[[], None]) -> None:
-    """Do something as soon as this process has said how its command ended, or else at its end."""
+    """Do something as soon as this process has printed how its command ended, or else at its end."""
     _to_do.append(action)
     atexit.register(have_told)
 
 
 def have_told() -> None:
-    """Know that this process has said how its command ended."""
+    """Do these things now: this process has printed how its command ended."""
     while _to_do:
         _to_do.pop()()
 
 
 def launched_ranks() -> int:
-    """How many ranks a launcher says that there are; 1 where nobody launched this process."""
+    """Number of ranks by the launcher's variables; 1 for a process without a launcher."""
     return _number(RANKS_VARIABLES, 1)
 
 
 def launched_rank() -> int:
-    """Which of them this process is by what the launcher says, from 0."""
+    """Rank of this process by the launcher's variables, from 0."""
     return _number(RANK_VARIABLES, 0)
 
 
@@ -68,7 +68,7 @@ def launcher_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables for a launcher that this process starts; those of its own launcher would confuse the ranks.
+    """Return the variables for a launcher that this process starts: its own launcher's would confuse the ranks.
 
     >>> without_launcher({"HOME": "/root", "PMIX_NAMESPACE": "slurm.7.0", "SLURM_PROCID": "1"})
     {'HOME': '/root'}
@@ -91,12 +91,12 @@ def end_by_signals() -> None:
 
 
 def is_by_srun() -> bool:
-    """Whether it was srun that launched this process."""
+    """Whether srun launched this process."""
     return _number(("SLURM_STEP_NUM_TASKS",), 0) == launched_ranks()
 
 
 def launch_flags() -> list[str]:
-    """The flags that the batch script was written for which this process is part of; none where there is no such."""
+    """The flags of the batch script that this process is part of; none for another process."""
     return shlex.split(os.environ.get(FLAGS_VARIABLE, ""))
 
 
@@ -106,7 +106,7 @@ def _number(variables: Sequence[str], default: int) -> int:
 
 
 def pmi_of(name: str) -> str:
-    """By what srun tells the processes of an MPI library of each other: PMIx is that of Open MPI, PMI-2 of the others.
+    """Interface (`--mpi`) by which srun connects the ranks of an MPI library: PMIx for Open MPI, PMI-2 for others.
 
     >>> pmi_of("MPICH Version: 5.0.2"), pmi_of("Open MPI v5.0.6")
     ('pmi2', 'pmix')

@@ -1,6 +1,6 @@
-r"""Text that came from a file, a name or a model, as it may stand in a message: shown, never obeyed.
+r"""Text from a file, a name or a model for use in a message: shown, never obeyed.
 
-A terminal obeys escape sequences, a line end begins what looks like another message, and marks of direction let a
+A terminal obeys escape sequences, a line end can begin a false message, and marks of direction let a
 line read as another one. They are shown as Python writes them: `\x1b`, `\n`, `\u202e`.
 """
 
@@ -30,12 +30,12 @@ def lines(text: str) -> str:
 
 
 def has_controls(text: str) -> bool:
-    """Say whether a text has a line end or another control character, which no path or option needs."""
+    """Tell whether a text has a line end or another control character, which no path or option needs."""
     return _CONTROLS.search(text) is not None
 
 
 def terminal_text(text: str) -> str:
-    """A model's text for a terminal, with U+FFFD for what would move the cursor or turn the line around."""
+    """A model's text for a terminal, with U+FFFD for characters that would move the cursor or turn the line around."""
     return text if text.isprintable() else _ON_A_TERMINAL.sub("\ufffd", text)
 
 

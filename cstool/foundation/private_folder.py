@@ -1,4 +1,4 @@
-"""Folders that nobody but this user, and root, can write to: what lies there may be trusted as much as this program."""
+"""Folders that only this user, and root, can write to: their files may be trusted as much as this program."""
 
 import errno
 import grp
@@ -13,20 +13,20 @@ _MAX_LINKS = 40
 
 
 class SharedFolderError(OSError):
-    """Somebody else can change what lies in a folder, or put another in its place."""
+    """Another user can change the files in a folder, or put another folder in its place."""
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(errno.EPERM, problem, str(path))
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder for this user alone (mode 0700), and those above it; one that is there must be such a folder.
+    """Make a folder for this user alone (mode 0700), and its parents; an existing one must be such a folder.
 
-    It must belong to this user, and neither it nor what leads to it may be open to changes by others, who could put
-    another one in its place. Links are followed one at a time, each checked like the folder that it lies in.
+    It must belong to this user. Other users must not be able to change it or its parents, or they could put another one
+    in its place. Links are followed one at a time, each checked like the folder that it lies in.
 
     Raises:
-        SharedFolderError: somebody else can change it; its `strerror` says who or how, its `filename` where
+        SharedFolderError: another user can change it; its `strerror` has the user or the mode, its `filename` the path
         OSError: it cannot be made, or is no folder
     """
     found = _resolved(Path(os.path.abspath(folder)))
@@ -38,20 +38,20 @@ def make_private_folder(folder: Path) -> None:
 
 
 def checked_way(folder: Path) -> Path:
-    """Return a folder without links on the way to it, every part of that checked as by `make_private_folder`.
+    """Return a folder without links on the way to it, every part of the way checked as by `make_private_folder`.
 
     The folder itself is not checked, and need not be there.
 
     Raises:
-        SharedFolderError: somebody else can put another one in its place
-        OSError: what leads to it cannot be made
+        SharedFolderError: another user can put another one in its place
+        OSError: its parents cannot be made
     """
     whole = Path(os.path.abspath(folder))
     return _resolved(whole.parent) / whole.name
 
 
 def _resolved(folder: Path) -> Path:
-    """Return the folder without links, every part of the way to it checked, and made where it was missing."""
+    """Return the folder without links; every part of the way to it is checked, and made if it is missing."""
     parts = deque(folder.parts[1:])
     found, links = Path(folder.anchor), 0
     _check(found, os.lstat(found))
@@ -78,7 +78,7 @@ def _resolved(folder: Path) -> Path:
 
 
 def _check(path: Path, entry: os.stat_result) -> None:
-    """Check that of the names in a folder on the way others can change none but their own."""
+    """Check that in a folder on the way other users can change only their own entries."""
     if entry.st_uid not in (0, os.geteuid()):
         raise SharedFolderError(path, f"it belongs to {_user(entry.st_uid)}")
     if stat.S_ISLNK(entry.st_mode):
@@ -91,7 +91,7 @@ def _check(path: Path, entry: os.stat_result) -> None:
 
 
 def _is_open(entry: os.stat_result) -> bool:
-    """Tell whether others than the owner may write to a folder."""
+    """Tell whether users other than the owner may write to a folder."""
     by_group = bool(entry.st_mode & stat.S_IWGRP) and not _is_own_group(entry.st_gid)
     return by_group or bool(entry.st_mode & stat.S_IWOTH)
 

@@ -1,6 +1,6 @@
-"""Counter-based random numbers: the key comes from (seed, stable name), the counter from what is drawn.
+"""Counter-based random numbers: the key comes from (seed, stable name), the counter from the index of the number.
 
-Whoever needs random numbers says what they are for, and gets the same ones on every system, lane and
+The caller names the use of its random numbers, and gets the same ones on every system, lane and
 restart. The NumPy code here is the definition; `cstool.training.kernels.random` has the fast form of the same.
 
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11 (Philox4x32-10).

@@ -1,6 +1,6 @@
-"""How a process of Python is started: with -P, so that no file of the working directory stands in for a module.
+"""Commands that start a Python process: with -P, so that no file of the working directory stands in for a module.
 
-The working directory may be anybody's: a folder with a `mpi4py.py` in it, or a model that somebody else has trained.
+The working directory may come from anyone: a folder with a `mpi4py.py` in it, or a model trained by others.
 """
 
 import os
@@ -12,18 +12,18 @@ _VARIABLE = "PYTHONSAFEPATH"
 
 
 def python(*words: str) -> list[str]:
-    """Return the command of this Python with these words."""
+    """Return the command of this Python with these arguments."""
     return [sys.executable, "-P", *words]
 
 
 def this_program() -> list[str]:
-    """Return the words that start this program, ahead of those that were typed behind its name."""
+    """Return the words that start this program, ahead of the arguments typed behind its name."""
     return python(*sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])])
 
 
 @contextmanager
 def safe_children() -> Iterator[None]:
-    """Within the context, have -P hold for Pythons that a library starts by a command of its own."""
+    """Within the context, make -P hold for Python processes that a library starts by a command of its own."""
     before = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = "1"
     try:

@@ -1,4 +1,4 @@
-"""Temporary folders. They are removed in the end; where a process was killed, the next one removes its folders."""
+"""Temporary folders, removed at the end; folders of killed processes are removed by the next process."""
 
 import contextlib
 import os
@@ -13,9 +13,9 @@ from pathlib import Path
 from cstool.foundation.atomic_file import NoLocksError, lock_file, take_lock
 
 LOCK = ".lock"
-"""in such a folder; its process holds it, so that others know that it lives"""
+"""lock file in such a folder; its process holds it as a sign of life"""
 AGE_S = 2.0
-"""a lock that is younger may be about to be taken [s]"""
+"""age below which a lock may be about to be taken [s]"""
 
 
 @contextmanager
@@ -23,8 +23,8 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """Make a temporary folder for this user alone, and remove it in the end.
 
     Args:
-        prefix: of its name; before, folders of this prefix are removed that belong to this user and to no process
-        parent: where it is made; None for where temporary files are
+        prefix: of its name; before, folders of this prefix are removed that belong to this user and to no live process
+        parent: its parent folder; None for the system's folder of temporary files
 
     Raises:
         OSError: it cannot be made
@@ -41,7 +41,7 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 def _remove_left(parent: Path, prefix: str) -> None:
     """Remove folders whose process is gone. One without a lock may be about to get it."""
     for folder in parent.glob(f"{prefix}*"):
-        # Whatever stands in the way (already gone, in use, not ours to remove), the folder can stay.
+        # The folder can stay for any reason: already gone, in use, not ours to remove.
         with contextlib.suppress(OSError, NoLocksError):
             entry = folder.lstat()
             if not stat.S_ISDIR(entry.st_mode) or entry.st_uid != os.geteuid():

@@ -1,4 +1,4 @@
-"""Quantities in words, in digits and the unit that suits them; and words that somebody may have meant."""
+"""Quantities in words, in digits and the unit that suits them; and nearest words for misspelt ones."""
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
@@ -17,7 +17,7 @@ _SECONDS = (
     (31557600.0, "years"),
 )
 _LEAST = {"h": 2 * 3600.0, "d": 2 * 86400.0, "a": 2 * 31557600.0}
-"""seconds from which on a unit is taken; others begin at one of it; a is a year of 365.25 days"""
+"""least seconds for a unit; other units begin at 1 of them; a is a year of 365.25 days"""
 
 
 def time_text(seconds: float) -> str:
@@ -75,7 +75,7 @@ def bytes_text(count_bytes: float) -> str:
 
 
 def size_text(count_bytes: int) -> str:
-    """Bytes as a flag takes them.
+    """Bytes in the notation of a flag.
 
     >>> size_text(1_500_000_000_000), size_text(2_793_668_149_248), size_text(3_200_000)
     ('1.5TB', '2.79TB', '3.2MB')
@@ -88,7 +88,7 @@ def size_text(count_bytes: int) -> str:
 
 
 def parse_quantity(text: str, units: Mapping[str, int]) -> float | None:
-    """The number that was typed, times the unit behind it, if there is one; None where it is no finite number.
+    """The typed number times the unit behind it, if there is one; None if it is no finite number.
 
     >>> parse_quantity("1.5TB", BYTE_UNITS), parse_quantity("2 mib", BYTE_UNITS), parse_quantity("20_000", {})
     (1500000000000.0, 2097152.0, 20000.0)
@@ -106,7 +106,7 @@ def parse_quantity(text: str, units: Mapping[str, int]) -> float | None:
 
 
 def digits_text(value: float) -> str:
-    """Return a number with three significant digits, all digits of what is 1,000 or more, and no exponent.
+    """Return a number with three significant digits, or all its whole digits from 1,000 on, and no exponent.
 
     >>> digits_text(0.001234), digits_text(12.0), digits_text(123456.7)
     ('0.00123', '12', '123,457')
@@ -134,7 +134,7 @@ def micro_batches_text(samples: int, size: int) -> str:
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known word that is written most like another one; None if none is nearly so. Only `known` may be in capitals.
+    """The known word of the nearest spelling; None if none is near. Only `known` may be in capitals.
 
     >>> nearest("Trian", ["train", "eval"]), nearest("adamw", ["AdamW"]), nearest("x", ["train"])
     ('train', 'AdamW', None)
@@ -147,11 +147,11 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 
 
 NO_EFFECT = "accepted, no effect"
-"""the note on a key of a params file, or a flag, that is the vendor's and changes nothing here"""
+"""the note on a key of a params file, or a flag, that the vendor has and that changes nothing here"""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """The hint for a word that is not known; None if none is nearly so.
+    """The hint for an unknown word; None if no known word is near.
 
     >>> did_you_mean("trian", ["train", "eval"])
     'did you mean train?'
@@ -179,7 +179,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def often(count: int) -> str:
-    """How many times.
+    """A count as an adverb.
 
     >>> often(1), often(3)
     ('once', '3 times')
@@ -188,7 +188,7 @@ def often(count: int) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """A rate as the vendor's log has it: two decimals, three significant digits below 1.
+    """A rate in the format of the vendor's log: two decimals, three significant digits below 1.
 
     >>> [rate_text(rate) for rate in (1234.567, 1.0, 0.98765, 0.0123456, 0.0)]
     ['1234.57', '1.00', '0.988', '0.0123', '0']

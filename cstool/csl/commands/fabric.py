@@ -1,4 +1,4 @@
-"""`cstool fabric`: programs in CSL on the simulated fabric, run, drawn, and asked what they did."""
+"""`cstool fabric`: programs in CSL on the simulated fabric: runs, pictures and traces."""
 
 import sys
 from pathlib import Path
@@ -219,7 +219,7 @@ def builtins(
 
 
 def _check_output(path: Path | None) -> None:
-    """Check what a picture is called, before anything takes time."""
+    """Check the name of a picture, before anything takes time."""
     if path is not None and path.suffix.lower() not in (".svg", ".png"):
         raise CstoolError(f"--output: must end in .svg or .png, got {path}")
 

@@ -1,4 +1,4 @@
-"""What `cstool fabric` tells of runs, routes and traces."""
+"""Reports of `cstool fabric` on runs, routes and traces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cstool.csl.verbs import BuiltinCoverage, ColorUse
 
 CLOCK_HZ = 0.85e9
-"""at which published kernels of the vendor's SDK were timed (H10)"""
+"""clock at which published kernels of the vendor's SDK were timed (H10)"""
 _NAMES = {
     "busy": "cycles with a task",
     "tasks": "tasks",
@@ -27,7 +27,7 @@ _NAMES = {
 
 
 def print_stats(stats: FabricStats, title: str) -> None:
-    """Print what a run took: facts, and of PEs the least, the mean and the most."""
+    """Print the counts of a run: facts, and of PEs the least, the mean and the most."""
     print_line(f"{title}: {stats.width:,} x {stats.height:,} PEs of {stats.arch}")
     print_line("Simulated: counted in the simulator, measured on no wafer.")
     print()
@@ -73,7 +73,7 @@ def stats_document(stats: FabricStats) -> dict[str, Any]:
 
 
 def print_colors(colors: Sequence[ColorUse]) -> None:
-    """Print what each color is routed by."""
+    """Print the routes of each color."""
     rows = [
         (
             str(use.color),
@@ -95,13 +95,13 @@ def print_colors(colors: Sequence[ColorUse]) -> None:
 
 
 def print_trace(facts: Mapping[str, str]) -> None:
-    """Print how large a trace is."""
+    """Print the size of a trace."""
     print_facts(facts)
     print("\n--pe X.Y tells what a PE did, --link X.Y:EAST what a link carried, --chrome FILE writes it for Perfetto.")
 
 
 def print_did(title: str, spans: Sequence[FabricSpan], runs: Sequence[FabricWavelets]) -> None:
-    """Print what a PE did, and the wavelets that came to it, by their first cycle."""
+    """Print the acts of a PE, and the wavelets that came to it, by their first cycle."""
     print_line(f"{title}: tasks, operations and wavelets in order; cycles are simulated")
     print()
     depth: dict[str, list[int]] = {}
@@ -134,7 +134,7 @@ def print_carried(title: str, hops: Sequence[FabricHop]) -> None:
 
 
 def print_builtins(builtins: Sequence[BuiltinCoverage]) -> None:
-    """Print which builtins there are, and below them which are refused."""
+    """Print the supported builtins, and below them the refused ones."""
     known = [each for each in builtins if each.is_supported]
     print_table(
         ("builtin", "arguments", "where", "only", "what it does"),

@@ -1,4 +1,4 @@
-"""What the two wafers that CSL is compiled for have in a PE: numbers that programs are checked against.
+"""Limits of a PE of the two wafers that CSL is compiled for; programs are checked against them.
 
 Sources: SDK 2.10 documentation (task ids, DSDs, DSRs), gathered in `docs/csl.md`.
 """
@@ -9,7 +9,7 @@ SRAM_BYTES = 48 * 1024
 """SRAM of one PE."""
 
 COLORS = 24
-"""Colors that wavelets can be routed by: 0 to 23."""
+"""Colors of wavelets: 0 to 23."""
 
 TASK_IDS = 64
 
@@ -33,7 +33,7 @@ class Arch:
         local_tasks: ids that a local task may have
         data_tasks_by_queue: whether a data task's id is its input queue's number, not its color's
         dsrs: registers in the files dest, src0, src1
-        widths: elements a cycle of each vector operation; 1 where it is not listed
+        widths: elements a cycle of each vector operation; 1 for an operation not listed
     """
 
     name: str

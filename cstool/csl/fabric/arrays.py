@@ -16,7 +16,7 @@ def read_file(path: Path) -> bytes:
     """Return the content of a file.
 
     Raises:
-        OSError: it cannot be read, or is a pipe or a device, which would keep whoever reads it waiting
+        OSError: it cannot be read, or is a pipe or a device, where a read could wait for ever
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "it is a pipe or a device")
@@ -37,10 +37,10 @@ def read_arrays(content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def check_numbers(numbers: NDArray[Any], shape: tuple[int, ...], below: int) -> None:
-    """Check an array of int32 that counts from -1, which is none, to `below`.
+    """Check an array of int32 with numbers from -1 (none) up to, but not including, `below`.
 
     Raises:
-        ValueError: its shape, its dtype or a number in it is another
+        ValueError: its shape, its dtype or a number in it is wrong
     """
     if numbers.shape != shape or numbers.dtype != np.int32:
         raise ValueError(f"an array is {numbers.dtype}{numbers.shape}, not int32{shape}")

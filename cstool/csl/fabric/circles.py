@@ -1,4 +1,4 @@
-"""Circles of a directed graph: which nodes are in one, and a shortest one."""
+"""Circles of a directed graph: its circular parts, and a shortest circle."""
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -6,18 +6,18 @@ from typing import TypeVar
 
 Node = TypeVar("Node", bound=Hashable)
 MOST_TRIED = 300
-"""nodes of a component that a shortest circle is looked for from; of a larger one, its first so many"""
+"""most nodes of a part that a search for a shortest circle begins from"""
 
 
 def circular_parts(starts: Iterable[Node], targets: Callable[[Node], Sequence[Node]]) -> list[list[Node]]:
-    """Return the parts of a graph in which each node leads to each, in the order in which they are found.
+    """Return the parts of a graph in which each node leads to each, in order of discovery.
 
-    Tarjan's strongly connected components (1972), without recursion; those of one node without an edge to itself are
-    left out.
+    Tarjan's strongly connected components (1972), without recursion. A part of one node is left out, unless the node
+    has an edge to itself.
 
     Args:
         starts: nodes to begin from
-        targets: where the edges of a node lead
+        targets: targets of the edges of a node
     """
     number: dict[Node, int] = {}
     low: dict[Node, int] = {}
@@ -56,12 +56,12 @@ def circular_parts(starts: Iterable[Node], targets: Callable[[Node], Sequence[No
 def shortest_circle(
     part: Sequence[Node], targets: Callable[[Node], Sequence[Node]], through: Sequence[Node] | None = None
 ) -> list[Node]:
-    """Return the nodes of a shortest circle, each of which leads to the next, and the last to the first.
+    """Return the nodes of a shortest circle; each leads to the next, and the last to the first.
 
     Args:
         part: as of `circular_parts`
-        targets: where the edges of a node lead
-        through: nodes of the part, one of which must be on the circle; None for any
+        targets: targets of the edges of a node
+        through: nodes of the part; the circle has at least one of them; None for any circle
     """
     within = set(part)
     best: list[Node] = []
@@ -73,7 +73,7 @@ def shortest_circle(
 
 
 def _taken_off(nodes: list[Node], last: Node) -> list[Node]:
-    """Take nodes off the end, down to `last`; return them in the order in which they were put on."""
+    """Take nodes off the end, down to `last`; return them in their order."""
     taken = [nodes.pop()]
     while taken[-1] != last:
         taken.append(nodes.pop())

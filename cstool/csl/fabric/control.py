@@ -1,6 +1,6 @@
-"""What the 32 bits of a control wavelet say: commands to routers on its way, and a task for the CEs that it reaches.
+"""The 32 bits of a control wavelet: commands to routers on its way, and a task for the CEs that it reaches.
 
-A router executes the first command that is left. Where its color pops, that command is gone for those behind it.
+A router executes the first command that is left. Where its color pops, later routers do not see that command.
 
     bit 31      the lower half holds commands 3 to 7, not data
     22 to 30    commands 0 to 2, three bits each: the command, and in the third bit that the CE does not get the wavelet
@@ -11,7 +11,7 @@ A payload of more than one command whose lower half is not empty holds commands 
 single command comes with data. So programs may pack eight commands by hand.
 
 Documented is that data is the lower half (SDK 2.10 documentation, tutorial "Switches and Control Entrypoints"), that
-there are eight commands at most, and what they are (SDK 2.10 documentation, `<control>`). The other places are ours;
+there are eight commands at most, and their names (SDK 2.10 documentation, `<control>`). The other places are ours;
 programs go through `<control>`.
 """
 
@@ -22,7 +22,7 @@ NOP, ADVANCE, RESET, TEARDOWN = range(4)
 
 MAX_COMMANDS = 8
 SHORT_COMMANDS = 3
-"""As many leave the lower half to data."""
+"""commands of a payload that has room for data in its lower half"""
 
 ENTRYPOINT_SHIFT = 16
 NO_TASK = 31
@@ -43,7 +43,7 @@ class Control(NamedTuple):
         command: `NOP`, `ADVANCE`, `RESET` or `TEARDOWN`
         ce_ignore: whether a router that sends it down its ramp drops it there
         task: control task of the CE; `NO_TASK` is none
-        data: what that task gets
+        data: argument of that task
     """
 
     command: int
@@ -53,7 +53,7 @@ class Control(NamedTuple):
 
 
 def decode(payload: int) -> Control:
-    """What the next router and CE take `payload` for."""
+    """Decode `payload` as the next router and CE do."""
     first = payload >> _HIGH_SHIFT
     data = 0 if _is_long(payload) else payload & 0xFFFF
     return Control(first & 3, bool(first & _CE_IGNORE), payload >> ENTRYPOINT_SHIFT & _TASK_MASK, data)
@@ -77,7 +77,7 @@ def encode(commands: tuple[tuple[int, bool], ...], task: int = NO_TASK, data: in
 
 
 def pop(payload: int) -> int:
-    """`payload` without its first command; what comes after the last is `NOP`."""
+    """`payload` without its first command; `NOP` follows the last."""
     commands = payload >> _HIGH_SHIFT & _HIGH_MASK
     low = payload & 0xFFFF
     long = _LONG if _is_long(payload) else 0

@@ -1,8 +1,8 @@
 """The datapath of one PE: an element a cycle, of a microthread or else of the operation that the main thread waits for.
 
-A second operation on a microthread that is busy waits for it, and the main thread stands still at the end of what it
-does alone until then. On the wafer it would stand still at the statement: what it does between to memory and to tasks
-happens here before the microthread is free.
+A second operation on a busy microthread waits for it. The main thread stands still until then, at its next wait or at
+the end of its task. On the wafer it would stand still at the statement; here the code between the two changes memory
+and tasks before the microthread is free.
 """
 
 from collections import deque
@@ -20,14 +20,14 @@ class Datapath:
     """Operations in progress.
 
     Args:
-        pe: of the PE
+        pe: the PE
 
     Attributes:
-        threads: operations of microthreads; those of equal priority take turns
+        threads: operations of microthreads; operations of equal priority take turns
         synchronous: the operation that the main thread waits for
-        queued: operations that wait for a busy microthread, with the cycle that asked for each, by number
-        ticked: the last cycle that had its element
-        elements: elements of vector operations done, also of those on memory alone
+        queued: operations that wait for a busy microthread, by its number, each with the cycle of its request
+        ticked: the last cycle in which an element was done
+        elements: elements of vector operations done, including operations on memory alone
     """
 
     def __init__(self, pe: "ProcessingElement") -> None:
@@ -52,21 +52,21 @@ class Datapath:
         return bool(self.threads) or self.synchronous is not None
 
     def free_number(self) -> int:
-        """The highest microthread that has nothing to do; the highest of all if there is none."""
+        """The highest idle microthread; the highest of all if there is none."""
         count = self._pe.arch.microthreads
         return next((number for number in reversed(range(count)) if number not in self._numbered), count - 1)
 
     # --- operations begin and end ---
 
     def ask(self, thread: Thread, number: int, time: int) -> None:
-        """Begin the operation of a microthread, once that is free."""
+        """Begin the operation of a microthread, once it is free."""
         if number in self._numbered or number in self.queued:
             self.queued.setdefault(number, deque()).append((thread, time))
         else:
             self.begin(thread, time)
 
     def begin(self, thread: Thread, time: int) -> None:
-        """A thread has its operation from `time` on."""
+        """Begin an operation: its thread is busy from `time` on."""
         pe = self._pe
         thread.begin(time + vector.START)
         for queue in thread.inputs:
@@ -89,7 +89,7 @@ class Datapath:
         self.tick_at(thread.ready)
 
     def finish(self, thread: Thread, time: int) -> None:
-        """An operation is over."""
+        """End an operation."""
         pe, number = self._pe, thread.number
         thread.close()
         self.elements += thread.done
@@ -114,12 +114,12 @@ class Datapath:
             self._next_of(number, time)
 
     def _other_user(self, queue: InputQueue, ended: Thread) -> Thread | None:
-        """Another operation that reads a queue (WSE-3 allows it)."""
+        """Another operation that reads a queue; None if there is none (several may on WSE-3)."""
         others = [*self.threads, self.synchronous]
         return next((each for each in others if each is not None and each is not ended and queue in each.inputs), None)
 
     def _next_of(self, number: int, time: int) -> None:
-        """A microthread is free: the operation that waits for it begins."""
+        """Begin the operation that waits for a microthread, now free."""
         waiting = self.queued[number]
         thread, asked = waiting.popleft()
         if not waiting:
@@ -134,13 +134,13 @@ class Datapath:
     # --- cycles ---
 
     def tick_at(self, time: int) -> None:
-        """Something may be done in cycle `time`."""
+        """Look at the threads in cycle `time`."""
         if time != self._planned:
             self._planned = time
             self._events.at(time, self._tick)
 
     def stir(self) -> None:
-        """Something changed that several threads may wait for."""
+        """Look at all threads again after a change that several may wait for."""
         for thread in self.threads:
             thread.stalled = False
         if self.synchronous is not None:

@@ -1,6 +1,6 @@
-"""Why nothing moves: a report on a simulation that cannot go on, for people.
+"""A report on a deadlock, a simulation in which nothing can move any more, for people.
 
-It draws a circle of those that wait for each other, where there is one, and tells what all others wait for in the end.
+It draws a circle of nodes that wait for each other, where there is one, and tells where all other waits end.
 """
 
 import textwrap
@@ -19,11 +19,11 @@ WIDTH = 100
 MOST_ENDS = 4
 """ends of chains that are told in full"""
 MOST_SHOWN = 12
-"""of a circle or a chain; of a longer one, its beginning and its end"""
+"""nodes of a circle or a chain that are shown; of a longer one, its beginning and its end"""
 MOST_ROUTERS = 3
-"""in a row that are told in full; of more, the first and the last"""
+"""routers in a row that are told in full; of more, the first and the last"""
 MOST_WAITS = 20_000
-"""that are looked at: of a whole wafer, the first so many tell as much"""
+"""waits that are looked at: on a whole wafer, the first ones tell enough"""
 
 
 def deadlock_report(
@@ -36,11 +36,11 @@ def deadlock_report(
     """Return the report, lines of text without a last line end.
 
     Args:
-        program: that was simulated
-        time: cycle in which the last thing happened
+        program: the simulated program
+        time: cycle of the last event
         waits: all of `Network.waiting()`, and of `PE.waiting()` of all PEs
-        config: of routers as they are now: `Network.config`; None for what the program begins with
-        host: what the host waits for, a line each
+        config: of routers as they are now: `Network.config`; None for the program's initial configs
+        host: waits of the host, a line each
     """
     graph = WaitGraph(program, waits, config)
     pes = {wait.pe for wait in graph.waits.values()}
@@ -61,9 +61,9 @@ def deadlock_report(
 
 
 def _circle(graph: WaitGraph, circle: list[Node], count: int) -> list[str]:
-    """Draw a circle: who waits for whom, from top to bottom and back."""
+    """Draw a circle from top to bottom and back: each node waits for the next."""
     shown = [node for node in circle if node[0] != "route"]
-    # It begins with an operation, if there is one: those stand in the source.
+    # It begins with an operation, if there is one: operations stand in the source.
     first = min(range(len(shown)), key=lambda number: (shown[number][0] != "thread", shown[number]))
     shown = shown[first:] + shown[:first]
     lines = ["each waits for the next, round in a circle"]
@@ -81,12 +81,12 @@ def _are(count: int, noun: str) -> str:
 
 
 def _ends(graph: WaitGraph, starts: Sequence[Node], circular: Mapping[Node, bool]) -> list[str]:
-    """Tell what those wait for that are in no circle, those ends first that most PEs wait for.
+    """Tell where the waits of nodes outside circles end, ends that most PEs wait for first.
 
     Args:
-        graph: of all
-        starts: what was told
-        circular: nodes of circles, and whether something that was told is in theirs
+        graph: the graph of all waits
+        starts: reported nodes
+        circular: nodes of circles, and whether the circle of each has a reported node
     """
     known: dict[Node, tuple[Node, int]] = {}
     groups: dict[tuple[object, ...], list[Node]] = {}
@@ -114,7 +114,7 @@ def _wait(pes: int) -> str:
 def _end_of(
     graph: WaitGraph, start: Node, circular: Mapping[Node, bool], known: dict[Node, tuple[Node, int]]
 ) -> tuple[Node, int]:
-    """Return where the chain from a node ends, or meets a circle, and over how many nodes that is."""
+    """Return the node where the chain from a node ends or meets a circle, and the number of steps to it."""
     path = []
     node = start
     while node not in known:
@@ -131,8 +131,8 @@ def _end_of(
 
 
 def _end(graph: WaitGraph, group: Sequence[Node], known: dict[Node, tuple[Node, int]]) -> list[str]:
-    """Tell one end, with a short chain that leads to it for an example."""
-    # An operation stands in the source, so it is the best example; what is the end itself is none, if there is another.
+    """Tell one end, with a short chain that leads to it as an example."""
+    # An operation stands in the source, so it is the best example; the end itself is none, if there is another.
     start = min(group, key=lambda node: (known[node][1] == 0, node[0] != "thread", known[node][1]))
     chain = [start]
     while chain[-1] != known[start][0]:
@@ -149,7 +149,7 @@ def _end(graph: WaitGraph, group: Sequence[Node], known: dict[Node, tuple[Node, 
 
 
 def _blocks(graph: WaitGraph, nodes: Sequence[Node], width: int) -> list[list[str]]:
-    """Return lines that tell each node; of many routers in a row, and of very many nodes, those between are counted."""
+    """Return a block of lines for each node; the middle of many routers in a row, or of very many nodes, is counted."""
     blocks: list[list[str]] = []
     for is_router, run in groupby(nodes, lambda node: node[0] == "buffer"):
         found = list(run)

@@ -14,8 +14,8 @@ class Mem1d(NamedTuple):
         extent: elements
         stride: bytes from one element to the next; 0 is one element, again and again
         width: bytes of an element of the array that it was made from, 2 or 4 (an operation has its own)
-        indexed: `wavelet_index_offset`: element k is not the k-th, but the one that the upper half of the k-th wavelet
-            of the operation's fabric input says
+        indexed: `wavelet_index_offset`: the index of the k-th element is the upper half of the k-th wavelet of the
+            operation's fabric input
     """
 
     address: int
@@ -70,7 +70,7 @@ class FabricOut(NamedTuple):
 
 
 class OnControl(NamedTuple):
-    """What a control wavelet does to the operation that reads it: ends it, and activates or unblocks a task."""
+    """Effect of a control wavelet on the operation that reads it: ends it, and activates or unblocks a task."""
 
     terminate: bool = True
     activate: int | None = None
@@ -105,7 +105,7 @@ Operand = Mem1d | Mem4d | FabricIn | FabricOut | Fifo | Dsr | Pointer | int | fl
 
 
 class Settings(NamedTuple):
-    """What follows the operands of a vector operation: `.{ .async = true, .activate = t }`.
+    """Settings behind the operands of a vector operation: `.{ .async = true, .activate = t }`.
 
     Args:
         activate: the task to activate at its end

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
 
 PLAIN = Settings()
-"""Settings of an operation that has none."""
+"""Settings of an operation without any."""
 
 
 class DsrFile:
-    """What `@load_to_dsr` put into each register: an operand, settings, and whether an operation advances it.
+    """Registers as `@load_to_dsr` left them: an operand, settings, and whether an operation advances it.
 
     Args:
-        pe: of the PE
+        pe: the PE
     """
 
     def __init__(self, pe: "ProcessingElement") -> None:
@@ -29,7 +29,7 @@ class DsrFile:
         self._registers[register] = (self.held_by(operand), settings, save_address)
 
     def held_by(self, operand: Operand) -> Operand:
-        """What a register holds; any other operand as it is."""
+        """The operand in a register; any other operand as it is."""
         if not isinstance(operand, Dsr):
             return operand
         held = self._registers.get(operand)
@@ -41,7 +41,7 @@ class DsrFile:
         return held[0]
 
     def settings(self, operands: Iterable[Operand], settings: Settings) -> Settings:
-        """The settings of an operation, and of the registers among its operands where it leaves something open."""
+        """The settings of an operation, completed from the registers among its operands."""
         for operand in operands:
             if isinstance(operand, Dsr) and operand in self._registers:
                 of_register = self._registers[operand][1]
@@ -56,7 +56,7 @@ class DsrFile:
         return settings
 
     def save(self, operands: Sequence[Operand], done: int) -> None:
-        """Leave the registers among the operands that are loaded so behind the last element."""
+        """Advance registers among the operands behind the last element, if they were loaded so."""
         for operand in operands:
             if isinstance(operand, Dsr):
                 held, settings, save_address = self._registers[operand]

@@ -1,15 +1,15 @@
-"""What can go wrong on the simulated fabric. PEs are named x.y, counted from 0 at the north-west corner."""
+"""Errors of the simulated fabric. PEs are named x.y, counted from 0 at the north-west corner."""
 
 from cstool.csl.fabric.arch import PORTS, RAMP
 from cstool.foundation.errors import CstoolError
 
 
 class SimulationError(CstoolError):
-    """The simulated program did what the wafer cannot do, or would do for ever.
+    """The simulated program did something that the wafer cannot do, or that would never end.
 
     Args:
-        message: *where: rule, got what*, one line
-        hint: what to do about it
+        message: *where: rule, got value*, one line
+        hint: a remedy
         report: text of several lines that shows the state of the fabric, where there is one
     """
 
@@ -21,12 +21,12 @@ class SimulationError(CstoolError):
 
 
 def pe_name(pe: int, width: int) -> str:
-    """A PE as messages say it: `PE 3.0`."""
+    """A PE's name in messages: `PE 3.0`."""
     return f"PE {pe % width}.{pe // width}"
 
 
 def not_configured(pe: int, width: int, color: int, side: int) -> SimulationError:
-    """A wavelet comes to a router that does not know its color; `side` is the port that it comes by."""
+    """A wavelet comes by port `side` to a router that has no route for its color."""
     x, y = pe % width, pe // width
     origin = "from its own CE" if side == RAMP else f"from the {PORTS[side]}"
     return SimulationError(
@@ -58,7 +58,7 @@ def nobody_takes(pe: int, width: int, color: int, side: int, program: str | None
 
 
 def conflict(pe: int, width: int, color: int, sides: tuple[int, int], time: int) -> SimulationError:
-    """Two input ports have a wavelet of one color that the router should take, in one cycle."""
+    """Two input ports have a wavelet of one color for the same router, in one cycle."""
     first, second = (PORTS[side] for side in sides)
     return SimulationError(
         f"{pe_name(pe, width)}: a color must come from one port at a time, "

@@ -1,11 +1,11 @@
-"""Filters: which wavelets of a color a router lets down its ramp. They never hold back what goes to other routers.
+"""Filters: which wavelets of a color a router lets down its ramp. They never hold back wavelets to other routers.
 
-What is documented: a range filter passes wavelets whose upper 16 bits, the index, are from `min_idx` to `max_idx`
+Documented: a range filter passes wavelets whose upper 16 bits, the index, are from `min_idx` to `max_idx`
 (SDK 2.10 documentation, tutorial "Filters"). The others are known by name, and modelled so:
 
-- `sparse_range` passes what `range` passes: wavelets of a sparse tensor carry their index in the same place (F15).
-- `counter` numbers wavelets from `init_counter` to `max_counter` and again from 0, and passes those whose number is at
-  most `limit1`.
+- `sparse_range` passes the same as `range`: wavelets of a sparse tensor carry their index in the same place (F15).
+- `counter` numbers wavelets from `init_counter` to `max_counter` and again from 0, and passes numbers up to
+  `limit1`.
 - Control wavelets pass ranges: they have no index. A counter numbers them like others, or lets them pass.
 """
 
@@ -33,11 +33,11 @@ class FilterState(Protocol):
         ...
 
     def count(self, wavelet: Wavelet) -> None:
-        """The wavelet has left, down the ramp or not."""
+        """Count a wavelet that has left, down the ramp or not."""
         ...
 
     def now(self, config: Filter) -> Filter:
-        """The config that a filter would start from as this one stands."""
+        """The config of this filter in its present state."""
         ...
 
 
@@ -56,7 +56,7 @@ class Range:
         """Nothing to remember."""
 
     def now(self, config: Filter) -> Filter:
-        """What it began with."""
+        """The filter as configured."""
         return config
 
 
@@ -70,16 +70,16 @@ class Counter:
         self.control = control
 
     def passes(self, wavelet: Wavelet) -> bool:
-        """Whether the number that the wavelet would get passes."""
+        """Whether the number of the next wavelet passes."""
         return (wavelet.control and not self.control) or self.number <= self.limit
 
     def count(self, wavelet: Wavelet) -> None:
-        """The wavelet takes its number."""
+        """Advance to the next number."""
         if self.control or not wavelet.control:
             self.number = 0 if self.number >= self.top else self.number + 1
 
     def now(self, config: Filter) -> Filter:
-        """With the number that comes next."""
+        """The config with the next number as its first."""
         limits = (self.number, self.limit, self.top)
         return config if config.limits == limits else replace(config, limits=limits)
 

@@ -1,4 +1,4 @@
-"""What the host does to a simulated fabric: copies to and from symbols, streams, and launches of functions.
+"""Commands of the host to a simulated fabric: copies to and from symbols, streams, and launches of functions.
 
 A command reaches the fabric when the fabric is idle, or 170,000 cycles after the command before it: 0.2 ms of the
 host's latency (H16) at 0.85 GHz (H10). Copies and launches go through the command stream of each PE, in order: a launch
@@ -29,7 +29,7 @@ LATENCY = 170_000
 CYCLES_PER_WORD = 32 / (7 / 0.85)
 """cycles that a word of 32 bits takes on one I/O channel: 7 Gb/s at 0.85 GHz (H10, H16)"""
 MOST_LINES = 6
-"""that say the same of different PEs"""
+"""messages of different PEs alike that are shown"""
 
 
 class Rectangle(NamedTuple):
@@ -47,11 +47,11 @@ class Rectangle(NamedTuple):
 
 
 class Command:
-    """Something that the host asked for.
+    """A command of the host.
 
     Attributes:
-        text: what it is, for the log and for messages
-        result: [height, width, elements] of what came from the fabric; None for what brings nothing
+        text: its description, for the log and for messages
+        result: [height, width, elements] from the fabric; None for a command without a result
     """
 
     def __init__(self, text: str, result: NDArray[np.uint32] | None = None) -> None:
@@ -71,15 +71,15 @@ class Command:
 
 
 Action = Callable[[int], bool]
-"""what a command does to a PE, by index; it returns whether the PE's stream is blocked from then on"""
+"""effect of a command on a PE, by index; it returns whether the PE's stream is blocked from then on"""
 
 
 class Host:
     """The host of one simulation.
 
     Args:
-        simulation: it must not have run yet
-        on_log: called with the cycle and a line for all that the host does
+        simulation: the simulation, not yet run
+        on_log: called with the cycle and a line for every act of the host
         modelled: whether words take their time on the I/O channels
     """
 
@@ -104,7 +104,7 @@ class Host:
     def copy_in(self, name: str, at: Rectangle, values: NDArray[np.uint32], bits: int, words: int) -> Command:
         """Copy values [height, width, elements] to a symbol; of 16-bit elements the low halves.
 
-        `words` come over the channels: fewer than there are values where rows or columns are alike.
+        `words` come over the channels: fewer than the values where rows or columns are alike.
         """
         self._check(at)
         elements = values.shape[2]
@@ -203,7 +203,7 @@ class Host:
     # --- time ---
 
     def settle(self) -> None:
-        """Let time pass until the next command would reach the fabric."""
+        """Let time pass until the cycle at which the next command could reach the fabric."""
         due = self._last + LATENCY
         if self._simulation.run_until(until=due):
             # Nothing may happen in that very cycle, but it is the one in which the command comes.
@@ -211,7 +211,7 @@ class Host:
             self._simulation.run_until(until=due)
 
     def poll(self) -> None:
-        """Let time pass as a command does that asks the fabric something."""
+        """Let time pass as for a command that asks the fabric something."""
         self.settle()
         self._last = self._events.now
 
@@ -219,7 +219,7 @@ class Host:
         """Let time pass until a command is done.
 
         Raises:
-            SimulationError: it is never done
+            SimulationError: it can never be done
         """
         if not command.done:
             self._simulation.run_until(lambda: command.done)
@@ -227,7 +227,7 @@ class Host:
             raise self._stuck(command)
 
     def stop(self) -> list[str]:
-        """Let everything happen that can happen; return what is not as it should be at the end, a line each.
+        """Run the fabric until nothing is left to happen; return warnings about its end, a line each.
 
         Raises:
             SimulationError: a command is not done, or a function that was launched stands still in an operation
@@ -277,7 +277,7 @@ class Host:
             self._log(self._events.now, f"host: {text}")
 
     def _arrive(self, command: Command) -> None:
-        """Let time pass until the fabric has a command."""
+        """Let time pass until a command reaches the fabric."""
         self.settle()
         self._last = command.started = self._events.now
         self._open = [other for other in self._open if not other.done]
@@ -342,7 +342,7 @@ class Host:
             raise SimulationError(f"{place}: '{name}' has {known} bytes, the host asks for {size}")
 
     def _stuck(self, command: Command) -> SimulationError:
-        """Why a command that is not done can never be."""
+        """The error of a command that can never be done, with the reason."""
         hint = None
         if self._blocked:
             pe, function = min(self._blocked.items())
@@ -358,10 +358,10 @@ class Host:
 
 
 def _first(lines: list[str]) -> list[str]:
-    """The first of many lines, and how many more there are."""
+    """The first of many lines, and the number of the others."""
     more = len(lines) - MOST_LINES
     return lines if more <= 0 else [*lines[:MOST_LINES], f"{counted(more, 'more PE')} likewise"]
 
 
 def _nothing() -> None:
-    """What happens in a cycle in which time only passes."""
+    """Event of a cycle in which only time passes."""

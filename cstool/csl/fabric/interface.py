@@ -1,12 +1,12 @@
-"""What compiled code sees of its processing element.
+"""Interface of compiled code to its processing element.
 
 A compiled program is Python text with one function, `program(pe)`, that returns its functions by name. A plain function
 never waits; a function that may wait (a synchronous operation on the fabric) is a generator, and its callers say
 `yield from`. Scalars are Python's: int (within their width), bool, float (rounded to their type), and operands of
 `fabric.dsd`. Memory is `pe.u16[address >> 1]` and its kind.
 
-Time: code adds what its scalar instructions cost to `pe.cycles`; vector operations add their own. What a task does
-to tasks and queues happens at the task's start plus `pe.cycles`.
+Time: code adds the cost of its scalar instructions to `pe.cycles`; vector operations add their own. Effects of a task
+on tasks and queues happen at the task's start plus `pe.cycles`.
 """
 
 from collections.abc import Callable, Generator
@@ -36,7 +36,7 @@ class PE(Protocol):
     i32: memoryview
     f32: "memoryview[float]"
     f16: "np.ndarray[Any, np.dtype[np.float16]]"
-    """float() what is read from it."""
+    """pass an element through float() after a read"""
 
     def load(self, letter: str, address: int) -> int | float:
         """A scalar from any address, aligned or not; letters as in `program.Task`, "B" and "b" for bytes."""
@@ -49,7 +49,7 @@ class PE(Protocol):
     # --- tasks ---
 
     def activate(self, task: int) -> None:
-        """`@activate`: an id that is activated already stays so."""
+        """`@activate`; without effect on an id that is activated already."""
         ...
 
     def block(self, task: int) -> None:
@@ -63,7 +63,7 @@ class PE(Protocol):
     # --- vector operations; `name` without the @, operands as CSL orders them: the destination first ---
 
     def run(self, name: str, operands: tuple[Operand, ...]) -> None:
-        """An operation on memory and scalars alone: done at once, its cycles added."""
+        """Do an operation on memory and scalars alone at once, and add its cycles."""
         ...
 
     def wait(self, name: str, operands: tuple[Operand, ...], settings: Settings) -> Generator[Any, Any, bool]:
@@ -74,17 +74,17 @@ class PE(Protocol):
         ...
 
     def pause(self) -> Wait:
-        """A turn of a loop that polls memory: what microthreads do before this cycle happens before it goes on."""
+        """A turn of a loop that polls memory: it goes on after all that microthreads do before this cycle."""
         ...
 
     def start(self, name: str, operands: tuple[Operand, ...], settings: Settings) -> None:
-        """An asynchronous operation: a microthread takes it."""
+        """Start an asynchronous operation on a microthread."""
         ...
 
     def map(self, callback: Callable[..., Any], operands: tuple[Operand, ...], letters: str) -> None:
         """`@map` over memory and scalars: `callback` gets an element of each source.
 
-        What it returns goes to the last operand, if it returns something. `letters`: element types, sources first.
+        Its result, if any, goes to the last operand. `letters`: element types, sources first.
         """
         ...
 
@@ -97,7 +97,7 @@ class PE(Protocol):
         ...
 
     def read_dsr(self, register: Dsr) -> Operand:
-        """What a register holds."""
+        """The operand in a register."""
         ...
 
     def fifo_length(self, number: int) -> int:
@@ -131,23 +131,23 @@ class PE(Protocol):
         ...
 
     def say(self, text: str) -> None:
-        """A line of the log, from <debug> and <simprint>."""
+        """Write a line of the log, for <debug> and <simprint>."""
         ...
 
     def fail(self, message: str, place: str) -> None:
-        """A failed `@assert`: the simulation ends with an error."""
+        """End the simulation with an error: a failed `@assert`."""
         ...
 
 
 def offset_dsd(dsd: Mem1d, elements: int, width: int) -> Mem1d:
-    """`@increment_dsd_offset`: moved by `elements` of `width` bytes; the stride does not count."""
+    """`@increment_dsd_offset`: a DSD moved by `elements` of `width` bytes; the stride does not count."""
     return dsd._replace(address=dsd.address + elements * width)
 
 
 def placed_dsd(dsd: Mem1d, address: int, width: int) -> Mem1d:
     """`@set_dsd_base_addr` with a pointer to elements of `width` bytes: at another address, its stride in these.
 
-    What the element was of the array that the DSD was made from does not matter: the vendor's residual makes one from
-    an i16 and gives it the address of f32.
+    The old element type does not matter: the vendor's residual makes a DSD from an i16 array and gives it the address
+    of an f32 array.
     """
     return dsd._replace(address=address, stride=dsd.stride // dsd.width * width, width=width)

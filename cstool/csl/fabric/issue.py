@@ -1,4 +1,4 @@
-"""Vector operations as the code of one PE asks for them: those on memory are done at once, others get a thread."""
+"""Vector operations, from the code of one PE: on memory they are done at once, on the fabric they get a thread."""
 
 import sys
 from collections.abc import Callable, Generator
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
 
 MAP_ELEMENT = 4
-"""Cycles of `@map` for an element, beside what its callback takes. Ours: nothing is published."""
+"""Cycles of `@map` for an element, beside the cycles of its callback. Ours: nothing is published."""
 
 
 class Issue:
-    """Makes operations of names and operands, and says which thread does them.
+    """Makes operations of names and operands, and chooses the thread of each.
 
     Args:
-        pe: of the PE
+        pe: the PE
     """
 
     def __init__(self, pe: "ProcessingElement") -> None:
@@ -32,7 +32,7 @@ class Issue:
         self._operations = pe.simulation.operations
         self._carry = 0  # of operations that are chained
 
-    # --- what code calls ---
+    # --- called by code ---
 
     def run(self, name: str, operands: tuple[Operand, ...]) -> None:
         """An operation on memory and scalars."""
@@ -104,7 +104,7 @@ class Issue:
         if len(held) > given:
             thread.set_dest(held[-1], letters[-1], False)
         if _waits(held) and thread.count:
-            # The callback adds its own cycles to the task: what it takes, the next element waits.
+            # The callback adds its own cycles to the task: the next element waits for them.
             thread.compute = self._timed(callback, thread)
             pe.main.do(thread)
             yield thread
@@ -141,7 +141,7 @@ class Issue:
             letters = tuple("w" if BYTES[letter] == 4 else "H" for letter in letters)
             rest = [_as_bits(letter, value) for letter, value in zip(operation.sources, rest, strict=True)]
         if reduced and count:
-            # The first element starts from the scalar, the others from what the one before left.
+            # The first element starts from the scalar, each other from the result of the one before.
             pe.store(operation.dest, place.address, first)  # type: ignore[arg-type]
             rest[0] = place
         if count:
@@ -207,14 +207,14 @@ class Issue:
     # --- parts of these ---
 
     def _held(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        """The operands themselves; registers are replaced by what they hold."""
+        """The operands, registers replaced by their contents."""
         for operand in operands:
             if isinstance(operand, Dsr):
                 return tuple(map(self._pe.registers.held_by, operands))
         return operands
 
     def _number(self, held: tuple[Operand, ...], settings: Settings) -> int:
-        """The microthread (F13): as the operation says, else of its first fabric operand, else a free one."""
+        """The microthread (F13): named by the operation, else of its first fabric operand, else a free one."""
         if settings.microthread is not None:
             return settings.microthread
         for operand in held:
@@ -223,7 +223,7 @@ class Issue:
         return self._pe.datapath.free_number()
 
     def _end_at(self, settings: Settings, time: int) -> None:
-        """An asynchronous operation that needs no microthread ends."""
+        """End an asynchronous operation that needs no microthread."""
         self._pe.simulation.events.at(time, self._pe.main.complete, settings, time)
 
     def _line_of(self, frame: FrameType) -> int:
@@ -237,7 +237,7 @@ def _waits(held: tuple[Operand, ...]) -> bool:
 
 
 def _letters(operation: Operation, sources: "list[Operand] | tuple[Operand, ...]") -> tuple[str, ...]:
-    """Types of the sources: `@faddhs` takes its two in either order, vectors say which is which."""
+    """Types of the sources: `@faddhs` takes its two in either order, and vectors show the order."""
     letters = operation.sources
     if operation.name == "faddhs":
         first, second = (source.width if isinstance(source, (Mem1d, Mem4d)) else 0 for source in sources)

@@ -1,12 +1,13 @@
 """The main thread of one PE: it runs one task after another, as the task picker says.
 
-A task's code runs at once, at the cycle at which the task starts; `pe.cycles` says how long that takes, and the main
-thread is not free before. Operations on microthreads go on meanwhile, one element a cycle and PE; each of these cycles
-is one that the main thread loses. A task that waits, for an operation on the fabric, is a generator that stands still.
+A task's code runs at once, at the cycle at which the task starts; its duration is `pe.cycles`, and the main
+thread is not free before. Operations on microthreads go on meanwhile, one element a cycle and PE; the main thread loses
+each of these cycles. A task that waits for an operation on the fabric is a generator that stands still.
 
 Operations that were on their way before see memory as it was until the code's end (`_at_once`): a task may overwrite
-what such an operation has sent by then. What a task changes after it has itself started an operation, that operation
-sees from its first element on, even if on the wafer it would have been done by then: no program may count on either.
+elements that such an operation has sent by then. Changes that a task makes after it has itself started an operation
+are seen by that operation from its first element on, even if on the wafer it would have been done by then: no program
+may count on either.
 """
 
 import struct
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
 
 
 class MainThread:
-    """Tasks of one PE, and the one that runs.
+    """Tasks of one PE, and the running task.
 
     Args:
-        pe: of the PE; its ramp has its queues
+        pe: the PE; its ramp has its queues
 
     Attributes:
-        picker: which tasks are activated or blocked
-        running: the task that runs
-        lost: cycles that microthreads took from the task, and that it has not made up yet
-        busy: cycles that tasks took that have ended
+        picker: activated and blocked tasks
+        running: the running task
+        lost: cycles that microthreads took from the task, not yet added to its duration
+        busy: cycles of ended tasks
         tasks_run: tasks begun
     """
 
@@ -62,7 +63,7 @@ class MainThread:
         self.wake(now)
 
     def wake(self, time: int) -> None:
-        """Something may have become eligible at `time`."""
+        """A task may have become eligible at `time`."""
         if self.running is not None:
             return
         at = max(time, self._free) + SWITCH
@@ -71,7 +72,7 @@ class MainThread:
             self._events.at(at, self._begin)
 
     def _wake_for_events(self) -> None:
-        """The main thread is free: what has come meanwhile may run."""
+        """The main thread is free: tasks that became eligible meanwhile may run."""
         time = self.picker.next_time()
         if time is not None:
             self.wake(time)
@@ -94,28 +95,28 @@ class MainThread:
                     self._pe.datapath.tick_at(now + 1)
         return picked
 
-    # --- what happens to tasks ---
+    # --- events of tasks ---
 
     def activate_at(self, task: int, time: int) -> None:
-        """An event for a task."""
+        """Activate a task at `time`."""
         self.check_task(task)
         self.picker.activate(task, time)
         self.wake(time)
 
     def unblock_at(self, task: int, time: int) -> None:
-        """The blocking of a task or queue ends."""
+        """End the blocking of a task or queue."""
         self.picker.unblock(task, time)
         self.wake(time)
 
     def complete(self, settings: Settings, time: int) -> None:
-        """Do what an operation does at its end."""
+        """Activate and unblock tasks at the end of an operation."""
         if settings.activate is not None:
             self.activate_at(settings.activate, time)
         if settings.unblock is not None:
             self.unblock_at(settings.unblock, time)
 
     def check_task(self, task: int) -> None:
-        """Raise if an id is none that can be activated."""
+        """Raise an error for an id that cannot be activated."""
         found = self._pe.program.tasks.get(task)
         if found is None or found.kind == "data":
             what = "no task" if found is None else f"data task {found.function}"
@@ -138,7 +139,7 @@ class MainThread:
         self._do(self.unblock_at, task)
 
     def _do(self, action: Callable[[int, int], None], task: int) -> None:
-        """Do it at the cycle that the code has come to: at once where nobody can tell the difference."""
+        """Do it at the cycle that the code has come to; at once if that makes no difference."""
         pe = self._pe
         time = pe.base + pe.cycles
         if pe.datapath.threads and pe.cycles:
@@ -149,7 +150,7 @@ class MainThread:
     # --- the task that runs ---
 
     def _begin(self) -> None:
-        """The task picker picks, and the task begins."""
+        """Begin the task that the task picker chooses."""
         now, pe = self._events.now, self._pe
         if self._pick_at != now:
             return  # it was asked to pick sooner, and has
@@ -175,7 +176,7 @@ class MainThread:
             self._code_done()
 
     def _function(self, name: str) -> Callable[..., Any]:
-        """A function of the compiled code, which is instantiated for this PE when it first runs."""
+        """A function of the compiled code; the code is instantiated for this PE when the first one runs."""
         if self._functions is None:
             self._functions = self._pe.simulation.code(self._pe.program)(self._pe)
         return self._functions[name]
@@ -191,7 +192,7 @@ class MainThread:
             raise self._outside() from error
 
     def _at_once(self, code: Callable[[], Any]) -> Any:
-        """Run code now, and let operations that read memory read it as it was before, for as long as the code takes."""
+        """Run code now; operations in progress read memory as it was before, for as long as the code takes."""
         pe = self._pe
         senders = [thread for thread in pe.datapath.threads if thread.sends_memory]
         if not senders:
@@ -209,7 +210,7 @@ class MainThread:
                 memory[:] = after
 
     def _outside(self) -> SimulationError:
-        """Code read or wrote a scalar where there is no memory."""
+        """The error of code that read or wrote a scalar outside the SRAM."""
         return self._pe.error(
             f"a pointer must stay inside the {SRAM_BYTES} bytes of SRAM, this task used one that does not",
             hint="look at what it adds to pointers, and at indices of many-item pointers",
@@ -224,7 +225,7 @@ class MainThread:
             self._end()
 
     def _end(self) -> None:
-        """The task is over."""
+        """End the task."""
         pe = self._pe
         end = pe.base + pe.cycles
         self.busy += pe.cycles
@@ -241,7 +242,7 @@ class MainThread:
         self._events.at(self._pe.base + self._pe.cycles, self._reach, action, arguments)
 
     def _reach(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        """The main thread has come to the end of what it does alone, but for what microthreads took from it."""
+        """The main thread is at the end of its own work; add the cycles that microthreads took from it, and go on."""
         if self.lost:
             lost, self.lost = self.lost, 0
             self._pe.cycles += lost
@@ -252,7 +253,7 @@ class MainThread:
             action(*arguments)
 
     def let_go(self, time: int) -> None:
-        """No operation waits for a busy microthread any more: at `time` the main thread goes on."""
+        """Go on at `time`: no operation waits for a busy microthread any more."""
         if self._held is None:
             return
         (action, arguments), self._held = self._held, None
@@ -271,6 +272,6 @@ class MainThread:
         self.reach(self._run_on)
 
     def go_on(self, time: int) -> None:
-        """What the task waited for is over at `time`: its code goes on."""
+        """The wait of the task is over at `time`: its code goes on."""
         self._pe.cycles = time - self._pe.base
         self._run_on()

@@ -1,4 +1,4 @@
-"""The SRAM of one PE, its views, and how the elements of an operand lie in it."""
+"""The SRAM of one PE, its views, and the places of the elements of operands."""
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -80,7 +80,7 @@ def addresses(operand: Mem1d | Mem4d, count: int) -> range | list[int]:
 
 
 def bounds(operand: Mem1d | Mem4d, count: int, size: int) -> tuple[int, int]:
-    """First byte of an operand's elements, and the one behind its last; `count` is not 0."""
+    """First byte of an operand's elements, and the byte behind their last; `count` is not 0."""
     if type(operand) is Mem1d:
         last = operand.address + (count - 1) * operand.stride
         return (operand.address, last + size) if last >= operand.address else (last, operand.address + size)
@@ -92,7 +92,7 @@ class Memory:
     """SRAM of one PE.
 
     Args:
-        first: its first bytes; what follows is zero
+        first: its first bytes; the rest is zero
     """
 
     __slots__ = ("bytes", "f16", "f32", "i8", "i16", "i32", "u8", "u16", "u32")
@@ -139,7 +139,7 @@ class Memory:
     def writer(
         self, operand: Mem1d | Mem4d, count: int, letter: str
     ) -> tuple[Iterable[int], Callable[[int, Any], None]]:
-        """Where elements go: places, and what stores a value (rounded or wrapped) at a place."""
+        """Places of elements, and a function that stores a value (rounded or wrapped) at a place."""
         size = BYTES[letter]
         places = _units(operand, count, size)
         if places is None:

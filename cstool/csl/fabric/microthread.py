@@ -1,4 +1,4 @@
-"""An operation in progress: it goes on one element a cycle, whenever what it needs is there.
+"""An operation in progress: it does one element a cycle, whenever its inputs and room for its output are there.
 
 A wavelet that arrives in a cycle is read in the next one at the earliest, so the order inside a cycle cannot matter.
 """
@@ -27,19 +27,19 @@ class Thread:
     """One operation on one thread of a PE.
 
     Args:
-        pe: of the PE
-        name: of the operation
-        settings: what follows its operands
+        pe: the PE
+        name: name of the operation
+        settings: as given behind its operands
         number: the microthread; None: the main thread
         count: elements
 
     Attributes:
         ready: cycle of the first element at the earliest
         done: elements done
-        stalled: whether it cannot go on until a queue or FIFO of its changes
-        step: `step(now)` does the next element in cycle `now`, and tells whether that could be done
-        operands: as the code named them: registers among them may be left behind the last element
-        line: of the compiled code where it was begun; 0 where that is not known
+        stalled: whether it waits for a change of a queue or FIFO of its
+        step: `step(now)` does the next element in cycle `now`; false if it must wait
+        operands: as the code named them: registers among them may be advanced at the end
+        line: line of the compiled code that began it; 0 if unknown
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class Thread:
         self.popped: list[Ring] = []
         self.pushed: Ring | None = None
         self.readers: list[Callable[[], Any]] = []
-        self.in_memory: dict[int, Iterator[Any]] = {}  # what those of `readers` that read memory read from
+        self.in_memory: dict[int, Iterator[Any]] = {}  # memory that `readers` read, by number of the reader
         self.put: Callable[[Any], None] | None = None
         self.compute: Callable[..., Any] = lambda value: value
         self.on_control: OnControl | None = settings.on_control
@@ -101,13 +101,13 @@ class Thread:
 
     @property
     def label(self) -> str:
-        """As reports and traces call the thread."""
+        """Name of the thread in reports and traces."""
         return MAIN if self.number is None else f"microthread {self.number}"
 
     # --- its operands ---
 
     def add_source(self, operand: Operand, letter: str, move: bool) -> None:
-        """Read elements of `operand` as type `letter`; `move`: as bits, whatever they mean."""
+        """Read elements of `operand` as type `letter`; with `move`, as bits without conversion."""
         self.readers.append(self._reader(operand, letter, move))
 
     def _reader(self, operand: Operand, letter: str, move: bool) -> Callable[[], Any]:
@@ -135,7 +135,7 @@ class Thread:
         raise pe.error(f"@{self.name} cannot read from {operand!r}", self.task)
 
     def add_reduced(self, start: float, pointer: Pointer, letter: str) -> None:
-        """The first source is `start`, and from the second element on what the destination has."""
+        """Take `start` as the first element of the first source, then elements of the destination."""
         place = Mem1d(pointer.address, self.count, 0, BYTES[letter])
         self.pe.check_bounds(self.name, place, self.count, BYTES[letter], self.task)
         rest: Iterator[Any] = self.pe.memory.reader(place, self.count, letter)
@@ -215,21 +215,21 @@ class Thread:
         return bool(self.in_memory) and self.output is not None
 
     def read_ahead(self, most: int) -> None:
-        """Read the next elements that come from memory now, `most` of them at most."""
+        """Read the next elements from memory now, `most` of them at most."""
         count = min(most, self.count - self.done)
         for number, rest in self.in_memory.items():
             elements = self.in_memory[number] = chain(list(islice(rest, count)), rest)
             self.readers[number] = elements.__next__
 
     def begin(self, ready: int) -> None:
-        """It may do elements from cycle `ready` on."""
+        """Allow elements from cycle `ready` on."""
         self.ready = ready
         plain = not (self.indexed or self.popped or self.pushed is not None)
         if plain and len(self.inputs) == 1 and self.output is None and self.put is not None:
             self.step = self._receiving(self.inputs[0], self.put)
 
     def _receiving(self, queue: InputQueue, put: Callable[[Any], None]) -> Callable[[int], bool]:
-        """`step` for what reads one queue and writes memory: most of what happens on a fabric."""
+        """`step` of an operation that reads one queue and writes memory: the most frequent kind."""
         items, compute, readers, count = queue.items, self.compute, self.readers, self.count
         first = readers[0]
         second = readers[1] if len(readers) == 2 else None
@@ -315,7 +315,7 @@ class Thread:
         return True
 
     def close(self) -> None:
-        """What its end sends: the command of `advance_switch`, which no CE gets."""
+        """Send the command of `advance_switch` at the end; no CE gets it."""
         if self.up is not None and self.up.advance_switch and self.output is not None:
             if not self.output.items:
                 self.pe.ramp.sending.append(self.output)
@@ -325,8 +325,8 @@ class Thread:
 def extent(operands: Sequence[Operand]) -> int:
     """Elements of an operation: the shortest of its vectors in memory, else of its streams; 1 if there is neither.
 
-    What is written of it says nothing of extents that differ. The vendor's game-of-life, which sends a vector of two
-    elements to an output of extent 1, and needs both at the other side, says that memory counts.
+    The documentation says nothing of extents that differ. Memory counts here, as the vendor's game-of-life needs: it
+    sends a vector of two elements to an output of extent 1, and needs both at the other side.
     """
     in_memory = [
         operand.extent if isinstance(operand, Mem1d) else _product(operand.extents)
@@ -362,7 +362,7 @@ def _stored(place: Callable[[], int], store: Callable[[int, Any], None]) -> Call
 
 
 def _decoded(take: Callable[[], int], letter: str) -> Callable[[], Any]:
-    """Read what `take` brings as type `letter`."""
+    """Read the words of `take` as type `letter`."""
     if letter in "wi":
         return take if letter == "w" else lambda: (take() ^ 0x80000000) - 0x80000000
     if letter == "f":

@@ -1,14 +1,14 @@
 """The network: routers and links, on which wavelets travel between the PEs of a rectangle.
 
-Time is in cycles. What the model takes for granted, with its source:
+Time is in cycles. Assumptions of the model, with their sources:
 
-- A link carries one wavelet a cycle and direction, whatever its color; a hop takes 1 cycle (F02, F03).
+- A link carries one wavelet a cycle and direction, of any color; a hop takes 1 cycle (F02, F03).
 - The ramp between a PE (its compute engine, CE) and its router takes 2 cycles each way (F04): a wavelet sent at t over
   h hops is accepted at t + 4 + h at the earliest.
 - Each router has a buffer of 2 wavelets per input port and color, so no color stops another (F10). Credits return
   one cycle after a wavelet left its buffer.
-- Colors that want one output take turns: the next color after the one that was served first in the last cycle that one
-  was. A wavelet for several outputs leaves when all can take it (F05).
+- Colors that want one output take turns: in each cycle the turn begins with the color behind the one served first last
+  time. A wavelet for several outputs leaves when all can take it (F05).
 - A router takes a wavelet from the ports of its switch position; from another port it waits in its buffer for a
   position that takes it. Two ports at once are an error (F11: undefined, "the router does not arbitrate").
 - A control wavelet leaves by the old position; the wavelets behind it go by the new one (SDK 2.10 documentation,
@@ -16,9 +16,9 @@ Time is in cycles. What the model takes for granted, with its source:
 - A color with `color_swap_x` leaves EAST and WEST as the color that differs in the lowest bit (SDK 2.10
   documentation, "Color Swap"); with `color_swap_y`, NORTH and SOUTH. Down the ramp it keeps its color.
 
-Nothing that moves in a cycle depends on what else happens in it: what PEs do, and credits, count from the next cycle
-on. So the order of events within a cycle does not matter. Only what a PE asks is answered as it is then: the network
-moves at the beginning of a cycle (`Events.first`).
+Events of one cycle do not depend on each other: actions of PEs, and credits, count from the next cycle on. So the order
+of events within a cycle does not matter. Only questions of a PE are answered with the present state: the network moves
+at the beginning of a cycle (`Events.first`).
 """
 
 from collections.abc import Callable, Sequence
@@ -43,10 +43,10 @@ _by_order = attrgetter("order")
 
 
 class Endpoint(Protocol):
-    """What the network asks of a PE. It keeps to the credits: a PE never has to refuse a wavelet."""
+    """Interface of a PE to the network, which keeps to the credits: a PE never has to refuse a wavelet."""
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: nobody takes it. Asked when the first one comes.
+        """Wavelets that the input queue of `color` holds; 0: it has no reader. Asked when the first one comes.
 
         Two more may be accepted before any was released: they stood on the ramp (`router.RAMP_REGISTERS`).
         """
@@ -61,7 +61,7 @@ class Endpoint(Protocol):
         ...
 
     def teardown(self, color: int) -> None:
-        """The router executed TEARDOWN for `color`: nothing of it passes until `network.end_teardown`."""
+        """The router executed TEARDOWN for `color`: none of its wavelets passes until `network.end_teardown`."""
         ...
 
 
@@ -73,11 +73,11 @@ class Waiting:
         pe: index of the router
         port: the input port whose buffer holds them
         color: their color
-        wavelets: what is in the buffer, the head first
+        wavelets: contents of the buffer, the head first
         position: switch position of the color
         outputs: ports that the head wants to leave by; () if it may not leave at all
-        blocked: output ports that cannot take it, because what is behind them is full
-        reason: why it waits, a phrase: "position 0 takes from EAST only", "color is in teardown", "the ramp of PE ..."
+        blocked: output ports that cannot take it: the buffer or queue behind them is full
+        reason: the reason of the wait, a phrase: "position 0 takes from EAST only", "color is in teardown", ...
     """
 
     pe: int
@@ -91,7 +91,7 @@ class Waiting:
 
 
 class _Cycle:
-    """What is known to happen in a cycle to come."""
+    """Events known of a cycle to come."""
 
     __slots__ = ("accepted", "arrivals", "awake", "changes", "credits", "ramps", "teardowns")
 
@@ -109,8 +109,8 @@ class Network:
     """All routers of a rectangle. PEs are numbered y * width + x.
 
     Args:
-        program: what is simulated: routes and configs
-        events: when everything happens
+        program: the program: routes and configs
+        events: the events of the simulation
         pes: by index; may be filled after this, and must be before the first event
         on_hop: called for each wavelet that leaves a router; None costs nothing
     """
@@ -141,7 +141,7 @@ class Network:
         return False
 
     def send(self, pe: int, wavelet: Wavelet) -> None:
-        """The CE puts a wavelet on its ramp: at most one a cycle, and only when `can_send` says so."""
+        """Put a wavelet of the CE on its ramp: at most one a cycle, and only after `can_send` allowed it."""
         buffer = self._wiring.from_ce(pe, wavelet.color)
         now = self._events.now
         router = buffer.flow.router
@@ -164,8 +164,8 @@ class Network:
     def config(self, pe: int, color: int) -> ColorConfig | None:
         """A color at a router as it is now: `current` is its switch position, `teardown` whether it is in teardown.
 
-        Where its filter counts, the first of its numbers is what the next wavelet gets. None where the router does not
-        have the color. What was set in this cycle counts already.
+        Where its filter counts, the first of its numbers is the number of the next wavelet. None where the router does
+        not have the color. Changes of this cycle count already.
         """
         router = self._wiring.routers[pe]
         flow = router.flows.get(color) if router else None
@@ -202,12 +202,12 @@ class Network:
     # --- reports ---
 
     def in_flight(self) -> int:
-        """Wavelets in buffers, on links and on ramps: sent, and not yet accepted by all that they go to."""
+        """Wavelets in buffers, on links and on ramps: sent, and not yet accepted by all receivers."""
         moving = sum(len(cycle.arrivals) + len(cycle.accepted) for cycle in self._cycles.values())
         return moving + sum(len(buffer.queue) for router in self._wiring.routers if router for buffer in router.heads)
 
     def waiting(self) -> list[Waiting]:
-        """Every buffer that holds a wavelet, and what that waits for, in order of PE, color and port."""
+        """Every buffer that holds a wavelet, with the reason of its wait, in order of PE, color and port."""
         return [self._wait(buffer) for router in self._wiring.routers if router for buffer in router.heads]
 
     def hops(self) -> dict[tuple[int, int, int], int]:
@@ -294,14 +294,14 @@ class Network:
             self._free_ramps(cycle.ramps)
 
     def _free_ramps(self, buffers: list[Buffer]) -> None:
-        """Tell PEs that wait for their ramp, in order of PE and color. What they send now goes up in this cycle."""
+        """Tell PEs that wait for their ramp, in order of PE and color. Their wavelets go up in this same cycle."""
         for buffer in sorted(set(buffers), key=attrgetter("pe", "color")):
             if buffer.wanted:
                 buffer.wanted = False
                 self._pes[buffer.pe].ramp_free(buffer.color)
 
     def _route(self, routers: list[Router], now: int) -> None:
-        """Let each router send what it can in this cycle. The only loop that counts, so it is one function."""
+        """Let each router send all that it can in this cycle. The hot loop of the simulator, so it is one function."""
         on_hop = self._on_hop
         after: _Cycle | None = None
         for router in routers:
@@ -367,7 +367,7 @@ class Network:
                 after.awake.append(router)
 
     def _in_turn(self, router: Router, now: int) -> list[Buffer]:
-        """Heads that the router takes now, those first whose color comes after the one served first last time."""
+        """Heads that the router takes now, in turns: colors behind the one served first last time come first."""
         ready: list[Buffer] = []
         for buffer in router.heads:
             way = buffer.flow.way or self._wiring.find(buffer.flow)
@@ -380,7 +380,7 @@ class Network:
         return behind + ready[: len(ready) - len(behind)]
 
     def _obey(self, flow: Flow, wavelet: Wavelet) -> Wavelet:
-        """A wavelet leaves that is not like others: count it, execute its command. Returns what goes on."""
+        """A special wavelet leaves: count it, execute its command. Returns the wavelet that goes on."""
         if flow.filter:
             flow.filter.count(wavelet)
         if not wavelet.control:

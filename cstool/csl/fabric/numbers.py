@@ -1,8 +1,8 @@
 """Numbers of a PE: IEEE float16 and float32 rounded to nearest even, integers that wrap.
 
 A Python float holds every float16 and float32, and rounding the float64 result of one +, -, * or / of two of them once
-more gives what IEEE 754 asks of the short format: 53 bits are at least 2 * 24 + 2 (Figueroa, "When is double rounding
-innocuous?", 1995).
+more gives the result that IEEE 754 asks of the short format: 53 bits are at least 2 * 24 + 2 (Figueroa, "When is double
+rounding innocuous?", 1995).
 """
 
 import ctypes

@@ -1,7 +1,7 @@
-"""Every vector operation of CSL: its types, and what it computes. The compiler and the simulator share this table.
+"""Every vector operation of CSL: its types, and its result. The compiler and the simulator share this table.
 
-Names, operands and types: SDK 2.10 documentation, "Builtins for DSD operations". Where it leaves open what exactly is
-computed, the docstring of the operation here says what this simulator does, and that it is a guess.
+Names, operands and types: SDK 2.10 documentation, "Builtins for DSD operations". Where it leaves the exact result open,
+the docstring of the operation here states the choice of this simulator, and that it is a guess.
 """
 
 import math
@@ -40,11 +40,11 @@ class Operation:
             "" if it has no destination
         sources: types of the sources
         compute: the result of one scalar of each source. Integers come in the range of their letter, and the result
-            may lie outside (it wraps); a float result is rounded by who stores it.
+            may lie outside (it wraps); a float result is rounded by the caller, when it is stored.
         bulk: the same on arrays (or scalars) of these types; returns an array that is rounded when stored
         move: whether it moves bits as they are: NaNs keep theirs
         reduces: whether `(pointer, scalar, dsd)` is a form of it: each result is the scalar of the next element
-        chained: whether an element needs what the one before it left (the carry)
+        chained: whether an element needs the carry of the one before
     """
 
     name: str
@@ -218,7 +218,7 @@ UNFUSED: Mapping[str, Operation] = _table(False)
 """All operations by name; a multiply-add rounds its product, too."""
 
 OPERATIONS = FUSED
-"""What is the default: the multiply-add of the first wafer did not round the product (Rocki et al., SC20,
+"""The default: the multiply-add of the first wafer did not round the product (Rocki et al., SC20,
 arXiv 2010.03660, section on the core; recalled, not read again). That the later ones do the same is a guess."""
 
 

@@ -1,4 +1,4 @@
-"""Ends a task that computes for ever: its code never comes back to where the limit of cycles is looked at."""
+"""Ends a task that computes for ever: its code never returns to the check of the cycle limit."""
 
 import signal
 from types import FrameType
@@ -7,14 +7,14 @@ from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.simulation import Simulation
 
 INTERVAL = 0.25
-"""seconds between two looks at the running task: when an endless one is noticed, not whether it is"""
+"""seconds between two looks at the running task: it affects when an endless one is noticed, not whether it is"""
 
 
 def watch(simulation: Simulation) -> None:
     """Have the main thread of this process look, now and then, at the clock of the PE whose code it runs.
 
-    What is beyond the limit ends with an error; without a limit nothing is watched. A look costs the code
-    nothing, where a check in each turn of its loops would.
+    Past the limit it ends with an error; without a limit nothing is watched. A look costs the code nothing; a check in
+    each turn of its loops would.
 
     Args:
         simulation: run by the main thread, with the signal SIGALRM free

@@ -1,4 +1,4 @@
-"""A processing element: what its program, its router, the host and reports ask of it, and the parts that do it.
+"""A processing element: its interface to its program, its router, the host and reports, and its parts.
 
 main        the main thread, and the task picker (`main_thread`)
 datapath    operations in progress, and the cycles in which they go on (`datapath`)
@@ -36,13 +36,13 @@ class ProcessingElement:
     """One PE of a simulation.
 
     Args:
-        simulation: that it belongs to
+        simulation: its simulation
         index: y * width + x
-        program: what it runs
+        program: its program
 
     Attributes:
         base: the cycle at which the running task began
-        cycles: that its code has taken since; code adds to it
+        cycles: cycles of its code since; code adds to it
         trace: as `Simulation.on_trace`
         fifos: by number
     """
@@ -66,7 +66,7 @@ class ProcessingElement:
         self.datapath = Datapath(self)
         self.main = main = MainThread(self)
         self.issue = issue = Issue(self)
-        # What code and the network ask for most goes straight to the part that does it.
+        # The most frequent calls of code and the network go straight to the part that serves them.
         self.room, self.accept, self.ramp_free = ramp.room, ramp.accept, ramp.free
         self.activate, self.block, self.unblock = main.activate, main.block, main.unblock
         self.run, self.wait, self.start = issue.run, issue.wait, issue.start
@@ -75,7 +75,7 @@ class ProcessingElement:
     # --- the simulation and the host ---
 
     def begin(self) -> None:
-        """The program starts: what is activated at first may run; so does the teardown task of a color in teardown."""
+        """Start the program: tasks that start activated may run, and the teardown task if a color is in teardown."""
         self.ramp.connect()
         if TEARDOWN_TASK in self.program.tasks and self.simulation.network.teardowns(self.index):
             self.main.activate_at(TEARDOWN_TASK, 0)
@@ -91,14 +91,14 @@ class ProcessingElement:
             self.main.activate_at(TEARDOWN_TASK, self.simulation.events.now)
 
     def so_far(self, now: int) -> tuple[int, int]:
-        """Cycles with a task, and elements done, of what has not ended, too."""
+        """Cycles with a task, and elements done, including unfinished tasks and operations."""
         running = max(0, now - self.base) if self.main.running is not None else 0
         unfinished = sum(thread.done for thread in self.datapath.all())
         return self.main.busy + running, self.datapath.elements + unfinished
 
     @property
     def busy(self) -> int:
-        """Cycles that tasks took that have ended."""
+        """Cycles of ended tasks."""
         return self.main.busy
 
     @property
@@ -108,7 +108,7 @@ class ProcessingElement:
 
     @property
     def elements(self) -> int:
-        """Elements done of vector operations that have ended."""
+        """Elements of ended vector operations."""
         return self.datapath.elements
 
     @property
@@ -122,13 +122,13 @@ class ProcessingElement:
         return self.ramp.sent
 
     def waiting(self) -> list[Waits]:
-        """What the threads and tasks of this PE wait for; nothing if it has nothing to do."""
+        """Waits of the threads and tasks of this PE; none if it has nothing to do."""
         return list(waits_of(self))
 
-    # --- what code asks for (`interface.PE`) beside what the parts do ---
+    # --- asked for by code (`interface.PE`), beside the methods of the parts ---
 
     def pause(self) -> Wait:
-        """A turn of a loop that polls memory: what microthreads do before this cycle happens before it goes on."""
+        """A turn of a loop that polls memory: it goes on after all that microthreads do before this cycle."""
         self.main.pause()
         yield None
 
@@ -137,7 +137,7 @@ class ProcessingElement:
         self.registers.load(register, operand, settings, save_address)
 
     def read_dsr(self, register: Dsr) -> Operand:
-        """What a register holds."""
+        """The operand in a register."""
         return self.registers.held_by(register)
 
     def fifo_length(self, number: int) -> int:
@@ -176,16 +176,16 @@ class ProcessingElement:
         """A failed `@assert`."""
         raise SimulationError(f"PE {self.x}.{self.y}, {place}: {message}")
 
-    # --- what the parts ask for ---
+    # --- asked for by the parts ---
 
     def _fifo_changed(self, task: int | None) -> None:
-        """An operation put an element into a FIFO, or took one out, which activates `task`."""
+        """Activate `task` after an operation put an element into a FIFO, or took one out."""
         self.datapath.stir()
         if task is not None:
             self.main.activate_at(task, self.simulation.events.now + 1)
 
     def check_bounds(self, name: str, operand: Mem1d | Mem4d, count: int, size: int, task: Task | None) -> None:
-        """Raise if an operand's elements are not all in the SRAM."""
+        """Raise an error if an operand's elements are not all in the SRAM."""
         if not count:
             return
         low, high = bounds(operand, count, size)
@@ -197,7 +197,7 @@ class ProcessingElement:
             )
 
     def error(self, message: str, task: Task | None = None, hint: str | None = None) -> SimulationError:
-        """What is wrong, with this PE, the task (None: the one that runs) and its place."""
+        """An error with this PE, the task (None: the one that runs) and its place."""
         task = task or self.main.running
         where = f"PE {self.x}.{self.y}"
         if task is not None:
@@ -206,5 +206,5 @@ class ProcessingElement:
 
 
 def _as_code_sees_it(pe: ProcessingElement) -> PE:
-    """It is what compiled code may ask for: types are checked here."""
+    """The PE as compiled code may use it: types are checked here."""
     return pe

@@ -1,4 +1,4 @@
-"""What the threads, tasks and queues of one PE wait for, as reports on deadlocks need it."""
+"""Waits of the threads, tasks and queues of one PE, as reports on deadlocks need them."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +15,7 @@ Waits = ThreadWait | TaskWait | QueueWait
 
 
 def waits_of(pe: "ProcessingElement") -> Iterator[Waits]:
-    """Everything that waits; nothing if the PE has nothing to do."""
+    """All waits of a PE; none if it has nothing to do."""
     for thread in pe.datapath.all():
         wait = _wait_of(pe, thread)
         if wait is not None:
@@ -29,7 +29,7 @@ def waits_of(pe: "ProcessingElement") -> Iterator[Waits]:
 
 
 def _wait_of(pe: "ProcessingElement", thread: Thread) -> ThreadWait | None:
-    """What an operation that has begun waits for; None if it can go on."""
+    """The wait of an operation that has begun; None if it can go on."""
     activate, unblock = thread.settings.activate, thread.settings.unblock
     wait = partial(
         ThreadWait,
@@ -58,7 +58,7 @@ def _wait_of(pe: "ProcessingElement", thread: Thread) -> ThreadWait | None:
 
 
 def _place_of(pe: "ProcessingElement", thread: Thread) -> str:
-    """Where an operation stands in the source: what its line of the code ends with; else where its task does."""
+    """Place of an operation in the source: from the comment on its line of the code, else the place of its task."""
     lines = pe.program.code.splitlines()
     _, comment, place = lines[thread.line - 1].rpartition("  # ") if 0 < thread.line <= len(lines) else ("",) * 3
     return place if comment else thread.task.place if thread.task else ""

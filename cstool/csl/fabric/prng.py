@@ -1,20 +1,20 @@
 """Pseudo-random bits of a PE: `@random16` and `@set_active_prng`.
 
-Numbers are those of the generator xorshift32 (G. Marsaglia, "Xorshift RNGs", 2003), not those of hardware's, and the
-same on every PE. States are kept in words of the configuration.
+The generator is xorshift32 (G. Marsaglia, "Xorshift RNGs", 2003), not the hardware's. Numbers are the same on every PE.
+States are kept in words of the configuration.
 """
 
 from typing import Protocol
 
 ACTIVE = 0x160
-"""word address: the generator that `@random16` asks"""
+"""word address of the active generator's number"""
 STATES = 0x170
-"""two words a generator, the lower half first; 0 is one that has not begun"""
+"""two words a generator, the lower half first; 0: not yet begun"""
 GENERATORS = 8
 
 _FIRST = 2463534242
 _STEP = 0x9E3779B9
-"""between the states that generators begin with: 2**32 divided by the golden ratio, odd"""
+"""difference between the first states of generators: 2**32 divided by the golden ratio, odd"""
 
 
 class Registers(Protocol):
@@ -30,7 +30,7 @@ class Registers(Protocol):
 
 
 def random16(pe: Registers) -> int:
-    """The next 16 bits of the generator that was chosen."""
+    """The next 16 bits of the active generator."""
     number = pe.config_read(ACTIVE)
     at = STATES + 2 * number
     state = pe.config_read(at) | pe.config_read(at + 1) << 16
@@ -44,5 +44,5 @@ def random16(pe: Registers) -> int:
 
 
 def set_active_prng(pe: Registers, number: int) -> None:
-    """Choose a generator."""
+    """Choose the active generator."""
     pe.config_write(ACTIVE, number % GENERATORS)

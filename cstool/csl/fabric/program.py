@@ -1,4 +1,4 @@
-"""What is simulated: the program of each PE, the routes of each color, and what the host may ask for. Frozen data.
+"""Input of the simulation: the program of each PE, the routes of each color, the names for the host. Frozen data.
 
 `cslc` writes it, `cs_python` loads it; tests of the fabric make it by hand.
 """
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Route:
-    """Where a router takes wavelets of one color from, and where it sends them: bit sets over `arch.PORTS`."""
+    """Input ports and output ports of a router for one color: bit sets over `arch.PORTS`."""
 
     rx: int
     tx: int
@@ -20,10 +20,10 @@ class Route:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which wavelets of a color a router lets down its ramp.
+    """A filter of the wavelets of a color that a router lets down its ramp.
 
     Args:
-        kind: "range" (index within bounds), "sparse_range", or "counter" (pass some of every so many)
+        kind: "range" (index within bounds), "sparse_range", or "counter" (numbers up to a limit, again and again)
         limits: kind's own numbers, in the order of their names in CSL
         control: whether control wavelets count, or pass
     """
@@ -38,13 +38,13 @@ class ColorConfig:
     """A color at one router.
 
     Args:
-        positions: the route at switch position 0, 1, 2, 3; as many as there are
-        current: the position that it starts in
+        positions: the routes at switch positions 0, 1, 2, 3, one to four
+        current: the position at the start
         ring: whether advancing from the last position leads to the first; else it stays
         pop: "no_pop", "always_pop", "pop_on_advance": whether a control wavelet loses the command that it executed
-        teardown: whether the color starts in teardown: nothing passes until the program ends that
-        filter: of what goes down the ramp
-        swap: ports that the wavelet's color, lowest bit, is flipped for (`color_swap_x` 1, `color_swap_y` 2)
+        teardown: whether the color starts in teardown: no wavelet passes until the program ends it
+        filter: of wavelets that go down the ramp
+        swap: output ports at which the lowest bit of a wavelet's color is flipped (`color_swap_x` 1, `color_swap_y` 2)
     """
 
     positions: tuple[Route, ...]
@@ -63,12 +63,12 @@ class Task:
     Args:
         function: its name in the compiled code
         kind: "local", "data" or "control"
-        argument: for a data task: what it takes of the 32 bits of a wavelet, a letter each, low bits first:
+        argument: for a data task: its arguments from the 32 bits of a wavelet, a letter each, low bits first:
             "w" all as u32, "i" i32, "f" f32, "H" u16, "h" i16, "e" f16; () is none.
             A control task takes the data half: () or one 16-bit letter.
         queue: for a data task: the input queue that its wavelets come through; None: one of the color's own
         color: likewise their color
-        place: where it stands in the source, for messages
+        place: its place in the source, for messages
     """
 
     function: str
@@ -81,7 +81,7 @@ class Task:
 
 @dataclass(frozen=True)
 class FifoBuffer:
-    """A FIFO in SRAM, and the tasks to activate when something was pushed or popped (or is at a limit)."""
+    """A FIFO in SRAM, and the tasks to activate after a push or pop (or at a limit)."""
 
     address: int
     capacity: int
@@ -92,7 +92,7 @@ class FifoBuffer:
 
 @dataclass(frozen=True)
 class Symbol:
-    """Something that a PE exports to the host.
+    """An export of a PE to the host.
 
     Args:
         kind: "variable" or "function"
@@ -118,12 +118,12 @@ class PEProgram:
     """One CSL file with its parameters, compiled.
 
     Args:
-        name: the file, as messages say it
+        name: name of the file in messages
         arch: name of its `Arch`
         code: Python text that defines `program(pe)`, which returns the functions of one PE by name
             (`fabric.interface`)
-        memory: the first bytes of SRAM when the program starts; what follows is zero
-        sram: bytes by what takes them, largest first: ("A: [24]f32", 96)
+        memory: the first bytes of SRAM when the program starts; the rest is zero
+        sram: bytes by their use, largest first: ("A: [24]f32", 96)
         tasks: by task id
         blocked: task ids that start blocked
         activated: local task ids that start activated
@@ -131,7 +131,7 @@ class PEProgram:
         output_queues: likewise
         colors: configs that the program itself sets for its PE (`@set_local_color_config`), by color
         fifos: by number
-        symbols: what it exports, by name
+        symbols: exported symbols, by name
         inputs: colors that something in the program takes from the ramp
         outputs: colors that something in the program sends
     """
@@ -155,7 +155,7 @@ class PEProgram:
 
 @dataclass(frozen=True)
 class Exported:
-    """What the layout exports: `@export_name`. Host scripts know it by its place in `FabricProgram.exported`.
+    """An export of the layout: `@export_name`. Host scripts know it by its place in `FabricProgram.exported`.
 
     Args:
         name: name
@@ -174,18 +174,18 @@ class Exported:
 
 @dataclass(frozen=True)
 class FabricProgram:
-    """A rectangle of PEs, all that is needed to run it.
+    """A rectangle of PEs with all data to run it.
 
     Args:
         arch: name of its `Arch`
         width, height: PEs of the rectangle
-        tiles: [height, width] int32, which of `programs` a PE runs
+        tiles: [height, width] int32, index into `programs` for each PE
         programs: distinct programs
-        routes: by color, [height, width] int32: which of `configs` its router has; -1: none. Local configs of programs
-            are in it already.
+        routes: by color, [height, width] int32: index into `configs` for each router; -1: none. Local configs of
+            programs are in it already.
         configs: distinct configs
-        exported: what the host can name
-        params: what `--params` said, by name, as text
+        exported: names for the host
+        params: values of `--params`, by name, as text
         fabric: columns and rows of the fabric, halo and all
         offset: x and y of the rectangle in it
         memcpy: whether the host talks to it through memcpy

@@ -15,15 +15,15 @@ class InputQueue:
     """Wavelets that came up the ramp.
 
     Args:
-        number: of the queue; None for a color that is bound to none and has one of its own (WSE-2)
-        color: of its wavelets
+        number: its number; None for the own queue of a color that is bound to none (WSE-2)
+        color: color of its wavelets
         capacity: wavelets
 
     Attributes:
         items: (cycle of arrival, data, whether control)
         user: the operation that reads it
         task: id of the data task that reads it
-        release: tells who sends that there is room for one more
+        release: tells the sender that there is room for one more
         shared: whether several operations have read it at once (WSE-3)
         flush: whether the teardown task is to be activated once it is empty
     """
@@ -42,7 +42,7 @@ class InputQueue:
         self.flush = False
 
     def take(self) -> int:
-        """The head's data; the head is gone."""
+        """Take the head; return its data."""
         data = self.items.popleft()[1]
         self.release()
         return data
@@ -52,11 +52,11 @@ class OutputQueue:
     """Wavelets that wait for the ramp, of any color: (color, data, whether control).
 
     Args:
-        number: of the queue
+        number: its number
         capacity: wavelets
 
     Attributes:
-        stopped: whether the ramp refused its head, and the network has not said since that it may take it
+        stopped: whether the ramp refused its head, and the network has not reported room since
         flush: whether the teardown task is to be activated once it is empty
     """
 
@@ -74,9 +74,9 @@ class Ring:
     """A FIFO in SRAM.
 
     Args:
-        buffer: where it is, and what it activates
-        memory: of its PE
-        changed: called after a push or pop, with the task that that activates
+        buffer: its place, and the tasks that it activates
+        memory: memory of its PE
+        changed: called after a push or pop, with the task to activate
     """
 
     __slots__ = ("buffer", "changed", "head", "length", "memory")

@@ -1,4 +1,4 @@
-"""The ramp of one PE: the queues between it and its router, and what moves through them."""
+"""The ramp of one PE: the queues between it and its router, and the wavelets that move through them."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
 
 OWN_QUEUE = 4
-"""Wavelets that a color without a bound queue has room for (WSE-2). Ours: the middle of the queues' sizes (F12)."""
+"""Capacity of the queue of a color without a bound queue (WSE-2). Ours: the middle of the queues' sizes (F12)."""
 
 
 class Ramp:
     """Input queues that the network fills, and output queues that are put on the ramp, one wavelet a cycle.
 
     Args:
-        pe: of the PE
+        pe: the PE
 
     Attributes:
         inputs: input queues by color
         sending: output queues that hold something, the longest waiting first
         flushing: queues that call the teardown task once they are empty
-        sent_at: the cycle that had the last wavelet on the ramp
+        sent_at: the cycle of the last wavelet on the ramp
         received, sent: wavelets taken from the ramp, and put on it
     """
 
@@ -69,7 +69,7 @@ class Ramp:
             self._outputs[number] = OutputQueue(number, arch.output_queues[number])
 
     def connect(self) -> None:
-        """Queues tell the network, or the host, what they take."""
+        """Give each input queue the function that tells its sender, the network or the host, of free room."""
         for color, queue in self.inputs.items():
             queue.release = self._pe.simulation.releaser(self._pe.index, color)
 
@@ -107,12 +107,12 @@ class Ramp:
     # --- wavelets ---
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: nobody takes it."""
+        """Wavelets that the input queue of `color` holds; 0: it has no reader."""
         queue = self.inputs.get(color)
         return 0 if queue is None else queue.capacity
 
     def accept(self, wavelet: Wavelet) -> None:
-        """A wavelet has come down the ramp."""
+        """Put a wavelet that came down the ramp into its input queue."""
         color, data, is_control = wavelet
         queue = self.inputs[color]
         now = self._events.now
@@ -127,7 +127,7 @@ class Ramp:
             self._pe.main.wake(now)
 
     def free(self, color: int) -> None:
-        """A color may be sent again."""
+        """Send a color again that the network refused before."""
         now = self._events.now
         for queue in self.sending:
             if queue.items[0][0] == color:
@@ -136,12 +136,12 @@ class Ramp:
             return
         datapath = self._pe.datapath
         if datapath.ticked != now:
-            datapath.tick_at(now)  # an element first, then the ramp, whatever happened first in this cycle
+            datapath.tick_at(now)  # an element first, then the ramp, in any order of the events of this cycle
         elif self.drain(now) and (self.sending or datapath.busy()):
             datapath.tick_at(now + 1)
 
     def drain(self, now: int) -> bool:
-        """Put a wavelet on the ramp, from the queue that has waited longest; whether there was one."""
+        """Put a wavelet on the ramp, from the queue that has waited longest; false if there was none."""
         sending, index = self.sending, self._pe.index
         for queue in sending:
             if queue.stopped:

@@ -6,8 +6,8 @@ Eight words a color, from `COLORS` on:
     4           bits 0, 1 the position now; 2 ring; 3, 4 pop mode; 5, 6 swap; 8 teardown
     5 to 7      the filter's limits, where the color has a filter
 
-What is written takes effect at once, also for wavelets that wait in the router. The addresses are ours: programs name
-registers only through `<tile_config>`.
+Writes take effect at once, also for wavelets that wait in the router. The addresses are ours: programs name registers
+only through `<tile_config>`.
 """
 
 from dataclasses import replace
@@ -31,13 +31,13 @@ _RING, _POP, _SWAP, _TEARDOWN = 1 << 2, 3, 5, 1 << 8
 
 
 def color_word(address: int) -> tuple[int, int] | None:
-    """Color and word that `address` is; None if it is no color's."""
+    """Color and word of `address`; None if it is no color's."""
     color, word = divmod(address - COLORS, COLOR_WORDS)
     return (color, word) if 0 <= color < arch.COLORS else None
 
 
 def route_word(route: Route) -> int:
-    """A route, as it is in a word."""
+    """A route, coded in a word."""
     return route.rx | route.tx << len(arch.PORTS)
 
 
@@ -53,7 +53,7 @@ def read(config: ColorConfig, word: int) -> int:
 
 
 def write(config: ColorConfig, word: int, value: int) -> ColorConfig:
-    """What becomes of `config` when one of its eight words is written."""
+    """Return `config` after a write to one of its eight words."""
     if word < SWITCH:
         words = [read(config, at) for at in range(SWITCH)]
         words[word] = value

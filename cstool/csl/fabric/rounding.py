@@ -1,8 +1,8 @@
 """Fused multiply-add with one rounding, on floats and arrays.
 
 `a + b * c` of float16 or float32 is computed in float64 and rounded to odd (Boldo and Melquiond, "Emulation of FMA and
-correctly rounded sums", IEEE Transactions on Computers 57(4), 2008): what rounds it once more, to the short format,
-then gives the correctly rounded result. The product is exact in float64 (2 * 24 bits fit 53).
+correctly rounded sums", IEEE Transactions on Computers 57(4), 2008): one more rounding, to the short format, then gives
+the correctly rounded result. The product is exact in float64 (2 * 24 bits fit 53).
 """
 
 import numpy as np

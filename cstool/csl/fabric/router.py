@@ -1,4 +1,4 @@
-"""What a router is made of: links with credits, buffers, and the state of each color.
+"""Parts of a router: links with credits, buffers, and the state of each color.
 
 `network` moves wavelets between them, and says when.
 """
@@ -22,9 +22,9 @@ class Link:
     Attributes:
         source: the router that sends; None: the CE of `pe`
         pe: index of the sending PE
-        port: the port that the sender puts wavelets out by; RAMP: to the CE, or from it where `source` is None
+        port: the output port of the sender; RAMP: to the CE, or from it where `source` is None
         color: of the wavelets on it
-        free: credits: wavelets that the other end has room for
+        free: credits: wavelets that the other end still has room for
         wanted: whether the sender waits for a credit
         count: wavelets sent so far
     """
@@ -55,7 +55,7 @@ class Exit(Link):
         self.set_room(room)
 
     def set_room(self, room: int) -> None:
-        """The queue is known, or known not to be."""
+        """Set the room of the queue, now known; 0: no queue has the color."""
         self.room = room
         self.free = room + RAMP_REGISTERS if room else 0
 
@@ -66,7 +66,7 @@ class Buffer(Link):
     Attributes:
         flow: the color at the receiving router
         side: the receiving router's port
-        order: what heads of a router are sorted by: color, then port
+        order: sort key of the heads of a router: color, then port
         queue: wavelets, the head first
         fresh: when the last credit came back, for links from a CE: it counts from the next cycle on
     """
@@ -83,7 +83,7 @@ class Buffer(Link):
 
 
 class Way:
-    """The route of one switch position, with what is at its ends.
+    """The route of one switch position, with the links at its ends.
 
     Attributes:
         rx, tx: sets of ports, as in `program.Route`
@@ -101,7 +101,7 @@ class Way:
 
 
 STOPPED = Way(Route(0, 0), (), None)
-"""Nothing passes: teardown, or a position that sends nowhere."""
+"""A way for no wavelet: teardown, or a position that sends nowhere."""
 
 
 class Flow:
@@ -111,15 +111,15 @@ class Flow:
         router: the router
         color: the color
         config: as it was set last
-        pending: as it will be from the next cycle on
+        pending: the config from the next cycle on
         position: switch position now
         teardown: whether it is in teardown now
-        ending: whether that ends with the next cycle
-        filter: of what goes down the ramp
+        ending: whether its teardown ends with the next cycle
+        filter: of wavelets that go down the ramp
         plain: whether data wavelets go as they are: no filter, no color swap
-        buffers: by input port, where a wavelet has come
-        exit: down the ramp, where one has gone
-        way: where wavelets go now; None: not looked up yet
+        buffers: by input port, made for the first wavelet
+        exit: down the ramp, made for the first wavelet
+        way: the present way of wavelets; None: not looked up yet
     """
 
     __slots__ = (
@@ -168,7 +168,7 @@ class Flow:
         self._set(config)
 
     def filter_now(self) -> Filter | None:
-        """The config of the filter, as it stands."""
+        """The config of the filter in its present state."""
         return self.filter.now(self.config.filter) if self.filter and self.config.filter else None
 
     def route(self) -> Route | None:
@@ -185,16 +185,16 @@ class Flow:
         return way
 
     def goes_down(self, wavelet: Wavelet) -> bool:
-        """Whether a wavelet that is sent to the CE as well gets there: the filter, and CE-ignore, may end it here."""
+        """Whether a wavelet for the CE gets there: the filter, and CE-ignore, may drop it here."""
         if wavelet.control and control.decode(wavelet.data).ce_ignore:
             return False
         return self.filter is None or self.filter.passes(wavelet)
 
     def command(self, payload: int) -> tuple[int, int]:
-        """What a control wavelet does here: the command, and the payload that goes on.
+        """The command of a control wavelet at this router, and the payload that goes on.
 
-        `always_pop` takes the command off; `pop_on_advance` only if it moves the switch, so that one that is at its
-        last position hands it on.
+        `always_pop` takes the command off; `pop_on_advance` only if it moves the switch: a switch at its last position
+        leaves the command for later routers.
         """
         command = control.decode(payload).command
         pop = self.config.pop
@@ -203,7 +203,7 @@ class Flow:
         return command, payload
 
     def execute(self, command: int) -> None:
-        """Do it: the control wavelet has left by the old position, the next wavelet goes by the new one."""
+        """Execute a command: the control wavelet has left by the old position, the next wavelet goes by the new one."""
         if command == control.ADVANCE:
             position = self._next()
             if position is not None:
@@ -231,11 +231,11 @@ class Router:
 
     Attributes:
         pe: its index
-        flows: by color, those that a wavelet or a change has come to
+        flows: by color, if a wavelet or a change has come to it
         heads: buffers that hold something, by color and port
-        last: the color that was served first in the last cycle that one was: the next one comes first
-        awake: the last cycle that it is to be looked at
-        sent: the last cycle that its CE sent
+        last: the color that was served first last time; the turn begins behind it
+        awake: the last cycle in which it is to be looked at
+        sent: the last cycle in which its CE sent
     """
 
     __slots__ = ("awake", "flows", "heads", "last", "pe", "sent")

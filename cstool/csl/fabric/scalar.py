@@ -1,4 +1,4 @@
-"""What compiled code calls for the scalar operations that Python's own operators do not have: exact, and deterministic.
+"""Functions that compiled code calls for scalar operations that Python's operators lack: exact, and deterministic.
 
 Names are short because compiled code shows them. Integers are Python's, within their type; floats are rounded.
 """
@@ -16,7 +16,7 @@ _half = struct.Struct("<e")
 
 
 class Failing(Protocol):
-    """What `fail` is called on: a PE."""
+    """The object that `fail` is called on: a PE."""
 
     def fail(self, message: str, place: str) -> None:
         """End the simulation."""
@@ -24,7 +24,7 @@ class Failing(Protocol):
 
 
 def finished(called: Any) -> Generator[Any, Any, Any]:
-    """The result of a function that was called by a pointer, and may be one that waits."""
+    """The result of a function called by a pointer, run to its end if it is a generator."""
     return (yield from called) if isinstance(called, GeneratorType) else called
 
 
@@ -38,7 +38,7 @@ def quotient(pe: Failing, place: str, left: int, right: int) -> int:
 
 
 def remainder(pe: Failing, place: str, left: int, right: int) -> int:
-    """What `quotient` leaves: it has the sign of `left`."""
+    """The remainder of `quotient`: it has the sign of `left`."""
     if right == 0:
         pe.fail(f"a divisor is not zero, got {left} % 0", place)
         return 0
@@ -47,13 +47,13 @@ def remainder(pe: Failing, place: str, left: int, right: int) -> int:
 
 
 def outside(pe: Failing, place: str, index: int, extent: int) -> int:
-    """An index that its array does not have."""
+    """Fail: an index is outside its array."""
     pe.fail(f"an index must be 0 to {extent - 1}, got {index}", place)
     return 0
 
 
 def shift(pe: Failing, place: str, count: int) -> int:
-    """A shift's count: not negative; 64 stands for all that is more."""
+    """A shift's count: not negative; 64 stands for all larger ones."""
     if count < 0:
         pe.fail(f"a shift is by 0 or more bits, got {count}", place)
         return 0
@@ -77,7 +77,7 @@ def modulo(left: float, right: float) -> float:
 
 
 def integer(value: float, least: int, most: int) -> int:
-    """A float rounded towards zero; what does not fit becomes the nearest bound, NaN 0 (the vendor does not say)."""
+    """A float rounded towards zero; beyond the bounds, the nearest bound; NaN gives 0 (the vendor does not say)."""
     if value != value:
         return 0
     if value <= least:

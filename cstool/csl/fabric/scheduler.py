@@ -1,11 +1,11 @@
-"""The task picker of a PE: which tasks are activated or blocked, and which one runs next.
+"""The task picker of a PE: activated and blocked tasks, and the choice of the next one to run.
 
 - A local task is eligible if it is activated and not blocked; activating it twice before it runs is activating it once.
 - A data task is eligible if the head of its queue is a wavelet, no operation reads that queue, and neither the task nor
   its queue is blocked. A control task likewise, by the control wavelet at the head of any queue that names it.
-- What is blocked keeps its events (F14).
-- Among several, the one with the next higher id after the last one runs, round robin: none can starve. What the
-  hardware does is not published.
+- A blocked task or queue keeps its events (F14).
+- Among several, the one with the next higher id after the last one runs, round robin: none can starve. The order of the
+  hardware is not published.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ from cstool.csl.fabric.program import Task
 from cstool.csl.fabric.queues import InputQueue
 
 SWITCH = 3
-"""Cycles from when a task can run until it does. Ours: "within a few cycles" is all that is published (F14)."""
+"""Cycles from when a task can run until it does. Ours: "within a few cycles" alone is published (F14)."""
 
 QUEUES_FROM = 64
 """Ids from here on are input queues."""
@@ -29,7 +29,7 @@ TEARDOWN_TASK = 29
 
 
 CALL, NOBODY = -1, -2
-"""Ids of what is no task: a call of the host, and a control wavelet that names none and is dropped."""
+"""Ids that stand for no task: a call of the host, and a control wavelet that names none and is dropped."""
 
 
 class Call(NamedTuple):
@@ -41,7 +41,7 @@ class Call(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """What runs next: a task with its arguments."""
+    """The next to run: a task with its arguments."""
 
     task: Task
     arguments: tuple[int | float, ...]
@@ -75,7 +75,7 @@ class Picker:
         self.last = -1
 
     def activate(self, task: int, time: int) -> None:
-        """An event for a task; a further one before it runs is none."""
+        """Activate a task; without effect on one that is activated and has not run yet."""
         self.active[task] = min(time, self.active.get(task, time))
 
     def unblock(self, task: int, time: int) -> None:
@@ -85,7 +85,7 @@ class Picker:
             self.unblocked[task] = time
 
     def _since(self, time: int, task: int, queue: int | None) -> int | None:
-        """Since when an event of `time` may run its task; None while that, or its queue, is blocked."""
+        """Cycle from which an event of `time` may run its task; None while the task, or its queue, is blocked."""
         blocked, unblocked = self.blocked, self.unblocked
         if task in blocked:
             return None
@@ -98,7 +98,7 @@ class Picker:
         return max(time, unblocked.get(queue + QUEUES_FROM, -1)) if unblocked else time
 
     def _events(self) -> Iterator[tuple[int, InputQueue | None, int]]:
-        """All that may run: task id, queue, since when."""
+        """All eligible tasks: id, queue, and the cycle since when."""
         for task, time in self.active.items():
             since = self._since(time, task, None)
             if since is not None:
@@ -122,9 +122,9 @@ class Picker:
                 yield found, queue, since
 
     def candidate(self, now: int) -> tuple[int, InputQueue | None] | None:
-        """Id and queue of what runs if the main thread is free at `now`; the id of a call of the host is `CALL`.
+        """Id and queue of the next task to run if the main thread is free at `now`; `CALL` is the id of a host call.
 
-        What came in this very cycle does not count: the order inside a cycle must not matter.
+        Events of this very cycle do not count: the order inside a cycle must not matter.
         """
         best: tuple[int, InputQueue | None] | None = None
         best_rank = QUEUES_FROM
@@ -137,14 +137,14 @@ class Picker:
         return best
 
     def next_time(self) -> int | None:
-        """Since when something has been there that may run; None if nothing is."""
+        """Cycle since when there is an eligible task; None if there is none."""
         times = [since for _, _, since in self._events()]
         if self.calls:
             times.append(self.calls[0].time)
         return min(times, default=None)
 
     def take(self, task: int, queue: InputQueue | None) -> Picked | None:
-        """Take the event of a candidate; None if there is nothing to run for it."""
+        """Take the event of a candidate; None if there is no task for it."""
         if queue is None:
             self.last = task
             del self.active[task]
@@ -160,7 +160,7 @@ class Picker:
 
 
 def arguments(letters: Sequence[str], data: int) -> tuple[int | float, ...]:
-    """What a task gets of the 32 bits of a wavelet: low bits first."""
+    """Arguments of a task from the 32 bits of a wavelet: low bits first."""
     found: list[int | float] = []
     for letter in letters:
         found.append(decode(letter, data))

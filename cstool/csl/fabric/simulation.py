@@ -1,4 +1,4 @@
-"""A fabric program, simulated: every PE and router, and what happens when."""
+"""A fabric program, simulated: every PE and router, and the order of events."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ OnTrace = Callable[..., None]
 
 @dataclass(frozen=True)
 class PEStats:
-    """What one PE did.
+    """Counts of one PE.
 
     Args:
         busy: cycles in which its main thread had a task
@@ -38,7 +38,7 @@ class PEStats:
 
 @dataclass(frozen=True)
 class Stats:
-    """What a simulation did so far.
+    """Counts of a simulation so far.
 
     Args:
         cycles: cycles
@@ -54,17 +54,17 @@ class Stats:
 
 
 class Simulation:
-    """All of a fabric program.
+    """The simulation of a fabric program.
 
     Args:
-        program: what is simulated
-        max_cycles: the cycle at which it is an error not to have ended; None: no limit
+        program: the program
+        max_cycles: limit of cycles, an error if the program has not ended by then; None: no limit
         fused: whether a multiply-add rounds once
-        on_trace: `trace` says what it is called with; None costs nothing
+        on_trace: called as `trace` describes; None costs nothing
         on_say: called with cycle, PE index and a line that a program prints
 
     Attributes:
-        events: when everything happens; `events.now` is the cycle
+        events: all events; `events.now` is the cycle
         network: routers and links
         pes: by index, y * width + x
         on_unblock: called with the index of a PE that ran `unblock_cmd_stream`
@@ -103,9 +103,9 @@ class Simulation:
         """Let cycles happen until `condition()` (asked after each), or cycle `until`, or nothing is left to happen.
 
         Returns:
-            whether something is left to happen
+            whether events are left
         Raises:
-            SimulationError: a program did what it must not, or did not end within `max_cycles`
+            SimulationError: a program broke a rule, or did not end within `max_cycles`
         """
         if not self._begun:
             self._begun = True
@@ -137,16 +137,16 @@ class Simulation:
     def from_host(self, color: int, on_taken: Callable[[int], None]) -> None:
         """Declare that the host, not the network, brings wavelets of `color`.
 
-        The host calls `pes[i].accept(wavelet)` at most `pes[i].room(color)` times more than `on_taken(i)` was called.
+        The host may send at most `pes[i].room(color)` wavelets ahead of the calls of `on_taken(i)`.
         """
         self._taken[color] = on_taken
 
     def to_host(self, color: int, on_sent: Callable[[int, Wavelet], None]) -> None:
-        """Declare that what PEs send on `color` goes to the host: `on_sent(pe_index, wavelet)`, one a cycle and PE."""
+        """Declare that wavelets of PEs on `color` go to the host: `on_sent(pe_index, wavelet)`, one a cycle and PE."""
         self._sent[color] = on_sent
 
     def stats(self) -> Stats:
-        """What happened so far."""
+        """Counts so far."""
         return Stats(
             self.events.now,
             self.events.done,
@@ -158,10 +158,10 @@ class Simulation:
         busy, elements = pe.so_far(self.events.now)
         return PEStats(busy, pe.tasks_run, elements, pe.received, pe.sent)
 
-    # --- what PEs ask ---
+    # --- called by PEs ---
 
     def code(self, program: PEProgram) -> Callable[[Any], dict[str, Any]]:
-        """The compiled text of a program: a function of a PE that returns its functions."""
+        """The compiled code of a program: a function that takes a PE and returns its functions."""
         found = self._code.get(id(program))
         if found is None:
             names: dict[str, Any] = {}
@@ -170,7 +170,7 @@ class Simulation:
         return found
 
     def releaser(self, pe: int, color: int) -> Callable[[], None]:
-        """What a PE calls when it took a wavelet of `color` out of its queue."""
+        """A function that a PE calls after it took a wavelet of `color` out of its queue."""
         taken = self._taken.get(color)
         return partial(self.network.release, pe, color) if taken is None else partial(taken, pe)
 
@@ -180,12 +180,12 @@ class Simulation:
         return (self.network.can_send, self.network.send) if sent is None else (_always, sent)
 
     def unblocked(self, pe: int) -> None:
-        """A PE ran `unblock_cmd_stream`."""
+        """Pass on that a PE ran `unblock_cmd_stream`."""
         if self.on_unblock is not None:
             self.on_unblock(pe)
 
     def say(self, time: int, pe: int, text: str) -> None:
-        """A PE prints a line."""
+        """Pass on a line that a PE prints."""
         if self.on_say is not None:
             self.on_say(time, pe, text)
 
@@ -195,5 +195,5 @@ class Simulation:
 
 
 def _always(pe: int, color: int) -> bool:  # noqa: ARG001
-    """The host takes all that PEs send."""
+    """Always true: the host takes all wavelets of PEs."""
     return True

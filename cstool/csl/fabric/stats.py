@@ -1,4 +1,4 @@
-"""What a simulation did, in numbers: `sim_stats.json`, written at the end of a run and read again.
+"""Counts of a simulation: `sim_stats.json`, written at the end of a run and read again.
 
 Of PEs: cycles of the main thread and the datapath, tasks, elements, wavelets; of links: wavelets that each router sent
 out by each port. All of it is simulated: counted in the simulator, measured on no wafer.
@@ -52,7 +52,7 @@ class FabricStats:
 
     @property
     def busy_share(self) -> NDArray[np.float64]:
-        """[height, width] share of the run's cycles in which a PE did something."""
+        """[height, width] share of the run's cycles in which a PE was busy."""
         share: NDArray[np.float64] = self.pes["busy"] / max(1, self.cycles)
         return share
 
@@ -64,7 +64,7 @@ class FabricStats:
 
 
 def stats_document(simulation: "Simulation") -> dict[str, Any]:
-    """What `sim_stats.json` holds."""
+    """The contents of `sim_stats.json`."""
     program, stats = simulation.program, simulation.stats()
     size = program.width * program.height
     links = {port: [0] * size for port in PORTS}
@@ -86,7 +86,7 @@ def read_stats(path: Path) -> FabricStats:
     """Read a `sim_stats.json`.
 
     Raises:
-        CstoolError: it is not there, or holds something else
+        CstoolError: it is missing, or not in this format
     """
     try:
         found = json.loads(read_file(path))

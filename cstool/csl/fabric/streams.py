@@ -1,7 +1,7 @@
 """Streams between the host and PEs: MEMCPYH2D colors bring wavelets from the host, MEMCPYD2H colors take them to it.
 
 A PE sees no difference from other colors: it takes from an input queue, and sends. The host sends as there is room in
-the input queue; what no command has asked for yet waits for one.
+the input queue; wavelets to the host wait for a command that reads them.
 """
 
 from collections import deque
@@ -20,16 +20,16 @@ RAMP = 2
 
 
 class _Feed:
-    """What the host sends to one PE by one color."""
+    """Wavelets from the host to one PE by one color."""
 
     def __init__(self, room: int) -> None:
         self.room = room
         self.due = 0  # the cycle of the next one at the earliest
-        self.waiting: deque[tuple[int, int, Callable[[], None]]] = deque()  # earliest cycle, data, what to do then
+        self.waiting: deque[tuple[int, int, Callable[[], None]]] = deque()  # earliest cycle, data, call when sent
 
 
 class _Want:
-    """A command that reads: how many wavelets it still wants, and what takes each."""
+    """A command that reads: the number of wavelets still wanted, and the function that takes each."""
 
     def __init__(self, count: int, take: Callable[[int], None]) -> None:
         self.count = count
@@ -37,7 +37,7 @@ class _Want:
 
 
 class _Drain:
-    """What one PE sends to the host by one color."""
+    """Wavelets from one PE to the host by one color."""
 
     def __init__(self) -> None:
         self.buffer: deque[int] = deque()
@@ -48,7 +48,7 @@ class Streams:
     """All streams of a simulation: one by color of `FabricProgram.streams`.
 
     Args:
-        simulation: it must not have run yet
+        simulation: the simulation, not yet run
     """
 
     def __init__(self, simulation: "Simulation") -> None:
@@ -63,10 +63,10 @@ class Streams:
                 simulation.to_host(color, self._sent)
 
     def feed(self, pe: int, color: int, start: int, data: int, taken: Callable[[], None]) -> None:
-        """Send a wavelet to a PE after all before it, not before cycle `start`; call `taken` when its queue has it.
+        """Send a wavelet to a PE after all before it, not before cycle `start`; call `taken` once it is in the queue.
 
         Raises:
-            SimulationError: the PE's program takes nothing of that color
+            SimulationError: the PE's program has no input queue for that color
         """
         feed = self._feeds.get((pe, color))
         if feed is None:
@@ -83,14 +83,14 @@ class Streams:
         self._pump(pe, color, feed)
 
     def expect(self, pe: int, color: int, count: int, take: Callable[[int], None]) -> None:
-        """Take `count` wavelets from a PE after those that were asked for before."""
+        """Take `count` wavelets from a PE, behind earlier requests."""
         drain = self._drain(pe, color)
         drain.wanted.append(_Want(count, take))
         while drain.buffer and drain.wanted:
             self._give(drain, drain.buffer.popleft())
 
     def unread(self) -> list[tuple[int, int, int]]:
-        """Wavelets that PEs sent and no command has read: (PE index, color, how many)."""
+        """Wavelets that PEs sent and no command has read: (PE index, color, count)."""
         return [(pe, color, len(drain.buffer)) for (pe, color), drain in sorted(self._drains.items()) if drain.buffer]
 
     def _drain(self, pe: int, color: int) -> _Drain:

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class TileConfig:
-    """Words of a color are the router's; the others are kept here.
+    """Words of a color belong to the router; the others are kept here.
 
     Args:
-        pe: of the PE
+        pe: the PE
     """
 
     def __init__(self, pe: "ProcessingElement") -> None:

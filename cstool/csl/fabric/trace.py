@@ -1,4 +1,4 @@
-"""What happened on the fabric, cycle by cycle: recorded by the hook of a simulation, kept in a file, read again.
+"""Events on the fabric, cycle by cycle: recorded by the hook of a simulation, kept in a file, read again.
 
 The hook is `on_trace(time, pe_index, kind, *fields)`:
 
@@ -28,7 +28,7 @@ from cstool.foundation.errors import TraceError
 FORMAT = 1
 KINDS = ("task", "task_end", "op", "op_end")
 MOST_EVENTS = 5_000_000
-"""that are kept; what happens later is not recorded, and the file says so"""
+"""events that are kept; later ones are not recorded, and the file says so"""
 _MARK = (("time", "Q"), ("pe", "I"), ("kind", "B"), ("thread", "H"), ("name", "I"))
 _HOP = (("time", "Q"), ("pe", "I"), ("port", "B"), ("color", "B"), ("data", "I"), ("control", "B"))
 Columns = dict[str, NDArray[Any]]
@@ -38,7 +38,7 @@ class Recorder:
     """The hook of a simulation: `Simulation(program, on_trace=recorder)`.
 
     Args:
-        program: that is simulated
+        program: the simulated program
         most: events that are kept
     """
 
@@ -68,7 +68,7 @@ class Recorder:
         return self._words.setdefault(text, len(self._words))
 
     def save(self, path: Path) -> None:
-        """Write what was recorded.
+        """Write the recording.
 
         Raises:
             TraceError: it cannot be written
@@ -102,11 +102,11 @@ class Recorded:
         arch: of the wafer
         width, height: PEs of the rectangle
         programs: names of programs
-        tiles: [height, width], which of `programs` a PE runs; -1 for none
+        tiles: [height, width], index into `programs` for each PE; -1 for none
         words: names of threads, tasks and operations
-        marks: columns of what began and ended: time, pe, kind (in `KINDS`), thread and name (in `words`)
+        marks: columns of begins and ends: time, pe, kind (in `KINDS`), thread and name (in `words`)
         hops: columns of wavelets: time, pe, port, color, data, control
-        is_cut: whether more happened than was recorded
+        is_cut: whether later events were not recorded
     """
 
     arch: str
@@ -121,7 +121,7 @@ class Recorded:
 
     @property
     def end(self) -> int:
-        """The last cycle of which something is known."""
+        """The last cycle of the recording."""
         return max((int(times.max()) for times in (self.marks["time"], self.hops["time"]) if len(times)), default=0)
 
 
@@ -136,10 +136,10 @@ class Place(NamedTuple):
 
 
 def read_trace(path: Path) -> Recorded:
-    """Read what a `Recorder` has saved.
+    """Read the file of a `Recorder`.
 
     Raises:
-        TraceError: the file is not there, or is none of these
+        TraceError: the file is missing, or no trace
     """
     try:
         arrays = read_arrays(read_file(path))

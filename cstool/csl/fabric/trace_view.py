@@ -1,4 +1,4 @@
-"""A recorded trace asked: what one PE did, what one link carried, all of it as a file for Perfetto."""
+"""Views of a recorded trace: one PE, one link, and all of it as a file for Perfetto."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from cstool.foundation.chrome_trace import Trace
 from cstool.foundation.words import counted
 
 BESIDE = 8
-"""cycles that may lie between two wavelets of one color that are told as one run"""
+"""largest gap in cycles between two wavelets of one color in a run"""
 CYCLE_S = 1e-6
 """a cycle in the file for Perfetto is a microsecond there, so that its times are cycles"""
 
@@ -23,7 +23,7 @@ class Span(NamedTuple):
         begin, end: cycles
         thread: "main" or "microthread 3"
         name: "task sum" or "@fadds"
-        is_over: whether it ended; else `end` is where the trace ends
+        is_over: whether it ended; else `end` is the end of the trace
     """
 
     begin: int
@@ -38,9 +38,9 @@ class Run(NamedTuple):
 
     Args:
         begin, end: cycles of the first and the last
-        port: that they leave by
-        color: of them
-        wavelets: how many
+        port: their output port
+        color: their color
+        wavelets: number of wavelets
         controls: control wavelets among them
     """
 
@@ -62,11 +62,11 @@ class Hop(NamedTuple):
 
 
 def spans(trace: Recorded, pe: int) -> list[Span]:
-    """What a PE did, by begin; what is around others before them."""
+    """Spans of a PE, by begin; outer ones first."""
     marks, mine = trace.marks, np.flatnonzero(trace.marks["pe"] == pe)
     begun: dict[tuple[str, str], list[int]] = {}
     found = []
-    # What a task does to come may be noted ahead of what happens meanwhile.
+    # Later acts of a task may be noted ahead of events that happen meanwhile.
     for row in mine[np.argsort(marks["time"][mine], kind="stable")]:
         time, kind = int(marks["time"][row]), KINDS[marks["kind"][row]]
         thread, word = trace.words[marks["thread"][row]], trace.words[marks["name"][row]]
@@ -90,7 +90,7 @@ def hops(trace: Recorded, pe: int, port: int) -> list[Hop]:
 
 
 def runs(trace: Recorded, pe: int, port: int) -> list[Run]:
-    """The same, those close behind each other as one, by begin."""
+    """The same, wavelets close behind each other as one run, by begin."""
     last: dict[int, Run] = {}
     found = []
     for hop in hops(trace, pe, port):
@@ -110,7 +110,7 @@ def chrome_trace(trace: Recorded, title: str, places: Sequence[Place] = ()) -> T
     Args:
         trace: all of it
         title: of the file
-        places: PEs that are wanted; () for all that did something
+        places: PEs to show; () for all with events
     """
     made = Trace(title, "simulated")
     for pe in _wanted(trace, places):

@@ -1,10 +1,10 @@
-"""Vector operations on memory and scalars: what they compute, exactly as element after element would, and their cycles.
+"""Vector operations on memory and scalars: their results, exactly as element after element, and their cycles.
 
-Cycles, and how sure they are:
+Cycles, and their certainty:
 
 - `START`: 6 cycles of an operation for starting and stopping (P10: derived from a measurement that includes reading the
   clock; good to about 4 cycles).
-- elements a cycle: the SIMD widths of the documentation (`Arch.widths`, SDK appendix), at most what strides allow
+- elements a cycle: the SIMD widths of the documentation (`Arch.widths`, SDK appendix), limited by the strides
   (P06).
 - two reads in the same cycle must come from banks that differ modulo 4, or they take a cycle each (P01, P04, P05; P08
   and P09 measure 1.001 and 2.001 cycles an element without and with such a conflict).
@@ -85,9 +85,9 @@ def compute(
 
     Args:
         memory: of the PE
-        operation: what to do
+        operation: the operation
         count: elements
-        dest: where results go
+        dest: destination
         sources: operands, each with its type
         carry: the carry flag
     Returns:
@@ -123,7 +123,7 @@ _SCALARS = {"w": np.uint32, "f": np.float32, "H": np.uint16, "h": np.int16, "e":
 def in_order(
     memory: Memory, operation: Operation, count: int, dest: Memories, letter: str, readers: Sequence[Any], carry: int
 ) -> int:
-    """One element after the other: an element's sources are read after the one before it was written."""
+    """Do elements one after the other: each reads its sources after the one before it was written."""
     places, store = memory.writer(dest, count, letter)
     if operation.chained:
         for place, values in zip(places, zip(*readers, strict=True), strict=True):
@@ -138,7 +138,7 @@ def in_order(
 
 
 def _hazard(operation: Operation, count: int, dest: Memories, sources: Sequence[tuple[Source, str]]) -> bool:
-    """Whether an element may read what an element before it wrote, or two elements write the same place."""
+    """Whether an element may read the result of an element before it, or two elements write the same place."""
     size = BYTES[operation.dest]
     if isinstance(dest, Mem1d) and abs(dest.stride) < size:
         return True
@@ -152,7 +152,7 @@ def _hazard(operation: Operation, count: int, dest: Memories, sources: Sequence[
 
 
 def _folds(dest: Mem4d, size: int) -> bool:
-    """Whether elements of a tensor may share bytes: its strides do not each step over all that is inside."""
+    """Whether elements of a tensor may share bytes: a stride that is shorter than the dimensions inside it."""
     reach = size
     for extent, stride in sorted(zip(dest.extents, dest.strides, strict=True), key=lambda pair: abs(pair[1])):
         if extent < 2:
@@ -177,5 +177,5 @@ def _reads_written(
         return True
     ahead, rest = divmod(dest.address - source.address, dest.stride)
     if rest == 0:
-        return ahead > 0  # the element `ahead` later reads what this one wrote
+        return ahead > 0  # the element `ahead` later reads the result of this one
     return not size <= rest % abs(dest.stride) <= abs(dest.stride) - size

@@ -1,11 +1,11 @@
-"""Who waits for whom on a fabric where nothing moves: a graph of operations, tasks, queues, buffers and routes.
+"""The wait graph of a fabric where nothing moves: operations, tasks, queues, buffers and routes.
 
-Nodes are tuples whose first element says what they are:
+Nodes are tuples whose first element is their kind:
 
-- `("thread", pe, thread)`, `("task", pe, id)`, `("queue", pe, queue)`, `("buffer", pe, port, color)`: those of
-  `waiting` and `network.Waiting` that were told;
-- `("route", pe, port, color)`: what the router of a PE sends out by a port; it leads to where that comes from;
-- `("idle", pe, color)`: a PE that could send that color, and has nothing to do; `("never", pe, color)`: one whose
+- `("thread", pe, thread)`, `("task", pe, id)`, `("queue", pe, queue)`, `("buffer", pe, port, color)`: reported waits of
+  `waiting`, and `network.Waiting`;
+- `("route", pe, port, color)`: the route of a router out by a port; it leads to the sources of that route;
+- `("idle", pe, color)`: a PE that could send that color, and has nothing to do; `("never", pe, color)`: a PE whose
   program does not send it; `("host", color)`; `("cut", pe, port, color)`: a route that nothing leads into.
 """
 
@@ -21,16 +21,16 @@ from cstool.csl.fabric.waiting import MAIN, QueueWait, TaskWait, ThreadWait
 Node = tuple[Any, ...]
 Wait = ThreadWait | TaskWait | QueueWait | Waiting
 Config = Callable[[int, int], ColorConfig | None]
-"""what the router of a PE does with a color now: its `current` is the position that its switch is in"""
+"""the present config of a color at the router of a PE: its `current` is the position that its switch is in"""
 
 
 class WaitGraph:
     """The graph, edges worked out when they are asked for.
 
     Args:
-        program: that runs
-        waits: all that stands still
-        config: of routers, now; None for what the program begins with
+        program: the program
+        waits: all waits
+        config: of routers, now; None for the program's initial configs
     """
 
     def __init__(self, program: FabricProgram, waits: Iterable[Wait], config: Config | None = None) -> None:
@@ -61,7 +61,7 @@ class WaitGraph:
         return f"PE {pe % self.program.width}.{pe // self.program.width}"
 
     def targets(self, node: Node) -> tuple[Node, ...]:
-        """What a node waits for, what is most likely to blame first; () where a chain ends."""
+        """The nodes that a node waits for, the likeliest cause first; () where a chain ends."""
         if node not in self._found:
             self._found[node] = tuple(dict.fromkeys(self._targets(node)))
         return self._found[node]
@@ -86,7 +86,7 @@ class WaitGraph:
         if wait.kind == "thread":
             taken = ("thread", wait.pe, f"microthread {wait.number}")
             return [taken] if taken in self.waits else []
-        # The other end of the FIFO: whoever is at it already, else whoever may come to it.
+        # The other end of the FIFO: the threads at it already, else the threads that may come to it.
         others = [other for other in self._threads[wait.pe] if other.thread != wait.thread]
         wanted = "push" if wait.kind == "pop" else "pop"
         at_it = [other for other in others if (other.kind, other.number) == (wanted, wait.number)]
@@ -114,7 +114,7 @@ class WaitGraph:
                 found += self._buffer(beside, OPPOSITE[port], wait.color)
         if wait.outputs:
             return found
-        # A control wavelet would have to come by a port that is open; from one who waits, that is, not from the idle.
+        # A control wavelet would have to come by a port that is open; from one that waits, that is, not from the idle.
         config = self.config(wait.pe, wait.color)
         opened = 0 if config is None or config.teardown else config.positions[config.current].rx
         return [source for source in self._sources(wait.pe, opened, wait.color) if self._leads_to_a_wait(source)]
@@ -131,14 +131,14 @@ class WaitGraph:
         return False
 
     def _of_route(self, pe: int, port: int, color: int) -> list[Node]:
-        """Where the wavelets come from that the router of a PE sends out by a port."""
+        """The sources of the wavelets that the router of a PE sends out by a port."""
         config = self.config(pe, color)
         route = None if config is None else config.positions[config.current]
         if route is None or not route.tx >> port & 1:
             if port == RAMP and color in self._hosts:
                 return [("host", color)]
             return [("cut", pe, port, color)]
-        # What the switch shuts out is more telling than whoever else could send, and does not.
+        # A sender that the switch shuts out is more telling than others that could send, and do not.
         closed = [
             node for other in range(len(PORTS)) for node in self._buffer(pe, other, color) if self._is_shut_out(node)
         ]
@@ -149,7 +149,7 @@ class WaitGraph:
         return isinstance(wait, Waiting) and not wait.outputs
 
     def _sources(self, pe: int, rx: int, color: int) -> list[Node]:
-        """What could come in by the ports of a set: wavelets that wait there, senders, routers that lead there."""
+        """Possible sources of the ports of a set: wavelets that wait there, senders, routers that lead there."""
         stuck: list[Node] = []
         senders: list[Node] = []
         routes: list[Node] = []
@@ -177,7 +177,7 @@ class WaitGraph:
         return config is None or not config.positions[config.current].tx >> port & 1
 
     def _senders(self, pe: int, color: int) -> list[Node]:
-        """Who of a PE would send a color: operations that do, else whatever keeps it from coming to that."""
+        """Possible senders of a color on a PE: operations that send it, else the likeliest obstacle to one."""
         if color in self._hosts:
             return [("host", color)]
         program = self.program_of(pe)
@@ -187,7 +187,7 @@ class WaitGraph:
         return sending or self._likely(pe) or [("idle", pe, color)]
 
     def _likely(self, pe: int) -> list[Node]:
-        """What keeps a PE from doing what it would do next: its main thread, else microthreads, else blocked tasks."""
+        """The likeliest obstacle on a PE: its main thread, else microthreads, else blocked tasks."""
         main = [node_of(thread) for thread in self._threads[pe] if thread.thread == MAIN]
         others = [node_of(thread) for thread in self._threads[pe] if thread.thread != MAIN and _leads_on(thread)]
         return main or others or self._blocked_tasks(pe)
@@ -211,12 +211,12 @@ class WaitGraph:
 
 
 def _leads_on(thread: ThreadWait) -> bool:
-    """Whether something else can follow the end of an operation."""
+    """Whether the end of an operation can set off other work."""
     return thread.thread == MAIN or bool(thread.activates or thread.unblocks)
 
 
 def node_of(wait: Wait) -> Node:
-    """The node of something that was told."""
+    """The node of a reported wait."""
     if isinstance(wait, ThreadWait):
         # One that has not begun stands behind the others of its thread.
         return ("thread", wait.pe, wait.thread if wait.kind != "thread" else f"behind microthread {wait.number}")

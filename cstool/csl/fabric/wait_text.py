@@ -1,4 +1,4 @@
-"""What a node of a wait graph is, in words, and what to look at where a chain ends in it."""
+"""Nodes of a wait graph in words, and advice on the ends of chains."""
 
 from cstool.csl.fabric.arch import PORTS, RAMP
 from cstool.csl.fabric.network import Waiting
@@ -8,7 +8,7 @@ from cstool.foundation.words import counted
 
 
 def describe(graph: WaitGraph, node: Node) -> tuple[str, str]:
-    """Say who a node is, and what it does: ("PE 1.0", "task main: @fmovs ... waits for color 3 ...")."""
+    """Name a node, and describe its wait: ("PE 1.0", "task main: @fmovs ... waits for color 3 ...")."""
     wait = graph.waits.get(node)
     if wait is not None:
         return graph.name(wait.pe), _told(wait)
@@ -30,7 +30,7 @@ def describe(graph: WaitGraph, node: Node) -> tuple[str, str]:
 
 
 def advice(graph: WaitGraph, node: Node) -> str:
-    """What to look at where a chain ends in this node."""
+    """Advice where a chain ends in this node."""
     wait = graph.waits.get(node)
     if isinstance(wait, Waiting):
         if not wait.outputs:
@@ -55,7 +55,7 @@ def advice(graph: WaitGraph, node: Node) -> str:
 
 
 def circle_advice(graph: WaitGraph, circle: list[Node]) -> str:
-    """What to look at in a circle."""
+    """Advice on a circle."""
     waits = [graph.waits[node] for node in circle if node in graph.waits]
     if all(isinstance(wait, Waiting) for wait in waits):
         return "the routes: wavelets go round in a circle that is full; a route has to end in a PE that takes them"
@@ -70,7 +70,7 @@ def circle_advice(graph: WaitGraph, circle: list[Node]) -> str:
 
 
 def signature(graph: WaitGraph, node: Node) -> tuple[object, ...]:
-    """What nodes have in common that are told as one: all but the PE and the counts."""
+    """The common properties of nodes that are reported as one: all but the PE and the counts."""
     wait = graph.waits.get(node)
     if isinstance(wait, ThreadWait):
         return "thread", wait.thread, wait.operation, wait.kind, wait.place, wait.color, wait.number

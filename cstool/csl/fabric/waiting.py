@@ -1,6 +1,6 @@
-"""What stands still on a PE when nothing moves any more: what `PE.waiting()` tells a deadlock report.
+"""Waits on a PE when nothing moves any more: `PE.waiting()` gives them to a deadlock report.
 
-`network.Waiting` is its kind for routers. Everything is told as it is; who waits for whom, `wait_graph` finds out.
+`network.Waiting` is its kind for routers. The waits are plain facts; `wait_graph` links them with each other.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class ThreadWait:
         thread: `MAIN`, or "microthread N"
         operation: its name without the @: "fmovs"
         kind: "receive" and "send" wavelets; "pop" and "push" elements of a FIFO; "thread": a microthread that is taken
-        task: name of the task that runs it, or that started it; "" where that is not known
-        place: where it stands in the source: "pe.csl:40:5"; the task's place where its own is not known
+        task: name of the task that runs it, or that started it; "" if unknown
+        place: its place in the source: "pe.csl:40:5"; the task's place if its own is unknown
         queue: the input or output queue
-        color: of it
+        color: color of the queue
         number: of the FIFO ("pop", "push") or of the microthread ("thread")
         done: elements done
         extent: elements of all
@@ -52,11 +52,11 @@ class TaskWait:
     Args:
         pe: index of its PE
         task: its id
-        name: of its function
-        place: where it stands in the source
-        blocked: whether it is blocked; False: the main thread has not come to it
+        name: name of its function
+        place: its place in the source
+        blocked: whether it is blocked; False: it waits for the main thread
         wavelets: in its queue, for a data task
-        color: of these
+        color: color of these wavelets
     """
 
     pe: int
@@ -76,7 +76,7 @@ class QueueWait:
         pe: index of the PE
         queue: the input queue
         color: of the wavelets
-        count: how many
+        count: number of wavelets
         blocked: whether the queue is blocked
     """
 

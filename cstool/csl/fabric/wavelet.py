@@ -1,4 +1,4 @@
-"""What travels: a wavelet, and the order of everything that happens."""
+"""A wavelet, and the order of all events."""
 
 import heapq
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Event = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class Events:
-    """What happens when, in cycles. What happens in the same cycle happens in the order in which it was asked for.
+    """Events by cycle. Events of the same cycle happen in the order in which they were asked for.
 
     One list of events a cycle: most cycles of a busy fabric have many, and a heap of all of them would cost more.
     """
@@ -27,7 +27,7 @@ class Events:
         self.done = 0
         self._cycles: dict[int, list[Event]] = {}
         self._times: list[int] = []
-        self._next = 0  # how many of the first cycle's events have happened
+        self._next = 0  # events of the first cycle that have happened
 
     def at(self, time: int, action: Callable[..., Any], *arguments: Any) -> None:
         """Call `action(*arguments)` at `time`, which is not before now."""
@@ -39,16 +39,16 @@ class Events:
             events.append((action, arguments))
 
     def first(self, time: int, action: Callable[..., Any], *arguments: Any) -> None:
-        """Likewise, at a `time` after now, before everything that `at` was asked for at that time.
+        """Likewise, at a `time` after now, before all calls of `at` for that time.
 
-        The network moves at the beginning of a cycle, so that PEs see what has come in it.
+        The network moves at the beginning of a cycle, so that PEs see its arrivals in that cycle.
         """
         self.at(time, action, *arguments)
         events = self._cycles[time]
         events.insert(0, events.pop())
 
     def next_time(self) -> int | None:
-        """When the next event is; None if nothing is left to happen."""
+        """Time of the next event; None if there is none."""
         while self._times:
             time = self._times[0]
             if time == self.now and self._next >= len(self._cycles[time]):
@@ -68,7 +68,7 @@ class Events:
             self.now = time
             self._next = 0
         events = self._cycles[time]
-        # The list grows while it is read: what is asked for in this cycle happens in it. `_next` stays right if an
+        # The list grows while it is read: events asked for in this cycle happen in it. `_next` stays right if an
         # action raises.
         while self._next < len(events):
             action, arguments = events[self._next]

@@ -10,10 +10,10 @@ from cstool.csl.fabric.router import STOPPED, Buffer, Exit, Flow, Router, Way
 
 
 class Taker(Protocol):
-    """What this asks of a PE."""
+    """Interface of a PE to the wiring."""
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: nobody takes it."""
+        """Wavelets that the input queue of `color` holds; 0: it has no reader."""
         ...
 
 
@@ -25,7 +25,7 @@ class Wiring:
         pes: by index
 
     Attributes:
-        routers: by PE index; None: nothing has come to it
+        routers: by PE index; None: not yet needed
     """
 
     def __init__(self, program: FabricProgram, pes: Sequence[Taker]) -> None:
@@ -42,7 +42,7 @@ class Wiring:
         return router
 
     def configured(self, pe: int, color: int) -> ColorConfig | None:
-        """What the program begins with; None where the color has no route."""
+        """The program's initial config; None where the color has no route."""
         routes = self._program.routes.get(color)
         number = -1 if routes is None else int(routes[pe // self._width, pe % self._width])
         return None if number < 0 else self._program.configs[number]
@@ -67,7 +67,7 @@ class Wiring:
         return buffer
 
     def find(self, flow: Flow) -> Way:
-        """The way of the color's position; its ends are made."""
+        """The way of the color's position, with its links."""
         route = flow.route()
         if route is None:
             return flow.found(STOPPED)
@@ -95,10 +95,10 @@ class Wiring:
         return buffer
 
     def bound_since(self, exit_: Exit, buffer: Buffer) -> bool:
-        """An exit has no room: whether that is because it had no queue behind it before, and has one now.
+        """Give an exit without room its queue, which the program has bound since; false if it has room already.
 
         Raises:
-            SimulationError: there is still none
+            SimulationError: there is still no queue
         """
         if exit_.room:
             return False

@@ -1,10 +1,10 @@
-"""What operators give: the types, and the values where they are known. What they convert first: `conversions`.
+"""Results of operators: types, and values where they are known. Conversions of operands: `conversions`.
 
-Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins", where it says; else Zig's, from which CSL comes):
+Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins"; where it is silent, Zig's, as CSL comes from Zig):
 
 - `comptime_int` never overflows. Beside an integer of fixed width it becomes that type and must fit; beside a float it
   becomes that float. `comptime_float` becomes the float beside it.
-- Integers of fixed width: what is known at compile time must fit its type, so overflow is an error there. `+%`, `-%`
+- Integers of fixed width: a value known at compile time must fit its type, so overflow is an error there. `+%`, `-%`
   and `*%` wrap. At run time all wrap.
 - `/` and `%` on integers round towards zero; the remainder has the sign of the left side.
 """
@@ -45,7 +45,7 @@ class Operation(NamedTuple):
     """Types of a binary operation.
 
     Args:
-        left, right: what each side is converted to first (`coerce`); equal, but for shifts, `++` and `**`
+        left, right: type that each side is converted to first (`coerce`); equal, but for shifts, `++` and `**`
         result: of the operation
     """
 
@@ -55,11 +55,11 @@ class Operation(NamedTuple):
 
 
 def common_type(left: Type, right: Type, left_data: Any = None, right_data: Any = None) -> Type | None:
-    """The type that two numbers are brought to, or None.
+    """The type that two numbers are converted to, or None.
 
     Args:
         left, right: their types
-        left_data, right_data: their data, where known: an integer that is known may take the other's type if it fits
+        left_data, right_data: their data, where known: a known integer may take the other's type if it fits
     """
     if left == right:
         return left
@@ -170,7 +170,7 @@ def divide(left: int, right: int) -> int:
 
 
 def remainder(left: int, right: int) -> int:
-    """What `divide` leaves: it has the sign of `left`."""
+    """The remainder of `divide`: it has the sign of `left`."""
     rest = abs(left) % abs(right)
     return -rest if left < 0 else rest
 

@@ -1,6 +1,6 @@
 """Builtins that make and change DSDs, and FIFOs (SDK 2.10 documentation, "Data Structure Descriptors").
 
-Where a part of a DSD is known at run time alone, `emit.py` makes code of it; it uses `access_of` and the field names.
+Where a part of a DSD is known at run time alone, `emit.py` makes code of it, with `access_of` and the field names.
 """
 
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from cstool.foundation.words import did_you_mean
 
 ACCESS = types.BasicType("tensor access")
 UNKNOWN_COLOR = -1
-"""Color of a `FabricOut` that goes by its queue's: the `comptime` block that binds a queue of WSE-3 may run later."""
+"""Color of a `FabricOut` without one of its own: a later `comptime` block may bind its queue to a color (WSE-3)."""
 
 MEM1D_FIELDS = ("tensor_access", "base_address", "extent", "offset", "stride", "wavelet_index_offset")
 MEM4D_FIELDS = ("tensor_access", "base_address", "extent", "offset", "stride", "wavelet_index_offset")
@@ -37,11 +37,11 @@ FABOUT_FIELDS = (
     *("control_transform", "simd_mode", "priority"),
 )
 IGNORED_FIELDS = ("simd_mode", "priority", "control_transform")
-"""They change how fast or in which order hardware does things, which is not modelled."""
+"""fields that affect the speed or the order of operations in hardware, which are not modelled"""
 
 
 class Access(NamedTuple):
-    """What `|i, j|{M, N} -> A[i, 2 * j]` means: addresses and strides are bytes.
+    """A tensor access `|i, j|{M, N} -> A[i, 2 * j]`; addresses and strides are bytes.
 
     Args:
         element: type of the elements
@@ -104,7 +104,7 @@ def extent_of(value: Value, place: Place) -> int:
 
 
 def _array_behind(type_: Type, place: Place) -> ArrayType | Type:
-    """The array that a tensor access goes over, or the element type where its size is not known."""
+    """The array of a tensor access, or the element type where its size is not known."""
     if isinstance(type_, PointerType) and type_.many:
         return type_.pointee
     if isinstance(type_, PointerType) and isinstance(type_.pointee, ArrayType):
@@ -113,7 +113,7 @@ def _array_behind(type_: Type, place: Place) -> ArrayType | Type:
 
 
 def _base_pointer(node: syntax.Expression, env: Env) -> Code:
-    """Code of a pointer to what a tensor access goes over."""
+    """Code of a pointer to the array of a tensor access."""
     what = resolve(node, env)
     if isinstance(what, Constant) and isinstance(what.type, PointerType):
         return constant(what.value)
@@ -132,7 +132,7 @@ def _base_pointer(node: syntax.Expression, env: Env) -> Code:
 
 
 def element_offset(array: ArrayType | Type, indices: list[Value], place: Place) -> int:
-    """Elements from the start of an array to one of it; not checked against its bounds, as hardware does not."""
+    """Offset of an element in its array, in elements; bounds are not checked, as hardware does not."""
     shape = array.shape if isinstance(array, ArrayType) else (0,)
     if len(indices) != len(shape):
         raise CslError(f"{array} takes {index_count(len(shape))}, got {len(indices)}", place)
@@ -145,7 +145,7 @@ def element_offset(array: ArrayType | Type, indices: list[Value], place: Place) 
 
 
 def affine(at: Any, counts: list[int], place: Place) -> tuple[int, list[int]]:
-    """Start and strides of a function of the variables that must be affine.
+    """Start and strides of an index function of the variables, which must be affine.
 
     Args:
         at: elements from the array's start, given the variables
@@ -170,7 +170,7 @@ def affine(at: Any, counts: list[int], place: Place) -> tuple[int, list[int]]:
 
 
 def fields_of(called: Called, index: int, known: tuple[str, ...]) -> dict[str, Value]:
-    """The fields of a struct argument, all of them known."""
+    """The fields of a struct argument, all of which must be known."""
     value = called.arguments[index]
     if value[0] == types.VOID:
         return {}
@@ -223,7 +223,7 @@ def memory_dsd(type_: Type, access: Access, place: Place) -> Mem1d | Mem4d:
     """The DSD of a tensor access.
 
     Raises:
-        CslError: it has too many variables, or elements that DSDs cannot have.
+        CslError: it has too many variables, or its elements are unfit for DSDs.
     """
     width = check_element(access.element, place)
     if type_ == types.MEM1D:
@@ -291,7 +291,7 @@ def _queue(fields: dict[str, Value], name: str, type_: OpaqueType, place: Place)
 
 
 def color_number(value: Value, place: Place) -> int:
-    """The number of a color, or of an integer that stands for one.
+    """The number of a color, or of an integer in its place.
 
     Raises:
         CslError: it is neither, or out of range.
@@ -304,7 +304,7 @@ def color_number(value: Value, place: Place) -> int:
 
 
 def on_control_of(instance: Instance, value: Value, place: Place) -> OnControl:
-    """What `.on_control = .{ .terminate = true, .activate = t }` says."""
+    """The setting `.on_control = .{ .terminate = true, .activate = t }`."""
     fields = values.fields_of(value)
     if fields is None:
         raise CslError(f".on_control is a struct, got {describe(value)}", place)
@@ -319,7 +319,7 @@ def on_control_of(instance: Instance, value: Value, place: Place) -> OnControl:
 
 
 def task_number(instance: Instance, value: Value, place: Place) -> int:
-    """The number of a task id, or of the task itself, once it is bound; of an input queue, that and 64.
+    """The number of a task id, or of the task itself, once it is bound; of an input queue, its number + 64.
 
     Raises:
         CslError: it is neither, or the task has no id yet.

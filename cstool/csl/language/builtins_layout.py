@@ -1,4 +1,4 @@
-"""Builtins of layout blocks: the rectangle, what each PE runs, routes of colors, what the host can name."""
+"""Builtins of layout blocks: the rectangle, the program of each PE, routes of colors, exported names."""
 
 from cstool.csl.language import types, values
 from cstool.csl.language.builtins_dsd import color_number

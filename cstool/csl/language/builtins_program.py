@@ -1,4 +1,4 @@
-"""Builtins of a PE program's `comptime` blocks: tasks, queues, what the host may use, local configs of colors."""
+"""Builtins of a PE program's `comptime` blocks: tasks, queues, exports to the host, local configs of colors."""
 
 from cstool.csl.fabric.program import Symbol
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK

@@ -1,4 +1,4 @@
-"""All builtins that the vendor documents: where each may stand, how many arguments it takes, and what does it.
+"""All builtins that the vendor documents: their allowed places, number of arguments, and implementation.
 
 One table, `BUILTINS`; documentation is made from it too. Names and places after SDK 2.10 documentation, "Builtins",
 "Builtins for DSD Operations", "Builtins (WSE-3)" and "Builtins for Supporting Remote Procedure Calls".
@@ -16,20 +16,20 @@ from cstool.csl.language.values import Value
 from cstool.foundation.words import counted, nearest
 
 VALUE, COMPTIME, LAYOUT, RUN = "value", "comptime", "layout", "run"
-"""Where a builtin may stand: anywhere, if its arguments are known; in `comptime` blocks of PE programs; in layouts; in
+"""Places of a builtin: anywhere, if its arguments are known; in `comptime` blocks of PE programs; in layouts; in
 functions, where `emit.py` makes code of it."""
 _WHERE_TEXT = {COMPTIME: "a comptime block", LAYOUT: "a layout block", RUN: "code of run time"}
 
 
 @dataclass(slots=True, eq=False)
 class Called:
-    """A builtin being evaluated.
+    """A call of a builtin at compile time.
 
     Args:
-        instance: what is compiled
+        instance: the program or layout in compilation
         node: the call
         arguments: values of its arguments
-        env: what names mean there
+        env: meanings of names there
     """
 
     instance: Instance
@@ -39,11 +39,11 @@ class Called:
 
     @property
     def place(self) -> Place:
-        """Where it stands."""
+        """Its place."""
         return self.node.place
 
     def at(self, index: int) -> Place:
-        """Where an argument stands."""
+        """The place of an argument."""
         return self.node.arguments[index].place
 
 
@@ -57,11 +57,11 @@ class Builtin:
 
     Args:
         name: without the `@`
-        least, most: arguments
-        where: where it may stand
+        least, most: number of arguments
+        where: its allowed places
         meaning: in a few words
-        refused: why it is not supported; None if it is
-        arch: the generation that alone has it
+        refused: the reason why it is not supported; None: it is
+        arch: the generation, if only one has it
     """
 
     name: str
@@ -82,7 +82,7 @@ _PURE: set[str] = set()
 def builtin(
     name: str, least: int, most: int, where: tuple[str, ...], meaning: str, arch: str | None = None, pure: bool = True
 ) -> Callable[[Action], Action]:
-    """Register what does a builtin; `pure` if it may be folded when all its arguments are constant."""
+    """Register the implementation of a builtin; `pure` if it may be folded when all its arguments are constant."""
 
     def register(action: Action) -> Action:
         BUILTINS[name] = Builtin(name, least, most, where, meaning, None, arch)
@@ -95,7 +95,7 @@ def builtin(
 
 
 def special(name: str, least: int, most: int, where: tuple[str, ...], meaning: str) -> Callable[[Special], Special]:
-    """Register a builtin that sees its arguments before they are evaluated."""
+    """Register a builtin that gets its arguments unevaluated."""
 
     def register(compiler: Special) -> Special:
         BUILTINS[name] = Builtin(name, least, most, where, meaning)
@@ -106,7 +106,7 @@ def special(name: str, least: int, most: int, where: tuple[str, ...], meaning: s
 
 
 def run_time(name: str, least: int, most: int, meaning: str, arch: str | None = None) -> None:
-    """List a builtin that `emit.py` makes code of."""
+    """List a builtin that runs as code of `emit.py`."""
     BUILTINS[name] = Builtin(name, least, most, (RUN,), meaning, None, arch)
 
 
@@ -116,7 +116,7 @@ def refused(name: str, reason: str) -> None:
 
 
 def check_builtin(node: syntax.Builtin, instance: Instance, is_library: bool) -> Builtin | None:
-    """What a builtin is; None if it is one of the library's own (`intrinsics`).
+    """Look a builtin up; None if it is one of the library's own (`intrinsics`).
 
     Raises:
         CslError: there is none of the name, it is not supported, not of this generation, or takes another number of
@@ -185,7 +185,7 @@ def _builtin(node: syntax.Builtin, env: Env) -> Code:
 
 
 def intrinsic_action(name: str) -> Callable[[Action], Action]:
-    """Register what does an intrinsic at compile time."""
+    """Register the implementation of an intrinsic at compile time."""
 
     def register(action: Action) -> Action:
         _ACTIONS[name] = action

@@ -85,7 +85,7 @@ def type_of(node: syntax.Expression, env: Env) -> Type:
     """The type of an expression, known or not.
 
     Raises:
-        NotKnown: nothing tells the type of what is known at run time alone.
+        NotKnown: the value is known at run time alone, and nothing tells its type.
     """
     try:
         code = compile_expression(node, env)
@@ -105,7 +105,7 @@ def type_of(node: syntax.Expression, env: Env) -> Type:
 
 
 def _static_type(node: syntax.Expression, env: Env) -> Type:
-    """The type of an element or of what a pointer points at."""
+    """The type of an element or of the target of a pointer."""
     if isinstance(node, syntax.Index):
         base = type_of(node.base, env)
         if isinstance(base, PointerType):
@@ -358,7 +358,7 @@ def _from_json(parsed: Any, place: Place) -> Value:
 
 
 def is_handle(type_: Type) -> bool:
-    """Whether it is a number behind a name: a color, task id, queue, microthread, direction."""
+    """Whether a type is a number under another name: a color, task id, queue, microthread, direction."""
     return isinstance(type_, OpaqueType) and not type_.is_dsd and not type_.comptime_only
 
 

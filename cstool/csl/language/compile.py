@@ -31,7 +31,7 @@ Emit = Callable[[Instance, Sequence[Root]], EmittedCode]
 
 @dataclass(frozen=True)
 class Options:
-    """What `cslc` was told; see `compile_csl`."""
+    """Options of `cslc`; see `compile_csl`."""
 
     arch: str = "wse3"
     params: Mapping[str, Value] = field(default_factory=dict)
@@ -50,9 +50,9 @@ class Compilation:
     """One run of the compiler.
 
     Args:
-        options: what it was told
+        options: the options
         emit: turns the functions of an instance into Python; None: `cstool.csl.language.emit`
-        say: gets what `@comptime_print` says; None: it is written to stdout
+        say: takes the text of `@comptime_print`; None: it is written to stdout
     """
 
     def __init__(self, options: Options, emit: Emit | None = None, say: Callable[[str], None] | None = None) -> None:
@@ -80,7 +80,7 @@ class Compilation:
         """The path of a file that a module names: relative to the module, or in one of the import paths.
 
         Raises:
-            CslError: there is none.
+            CslError: there is no such file.
         """
         if name.startswith("<") and name.endswith(">"):
             path = LIBRARY / f"{name[1:-1]}.csl"
@@ -99,13 +99,13 @@ class Compilation:
         raise CslError(f"no file {name} in {where}", place, near or "--import-path names further folders")
 
     def read_text(self, name: str, module: Module, place: Place) -> str:
-        """A file of data that a module names."""
+        """The text of a data file that a module names."""
         return _text_of(self.resolve(name, module, place), name)
 
     def import_module(
         self, instance: Instance, importer: Module, name: str, bound: dict[str, Value], node: syntax.Builtin
     ) -> Module:
-        """`@import_module`: a copy of its own, its `comptime` blocks run."""
+        """`@import_module`: load a copy of its own, and run its `comptime` blocks."""
         path = self.resolve(name, importer, node.arguments[0].place)
         if instance.importing.count((path, importer.path)) > 8:
             raise CslError(f"{name} imports itself", node.place)
@@ -134,7 +134,7 @@ class Compilation:
         return module
 
     def run_comptime(self, module: Module) -> None:
-        """Run what a file does at compile time: its imports, then its `comptime` blocks."""
+        """Run the compile time of a file: its imports, then its `comptime` blocks."""
         with module.instance.during("comptime"):
             for declaration in module.file.declarations:
                 if isinstance(declaration, syntax.Declare) and _is_import(declaration.value):
@@ -145,7 +145,7 @@ class Compilation:
                 elif isinstance(declaration, syntax.Declare) and declaration.linkage == "export":
                     module.lookup(declaration.name, declaration.place)
 
-    # --- what builtins ask ---
+    # --- asked for by builtins ---
 
     def rectangle(self, place: Place) -> tuple[int, int]:
         """Width and height of the program.
@@ -158,7 +158,7 @@ class Compilation:
         return self.layout.width, self.layout.height
 
     def add_stream(self, name: str, color: int, place: Place) -> None:
-        """A stream between the host and the PEs."""
+        """Add a stream between the host and the PEs."""
         other = next((each for each, its in self.streams.items() if its == color and each != name), None)
         if other is not None:
             raise CslError(f"{name} needs a color of its own, got {color}, which is {other}", place)
@@ -270,7 +270,7 @@ class Compilation:
         )
 
     def _check_exports(self, instances: list[Instance]) -> None:
-        """Names of the layout and symbols of the programs must be the same, of the same types."""
+        """Check that names of the layout and symbols of the programs are the same, of the same types."""
         seen = set()
         for instance in instances:
             for name, (_, type_, place) in instance.symbols.items():
@@ -298,7 +298,7 @@ class Compilation:
 
 
 def _check_queues(instance: Instance) -> None:
-    """On WSE-3 wavelets reach a data task through its input queue, which has to be bound to a color."""
+    """Check that queues of data tasks have a color: on WSE-3 wavelets come to a data task through its input queue."""
     for bound in instance.tasks.values():
         if bound.queue is not None and bound.queue not in instance.input_queues:
             raise CslError(
@@ -309,7 +309,7 @@ def _check_queues(instance: Instance) -> None:
 
 
 def _emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
-    from cstool.csl.language.emit import emit_program  # what compiles layouts alone does without it
+    from cstool.csl.language.emit import emit_program  # not needed to compile layouts alone
 
     return emit_program(instance, roots)
 
@@ -331,7 +331,7 @@ def _same_export(named: Type, type_: Type) -> bool:
 
 
 def _in_program(error: CslError, tile: Tile) -> CslError:
-    """The error, with the `@set_tile_code` that asked for the program."""
+    """The error, with the place of the `@set_tile_code` that uses the program."""
     if any(place == tile.place for place, _ in error.notes) or error.place == tile.place:
         return error
     note = (tile.place, f"program of PE {tile.x},{tile.y}")
@@ -347,7 +347,7 @@ def _is_import(node: syntax.Node | None) -> bool:
 
 
 def _shown(path: str) -> str:
-    """A path as messages have it: relative where that is shorter."""
+    """A path for messages: relative where that is shorter."""
     relative = os.path.relpath(path)
     return one_line(path if relative.startswith("..") else relative)
 
@@ -356,7 +356,7 @@ def _text_of(path: str, shown: str) -> str:
     """The text of a file.
 
     Raises:
-        CslError: it is none.
+        CslError: it is not text in UTF-8.
     """
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -365,7 +365,7 @@ def _text_of(path: str, shown: str) -> str:
 
 
 def library_names() -> list[str]:
-    """Names of the libraries that there are, as `@import_module` takes them."""
+    """Names of all libraries, as `@import_module` takes them."""
     return sorted(f"<{path.relative_to(LIBRARY).with_suffix('').as_posix()}>" for path in LIBRARY.rglob("*.csl"))
 
 
@@ -424,23 +424,23 @@ def compile_csl(
         path: the file with the layout block
         arch: "wse2" or "wse3"
         params: of the layout's file, by name: numbers, bool, or text
-        fabric_dims: columns and rows of the fabric; None: as many as are needed
-        fabric_offsets: where the rectangle begins in it
-        memcpy: whether the host uses memcpy, which needs a place around the rectangle, and colors
-        channels: of memcpy; any number is the same here
+        fabric_dims: columns and rows of the fabric; None: the smallest that fits
+        fabric_offsets: column and row of the fabric at which the rectangle begins
+        memcpy: whether the host uses memcpy, which needs space around the rectangle, and colors
+        channels: channels of memcpy; any number has the same effect here
         import_paths: folders where imported files are looked for after the importer's own
         colors: of the layout's file, by name
-        fp16_format: what `@fp16()` is
-        say: gets what `@comptime_print` says
-        emit: for tests: what turns functions into Python
-        name_exports: whether the layout names what programs export; if not, everything is named
-        on_warning: gets what is most likely not meant
-        max_inlined_iterations: turns of a loop at compile time; None for what `limits` has
-        comptime_func_depth_limit: calls within calls at compile time; None likewise
+        fp16_format: type that `@fp16()` returns
+        say: takes the text of `@comptime_print`
+        emit: for tests: a function that turns functions into Python
+        name_exports: whether the layout names the exports of programs; if not, everything is named
+        on_warning: takes likely mistakes
+        max_inlined_iterations: turns of a loop at compile time; None for the default of `limits`
+        comptime_func_depth_limit: calls within calls at compile time; None for the default of `limits`
 
     Raises:
-        CslError: something in the program is wrong.
-        CstoolError: no such generation, or file.
+        CslError: the program has an error.
+        CstoolError: there is no such generation, or no such file.
     """
     if arch not in ARCHS:
         raise CstoolError(f"arch: must be one of {', '.join(ARCHS)}, got {arch}", did_you_mean(arch, ARCHS))

@@ -1,9 +1,9 @@
-"""How known values become values of other types: unasked (`coerce`), and by builtins (`@as`, `@bitcast`).
+"""Conversions of known values to other types: implicit (`coerce`), and by builtins (`@as`, `@bitcast`).
 
-Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins", where it says; else Zig's, from which CSL comes):
+Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins"; where it is silent, Zig's, as CSL comes from Zig):
 
-- A type becomes another without `@as` where all its values are among the other's (i16 -> i32, u8 -> i16, f16 -> f32).
-  A known value becomes another integer type if it fits. Nothing else becomes something else unasked.
+- A type converts to another without `@as` if the other has all its values (i16 -> i32, u8 -> i16, f16 -> f32).
+  A known value becomes another integer type if it fits. There are no other implicit conversions.
 - `@as` converts between numbers and bool; to an integer of fewer bits it drops bits; a float is rounded towards zero.
 """
 
@@ -35,7 +35,7 @@ from cstool.foundation.words import did_you_mean
 
 
 def round_float(type_: Type, value: float) -> float:
-    """`value` as a float of `type_` has it."""
+    """`value` rounded to the float type `type_`."""
     if type_ == types.F32:
         return f32(value)
     if type_ == types.F16:
@@ -53,10 +53,10 @@ def _bf16(value: float) -> float:
 
 
 def fit(type_: IntType, value: int, place: Place | None, what: str = "the value") -> int:
-    """`value`, if it is one of `type_`.
+    """Return `value` if the integer type has it.
 
     Raises:
-        CslError: it is not.
+        CslError: it does not fit.
     """
     if type_.least <= value <= type_.most:
         return value
@@ -71,7 +71,7 @@ def fit(type_: IntType, value: int, place: Place | None, what: str = "the value"
 
 
 def holds(wide: Type, narrow: Type) -> bool:
-    """Whether every value of the number type `narrow` is one of `wide`, so that it converts unasked."""
+    """Whether the number type `wide` has every value of `narrow`, so that conversion is implicit."""
     if wide == narrow:
         return True
     if isinstance(wide, IntType) and isinstance(narrow, IntType):
@@ -84,7 +84,7 @@ def holds(wide: Type, narrow: Type) -> bool:
 
 
 def pointer_coerces(source: PointerType, target: PointerType) -> bool:
-    """Whether a pointer becomes another unasked: to an array -> to many of its elements; to const."""
+    """Whether a pointer converts implicitly: to an array -> to many of its elements; to const."""
     if source.const and not target.const:
         return False
     if source.pointee == target.pointee and (source.many == target.many or target.many):
@@ -96,7 +96,7 @@ def pointer_coerces(source: PointerType, target: PointerType) -> bool:
 
 
 def coerces(source: Type, target: Type) -> bool:
-    """Whether any value of type `source`, known or not, becomes `target` unasked."""
+    """Whether any value of type `source`, known or not, converts to `target` implicitly."""
     if source == target or target == types.ANYTYPE or source == types.UNDEFINED:
         return True
     if types.is_number(source) and types.is_number(target):
@@ -109,13 +109,13 @@ def coerces(source: Type, target: Type) -> bool:
 
 
 def coerce(value: Value, target: Type, place: Place | None, what: str = "the value") -> Value:
-    """A known value as a value of type `target`, unasked.
+    """Convert a known value to the type `target` implicitly.
 
     Args:
-        value: it
-        target: type
-        place: of the value, for messages
-        what: as messages call it: "parameter 'x'"
+        value: the value
+        target: the type
+        place: place of the value, for messages
+        what: its name in messages: "parameter 'x'"
 
     Raises:
         CslError: it does not convert.
@@ -141,7 +141,7 @@ def coerce(value: Value, target: Type, place: Place | None, what: str = "the val
 
 
 def mismatch(what: str, target: Type, got: str, source: Type, place: Place | None) -> CslError:
-    """The error of something that is not of the type that it must be."""
+    """The error of a value of a wrong type."""
     hint = None
     if types.is_number(source) and types.is_number(target):
         hint = f"convert it: @as({target}, ...)"
@@ -156,7 +156,7 @@ def enum_member(type_: EnumType, name: str, place: Place | None) -> int:
     """The number of a member.
 
     Raises:
-        CslError: the enum has none of the name.
+        CslError: the enum has no such member.
     """
     value = type_.value(name)
     if value is None:
@@ -248,7 +248,7 @@ def check_cast(source: Type, target: Type, place: Place | None) -> None:
     """Whether `@as(target, x)` is defined for an x of type `source`; values need not be known.
 
     Raises:
-        CslError: it is not.
+        CslError: it is not defined.
     """
     numeric = (types.is_number(source) or source == BOOL) and (types.is_number(target) or target == BOOL)
     if numeric or coerces(source, target):
@@ -288,7 +288,7 @@ def bitcast(value: Value, target: Type, place: Place | None) -> Value:
 
 
 def int_of_bits(bits: int) -> IntType:
-    """The unsigned integer with so many bits."""
+    """The unsigned integer type of `bits` bits."""
     return types.int_type(bits, False)
 
 
@@ -296,7 +296,7 @@ def check_bitcast(source: Type, target: Type, place: Place | None) -> None:
     """Whether `@bitcast(target, x)` is defined for an x of type `source`.
 
     Raises:
-        CslError: it is not.
+        CslError: it is not defined.
     """
     for type_ in (source, target):
         if isinstance(type_, OpaqueType) or (type_.comptime_only and type_ not in (COMPTIME_INT, COMPTIME_FLOAT)):

@@ -1,4 +1,4 @@
-"""Where a parser is in its file, what it expects next, and what it says when something else stands there."""
+"""Position of a parser in its file, its expectations, and its error messages."""
 
 from collections.abc import Iterable
 
@@ -33,7 +33,7 @@ ZIG_WORDS = {
 
 
 class Cursor:
-    """A place between the words of a file."""
+    """A position between the words of a file."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -45,7 +45,7 @@ class Cursor:
     # --- going on ---
 
     def advance(self) -> Token:
-        """Return the word here, and go behind it."""
+        """Return the next word, and go behind it."""
         token = self.token
         if token.kind != "end":
             self._at += 1
@@ -53,25 +53,25 @@ class Cursor:
         return token
 
     def ahead(self, count: int = 1) -> str:
-        """The kind of the word that comes `count` words later."""
+        """The kind of the word `count` words later."""
         return self._tokens[min(self._at + count, len(self._tokens) - 1)].kind
 
     def accept(self, kind: str) -> bool:
-        """Go behind the word if it is of a kind."""
+        """Go behind the word if it is of a kind; tell whether it was."""
         if self.token.kind != kind:
             return False
         self.advance()
         return True
 
     def is_word(self, text: str) -> bool:
-        """Whether a certain name stands here; for words that are none of the language's own everywhere."""
+        """Whether the next word is a certain name; for words that are keywords in some places only."""
         return self.token.kind == "name" and self.token.text == text
 
     def deeper(self) -> None:
-        """Begin one level of nesting; `shallower` ends it. After an error nobody reads on, so none ends it then.
+        """Begin one level of nesting; `shallower` ends it. After an error parsing stops, so none ends it then.
 
         Raises:
-            CslError: this is too deep.
+            CslError: the nesting is too deep.
         """
         if self._depth == MAX_NESTING:
             raise self.error(f"nested more than {MAX_NESTING} deep", self.at(self.token))
@@ -84,28 +84,28 @@ class Cursor:
     # --- places ---
 
     def at(self, token: Token) -> Place:
-        """Where a word stands."""
+        """The place of a word."""
         return Place(self.source, token.start, token.end)
 
     def since(self, start: int) -> Place:
-        """From an offset to the end of the last word read."""
+        """The place from an offset to the end of the last word read."""
         return Place(self.source, start, self._tokens[self._at - 1].end)
 
     def behind(self) -> Place:
-        """Just behind the last word read."""
+        """The place just behind the last word read."""
         end = self._tokens[self._at - 1].end if self._at else 0
         return Place(self.source, end, end)
 
-    # --- what must be there ---
+    # --- required words ---
 
     def expect(self, kind: str, where: str) -> Token:
-        """Go behind a word that must be here, `where` in words: "after 'if'"."""
+        """Go behind a required word, `where` in words: "after 'if'"."""
         if self.token.kind != kind:
             raise self.expected(f"'{kind}' {where}")
         return self.advance()
 
     def expect_after_this(self, kind: str) -> None:
-        """Go behind a `;` or the like, which misses rather behind the last word than before the next one."""
+        """Go behind a `;` or the like; if it is missing, the error points behind the last word."""
         if self.token.kind != kind:
             raise self.expected(f"'{kind}' after this", self.behind(), self._hint_of_equals())
         self.advance()
@@ -118,20 +118,20 @@ class Cursor:
         self.advance()
 
     def name(self, what: str) -> str:
-        """Go behind a name that is declared or referred to here."""
+        """Go behind a name that is declared or used here."""
         if self.token.kind != "name":
             hint = f"'{self.token.text}' is a word of the language" if self.token.kind in KEYWORDS else None
             raise self.expected(what, hint=hint)
         return self.advance().text
 
     def field_name(self, what: str) -> str:
-        """Go behind the name of a field, which may be any word: `.async`, `.align`."""
+        """Go behind the name of a field; any word may be one: `.async`, `.align`."""
         if not self.token.text.isidentifier():
             raise self.expected(what)
         return self.advance().text
 
     def more(self, closing: str, opening: Token) -> bool:
-        """After one of a list: whether another follows. Goes behind the comma, or the bracket that ends the list."""
+        """After an item of a list: whether another follows. Goes behind the comma, or behind the closing bracket."""
         if not self.accept(","):
             if self.token.kind != closing:
                 note = (self.at(opening), f"this '{opening.text}' is not closed")
@@ -141,19 +141,19 @@ class Cursor:
         return not self.accept(closing)
 
     def distinct(self, names: Iterable[tuple[str, Place]], what: str) -> None:
-        """Refuse a name that is there twice."""
+        """Refuse a repeated name."""
         seen: dict[str, Place] = {}
         for name, place in names:
             if name in seen:
                 raise self.error(f"{what} '{name}' is there twice", place, notes=((seen[name], "the first one"),))
             seen[name] = place
 
-    # --- what is wrong ---
+    # --- errors ---
 
     def error(
         self, message: str, place: Place, hint: str | None = None, notes: tuple[tuple[Place, str], ...] = ()
     ) -> CslError:
-        """An error to raise: this one, or what ended the words of the file early if they have all been read."""
+        """An error to raise: this one; or, at the end of all words read, the error that ended them early."""
         if self.token.kind == "end" and self._broken is not None:
             return self._broken
         return CslError(message, place, hint, notes)
@@ -165,10 +165,10 @@ class Cursor:
         hint: str | None = None,
         notes: tuple[tuple[Place, str], ...] = (),
     ) -> CslError:
-        """An error to raise: what was expected and what stands here instead.
+        """An error to raise: the expected word and the word here.
 
         Raises:
-            CslError: a word of Zig's stands here, which is refused by its name.
+            CslError: the word here is a keyword of Zig's that CSL lacks.
         """
         self._refuse_zig()
         return self.error(
@@ -179,12 +179,12 @@ class Cursor:
         return "'==' compares; an assignment is a statement of its own" if self.token.kind == "=" else None
 
     def refuse_word_of_zig(self, token: Token) -> None:
-        """Say that the language has no such word, if that is one of Zig's."""
+        """Raise an error for a word of Zig's that CSL lacks."""
         if token.kind == "name" and token.text in ZIG_WORDS:
             raise self.error(f"CSL has no '{token.text}'", self.at(token), ZIG_WORDS[token.text])
 
     def _refuse_zig(self) -> None:
-        """All of them may be names in CSL, so one is refused only where it stands as Zig's word does."""
+        """Raise an error for a word of Zig's in a place where Zig has it; elsewhere it may be a name in CSL."""
         if self.token.text in ("catch", "orelse"):
             self.refuse_word_of_zig(self.token)
         before = self._tokens[max(0, self._at - 1)]
@@ -193,7 +193,7 @@ class Cursor:
             self.refuse_word_of_zig(before)
 
     def shown(self) -> str:
-        """The word here as a message says it."""
+        """The next word for a message."""
         text = self.token.text
         if self.token.kind == "end":
             return "the end of the file"
@@ -202,10 +202,10 @@ class Cursor:
         return f"'{text}'" if len(text) <= _SHOWN else f"'{text[:_SHOWN]}...'"
 
     def end(self) -> None:
-        """Nothing may follow.
+        """Check that nothing follows.
 
         Raises:
-            CslError: something does.
+            CslError: more follows.
         """
         if self._broken is not None and self.token.kind == "end":
             raise self._broken

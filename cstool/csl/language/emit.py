@@ -1,6 +1,6 @@
 """Functions of a PE program as Python over `fabric.interface.PE`.
 
-A function is written when something first calls it, one copy for each set of compile-time arguments; those it calls
+A function is written at its first call, one copy for each set of compile-time arguments; the functions that it calls
 are written before it, so that it is known whether they wait. A scalar is a Python number; an array or a struct of a
 function has a place of its own in SRAM, so that no function may call itself.
 """
@@ -32,18 +32,18 @@ _IMPORTS = {
     "cstool.csl.fabric.scalar": "bits16 bits32 finished float16 float32 function integer load64 modulo outside "
     "quotient ratio remainder shift shown store64",
 }
-"""what compiled code takes from elsewhere, by module"""
+"""imports of compiled code, by module"""
 _OWN = "pe program R NAN INFINITY FUNCTIONS"
 _BUILTINS = "bool bytearray bytes enumerate float int len list memoryview range tuple"
 TAKEN = frozenset(" ".join([*_IMPORTS.values(), *VIEWS.values(), _OWN, _BUILTINS]).split())
-"""all names that compiled code uses for itself: none of the program's is called so"""
+"""all names that compiled code uses for itself: names of the program differ from them"""
 
 
 class Written:
-    """A function that is written, or being written.
+    """A function, written or in progress.
 
     Args:
-        name: Python's
+        name: its name in Python
         result: the type that it returns
     """
 
@@ -58,11 +58,11 @@ class Written:
 
 
 class Unaligned(Exception):  # noqa: N818 - no error: it starts the writing anew
-    """A pointer to 32 bits may be a multiple of 2 alone: all accesses by pointers must say so."""
+    """A pointer to 32 bits may be an odd multiple of 2: emit again with unaligned accesses by pointers."""
 
 
 class PointersWait(Exception):  # noqa: N818 - likewise
-    """A function that something points to waits: all calls by pointers must say so."""
+    """A function called by pointer waits: emit again with calls by pointers that may wait."""
 
 
 class ProgramText:
@@ -72,7 +72,7 @@ class ProgramText:
         instance: the program
         unaligned: whether pointers to 32 bits may be odd multiples of 2
         pointers_wait: whether a function that is called by a pointer may wait
-        stack: addresses of locals in SRAM that an earlier attempt took, by name and type
+        stack: addresses of locals in SRAM from an earlier attempt, by name and type
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ProgramText:
         self._object_lines: list[str] = []
         self._cells = self._depth = 0
 
-    # --- what a frame asks for ---
+    # --- asked for by frames ---
 
     statement = staticmethod(emit_statements.statement)
     polls = staticmethod(emit_statements.polls)
@@ -108,7 +108,7 @@ class ProgramText:
         emit_statements.statement(frame, node)
 
     def free_name(self, name: str, taken: set[str]) -> str:
-        """A Python name like `name` that nothing has."""
+        """An unused Python name like `name`."""
         base = re.sub(r"\W", "_", name, flags=re.ASCII).strip("_") or "value"
         if base[0].isdigit():
             base = f"_{base}"
@@ -124,12 +124,12 @@ class ProgramText:
         return chosen
 
     def cell(self) -> int:
-        """A new place for rounding."""
+        """A new cell for rounding to float32."""
         self._cells += 1
         return self._cells - 1
 
     def in_sram(self, type_: Type) -> bool:
-        """Whether values of a type are in SRAM; DSDs, and what contains them, are Python's."""
+        """Whether values of a type are in SRAM; DSDs, and arrays and structs with DSDs, are Python's."""
         if isinstance(type_, ArrayType):
             return self.in_sram(type_.element)
         if isinstance(type_, StructType):
@@ -144,13 +144,13 @@ class ProgramText:
         """Note a pointer whose address may be no multiple of its element's size.
 
         Raises:
-            Unaligned: what has been written does not count with it.
+            Unaligned: the code written so far does not allow for it.
         """
         if pointer.pointee.align > 2 and not self.unaligned:
             raise Unaligned
 
     def stack(self, name: str, type_: Type, place: Place) -> int:
-        """SRAM for a local."""
+        """Address of a local in SRAM."""
         again = self._stack_used.get((name, str(type_)), 0)
         self._stack_used[(name, str(type_))] = again + 1
         key = (name, str(type_), again)
@@ -187,10 +187,10 @@ class ProgramText:
     # --- functions ---
 
     def function(self, chosen: Specialised, place: Place | None, root: Root | None = None) -> Written:
-        """A function, written now if it is not yet.
+        """A function, written now if it is not written yet.
 
         Raises:
-            CslError: something in it is wrong, or it calls itself.
+            CslError: it has an error, or it calls itself.
         """
         declared = chosen.function.declaration
         found = self._functions.get(chosen.key)
@@ -249,10 +249,10 @@ class ProgramText:
         written.instructions = frame.instructions + 2
 
     def pointed(self) -> dict[int, Written]:
-        """The functions that pointers point to.
+        """The functions that are used by pointer.
 
         Raises:
-            PointersWait: what has been written does not count with one that waits.
+            PointersWait: the code written so far does not allow for one that waits.
         """
         found: dict[int, Written] = {}
         for function in self.instance.pointed:  # it grows meanwhile
@@ -267,7 +267,7 @@ class ProgramText:
     # --- the whole ---
 
     def text(self, roots: Sequence[tuple[str, Written]], pointed: dict[int, Written]) -> str:
-        """All of it."""
+        """The whole text of the program."""
         body = [line for written in self._order for line in ["", *written.lines]]
         used = set(re.findall(r"[A-Za-z_]\w*", "\n".join([*body, *self._constant_lines, *self._object_lines])))
         out = [repr(f"{self.instance.name} for {self.instance.arch.name}."), ""]
@@ -318,14 +318,14 @@ def _imports(used: set[str]) -> list[str]:
 
 
 def emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
-    """The functions of a program that something outside starts, and what they call, as Python.
+    """The functions of a program that are started from outside, with all that they call, as Python.
 
     Args:
         instance: the program, all of whose compile time is done
-        roots: those functions
+        roots: the functions started from outside
 
     Raises:
-        CslError: something in them is wrong.
+        CslError: one of them has an error.
     """
     stack: dict[tuple[str, str, int], int] = {}
     unaligned = pointers_wait = False

@@ -31,11 +31,11 @@ from cstool.csl.language.values import FunctionValue
 
 Maker = Callable[[Frame, syntax.Builtin], Code]
 BUILTINS: dict[str, Maker] = {}
-"""What makes each builtin, by its name without the @; vector operations are in `emit_vector`."""
+"""The maker of each builtin, by its name without the @; vector operations are in `emit_vector`."""
 
 
 def builtin(*names: str, arguments: int | None = None) -> Callable[[Maker], Maker]:
-    """Say that a function makes these builtins, and how many arguments they take."""
+    """Register a function as the maker of these builtins, with their number of arguments."""
 
     def put(maker: Maker) -> Maker:
         def checked(frame: Frame, node: syntax.Builtin) -> Code:
@@ -196,7 +196,7 @@ def task_id(frame: Frame, code: Code, what: str, *, queues: bool, place: Place) 
     """The id of a task, also by the task itself; or of an input queue, plus 64.
 
     Raises:
-        CslError: it is none.
+        CslError: it is neither.
     """
     if code.known and isinstance(code.value, FunctionValue):
         return known((types.U16, _bound(frame, code.value, place)))

@@ -1,7 +1,7 @@
 """`if`, `switch`, blocks, `break` and `continue`, as statements and as expressions.
 
-A statement's writer returns whether what follows it can be reached. What is decided at compile time leaves one branch,
-and the other is never looked at.
+A statement's writer returns whether the code behind it can be reached. A condition decided at compile time leaves one
+branch, and the other is never looked at.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from cstool.csl.language.values import Value
 
 
 def branch(frame: Frame, node: syntax.Node, want: Type | None) -> Code:
-    """A branch whose value is wanted; type `NEVER` where it does not come back."""
+    """A branch whose value is used; type `NEVER` if it never ends."""
     if isinstance(node, syntax.Expression):
         return expression(frame, node, want)
     falls = frame.program.statement(frame, node)
@@ -37,13 +37,13 @@ def branch(frame: Frame, node: syntax.Node, want: Type | None) -> Code:
 
 
 def branch_statement(frame: Frame, node: syntax.Node) -> bool:
-    """A branch whose value nobody wants, with its own names."""
+    """A branch whose value is unused, with its own names."""
     with frame.block():
         return frame.program.statement(frame, node)
 
 
 def decided(frame: Frame, node: syntax.Expression, what: str) -> Code:
-    """A condition."""
+    """A condition, which may be known."""
     return typed(frame, node, types.BOOL, f"the condition of {what}")
 
 
@@ -51,7 +51,7 @@ def decided(frame: Frame, node: syntax.Expression, what: str) -> Code:
 
 
 def if_statement(frame: Frame, node: syntax.If) -> bool:
-    """An `if` whose value nobody wants."""
+    """An `if` whose value is unused."""
     condition = decided(frame, node.condition, "an 'if'")
     if condition.known:
         chosen = node.then if condition.value else node.otherwise
@@ -140,10 +140,10 @@ def _branch_in_block(frame: Frame, node: syntax.Node, want: Type | None) -> Code
 
 
 def common(want: Type | None, codes: Sequence[Code], place: Place, what: str) -> Type:
-    """The type of a value that comes from several branches.
+    """The common type of values from several branches.
 
     Raises:
-        CslError: they have none in common that exists at run time.
+        CslError: there is none that exists at run time.
     """
     values_ = [code for code in codes if code.type != NEVER]
     if want is not None and want != types.ANYTYPE and not want.comptime_only:
@@ -191,7 +191,7 @@ def _written(frame: Frame, branches: Sequence[Branch], want: Type | None, place:
 
 
 def assign_value(frame: Frame, name: str | None, code: Code) -> None:
-    """Put a branch's value where it goes; without a name, do what it does."""
+    """Assign a branch's value to a variable; without a name, evaluate it for its effect."""
     code = frame.settled(code)
     if code.calls:
         frame.flush()
@@ -205,7 +205,7 @@ def assign_value(frame: Frame, name: str | None, code: Code) -> None:
 
 
 def switch_statement(frame: Frame, node: syntax.Switch) -> bool:
-    """A `switch` whose value nobody wants."""
+    """A `switch` whose value is unused."""
     subject = expression(frame, node.subject)
     if subject.known:
         chosen = _case_of(frame, node, subject.pair)
@@ -248,7 +248,7 @@ def _case_of(frame: Frame, node: syntax.Switch, subject: Value) -> syntax.Case |
 
 
 def _case_range(frame: Frame, node: syntax.Expression, type_: Type) -> tuple[int, int]:
-    """What a case stands for: from, to."""
+    """The values of a case: from, to."""
     if isinstance(node, syntax.Binary) and node.operator == "...":
         return _case_range(frame, node.left, type_)[0], _case_range(frame, node.right, type_)[0]
     value = conversions.coerce(evaluate.evaluate(node, frame.scope), type_, node.place, "the case")[1]
@@ -326,7 +326,7 @@ def block_statement(frame: Frame, node: syntax.Block) -> bool:
 
 
 def statements(frame: Frame, nodes: Sequence[syntax.Node]) -> bool:
-    """Statements, up to one that does not let go on."""
+    """Statements, up to the first one that jumps away."""
     return all(frame.program.statement(frame, each) for each in nodes)
 
 
@@ -432,7 +432,7 @@ def _break_value(frame: Frame, node: syntax.Break, loop: Loop) -> None:
 
 
 def flags(frame: Frame, at: int) -> None:
-    """Behind the loop that began at line `at`: leave or go on with the loops around that inner code meant."""
+    """Behind the loop that began at line `at`: leave or continue an outer loop as inner code asked."""
     for outer in reversed(frame.loops):
         for word, flag in outer.flags.items():
             if not any(f"{flag} = True" in line for line in frame.lines[at:]):

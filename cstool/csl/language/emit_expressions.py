@@ -118,11 +118,11 @@ def _integer(frame: Frame, type_: IntType, operator: str, left: Code, right: Cod
 
 
 _LARGE = 1 << 60
-"""Integers below it are quick in Python."""
+"""bound below which integers are quick in Python"""
 
 
 def _ring(type_: IntType, sign: str, left: Code, right: Code) -> Code:
-    """`+`, `-`, `*`: what wraps inside need not, as long as it is not large."""
+    """`+`, `-`, `*`: operands need not wrap before the result does, as long as they are not large."""
     level = PRODUCT if sign == "*" else SUM
     for loose in (True, False):
         first, one, (a, b) = _side(left, loose)
@@ -206,13 +206,13 @@ def _logic(frame: Frame, node: syntax.Binary) -> Code:
 
 @handles(syntax.Comptime)
 def comptime(frame: Frame, node: syntax.Comptime, want: Type | None) -> Code:  # noqa: ARG001
-    """`comptime x`: it must be known."""
+    """`comptime x`: x must be known."""
     return known(evaluate.evaluate(node.expression, frame.scope))
 
 
 @handles(syntax.StructLiteral)
 def struct_literal(frame: Frame, node: syntax.StructLiteral, want: Type | None) -> Code:
-    """`.{ .a = x }`, `T{ .a = x }`, `[3]i16{ x, y, z }`, of which some part is known at run time alone."""
+    """`.{ .a = x }`, `T{ .a = x }`, `[3]i16{ x, y, z }`, some parts known at run time alone."""
     type_ = None if node.type is None else _literal_type(frame, node)
     names = [name for name, _ in node.fields]
     wants = [_field_want(want if type_ is None else type_, name) for name in names]
@@ -255,7 +255,7 @@ def call(frame: Frame, node: syntax.Call, want: Type | None) -> Code:  # noqa: A
 
 
 def _callee(frame: Frame, node: syntax.Call) -> FunctionValue | Code:
-    """The function that is called; where run time alone knows it, the pointer to it."""
+    """The called function; or, where it is known at run time alone, the pointer to it."""
     target = node.function.pointer if isinstance(node.function, syntax.Dereference) else node.function
     value = evaluate.try_comptime(target, frame.scope)
     if value is None:
@@ -308,7 +308,7 @@ def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], 
             node.place,
         )
     if isinstance(chosen.result, OpaqueType) and all(code.known for code in arguments):
-        # A DSD, a color, an id that can be known is: what sends and takes which color can then be told.
+        # A DSD, a color, an id that can be known is: then it is known which code sends or takes which color.
         try:
             return known(evaluate.call(function, [code.pair for code in arguments], node.place))
         except evaluate.NotKnown:

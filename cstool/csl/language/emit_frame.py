@@ -1,8 +1,8 @@
-"""What all parts of the emitter share: a piece of Python with its CSL type, and the function that is being written.
+"""Shared by all parts of the emitter: a piece of Python with its CSL type, and the function that is being written.
 
-`Code` is an expression: known at compile time, or text. Text has no side effect unless `calls` says so. What Python
-needs statements for (rounding to float32, an `if` with statements in it) is written as lines before the one that uses
-it, and `Frame.ordered` keeps the order of evaluation.
+`Code` is an expression: known at compile time, or text. Text has no side effect unless `calls` says so. Operations that
+need statements in Python (rounding to float32, an `if` with statements in it) are written as lines before the line that
+uses them, and `Frame.ordered` keeps the order of evaluation.
 """
 
 import math
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 ATOM, PRODUCT, SUM, SHIFT, AND, XOR, OR, COMPARED, NEGATED, BOTH, EITHER, LOWEST = range(12)
-"""How tightly Python's operators bind, the tightest first."""
+"""precedences of Python's operators, the tightest first"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,17 @@ class Code:
     """An expression.
 
     Args:
-        type: CSL's
-        text: Python's; "" where `value` is known
+        type: type in CSL
+        text: text in Python; "" where `value` is known
         value: data, where known at compile time
-        known: whether it is
+        known: whether `value` is known
         low, high: bounds of an integer, where they are closer than its type's
-        level: how loosely Python binds the text, `ATOM` to `LOWEST`
-        loose: of an integer that wraps: the text before that, its level, its bounds
+        level: precedence of the text, `ATOM` to `LOWEST`
+        loose: of an integer that wraps: the unwrapped text, its level, its bounds
         reads: whether a store between its evaluation and its use could change it
-        calls: whether evaluating it does something
+        calls: whether its evaluation has side effects
         raw: whether it is a float32 not yet rounded
-        fields: of an anonymous struct of which parts are known at run time alone
+        fields: fields of an anonymous struct, some known at run time alone
     """
 
     type: Type
@@ -63,7 +63,7 @@ class Code:
         return self.at(ATOM)
 
     def at(self, level: int) -> str:
-        """The text for a place that takes what binds at least as tightly as `level`."""
+        """The text for a place that takes operators that bind at least as tightly as `level`."""
         text = self.python
         return text if self.known or self.level <= level else f"({text})"
 
@@ -74,7 +74,7 @@ class Code:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The least and the most that an integer can be."""
+        """The least and the largest value of an integer."""
         if self.known:
             return int(self.value), int(self.value)
         least, most = type_bounds(self.type)
@@ -82,17 +82,17 @@ class Code:
 
     @property
     def pair(self) -> Value:
-        """Type and data of what is known."""
+        """Type and data of a known value."""
         return self.type, self.value
 
 
 def in_variable(code: Code, name: str) -> Code:
-    """What was evaluated, by the name that keeps it."""
+    """An evaluated code, by the name that keeps its value."""
     return replace(code, text=name, level=ATOM, loose=None, raw=False, reads=False, calls=False)
 
 
 def retyped(code: Code, type_: Type, **more: Any) -> Code:
-    """The same Python as a value of another type; how the text would wrap does not go with it."""
+    """The same Python as a value of another type; its unwrapped text is dropped."""
     if isinstance(code.type, IntType) and isinstance(type_, IntType) and not code.known and not more:
         low, high = code.bounds
         more = {"low": low, "high": high}
@@ -100,17 +100,17 @@ def retyped(code: Code, type_: Type, **more: Any) -> Code:
 
 
 def known(value: Value) -> Code:
-    """What the compile time knows, as code."""
+    """A value of compile time as code."""
     return Code(value[0], value=value[1], known=True)
 
 
 NOTHING = known(values.VOID)
 NEVER = types.BasicType("noreturn")
-"""The type of a branch that does not come back: `return`, `break`."""
+"""The type of a branch that never ends: `return`, `break`."""
 
 
 def type_bounds(type_: Type) -> tuple[int, int]:
-    """The least and the most that a value of a type with integers below can be."""
+    """The least and the largest value of a type that is an integer in compiled code."""
     if isinstance(type_, IntType):
         return type_.least, type_.most
     if isinstance(type_, EnumType):
@@ -124,12 +124,12 @@ def is_raw(type_: Type) -> bool:
 
 
 def raw_bits(type_: StructType) -> int:
-    """Bits of the integer that stands for a packed struct or a union."""
+    """Bits of the integer for a packed struct or a union."""
     return type_.bits if type_.is_packed else 8 * type_.size
 
 
 def literal(type_: Type, data: Any) -> str:
-    """Data that is known, as Python."""
+    """Known data as Python text."""
     if data is None and isinstance(type_, StructType | ArrayType):
         data = values.zero(type_)
     if isinstance(type_, ArrayType):
@@ -150,7 +150,7 @@ def literal(type_: Type, data: Any) -> str:
 
 
 def _named(data: Any) -> str:
-    """An operand of `fabric.dsd`, without what it has by default."""
+    """An operand of `fabric.dsd`, without its defaults."""
     parts = []
     for name, value in data._asdict().items():
         if name not in data._field_defaults or value != data._field_defaults[name]:
@@ -163,12 +163,12 @@ class Local:
     """A name of a function that is known at run time alone.
 
     Args:
-        type: of what it stands for
-        place: of its declaration
-        code: what it is, where it does not change and is not in SRAM
-        variable: Python's variable, for a `var`
-        address: bytes, where it lives in SRAM
-        const: whether it is not assigned to
+        type: type of its value
+        place: place of its declaration
+        code: its value, where it does not change and is not in SRAM
+        variable: its variable in Python, for a `var`
+        address: its address in SRAM [bytes], if it is there
+        const: whether it cannot be assigned to
     """
 
     type: Type
@@ -184,14 +184,14 @@ class Loop:
     """A loop or labeled block that `break` and `continue` may leave, outermost first in `Frame.loops`.
 
     Args:
-        label: CSL's
-        block: whether it is a labeled block: only `break :label` means it
-        step: writes what `continue` does first
-        variable: where the value of a labeled block goes
+        label: its label in CSL
+        block: whether it is a labeled block, which only `break :label` can leave
+        step: writes the step that `continue` does first
+        variable: variable for the value of a labeled block
         want: the type that the value must have; None: not known yet
         broken: whether a `break` leaves it
-        flags: variables that say that an inner loop was left in order to leave or continue this one
-        codes: values that breaks gave
+        flags: variables that tell that an inner loop was left in order to leave or continue this one
+        codes: values of its breaks
     """
 
     label: str | None
@@ -208,11 +208,11 @@ class Frame:
     """A function that is being written.
 
     Args:
-        program: what all functions share
-        module: the one that it stands in
-        name: Python's
-        place: of the function
-        result: the type that it returns
+        program: the state shared by all functions
+        module: the module of the function
+        name: its name in Python
+        place: place of the function
+        result: the type of its result
     """
 
     def __init__(self, program: "ProgramText", scope: Scope, name: str, place: Place, result: Type) -> None:
@@ -251,12 +251,12 @@ class Frame:
         self.effects += effect
 
     def cost(self, cycles: int, instructions: int = 1) -> None:
-        """Count what the code just made costs."""
+        """Count the cost of the code just made."""
         self.pending += cycles
         self.instructions += instructions
 
     def flush(self) -> None:
-        """Write what has been counted: before anything that looks at the clock, and where a block ends."""
+        """Write the counted cycles: before any look at the clock, and where a block ends."""
         if not self.pending:
             return
         head = "    " * self.indent + "pe.cycles += "
@@ -266,15 +266,15 @@ class Frame:
         self.pending = 0
 
     def tick(self) -> None:
-        """Likewise, before a call in an expression; what is `captured` is counted by who captures it."""
+        """Likewise, before a call in an expression; in `captured` code, the caller of `captured` counts."""
         if not self.capturing:
             self.flush()
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """Lines of an inner block, `pass` if there are none; its cost is counted in it.
+        """Write an inner block, `pass` if it is empty; its cost is counted inside.
 
-        Who writes the line before it flushes before that line: behind it, cycles would stand outside the block.
+        Callers flush before they write the head line of the block: behind it, cycles would stand outside the block.
         """
         self.indent += 1
         before = len(self.lines)
@@ -286,7 +286,7 @@ class Frame:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Names of an inner block."""
+        """Open a scope for names of an inner block."""
         outer = self.scope
         self.scope = Scope(outer.module, outer)
         self.locals.append({})
@@ -295,7 +295,7 @@ class Frame:
         self.scope = outer
 
     def captured(self, make: Callable[[], Code]) -> tuple[Code, list[str], int]:
-        """What `make` returns, the lines that it wrote (taken away again), and what it cost."""
+        """The result of `make`, the lines that it wrote (taken away again), and their cost."""
         lines, pending = self.lines, self.pending
         self.lines, self.pending = [], 0
         self.capturing += 1
@@ -306,7 +306,7 @@ class Frame:
             self.lines, self.pending = lines, pending
 
     def fresh(self, name: str) -> str:
-        """A Python variable of this function, called `name` where that is free."""
+        """An unused Python variable of this function, named `name` if possible."""
         chosen = self.program.free_name(name, self.names)
         self.names.add(chosen)
         self.program.local_names.add(chosen)
@@ -322,10 +322,10 @@ class Frame:
         return None
 
     def declare(self, name: str, what: Local | Value) -> None:
-        """Make a name known in the innermost block.
+        """Declare a name in the innermost block.
 
         Raises:
-            CslError: the block has one of that name.
+            CslError: the block has the name already.
         """
         if isinstance(what, Local):
             self.scope.declare(name, RunTime(what.type, what.address), what.place)
@@ -345,7 +345,7 @@ class Frame:
         return in_variable(code, name)
 
     def settled(self, code: Code) -> Code:
-        """A float32 rounded, where it is not: through a cell of a float32 array, which is the fastest way in Python."""
+        """A float32 rounded, unless it is: through a cell of a float32 array, the fastest way in Python."""
         if not code.raw:
             return code
         cell = f"R[{self.program.cell()}]"
@@ -353,7 +353,7 @@ class Frame:
         return in_variable(code, cell)
 
     def ordered(self, makers: Sequence[Callable[[], Code]]) -> list[Code]:
-        """Codes in their order of evaluation: what a later one's lines could change or be changed by is kept first."""
+        """Codes in their order of evaluation: a value that lines of a later one could change is kept first."""
         made: list[tuple[Code, int]] = []
         for make in makers:
             writes, effects = self.writes, self.effects
@@ -378,7 +378,7 @@ class Frame:
     # --- places and errors ---
 
     def where(self, place: Place) -> str:
-        """A place as compiled code names it, quoted."""
+        """A place for compiled code, quoted."""
         return repr(str(place))
 
 
@@ -386,7 +386,7 @@ class Frame:
 
 
 def converted(code: Code, target: Type, place: Place, what: str = "the value") -> Code:
-    """`code` as a value of `target`, unasked.
+    """`code` converted to `target` implicitly.
 
     Raises:
         CslError: it does not convert.
@@ -408,7 +408,7 @@ def converted(code: Code, target: Type, place: Place, what: str = "the value") -
 
 
 def _struct_of(fields: dict[str, Code], target: Type, place: Place, what: str) -> Code:
-    """A struct or array from fields of which some are known at run time alone."""
+    """A struct or array from fields, some known at run time alone."""
     if isinstance(target, ArrayType):
         if len(fields) != target.count:
             raise CslError(f"{what} must have {target.count} elements ({target}), got {len(fields)}", place)
@@ -444,7 +444,7 @@ def _struct_of(fields: dict[str, Code], target: Type, place: Place, what: str) -
 
 
 def joined(type_: Type, text: str, parts: Sequence[Code], *, level: int = LOWEST, **more: Any) -> Code:
-    """Code made of others."""
+    """Code made of other codes."""
     return Code(
         type_,
         text,
@@ -456,15 +456,15 @@ def joined(type_: Type, text: str, parts: Sequence[Code], *, level: int = LOWEST
 
 
 def tuple_of(type_: Type, items: Sequence[Code]) -> Code:
-    """A struct or an array from its parts."""
+    """A struct or an array from its elements."""
     text = ", ".join(item.python for item in items)
     return joined(type_, f"({text}{',' if len(items) == 1 else ''})", items, level=0)
 
 
 def wrapped(type_: IntType, text: str, low: int, high: int, parts: Sequence[Code], *, level: int = LOWEST) -> Code:
-    """An integer that is `text` modulo 2**bits, between `low` and `high` before that.
+    """An integer, `text` modulo 2**bits; `low` and `high` are bounds before that.
 
-    What wraps again around it may take the text as it was: sums and products are the same modulo 2**bits.
+    An operation that wraps again may take the text unwrapped: sums and products are the same modulo 2**bits.
     """
     if type_.least <= low and high <= type_.most:
         return joined(type_, text, parts, low=low, high=high, level=level)
@@ -508,7 +508,7 @@ def cast(code: Code, target: Type) -> Code:
 
 
 def rounded(type_: FloatType, text: str, parts: Sequence[Code], *, level: int = LOWEST) -> Code:
-    """A float that is `text`, rounded to its type."""
+    """A float, `text` rounded to its type."""
     if type_.name == "f16":
         return joined(type_, f"f16({text})", parts, level=0)
     return joined(type_, text, parts, level=level, raw=True)
@@ -545,15 +545,15 @@ def from_bits(target: Type, code: Code) -> Code:
 
 
 def no_value(code: Code) -> bool:
-    """Whether there is nothing to use: `void`."""
+    """Whether the code has no value: `void`."""
     return code.type == types.VOID
 
 
 def runtime(code: Code, place: Place, what: str = "the value") -> Code:
-    """Code whose type exists at run time.
+    """Return the code if its type exists at run time.
 
     Raises:
-        CslError: it does not, so that a type must be said.
+        CslError: it does not: the program must name a type.
     """
     if code.known and code.type in (types.COMPTIME_INT, types.COMPTIME_FLOAT, types.ENUM_LITERAL, types.UNDEFINED):
         raise CslError(f"{what} is needed at run time and must have a type, got {code.type}", place, "@as gives one")
@@ -564,11 +564,11 @@ def runtime(code: Code, place: Place, what: str = "the value") -> Code:
 
 Handler = Callable[[Frame, Any, Type | None], Code]
 HANDLERS: dict[type, Handler] = {}
-"""How each kind of expression is made, by its node's class; modules put theirs in."""
+"""Makers of expressions, by the node's class; modules add theirs."""
 
 
 def handles(*kinds: type[syntax.Expression]) -> Callable[[Handler], Handler]:
-    """Say that a function makes these expressions."""
+    """Register a function as the maker of these expressions."""
 
     def put(handler: Handler) -> Handler:
         for kind in kinds:
@@ -579,16 +579,16 @@ def handles(*kinds: type[syntax.Expression]) -> Callable[[Handler], Handler]:
 
 
 def expression(frame: Frame, node: syntax.Expression, want: Type | None = None, *, raw: bool = False) -> Code:
-    """An expression as code; `want` is the type that its place gives it, where one does.
+    """An expression as code; `want` is the type that its place expects, if any.
 
     Args:
         frame: the function
-        node: it
+        node: the expression
         want: a hint: the result may still need `converted`
         raw: whether a float32 may be left unrounded, for a place that rounds it
     """
     if not isinstance(node, syntax.If | syntax.Switch | syntax.Block):
-        # Those are looked at branch by branch: a branch may lead out of the expression.
+        # They are looked at branch by branch: a branch may lead out of the expression.
         value = evaluate.try_comptime(node, frame.scope)
         if value is not None:
             return known(value)
@@ -600,7 +600,7 @@ def expression(frame: Frame, node: syntax.Expression, want: Type | None = None, 
 
 
 def typed(frame: Frame, node: syntax.Expression, type_: Type, what: str = "the value", *, raw: bool = False) -> Code:
-    """An expression, converted to a type unasked."""
+    """An expression, converted to a type implicitly."""
     return converted(expression(frame, node, type_, raw=raw), type_, node.place, what)
 
 

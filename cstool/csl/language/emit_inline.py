@@ -1,4 +1,4 @@
-"""A function's body in the place of a call: where a struct without a type is handed over that only run time knows."""
+"""A function's body in the place of a call: for arguments that are structs without a type, known at run time alone."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
@@ -11,10 +11,10 @@ from cstool.csl.language.values import FunctionValue
 
 
 def in_place(frame: Frame, function: FunctionValue, arguments: Sequence[Code], node: syntax.Expression) -> Code:
-    """Write what a call `f(x, .{ a, b })` does: prints, in practice. The function returns nothing.
+    """Write a call `f(x, .{ a, b })` in place: prints, in practice. The function returns nothing.
 
     Raises:
-        CslError: it returns something, or somewhere in its middle; its parameters are of other types.
+        CslError: it returns a value, or returns early; its parameters are of other types.
     """
     from cstool.csl.language.emit_statements import statement
 
@@ -59,7 +59,7 @@ def in_place(frame: Frame, function: FunctionValue, arguments: Sequence[Code], n
 
 
 def _nodes(node: syntax.Node) -> Iterator[syntax.Node]:
-    """A node, and all in it."""
+    """A node, and all nodes in it."""
     yield node
     for field in fields(node):
         inner = getattr(node, field.name)

@@ -113,7 +113,7 @@ def _inline_for(frame: Frame, node: syntax.For) -> bool:
 
 
 def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Expression) -> bool:
-    """`for (@range(i16, n)) |i|`: Python's `range`; whether the end fits the type is for the program to know."""
+    """`for (@range(i16, n)) |i|`: Python's `range`; the program is responsible that the end fits the type."""
     value = evaluate.try_comptime(values_, frame.scope)
     name, _ = _loop_names(node)
     if value is not None:
@@ -150,7 +150,7 @@ def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Expression) -> b
 
 
 def _end_of_turns(frame: Frame, at: int, text: str, count: int | None) -> None:
-    """The end of a counted loop: what a turn costs is added once behind it, where all turns are the same."""
+    """The end of a counted loop: the cost of its turns is added once behind it, where all turns are the same."""
     margin = "    " * frame.indent
     body = frame.lines[at + 1 :]
     simple = all(_plain(line, margin) for line in body)
@@ -174,7 +174,7 @@ _BREAKING = ("if ", "elif ", "else:", "while ", "for ", "break", "continue", "re
 
 
 def _plain(line: str, margin: str) -> bool:
-    """Whether a line of a loop's body is neither a jump nor looks at the clock."""
+    """Whether a line of a loop's body neither jumps nor looks at the clock."""
     text = line[len(margin) :]
     return not text.startswith((" ", *_BREAKING)) and "yield" not in text and "pe" not in text.split("(")[0]
 
@@ -200,7 +200,7 @@ def _range_numbers(frame: Frame, node: syntax.Builtin) -> tuple[Type, list[Code]
 
 
 def _turns(start: int, stop: int, step: int) -> int:
-    """How many numbers a range has; Python's `len` knows none from 2**63 on."""
+    """The length of a range; Python's `len` knows none from 2**63 on."""
     return max(0, -((start - stop) // step))
 
 

@@ -1,4 +1,4 @@
-"""Places: variables, fields, elements, what a pointer points to; reading and writing them, and their addresses."""
+"""Places: variables, fields, elements, targets of pointers; reading and writing them, and their addresses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ from cstool.csl.language.types import (
 from cstool.foundation.words import did_you_mean
 
 VIEWS = {"f": "F32", "e": "F16", "w": "U32", "i": "I32", "H": "U16", "h": "I16", "B": "U8", "b": "I8"}
-"""What compiled code calls the views of SRAM, by element letter."""
+"""Names of the views of SRAM in compiled code, by element letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class Address:
 
     Args:
         base: bytes
-        terms: (operand, bytes for each 1 of it)
-        parts: what the terms are made of
+        terms: (operand, bytes for each unit of it)
+        parts: codes that the terms are made of
     """
 
     base: int = 0
@@ -61,11 +61,11 @@ class Address:
     parts: tuple[Code, ...] = ()
 
     def plus(self, base: int, terms: Sequence[tuple[str, int]] = (), parts: Sequence[Code] = ()) -> "Address":
-        """Further on."""
+        """The address plus bytes and terms."""
         return Address(self.base + base, self.terms + tuple(terms), self.parts + tuple(parts))
 
     def text(self, size: int = 1) -> str:
-        """The address in units of `size` bytes, which it is a multiple of."""
+        """The address in units of `size` bytes; it must be a multiple of that."""
         shift = size.bit_length() - 1
         words, rest = [], []
         for text, scale in self.terms:
@@ -97,11 +97,11 @@ class Spot:
 
     Args:
         type: of the value
-        name: as messages say it
+        name: its name in messages
         const: whether it is only read
-        variable: Python's variable that holds it
-        address: where it is in SRAM
-        code: what it is, if it is no variable and nowhere in SRAM
+        variable: variable in Python that holds it
+        address: its address in SRAM, if it is there
+        code: its value, if it is no variable and nowhere in SRAM
         bit: of a field of a packed struct or a union: its first bit in `inside`
         inside: the struct, whose bits are one integer
     """
@@ -117,7 +117,7 @@ class Spot:
 
 
 def spot_of(frame: Frame, node: syntax.Expression) -> Spot:
-    """The place that an expression names; what names none has `code` alone."""
+    """The place that an expression names; an expression without a place has `code` alone."""
     if isinstance(node, syntax.Name):
         return _named(frame, node)
     if isinstance(node, syntax.Field):
@@ -202,10 +202,10 @@ def _pointed(frame: Frame, node: syntax.Dereference) -> Spot:
 
 
 def pointed(pointer: Code, place: Place) -> Spot:
-    """What a pointer points to.
+    """The target of a pointer.
 
     Raises:
-        CslError: it is none, or points to many.
+        CslError: it is no pointer, or a pointer to many.
     """
     if not isinstance(pointer.type, PointerType):
         raise CslError(f".* needs a pointer, got {pointer.type}", place)
@@ -215,7 +215,7 @@ def pointed(pointer: Code, place: Place) -> Spot:
 
 
 def address_in(pointer: Code) -> Address:
-    """The address that a pointer is."""
+    """The value of a pointer as an address."""
     if pointer.known:
         return Address(int(pointer.value))
     return Address(0, ((pointer.operand, 1),), (pointer,))
@@ -262,7 +262,7 @@ def _times(text: str, scale: int) -> str:
 def _flat(
     frame: Frame, array: ArrayType, indices: Sequence[Code], node: syntax.Index
 ) -> tuple[int, list[tuple[str, int]], list[Code]]:
-    """Indices as elements: a number, and terms of (text, scale)."""
+    """The offset of an element from its indices, in elements: a number, and terms of (text, scale)."""
     offset, terms, parts = 0, [], []
     scale = array.count
     for code, extent, part in zip(indices, array.shape, node.indices, strict=True):
@@ -280,7 +280,7 @@ def _flat(
 
 
 def checked(frame: Frame, code: Code, extent: int, place: Place) -> str:
-    """An index as an operand that fails where the array has no such element."""
+    """An index as an operand that fails where it is out of bounds."""
     low, high = code.bounds
     if low >= 0 and high < extent:
         return code.operand
@@ -498,7 +498,7 @@ def _store_parts(frame: Frame, type_: Type, address: Address, code: Code) -> Non
 
 
 def parts_of(type_: Type, code: Code) -> list[tuple[Code, Type, int]]:
-    """The parts of a struct or array whose text is a tuple's: each with its type and its offset in bytes."""
+    """The parts of a struct or array that is a tuple in Python: each with its type and its offset in bytes."""
     if isinstance(type_, ArrayType):
         size = type_.element.size
         return [(Code(type_.element, f"{code.operand}[{at}]"), type_.element, at * size) for at in range(type_.count)]

@@ -1,4 +1,4 @@
-"""Statements of a function, its parameters, and what of it lives in SRAM."""
+"""Statements of a function, its parameters, and its variables in SRAM."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,7 +28,7 @@ Writer = Callable[[Frame, Any], bool]
 
 
 def statement(frame: Frame, node: syntax.Node) -> bool:
-    """Write a statement; returns whether what follows can be reached."""
+    """Write a statement; returns whether the code behind it can be reached."""
     writer = _WRITERS.get(type(node))
     if writer is None and isinstance(node, syntax.Expression):  # of a case: `1 => f(),`
         return _evaluate(frame, syntax.Evaluate(node.place, node))
@@ -107,7 +107,7 @@ def _is_undefined(node: syntax.Declare) -> bool:
 
 
 def _in_memory(type_: Type) -> bool:
-    """Whether a variable of a type is in SRAM even if nobody takes its address."""
+    """Whether a variable of a type is in SRAM even without a pointer to it."""
     return isinstance(type_, ArrayType) or (isinstance(type_, StructType) and not is_raw(type_))
 
 
@@ -158,7 +158,7 @@ def _assign(frame: Frame, node: syntax.Assign) -> bool:
 
 
 def _steady(frame: Frame, spot: Spot) -> Spot:
-    """A place whose index is evaluated once, though it is read and written."""
+    """A place whose index is evaluated once, for a read and a write of it."""
     if spot.inside is not None:
         return replace(spot, inside=_steady(frame, spot.inside))
     address = spot.address
@@ -177,7 +177,7 @@ def _steady(frame: Frame, spot: Spot) -> Spot:
 
 
 def _bare(text: str) -> str:
-    """Without the parentheses around all of it."""
+    """A text without parentheses around all of it."""
     if not (text.startswith("(") and text.endswith(")")):
         return text
     depth = 0
@@ -255,7 +255,7 @@ _WRITERS: dict[type, Writer] = {
 }
 
 
-# --- what a function's text tells before it is written ---
+# --- facts from a function's text, before it is written ---
 
 
 def _children(node: Any) -> Iterator[Any]:
@@ -294,9 +294,9 @@ def escaping(body: syntax.Node) -> set[str]:
 
 
 def polls(frame: Frame, node: syntax.While) -> bool:
-    """Whether a loop waits for memory that only something else can change: a microthread, that must go on meanwhile.
+    """Whether a loop polls memory that only a microthread can change, which must go on meanwhile.
 
-    So it is if the condition reads a variable of the program, or what a pointer points to, and the body neither assigns
+    So it is if the condition reads a variable of the program, or the target of a pointer, and the body neither assigns
     to it, nor calls, nor leaves the loop.
     """
     names = {each.name for each in walk(node.condition) if isinstance(each, syntax.Name)}

@@ -1,7 +1,7 @@
-"""Vector operations, `@map`, DSDs that are made and changed at run time, and DSRs, as Python.
+"""Vector operations, `@map`, DSDs made and changed at run time, and DSRs, as Python.
 
-An operation on memory and scalars alone is done at once (`pe.run`). One that touches the fabric, a FIFO or a DSR waits
-(`yield from pe.wait`), or goes to a microthread (`pe.start`) where it says `.async = true`.
+An operation on memory and scalars alone is done at once (`pe.run`). An operation on the fabric, a FIFO or a DSR waits
+(`yield from pe.wait`), or goes to a microthread (`pe.start`) with `.async = true`.
 """
 
 from collections.abc import Callable, Sequence
@@ -95,7 +95,7 @@ def operand(frame: Frame, code: Code, form: Operand, role: str, node: syntax.Exp
     """One operand of an operation, checked, as Python.
 
     Raises:
-        CslError: it cannot be in this place.
+        CslError: it is unfit for this place.
     """
     if form.kind == "vector":
         return vector(frame, code, role, node)
@@ -120,10 +120,10 @@ def _integer_scalar(code: Code, targets: Sequence[Type], node: syntax.Expression
 
 
 def vector(frame: Frame, code: Code, role: str, node: syntax.Expression) -> Code:
-    """A DSD, DSR or FIFO in its place.
+    """A DSD, DSR or FIFO as an operand.
 
     Raises:
-        CslError: it is for the other side.
+        CslError: a source in the place of a destination, or the reverse.
     """
     name = str(code.type)
     if role == "dest" and name in ("fabin_dsd", "dsr_src1", "dsr_fifo_src1"):
@@ -144,7 +144,7 @@ def _title(node: syntax.Expression) -> str:
 
 
 def note(program: "ProgramText", data: object) -> None:
-    """Note the color that an operand sends or takes."""
+    """Note the color that an operand sends or receives."""
     if isinstance(data, FabricIn):
         color = program.instance.queue_color(data.queue, False)
         if color is not None:
@@ -156,7 +156,7 @@ def note(program: "ProgramText", data: object) -> None:
 
 
 def resolved(program: "ProgramText", data: FabricOut) -> FabricOut:
-    """A stream with its color: that of its queue, where it does not say one. A queue never bound leaves it unknown."""
+    """A stream with its color: its queue's, where it names none itself. A queue never bound leaves it unknown."""
     if data.color != UNKNOWN_COLOR:
         return data
     color = program.instance.queue_color(data.queue, True)
@@ -164,7 +164,7 @@ def resolved(program: "ProgramText", data: FabricOut) -> FabricOut:
 
 
 class Setting(NamedTuple):
-    """What follows the operands: whether it is asynchronous, and the text of `Settings(...)`."""
+    """Settings behind the operands: whether the operation is asynchronous, and the text of `Settings(...)`."""
 
     asynchronous: bool
     text: str
@@ -204,7 +204,7 @@ def struct_fields(frame: Frame, node: syntax.Expression) -> dict[str, Code]:
     """The fields of an anonymous struct, known or not.
 
     Raises:
-        CslError: it is none.
+        CslError: it is no such struct.
     """
     code = expression(frame, node)
     if code.fields is not None:
@@ -255,7 +255,7 @@ def _on_control(frame: Frame, code: Code, place: Place) -> str:
 
 
 def _write(frame: Frame, node: syntax.Builtin, operands: Sequence[Code], settings: Setting) -> Code:
-    """Write the operation. With a FIFO, its value: whether all elements were done (SDK documentation, DSRs)."""
+    """Write the operation. With a FIFO, it has a value: whether all elements were done (SDK documentation, DSRs)."""
     text = ", ".join(code.python for code in operands)
     handed = f"{node.name!r}, ({text}{',' if len(operands) == 1 else ''})"
     waits = any(_waits(code.type) for code in operands) or settings.text != "Settings()"
@@ -361,7 +361,7 @@ def _letter(type_: Type, node: syntax.Builtin) -> str:
 
 @builtin("get_dsd", arguments=2)
 def _get_dsd(frame: Frame, node: syntax.Builtin) -> Code:
-    """`@get_dsd(type, .{ ... })` with something known at run time alone."""
+    """`@get_dsd(type, .{ ... })` with parts known at run time alone."""
     type_ = evaluate.evaluate_type(node.arguments[0], frame.scope)
     fields = struct_fields(frame, node.arguments[1])
     frame.cost(costs.DSD_CHANGE * len(fields), 2)
@@ -402,7 +402,7 @@ def _memory(frame: Frame, fields: dict[str, Code], node: syntax.Builtin) -> Code
 
 
 def length(code: Code, what: str, place: Place) -> Code:
-    """A number of elements: u16, or i16 that is known or counted on not to be negative.
+    """A number of elements: u16; or i16, known not to be negative or assumed so.
 
     Raises:
         CslError: it is no 16-bit integer.
@@ -417,7 +417,7 @@ def length(code: Code, what: str, place: Place) -> Code:
 def _fabric(frame: Frame, type_: Type, fields: dict[str, Code], node: syntax.Builtin) -> Code:
     """A stream of wavelets whose extent, queue or color is known at run time alone.
 
-    Everything else is checked, and made, at compile time: with an extent of 1 and queue 2 in their places.
+    All other fields are checked, and set, at compile time: with an extent of 1 and queue 2 as placeholders.
     """
     late = [name for name, code in fields.items() if not code.known]
     if type_ not in (types.FABIN, types.FABOUT) or any(name not in _LATE for name in late):
@@ -455,7 +455,7 @@ def _replaced(
     late: Sequence[str],
     node: syntax.Builtin,
 ) -> Code:
-    """The text of a stream, of which fields are known at run time alone."""
+    """The text of a stream with fields known at run time alone."""
     parts = []
     if "extent" in late:
         parts.append(f"extent={length(fields['extent'], _EXTENT, node.place).python}")
@@ -484,7 +484,7 @@ def cast_type(name: str) -> Type:
 
 
 def _dsd(frame: Frame, code: Code, node: syntax.Builtin) -> Code:
-    """A DSD as an argument of what changes one."""
+    """A DSD as an argument of a builtin that changes one."""
     if not isinstance(code.type, OpaqueType) or not code.type.is_dsd:
         raise CslError(f"@{node.name} takes a DSD, got {code.type}", node.arguments[0].place)
     note(frame.program, code.value)
@@ -494,7 +494,7 @@ def _dsd(frame: Frame, code: Code, node: syntax.Builtin) -> Code:
 
 
 def _changed(name: str, types_: Sequence[Type]) -> Callable[[Callable[..., Code]], Callable[..., Code]]:
-    """Say that a function makes a builtin that changes a DSD: (DSD, other arguments)."""
+    """Register the maker of a builtin that changes a DSD: (DSD, other arguments)."""
 
     def put(change: Callable[..., Code]) -> Callable[..., Code]:
         def make(frame: Frame, node: syntax.Builtin) -> Code:

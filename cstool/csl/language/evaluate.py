@@ -1,9 +1,9 @@
-"""What is known at compile time, evaluated: expressions, statements, types, and which copy of a function a call means.
+"""Evaluation at compile time: expressions, statements, types, and the copy of a function that a call means.
 
-For `emit.py`: a function body is compiled in a `Scope`, a chain of blocks. What a name is there:
+For `emit.py`: a function body is compiled in a `Scope`, a chain of blocks. A name in it is one of:
 
 - a `Value`: known (`const x = 1;`, a comptime parameter, a loop variable of an `inline` loop, a `comptime var`)
-- a `RunTime`: known to exist, with its type; and its address, where it is an array or struct of the function
+- a `RunTime`: known at run time alone, with its type; and its address, where it is an array or struct of the function
 
 `try_comptime` on an expression gives its value if all of it is known; errors are raised either way.
 """
@@ -78,9 +78,9 @@ def _value(expression: syntax.Expression, scope: Scope, calls: bool) -> Value:
 def try_comptime(expression: syntax.Expression, scope: Scope) -> Value | None:
     """The value of an expression in a function, or None if it is known at run time alone.
 
-    Calls are known only where they must be (their result or a parameter is of a comptime type), as CSL has it (SDK
-    2.10 documentation, "Comptime"). Builtins that do something (`@activate`) are never known. `&x` of a global, and
-    DSDs of it, are.
+    Calls are known only where they must be (their result or a parameter is of a comptime type), as in CSL (SDK
+    2.10 documentation, "Comptime"). Builtins with effects (`@activate`) are never known. `&x` of a global, and DSDs of
+    it, are known.
 
     Raises:
         CslError: it is wrong.
@@ -92,7 +92,7 @@ def try_comptime(expression: syntax.Expression, scope: Scope) -> Value | None:
 
 
 def evaluate_type(expression: syntax.Expression, scope: Scope) -> Type:
-    """The type that an expression stands for.
+    """The type that an expression denotes.
 
     Raises:
         CslError: it is no type.
@@ -101,7 +101,7 @@ def evaluate_type(expression: syntax.Expression, scope: Scope) -> Type:
 
 
 def declared_value(declaration: syntax.Declare, scope: Scope) -> Value:
-    """What a declaration starts with, of its type.
+    """The initial value of a declaration, of its type.
 
     Raises:
         CslError: it is wrong, not known at compile time, or missing.
@@ -123,7 +123,7 @@ def execute(statement: syntax.Node, scope: Scope) -> None:
     A declaration adds its name to the scope.
 
     Raises:
-        CslError: it is wrong, or needs something known at run time alone.
+        CslError: it is wrong, or needs a value known at run time alone.
     """
     if isinstance(statement, syntax.Declare):
         value = declared_value(statement, scope)
@@ -147,6 +147,6 @@ def call(function: FunctionValue, arguments: Sequence[Value], place: Place) -> V
     """Call a function at compile time.
 
     Raises:
-        CslError: something in it is wrong, or known at run time alone.
+        CslError: it has an error, or needs a value known at run time alone.
     """
     return evaluate_calls.call(function, arguments, place)

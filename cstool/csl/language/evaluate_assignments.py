@@ -27,7 +27,7 @@ from cstool.csl.language.values import Reference, Value
 
 
 def initializer(node: syntax.Declare, env: Env) -> Code | None:
-    """Code of what a declaration starts with; None if it says nothing. A type gets the declaration's name."""
+    """Code of a declaration's initial value; None without one. A type gets the declaration's name."""
     if isinstance(node.value, syntax.StructType):
         return struct_type(node.value, env, node.name)
     if isinstance(node.value, syntax.EnumType):

@@ -1,4 +1,4 @@
-"""Calls: which copy of a function is meant, and running it at compile time."""
+"""Calls: the copy of a function for its arguments, and its run at compile time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from cstool.csl.language.values import FunctionValue, Value, describe, key_of
 
 
 class Compiled:
-    """A function as it runs at compile time; made once."""
+    """A function compiled for runs at compile time."""
 
     def __init__(self, function: FunctionValue) -> None:
         declaration, module = function
@@ -43,7 +43,7 @@ class Compiled:
         self.body: Step | None = None
 
     def bind(self, arguments: Sequence[Value], place: Place | None) -> Frame:
-        """A frame with the arguments in it."""
+        """A frame with the arguments."""
         if len(arguments) != len(self.parameters):
             raise _wrong_count(self.function, len(arguments), place)
         frame: Frame = [None] * self.shape.size
@@ -53,7 +53,7 @@ class Compiled:
         return frame
 
     def run(self, frame: Frame, place: Place | None) -> Value:
-        """Run the body with a frame that `bind` made."""
+        """Run the body with a frame from `bind`."""
         declaration, module = self.function
         if self.body is None:
             if declaration.body is None:
@@ -81,7 +81,7 @@ class Compiled:
 
 
 def compiled(function: FunctionValue) -> Compiled:
-    """The function, compiled once."""
+    """The compiled function, compiled at its first use."""
     cache = function.module.compiled
     found = cache.get(function.declaration)
     if found is None:
@@ -103,7 +103,7 @@ def call(function: FunctionValue, arguments: Sequence[Value], place: Place | Non
     """Call a function at compile time.
 
     Raises:
-        CslError: something in it is wrong, or known at run time alone.
+        CslError: it has an error, or needs a value known at run time alone.
     """
     code = compiled(function)
     return code.run(code.bind(arguments, place), place)
@@ -148,7 +148,7 @@ def _call(node: syntax.Call, env: Env) -> Code:
 
 
 def _is_comptime_result(type_: Type) -> bool:
-    """Whether calls of a function that returns it are always evaluated at compile time."""
+    """Whether calls of a function with this result type are always evaluated at compile time."""
     return type_.comptime_only and type_ != ANYTYPE
 
 
@@ -157,9 +157,9 @@ class Specialised:
     """A function for one set of compile-time arguments.
 
     Args:
-        function: it
+        function: the function
         key: equal for the same copy: (declaration, module, values of comptime parameters and types of generic ones)
-        scope: where its body is compiled: comptime parameters are values, the others `RunTime`
+        scope: scope of its body: comptime parameters are values, the others `RunTime`
         parameters: of the copy at run time: position among the arguments, name, type
         result: the type of its result
         comptime_result: whether the result exists at compile time alone, so that every call is evaluated then
@@ -174,14 +174,14 @@ class Specialised:
 
 
 def specialise(function: FunctionValue, arguments: Sequence[Value | Type], place: Place | None) -> Specialised:
-    """The copy of a function that a call means.
+    """The copy of a function for the arguments of a call.
 
     A parameter is bound at compile time if it is marked `comptime`, its type exists at compile time alone (`type`,
     `comptime_int`, ...), or it is `anytype` and the argument's type is such. All others are passed at run time.
 
     Args:
-        function: it
-        arguments: of the call: a value where it is known, else its type
+        function: the function
+        arguments: of the call: its value, or its type if the value is not known
         place: of the call
 
     Raises:
@@ -224,7 +224,7 @@ def specialise(function: FunctionValue, arguments: Sequence[Value | Type], place
 
 
 def scope_type(node: syntax.Expression, scope: Scope) -> Type:
-    """The type that an expression stands for in a scope.
+    """The type that an expression denotes in a scope.
 
     Raises:
         CslError: it is no type.

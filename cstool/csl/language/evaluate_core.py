@@ -1,6 +1,6 @@
-"""The base of the interpreter: what a name may be, frames, and the table of compilers of nodes.
+"""The base of the interpreter: kinds of names, frames, and the table of compilers of nodes.
 
-A node is compiled once per function into a closure over a frame, the list of its locals. What is constant is folded
+A node is compiled once per function into a closure over a frame, the list of its locals. Constants are folded
 then; a branch is compiled when it is first taken, so that code that never runs is never checked.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Frame = list[Any]
 Run = Callable[[Frame], Value]
 Step = Callable[[Frame], Any]
-"""A statement: None, or where it jumps to."""
+"""A statement; its result is None, or a jump."""
 
 
 class RunTime(NamedTuple):
@@ -26,7 +26,7 @@ class RunTime(NamedTuple):
 
     Args:
         type: its type
-        address: where it is in SRAM, if it is there: `&x` and DSDs of it are known at compile time then
+        address: its address in SRAM, if it is there: then `&x` and DSDs of it are known at compile time
     """
 
     type: Type
@@ -34,17 +34,16 @@ class RunTime(NamedTuple):
 
 
 class NotKnown(CslError):
-    """A value was asked for that is known at run time alone."""
+    """A value is needed at compile time, and is known at run time alone."""
 
 
 class Scope:
     """Names of a block, inside another or inside a module.
 
     Args:
-        module: whose top-level names are seen
+        module: module with the top-level names in scope
         parent: the block around; None: the module is around
-        type_of: what tells the type of an expression that is known at run time alone (`@type_of(x)`); of the parent
-            where None
+        type_of: gives the type of an expression that is known at run time alone (`@type_of(x)`); None: the parent's
     """
 
     def __init__(
@@ -65,10 +64,10 @@ class Scope:
         """Add a name; `_` is none.
 
         Args:
-            name: it
+            name: the name
             what: its value or type
             place: of the declaration
-            changes: whether it is a `comptime var`, that `execute` may assign to
+            changes: whether it is a `comptime var`, which `execute` may assign to
 
         Raises:
             CslError: the block has the name already.
@@ -89,7 +88,7 @@ class Scope:
         return scope
 
     def find(self, name: str) -> Value | RunTime | None:
-        """A local name; None if it is none (it may be one of the module)."""
+        """A local name; None if it is not local (the module may have it)."""
         scope = self.holder(name)
         return None if scope is None else scope.names[name]
 
@@ -99,7 +98,7 @@ class Code(NamedTuple):
 
     Args:
         run: gives its value
-        value: it, where it is the same every time
+        value: its value, where it is constant
     """
 
     run: Run
@@ -123,7 +122,7 @@ class Local(NamedTuple):
 
 
 class Shape:
-    """How long the frames of a function are; it grows while branches are compiled."""
+    """The size of a function's frames; it grows while branches are compiled."""
 
     __slots__ = ("size",)
 
@@ -132,14 +131,14 @@ class Shape:
 
 
 class Env:
-    """What names mean where a node is compiled.
+    """Meanings of names where a node is compiled.
 
     Args:
         module: its module
-        shape: of the frames of its function
+        shape: shape of the frames of its function
         parent: of the block around; None for the outermost
         outer: names around it that are no locals of the frame (`Scope`)
-        calls: whether functions may be called for their value; else only where they must be (`try_comptime`)
+        calls: whether functions may be called for their value; else only where required (`try_comptime`)
     """
 
     __slots__ = ("module", "shape", "parent", "outer", "calls", "names")
@@ -155,7 +154,7 @@ class Env:
         self.names: dict[str, Local | Value] = {}
 
     def child(self, calls: bool | None = None) -> "Env":
-        """A block inside."""
+        """The names of an inner block."""
         return Env(self.module, self.shape, self, self.outer, self.calls if calls is None else calls)
 
     def find(self, name: str) -> "Local | Value | None":
@@ -226,7 +225,7 @@ def compile_expression(node: syntax.Node, env: Env) -> Code:
 
 
 def compile_statement(node: syntax.Node, env: Env) -> Step:
-    """Compile a statement, or an expression for what it does."""
+    """Compile a statement, or an expression for its effect."""
     compiler = STATEMENTS.get(type(node))
     if compiler is not None:
         return compiler(node, env)
@@ -239,7 +238,7 @@ def compile_statement(node: syntax.Node, env: Env) -> Step:
 
 
 def lazy(node: syntax.Node, env: Env, compile_: Callable[[syntax.Node, Env], Callable[[Frame], Any]]) -> Step:
-    """Code that is compiled when it first runs."""
+    """Code that is compiled at its first run."""
     code: Callable[[Frame], Any] | None = None
     shape = env.shape
     needed = 0
@@ -257,12 +256,12 @@ def lazy(node: syntax.Node, env: Env, compile_: Callable[[syntax.Node, Env], Cal
 
 
 def run_of(node: syntax.Node, env: Env) -> Run:
-    """What gives the value of an expression."""
+    """The function that gives the value of an expression."""
     return compile_expression(node, env).run
 
 
 class Jump:
-    """Where a statement leads that does not end as it should: `break`, `continue`, `return`."""
+    """The target of a statement that jumps: `break`, `continue`, `return`."""
 
     __slots__ = ("kind", "label", "value", "place")
 

@@ -1,4 +1,4 @@
-"""Compilers of expressions: names, literals that are one word, operators."""
+"""Compilers of expressions: names, literals of one word, operators."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,7 @@ LANGUAGE: dict[str, Value] = {
 
 
 def language_name(name: str) -> Value | None:
-    """What a name of the language is."""
+    """The value of a name of the language; None if it is no such name."""
     found = LANGUAGE.get(name)
     if found is None:
         type_ = types.named_type(name)
@@ -44,15 +44,15 @@ def language_name(name: str) -> Value | None:
 
 
 def unknown_name(name: str, place: Place | None, known: list[str]) -> CslError:
-    """The error of a name that nothing has."""
+    """The error of an unknown name."""
     return CslError(f"unknown name '{name}'", place, did_you_mean(name, [*known, *LANGUAGE, *types.NAMED]))
 
 
 def resolve(node: syntax.Expression, env: Env) -> Local | Value | RunTime | Constant | Variable | None:
-    """What a name, or a name of a module (`m.x`), stands for; None for any other expression.
+    """The meaning of a name, or a name of a module (`m.x`); None for any other expression.
 
     Raises:
-        CslError: nothing has the name.
+        CslError: the name is unknown.
     """
     if isinstance(node, syntax.Name):
         return _resolve_name(node.name, node.place, env)
@@ -96,7 +96,7 @@ def _local_names(env: Env) -> list[str]:
 
 
 def not_known(name: str, place: Place) -> NotKnown:
-    """The error of a variable whose value is asked for."""
+    """The error of a variable whose value is needed at compile time."""
     return NotKnown(
         f"'{name}' must be known at compile time, it is a variable of run time",
         place,
@@ -105,7 +105,7 @@ def not_known(name: str, place: Place) -> NotKnown:
 
 
 def load(what: Local | Value | RunTime | Constant | Variable, name: str, place: Place, env: Env) -> Code:
-    """Code that gives the value of what `resolve` found."""
+    """Code that gives the value of a result of `resolve`."""
     if isinstance(what, Local):
         slot = what.slot
         if not what.changes:
@@ -153,7 +153,7 @@ def _comptime(node: syntax.Comptime, env: Env) -> Code:
 
 
 def fold(run: Run, parts: list[Code]) -> Code:
-    """Code from parts: run now if all of them are constant."""
+    """Code from parts: evaluated now if all of them are constant."""
     return constant(run([])) if all(part.value is not None for part in parts) else Code(run)
 
 
@@ -198,7 +198,7 @@ def _modulo(left: Run, right: Value, place: Place) -> Run:
 
 
 def _comparison(operator: str, left: Run, right_code: Code, place: Place) -> Run:
-    """Both types are checked once; while they stay what they are, numbers are compared at once."""
+    """Both types are checked once; while they stay the same, numbers are compared at once."""
     compare: Callable[[Any, Any], bool] = arithmetic.COMPARE[operator]
     right = right_code.run
     known_left: Type | None = None
@@ -218,7 +218,7 @@ def _comparison(operator: str, left: Run, right_code: Code, place: Place) -> Run
 
 
 def _stay_ints(left: Type, right: Type, right_code: Code) -> bool:
-    """Whether integers of these types need no conversion, whatever they are: a constant that fits once does ever."""
+    """Whether integers of these types never need conversion: a constant that fits once does ever."""
     return types.is_int(left) and (left is right or (right is COMPTIME_INT and right_code.value is not None))
 
 

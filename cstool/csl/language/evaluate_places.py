@@ -95,7 +95,7 @@ def dereference(value: Value, place: Place | None) -> Value:
 
     Raises:
         CslError: it is no pointer.
-        NotKnown: what it points at is known at run time alone.
+        NotKnown: its target is known at run time alone.
     """
     type_, data = value
     if not isinstance(type_, PointerType) or type_.many:
@@ -120,7 +120,7 @@ def _dereference(node: syntax.Dereference, env: Env) -> Code:
 
 
 def _pointer_to_function(function: values.FunctionValue, value: Value, env: Env) -> Code:
-    """Code of `&f`. A generic function and a task, to which nothing can point at run time, stand for themselves."""
+    """Code of `&f`; of `f` itself for a generic function or a task, since no pointer at run time can have it."""
     type_ = value[0]
     if not isinstance(type_, types.FunctionType) or type_.kind != "fn" or None in type_.parameters:
         return constant(value)
@@ -133,7 +133,7 @@ def index_count(count: int) -> str:
 
 
 def flat_index(type_: ArrayType, indices: list[Value], place: Place | None) -> int:
-    """Where an element is in the flat tuple.
+    """The index of an element in the flat tuple.
 
     Raises:
         CslError: wrong number of indices, one that is no integer, or out of bounds.

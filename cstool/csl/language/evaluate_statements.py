@@ -158,7 +158,7 @@ def _value_of_branch(node: syntax.Node, env: Env) -> Code:
 
 
 def _cases(node: syntax.Switch, env: Env, compile_: Callable[[syntax.Node, Env], Step]) -> Callable[[Frame], Step]:
-    """What finds the branch of a switch that is taken."""
+    """A function that finds the branch of a switch."""
     subject = compile_expression(node.subject, env)
     cases: list[tuple[list[Callable[[Frame, Value], bool]], Step]] = []
     otherwise: Step | None = None
@@ -220,7 +220,7 @@ def _evaluate(node: syntax.Evaluate, env: Env) -> Step:
 
 
 def _left(jump: Jump, label: str | None) -> tuple[bool, Jump | None]:
-    """Whether the loop ends, and where it leads then."""
+    """Whether a jump ends the loop, and the jump that remains then."""
     if jump.kind != "return" and (jump.label is None or jump.label == label):
         return jump.kind == "break", None
     return True, jump
@@ -286,7 +286,7 @@ def _for(node: syntax.For, env: Env) -> Step:
 
 
 def iterated(value: Value, place: Place | None) -> tuple[types.Type, Iterable[Any]]:
-    """What a `for` loop goes over: the type of its elements, and their data.
+    """Elements of a `for` loop: their type, and their data.
 
     Raises:
         CslError: it is no array, pointer to an array, or range.

@@ -35,7 +35,7 @@ def _struct_literal(node: syntax.StructLiteral, env: Env) -> Code:
 
 
 def _counted_array(node: syntax.StructLiteral, array: syntax.ArrayType, parts: list[Code], env: Env) -> Code:
-    """`[_]T{...}`: as many elements as there are."""
+    """`[_]T{...}`: an array whose extent is the number of its elements."""
     if len(array.extents) != 1:
         raise CslError("'_' counts the elements of an array of one dimension", array.place)
     element_code = compile_expression(array.element, env.child(calls=True))
@@ -50,10 +50,10 @@ def _counted_array(node: syntax.StructLiteral, array: syntax.ArrayType, parts: l
 
 
 def as_type(value: Value, place: Place | None) -> Type:
-    """The type that a value is.
+    """The type in a value.
 
     Raises:
-        CslError: it is none.
+        CslError: it is no type.
     """
     if value[0] == types.TYPE:
         return value[1]  # type: ignore[no-any-return]
@@ -61,7 +61,7 @@ def as_type(value: Value, place: Place | None) -> Type:
 
 
 def type_run(node: syntax.Expression, env: Env) -> tuple[Callable[[Frame], Type], Type | None]:
-    """What gives the type that an expression stands for; and it, where it is constant."""
+    """A function that gives the type of an expression; and the type, where it is constant."""
     code = compile_expression(node, env.child(calls=True))
     place, inner = node.place, code.run
     if code.value is not None:
@@ -77,7 +77,7 @@ def _typed(run: Callable[[Frame], Type], known: list[Type | None]) -> Code:
 
 
 def elements(type_: Type) -> int:
-    """How many elements an array has, those of its elements counted; of anything else 1, of a struct its fields'."""
+    """Number of elements of an array, inner arrays counted; of a struct the sum over its fields, else 1."""
     if isinstance(type_, ArrayType):
         return type_.count * elements(type_.element)
     return sum(elements(field) for _, field in type_.fields) if isinstance(type_, StructType) else 1
@@ -158,7 +158,7 @@ def _hashable(defaults: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], .
 
 
 class FrozenData(dict[str, Value]):
-    """Fields that are never changed, so that they can be part of a type."""
+    """Read-only fields, hashable, so that they can be part of a type."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self))

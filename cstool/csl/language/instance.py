@@ -1,10 +1,10 @@
-"""What is being compiled: a PE program with its parameters (or the layout), and all that its compile time decides.
+"""A PE program with its parameters (or the layout) in compilation, and all that its compile time decides.
 
 `emit.py` turns the functions of a program's instance into Python:
 
     emit.emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode
 
-It is called once per instance, after all `comptime` blocks ran. It compiles each root, and whatever they call, from the
+It is called once per instance, after all `comptime` blocks ran. It compiles each root, and all that they call, from the
 syntax tree: `root.function.declaration.body` in the scope of `evaluate.specialise(root.function, ...)`. It asks
 `instance` for addresses (`Variable.address()`, `Constant.address()`, `instance.allocate` for arrays that functions
 declare), for the color of a queue, and for `instance.arch`.
@@ -32,11 +32,11 @@ DATA_START = 64
 
 @dataclass(frozen=True)
 class Root:
-    """A function that something outside the program's own calls starts.
+    """A function that is started from outside the program.
 
     Args:
-        name: what the compiled program has to call it (a key of what `program(pe)` returns)
-        function: it; never generic
+        name: its name in the compiled program (a key of the result of `program(pe)`)
+        function: the function; never generic
         kind: "local", "data", "control", "function" (of the host), "teardown"
         letters: for a data or control task: its parameters, as `fabric.program.Task.argument`
     """
@@ -49,13 +49,13 @@ class Root:
 
 @dataclass(frozen=True)
 class EmittedCode:
-    """What `emit.emit_program` makes of an instance.
+    """Result of `emit.emit_program` for an instance.
 
     Args:
         text: Python that defines `program(pe)` (`fabric.interface`); it returns the roots by `Root.name`
         code_bytes: modelled size of the machine code, by function: ("f_comp", 120)
-        inputs: colors that some code takes from the ramp (fabric input DSDs); data tasks need not be in it
-        outputs: colors that some code sends
+        inputs: colors that code takes from the ramp (fabric input DSDs); colors of data tasks may be missing
+        outputs: colors that code sends
     """
 
     text: str
@@ -69,10 +69,10 @@ class BoundTask:
     """A task under its id: `@bind_local_task` and its kind.
 
     Args:
-        root: it
+        root: its root
         place: of the binding
-        color: of a data task on WSE-2
-        queue: of a data task on WSE-3
+        color: color of a data task on WSE-2
+        queue: queue of a data task on WSE-3
     """
 
     root: Root
@@ -97,11 +97,11 @@ class Instance:
     Args:
         compilation: options, files, the rectangle
         arch: the generation
-        name: the file, as messages say it
+        name: name of the file in messages
         is_layout: whether it is the layout
-        phase: what runs now: "layout" block, "comptime" block, or "value": an expression that must not do anything
+        phase: the present phase: "layout" block, "comptime" block, or "value": an expression without effects
         depth: calls that run now, one inside the other
-        limits: of the whole compilation
+        limits: limits of the whole compilation
     """
 
     compilation: "Compilation"
@@ -140,12 +140,12 @@ class Instance:
 
     @property
     def has_root(self) -> bool:
-        """Whether `root` is set: what is imported from then on runs its `comptime` blocks."""
+        """Whether `root` is set: files that are imported from then on run their `comptime` blocks."""
         return self._root is not None
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
-        """Run what is inside in a phase."""
+        """Run the body of the `with` in a phase."""
         before, self.phase = self.phase, phase
         try:
             yield
@@ -153,17 +153,17 @@ class Instance:
             self.phase = before
 
     def warn(self, warning: CslError) -> None:
-        """Something that is most likely not meant, and no error."""
+        """Report a likely mistake that is no error."""
         self.warnings.append(warning)
 
     def allocate(self, name: str, type_: Type, place: Place | None, data: object = None, align: int = 1) -> int:
         """Take SRAM for a variable.
 
         Args:
-            name: as reports say it
+            name: its name in reports
             type_: its type
             place: of its declaration
-            data: what it starts with; None: zeros
+            data: its initial value; None: zeros
             align: bytes, where more than the type needs
 
         Returns:
@@ -173,7 +173,7 @@ class Instance:
             CslError: SRAM is full.
         """
         size = type_.size
-        # Arrays begin at a word of 4 bytes: whatever a DSD of them is used for finds it aligned.
+        # Arrays begin at a word of 4 bytes, so that DSDs of any use find them aligned.
         step = max(align, type_.align, 4 if size > 2 else 1)
         address = -(-self._end // step) * step
         if address + size > SRAM_BYTES:
@@ -204,7 +204,7 @@ class Instance:
         return bytes(self._bytes)
 
     def sram(self, code: Mapping[str, int] | None = None) -> tuple[tuple[str, int], ...]:
-        """Bytes by what takes them, largest first; names of functions have "(code, modelled)" behind them."""
+        """Bytes by their use, largest first; names of functions have "(code, modelled)" behind them."""
         entries = [(f"{block.name}: {block.type}", block.type.size) for block in self.blocks]
         entries += [(f"{name} (code, modelled)", size) for name, size in (code or {}).items()]
         return tuple(sorted(entries, key=lambda entry: -entry[1]))
@@ -220,12 +220,12 @@ class Instance:
             queue: its number
             color: the color's number
             output: whether it is an output queue
-            place: what binds it
-            implied: whether a DSD does, by its `fabric_color`: programs have DSDs that no PE of theirs uses, all of one
-                unused color, so that a color with another queue binds nothing then
+            place: of the binding
+            implied: whether a DSD binds it by its `fabric_color`: programs have DSDs unused on all their PEs, all of
+                one unused color, so that a color with another queue binds nothing then
 
         Raises:
-            CslError: it is bound to another one already, or the color has another queue.
+            CslError: it is bound to another color already, or the color has another queue.
         """
         kind, queues = ("output", self.output_queues) if output else ("input", self.input_queues)
         bound = queues.get(queue)
@@ -254,7 +254,7 @@ class Instance:
         return None if bound is None else bound[0]
 
     def pointer_to(self, function: FunctionValue) -> int:
-        """What a pointer to a function is: a number behind all addresses of SRAM."""
+        """The value of a pointer to a function: a number behind all addresses of SRAM."""
         if function not in self.pointed:
             self.pointed.append(function)
         return SRAM_BYTES + 2 * self.pointed.index(function)
@@ -278,5 +278,5 @@ class Instance:
 
 
 def largest_text(entries: Sequence[tuple[str, int]], count: int = 3) -> str:
-    """What takes most: "largest: A: [24]f32 96 bytes, ..."."""
+    """The largest entries: "largest: A: [24]f32 96 bytes, ..."."""
     return "largest: " + ", ".join(f"{name} {size:,} bytes" for name, size in entries[:count])

@@ -1,6 +1,6 @@
-"""Intrinsics: what library files may say with `@__name(...)`, and nobody else.
+"""Intrinsics, for library files alone: `@__name(...)`.
 
-Each is called like a builtin. The evaluator does those marked `comptime` whenever all their arguments are known; the
+Each is called like a builtin. The evaluator does intrinsics marked `comptime` when all their arguments are known; the
 emitter makes Python of the rest, over `fabric.interface.PE`.
 """
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Intrinsic:
-    """One of them.
+    """An intrinsic.
 
     Args:
         parameters: types of its parameters. "float" is f16 or f32, "id" a color, task id, queue, direction, member of
-            an enum, or an integer; "string" is known at compile time, "struct" an anonymous one
-        result: type of what it returns; "same" is that of its first argument
+            an enum, or an integer; "string" is known at compile time, "struct" an anonymous struct
+        result: type of its result; "same" is the type of its first argument
         meaning: in terms of `pe`
         comptime: whether it can be computed at compile time
-        cycles: what it costs, beside what `meaning` calls costs. Nothing is published; rough estimates of software
+        cycles: its cost, beside the cost of the calls in `meaning`. Nothing is published; rough estimates of software
             routines, after about 50 cycles for a float32 division (the comments of published kernels say so).
     """
 
@@ -77,4 +77,4 @@ INTRINSICS = {
     "__pow": Intrinsic(("float", "float"), "same", "`fabric.scalar.function`, rounded once", True, 120),
     "__mod": Intrinsic(("float", "float"), "same", "`fabric.scalar.modulo`, rounded once", True, 60),
 }
-"""By name without the `@`."""
+"""All intrinsics, by name without the `@`."""

@@ -1,4 +1,4 @@
-"""What a layout block has decided so far: the rectangle, the program of each PE, the config of each color.
+"""Decisions of a layout block so far: the rectangle, the program of each PE, the config of each color.
 
 A wafer has 745,500 PEs, so all is kept in flat arrays of 32-bit numbers, and equal programs and configs are one.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MEMCPY_COLORS = (21, 22, 23)
 """Colors that memcpy needs for itself (comments of the vendor's examples: "reserved (memcpy)")."""
 _MOST_REMEMBERED = 4096
-"""structs whose key is kept, by identity"""
+"""structs whose number is remembered by identity"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Tile:
         path: the file, absolute
         params: by name
         place: the `@set_tile_code` that named it first
-        x, y: the PE of that
+        x, y: the PE of that call
     """
 
     path: str
@@ -46,7 +46,7 @@ class Tile:
 
 
 class Keys:
-    """Numbers of structs, equal for equal ones; of those that come again and again, found by identity."""
+    """Numbers of structs, equal for equal ones; a struct seen before is found by identity."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, int]] = {}
@@ -77,14 +77,14 @@ class Keys:
 
 
 _SHARED = frozenset({IntType, BasicType, OpaqueType})
-"""Types of which there is one object each, so that its identity is enough of a key."""
+"""types with one object each, so that its identity serves as a key"""
 
 
 class Layout:
     """The layout so far.
 
     Args:
-        options: of the compiler
+        options: options of the compiler
         resolve: finds the file that a `@set_tile_code` names
     """
 
@@ -183,7 +183,7 @@ class Layout:
         self._tile_of[at] = number
 
     def tile_numbers(self) -> NDArray[np.int32]:
-        """[height, width]: which of `tiles` a PE runs.
+        """[height, width]: index into `tiles` for each PE.
 
         Raises:
             CslError: a PE has no program.
@@ -204,7 +204,7 @@ class Layout:
         """`@set_color_config`.
 
         Raises:
-            CslError: the config is wrong, or another than the one that the color has there.
+            CslError: the config is wrong, or the color has another one there.
         """
         at = self._index(x, y, called)
         number = self._config_number(config, called.at(3))
@@ -244,7 +244,7 @@ class Layout:
         return number
 
     def number_of(self, config: ColorConfig) -> int:
-        """Where a config is in `configs`."""
+        """Index of a config in `configs`."""
         number = self._config_numbers.get(config)
         if number is None:
             number = self._config_numbers[config] = len(self.configs)
@@ -254,11 +254,11 @@ class Layout:
     def routes(
         self, tiles: NDArray[np.int32], local: list[dict[int, tuple[ColorConfig, Place]]]
     ) -> dict[int, NDArray[np.int32]]:
-        """By color, [height, width]: which of `configs` its router has; -1: none.
+        """By color, [height, width]: index into `configs` for each router; -1: none.
 
         Args:
             tiles: [height, width], the program of each PE
-            local: by program, what it configured itself, by color
+            local: by program, its own configs, by color
 
         Raises:
             CslError: a program and the layout configure a color differently.

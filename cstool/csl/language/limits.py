@@ -1,11 +1,11 @@
-"""Limits of compile time: turns of loops, calls, sizes of values. Beyond them it is taken for endless."""
+"""Limits of compile time: turns of loops, calls, sizes of values. A program beyond them is taken for endless."""
 
 from cstool.csl.language.source import CslError, Place
 
 MOST_TURNS = 1_000_000
-"""of a loop at compile time, more than there are PEs on a wafer; they take some seconds"""
+"""turns of a loop at compile time, more than the PEs of a wafer; they take some seconds"""
 MOST_INLINED = 10_000
-"""of a loop that is written out"""
+"""turns of a loop that is written out"""
 DEEPEST_CALL = 200
 """calls inside calls"""
 MOST_STEPS = 20_000_000
@@ -13,20 +13,20 @@ MOST_STEPS = 20_000_000
 INLINED, FUNCTION, IMPORT = 20, 100, 1000
 """steps of an unrolled turn, of a function, and of an import"""
 MOST_BITS = 8192
-"""of a `comptime_int`"""
+"""bits of a `comptime_int`"""
 MOST_CHARACTERS = 2**20
-"""of a string"""
+"""characters of a string"""
 MOST_ELEMENTS = 2**24
-"""of an array, all dimensions and those of its elements together"""
+"""elements of an array, over all dimensions and inner arrays together"""
 A_STRING, AN_ARRAY = "a string has at most {} characters", "an array has at most {} elements"
 
 
 class Limits:
-    """The limits of one compilation, and what is left of them.
+    """The limits of one compilation, and the steps left.
 
     Args:
-        turns: of one loop; None for the usual ones
-        depth: calls inside calls; None for the usual one
+        turns: most turns of one loop; None for the defaults
+        depth: most calls inside calls; None for the default
     """
 
     def __init__(self, turns: int | None = None, depth: int | None = None) -> None:
@@ -50,10 +50,10 @@ class Limits:
             )
 
     def check_turns(self, turns: int, what: str, place: Place, most: int) -> None:
-        """Check how often a loop turns; `what` is said of it: "a 'while' at compile time".
+        """Check the turns of a loop; `what` is its subject in the message: "a 'while' at compile time".
 
         Raises:
-            CslError: too often
+            CslError: there are too many
         """
         if turns > most:
             raise CslError(
@@ -63,7 +63,7 @@ class Limits:
             )
 
     def check_depth(self, depth: int, what: str, name: str, place: Place | None) -> None:
-        """Check how deep a call is inside others.
+        """Check the depth of a call inside others.
 
         Raises:
             CslError: too deep
@@ -77,7 +77,7 @@ class Limits:
 
 
 def whole(number: int, place: Place | None) -> int:
-    """Return a `comptime_int`.
+    """Return a `comptime_int` if its size is allowed.
 
     Raises:
         CslError: it is too large
@@ -88,7 +88,7 @@ def whole(number: int, place: Place | None) -> int:
 
 
 def check_size(size: int, most: int, what: str, place: Place | None) -> None:
-    """Check the size of something; `what` says what it has, such as `A_STRING`.
+    """Check a size; `what` is the beginning of the message, with the limit in it, such as `A_STRING`.
 
     Raises:
         CslError: it is too large

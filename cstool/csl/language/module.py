@@ -20,7 +20,7 @@ class Constant:
 
     Args:
         name, place, module: its declaration
-        value: it
+        value: its value
     """
 
     name: str
@@ -35,7 +35,7 @@ class Constant:
         return self.value[0]
 
     def address(self) -> int:
-        """Where it is in SRAM, bytes: it gets a place there when first asked (`&x`, an index not known before).
+        """Its address in SRAM [bytes]; it gets one at the first call (`&x`, an index not known before).
 
         Raises:
             CslError: it exists at compile time alone.
@@ -54,9 +54,9 @@ class Variable:
     Args:
         name, place, module: its declaration
         type: its type
-        initial: data that it starts with
+        initial: its initial data
         linkage: None, "export" or "extern"
-        align: bytes, where the program asks for some
+        align: bytes, where the program asks for an alignment
     """
 
     name: str
@@ -69,7 +69,7 @@ class Variable:
     _address: int | None = None
 
     def address(self) -> int:
-        """Where it is in SRAM, bytes: it gets a place there when first asked.
+        """Its address in SRAM [bytes]; it gets one at the first call.
 
         A variable of a DSD type counts in SRAM, but its value is an object of `fabric.dsd`, so that code keeps it in a
         Python variable of its own.
@@ -86,12 +86,12 @@ class Module:
     """One file, its parameters bound.
 
     Args:
-        instance: what it is part of
+        instance: the program or layout that it belongs to
         file: its declarations
         path: absolute path of the file; imports are relative to its folder
         is_library: whether it is part of cstool's own library, where `@__name` is allowed
         bound: values for its parameters, by name
-        where: what binds them: an import, `@set_tile_code`; None: the command line
+        where: place of the binding: an import, `@set_tile_code`; None: the command line
     """
 
     def __init__(
@@ -138,14 +138,14 @@ class Module:
         return [name for name, node in self.declarations.items() if isinstance(node, syntax.Param)]
 
     def lookup(self, name: str, place: Place | None) -> Binding:
-        """What a name of the file's top level is, evaluated once.
+        """The value of a name of the file's top level, evaluated once.
 
         Args:
-            name: it
-            place: where it is used
+            name: the name
+            place: place of its use
 
         Raises:
-            CslError: there is none, it depends on itself, or its value is wrong.
+            CslError: there is no such name, it depends on itself, or its value is wrong.
         """
         found = self.find(name, place)
         if found is None:
@@ -235,7 +235,7 @@ class Module:
 
 
 def unknown_param(module: Module, name: str) -> CslError:
-    """What is said about a parameter that a file does not have."""
+    """The error for a parameter that a file does not have."""
     return CslError(
         f"{module.file.place.source.name} has no param '{name}'", module.where, did_you_mean(name, module.params)
     )

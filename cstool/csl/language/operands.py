@@ -1,4 +1,4 @@
-"""What each vector operation can be called with. The types that it computes with are in `fabric.operations`.
+"""Forms of call of each vector operation. The types that it computes with are in `fabric.operations`.
 
 Source: SDK 2.10 documentation, "Builtins for DSD operations" (names); signatures as the `csl` dialect of xDSL lists
 them (xdsl/dialects/csl/csl.py). A pointer in the place of the destination with a scalar behind it is a reduction:
@@ -67,13 +67,13 @@ def _forms() -> dict[str, tuple[Form, ...]]:
 
 
 FORMS: dict[str, tuple[Form, ...]] = _forms()
-"""By name, without the @."""
+"""All forms, by name of the operation without the @."""
 
 _WORDS = {"H": "i16 or u16", "h": "i16", "w": "i32 or u32", "e": "f16", "f": "f32"}
 _POINTED = {"H": "*i16 or *u16", "h": "*i16", "w": "*i32 or *u32", "e": "*f16", "f": "*f32"}
 
 
 def say(form: Form) -> str:
-    """A form as messages have it: `DSD, DSD, f32`."""
+    """A form for messages: `DSD, DSD, f32`."""
     words = {"vector": lambda letter: "DSD", "pointer": _POINTED.__getitem__, "scalar": _WORDS.__getitem__}
     return ", ".join(words[operand.kind](operand.letter) for operand in form)

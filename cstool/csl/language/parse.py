@@ -7,7 +7,7 @@ from cstool.csl.language import syntax
 from cstool.csl.language.parse_statements import StatementParser
 from cstool.csl.language.source import CslError, Place, Source
 
-MAX_DEPTH = 200  # of the tree: who walks over it with a function that calls itself needs a few calls a level
+MAX_DEPTH = 200  # of the tree: a function that calls itself over it needs a few calls a level
 
 _DECLARATIONS = "a file holds param, const, var, export, extern, fn, task, comptime { } and layout { }"
 _IN_A_BLOCK = "a statement stands in a fn, a task, comptime { } or layout { }"
@@ -30,7 +30,7 @@ def parse(source: Source) -> syntax.File:
     """Return the declarations of a file.
 
     Raises:
-        CslError: the first thing in it that is not CSL.
+        CslError: the first error in it.
     """
     parser = _Parser(source)
     file = parser.file()
@@ -39,10 +39,10 @@ def parse(source: Source) -> syntax.File:
 
 
 def parse_expression(source: Source) -> syntax.Expression:
-    """Return the expression that a text is.
+    """Return the expression in a text.
 
     Raises:
-        CslError: it is none, or more follows.
+        CslError: it is no expression, or more follows.
     """
     parser = _Parser(source)
     expression = parser.expression()
@@ -153,7 +153,7 @@ class _Parser(StatementParser):
 
 
 def _check_depth(root: syntax.Node) -> None:
-    """Refuse a tree that is too deep to walk over.
+    """Refuse a tree that is too deep for functions that call themselves over it.
 
     Long chains, `a + b + c` or `else if`, are read with a loop, and yet each link is one level deeper.
     """

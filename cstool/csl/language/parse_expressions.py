@@ -1,7 +1,7 @@
 """Expressions, types and literals of CSL.
 
-Operators bind as Zig's do (Zig language reference, "Precedence"), which CSL takes over; all of them group to the left,
-and comparisons do not chain.
+Operators have Zig's precedence (Zig language reference, "Precedence"), which CSL takes over; all of them group to the
+left, and comparisons do not chain.
 """
 
 from abc import abstractmethod
@@ -41,12 +41,12 @@ class ExpressionParser(Cursor):
 
     @abstractmethod
     def branch(self, *, assigns: bool) -> syntax.Node:
-        """Read what may follow `if (c)`, without a `;` at its end; an assignment only if it `assigns`."""
+        """Read a branch behind `if (c)`, without a `;` at its end; an assignment only if it `assigns`."""
 
     # --- operators ---
 
     def expression(self, above: int = 0) -> syntax.Expression:
-        """Read an expression of the operators that bind closer than the precedence `above`."""
+        """Read an expression of operators that bind closer than the precedence `above`."""
         self.deeper()
         start = self.token.start
         left = self._prefix()
@@ -110,7 +110,7 @@ class ExpressionParser(Cursor):
     # --- operands ---
 
     def type_(self) -> syntax.Expression:
-        """Read an operand: a type, or anything else that no operator is part of. It does not end in a literal's `{`."""
+        """Read an operand without operators, such as a type. It does not end in a literal's `{`."""
         token = self.token
         if token.kind not in ("*", "**", "[", "fn"):
             return self._suffixes(self._atom(), token.start)

@@ -1,4 +1,4 @@
-"""Statements of CSL, and the blocks that they stand in."""
+"""Statements of CSL, and their blocks."""
 
 from cstool.csl.language import syntax
 from cstool.csl.language.parse_expressions import ExpressionParser
@@ -27,7 +27,7 @@ class StatementParser(ExpressionParser):
         return syntax.Block(self.since(opening.start if start is None else start), tuple(statements), label)
 
     def statement(self) -> syntax.Node:
-        """Read one, with the `;` at its end."""
+        """Read a statement, with the `;` at its end."""
         kind = self.token.kind
         if kind in ("const", "var"):
             return self.declaration(self.token.start)
@@ -64,7 +64,7 @@ class StatementParser(ExpressionParser):
     def branch(self, *, assigns: bool) -> syntax.Node:
         """Read a statement or an expression without a `;` at its end; an assignment only if it `assigns`.
 
-        An expression is returned as it is, so that the value of `if (c) a else b` is that of a branch.
+        An expression is returned as it is, so that `if (c) a else b` has the value of a branch.
         """
         token = self.token
         kind = token.kind
@@ -98,7 +98,7 @@ class StatementParser(ExpressionParser):
         return self._assignment() if assigns else self.expression()
 
     def _comptime_block(self) -> syntax.ComptimeBlock:
-        """`comptime { ... }`; what else has a body of statements is the only statement of a block."""
+        """`comptime { ... }`; any other statement behind `comptime` becomes the only statement of a block."""
         start = self.advance().start
         if self.token.kind == "{":
             block = self.block()
@@ -181,7 +181,7 @@ class StatementParser(ExpressionParser):
     # --- declarations of variables ---
 
     def declaration(self, start: int, *, comptime: bool = False, linkage: str | None = None) -> syntax.Declare:
-        """Read `const x: T align(n) = v;`; what stands before the `const` has been read."""
+        """Read `const x: T align(n) = v;`; the words before the `const` have been read."""
         keyword = self.advance().kind
         name_token = self.token
         name = self.name(f"a name after '{keyword}'")
@@ -231,7 +231,7 @@ def _expression(node: syntax.Node) -> syntax.Expression:
 
 
 def _ends_in_a_block(node: syntax.Node) -> bool:
-    """Whether no `;` needs to follow."""
+    """Whether it needs no `;` at its end."""
     while True:
         if isinstance(node, syntax.If):
             node = node.then if node.otherwise is None else node.otherwise

@@ -29,7 +29,7 @@ def ports_of(value: Value, what: str, place: Place) -> int:
     """A bit set of ports: `WEST`, or `.{ WEST, RAMP }`.
 
     Raises:
-        CslError: it is none, or names a port twice.
+        CslError: it is no set of ports, or names a port twice.
     """
     type_, data = value
     if type_ == types.DIRECTION:
@@ -118,7 +118,7 @@ def color_config(value: Value, place: Place) -> ColorConfig:
 
 
 def _positions(switches: dict[str, Value], start: Route, place: Place) -> list[Route]:
-    """Routes of positions 1 to 3: each changes where wavelets come from or go, compared with position 0."""
+    """Routes of positions 1 to 3; each replaces the input ports or the output ports of position 0."""
     result: list[Route] = []
     for number, name in enumerate(("pos1", "pos2", "pos3"), start=1):
         if name not in switches:
@@ -137,7 +137,7 @@ def _positions(switches: dict[str, Value], start: Route, place: Place) -> list[R
 
 
 def color_filter(value: Value, place: Place) -> Filter:
-    """The filter that `.filter = .{ .kind = .{ .range = true }, .min_idx = 0, .max_idx = 3 }` describes.
+    """The filter of a struct `.filter = .{ .kind = .{ .range = true }, .min_idx = 0, .max_idx = 3 }`.
 
     Raises:
         CslError: a field is unknown, wrong, or missing.

@@ -13,8 +13,8 @@ class Source:
     """One file of CSL.
 
     Args:
-        name: as messages call it: the path that the user typed, or `<library/module>`
-        text: all of it
+        name: its name in messages: the path that the user typed, or `<library/module>`
+        text: the whole text
     """
 
     name: str
@@ -22,7 +22,7 @@ class Source:
     _starts: list[int] = field(default_factory=list, repr=False)
 
     def line_and_column(self, offset: int) -> tuple[int, int]:
-        """Both from 1."""
+        """Line and column of an offset, both from 1."""
         if not self._starts:
             self._starts.extend([0, *(at + 1 for at, character in enumerate(self.text) if character == "\n")])
         line = bisect_right(self._starts, offset)
@@ -35,19 +35,19 @@ class Source:
 
 
 class Place(NamedTuple):
-    """Characters `start` to `end` of a source: where something stands."""
+    """A place in a source: characters `start` to `end`."""
 
     source: Source
     start: int
     end: int
 
     def __str__(self) -> str:
-        """One line, whatever the file is called: it stands in messages, and in comments of compiled code."""
+        """One line, for any name of the file: it stands in messages, and in comments of compiled code."""
         line, column = self.source.line_and_column(self.start)
         return f"{one_line(self.source.name)}:{line}:{column}"
 
     def caret(self) -> str:
-        """The line of the source, and carets below what is meant."""
+        """The line of the source, and carets below the place."""
         number, column = self.source.line_and_column(self.start)
         text = one_line(self.source.line(number).replace("\t", " "))
         width = max(1, min(self.end - self.start, len(text) - column + 1))
@@ -55,13 +55,13 @@ class Place(NamedTuple):
 
 
 class CslError(CstoolError):
-    """What is wrong with a CSL program, and where.
+    """An error in a CSL program, and its place.
 
     Args:
-        message: *rule, got what*
-        place: where; None where no single place is to blame
-        hint: what to do about it
-        notes: further places that matter: (place, what is there), a route that conflicts, a call on the way
+        message: *rule, got value*
+        place: its place; None for an error without a single place
+        hint: a remedy
+        notes: further places that matter: (place, text), a route that conflicts, a call on the way
     """
 
     exit_code = 1

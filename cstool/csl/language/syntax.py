@@ -1,6 +1,6 @@
-"""What the parser makes of a file: declarations, statements and expressions, each with its place.
+"""The syntax tree of a file: declarations, statements and expressions, each with its place.
 
-A block, an `if`, a `switch` or a literal is the same node wherever it stands. Types are ordinary expressions.
+A block, an `if`, a `switch` or a literal is the same node in every place. Types are ordinary expressions.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from cstool.csl.language.source import Place
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """Something in a source file. Nodes are compared by identity, so they can be keys."""
+    """A node of the syntax tree. Nodes are compared by identity, so they can be keys."""
 
     place: Place
 
@@ -68,7 +68,7 @@ class Unary(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binary(Expression):
-    """`a + b` and its kind; `and`, `or` evaluate the right side only where it matters."""
+    """`a + b` and the like; `and`, `or` evaluate the right side only if it matters."""
 
     operator: str
     left: Expression
@@ -177,7 +177,7 @@ class StructType(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnumType(Expression):
-    """`enum(u16) { A, B = 5 }`; a tag that is not said is None."""
+    """`enum(u16) { A, B = 5 }`; the tag is None if it is left out."""
 
     tag: Expression | None
     members: tuple[tuple[str, Expression | None], ...]
@@ -295,7 +295,7 @@ class Return(Statement):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate(Statement):
-    """An expression for what it does: `f();`, `@activate(x);`."""
+    """An expression for its effect: `f();`, `@activate(x);`."""
 
     expression: Expression
 

@@ -1,4 +1,4 @@
-r"""The words of a CSL file, found with one regular expression, and what numbers and strings stand for.
+r"""The words of a CSL file, found with one regular expression, and the values of numbers and strings.
 
 CSL writes its words as Zig does: `//` comments, `@name` for a builtin, numbers with `_` between digits.
 """
@@ -50,7 +50,7 @@ class Token(NamedTuple):
     """A word of a file.
 
     Args:
-        kind: "name", "number", "string", "builtin" (with its `@`), "end", or what it is: "const", "+=", "{"
+        kind: "name", "number", "string", "builtin" (with its `@`), "end", or the word itself: "const", "+=", "{"
         text: as it stands in the file
         start: offset of its first character
         end: offset behind its last one
@@ -63,10 +63,10 @@ class Token(NamedTuple):
 
 
 def tokenize(source: Source) -> tuple[list[Token], CslError | None]:
-    """All words of a file, up to the first that cannot be one, and what is wrong with that one.
+    """All words of a file, up to the first invalid one, and the error of that one.
 
-    The last is always of the kind "end". Whoever reads the words decides when to raise the error: something before
-    it may be wrong as well, and is to be told first.
+    The last is always of the kind "end". The caller decides when to raise the error: an error before it is to be told
+    first.
     """
     text = source.text
     tokens: list[Token] = []
@@ -109,7 +109,7 @@ def _refusal(source: Source, at: int, found: re.Match[str] | None) -> CslError:
 
 
 def number_value(source: Source, token: Token) -> int | float:
-    """What a number stands for: an int, or a float where it has a point or an exponent.
+    """The value of a number: an int, or a float where it has a point or an exponent.
 
     Raises:
         CslError: it is no number after all, such as `0b12`, or it is too large.
@@ -149,7 +149,7 @@ def _number_hint(text: str) -> str:
 
 
 def string_value(source: Source, token: Token) -> str:
-    r"""What a string stands for, with `\n`, `\x41`, `\u{41}` and the others resolved.
+    r"""The value of a string, with `\n`, `\x41`, `\u{41}` and the others resolved.
 
     Raises:
         CslError: it has an escape that CSL lacks.

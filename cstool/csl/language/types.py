@@ -1,6 +1,6 @@
 """The types of CSL: frozen, comparable, each with its size in SRAM and its letter for the fabric.
 
-Sizes of what the vendor does not say are this project's: an integer takes the smallest of 1, 2, 4, 8 bytes that hold
+Where the vendor gives no size, this project does: an integer takes the smallest of 1, 2, 4, 8 bytes that hold
 it; a handle (color, task id, queue, enum without a tag) is a u16; a DSD takes 8 bytes.
 """
 
@@ -23,21 +23,21 @@ _DSD_BYTES = 8
 
 @dataclass(frozen=True)
 class Type:
-    """What a value is. `str()` is how CSL writes it."""
+    """The type of a value. `str()` gives it as CSL writes it."""
 
     @property
     def size(self) -> int:
-        """Bytes in SRAM; 0 for what exists at compile time alone."""
+        """Bytes in SRAM; 0 for a type of compile time alone."""
         return self._size()
 
     @property
     def align(self) -> int:
-        """Bytes: the address is a multiple of them."""
+        """Bytes; addresses are multiples of it."""
         return self._align()
 
     @property
     def letter(self) -> str | None:
-        """The element letter of `fabric.interface` for a scalar in SRAM; None for what is none."""
+        """The element letter of `fabric.interface` for a scalar in SRAM; None for any other type."""
         return self._letter()
 
     @property
@@ -170,7 +170,7 @@ class ArrayType(Type):
 
     @property
     def count(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return prod(self.shape)
 
     def _size(self) -> int:
@@ -185,7 +185,7 @@ class ArrayType(Type):
 
 @dataclass(frozen=True)
 class PointerType(Type):
-    """`*T`, `[*]T` (many), with `const` to what is only read."""
+    """`*T`, `[*]T` (many); with `const` its target is only read."""
 
     pointee: Type
     many: bool = False
@@ -233,7 +233,7 @@ class StructType(Type):
     """`struct {..}`, `packed struct {..}`, `union {..}`: nominal, by `name`, its declaration's place and arguments.
 
     Args:
-        name: what messages call it, and what tells it from another of the same fields
+        name: as in messages; it tells a struct from another one with the same fields
         kind: "struct", "packed struct", "union", "packed union", "extern struct"
         fields: name and type
         defaults: by name, data of the field's type, in the order of the fields
@@ -268,7 +268,7 @@ class StructType(Type):
         return (max(each, default=0)) if self.is_union else sum(each)
 
     def offset(self, name: str) -> int:
-        """Where a field begins: bytes, or bits if it is packed."""
+        """Offset of a field: bytes, or bits if it is packed."""
         at = 0
         for field, type_ in self.fields:
             if not self.is_packed:
@@ -336,10 +336,10 @@ COMPTIME_FLOAT = BasicType("comptime_float")
 ENUM_LITERAL = BasicType("enum literal")
 """`.name` whose enum is not known yet."""
 RANGE = BasicType("range")
-"""What `@range` and `@range_start` make; data: (element type, Python range)."""
+"""Type of `@range` and `@range_start`; data: (element type, Python range)."""
 UNDEFINED = BasicType("undefined")
 ANYTYPE = BasicType("anytype")
-"""Stands for the type of a parameter that takes any; no value has it."""
+"""The type of a parameter that takes any value; no value has it."""
 
 F16, F32, BF16, CB16 = (FloatType(name) for name in ("f16", "f32", "bf16", "cb16"))
 STRUCT = OpaqueType("comptime_struct")
@@ -374,11 +374,11 @@ NAMED: dict[str, Type] = {
         *(MEM1D, MEM4D, FABIN, FABOUT, FIFO, CIRCBUF, DSR_DEST, DSR_SRC0, DSR_SRC1, DSR_FIFO_DEST, DSR_FIFO_SRC1),
     )
 }
-"""Types by the name that CSL has for them; `iN` and `uN` of other widths are found by `named_type`."""
+"""Types by their names in CSL; `iN` and `uN` of other widths are found by `named_type`."""
 
 
 def named_type(name: str) -> Type | None:
-    """The type that a name of the language is, or None."""
+    """The type with a name in CSL, or None."""
     found = NAMED.get(name)
     if found is None and name[:1] in ("i", "u") and name[1:].isdecimal() and name.isascii() and len(name) <= 9:
         bits = int(name[1:])
@@ -388,7 +388,7 @@ def named_type(name: str) -> Type | None:
 
 
 def bits_of(type_: Type) -> int:
-    """Bits of a value, as `@bitcast` and packed structs count them."""
+    """Bits of a value in `@bitcast` and packed structs."""
     if isinstance(type_, IntType):
         return type_.bits
     if isinstance(type_, StructType) and type_.is_packed:

@@ -1,4 +1,4 @@
-"""Values known at compile time, and what they look like in SRAM.
+"""Values known at compile time, and their bytes in SRAM.
 
 A value is a pair (type, data). Data by type:
 
@@ -65,12 +65,12 @@ def struct_value(**fields: Value) -> Value:
 
 
 def is_unit(value: Value) -> bool:
-    """Whether it says nothing: `{}` or `.{}`."""
+    """Whether it is an empty struct: `{}` or `.{}`."""
     return value[0] == types.VOID or (value[0] == types.STRUCT and not value[1])
 
 
 def fields_of(value: Value) -> dict[str, Value] | None:
-    """The fields of a struct, by name; None for what is none."""
+    """The fields of a struct, by name; None for a value that is no struct."""
     data = value[1]
     return data if isinstance(data, dict) else None
 
@@ -95,7 +95,7 @@ _FORMATS = {letter: struct.Struct("<" + {"w": "I"}.get(letter, letter)) for lett
 
 
 def to_bytes(type_: Type, data: Any) -> bytes:
-    """`data` as it is in SRAM, little-endian; `type_.size` bytes. What is no scalar of SRAM (a DSD) is zero."""
+    """`data` as it is in SRAM, little-endian; `type_.size` bytes, zero for types that are not in SRAM (a DSD)."""
     if isinstance(type_, types.ArrayType):
         letter = type_.element.letter
         if letter is not None and type_.element.size == _FORMATS[letter].size and data:
@@ -184,7 +184,7 @@ def union_field(type_: types.StructType, data: dict[str, Value], name: str) -> V
 
 
 def key_of(value: Value) -> Any:
-    """Something hashable that is equal for equal values."""
+    """A hashable key, equal for equal values."""
     type_, data = value
     if isinstance(data, dict):
         return type_, tuple((name, key_of(field)) for name, field in data.items())
@@ -196,7 +196,7 @@ def key_of(value: Value) -> Any:
 
 
 def show(value: Value) -> str:
-    """As a message says it, without its type."""
+    """A value for messages, without its type."""
     type_, data = value
     if type_ == types.STRING:
         return f'"{data}"'
@@ -223,7 +223,7 @@ def show(value: Value) -> str:
 
 
 def describe(value: Value) -> str:
-    """As a message says it, with its type: `i16 5`, `comptime_struct .{ .a = 1 }`."""
+    """A value for messages, with its type: `i16 5`, `comptime_struct .{ .a = 1 }`."""
     type_ = value[0]
     if type_ in (types.TYPE, types.VOID, types.UNDEFINED, types.MODULE, types.ENUM_LITERAL):
         return show(value) if type_ in (types.TYPE, types.ENUM_LITERAL) else str(type_)

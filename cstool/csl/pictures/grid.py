@@ -1,4 +1,4 @@
-"""The rectangle of PEs as pictures of fabrics have it: its scale, its axes, and hues for the programs on it."""
+"""The rectangle of PEs in pictures of fabrics: its scale, its axes, and hues for the programs on it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,18 +16,18 @@ from cstool.foundation.drawing.palette import BLUE, GREEN, INK, NO_WORK, ORANGE,
 from cstool.foundation.words import counted
 
 LARGEST_PE_PT = 62.0
-"""pitch of PEs where there are few"""
+"""largest pitch of PEs, used for few"""
 PANEL_PT = 400.0
-"""the widest and the tallest rectangle"""
+"""largest width and height of a rectangle"""
 THINNEST_PT = 10.0
-"""so wide and so tall is every rectangle"""
+"""smallest width and height of a rectangle"""
 AXIS_LEFT_PT, AXIS_BELOW_PT, HEAD_PT = 32.0, 28.0, 18.0
-"""for the numbers along the rectangle, and for its heading"""
+"""room for the numbers along the rectangle, and for its heading"""
 ROW_PT = 970.0
-"""width that panels side by side may take"""
+"""width for panels side by side"""
 _HUES = (SKY, ORANGE, GREEN, PURPLE, YELLOW, BLUE, VERMILION, "#999999")
 _TINT = 0.55
-"""by so much hues of programs are lightened, so that lines and letters can be read on them"""
+"""share of white in hues of programs, so that lines and letters can be read on them"""
 Corner = tuple[float, float]
 
 
@@ -37,7 +37,7 @@ def scale_of(width: int, height: int) -> float:
 
 
 def grid_size(width: int, height: int) -> tuple[float, float]:
-    """Width and height of a rectangle [points]; one that is very long is as thick as can be seen, not to scale."""
+    """Width and height of a rectangle [points]; a very long one gets a visible thickness, not to scale."""
     scale = scale_of(width, height)
     return max(THINNEST_PT, width * scale), max(THINNEST_PT, height * scale)
 
@@ -78,14 +78,14 @@ def _ticks(size: int, scale: float, axis: int) -> range:
 
 
 def files_of(program: FabricProgram) -> tuple[list[str], NDArray[np.int32]]:
-    """The files that programs were compiled from, and which of them each PE runs; -1 for none."""
+    """The files that programs were compiled from, and for each PE the number of its file; -1 for none."""
     names = list(dict.fromkeys(each.name for each in program.programs))
     numbers = np.array([*(names.index(each.name) for each in program.programs), -1], np.int32)
     return names, numbers[program.tiles]
 
 
 def hues(names: Sequence[str]) -> dict[str, tuple[float, float, float]]:
-    """A light hue for each file; of more than there are, the last ones share one."""
+    """A light hue for each file; files beyond the number of hues share the last one."""
     return {name: _lighter(_HUES[min(number, len(_HUES) - 1)]) for number, name in enumerate(names)}
 
 
@@ -100,7 +100,7 @@ def _lighter(color: str) -> tuple[float, float, float]:
 
 
 def swatches(samples: Mapping[str, tuple[float, float, float]], heading: str, width_pt: float) -> Block:
-    """A block that says what hues mean, in as many columns as there is room for."""
+    """The legend of hues, in as many columns as there is room for."""
     column = max((text_width(name, SMALL_PT) for name in samples), default=0.0) + 30
     columns = max(1, min(len(samples), int(width_pt // column)))
     rows = -(-len(samples) // columns)
@@ -117,7 +117,7 @@ def swatches(samples: Mapping[str, tuple[float, float, float]], heading: str, wi
 
 
 def program_swatches(program: FabricProgram, width_pt: float) -> Block:
-    """What hues of programs mean, and how many PEs run each."""
+    """The legend of programs: the hue and the number of PEs of each."""
     names, numbers = files_of(program)
     named = hues(names)
     samples = {f"{name}, {counted(int((numbers == n).sum()), 'PE')}": named[name] for n, name in enumerate(names)}
@@ -134,7 +134,7 @@ def program_image(program: FabricProgram) -> NDArray[np.float64]:
 
 
 def draw_lines(axes: Axes, lines: Sequence[Sequence[Corner]], color: str, width_pt: float, **more: object) -> None:
-    """Draw many lines as one shape, which keeps files small."""
+    """Draw many lines as one shape, to keep files small."""
     _draw(axes, lines, closed=False, facecolor="none", edgecolor=color, linewidth=width_pt, **more)
 
 

@@ -1,7 +1,7 @@
-"""How busy a fabric was in a run: PEs by the share of cycles in which they had a task, links by what they carried.
+"""Load of a fabric in a run: PEs by the share of cycles in which they had a task, links by their wavelets.
 
 Where there is room, numbers stand in the PEs, and a link is drawn in each of its directions, thicker and darker the
-more it carried. Where there is less room, a router is as dark as the fullest of its links.
+more wavelets it carried. Where there is less room, a router is as dark as the fullest of its links.
 """
 
 from functools import partial
@@ -34,15 +34,15 @@ from cstool.foundation.drawing.palette import FAINT, INK, amounts
 from cstool.foundation.words import counted
 
 LINKS_FROM_PT = 14.0
-"""from so many points per PE on links are drawn one by one"""
+"""least pitch of PEs at which links are drawn one by one"""
 SHADES = 12
-"""of links: those of one shade are one shape"""
+"""shades of links; links of one shade are one shape"""
 BAR_PT, BAR_GAP_PT = 9.0, 10.0
-"""of the scale of shades beside a panel"""
+"""width of the scale of shades, and its distance from the panel"""
 THICK = 0.26
-"""of a link that carried most, in PEs"""
+"""thickness of the link with the most wavelets, in PEs"""
 HALF = 0.22
-"""of the side of a PE, in PEs, where links are drawn"""
+"""half the side of a PE's square where links are drawn, in PEs"""
 
 
 def draw_fabric_heat(stats: FabricStats, path: Path, title: str, theme: str = "light") -> None:
@@ -51,7 +51,7 @@ def draw_fabric_heat(stats: FabricStats, path: Path, title: str, theme: str = "l
     Args:
         stats: of a run
         path, theme: as of `write_figure`
-        title: what ran
+        title: name of the program or run
 
     Raises:
         OSError: the file cannot be written
@@ -136,13 +136,13 @@ def _draw_links(block: Axes, stats: FabricStats, most: float, heading: str, fine
 
 
 def _strong() -> LinearSegmentedColormap:
-    """The colours of amounts down to dark ones, where no letters stand on them."""
+    """A colour map for amounts down to dark colours, for areas without letters."""
     whole = matplotlib.colormaps["YlGnBu"]
     return LinearSegmentedColormap.from_list("strong", [whole(0.08 + 0.92 * step / 15) for step in range(16)])
 
 
 def _link(x: int, y: int, port: int, part: float) -> list[tuple[float, float]]:
-    """A wedge from one PE to the next, on the right hand of who travels there, thicker the more it carried."""
+    """A wedge from one PE to the next, on the right hand in the direction of travel, thicker the more it carried."""
     along, across = STEP[port], (-STEP[port][1], STEP[port][0])
     thick = THICK * (0.35 + 0.65 * part)
     corners = ((HALF, 0.02), (1 - HALF, 0.02 + thick / 2), (HALF, 0.02 + thick))

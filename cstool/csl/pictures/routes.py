@@ -1,8 +1,8 @@
-"""Routes as they are laid out before a run: a panel for each color, what each router takes and where it sends it.
+"""Routes as they are laid out before a run: a panel for each color, with the inputs and outputs of each router.
 
-Where there is room, a PE is a square in the hue of its program; arrows lead into it and on; a dot is where its PE
-sends, a ring where it takes. Where a switch has several positions, letters say which of them an arrow belongs to, a to
-d. Where there is less room only lines are left, and in the end a hue for each kind of route.
+Where there is room, a PE is a square in the hue of its program; arrows lead into it and on; a dot marks a router whose
+PE sends, a ring one whose PE takes. Where a switch has several positions, letters a to d give an arrow's positions.
+Where there is less room only lines are left, and in the end a hue for each kind of route.
 """
 
 from collections import Counter
@@ -40,10 +40,10 @@ from cstool.foundation.drawing.palette import FAINT, INK, NO_WORK, VERMILION
 from cstool.foundation.words import counted
 
 SQUARES_FROM_PT, LETTERS_FROM_PT, LINES_FROM_PT = 24.0, 44.0, 8.0
-"""from so many points per PE on there are squares, letters, lines"""
+"""least pitch of PEs for squares, for letters, for lines"""
 MOST_PANELS = 24
 MOST_KINDS = 8
-"""kinds of routes of one color that have a hue; of more, the rarer ones share one"""
+"""kinds of routes of one color with a hue of their own; the rarer ones share the last"""
 
 
 def draw_fabric_routes(
@@ -52,10 +52,10 @@ def draw_fabric_routes(
     """Write the picture.
 
     Args:
-        program: whose routes are drawn
+        program: the program
         path, theme: as of `write_figure`
-        title: what the program is called
-        colors: that are drawn; None for all that are routed
+        title: name of the program
+        colors: colors to draw; None for all with routes
 
     Raises:
         OSError: the file cannot be written
@@ -145,7 +145,7 @@ def _draw_arrows(block: Axes, program: FabricProgram, color: int, heading: str) 
 
 
 def _draw_ends(axes: Axes, strokes: Strokes, scale: float) -> None:
-    """Draw dots where PEs send, and rings where they take; of one that does both, the dot is in the ring."""
+    """Draw dots where PEs send, and rings where they take; a PE that does both has the dot in the ring."""
     dot, ring = min(2.0, 0.13 * scale) / scale, min(3.9, 0.24 * scale) / scale
     corners = 16 if scale >= SQUARES_FROM_PT else 6
     rings = [_round(middle, ring, corners) for middle in strokes.sinks]
@@ -155,13 +155,13 @@ def _draw_ends(axes: Axes, strokes: Strokes, scale: float) -> None:
 
 
 def _round(middle: Corner, radius: float, corners: int) -> list[Corner]:
-    """Corners of what looks like a circle."""
+    """Corners of a polygon that looks like a circle."""
     angles = [2 * pi * number / corners for number in range(corners)]
     return [(middle[0] + radius * cos(angle), middle[1] + radius * sin(angle)) for angle in angles]
 
 
 def _legend(lettered: bool) -> Block:
-    """What dots, rings and lines mean."""
+    """The legend of dots, rings and lines."""
     entries = [("dot", "its PE sends"), ("ring", "its PE takes"), ("line", "goes to a neighbour that takes it")]
     entries += [("faint", "taken, but nothing comes"), ("dead", "sent, but not taken")]
     letters = "a to d: the arrow is there in this switch position, a is the first (●: sends, ○: takes)"
@@ -191,7 +191,7 @@ def _legend(lettered: bool) -> Block:
 
 
 def _kinds(program: FabricProgram, color: int) -> tuple[list[str], NDArray[np.int64]]:
-    """Kinds of routes in words with their counts, the most frequent first, and [height, width] which a router has."""
+    """Kinds of routes in words with their counts, the most frequent first; [height, width] kind of each router."""
     table = program.routes[color]
     counts = Counter({_config_text(program.configs[n]): 0 for n in np.unique(table) if n >= 0})
     texts = [_config_text(config) for config in program.configs]

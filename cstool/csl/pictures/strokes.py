@@ -1,4 +1,4 @@
-"""The strokes of one color's routes: lines, heads of arrows, what leads nowhere, and letters of switch positions.
+"""The strokes of one color's routes: lines, heads of arrows, routes to nowhere, and letters of switch positions.
 
 Coordinates are in PEs, y to the south; the middle of PE x.y is at x + 0.5, y + 0.5.
 """
@@ -10,11 +10,11 @@ from cstool.csl.fabric.arch import OPPOSITE, PORTS, RAMP, STEP
 from cstool.csl.fabric.program import ColorConfig
 
 HALF = 0.3
-"""of the side of the square that a PE is"""
+"""half the side of a PE's square, in PEs"""
 LANE = 0.08
-"""by which a direction is beside the middle of a link that is used in both"""
+"""offset of a direction from the middle of a link that is used in both, in PEs"""
 LETTERS = "abcd"
-"""of switch positions"""
+"""letters of switch positions"""
 Corner = tuple[float, float]
 Configs = Mapping[tuple[int, int], ColorConfig]
 """by column and row"""
@@ -22,14 +22,14 @@ Configs = Mapping[tuple[int, int], ColorConfig]
 
 @dataclass
 class Strokes:
-    """What is drawn of one color.
+    """The drawing of one color.
 
     Args:
-        lines: where wavelets travel
-        heads: of arrows, triangles
-        faint: what a router takes by a port that nothing comes by
-        dead: what it sends to a neighbour that does not take it
-        letters: where, which, and the side of the text that is there
+        lines: ways of wavelets
+        heads: heads of arrows, triangles
+        faint: inputs of routers at ports that no wavelet comes by
+        dead: outputs of routers to a neighbour that does not take them
+        letters: position, text, and the side of the text that is at the position
         sources, sinks: middles of PEs that send, and take
     """
 
@@ -61,7 +61,7 @@ def strokes_of(configs: Configs, size: tuple[int, int], scale: float, *, is_host
     """All strokes of a color.
 
     Args:
-        configs: of its routers
+        configs: configs of its routers
         size: columns and rows of the rectangle
         scale: points from one PE to the next
         is_host: whether wavelets of the color come and go beyond the edges, from and to the host
@@ -103,7 +103,7 @@ class _Router:
             if tx >> port & 1:
                 self._out(middle, port, bool(other_rx >> OPPOSITE[port] & 1))
         if len(self.config.positions) > 1:
-            # Between the squares, off the lines: to the upper right what sends, to the lower left what takes.
+            # Between the squares, off the lines: letters of senders to the upper right, of receivers to the lower left.
             aside, off = HALF + 0.02, 0.2
             if letters := positions(self.config, "rx", RAMP):
                 self.made.letters.append(((middle[0] + aside, middle[1] - off), f"●{letters}", "left"))
@@ -111,7 +111,7 @@ class _Router:
                 self.made.letters.append(((middle[0] - aside, middle[1] + off), f"○{letters}", "right"))
 
     def _in(self, middle: Corner, port: int, comes: bool) -> None:
-        """From the border of the cell to its middle; the head is where the square begins."""
+        """Draw a line from the border of the cell to its middle, with the arrow's head at the edge of the square."""
         out = STEP[port]
         heading = -out[0], -out[1]
         border, edge = (self._beside(middle, out, far, heading) for far in (0.5, HALF))
@@ -134,7 +134,7 @@ class _Router:
         self._letter("tx", port, middle, out)
 
     def _beside(self, middle: Corner, out: Corner, far: float, heading: Corner, more: float = 0.0) -> Corner:
-        """A point so far from the middle towards a port, on the right hand of who travels there."""
+        """A point so far from the middle towards a port, on the right hand in the direction of travel."""
         aside = self.lane + more
         return middle[0] + far * out[0] - aside * heading[1], middle[1] + far * out[1] + aside * heading[0]
 

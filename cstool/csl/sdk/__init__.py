@@ -1,1 +1,1 @@
-"""The host side: `cslc`, `cs_python`, the package `cerebras` of host scripts, and the process that simulates."""
+"""The host side: `cslc`, `cs_python`, the package `cerebras` of host scripts, and the simulator process."""

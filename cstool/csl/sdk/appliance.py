@@ -1,4 +1,4 @@
-"""What scripts for a cluster compile and run with (`cerebras.sdk.client`): here all of it happens on this machine.
+"""Compilation and runs for scripts for a cluster (`cerebras.sdk.client`); here all of it happens on this machine.
 
 Names and arguments follow the vendor's reference (SDK 2.10 documentation, "SDK Appliance API Reference").
 """
@@ -19,7 +19,7 @@ from cstool.csl.sdk.runtime import SdkRuntime
 from cstool.foundation.temporary_folder import temporary_folder
 
 ADDRESS = "%CMADDR%"
-"""stands for the wafer's address in the launcher's commands; there is none"""
+"""placeholder of the wafer's address in the launcher's commands; there is none"""
 
 
 class SdkCompiler:
@@ -36,7 +36,7 @@ class SdkCompiler:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing is held."""
+        """Leave the context; there is nothing to release."""
 
     def compile(self, app_path: str, csl_main: str, options: str, out_path: str) -> str:
         """Compile a program.
@@ -45,13 +45,13 @@ class SdkCompiler:
             app_path: the directory of its files
             csl_main: the file with the layout block, in that directory
             options: flags of `cslc`, as one text
-            out_path: where the directory of the compiled program is put; its name is what -o says
+            out_path: folder for the directory of the compiled program, which is named by -o
 
         Returns:
             path of the compiled program, for `SdkLauncher` and `SdkRuntime`
 
         Raises:
-            SdkRuntimeError: it does not compile; why is on stderr
+            SdkRuntimeError: it does not compile; the reason is on stderr
         """
         words, name = _without_output(shlex.split(options))
         target = Path(out_path).absolute() / name
@@ -66,7 +66,7 @@ class SdkLauncher:
     """Runs commands in a directory of their own, beside a copy of the compiled program. A context manager.
 
     Args:
-        artifact_path: what `SdkCompiler.compile` returned
+        artifact_path: result of `SdkCompiler.compile`
         simulator: whether to simulate; there is nothing else
         settings: others of the vendor's: taken, and without effect
     """
@@ -92,7 +92,7 @@ class SdkLauncher:
         self._context.close()
 
     def stage(self, path: str) -> None:
-        """Copy a file or a directory to where the commands run."""
+        """Copy a file or a directory to the directory of the commands."""
         source = Path(path)
         if not source.exists():
             raise SdkRuntimeError(f"stage: {path} must be there, it is not")
@@ -106,7 +106,7 @@ class SdkLauncher:
         """Run commands of the shell, one after the other, until one fails.
 
         Returns:
-            what they wrote to stdout
+            their output on stdout
 
         Raises:
             SdkRuntimeError: one ended with another exit code than 0
@@ -124,7 +124,7 @@ class SdkLauncher:
         return said
 
     def download_artifact(self, name: str, out_path: str) -> None:
-        """Copy a file that the commands wrote to `out_path`: a file, or a directory that is there."""
+        """Copy a file written by the commands to `out_path`: a file, or an existing directory."""
         source = self._place() / name
         if not source.is_file():
             raise SdkRuntimeError(f"download_artifact: {name} must be a file that a command wrote, it is not there")
@@ -143,9 +143,9 @@ class ClientRuntime(SdkRuntime):
     """An `SdkRuntime` whose program is loaded and runs for as long as a with statement.
 
     Args:
-        artifact_path: what `SdkCompiler.compile` returned
+        artifact_path: result of `SdkCompiler.compile`
         simulator: whether to simulate; there is nothing else
-        settings: those of `SdkRuntime`
+        settings: as of `SdkRuntime`
     """
 
     def __init__(self, artifact_path: str, *, simulator: bool = False, **settings: Any) -> None:
@@ -170,7 +170,7 @@ def _need_simulator(simulator: bool) -> None:
 
 
 def _without_output(words: list[str]) -> tuple[list[str], str]:
-    """Flags without -o, and the name that it gave."""
+    """Flags without -o, and its value."""
     kept: list[str] = []
     name = "out"
     rest = iter(words)

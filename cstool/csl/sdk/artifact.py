@@ -1,9 +1,9 @@
-"""What `cslc` writes and the simulator reads: a compiled program in a directory, all of it or an error.
+"""A compiled program in a directory, as `cslc` writes it and the simulator reads it: all of it or an error.
 
 - `out.json`: for people and host scripts: parameters, sizes, exported names, and a digest of every other file
 - `bin/pe_N.py`: the code of the N-th distinct PE program, as Python text; `bin/pe_N.bin`: the first bytes of its SRAM;
   `bin/pe_N.json`: its tasks, queues, symbols
-- `bin/fabric.json`, `bin/fabric.npz`: which PE runs which program, and the routes of every color
+- `bin/fabric.json`, `bin/fabric.npz`: the program of each PE, and the routes of every color
 """
 
 import contextlib
@@ -36,12 +36,12 @@ LETTERS = {"w": "u32", "i": "i32", "f": "f32", "H": "u16", "h": "i16", "e": "f16
 
 
 class ProgramError(CstoolError):
-    """A directory that should hold a compiled program does not, or is not whole."""
+    """A directory without a compiled program, or with an incomplete one."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a host script needs to know of a compiled program.
+    """Facts about a compiled program for host scripts.
 
     Args:
         path: its directory
@@ -50,9 +50,9 @@ class Summary:
         fabric: columns and rows of the fabric
         offset: x and y of the rectangle in it
         memcpy: whether it was compiled with `--memcpy`
-        exported: what the host can name
+        exported: names for the host
         streams: colors by use
-        params: what `--params` said, as text
+        params: values of `--params`, as text
     """
 
     path: Path
@@ -68,7 +68,7 @@ class Summary:
 
 
 def write_program(program: FabricProgram, folder: Path) -> None:
-    """Write a compiled program; one that is there already is replaced, other files of the directory stay.
+    """Write a compiled program; it replaces an earlier one, other files of the directory stay.
 
     Raises:
         OSError: it cannot be written; then there is no whole program in the directory
@@ -99,10 +99,10 @@ def write_program(program: FabricProgram, folder: Path) -> None:
 
 
 def read_summary(folder: Path) -> Summary:
-    """Read what host scripts need of a compiled program.
+    """Read the summary of a compiled program.
 
     Raises:
-        ProgramError: there is none, or it is damaged
+        ProgramError: there is no program, or it is damaged
     """
     told = _read_told(folder)
     with _damage(folder / "out.json"):
@@ -133,7 +133,7 @@ def read_program(folder: Path) -> FabricProgram:
     """Read a compiled program, and check every file of it.
 
     Raises:
-        ProgramError: there is none, or it is damaged
+        ProgramError: there is no program, or it is damaged
     """
     told = _read_told(folder)
     with _damage(folder / "out.json"):
@@ -176,7 +176,7 @@ def _of_today(code: str) -> str:
 
 
 def _check(program: FabricProgram) -> None:
-    """Check that the parts of a program go together, or raise ValueError."""
+    """Check that the parts of a program fit together, or raise ValueError."""
     shape = program.height, program.width
     check_numbers(program.tiles, shape, len(program.programs))
     for color, table in program.routes.items():
@@ -195,7 +195,7 @@ _AGAIN = "compile the program again with cslc"
 
 
 class _damage(contextlib.AbstractContextManager["_damage"]):
-    """Turn what reading damaged data raises into one message."""
+    """Turn errors from reading damaged data into one message."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -225,7 +225,7 @@ def _read_told(folder: Path) -> dict[str, Any]:
 
 
 def _told(program: FabricProgram) -> dict[str, Any]:
-    """What `out.json` says, less the digests."""
+    """The contents of `out.json`, less the digests."""
     counts = np.bincount(program.tiles[program.tiles >= 0], minlength=len(program.programs))
     return {
         "format": FORMAT,

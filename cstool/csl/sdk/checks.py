@@ -1,4 +1,4 @@
-"""What is wrong with what a host script says, told before the simulator is asked."""
+"""Checks of a host script's arguments, before the simulator is asked."""
 
 import operator
 from typing import Any
@@ -15,7 +15,7 @@ _FLOATS: dict[str, type[np.floating[Any]]] = {"f": np.float32, "e": np.float16}
 
 
 def listed(what: str, names: list[Any]) -> str:
-    """What there is instead, for a message."""
+    """The alternatives, for a message."""
     return f"{what}: {', '.join(map(str, names))}" if names else f"{what}: none"
 
 
@@ -34,7 +34,7 @@ def order_of(name: str, order: MemcpyOrder) -> Any:
 
 
 def check_array(name: str, role: str, array: Any, size: int | None = None) -> None:
-    """Raise unless an array of the host has `size` words of 32 bits; None: any number but 0."""
+    """Check that an array of the host has `size` words of 32 bits; None: any number but 0."""
     if not isinstance(array, np.ndarray):
         raise SdkRuntimeError(f"{name}: {role} must be a NumPy array, got {type(array).__name__}")
     if array.dtype.itemsize != 4 or array.dtype.kind not in "uif":
@@ -54,7 +54,7 @@ def declared(function: Exported) -> str:
 
 
 def argument_of(function: Exported, number: int, letter: str, value: Any) -> int | float:
-    """A scalar as the function's parameter takes it."""
+    """A scalar converted to the type of a function's parameter."""
     where = f"launch: argument {number} of {declared(function)}"
     if letter in _FLOATS:
         if not isinstance(value, (float, np.floating)):
@@ -73,7 +73,7 @@ def whole_numbers(name: str, *numbers: Any) -> tuple[int, ...]:
     """Columns, rows and counts of a command: Python's integers, or NumPy's.
 
     Raises:
-        SdkRuntimeError: one is something else
+        SdkRuntimeError: one is no whole number
     """
     try:
         return tuple(operator.index(number) for number in numbers)

@@ -1,7 +1,7 @@
-"""A host script's side of the simulator: it starts the process, asks, and gets answers, or the error that ended it.
+"""A host script's side of the simulator: it starts the process, sends requests, and gets answers or an error.
 
-Answers are read while a request waits for its own, and at no other time: what a script sees never depends on how fast
-the simulator happens to be.
+Answers are read while a request waits for its own, and at no other time, so that results in a script never depend on
+the speed of the simulator.
 """
 
 import itertools
@@ -24,11 +24,11 @@ _START = (
 
 
 class SdkRuntimeError(CstoolError, RuntimeError):
-    """What a host script asked for cannot be, or the simulated program failed.
+    """A request of a host script is invalid, or the simulated program failed.
 
     Args:
-        message: *what: rule, got what*, one line
-        hint: what to do about it
+        message: *what: rule, got value*, one line
+        hint: a remedy
         report: the state of the fabric, several lines, where there is one
     """
 
@@ -47,9 +47,9 @@ class Task:
     """A request that may not be done yet.
 
     Args:
-        number: of the request
-        text: what it is
-        take: what to do with the words that it brings
+        number: number of the request
+        text: its name in messages
+        take: function that takes the words of the answer
     """
 
     def __init__(self, number: int, text: str, take: Callable[[wire.Words], None] | None) -> None:
@@ -72,7 +72,7 @@ class Simulator:
     """A process that simulates a compiled program.
 
     Args:
-        folder: where the program is
+        folder: directory of the program
 
     Raises:
         SdkRuntimeError: from every method: the program is damaged or failed, or the process has ended
@@ -92,7 +92,7 @@ class Simulator:
 
     @property
     def process_id(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
     def ask(

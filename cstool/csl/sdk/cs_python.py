@@ -1,6 +1,6 @@
-"""`cs_python`: run a host script, with the package `cerebras` there to be imported.
+"""`cs_python`: run a host script that can import the package `cerebras`.
 
-It runs in this Python, and ends as the script ends: with its exit code, or with a traceback and 1.
+It runs in this Python, and ends like the script: with its exit code, or with a traceback and 1.
 """
 
 import ast
@@ -19,7 +19,7 @@ from cstool.csl.sdk.legacy_numbers import compile_script, install
 from cstool.foundation.errors import CstoolError
 
 SITE = Path(__file__).resolve().parent / "site"
-"""where the package `cerebras` is"""
+"""folder of the package `cerebras`"""
 _USAGE = """\
 usage: cs_python SCRIPT.py [ARGUMENTS...]
        cs_python -c COMMAND [ARGUMENTS...]
@@ -35,11 +35,11 @@ _OURS = (
 )
 """files whose frames are not shown in tracebacks"""
 _PACKAGE = f"{SITE.parent}{os.sep}"
-"""files whose frames are not shown below an error that they tell of: the script's own line is what is to be mended"""
+"""files whose frames are not shown below an error that they raise: the user can mend the script's own line alone"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line says; return the exit code of what does not end by itself."""
+    """Run the command line; return the exit code, unless the script itself ends the process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     while words and words[0] in ("-u", "-B", "-s", "-E"):  # of Python's own, without effect here
         words.pop(0)
@@ -101,7 +101,7 @@ def _execute(source: bytes | str, filename: str) -> None:
 
 
 def _guarded(run: Any) -> int:
-    """Run, and end as Python would."""
+    """Run; return the exit code, and print errors, as Python would."""
     try:
         run()
     except SystemExit as end:
@@ -119,7 +119,7 @@ def _guarded(run: Any) -> int:
 
 
 def _leave_out(report: traceback.TracebackException | None, files: tuple[str, ...]) -> None:
-    """Take frames of this program's out of a traceback: the script's are what matters."""
+    """Take frames of this program's out of a traceback: the script's frames matter."""
     while report is not None:
         kept = [frame for frame in report.stack if not frame.filename.startswith(files)]
         # A syntax error of the script has no frame of its own, and then no heading.
@@ -131,7 +131,7 @@ def _leave_out(report: traceback.TracebackException | None, files: tuple[str, ..
 def _flush() -> None:
     try:
         sys.stdout.flush()
-    except (OSError, ValueError):  # whoever read it is gone, or the script closed it
+    except (OSError, ValueError):  # the reader is gone, or the script closed it
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it stays open until the process ends
 
 

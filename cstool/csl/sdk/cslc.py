@@ -1,6 +1,6 @@
 """`cslc`: compile CSL for the simulated fabric, from the command line.
 
-The flags are those of the vendor's compiler (SDK 2.10 documentation, "CSL compiler").
+The flags follow the vendor's compiler (SDK 2.10 documentation, "CSL compiler").
 """
 
 import argparse
@@ -29,7 +29,7 @@ Number = int | float | bool
 
 
 class UsageError(CstoolError):
-    """The command line says what cannot be."""
+    """The command line is invalid."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -38,7 +38,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile as the command line says; return the exit code: 0, 1 the program is wrong, 2 the command line is."""
+    """Compile by the command line; return the exit code: 0, 1 for an error in the program, 2 in the command line."""
     words = sys.argv[1:] if arguments is None else arguments
     # This flag has a value only behind an equals sign.
     words = [f"{word}=" if word == "--output-json" else word for word in words]
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(error: CstoolError) -> None:
-    # An error with a place begins with it, as compilers do; others begin with who says it.
+    # An error with a place begins with it, as compilers do; others begin with the name of the program.
     placed = getattr(error, "place", None) is not None
     print(error if placed else f"cslc: error: {error}", file=sys.stderr)
 
@@ -194,9 +194,9 @@ def place(
 
     Args:
         program: its rectangle
-        fabric: columns and rows; None: as few as do
-        offset: x and y of the rectangle; None: as near to the edge as does
-        memcpy: whether memcpy needs its place
+        fabric: columns and rows; None: the fewest possible
+        offset: x and y of the rectangle; None: the nearest to the edge
+        memcpy: whether memcpy needs its columns and rows
         west_buffer, east_buffer: columns of buffers
 
     Returns:
@@ -237,7 +237,7 @@ def routes_text(program: FabricProgram) -> list[str]:
 
 
 def summary_text(program: FabricProgram, folder: Path) -> str:
-    """What `--verbose` says."""
+    """The text of `--verbose`."""
     most = max((sum(size for _, size in each.sram) for each in program.programs), default=0)
     return (
         f"{folder}: {program.width} x {program.height} PEs of {program.arch}, {len(program.programs)} distinct "

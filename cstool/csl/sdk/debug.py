@@ -1,6 +1,6 @@
-"""Looking into the memory of PEs from a host script (`cerebras.sdk.debug.debug_util`).
+"""Reads the memory of PEs for a host script (`cerebras.sdk.debug.debug_util`).
 
-It asks the simulator of the script's `SdkRuntime`, which answers after `stop()`, too. Coordinates are those of the
+It asks the simulator of the script's `SdkRuntime`, which answers after `stop()`, too. Coordinates count on the whole
 fabric: the program's first PE is at the `--fabric-offsets`.
 """
 
@@ -28,7 +28,7 @@ class debug_util:  # noqa: N801 - the vendor's name
         self._folder = bindir
 
     def get_symbol(self, col: int, row: int, symbol: str, dtype: Any = None) -> NDArray[Any]:
-        """What an exported variable holds at one PE."""
+        """The value of an exported variable at one PE."""
         runtime = self._runtime()
         x, y = runtime.coord_logical_to_physical((0, 0))
         return runtime.read_symbol(col - x, row - y, symbol, dtype)
@@ -43,7 +43,7 @@ class debug_util:  # noqa: N801 - the vendor's name
         )
 
     def read_trace(self, col: int, row: int, name: str) -> list[int | float | str]:
-        """What one PE has traced with the `<debug>` module of key `name`: numbers, texts, time stamps in cycles."""
+        """The trace of one PE by the `<debug>` module of key `name`: numbers, texts, time stamps in cycles."""
         runtime = self._runtime()
         x, y = runtime.coord_logical_to_physical((0, 0))
         return runtime.read_trace(col - x, row - y, name)

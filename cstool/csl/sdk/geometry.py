@@ -23,7 +23,7 @@ class IntVector:
 
 @dataclass(frozen=True)
 class IntRectangle:
-    """From `min` to `max`, both of them inside."""
+    """A rectangle from `min` to `max`, both inside."""
 
     min: IntVector
     max: IntVector
@@ -39,5 +39,5 @@ class IntRectangle:
         return self.max.y - self.min.y + 1
 
     def __iter__(self) -> Iterator[IntVector]:
-        """Its corner and its size: what `get_symbol_rect` takes a rectangle for."""
+        """Its corner and its size: `get_symbol_rect` unpacks a rectangle so."""
         return iter((self.min, IntVector(self.width, self.height)))

@@ -1,4 +1,4 @@
-"""What host scripts convert with: 16-bit data in words of 32 bits, and time stamps (`cerebras.sdk.sdk_utils`)."""
+"""Conversions for host scripts: 16-bit data in words of 32 bits, and time stamps (`cerebras.sdk.sdk_utils`)."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def input_array_to_u32(np_arr: Array, sentinel: int | None, fast_dim_sz: int) ->
     """16-bit numbers as words of 32 bits, for `memcpy_h2d`.
 
     Args:
-        np_arr: of a 16-bit type
+        np_arr: numbers of a 16-bit type
         sentinel: None: the upper halves are zero; else they hold the index in the fastest dimension, 0 to
             fast_dim_sz - 1
         fast_dim_sz: length of the fastest dimension
@@ -34,7 +34,7 @@ def input_array_to_u32(np_arr: Array, sentinel: int | None, fast_dim_sz: int) ->
 
 
 def memcpy_view(arr: Array, datatype: Any) -> Array:
-    """A view of words of 32 bits as another type, for a 16-bit type of their low halves. Writing it writes `arr`."""
+    """A view of words of 32 bits as another type; a 16-bit type views their low halves. Writes to it change `arr`."""
     kind = np.dtype(datatype)
     if arr.dtype.itemsize != 4:
         raise SdkRuntimeError(f"memcpy_view: the array must be of a 32-bit type, got {arr.dtype}")

@@ -1,4 +1,4 @@
-"""What the memory of a PE holds, and what its program has traced, as host scripts read it."""
+"""Values in the memory of a PE, and traces of its program, as host scripts read them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a layout in Python comes to: the place of each region, ways between ports, and all routes, by color and PE."""
+"""The plan of a layout in Python: the place of each region, ways between ports, and all routes, by color and PE."""
 
 import itertools
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ from cstool.csl.sdk.layout_text import layout_text, params_text
 from cstool.csl.sdk.layout_types import HOST_IN, HOST_OUT, Color, PortHandle, Positions, Stream
 
 _BEFORE = 1
-"""columns and rows before the first region that was not placed: one of the ring around all regions"""
+"""columns and rows before the first region without a place: one of the ring around all regions"""
 
 
 class Plan:
-    """All that is decided of a layout, in coordinates of the fabric.
+    """All decisions on a layout, in coordinates of the fabric.
 
     Args:
-        regions: of the layout
+        regions: regions of the layout
         links: output ports, and the input ports that they go to
-        streams: of the host; their `at` is set
+        streams: streams of the host; their `at` is set
 
     Attributes:
-        bounds: first column and row of the program, and those after the last
+        bounds: first column and row of the program, and the column and row after the last
 
     Raises:
-        SdkRuntimeError: something of it cannot be
+        SdkRuntimeError: a part of it is impossible
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Plan:
         self._numbers = self._colors.numbers()
 
     def text(self, folder: Path) -> str:
-        """The layout's file; `folder` has the programs of PEs that are in no region."""
+        """The text of the layout's file; PEs outside all regions take their programs from `folder`."""
         left, top, right, bottom = self.bounds
         tiles: dict[Cell, tuple[str, str]] = {}
         for y, x in itertools.product(range(top, bottom), range(left, right)):
@@ -111,7 +111,7 @@ class Plan:
                     )
 
     def _take_routes(self, region: CodeRegion) -> None:
-        """Routes and parameters of a region, as its paints and ports have them."""
+        """Take routes and parameters of a region from its paints and ports."""
         left, top = self._corners[region]
         for color, paints in region.paints.items():
             for (x, y), positions in paints.items():
@@ -147,7 +147,7 @@ class Plan:
             self._lay(output, way, OPPOSITE[output.edge.value], OPPOSITE[input_.edge.value])
 
     def _stream(self, stream: Stream) -> None:
-        """A way between a port and a PE of the ring, which is the host's."""
+        """Route a way between a port and a PE of the ring, for a stream of the host."""
         port = stream.port
         left, top, right, bottom = self.bounds
         start = behind(self._cells_of(port)[0], port.edge.value)
@@ -186,7 +186,7 @@ _SPACE = "PEs between regions are needed for it: place them further apart"
 
 
 def _places(regions: Sequence[CodeRegion]) -> dict[CodeRegion, Cell]:
-    """First PE of each region; those that were not placed stand in a row behind the others, a column apart."""
+    """First PE of each region; regions without a place stand in a row behind the others, a column apart."""
     corners = {region: region.corner for region in regions}
     free = max((corner[0] + region.width + 1 for region, corner in corners.items() if corner), default=_BEFORE)
     result: dict[CodeRegion, Cell] = {}

@@ -1,8 +1,8 @@
 """`SdkLayout`: layouts written in Python (`cerebras.sdk.runtime.sdkruntimepybind`).
 
 Names follow the vendor's reference (SDK 2.10 documentation, "SdkLayout API Reference"). The layout becomes a file of
-CSL in the directory of what is compiled, and the compiler of CSL does the rest. The program's rectangle is that of all
-regions and of a ring of PEs around them, over which ways lead. A stream of the host reaches the fabric at a PE of the
+CSL in the directory of the compiled program, and the compiler of CSL does the rest. The program's rectangle holds all
+regions and a ring of PEs around them, on which ways run. A stream of the host reaches the fabric at a PE of the
 ring, which moves its wavelets to the color of the port, or from it.
 """
 
@@ -22,13 +22,13 @@ from cstool.csl.sdk.platforms import SdkCompileArtifacts, SdkExecutionPlatform
 
 
 class SdkLayout:
-    """A layout: regions of PEs, their routes, and what connects them with each other and with the host.
+    """A layout: regions of PEs, their routes, and their connections with each other and with the host.
 
     Args:
-        platform: it names the generation; WSE-3 where it does not
+        platform: names the generation; WSE-3 by default
 
     Raises:
-        SdkRuntimeError: from every method: what is asked for cannot be
+        SdkRuntimeError: from every method: an argument is invalid
     """
 
     def __init__(self, platform: SdkExecutionPlatform) -> None:
@@ -46,7 +46,7 @@ class SdkLayout:
         return self._regions[-1]
 
     def connect(self, output: PortHandle, input: PortHandle) -> None:
-        """Route what comes out of a port into another. Their colors become one."""
+        """Route wavelets out of one port into another. Their colors become one."""
         if output.is_input or not input.is_input:
             raise SdkRuntimeError(f"connect: an output port goes to an input port, got {output} to {input}")
         if output.size != input.size:
@@ -74,8 +74,8 @@ class SdkLayout:
         """Compile the layout into a directory.
 
         Raises:
-            SdkRuntimeError: something in the layout cannot be
-            CslError: something in a program is wrong
+            SdkRuntimeError: a part of the layout is impossible
+            CslError: a program has an error
         """
         folder = Path(out_prefix).absolute()
         plan = Plan(self._regions, self._links, self._streams)

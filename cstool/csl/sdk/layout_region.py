@@ -20,11 +20,11 @@ class CodeRegion:
 
     Args:
         path: the CSL file
-        name: of the region
+        name: name of the region
         width, height: PEs
 
     Raises:
-        SdkRuntimeError: from every method: what is asked for cannot be
+        SdkRuntimeError: from every method: an argument is invalid
     """
 
     def __init__(self, path: str, name: str, width: int, height: int) -> None:
@@ -76,7 +76,7 @@ class CodeRegion:
     # --- routes ---
 
     def paint_all(self, color: Color, routes: Sequence[RoutingPosition], edges: Sequence[EdgeRouteInfo] = ()) -> None:
-        """Route a color at all PEs; those of `edges` have routes of their own. What is painted last holds."""
+        """Route a color at all PEs; PEs at `edges` have routes of their own. A later call overwrites an earlier one."""
         corner = IntVector(self.width - 1, self.height - 1)
         self.paint_range(IntRectangle(IntVector(0, 0), corner), color, routes)
         for info in edges:
@@ -105,18 +105,18 @@ class CodeRegion:
         """Make a port through which wavelets of a color come in over an edge.
 
         Args:
-            color: theirs, within the region
-            edge: where; each PE of it takes them from outside
-            routes: where its PEs send them
-            data_size: wavelets; ports that are connected have the same
-            prefix: makes one more port of the same color
+            color: their color, within the region
+            edge: the edge; each PE of it takes them from outside
+            routes: routes that its PEs send them by
+            data_size: wavelets; connected ports have the same size
+            prefix: makes the name of one more port of the same color unique
         """
         return self._port(color, edge, routes, data_size, prefix, True)
 
     def create_output_port(
         self, color: Color, edge: Edge, routes: Sequence[RoutingPosition], data_size: int, prefix: str = ""
     ) -> PortHandle:
-        """Make a port through which wavelets of a color go out; `routes` say where its PEs take them from."""
+        """Make a port through which wavelets of a color go out; `routes` give the inputs of its PEs."""
         return self._port(color, edge, routes, data_size, prefix, False)
 
     def _port(

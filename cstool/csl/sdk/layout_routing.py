@@ -9,7 +9,7 @@ from cstool.csl.sdk.layout_region import Cell
 from cstool.csl.sdk.layout_types import HOST_IN, Color, Positions
 
 Bounds = tuple[int, int, int, int]
-"""first column and row, and those after the last"""
+"""first column and row, and the column and row after the last"""
 
 
 def behind(cell: Cell, port: int) -> Cell:
@@ -18,12 +18,12 @@ def behind(cell: Cell, port: int) -> Cell:
 
 
 def find_way(start: Cell, is_end: Callable[[Cell], bool], bounds: Bounds, taken: Collection[Cell]) -> list[Cell] | None:
-    """A shortest way from a PE to one that ends it, both inside it; None: there is none.
+    """A shortest way from a PE to an end, with both in it; None: there is none.
 
     Args:
         start: the first PE
-        is_end: whether a PE is the last one
-        bounds: of the fabric
+        is_end: whether a PE is an end
+        bounds: bounds of the fabric
         taken: PEs that it must not cross
     """
     left, top, right, bottom = bounds
@@ -47,7 +47,7 @@ def find_way(start: Cell, is_end: Callable[[Cell], bool], bounds: Bounds, taken:
 
 
 def routes_along(way: list[Cell], first: int, last: int) -> dict[Cell, Positions]:
-    """What the routers of a way do: they take from port `first`, at its start, and send by `last`, at its end."""
+    """Routes of the routers of a way: they take from port `first`, at its start, and send by `last`, at its end."""
     result: dict[Cell, Positions] = {}
     come = first
     for number, cell in enumerate(way):
@@ -61,14 +61,14 @@ def routes_along(way: list[Cell], first: int, last: int) -> dict[Cell, Positions
 
 
 class Colors:
-    """Which colors are one, since ports of theirs are connected, and which PEs each is at."""
+    """Colors united by connected ports, and the PEs of each."""
 
     def __init__(self) -> None:
         self._same: dict[Color, Color] = {}
         self._cells: dict[Color, set[Cell]] = {}
 
     def root(self, color: Color) -> Color:
-        """The color that stands for all that are one with it."""
+        """The color that represents all colors united with it."""
         while (other := self._same.get(color, color)) is not color:
             color = other
         return color
@@ -93,11 +93,11 @@ class Colors:
         self._cells.setdefault(first, set()).update(self._cells.pop(second, set()))
 
     def add(self, color: Color, cells: Iterable[Cell]) -> None:
-        """Note that a color is at some PEs."""
+        """Add PEs of a color."""
         self._cells.setdefault(self.root(color), set()).update(cells)
 
     def numbers(self) -> dict[Color, int]:
-        """A number for each color that stands for others, the lowest that no other color has at its PEs.
+        """A number for each representative color, the lowest that no other color has at its PEs.
 
         Raises:
             SdkRuntimeError: two with the same number meet, or there are more colors at a PE than numbers

@@ -1,4 +1,4 @@
-"""A layout in Python as files of CSL, which the compiler takes: `layout.csl`, and the programs of PEs without one."""
+"""A layout in Python as files of CSL for the compiler: `layout.csl`, and the programs of PEs without one."""
 
 import itertools
 import re
@@ -42,7 +42,7 @@ EMPTY = "// The program of PEs that only pass wavelets on.\n"
 def layout_text(
     size: Cell, tiles: Mapping[Cell, tuple[str, str]], configs: Mapping[int, Mapping[Cell, Positions]]
 ) -> str:
-    """The layout's file.
+    """The text of the layout's file.
 
     Args:
         size: columns and rows
@@ -62,7 +62,7 @@ def layout_text(
 
 
 def params_text(params: Mapping[str, Any], numbers: Mapping[Color, int]) -> str:
-    """Parameters as a struct of CSL; `numbers` has those of all colors in it."""
+    """Parameters as a struct of CSL; `numbers` has the number of each color in it."""
     fields = []
     for name, value in sorted(params.items()):
         if isinstance(value, Color):
@@ -78,7 +78,7 @@ def params_text(params: Mapping[str, Any], numbers: Mapping[Color, int]) -> str:
 
 
 def write_layout(folder: Path, text: str) -> Path:
-    """Write the files; return the path of the layout's.
+    """Write the files; return the path of the layout's file.
 
     Raises:
         SdkRuntimeError: they cannot be written
@@ -97,7 +97,7 @@ def _quoted(text: str) -> str:
 
 
 def _runs(lines: Iterable[tuple[Cell, str]]) -> list[str]:
-    """Statements for PEs, in their order; those of neighbours in a row that are alike are a loop."""
+    """Statements for PEs, in their order; like statements of neighbours in a row are a loop."""
     result = []
     ordered = sorted(lines, key=lambda line: (line[0][1], line[0][0]))
     for (y, text, _), group in itertools.groupby(

@@ -1,4 +1,4 @@
-"""What layouts in Python are described with: colors, routes, edges, ports and streams.
+"""Vocabulary of layouts in Python: colors, routes, edges, ports and streams.
 
 Names follow the vendor's reference (SDK 2.10 documentation, "SdkLayout API Reference").
 """
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from cstool.csl.sdk.layout_region import CodeRegion
 
 HOST_IN, HOST_OUT = 22, 23
-"""colors that host streams take between the host and the PEs where they reach the fabric: memcpy's own, elsewhere"""
+"""colors of host streams between the host and the PE where they reach the fabric; memcpy's own, elsewhere"""
 MOST_POSITIONS = 4
 """switch positions of a color at a router"""
 
 
 class Route(enum.Enum):
-    """Ports of a router."""
+    """A port of a router."""
 
     RAMP = RAMP
     WEST = WEST
@@ -42,11 +42,11 @@ class Edge(enum.Enum):
 class Color:
     """A color: routes and parameters of programs name it.
 
-    Two of the same name are two colors.
+    Two colors of the same name are different colors.
 
     Args:
         name: for messages
-        value: its number; None: one is found when the layout is compiled
+        value: its number; None: a number is chosen when the layout is compiled
 
     Raises:
         SdkRuntimeError: no layout may use that number
@@ -63,19 +63,19 @@ class Color:
 
 
 class RoutingPosition:
-    """Where a router takes wavelets of a color from, and where it sends them, at one switch position."""
+    """Input ports and output ports of a router for a color, at one switch position."""
 
     def __init__(self) -> None:
         self.input: tuple[Route, ...] = ()
         self.output: tuple[Route, ...] = ()
 
     def set_input(self, routes: Sequence[Route]) -> "RoutingPosition":
-        """Set the ports that wavelets come from; return this position."""
+        """Set the input ports; return this position."""
         self.input = _routes("set_input", routes)
         return self
 
     def set_output(self, routes: Sequence[Route]) -> "RoutingPosition":
-        """Set the ports that they go to; return this position."""
+        """Set the output ports; return this position."""
         self.output = _routes("set_output", routes)
         return self
 
@@ -99,16 +99,16 @@ def get_edge_routing(edge: Edge, routes: Sequence[RoutingPosition]) -> EdgeRoute
 
 @dataclass(frozen=True, eq=False)
 class PortHandle:
-    """Where data of one color goes into a region, or comes out, over one of its edges.
+    """A port of a region: data of one color goes in, or comes out, over one of its edges.
 
     Args:
-        region: it
+        region: the region
         color: of the data
-        edge: where
+        edge: the edge
         is_input: whether data goes in
-        routes: of the PEs on the edge
-        size: wavelets, for comparison
-        prefix: makes its name one of its own
+        routes: routes of the PEs on the edge
+        size: wavelets, to compare ports
+        prefix: makes its name unique
     """
 
     region: "CodeRegion"
@@ -126,11 +126,11 @@ class PortHandle:
 
 @dataclass(eq=False)
 class Stream:
-    """A stream between the host and a port: `SdkRuntime.send` and `SdkRuntime.receive` name it.
+    """A stream between the host and a port, for `SdkRuntime.send` and `SdkRuntime.receive`.
 
     Args:
         port: its port
-        at: column and row of the program where it reaches the fabric; None before the layout is compiled
+        at: column and row of the program at which it reaches the fabric; None before the layout is compiled
     """
 
     port: PortHandle
@@ -144,12 +144,12 @@ def positions_of(what: str, routes: Any, implied: tuple[str, int] | None = None)
     """The ports of routing positions.
 
     Args:
-        what: names them in messages
+        what: their name in messages
         routes: one for each switch position
         implied: ("input" or "output", port): the side that follows from a port's edge
 
     Raises:
-        SdkRuntimeError: a side is missing, or is not the one that follows
+        SdkRuntimeError: a side is missing, or differs from `implied`
     """
     if not isinstance(routes, Sequence) or not 1 <= len(routes) <= MOST_POSITIONS:
         raise SdkRuntimeError(f"{what}: routes must be a list of 1 to {MOST_POSITIONS} RoutingPositions")

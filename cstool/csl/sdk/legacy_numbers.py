@@ -3,9 +3,9 @@
 Scripts put time stamps together from 16-bit words, `words[0] + (words[1] << 16) + (words[2] << 32)`. NumPy 1 computed
 the shift in 64 bits; NumPy 2 computes it in the 16 bits of `words[1]` and says 0, without a word (NEP 50). There is no
 setting for it, so `cs_python` compiles scripts with each `a << b`, `a + b` and so on written as a call, which takes a
-NumPy integer scalar beside a Python `int` as `numpy.int64`. All else means what it always means: other operands,
-arrays among them, go to the operator as they are. Only the script and the modules beside it are compiled so, nothing of
-Python's own or what is installed.
+NumPy integer scalar beside a Python `int` as `numpy.int64`. All else keeps its meaning: other operands, arrays among
+them, go to the operator as they are. Only the script and the modules beside it are compiled so, not Python's own
+modules or installed packages.
 """
 
 import ast
@@ -73,7 +73,7 @@ def install() -> None:
 
 
 def is_installed(path: str) -> bool:
-    """Whether a directory belongs to Python, to what is installed, or to this program."""
+    """Whether a directory belongs to Python, to an installed package, or to this program."""
     homes = {sys.prefix, sys.base_prefix, *site.getsitepackages(), site.getusersitepackages()}
     homes |= {sysconfig.get_path("stdlib"), str(Path(__file__).resolve().parents[2])}
     place = os.path.realpath(path or os.curdir)
@@ -106,12 +106,12 @@ class _Calls(ast.NodeTransformer):
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Loads a module of a script's own. What it compiles is nobody else's, so it reads and leaves no .pyc file."""
+    """Loads a module of a script's own, compiled for this program alone, so it reads and leaves no .pyc file."""
 
     def path_stats(self, path: str) -> Any:
         raise OSError(f"{path}: compiled anew each time")
 
-    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:  # type: ignore[override]  # noqa: ARG002
+    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:  # type: ignore[override]
         return compile_script(data, os.fsdecode(path))
 
 

@@ -11,7 +11,7 @@ def to_plain(value: Any, without: tuple[str, ...] = ()) -> Any:
     """A dataclass, mapping, tuple, set, or scalar as dicts, lists and scalars.
 
     Args:
-        value: what is to be written
+        value: the value
         without: fields of the outermost dataclass that are left out
     """
     if is_dataclass(value):
@@ -26,15 +26,15 @@ def to_plain(value: Any, without: tuple[str, ...] = ()) -> Any:
 
 
 def from_plain(kind: Any, plain: Any, **given: Any) -> Any:
-    """What `to_plain` made plain, as a `kind` again.
+    """Turn a result of `to_plain` into a `kind` again.
 
     Args:
         kind: a dataclass, or an annotation of a field
-        plain: what was read
+        plain: the plain value
         given: fields that are not in `plain`
 
     Raises:
-        TypeError, ValueError: it is not what a `kind` is written as
+        TypeError, ValueError: it is no plain form of a `kind`
     """
     if isinstance(kind, type) and is_dataclass(kind):
         if not isinstance(plain, dict):

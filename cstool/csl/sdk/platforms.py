@@ -1,4 +1,4 @@
-"""Where programs run, and how their data lies: the types that host scripts tell `SdkRuntime` with."""
+"""Platforms of programs, and layouts of their data: types for arguments of `SdkRuntime`."""
 
 import enum
 from typing import Any
@@ -35,7 +35,7 @@ class SimfabConfig:
 
 
 class SdkExecutionPlatform:
-    """Where programs run: simulated, always."""
+    """The platform of programs: always the simulator."""
 
     def __init__(self, target: SdkTarget | None = None) -> None:
         self.target = target
@@ -54,7 +54,7 @@ def get_platform(
     config: SimfabConfig | None = None,  # noqa: ARG001 - the vendor's signature
     target: SdkTarget | None = None,
 ) -> SdkExecutionPlatform:
-    """The platform of an address; only the simulator, which has none, is there."""
+    """The platform of an address; there is only the simulator, which has no address."""
     refuse_wafer(cmaddr)
     return SdkExecutionPlatform(target)
 
@@ -78,6 +78,6 @@ class SdkCompileArtifacts:
 
 
 def refuse_wafer(cmaddr: str | None) -> None:
-    """Raise if a host script names a wafer."""
+    """Raise an error if a host script names a wafer."""
     if cmaddr:
         raise SdkRuntimeError(f"cmaddr: must be left out, programs are simulated here, got {cmaddr}")

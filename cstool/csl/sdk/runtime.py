@@ -1,4 +1,4 @@
-"""`SdkRuntime`: what a host script copies, streams and launches with (`cerebras.sdk.runtime.sdkruntimepybind`).
+"""`SdkRuntime`: copies, streams and launches for host scripts (`cerebras.sdk.runtime.sdkruntimepybind`).
 
 Names, arguments and their meaning follow the vendor's reference (SDK 2.10 documentation, "SdkRuntime API Reference").
 """
@@ -32,14 +32,14 @@ class SdkRuntime:
     """A compiled program on the simulated fabric.
 
     Args:
-        bindir: the directory that `cslc` wrote
+        bindir: the directory written by `cslc`
         platform: taken, and without effect
         cmaddr: must not be given: there is no wafer
         settings: others of the vendor's (suppress_simfab_trace, simfab_numthreads, msg_level, memcpy_required, ...):
             taken, and without effect
 
     Raises:
-        SdkRuntimeError: from every method: what is asked for cannot be, or the simulated program failed
+        SdkRuntimeError: from every method: an argument is invalid, or the simulated program failed
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class SdkRuntime:
         self._running = True
 
     def stop(self) -> None:
-        """Let the program come to its end, and wait for all that is not done. Writes `sim.log` and `sim_stats.json`."""
+        """Let the program come to its end, and wait for all open commands. Writes `sim.log` and `sim_stats.json`."""
         self._ready("stop").ask("stop", {"op": "stop"})
         self._running = False
 
@@ -96,7 +96,7 @@ class SdkRuntime:
         return self._numbers[symbol]
 
     def coord_logical_to_physical(self, coord: tuple[int, int]) -> tuple[int, int]:
-        """Column and row of the fabric of a PE of the program."""
+        """Column and row of a PE of the program on the fabric."""
         return coord[0] + self._program.offset[0], coord[1] + self._program.offset[1]
 
     # --- copies and streams ---
@@ -119,12 +119,12 @@ class SdkRuntime:
         """Copy or stream a host array to the PEs of a rectangle.
 
         Args:
-            dest: what `get_id` says, or the color of a stream
+            dest: the result of `get_id`, or the color of a stream
             src: [h * w * elem_per_pe] words of 32 bits
             px, py: the rectangle's first column and row in the program
             w, h: its columns and rows
             elem_per_pe: elements for each PE
-            streaming: whether they come as wavelets
+            streaming: whether elements come as wavelets
             data_type: bits of an element on the device
             order: of `src`
             nonblock: whether to return before it is done
@@ -148,7 +148,7 @@ class SdkRuntime:
         order: MemcpyOrder = MemcpyOrder.ROW_MAJOR,
         nonblock: bool = False,
     ) -> Task:
-        """Like `memcpy_h2d`: `src` has a column of PEs, [h * elem_per_pe], and all columns get the same."""
+        """Like `memcpy_h2d`, but `src` has one column of PEs, [h * elem_per_pe]; all columns get the same."""
         shape = (h, 1, elem_per_pe)
         return self._in("memcpy_h2d_rowbcast", dest, src, (px, py, w, h), shape, streaming, data_type, order, nonblock)
 
@@ -167,7 +167,7 @@ class SdkRuntime:
         order: MemcpyOrder = MemcpyOrder.ROW_MAJOR,
         nonblock: bool = False,
     ) -> Task:
-        """Like `memcpy_h2d`: `src` has a row of PEs, [w * elem_per_pe], and all rows get the same."""
+        """Like `memcpy_h2d`, but `src` has one row of PEs, [w * elem_per_pe]; all rows get the same."""
         shape = (1, w, elem_per_pe)
         return self._in("memcpy_h2d_colbcast", dest, src, (px, py, w, h), shape, streaming, data_type, order, nonblock)
 
@@ -186,9 +186,9 @@ class SdkRuntime:
         order: MemcpyOrder = MemcpyOrder.ROW_MAJOR,
         nonblock: bool = False,
     ) -> Task:
-        """Copy or stream from the PEs of a rectangle into a host array, which it fills when it is done.
+        """Copy or stream from the PEs of a rectangle into a host array, filled when the task is done.
 
-        16-bit elements fill the low halves of its words. Arguments are those of `memcpy_h2d`.
+        16-bit elements fill the low halves of its words. Arguments as of `memcpy_h2d`.
         """
         name = "memcpy_d2h"
         bits = bits_of(name, data_type)
@@ -211,7 +211,7 @@ class SdkRuntime:
         return self._ready(name).ask(name, header, block=not nonblock, take=take)
 
     def read_symbol(self, px: int, py: int, symbol: str, dtype: Any = None) -> Array:
-        """What the target of an exported pointer holds at one PE of the program, all that is known of it."""
+        """The elements of an exported variable, or of the target of an exported pointer, at one PE of the program."""
         memory, program = self.memory(px, py), self._program
         if symbol not in self._numbers:
             self.get_id(symbol)
@@ -226,9 +226,9 @@ class SdkRuntime:
         return found[0].view(np.uint8)
 
     def read_trace(self, px: int, py: int, key: str) -> list[int | float | str]:
-        """What the program of one PE has traced with a `<debug>` module of this key, the first first.
+        """Traces of one PE's program by the `<debug>` module of this key, the first first.
 
-        Time stamps are cycles. Text that reads as a number comes as one.
+        Time stamps are cycles. Text that reads as a number is returned as a number.
         """
         self._check_rectangle("read_trace", (px, py, 1, 1), 1)
         found: list[wire.Words] = []
@@ -277,11 +277,11 @@ class SdkRuntime:
     # --- tasks ---
 
     def is_task_done(self, task: Task) -> bool:
-        """Whether what did not block is done. Asking takes the fabric as long as a command does."""
+        """Whether a nonblocking task is done. Asking takes the fabric as long as a command does."""
         return task.done or self._loaded("is_task_done").poll(task)
 
     def task_wait(self, task: Task) -> None:
-        """Wait until it is."""
+        """Wait until a task is done."""
         if not task.done:
             self._loaded("task_wait").wait(task)
 
@@ -291,7 +291,7 @@ class SdkRuntime:
         """Send an array of words of 32 bits to an input port.
 
         Args:
-            stream: what `create_input_stream` made
+            stream: result of `create_input_stream`
             data: [words]
             nonblock: whether to return before the fabric has taken all of them
         """
@@ -301,12 +301,12 @@ class SdkRuntime:
         return self._ready("send").ask("send", header | {"shape": [1, 1, words.size]}, words, block=not nonblock)
 
     def receive(self, stream: Stream, dest: Array, size: int | None = None, nonblock: bool = False) -> Task:
-        """Take words of 32 bits that an output port sends into a host array, which is filled when it is done.
+        """Take words of 32 bits from an output port into a host array, filled when the task is done.
 
         Args:
-            stream: what `create_output_stream` made
+            stream: result of `create_output_stream`
             dest: [words]
-            size: words; None: as many as `dest` has
+            size: words; None: the size of `dest`
             nonblock: whether to return before it is done
         """
         at = self._port("receive", stream, False)
@@ -416,11 +416,11 @@ class SdkRuntime:
 
 
 _latest: dict[Path, SdkRuntime] = {}
-"""the runtime that was made last for a directory"""
+"""the latest runtime of each directory"""
 
 
 def runtime_of(folder: str | os.PathLike[str]) -> SdkRuntime:
-    """The runtime that this process made for a compiled program."""
+    """The latest runtime of this process for a compiled program."""
     found = _latest.get(Path(folder).resolve())
     if found is None:
         raise SdkRuntimeError(f"{folder}: no SdkRuntime of this script has run the program in it")

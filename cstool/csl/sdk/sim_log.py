@@ -1,4 +1,4 @@
-"""What a run leaves behind for people: `sim.log`, what the host did and what programs said, with the cycle."""
+"""The log of a run for people, `sim.log`: commands of the host and output of programs, with the cycle."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ class SimLog:
     """Lines with their cycle, kept until they are written.
 
     Args:
-        path: where to
+        path: path of the file
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The process that simulates: it serves one host script over a socket, in order, and ends with it.
+"""The simulator process: it serves one host script over a socket, in order, and ends with it.
 
-Requests are headers of `wire` with "op", "id" and "block". Each is answered once, when what it asks for is done: {"id"}
-and words, or {"id", "error"}. "load", the first one, asks for nothing else. After an error nothing more is simulated.
+Requests are headers of `wire` with "op", "id" and "block". Each is answered once, when it is done: {"id"}
+and words, or {"id", "error"}. "load", the first one, has no other fields. After an error nothing more is simulated.
 """
 
 import json
@@ -36,8 +36,8 @@ class Session:
     """One host script's simulation.
 
     Args:
-        connection: to the script
-        folder: of the compiled program
+        connection: connection to the script
+        folder: directory of the compiled program
     """
 
     def __init__(self, connection: socket.socket, folder: Path) -> None:
@@ -46,7 +46,7 @@ class Session:
         self._open: list[tuple[int, Command]] = []
         self._failure: dict[str, Any] | None = None
         self._stopped = False
-        self._traces: dict[int, list[str]] = {}  # what the programs of each PE said that begins with "trace "
+        self._traces: dict[int, list[str]] = {}  # lines of the programs of each PE that begin with "trace "
         self._log = SimLog(Path("sim.log"))
         self._recorder: Any = None
         threading.Thread(target=self._read, daemon=True).start()
@@ -80,7 +80,7 @@ class Session:
             except OSError:
                 os._exit(1)
 
-    # --- what is asked ---
+    # --- requests ---
 
     def _answer(self, header: dict[str, Any], words: wire.Words) -> None:
         number = header["id"]
@@ -100,7 +100,7 @@ class Session:
             wire.send(self._connection, {"id": number, "error": self._failure})
 
     def _do(self, header: dict[str, Any], words: wire.Words) -> Command | wire.Words | None:
-        """Begin what a request asks for; return what it waits for, or what it brings."""
+        """Begin a request; return the command that it waits for, or the words of the answer."""
         host = self._host
         match header["op"]:
             case "copy_in" | "stream_in" as op:
@@ -148,7 +148,7 @@ class Session:
     # --- the rest ---
 
     def _settle(self) -> None:
-        """Simulate on, while the script computes, to where its next request will find the fabric."""
+        """Simulate on, while the script computes, to the cycle at which its next request reaches the fabric."""
         if self._stopped or self._failure is not None or not self._requests.empty():
             return
         try:
@@ -159,7 +159,7 @@ class Session:
         self._reply_done()
 
     def _reply(self, number: int, command: Command) -> None:
-        """Answer an open request; none that was answered."""
+        """Answer a request, unless it is answered already."""
         if (number, command) not in self._open:
             return
         self._open.remove((number, command))
@@ -171,7 +171,7 @@ class Session:
                 self._reply(number, command)
 
     def _fail(self, error: Exception) -> None:
-        """Keep what went wrong: every request from now on is answered with it."""
+        """Keep an error: every request from now on is answered with it."""
         known = error if isinstance(error, CstoolError) else fault_of(error)
         if known is None:
             text = traceback.format_exc()
@@ -189,7 +189,7 @@ class Session:
         self._finish()
 
     def _finish(self) -> None:
-        """Write what the run leaves behind."""
+        """Write the files of the run: log, counts, trace."""
         _leave("sim.log", lambda _: self._log.write())
         if hasattr(self, "simulation"):
             document = stats_document(self.simulation)
@@ -211,7 +211,7 @@ class Session:
 
 
 def _leave(name: str, write: Callable[[str], None]) -> None:
-    """Write a file, by name; what cannot be written is told, and does not spoil the run."""
+    """Write a file, by name; on failure print a warning, which does not spoil the run."""
     try:
         write(name)
     except OSError as error:
@@ -235,7 +235,7 @@ def _modelled() -> bool:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when the script's is gone, whoever else still holds its socket."""
+    """End this process when the script's is gone, even if others still hold its socket."""
     while os.getppid() == parent:
         clock.sleep(0.5)
     os._exit(0)

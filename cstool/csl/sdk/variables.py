@@ -1,10 +1,10 @@
-"""Environment variables that the process that simulates reads."""
+"""Environment variables of the simulator process."""
 
 TRACE_VARIABLE = "CSTOOL_FABRIC_TRACE"
-"""names a file that everything that happens is written to"""
+"""path of the trace file"""
 LIMIT_VARIABLE = "CSTOOL_FABRIC_MAX_CYCLES"
-"""holds the cycle after which it is an error not to have ended"""
+"""limit of cycles, an error if the program has not ended by then"""
 MEMCPY_VARIABLE = "CSTOOL_FABRIC_MEMCPY"
-"""one of `MEMCPY`"""
+"""time of copies of the host, one of `MEMCPY`"""
 MEMCPY = ("direct", "modelled")
-"""how copies of the host go: they take no cycles, or their words take their time on the I/O channels"""
+"""copies of the host take no cycles, or their words take their time on the I/O channels"""

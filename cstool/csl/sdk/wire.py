@@ -1,4 +1,4 @@
-"""Messages between a host script and the process that simulates: a header of JSON, and an array of 32-bit words.
+"""Messages between a host script and the simulator process: a header of JSON, and an array of 32-bit words.
 
 Each is two lengths in 8 bytes, little-endian (header, words), the header, and the words. Nothing in it is code.
 """

@@ -1,4 +1,4 @@
-"""From a page to a picture in a file, the same bytes each time."""
+"""Writes a page as a picture in a file, the same bytes each time."""
 
 import io
 from collections.abc import Callable
@@ -18,9 +18,9 @@ from cstool.foundation.drawing.theme import make_dark
 from cstool.foundation.plain_text import lines
 
 DPI = 150
-"""of PNG files"""
+"""resolution of PNG files"""
 STYLE = {"font.family": FONT, "svg.hashsalt": "cstool", "svg.fonttype": "none", "hatch.linewidth": 0.6}
-"""on top of matplotlib's own"""
+"""style settings on top of matplotlib's own"""
 
 
 def write_figure(draw: Callable[[], Page], path: Path, theme: str = "light") -> None:
@@ -34,7 +34,7 @@ def write_figure(draw: Callable[[], Page], path: Path, theme: str = "light") -> 
     Raises:
         OSError: the file cannot be written
     """
-    # Whatever a matplotlibrc of this machine says, pictures look the same.
+    # Pictures look the same with any matplotlibrc of this machine.
     with matplotlib.style.context(["default", STYLE]):
         page = draw()
         if theme == "dark":
@@ -44,7 +44,7 @@ def write_figure(draw: Callable[[], Page], path: Path, theme: str = "light") -> 
 
 
 def picture_bytes(page: Page, ending: str) -> bytes:
-    """Return a page as a file of the kind that its ending says, with its title, without dates and versions."""
+    """Return a page as a file, of the kind of its ending, with its title, without dates and versions."""
     for text in page.findobj(Text):  # names are shown, and no formula in them is read
         assert isinstance(text, Text)
         text.set_parse_math(False)
@@ -62,7 +62,7 @@ def picture_bytes(page: Page, ending: str) -> bytes:
 
 
 def _told(svg: str, page: Page) -> str:
-    """Return an SVG file that says what it shows, with letters that have a font everywhere.
+    """Return an SVG file with its description, and with letters that have a font everywhere.
 
     Verdana's letters are as wide as DejaVu's.
     """

@@ -1,4 +1,4 @@
-"""Labels of points: beside them, but not over anything else. Those of points above each other make a stack."""
+"""Labels of points: beside them, but not over anything else. Labels of points above each other make a stack."""
 
 import math
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ Box = tuple[float, float, float, float]
 """left, bottom, right, top [points]"""
 
 NEAR_PT = 5.0
-"""of a label that needs no line to its point"""
+"""largest distance from its point of a label that needs no line"""
 _DISTANCES_PT = (NEAR_PT, 9.0, 15.0, 23.0, 34.0, 48.0, 66.0, 90.0, 120.0, 160.0)
 _DIRECTIONS = tuple(map(math.radians, (0, 180, 30, -30, 150, -150, 60, -60, 120, -120, 90, -90)))
 _STACK_DIRECTIONS = tuple(map(math.radians, (0, 180, 20, -20, 160, -160, 40, -40, 140, -140, 65, -65, 115, -115)))
-"""the better ones first"""
+"""directions of a stack from its points, the better ones first"""
 _GAP_PT = 1.5
 
 
@@ -27,7 +27,7 @@ class Label:
     Args:
         point: in points from the lower left corner of the axes
         text: one line
-        width_pt: of the text
+        width_pt: width of the text
     """
 
     point: Point
@@ -37,14 +37,14 @@ class Label:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a label is.
+    """A label with its position.
 
     Args:
-        label: which
-        x: of its left end, or of its right end [points]
-        y: of its middle [points]
-        is_right: whether x is its left end, that is, whether it is to the right of its point
-        line_end: of a line from its point; None for a label that needs none
+        label: the label
+        x: position of its left end, or of its right end [points]
+        y: position of its middle [points]
+        is_right: whether it is to the right of its point, so that x is its left end
+        line_end: end of a line from its point; None for a label without a line
     """
 
     label: Label
@@ -63,14 +63,14 @@ def place_labels(
     farthest_pt: float = 90.0,
     crossable: Sequence[Box] = (),
 ) -> list[Placed]:
-    """Positions of labels, clear of all else; those for which there is no room are left out.
+    """Positions of labels, clear of all else; labels without room are left out.
 
     Args:
         labels: the largest stacks choose first, and then the earlier ones
         taken: boxes that no label may cover, and no line cross
-        area: that all labels must be in
-        pitch_pt: from line to line
-        farthest_pt: of a label, or a stack of them, from its point
+        area: box that all labels must be in
+        pitch_pt: distance from line to line
+        farthest_pt: largest distance of a label, or a stack of them, from its point
         crossable: boxes that no label may cover, but lines cross
     """
     solid, every, but_lines = _Boxes(taken), _Boxes([*taken, *crossable]), _Boxes(taken)
@@ -97,7 +97,7 @@ def place_labels(
 
 
 def _stacks(labels: Sequence[Label], pitch_pt: float) -> list[list[Label]]:
-    """Return labels of points so nearly above each other that their labels would be in each other's way, top first."""
+    """Return groups of points so nearly above each other that their labels would overlap, top first."""
     found: list[list[Label]] = []
     for label in labels:
         near = [stack for stack in found if any(_are_near(label.point, other.point, pitch_pt) for other in stack)]
@@ -116,7 +116,7 @@ def _are_near(one: Point, other: Point, pitch_pt: float) -> bool:
 
 
 def _placed(stack: Sequence[Label], middle: Point, size: Point) -> list[Placed]:
-    """Return the labels of a stack in a box that has this middle and size."""
+    """Return the labels of a stack in a box of this middle and size."""
     left, bottom, right, top = _box(middle, size)
     pitch = size[1] / len(stack)
     found = []
@@ -132,7 +132,7 @@ def _placed(stack: Sequence[Label], middle: Point, size: Point) -> list[Placed]:
 
 
 def _line_boxes(places: Sequence[Placed]) -> list[Box]:
-    """Return boxes along the lines of labels, but for where they leave their points."""
+    """Return boxes along the lines of labels, except at their points."""
     found = []
     for place in places:
         if place.line_end is not None:
@@ -152,7 +152,7 @@ def _hull(places: Sequence[Placed], pitch_pt: float) -> Box:
 
 
 def path_boxes(points: Sequence[Point], width_pt: float = 2.0) -> list[Box]:
-    """Return boxes side by side, so wide, all along a line."""
+    """Return boxes of this width side by side along a line."""
     found = []
     for (x, y), (u, v) in zip(points, points[1:], strict=False):
         steps = max(1, math.ceil(math.hypot(u - x, v - y) / width_pt))
@@ -167,7 +167,7 @@ def point_box(point: Point, half_pt: float) -> Box:
 
 
 def clusters(points: Sequence[Point], reach_pt: float) -> list[list[int]]:
-    """Return the numbers of points that are together: each within reach of the first of its cluster."""
+    """Return the numbers of points by cluster: each point is within reach of the first of its cluster."""
     found: list[list[int]] = []
     firsts = np.empty((len(points), 2))
     for number, point in enumerate(points):
@@ -200,7 +200,7 @@ class _Boxes:
 def _first_free(
     stack: Sequence[Label], solid: _Boxes, every: _Boxes, area: Box, pitch_pt: float, farthest_pt: float
 ) -> list[Placed] | None:
-    """Return the labels in the nearest place where there is room; beside a stack's points, so that lines do not cross.
+    """Return the labels in the nearest free place; beside a stack's points, so that lines do not cross.
 
     None if there is no such place.
     """

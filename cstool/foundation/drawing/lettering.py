@@ -1,4 +1,4 @@
-"""Letters that fit: how large a text can be in a rectangle, and which way round."""
+"""Letters that fit: size and direction of a text in a rectangle."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from matplotlib.textpath import text_to_path
 from cstool.foundation.plain_text import one_line
 
 FONT = "DejaVu Sans"
-"""comes with matplotlib, so that pictures are the same everywhere"""
+"""font that comes with matplotlib, so that pictures are the same everywhere"""
 LINE_HEIGHT = 1.22
-"""from line to line, in sizes of the type"""
+"""distance from line to line, in sizes of the type"""
 SMALLEST_PT = 5.0
-"""of type that can be read in print"""
+"""smallest type that can be read in print"""
 _MEASURED_PT = 100.0
 
 
@@ -24,7 +24,7 @@ class Lettering:
 
     Args:
         text: with line breaks
-        size_pt: of the type
+        size_pt: size of the type
         rotation: 0 or 90 [degrees]
     """
 
@@ -44,16 +44,16 @@ def text_width(text: str, size_pt: float = 1.0) -> float:
 def fit_text(
     text: str, width_pt: float, height_pt: float, largest_pt: float, smallest_pt: float = SMALLEST_PT
 ) -> Lettering | None:
-    """Return the text as large as it fits in a rectangle: in one line or broken at a space, level or upright.
+    """Return the text in the largest type that fits a rectangle: in one line or broken at a space, level or upright.
 
     Level wins unless upright type is larger by half.
 
     Args:
         text: in words
-        width_pt: of the rectangle, margins taken off
-        height_pt: the same
+        width_pt: width of the rectangle, without margins
+        height_pt: height of the rectangle, without margins
         largest_pt: type size that is large enough
-        smallest_pt: type size below which nobody can read it
+        smallest_pt: type size below which text is illegible
 
     Returns:
         None if it does not fit

@@ -24,8 +24,8 @@ class Block:
     """A part of a picture.
 
     Args:
-        width_pt: that it takes
-        height_pt: that it takes
+        width_pt: its width
+        height_pt: its height
         draw: called with axes of that size, in points from the upper left corner, y down
     """
 
@@ -39,11 +39,11 @@ Row = Sequence[Column]
 
 
 class Page(Figure):
-    """A figure that knows what it shows, for whoever cannot see it.
+    """A figure with a title and a description, for blind readers, too.
 
     Args:
         title: of the picture
-        description: what is written below it
+        description: the text below it
     """
 
     def __init__(self, title: str, description: str, **of_figure: Any) -> None:
@@ -52,7 +52,7 @@ class Page(Figure):
 
 
 def compose(title: str, subtitle: str, rows: Sequence[Row]) -> Page:
-    """Return a figure with a title and rows of columns of blocks, just as large as these need."""
+    """Return a figure with a title and rows of columns of blocks, of the size of these."""
     widths = [sum(map(_column_width, row)) + GAP_PT * (len(row) - 1) for row in rows]
     width = max(NARROWEST_PT, *widths)
     heading = Block(width, *_heading(title, subtitle, width))
@@ -107,7 +107,7 @@ def _heading(title: str, subtitle: str, width: float) -> tuple[float, Callable[[
 
 
 def keep_largest(items: Sequence[T], most: int, size: Callable[[T], int], join: Callable[[list[T]], T]) -> list[T]:
-    """Return no more than `most` items in their order; the smallest become one, the last."""
+    """Return at most `most` items in their order; the smallest ones are joined into the last."""
     if len(items) <= most:
         return list(items)
     kept = set(sorted(range(len(items)), key=lambda number: -size(items[number]))[: most - 1])

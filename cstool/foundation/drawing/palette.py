@@ -14,9 +14,9 @@ from matplotlib.colors import LinearSegmentedColormap
 INK = "#1a1a1a"
 FAINT = "#6b6b6b"
 NO_WORK = "#e9e9e9"
-"""of PEs without work, and memory that is free"""
+"""colour of PEs without work, and of free memory"""
 COPY = "#f4f7f9"
-"""of copies of a replica"""
+"""colour of copies of a replica"""
 
 ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#E69F00",
@@ -31,7 +31,7 @@ ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
 
 @dataclass(frozen=True)
 class LineStyle:
-    """How a kind of route is drawn."""
+    """The style of a kind of route."""
 
     color: str
     dashes: Any
@@ -56,10 +56,10 @@ PHASE_WORDS: Mapping[str, str] = {
     "gradient": "weight gradient (dW)",
     "forward again": "recomputation",
 }
-"""what legends call phases"""
+"""names of phases in legends"""
 MEMORY_BOUND_HATCH = "//"
 BOUNDS: Mapping[str, str] = {"compute": "", "link": "////", "ingress": "\\\\\\\\", "egress": "xxxx"}
-"""what limits a phase -> hatch; of lines, since each dot of a pattern is a curve in an SVG file"""
+"""limit of a phase -> hatch; of lines, since each dot of a pattern is a curve in an SVG file"""
 
 
 def amounts() -> LinearSegmentedColormap:

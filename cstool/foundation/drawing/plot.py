@@ -17,17 +17,17 @@ LEFT_PT, TOP_PT, BOTTOM_PT, RIGHT_PT = 34.0, 20.0, 34.0, 6.0
 _BESIDE_LEVELS_PT = 20.0
 Curve = tuple[str, Sequence[float], str, str, Any]
 FEW_DECADES = 2.0
-"""up to so many, 2 and 5 have ticks, too"""
+"""most decades of an axis with ticks at 2 and 5, too"""
 
 
 def plot_axes(block: Axes, heading: str, levels: Sequence[str] = (), *, top_pt: float = TOP_PT) -> Axes:
     """Return axes for a plot, below a heading, within a block of the size of a plot.
 
     Args:
-        block: of that size
+        block: a block of that size
         heading: above the axes
-        levels: labels of the vertical axis, if they are wide; there is room for them and for what the axis is
-        top_pt: of the axes
+        levels: labels of the vertical axis, if they are wide; there is room for them and for the name of the axis
+        top_pt: distance of the axes from the top
     """
     left_pt = max([LEFT_PT, *(_BESIDE_LEVELS_PT + text_width(level, SMALL_PT) for level in levels)])
     block.text(0, 0, heading, size=HEADING_PT, color=INK, va="top")
@@ -95,13 +95,13 @@ def fit_labels(
     farthest_pt: float = 90.0,
     crossable: Sequence[Box] = (),
 ) -> list[Placed]:
-    """Positions of labels beside their points; those without room are left out.
+    """Positions of labels beside their points; labels without room are left out.
 
     Args:
-        axes: whose limits are set
-        labels: points, from the lower left corner of the axes, and what to say; the earlier ones choose first
+        axes: axes with their limits set
+        labels: points, from the lower left corner of the axes, and texts; the earlier ones choose first
         taken: boxes that no label may cover, and no line cross
-        farthest_pt: of a label from its point
+        farthest_pt: largest distance of a label from its point
         crossable: boxes that no label may cover, but lines cross
     """
     scale = _points_per_pixel(axes)
@@ -112,7 +112,7 @@ def fit_labels(
 
 
 def write_labels(axes: Axes, labels: Sequence[Placed]) -> None:
-    """Write labels, with thin lines to those that are farther away."""
+    """Write labels, with thin lines to distant ones."""
     for placed in labels:
         if placed.line_end is not None:
             line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 0}

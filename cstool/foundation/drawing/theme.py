@@ -1,4 +1,4 @@
-"""A dark page: the light one with its lightness turned round, hues as they are."""
+"""A dark page: the light one with its lightness inverted and the same hues."""
 
 import colorsys
 from typing import Any
@@ -14,11 +14,11 @@ from matplotlib.text import Annotation, Text
 
 THEMES = ("light", "dark")
 _DARKEST, _LIGHTEST = 0.08, 0.96
-"""what white and black become, as lightness"""
+"""lightness of white and of black on a dark page"""
 _DEEPENED = 1.4
-"""what lies between them becomes darker by this exponent, so that light letters can be read on it"""
+"""lightness in between is darkened by this exponent, so that light letters can be read on it"""
 _MUTED = 0.8
-"""of the saturation: bright colours glare on a dark ground"""
+"""factor on the saturation: bright colours glare on a dark ground"""
 
 
 def dark(color: Any) -> tuple[float, float, float, float]:
@@ -34,7 +34,7 @@ def dark(color: Any) -> tuple[float, float, float, float]:
 
 
 def make_dark(figure: Figure) -> None:
-    """Give everything in a figure the colours of a dark page."""
+    """Give all parts of a figure the colours of a dark page."""
     # Ticks are made when they are first drawn.
     figure.draw_without_rendering()
     for artist in figure.findobj():
@@ -43,7 +43,7 @@ def make_dark(figure: Figure) -> None:
 
 
 def _parts(artist: Artist) -> list[Artist]:
-    """Parts of an artist that are not found by themselves."""
+    """Parts of an artist that a walk over the figure misses."""
     plate = artist.get_bbox_patch() if isinstance(artist, Text) else None
     arrow = artist.arrow_patch if isinstance(artist, Annotation) else None
     return [part for part in (plate, arrow) if part is not None]
@@ -59,7 +59,7 @@ def _recolor(artist: Artist) -> None:
             markeredgecolor=dark(artist.get_markeredgecolor()),
         )
     elif isinstance(artist, Patch):
-        # What is not drawn has no colour, whatever the transparency of the rest.
+        # An invisible colour stays so, with any transparency of the rest.
         colors = (artist.get_facecolor(), artist.get_edgecolor())
         face, edge = (dark(color) if to_rgba(color)[3] else "none" for color in colors)
         artist.set(facecolor=face, edgecolor=edge)

@@ -1,16 +1,16 @@
-"""How the runtime tells a user interface what it is at, without printing anything."""
+"""Progress of the runtime, told to a user interface without printing anything."""
 
 from typing import Protocol
 
 
 class Progress(Protocol):
-    """Something that shows progress; tasks are told apart by their text, for example "Training"."""
+    """Interface of a display of progress; tasks differ by their text, for example "Training"."""
 
     def start(self, task: str, total: int | None) -> None:
-        """Begin a task of `total` units; None when nobody knows."""
+        """Begin a task of `total` units; None: unknown."""
 
     def advance(self, task: str, done: int, detail: str = "", *, loss: float | None = None) -> None:
-        """Say how many units of a task are done in all, a few words, such as "loss 2.123", and the loss of the step."""
+        """Tell the units of a task done in all, a few words, such as "loss 2.123", and the loss of the step."""
 
     def finish(self, task: str) -> None:
         """End a task."""

@@ -12,11 +12,11 @@ from cstool.foundation.plain_text import one_line
 from cstool.foundation.progress.screen import is_terminal
 
 FREE_COLUMNS = 4
-"""left free at the end of a line, for the ^C that a terminal echoes there"""
+"""columns left free at the end of a line, for the ^C that a terminal echoes there"""
 
 
 class AmountColumn(ProgressColumn):
-    """How much of a task is done, of how much: `4/10`."""
+    """The units of a task done, and in all: `4/10`."""
 
     def __init__(self, amount: Callable[[int], str]) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class AmountColumn(ProgressColumn):
 
 
 class FittingBars(Progress):
-    """Bars that get shorter, then go, then their details, then the time left, where the line is too short."""
+    """Bars that fit the line: first they get shorter, then they go, then their details, then the time left."""
 
     def __init__(self, console: Console, amount: Callable[[int], str]) -> None:
         task = TextColumn("{task.description}", markup=False)
@@ -45,7 +45,7 @@ class FittingBars(Progress):
             (count,),
         )
         self._terminal = console  # the constructor makes a first table, when `self.console` is not there yet
-        # rich would take what is printed into a file or a pipe, too.
+        # rich would redirect output into a file or a pipe, too.
         super().__init__(*self._choices[0], console=console, transient=True, redirect_stdout=is_terminal(sys.stdout))
 
     def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
@@ -64,7 +64,7 @@ class BarProgress:
     """Show each running task as a bar with its detail and the time left.
 
     While no task runs nothing is drawn, and the terminal is free for text that comes piece by piece. While one runs,
-    whole lines that others print on the terminal go above the bars; what is printed elsewhere is left alone.
+    whole lines that others print on the terminal go above the bars; output elsewhere is left alone.
     """
 
     def __init__(self, console: Console, amount: Callable[[int], str]) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 REFRESH_S = 0.25
-"""between two drawings, at the least"""
+"""least time between two drawings [s]"""
 WIDTH, HEIGHT, MARGIN = 480, 120, 14
-"""of the curve [CSS pixels]"""
+"""size of the curve [CSS pixels]"""
 
 
 @dataclass

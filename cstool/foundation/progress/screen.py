@@ -1,4 +1,4 @@
-"""How far a verb has come: bars on a terminal, a bar and a loss curve in a notebook, nothing elsewhere."""
+"""Display of a verb's progress: bars on a terminal, a bar and a loss curve in a notebook, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 Shown = Literal["auto", "none"]
-"""where a verb shows how far it has come: wherever somebody watches, or nowhere"""
+"""place of the display: "auto", a terminal or a notebook if there is one; or none"""
 
 
 class Screen(Protocol):
-    """What shows the log lines, and what shows how far a task has come."""
+    """The display of log lines and of the progress of tasks."""
 
     @property
     def handler(self) -> logging.Handler | None:
-        """None where the lines go to whoever set up `logging`."""
+        """None where the lines go to the handlers that the user set up with `logging`."""
 
     @property
     def progress(self) -> Progress:
-        """Is told."""
+        """The object that is told of progress."""
 
 
 class ProgressAlone(NamedTuple):
-    """The screen of a verb that is called from Python: its log lines are for others to show."""
+    """The screen of a verb that is called from Python: it has no handler of its own for log lines."""
 
     progress: Progress
     handler: None = None
@@ -43,7 +43,7 @@ OpenScreen = Callable[[], AbstractContextManager[Screen]]
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Tell whether a person watches the stream, on a terminal that can move its cursor."""
+    """Tell whether a stream is a terminal that can move its cursor."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
 
@@ -58,7 +58,7 @@ def screen_of(progress: Shown | Progress) -> OpenScreen:
     """Opener of the screen of a verb that is called from Python.
 
     Args:
-        progress: "auto", "none", or an object that is told
+        progress: "auto", "none", or an object for progress
 
     Raises:
         CstoolError: it is another text
@@ -70,14 +70,14 @@ def screen_of(progress: Shown | Progress) -> OpenScreen:
 
 @contextmanager
 def progress_of(progress: Shown | Progress) -> Iterator[Progress]:
-    """Yield what is told how far a verb has come; see `screen_of`."""
+    """Yield an object that is told the progress of a verb; see `screen_of`."""
     with screen_of(progress)() as screen:
         yield screen.progress
 
 
 @contextmanager
 def told_in_bytes(task: str, progress: Shown | Progress) -> Iterator[Callable[[int, int], None]]:
-    """Yield what is told (bytes done, bytes in all) of a task; see `screen_of`."""
+    """Yield a function that is told (bytes done, bytes in all) of a task; see `screen_of`."""
     with progress_of(progress) as shown:
         known: int | None = None
 

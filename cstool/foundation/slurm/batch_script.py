@@ -1,4 +1,4 @@
-"""The batch script of a run: written once, kept, readable, and as good when it is submitted by hand."""
+"""The batch script of a run: written once, kept, readable, and fit to be submitted by hand."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from cstool.foundation.launched import FLAGS_VARIABLE
 from cstool.foundation.plain_text import has_controls, one_line
 
 AHEAD_SHARE, AHEAD_S, USUAL_AHEAD_S = 0.05, (10, 300), 120
-"""how long before its time limit a run is stopped: as a share of the limit, at least and at most, and where the limit
-is that of the partition [s]"""
+"""time between a run's stop and its time limit: share of the limit; at least and at most [s]; under the partition's own
+limit [s]"""
 PARTING_S = 60
-"""how long ranks may take to end once one of them has [s]"""
+"""time for ranks to end once one of them has [s]"""
 _TIMES = (
     r"(?P<m>\d+)(:(?P<s>\d+))?",
     r"(?P<h>\d+):(?P<m>\d+):(?P<s>\d+)",
     r"(?P<d>\d+)-(?P<h>\d+)(:(?P<m>\d+)(:(?P<s>\d+))?)?",
 )
 _SIMPLE = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
-"""a word that neither sbatch nor a shell takes for anything else"""
+"""a word without a special meaning for sbatch and the shell"""
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _NO_LIMIT = ("infinite", "unlimited")
 
 
 class BatchScript(ABC):
-    """A batch script: what it asks sbatch for, each with a comment, and what it runs."""
+    """A batch script: options for sbatch, each with a comment, and the commands that it runs."""
 
     @property
     @abstractmethod
     def script(self) -> Path:
-        """Where the script is kept."""
+        """Path of the script."""
 
     def sbatch_options(self) -> list[str]:
-        """What sbatch is asked for, also on its command line: there it wins over `SBATCH_...` in the environment."""
+        """Options for sbatch, also for its command line: there they win over `SBATCH_...` in the environment."""
         return [word for _, words in self._options() for word in words]
 
     def text(self) -> str:
@@ -59,7 +59,7 @@ class BatchScript(ABC):
 
     @abstractmethod
     def _typed(self) -> Sequence[str]:
-        """The command that asked for it, for whoever reads the script."""
+        """The command that asked for it, for readers of the script."""
 
     @abstractmethod
     def _options(self) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
@@ -67,27 +67,27 @@ class BatchScript(ABC):
 
     @abstractmethod
     def _body(self) -> Iterator[str]:
-        """Yield what it runs."""
+        """Yield its commands."""
 
 
 @dataclass(frozen=True)
 class BatchJob(BatchScript):
-    """What a batch script asks for.
+    """A job for a batch script.
 
     Args:
-        name: of the job
-        typed: the command that asked for it, for whoever reads the script
-        command: of one rank
-        flags: those that asked for the job, for what the run says to type next
-        working_dir: where relative paths of the command begin; absolute
-        folder: of script and logs; absolute
-        nodes, ranks: how many; a node has at least one rank
+        name: name of the job
+        typed: the command that asked for it, for readers of the script
+        command: command of one rank
+        flags: flags that asked for the job, for hints of the run on the next command
+        working_dir: base of relative paths in the command; absolute
+        folder: folder of script and logs; absolute
+        nodes, ranks: their numbers; a node has at least one rank
         lanes: threads of a rank, and then cores; None for whole nodes
-        partition, time: None for the cluster's usual ones
-        options: further ones of sbatch, each as it would be typed
-        max_restarts: how often it is queued again by itself
+        partition, time: None for the cluster's defaults
+        options: further options of sbatch, each as typed
+        max_restarts: number of times that it is queued again by itself
         continues: whether the command goes on from the latest state in model_dir when it is run again
-        pmi: by which srun tells the ranks of each other; None for one rank, which needs nobody
+        pmi: interface by which srun connects the ranks (`pmi_of`); None for one rank, which needs none
     """
 
     name: str
@@ -108,11 +108,11 @@ class BatchJob(BatchScript):
 
     @property
     def script(self) -> Path:
-        """Where the script is kept."""
+        """Path of the script."""
         return self.folder / "job.sh"
 
     def log(self, job: str, stream: str) -> Path:
-        """Where a job writes its "out" or its "err"."""
+        """Path of a job's "out" or "err"."""
         return self.folder / f"{job}.{stream}"
 
     def _typed(self) -> Sequence[str]:
@@ -221,7 +221,7 @@ _ENDING = dedent("""\
 
 
 def directive(words: Sequence[str]) -> str:
-    r"""Return the line of a script that asks sbatch for options.
+    r"""Return the line of a script with options for sbatch.
 
     sbatch is no shell: in single quotes, too, a backslash takes the next character as it is.
 
@@ -239,13 +239,13 @@ def directive(words: Sequence[str]) -> str:
 
 
 def limit_s(time: str) -> int | None:
-    """The seconds of a time limit as sbatch takes it; None for no limit.
+    """The seconds of a time limit in sbatch's notation; None for no limit.
 
     >>> limit_s("90"), limit_s("1:30"), limit_s("2:00:00"), limit_s("1-12"), limit_s("unlimited")
     (5400, 90, 7200, 129600, None)
 
     Raises:
-        ClusterError: it is none
+        ClusterError: it is no time limit
     """
     if time.lower() in _NO_LIMIT:
         return None
@@ -261,7 +261,7 @@ def limit_s(time: str) -> int | None:
 
 
 def ahead_s(time: str | None) -> int:
-    """How long before its time limit a run is stopped [s].
+    """Time between a run's stop and its time limit [s].
 
     >>> ahead_s("1"), ahead_s("60"), ahead_s("2-0"), ahead_s(None)
     (10, 180, 300, 120)

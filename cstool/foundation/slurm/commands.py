@@ -1,4 +1,4 @@
-"""Slurm by its own commands: which of them are there, a job handed in, looked at, told to stop, cancelled."""
+"""Slurm by its own commands: check that they are there; submit, look at, stop, and cancel a job."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from cstool.foundation.launched import INSTALL, pmi_of
 from cstool.foundation.safe_python import python
 
 PATIENCE_S = 60.0
-"""how long a command may take to answer, but for sbatch, whose job would be lost [s]"""
+"""time that a command may take to answer, but for sbatch, whose job would be lost [s]"""
 LIBRARY = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
-"""prints the name of the MPI of a Python, without beginning it"""
+"""program that prints the name of the MPI of a Python, without MPI_Init"""
 _FACT = re.compile(r"(?<!\S)(JobState|ExitCode|Reason|NodeList)=(\S*)")
 UNKNOWN_JOB = "Invalid job id"
-"""what commands of Slurm say of a job that there is not, or no longer"""
+"""answer of Slurm's commands on a job that does not exist, or no longer"""
 
 
 class JobState(NamedTuple):
-    """A job as Slurm knows it."""
+    """A job by Slurm's report."""
 
     name: str
     """such as PENDING, RUNNING, COMPLETED"""
     reason: str
-    """why it waits, or how it ended"""
+    """reason of its wait, or of its end"""
     nodes: str
     exit_code: int
     signal: int
-    """which ended the script; 0 for none"""
+    """signal that ended the script; 0 for none"""
 
 
 class Submitted(Protocol):
-    """A job to hand in."""
+    """A job for `submit`."""
 
     @property
     def script(self) -> Path:
-        """Where its script is."""
+        """Path of its script."""
 
     def sbatch_options(self) -> list[str]:
-        """What sbatch is asked for, also on its command line: there it wins over `SBATCH_...` in the environment."""
+        """Options for sbatch, also for its command line: there they win over `SBATCH_...` in the environment."""
 
 
 def check_slurm(
@@ -56,12 +56,12 @@ def check_slurm(
     """Check that Slurm is there.
 
     Args:
-        flag: what asks for it
-        hint: what needs none
-        commands: those that must be there
+        flag: the flag that needs Slurm
+        hint: an alternative without Slurm
+        commands: required commands
 
     Raises:
-        ClusterError: it is not
+        ClusterError: a command is missing
     """
     for command in commands:
         if shutil.which(command) is None:
@@ -69,7 +69,7 @@ def check_slurm(
 
 
 def usable_pmi() -> str:
-    """By what srun can tell ranks of each other so that the MPI of this Python understands it.
+    """Interface by which srun can connect ranks that use the MPI of this Python (`pmi_of`).
 
     Raises:
         ClusterError: there is no MPI, or srun does not speak its language
@@ -93,10 +93,10 @@ def usable_pmi() -> str:
 
 
 def submit(job: Submitted, flag: str = "--launch slurm") -> str:
-    """Hand a job in whose script is written, and return its number.
+    """Submit a job whose script is written, and return its number.
 
     Args:
-        flag: what asks for it
+        flag: the flag that asks for the job
 
     Raises:
         ClusterError: sbatch refuses it
@@ -113,10 +113,10 @@ def submit(job: Submitted, flag: str = "--launch slurm") -> str:
 
 
 def state_of(job: str) -> JobState | None:
-    """What Slurm says of a job; None where it does not answer now.
+    """State of a job by Slurm; None where Slurm does not answer now.
 
     Raises:
-        ClusterError: it knows the job no longer
+        ClusterError: the job is no longer known
     """
     done = ask(["scontrol", "--oneliner", "show", "job", job])
     if done.returncode != 0:
@@ -139,7 +139,7 @@ def ask_to_stop(job: str, number: int) -> None:
 
 
 def cancel(job: str) -> None:
-    """Cancel a job, whose ranks stop at once; what does not end Slurm kills after its `KillWait`."""
+    """Cancel a job, whose ranks stop at once; Slurm kills the remaining processes after its `KillWait`."""
     ask(["scancel", "--quiet", "--state=RUNNING", "--signal=INT", job])
     ask(["scancel", "--quiet", job])
 
@@ -149,10 +149,10 @@ def _name(number: int) -> str:
 
 
 def ask(command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that no Ctrl-C reaches; one that takes too long, or is not there, has failed.
+    """Run a command out of reach of Ctrl-C; a command that takes too long, or is missing, has failed.
 
     Args:
-        environment: variables that it gets besides
+        environment: additional environment variables
     """
     try:
         return subprocess.run(

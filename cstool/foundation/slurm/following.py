@@ -1,4 +1,4 @@
-"""Following a job: its log as it is written, signals of this process passed on, and its exit code at the end."""
+"""Follows a job: shows its log as it grows, passes on signals of this process, and gives its exit code at the end."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from cstool.foundation.slurm.batch_script import BatchJob
 from cstool.foundation.slurm.commands import JobState, ask_to_stop, cancel, state_of
 
 LOG_S, STATE_S = 0.2, 2.0
-"""how often the log is read, and how often Slurm is asked [s]"""
+"""intervals between reads of the log, and between questions to Slurm [s]"""
 AT_MOST = 2
-"""signals that a job is told of; who sends more wants to be rid of it"""
+"""signals that are passed on to a job; one more ends this process alone"""
 _WAITS, _RUNS = ("PENDING", "CONFIGURING"), ("RUNNING", "SUSPENDED", "STOPPED", "COMPLETING")
 _ENDED = ("COMPLETED", "FAILED")
-"""by itself; Slurm has other names for jobs that it ended"""
+"""states of jobs that ended by themselves; Slurm has other names for jobs that it ended"""
 
 
 class LogFile:
-    """A file that grows; one that was cut short goes on after what was moved to a file of its name and `.1`.
+    """A file that grows; when it is cut short, its old text is read on in a file of its name and `.1`.
 
     Args:
-        show: gets what is new
+        show: takes new text
     """
 
     def __init__(self, path: Path, show: Callable[[str], object]) -> None:
@@ -37,7 +37,7 @@ class LogFile:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def show_more(self) -> None:
-        """Show what came since."""
+        """Show the text added since the last call."""
         found = b""
         # Opened anew: of a file that is open NFS may not say for long that it has grown.
         with suppress(OSError), open(self._path, "rb") as file:
@@ -51,7 +51,7 @@ class LogFile:
             self._show(text)
 
     def _moved(self) -> bytes:
-        """What was not shown yet of a file that was cut short."""
+        """The unread rest of a file that was cut short."""
         with suppress(OSError), open(f"{self._path}.1", "rb") as file:
             file.seek(self._read_bytes)
             return file.read()
@@ -68,12 +68,12 @@ def follow(
     """Follow a job until it has ended.
 
     Ctrl-C and SIGTERM have the run finish its step and save; a second Ctrl-C cancels the job. SIGHUP, the end of a
-    terminal, lets the job go on: that is what batch jobs are for.
+    terminal, lets the job go on, as batch jobs are meant to.
 
     Args:
-        number: that Slurm gave it
-        signals: those that come to this process
-        show: what takes the text of its "out" and of its "err"
+        number: its number in Slurm
+        signals: signals to this process, appended as they come
+        show: functions that take the text of its "out" and of its "err"
         say: takes lines about the job itself
 
     Returns:
@@ -111,7 +111,7 @@ def follow(
 
 
 class _Stops:
-    """Signals that came here, and what became of them."""
+    """Signals to this process, passed on to the job."""
 
     def __init__(self, number: str, job: BatchJob, signals: list[int], say: Callable[[str], object]) -> None:
         self._number, self._job, self._signals, self._say = number, job, signals, say
@@ -121,11 +121,11 @@ class _Stops:
 
     @property
     def first(self) -> str:
-        """The name of the signal that came first; empty where none came."""
+        """The name of the first signal; empty if none came."""
         return signal.Signals(self._signals[0]).name if self._signals else ""
 
     def pass_on(self) -> None:
-        """Pass on what came.
+        """Pass new signals on.
 
         Raises:
             Interrupted: the job is to go on without this process, or Slurm does not answer it

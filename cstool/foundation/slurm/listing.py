@@ -16,11 +16,11 @@ ENDED_STATES = (
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
     *("REVOKED", "TIMEOUT"),
 )
-"""states of jobs that will do no more (`man squeue`, JOB STATE CODES); in any other one it waits, runs, or ends"""
+"""states of ended jobs (`man squeue`, JOB STATE CODES); in any other one a job waits, runs, or is ending"""
 _SQUEUE, _SACCT = "--format=%i|%T|%N|%S|%e|%r", "--format=JobID,State,NodeList,Start,End,Reason"
 _FIELDS = 6
 _UNIX_TIMES = {"SLURM_TIME_FORMAT": "%s"}
-"""has both print seconds since 1970, whatever the time zone"""
+"""environment in which both print seconds since 1970, in any time zone"""
 _NOWHERE = ("None assigned", "(null)", "n/a")
 
 
@@ -31,22 +31,22 @@ class Listed(NamedTuple):
     state: str
     """such as PENDING, RUNNING, COMPLETED"""
     nodes: str
-    """empty where it has none yet"""
+    """empty before it has any"""
     start: float | None
-    """when it began, or is expected to [s since 1970]; None where Slurm does not know"""
+    """its start, past or expected [s since 1970]; None if Slurm does not know"""
     end: float | None
-    """when it ended, or its time will be over [s since 1970]"""
+    """its end, or the end of its time limit [s since 1970]"""
     reason: str
-    """why it waits, or how it ended; empty where there is nothing to say"""
+    """reason of its wait, or of its end; may be empty"""
 
     @property
     def has_ended(self) -> bool:
-        """Whether it will do no more."""
+        """Whether it has ended for good."""
         return self.state in ENDED_STATES
 
 
 def known_jobs(numbers: Sequence[str]) -> dict[str, Listed]:
-    """Look jobs up, and return those that Slurm knows, by number.
+    """Look jobs up, and return the ones that Slurm knows, by number.
 
     Raises:
         ClusterError: Slurm does not answer
@@ -58,12 +58,12 @@ def known_jobs(numbers: Sequence[str]) -> dict[str, Listed]:
 
 
 def queued_jobs(numbers: Sequence[str]) -> dict[str, Listed]:
-    """Return those of these jobs that wait, run, or ended not long ago, by number.
+    """Return the jobs of these that wait, run, or ended not long ago, by number.
 
     Raises:
         ClusterError: Slurm does not answer
     """
-    # Of several jobs squeue leaves those out that it does not know; of a single one it says so.
+    # Asked for several jobs, squeue leaves out unknown ones; asked for a single one it fails with a message.
     done = ask(["squeue", "--noheader", "--states=all", f"--jobs={','.join(numbers)}", _SQUEUE], **_UNIX_TIMES)
     if done.returncode == 0:
         return {job.number: job for job in _parsed(done.stdout)}
@@ -73,14 +73,14 @@ def queued_jobs(numbers: Sequence[str]) -> dict[str, Listed]:
 
 
 def accounted_jobs(numbers: Sequence[str]) -> dict[str, Listed]:
-    """Return those of these jobs that accounting knows, by number; none where there is no accounting."""
+    """Return the jobs of these that accounting knows, by number; none where there is no accounting."""
     # A job that was queued again has a record for each time. Without --duplicates sacct shows the last one.
     words = ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(numbers)}", _SACCT)
     return {job.number: job for job in _parsed(ask(words, **_UNIX_TIMES).stdout)}
 
 
 def number_of(name: str) -> str | None:
-    """Return the number of the last job of a name; None where Slurm does not know one.
+    """Return the number of the last job of a name; None if Slurm knows none.
 
     Raises:
         ClusterError: Slurm does not answer
@@ -96,7 +96,7 @@ def number_of(name: str) -> str | None:
 
 
 def end_job(number: str, signal_name: str | None = None) -> None:
-    """Cancel a job that waits; tell the script of one that runs of a signal, or have Slurm end it.
+    """Cancel a waiting job; send a running one's script a signal, or have Slurm end it.
 
     Args:
         signal_name: such as TERM, for the script alone; None to have all processes of the job ended: they get

@@ -1,4 +1,4 @@
-"""Commands and groups of commands as this program shows them: its help in plain words, errors as messages."""
+"""Commands and groups of commands with this program's display: help in plain words, errors as messages."""
 
 import inspect
 import re
@@ -22,13 +22,13 @@ Function = TypeVar("Function", bound=Callable[..., None])
 
 
 class _Plain:
-    """What commands and groups show alike."""
+    """Help shared by commands and groups."""
 
     help: str | None
     epilog: str | None
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Completions of a word, flags spelled as they are begun."""
+        """Completions of a word, flags spelled as the user began them."""
         complete: Callable[[Any, str], list[Any]] = super().shell_complete  # type: ignore[misc]
         return complete(ctx, incomplete) or with_hyphens(complete, ctx, incomplete)
 
@@ -39,16 +39,16 @@ class _Plain:
         return "\n".join(line.rstrip() for line in str(formatter.getvalue()).splitlines())
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
-        """Write what the command does."""
+        """Write the description of the command."""
         write_text(formatter, inspect.cleandoc(self.help or ""))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
-        """Write the examples, and what else is said at the end."""
+        """Write the examples, and the text at the end."""
         write_epilog(formatter, self.epilog)
 
 
 class Command(_Plain, TyperCommand):
-    """A command whose arguments are shown by their names alone, and whose errors know it.
+    """A command whose arguments are shown by their names alone, and whose errors carry its context.
 
     Its list flags take several values in a row, as the vendor's do: `--set a=1 b=2`.
     """
@@ -64,12 +64,12 @@ class Command(_Plain, TyperCommand):
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage line; an argument that must be given has no brackets."""
+        """Return the words of the usage line; a required argument has no brackets."""
         pieces = [piece.translate(_NO_BRACES) for piece in super().collect_usage_pieces(ctx)]
         return [piece.replace("......", "...") for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write what may follow the command, arguments without their types."""
+        """Write the arguments, without their types, and the options of the command."""
         arguments = [param for param in self.params if isinstance(param, TyperArgument)]
         if arguments:
             with formatter.section("Arguments"):
@@ -78,10 +78,10 @@ class Command(_Plain, TyperCommand):
 
 
 class Group(_Plain, TyperGroup):
-    """A group that shows of each of its commands the short help, or else the whole first paragraph."""
+    """A group that lists each of its commands with the short help, or else the whole first paragraph."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands of the group, then its options; those of a group that is a command, too, come first."""
+        """Write the commands of the group, then its options; options first if the group is a command itself."""
         if self.invoke_without_command:
             _write_options(self, ctx, formatter)
             self.format_commands(ctx, formatter)
@@ -100,12 +100,12 @@ class Group(_Plain, TyperGroup):
 
 
 def new_group(text: str, *examples: str, epilog: str = "") -> typer.Typer:
-    """A group of commands with its help, its examples, and what else is said at the end."""
+    """A group of commands with its help, its examples, and the text at the end."""
     return typer.Typer(cls=Group, no_args_is_help=True, help=text, epilog=f"{_listed(examples)}{epilog}")
 
 
 def command(group: typer.Typer, name: str, *examples: str, **more: Any) -> Callable[[Function], Function]:
-    """Decorator that makes a function a command of a group; `more` is as of typer."""
+    """Decorator that makes a function a command of a group; `more` as in typer."""
 
     def add(function: Function) -> Function:
         group.command(name, cls=Command, epilog=_listed(examples), **more)(with_messages(function))
@@ -119,9 +119,9 @@ def _listed(examples: tuple[str, ...]) -> str:
 
 
 def with_messages(function: Callable[..., None]) -> Callable[..., None]:
-    """A function for typer whose errors become messages, with their traceback where `--debug` is typed.
+    """A function for typer whose errors become messages; with `--debug` they show their traceback.
 
-    A parameter whose type is a dataclass stands for the options that the fields of the dataclass are.
+    A parameter whose type is a dataclass becomes an option for each field of the dataclass.
     """
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
@@ -175,10 +175,10 @@ def _first_paragraph(text: str) -> str:
 
 
 def typed_words(context: typer.Context, but: Collection[str]) -> list[str]:
-    """The flags that were typed, in their long form, and what they were given.
+    """The flags typed by the user, in their long form, and their values.
 
     Args:
-        but: names of parameters that are left out
+        but: names of parameters to leave out
     """
     words = []
     for parameter in context.command.params:

@@ -1,7 +1,7 @@
-"""What a shell offers where a file is to be named: those that the command can read, and the folders on the way.
+"""Completions of file names in a shell: files that the command can read, and the folders on the way.
 
-Folders end in a slash. One that stands alone is opened at once, since shells put a space behind what stands alone.
-Where a name would need quotes nothing is offered, and the shell completes names as it always does.
+Folders end in a slash. A single match is opened at once, since shells put a space behind a single match.
+Nothing is offered for a name that needs quotes: there the shell completes names itself.
 """
 
 import os
@@ -12,15 +12,15 @@ from shlex import quote
 from typing import Any
 
 VARIABLE = "_CSTOOL_COMPLETE"
-"""environment variable in which a shell says that it asks"""
+"""environment variable by which a shell asks for completions"""
 _WORDS = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
-"""environment variables in which it says what was typed so far"""
+"""environment variables with the words typed so far"""
 _HYPHENATED = re.compile(r"(?<=\s)--[a-z]+(?:-[a-z]+)+(?=\s)")
-"""a flag that is typed to its end"""
+"""a completely typed flag with hyphens"""
 
 
 def normalize_typed_flags(environment: MutableMapping[str, str]) -> None:
-    """Write flags of a command line that is to be completed with underscores, as they are looked up."""
+    """Replace hyphens in the flags of a command line under completion by underscores."""
     for name in _WORDS:
         if name in environment:
             underscored = _HYPHENATED.sub(lambda found: f"--{found[0][2:].replace('-', '_')}", environment[name])
@@ -28,7 +28,7 @@ def normalize_typed_flags(environment: MutableMapping[str, str]) -> None:
 
 
 def with_hyphens(complete: Callable[[Any, str], list[Any]], ctx: Any, incomplete: str) -> list[Any]:
-    """Return the flags that a word may become which is begun with hyphens, such as `--num-c`, spelled so."""
+    """Return completions of a flag that begins with hyphens, such as `--num-c`, in the same spelling."""
     name = incomplete.removeprefix("--")
     if "-" not in name or name == incomplete:
         return []
@@ -39,7 +39,7 @@ def with_hyphens(complete: Callable[[Any, str], list[Any]], ctx: Any, incomplete
 
 
 def complete_files(incomplete: str, is_wanted: Callable[[Path], bool]) -> list[str]:
-    """Return the wanted files that a name may become, and the folders on the way."""
+    """Return the wanted files whose names begin so, and the folders on the way."""
     above, slash, start = incomplete.rpartition("/")
     found = _entries(above + slash, start, is_wanted)
     while len(found) == 1 and found[0].endswith("/"):
@@ -48,7 +48,7 @@ def complete_files(incomplete: str, is_wanted: Callable[[Path], bool]) -> list[s
 
 
 def _entries(folder: str, start: str, is_wanted: Callable[[Path], bool]) -> list[str]:
-    """Wanted files in a folder, and the folders in it, of the names that start so."""
+    """Wanted files and folders in a folder whose names begin so."""
     found = []
     try:
         for name in sorted(os.listdir(folder or ".")):

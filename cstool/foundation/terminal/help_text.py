@@ -1,4 +1,4 @@
-"""What `--help` prints, fitted to the terminal: rows of words and what they mean, and examples that can be pasted.
+"""The text of `--help`, fitted to the terminal: rows of words and their meanings, and examples that can be pasted.
 
 The epilog of a command has its examples, a line `Example: cstool ...` for each, and text in paragraphs.
 """
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: "
 LEAST_WIDTH = 20
-"""the narrowest help that is tried [columns]"""
+"""width of the narrowest help [columns]"""
 _WORDS_WIDTH, _MEANING_WIDTH = 30, 36
-"""the widest column of words, and the narrowest of meanings that is beside it and not below [columns]"""
+"""the widest column of words, and the narrowest column of meanings beside it [columns]"""
 
 
 def examples_of(epilog: str | None) -> list[str]:
-    """Return the commands that an epilog shows."""
+    """Return the commands in the examples of an epilog."""
     lines = (epilog or "").splitlines()
     return [line.removeprefix(EXAMPLE).strip() for line in lines if line.startswith(EXAMPLE)]
 
 
 def new_formatter(ctx: Context) -> Any:
-    """A formatter of help, as wide as the terminal but no wider than lines are read well."""
+    """A formatter of help, as wide as the terminal but no wider than a readable line."""
     formatter = ctx.make_formatter()
     columns = min(shutil.get_terminal_size().columns, ctx.max_content_width or 80)
     formatter.width = max(columns - 2, LEAST_WIDTH)
@@ -36,7 +36,7 @@ def new_formatter(ctx: Context) -> Any:
 
 
 def write_rows(formatter: Any, rows: Sequence[tuple[str, str]]) -> None:
-    """Write words and what they mean, in two columns where there is room for them."""
+    """Write words and their meanings, in two columns where there is room for them."""
     indent = " " * formatter.current_indent
     words_width = max((len(word) for word, _ in rows if len(word) <= _WORDS_WIDTH), default=0)
     room = formatter.width - len(indent) - words_width - 2
@@ -53,7 +53,7 @@ def write_rows(formatter: Any, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def write_text(formatter: Any, text: str | None) -> None:
-    """Write paragraphs, a little to the right."""
+    """Write paragraphs, slightly indented."""
     for paragraph in filter(None, (part.strip() for part in (text or "").split("\n\n"))):
         formatter.write_paragraph()
         for line in _fill(paragraph, formatter.width - 2):

@@ -1,4 +1,4 @@
-"""Lines of a log on a terminal that is narrower than they are: whole fields go, and lines are cut between words.
+"""Lines of a log on a narrow terminal: whole fields go, and lines are cut between words.
 
 The log file has every line whole.
 """
@@ -11,9 +11,9 @@ from textwrap import wrap
 from cstool.foundation.terminal.help_text import command_lines
 
 NARROW = 120
-"""below so many columns a line begins with the time alone"""
+"""terminal width below which a line begins with the time alone [columns]"""
 _LEAST = 20
-"""columns that are left for a message, at least"""
+"""least columns for a message"""
 _DROPPED = (
     "Device",
     "LoopTimeRemaining",
@@ -24,22 +24,22 @@ _DROPPED = (
     "Rate",
     "TokenRate",
 )
-"""fields of a line about a step, in the order in which they go"""
+"""fields of a line about a step, in the order of their removal"""
 _FIELDS = re.compile(r"\| (?P<kind>\w+) (?P<fields>\w+[=>].*)")
 _ROW = re.compile(r"  \S+(?: \S+)*  +|\s*(?:[-*] )?")
-"""what a message begins with that its further lines stand to the right of: a name in a column, or blanks"""
+"""indent for further lines of a message: their text stands behind a name in a column, or behind blanks"""
 _COMMAND = re.compile(r"(?P<before>Running command: |  \S+  +)(?P<command>\S*cstool .*)")
 _QUANTITY = re.compile(r"(\d) (?=[A-Za-z])")
-"""between a number and its unit"""
+"""space between a number and its unit"""
 
 
 def fitted_line(record: logging.LogRecord, text: str, width: int) -> str:
     """Return a log line for a terminal.
 
     Args:
-        record: what was logged
-        text: as the log file has it
-        width: of the terminal [columns]
+        record: the record
+        text: its line in the log file
+        width: width of the terminal [columns]
     """
     message = record.getMessage()
     prefix = text.removesuffix(message)
@@ -71,7 +71,7 @@ def _fitted(message: str, room: int) -> list[str]:
 
 
 def _with_fewer_fields(kind: str, fields: list[str], room: int) -> str:
-    """Return the line about a step without the fields that there is no room for; how far it is, and the loss, stay."""
+    """Return the line about a step with as many fields as there is room for; step and loss always stay."""
 
     def line() -> str:
         return f"| {kind} {', '.join(fields)}"

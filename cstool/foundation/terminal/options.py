@@ -1,4 +1,4 @@
-"""Options and arguments of commands: how they are written, and those that several commands have."""
+"""Options and arguments of commands: their notation, and options that several commands share."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +11,12 @@ Theme = Literal["light", "dark"]
 
 
 def option(names: str, metavar: str | None, text: str, complete: Any = None, **more: Any) -> Any:
-    """Option of the `names` in `--long -s`; `text` is its help, `complete` offers what its value may become."""
+    """Option of the `names` in `--long -s`; `text` is its help, `complete` offers completions of its value."""
     return typer.Option(*names.split(), metavar=metavar, help=text, autocompletion=complete, **more)
 
 
 def flag(name: str, text: str, **more: Any) -> Any:
-    """Option without a value, or with one of a few words."""
+    """Option without a value, or with a value from a few words."""
     return option(name, None, text, **more)
 
 
@@ -34,6 +34,6 @@ ThemeOption = Annotated[Theme, flag("--theme", "The page of the picture: light o
 
 
 def is_typed(context: typer.Context, name: str) -> bool:
-    """Whether a parameter of a command was given where the command was typed."""
+    """Tell whether the user typed a parameter of a command."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"

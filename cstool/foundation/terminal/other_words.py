@@ -40,7 +40,7 @@ OTHER_FLAGS = {
     **dict.fromkeys(("--gpus", "--num_gpus", "--devices", "--device"), "--lanes N has N threads of this host compute"),
     **dict.fromkeys(("--output_dir", "--out_dir", "--save_dir"), "--model_dir DIR is where checkpoints and logs go"),
 }
-"""flags -> the hint for who types them where they are not"""
+"""unknown flags -> hint"""
 _TRAINS = "`cstool run --params FILE` trains, with --mode train_and_eval it evaluates, too"
 _EVALUATES = "`cstool run --params FILE --mode eval` evaluates"
 _NO_HARNESS = (
@@ -71,13 +71,13 @@ OTHER_COMMANDS = {
     "convert_config": "`cstool config convert_legacy` writes a params file in the trainer layout",
     **dict.fromkeys(("submit", "queue", "ps", "status", "logs"), "`cstool job --help` lists what there is for jobs"),
 }
-"""commands -> the hint for who types them where they are not"""
+"""unknown commands -> hint"""
 _DEVICES = ("csx", "cpu", "gpu", "cuda")
 _MODES = ("train", "eval", "train_and_eval", "eval_all", "infer")
 
 
 def hint_for(error: typer.TyperException, context: Any) -> str | None:
-    """Return the hint for a word that is no command, flag or argument here; None where there is none."""
+    """Return the hint for an unknown command, flag or argument; None if there is none."""
     flags = [] if context is None else [name for param in context.command.params for name in param.opts]
     option = getattr(error, "option_name", "").replace("-", "_").replace("__", "--", 1)
     if option in OTHER_FLAGS and "--params" in flags:
@@ -90,7 +90,7 @@ def hint_for(error: typer.TyperException, context: Any) -> str | None:
 
 
 def nearest_flags(option: str, possible: Iterable[str]) -> list[str]:
-    """Flags of nearly the same spelling, hyphens left out.
+    """Flags of nearly the same spelling, hyphens ignored.
 
     >>> nearest_flags("--lora", ["--trace", "--ranks"]), nearest_flags("--lane", ["--lanes"])
     ([], ['--lanes'])
@@ -99,7 +99,7 @@ def nearest_flags(option: str, possible: Iterable[str]) -> list[str]:
 
 
 def _place_of(word: str, flags: Collection[str]) -> str | None:
-    """Return the hint for a word without a flag before it, where the command takes none; None where there is none."""
+    """Return the hint for a word without a flag before it, if the command takes none; None if there is none."""
     if word.lower() in _DEVICES:
         return f"{OTHER_FLAGS['--target_device'].replace('the flag', word)}"
     if word in _MODES and "--mode" in flags:

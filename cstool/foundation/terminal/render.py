@@ -1,6 +1,6 @@
-"""Results as people and scripts read them: columns that fit a terminal, JSON where asked for.
+"""Results for people and scripts: columns that fit a terminal, or JSON.
 
-Cells are cut between words; where that is not enough, rows stand side by side.
+Cells are cut between words; if that is not enough, rows are shown as columns.
 """
 
 import json
@@ -18,15 +18,15 @@ from cstool.foundation.plain_text import one_line
 from cstool.foundation.progress.screen import is_terminal
 
 _WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False, "replace_whitespace": False}
-"""how a line is cut: between words alone"""
+"""settings for cuts between words alone"""
 _LEAST = 16
-"""columns that a cell which is cut keeps, at least"""
+"""least width of a cut cell [columns]"""
 
 
 def print_json(document: Any) -> None:
     """Print one JSON document.
 
-    Dataclasses and named tuples become objects, paths texts, NaN and infinity, which JSON does not have, null.
+    Dataclasses and named tuples become objects, paths texts, NaN and infinity, unknown to JSON, null.
     """
     print(json.dumps(_plain(document), indent=2, allow_nan=False))
 
@@ -46,7 +46,7 @@ def _plain(value: Any) -> Any:
 
 
 def print_line(text: str) -> None:
-    """Print one line at once, whatever it holds of names and texts that came from files."""
+    """Print one line at once; line ends and escape sequences in names and texts from files are shown."""
     print(one_line(text), flush=True)
 
 
@@ -68,7 +68,7 @@ def print_facts(facts: Mapping[str, str]) -> None:
 
 
 def shape_text(shape: Sequence[int], stored: int | None = None) -> str:
-    """Return a shape in words, such as `4 x 5`; of a sparse tensor, of which `stored` elements are, its zeros, too."""
+    """Return a shape in words, such as `4 x 5`; of a sparse tensor with `stored` elements, its zeros, too."""
     text = " x ".join(map(str, shape))
     return text if stored is None else f"{text}, {1 - stored / math.prod(shape):.1%} zeros"
 
@@ -82,7 +82,7 @@ def table_lines(
         columns: titles
         rows: cells
         right: titles of columns; they hold numbers and are never cut
-        width: to fit [columns]; None for as wide as it gets
+        width: width to fit [columns]; None for no limit
     """
     table = [tuple(columns), *(tuple(row) for row in rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
@@ -108,7 +108,7 @@ def table_lines(
 
 
 def _turned(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Return titles below each other, and beside them as many rows as there is room for; then the next ones."""
+    """Return titles as rows, with as many columns of values as there is room for; then the next ones."""
     size = max(map(len, columns))
     groups: list[list[Sequence[str]]] = []
     room = 0
@@ -140,5 +140,5 @@ def _cut(cell: str, width: int) -> list[str]:
 
 
 def _pieces(cell: str) -> list[str]:
-    """Return the parts of a cell that stay whole: words, with what ends them."""
+    """Return the parts of a cell that stay whole: words, each with the characters that end it."""
     return re.findall(r"[^ ./_]*[ ./_]*", cell)

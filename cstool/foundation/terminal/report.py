@@ -1,4 +1,4 @@
-"""Errors as messages: one line on what is wrong, one line on what to do."""
+"""Errors as messages: one line on the problem, one line on the remedy."""
 
 import sys
 import traceback
@@ -25,7 +25,7 @@ _KINDS = {"int": "a whole number", "float": "a number"}
 def errors_as_messages(debug: bool) -> Iterator[None]:
     """Turn a CstoolError into its message on stderr and its exit code.
 
-    Any other exception passes: `main` tells what the machine is to blame for from bugs of ours.
+    Any other exception passes: `main` tells faults of the machine from bugs of ours.
 
     Raises:
         typer.Exit: with the exit code of the error.
@@ -53,14 +53,14 @@ def print_error(text: str, label: str = "error") -> None:
 
 
 def missing_option(context: typer.Context, *names: str) -> typer.TyperException:
-    """Return the error of an option that must be given in some cases only, worded as where it must be in all."""
+    """Return the error of an option that is required in some cases only, worded as for a required one."""
     error: Any = typer.TyperException(f"Missing option {' / '.join(map(repr, names))}.")
     error.ctx, error.exit_code = context, 2
     return error  # type: ignore[no-any-return]
 
 
 def print_usage_error(error: typer.TyperException) -> None:
-    """Print what is wrong with the command line: one line, and a hint."""
+    """Print a problem of the command line: one line, and a hint."""
     context = getattr(error, "ctx", None)
     if context is not None and error.message == context.get_help():  # a group was called without a command
         _print_line(error.message)
@@ -84,7 +84,7 @@ def print_usage_error(error: typer.TyperException) -> None:
 
 
 def _print_line(line: str) -> None:
-    """Print a line on stderr; where that cannot be written, the exit code says it alone."""
+    """Print a line on stderr; if that fails, the exit code alone tells of the error."""
     try:
         print(line, file=sys.stderr)
     except OSError:
@@ -93,7 +93,7 @@ def _print_line(line: str) -> None:
 
 
 def _bad_value(error: typer.BadParameter) -> tuple[str, str | None]:
-    """Return message and hint about a value; what typer says is pydantic's wording, and leaves the value out."""
+    """Return message and hint about a value; typer's own text is pydantic's wording, and leaves the value out."""
     param: Any = error.param
     name = error.param_hint or (max(param.opts, key=len) if param.opts[0].startswith("-") else param.display_name_raw)
     found: Any = error.__cause__

@@ -1,4 +1,4 @@
-"""Where a long command shows what it does: a bar below the log lines on a terminal, plain log lines elsewhere."""
+"""Display of a long command's progress: a bar below the log lines on a terminal, plain log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Screen(NamedTuple):
-    """What shows the log lines, how far a task has come, and text that comes piece by piece."""
+    """The display of log lines, of progress, and of text that comes piece by piece."""
 
     handler: logging.Handler
     progress: Progress
@@ -36,7 +36,7 @@ class TextOutput:
         self._is_within_line = False
 
     def write(self, text: str) -> None:
-        """Show a piece; a terminal gets it without what would move its cursor or change its colours."""
+        """Show a piece; on a terminal without characters that would move its cursor or change its colours."""
         if not text:
             return
         if self._is_terminal:
@@ -51,7 +51,7 @@ class TextOutput:
             self.write("\n")
 
     def make_room(self) -> None:
-        """Let what others print on the same terminal begin on a line of its own."""
+        """Begin a new line on the terminal for output of others."""
         if self._is_terminal:
             self.end_line()
 
@@ -65,7 +65,7 @@ class ConsoleHandler(logging.Handler):
         self._text = text
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one record, or lose it: a terminal that is gone is no reason to end a run."""
+        """Print one record, or lose it: a closed terminal is no reason to end a run."""
         line = fitted_line(record, self.format(record), self._console.width)
         with suppress(OSError):
             self._text.make_room()
@@ -74,7 +74,7 @@ class ConsoleHandler(logging.Handler):
 
 @contextmanager
 def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> Iterator[Screen]:
-    """Show a command on `stream` while it runs; `amount` writes how much is done, and the total."""
+    """Show a command on `stream` while it runs; `amount` writes the units done, and the total."""
     text = TextOutput()
     if not is_terminal(stream):
         from cstool.foundation.progress import Silent
@@ -95,6 +95,6 @@ def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> I
 
 @contextmanager
 def bars_in_bytes() -> Iterator[Progress]:
-    """Show tasks that count bytes as bars on stderr; nothing where nobody would see it."""
+    """Show tasks that count bytes as bars on stderr; nothing where stderr is no terminal."""
     with screen_on(sys.stderr, amount=bytes_text) as screen:
         yield screen.progress

@@ -1,6 +1,6 @@
-"""What a process is given by whoever starts it: open streams, and memory.
+"""Surroundings of a process at its start: open streams, and memory.
 
-On stdout and stderr control characters are shown in place of obeyed, wherever a command got them from.
+On stdout and stderr control characters are shown in place of obeyed, from any source.
 """
 
 import io
@@ -19,27 +19,27 @@ _STREAMS = ("stdin", "stdout", "stderr")
 _MIB = 2**20
 
 LEAST_BYTES = 192 * _MIB
-"""of address space, for NumPy and HDF5"""
+"""address space for NumPy and HDF5"""
 KERNELS_BYTES = 768 * _MIB
-"""of address space, for compiled kernels and their compiler as well"""
+"""address space for compiled kernels and their compiler as well"""
 THREAD_BYTES = 128 * _MIB
-"""of address space that a thread reserves: its stack, its arena, and its buffer of BLAS"""
+"""address space that a thread reserves: its stack, its arena, and its buffer of BLAS"""
 _COMPUTING = frozenset({"run", "validate", "convert", "host"})
 """words of the commands that load compiled kernels: `checkpoint convert`, `estimate --system host`"""
 
 
 def open_streams() -> None:
-    """Let what nobody reads go nowhere: a stream that was closed when the process began is the null device.
+    """Open the null device for each standard stream that was closed when the process began.
 
-    Otherwise the next file that is opened would take its place, and be written to by whoever prints. What the encoding
-    of a terminal does not have is shown as a question mark.
+    Otherwise the next file that is opened would take its place, and prints would go into that file. Characters outside
+    the encoding of a terminal are shown as a question mark.
     """
     for descriptor, name in enumerate(_STREAMS):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, so this one
-            if name != "stdin":  # who reads that says that it is closed
+            if name != "stdin":  # reads of it report that it is closed
                 setattr(sys, name, open(descriptor, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -47,17 +47,17 @@ def open_streams() -> None:
 
 
 def drop(stream: TextIO) -> None:
-    """Let what is written to a stream from now on go nowhere, and so the interpreter's last flush of it."""
+    """Discard later output to a stream, and so the interpreter's last flush of it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def lack_of_room(arguments: Sequence[str]) -> CstoolError | None:
-    """Return the error of an address space of this process that is too small for a command; None where it is not.
+    """Return an error if the address space of this process is too small for a command; else None.
 
     Libraries do not take that well: OpenBLAS asks for memory for ever, LLVM aborts, and others are not found.
 
     Args:
-        arguments: of the command line
+        arguments: arguments of the command line
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
@@ -76,14 +76,14 @@ def lack_of_room(arguments: Sequence[str]) -> CstoolError | None:
 
 
 def _asked_lanes(arguments: Sequence[str]) -> int:
-    """Return the number behind `--lanes`; 0 where there is none, or no number: that is refused later."""
+    """Return the number behind `--lanes`; 0 if there is none, or an invalid one, which is refused later."""
     words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--lanes=") else [word])]
     found = [number for word, number in pairwise(words) if word == "--lanes" and number.isascii() and number.isdigit()]
     return int(found[-1][:9]) if found else 0
 
 
 class HarmlessStream:
-    """A stream of text that obeys line ends and tabs alone; all else is that of the stream behind it."""
+    """A stream of text that obeys line ends and tabs alone; all else it leaves to the stream behind it."""
 
     def __init__(self, stream: TextIO) -> None:
         self.behind = stream
@@ -97,7 +97,7 @@ class HarmlessStream:
 
 
 def raw_stream(stream: TextIO) -> TextIO:
-    """Return the stream that takes everything: for who draws on a terminal, and for text that goes through a pipe."""
+    """Return the stream that takes everything: for drawing on a terminal, and for text that goes through a pipe."""
     return stream.behind if isinstance(stream, HarmlessStream) else stream
 
 

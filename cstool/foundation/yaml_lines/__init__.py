@@ -1,1 +1,1 @@
-"""A YAML file as data that knows its lines, checked against sections: what params and system files share."""
+"""A YAML file as data that knows its lines, checked against sections: shared by params and system files."""

@@ -1,4 +1,4 @@
-"""From the text of a YAML file to its nodes, within limits that hold while it is read."""
+"""From the text of a YAML file to its nodes, within limits that are checked during the reading."""
 
 import re
 from typing import Any
@@ -10,18 +10,18 @@ from yaml.nodes import Node
 from cstool.foundation.errors import ParamsError
 
 MAX_BYTES = 1 << 20
-"""the vendor's longest files have some 10 kB"""
+"""most bytes; the vendor's longest files have some 10 kB"""
 MAX_VALUES = 50_000
-"""the vendor's longest files have some 300; a file of anchors that repeat each other can describe more than any memory
-holds"""
+"""most values; the vendor's longest files have some 300; a file of anchors that repeat each other can describe more
+than any memory holds"""
 MAX_DEPTH = 50
-"""how deep lists and mappings may lie in each other; in the vendor's files it is 8"""
+"""deepest nesting of lists and mappings; in the vendor's files it is 8"""
 
 TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.SafeLoader):
-    """Scalars by the rules of YAML 1.2 (`1e-5` is a number), and yes/no/on/off as YAML 1.1 has them."""
+    """Loader by the rules of YAML 1.2 (`1e-5` is a number), but with yes, no, on, off as booleans as in YAML 1.1."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 
@@ -39,7 +39,7 @@ for _name, _pattern, _first in (
     _Loader.add_implicit_resolver(f"{TAG}{_name}", re.compile(f"^(?:{_pattern})$"), _keys)
 
 _FastLoader: Any = _Loader
-"""with the parser of libyaml, some ten times as fast, where PyYAML has it"""
+"""the same with the parser of libyaml, some ten times as fast, if PyYAML has it"""
 if yaml.__with_libyaml__:
 
     class _CLoader(yaml.CSafeLoader):
@@ -55,12 +55,12 @@ def check_size(size_bytes: int, name: str) -> None:
 
 
 def compose(text: str, name: str, lines: bool = True) -> Node | None:
-    """Return the root of the nodes of a text, None where there is none.
+    """Return the root node of a text, None for an empty text.
 
     Args:
-        text: of one YAML document
-        name: for errors
-        lines: whether errors name lines after it
+        text: text of one YAML document
+        name: name of the file in errors
+        lines: whether errors have line numbers behind the name
 
     Raises:
         ParamsError: it is not YAML, or beyond the limits of this module
@@ -71,7 +71,7 @@ def compose(text: str, name: str, lines: bool = True) -> Node | None:
     except (yaml.YAMLError, UnicodeEncodeError) as fast:
         error: Exception = fast
     try:
-        # Whoever found it, it is told in the same words on every machine.
+        # The slow loader words an error alike on every machine.
         _compose(text, name, lines, _Loader)
     except yaml.YAMLError as slow:
         error = slow
@@ -85,7 +85,7 @@ def _compose(text: str, name: str, lines: bool, loader: Any) -> Node | None:
 
 
 def _check_events(text: str, name: str, lines: bool, loader: Any) -> None:
-    """Check the number of values and their depth as they come, before anything is made of them."""
+    """Check the number of values and their depth as they come, before any data is built."""
     values = depth = 0
     event: Event
     for event in yaml.parse(text, Loader=loader):
@@ -100,7 +100,7 @@ def _check_events(text: str, name: str, lines: bool, loader: Any) -> None:
 
 
 def beyond_limits(where: str, values: int) -> ParamsError:
-    """The error of a file with too many values, or else with one that lies too deep."""
+    """The error of a file with too many values, or else with too deep nesting."""
     rule = f"hold at most {MAX_VALUES:,} values" if values > MAX_VALUES else f"be nested at most {MAX_DEPTH} deep"
     return ParamsError([(f"{where}: must {rule}", None)])
 

@@ -25,12 +25,12 @@ Key = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value was written.
+    """The place of a value in a file or on the command line.
 
     Args:
         label: `file:line` or the command line's word
-        order: of the place among all places, to sort messages
-        key: of the override that set the value; None for values of the file
+        order: position among all places, to sort messages
+        key: key of the override that set the value; None for values of the file
     """
 
     label: str
@@ -43,9 +43,9 @@ class Document:
     """Plain data (dict, list, str, int, float, bool, None) and the place of each value.
 
     Args:
-        places: by the keys as written
+        places: places by the keys as written
         moved: key of the data -> key as written, where they differ; it counts for all keys below, too
-        names: key of the data that ends in a name -> key at which that name was written as a value
+        names: key of the data that ends in a name -> key whose value was that name in the file
     """
 
     name: str
@@ -56,14 +56,14 @@ class Document:
     names: dict[Key, Key] = field(default_factory=dict)
 
     def written(self, key: Key) -> Key:
-        """Return the key at which a value was written."""
+        """Return the key in the file for a key of the data."""
         for length in range(len(key), 0, -1) if self.moved else ():
             if (found := self.moved.get(key[:length])) is not None:
                 return (*found, *key[length:])
         return key
 
     def forget(self, key: Key) -> None:
-        """Forget where a value and all below it were written."""
+        """Forget the places of a value and of all values below it."""
         for known in (self.places, self.moved, self.names):
             for old in [old for old in known if old[: len(key)] == key]:
                 del known[old]
@@ -78,7 +78,7 @@ class Document:
 
 
 def dotted(key: Key) -> str:
-    """Write a key the way `--set` takes it: `trainer.init.schedulers.0.LinearLR`."""
+    """Write a key in the notation of `--set`: `trainer.init.schedulers.0.LinearLR`."""
     return one_line(".".join(str(part) for part in key)) or "the file"
 
 
@@ -92,7 +92,7 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(text: str, name: str, *, has_lines: bool = True) -> Document:
-    """Parse the text of a YAML file; errors name `name`, and the line unless nobody can look it up.
+    """Parse the text of a YAML file; errors name `name`, and the line if it `has_lines`.
 
     Raises:
         ParamsError: it is not YAML, empty, or repeats a key
@@ -103,7 +103,7 @@ def parse_document(text: str, name: str, *, has_lines: bool = True) -> Document:
 
 
 def parse_value(text: str, label: str) -> Any:
-    """Parse one YAML value that was typed on the command line; errors name `label`."""
+    """Parse one YAML value from the command line; errors name `label`."""
     document = Document(label, text)
     _Builder(document, lines=False).fill(empty_is_null=True)
     return document.data
@@ -147,7 +147,7 @@ class _Builder:
         self._count = 0
 
     def fill(self, empty_is_null: bool = False) -> None:
-        """Fill the document; a text without any value is an error unless it stands for null."""
+        """Fill the document; an empty text is an error unless it stands for null."""
         root = compose(self._document.text, self._document.name, self._lines)
         if root is not None:
             self._put((), root)

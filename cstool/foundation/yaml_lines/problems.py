@@ -1,4 +1,4 @@
-"""Checks data against sections and collects what is wrong with it, and what has no effect."""
+"""Checks data against sections, and collects its problems and its keys without effect."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -41,8 +41,8 @@ class Problems:
     """The problems and notes of one document.
 
     Args:
-        folder: that of the file, in which its paths are looked for
-        beside: the problems of another trainer of the file; those found here are added to them
+        folder: folder of the file, in which its paths are looked for
+        beside: the problems of another trainer of the file; new ones are added to them
     """
 
     def __init__(self, document: Document, folder: Path, beside: "Problems | None" = None) -> None:
@@ -61,7 +61,7 @@ class Problems:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was accepted and has no effect, one line each."""
+        """Accepted keys and values without effect, one line each."""
         return tuple(self._notes.values())
 
     def add(self, key: Key, rule: str, value: Any = _MISSING, hint: str | None = None) -> None:
@@ -72,13 +72,13 @@ class Problems:
     def add_unsupported(
         self, key: Key, value: Any, choices: tuple[Any, ...] = (), instead: str = "leave it out", is_about: str = ""
     ) -> None:
-        """Add the problem of a vendor's key or value that cannot be had here.
+        """Add the problem of a vendor's key or value that is not supported here.
 
         Args:
             key, value: as written
-            choices: that can be had
-            instead: hint for where there are none
-            is_about: what is asked for, in words
+            choices: supported values
+            instead: hint if there are no choices
+            is_about: meaning of the key or value, in words
         """
         text = "" if isinstance(value, dict | list) else f": {show(value).strip(chr(39))}"
         names = [show(choice).strip("'") for choice in choices]
@@ -88,7 +88,7 @@ class Problems:
         self._add(key, "not supported: {key}" + text + (f" ({is_about})" if is_about else ""), hint)
 
     def note(self, key: Key, why: str = "") -> None:
-        """Note a key that has no effect, and why that matters if it does, once per place of the file."""
+        """Note a key that has no effect, and the reason why that may matter, once per place of the file."""
         label = self._document.place(key).label
         key = self._document.written(key)
         self._notes.setdefault(label + str(key[-1]), f"{dotted(key)}: {NO_EFFECT}{why and f': {why}'}")
@@ -98,7 +98,7 @@ class Problems:
         self._notes.setdefault(text, text)
 
     def check_keys(self, data: Any, key: Key, known: Collection[str], without_effect: Collection[str] = ()) -> None:
-        """Check that the mapping at `key` has no keys but these, and note those without effect."""
+        """Check that the mapping at `key` has no other keys than `known`, and note keys without effect."""
         if not isinstance(data, dict):
             self.add(key, "must be a mapping", data)
             return
@@ -125,7 +125,7 @@ class Problems:
         return checked if len(self._found) == count else None
 
     def check_value(self, section: type[S], name: str, value: Any, key: Key) -> S | None:
-        """Check a value that stands at `key` alone, in place of a section that has it at `name`."""
+        """Check a value at `key` that stands alone; `section` has its field as `name`."""
         self._document.moved[(*key, name)] = self._document.written(key)
         return self.check(section, {name: value}, key)
 
@@ -135,7 +135,7 @@ class Problems:
         """Return name, value and key of a mapping that must hold one of `names` and nothing else.
 
         Args:
-            others: names that the vendor has, and that cannot be had here; with what to do instead, where that helps
+            others: the vendor's names that are not supported here; each with an alternative, where that helps
         """
         hint: str | None = f"the names are {', '.join(names)}"
         if not isinstance(data, dict):
@@ -187,7 +187,7 @@ class Problems:
         self._found.setdefault(identity, (place.order, f"{place.label}: {text}", hint))
 
     def _clean(self, section: type[Section], data: dict[str, Any], key: Key) -> dict[str, Any]:
-        """Return the data for the section's fields: vendor's other keys judged, nulls and other names gone."""
+        """Return the data for the section's fields: the vendor's other keys judged, nulls and other names gone."""
         fields = section.field_keys()
         cleaned: dict[str, Any] = {}
         for written, value in data.items():
@@ -234,7 +234,7 @@ class Problems:
             names = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ")
             self.add(below[:-1], "is not a known key", hint=_nearest(str(value), names.split(", ")))
         elif kind == "rule":
-            # A null was not written: what breaks the rule is a default.
+            # A null was not written: the value that breaks the rule is a default.
             shown = value is not None and not context["rule"].startswith("needs ")
             got = value if shown and not isinstance(value, dict | Section) else _MISSING
             self.add(below, context["rule"], got, context["hint"])
@@ -246,7 +246,7 @@ class Problems:
 
 
 def show(value: Any) -> str:
-    """Write a value the way YAML does, shortened."""
+    """Write a value in YAML, shortened."""
     match value:
         case None | True | False:
             return {None: "null", True: "true", False: "false"}[value]
@@ -262,7 +262,7 @@ def show(value: Any) -> str:
 
 
 def _inner_section(section: type[Section], key: str) -> type[Section] | None:
-    """Return the section that stands at a key of a section, if one does."""
+    """Return the section at a key of a section, if there is one."""
     for name, field in section.model_fields.items():
         if key == (field.alias or name):
             kinds = (field.annotation, *get_args(field.annotation))
@@ -276,7 +276,7 @@ def _nearest(word: str, known: list[str]) -> str | None:
 
 
 def _number_hint(kind: str, value: Any) -> str | None:
-    """Say how to write the number that was probably meant."""
+    """Return a hint with the notation of the number that was probably meant."""
     if kind == "int_type" and isinstance(value, float) and value.is_integer():
         return f"write {int(value)}"
     if kind in {"int_type", "float_type"} and isinstance(value, str):

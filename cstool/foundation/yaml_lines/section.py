@@ -1,4 +1,4 @@
-"""What all sections of the schema share: strictness, the vendor's keys that mean nothing here, kinds of numbers."""
+"""Shared by all sections of the schema: strictness, the vendor's keys without meaning here, kinds of numbers."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ MAX_STEPS = 2**31 - 1
 
 
 class Section(BaseModel):
-    """A mapping of the file. A key that is null counts as not given."""
+    """A mapping of the file. A null value counts as a missing key."""
 
     model_config = ConfigDict(
         defer_build=True,
@@ -27,13 +27,13 @@ class Section(BaseModel):
     without_effect: ClassVar[frozenset[str]] = frozenset()
     """the vendor's keys that can change nothing here: accepted, with a note"""
     supported: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    """the vendor's keys that would change the result: the values that can be had (false and null mean off)"""
+    """the vendor's keys that would change the result, with their supported values (false and null mean off)"""
     is_about: ClassVar[str] = ""
-    """what such a value asks for, in words; where the key alone does not say it"""
+    """meaning of such a value, in words; where the key alone does not tell it"""
     other_names: ClassVar[Mapping[str, str]] = {}
     """another name of a key -> the key"""
     null_counts: ClassVar[frozenset[str]] = frozenset()
-    """keys at which null is a value"""
+    """keys with a meaning for null"""
 
     @classmethod
     def field_keys(cls) -> list[str]:
@@ -42,7 +42,7 @@ class Section(BaseModel):
 
     @classmethod
     def known_keys(cls) -> list[str]:
-        """Return all keys that may be written, to find the one nearest to a misspelt one."""
+        """Return all keys that may be written, to find the nearest one to a misspelt key."""
         keys = (*cls.field_keys(), *cls.other_names, *sorted(cls.without_effect), *cls.supported)
         return list(dict.fromkeys(keys))
 
@@ -57,12 +57,12 @@ def rule_error(rule: str, hint: str | None = None) -> PydanticCustomError:
 
 
 def beside(other: str, agree: Callable[[Any, Any], bool], rule: str, hint: str | None = None) -> AfterValidator:
-    """A rule that a field keeps with another one, which stands before it in its section and is right in itself.
+    """A rule for a field and another one, which stands before it in its section and is valid itself.
 
     Args:
         other: the other field
-        agree: whether the value of the field, unless it is None, and that of the other one go together
-        rule: as for `rule_error`, {} is the value of the other one
+        agree: whether the value of the field, unless it is None, and the value of the other one go together
+        rule: as for `rule_error`; {} becomes the value of the other one
         hint: likewise
     """
 
@@ -75,12 +75,12 @@ def beside(other: str, agree: Callable[[Any, Any], bool], rule: str, hint: str |
 
 
 def filled(default: Callable[[dict[str, Any]], Any]) -> BeforeValidator:
-    """What a field is where it is null: it follows from those before it that are right."""
+    """A default for a field that is null: it follows from valid fields before it."""
     return BeforeValidator(lambda value, info: default(info.data) if value is None else value)
 
 
 def not_beside(other: str, rest: str = "", hint: str = "keep one of the two") -> AfterValidator:
-    """The rule that of two fields one at the most is given, or true."""
+    """The rule that at most one of two fields is given, or true."""
     return beside(other, lambda value, there: not (value and there), f"cannot stand beside {other}{rest}", hint)
 
 
@@ -90,14 +90,14 @@ def lower(value: Any) -> Any:
 
 
 def increasing(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return numbers of which each is larger than the one before, or raise the error of a validator."""
+    """Return strictly increasing numbers, or raise the error of a validator."""
     if any(later <= earlier for earlier, later in itertools.pairwise(numbers)):
         raise rule_error("must increase")
     return numbers
 
 
 List = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
-"""Marks a tuple field that is a list in the file."""
+"""marks a tuple field that is a list in the file"""
 
 Count = Annotated[int, Field(ge=1, le=MAX_STEPS)]
 Whole = Annotated[int, Field(ge=0, le=MAX_STEPS)]

@@ -1,1 +1,1 @@
-"""The vendor's names for what host scripts use, here for the simulated fabric."""
+"""The vendor's names for host scripts, here for the simulated fabric."""

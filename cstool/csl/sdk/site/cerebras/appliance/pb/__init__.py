@@ -1,1 +1,1 @@
-"""Names of the vendor's for scripts for a cluster."""
+"""The vendor's names for scripts for a cluster."""

@@ -1,1 +1,1 @@
-"""Looking into a program that has run."""
+"""Inspection of a program after its run."""

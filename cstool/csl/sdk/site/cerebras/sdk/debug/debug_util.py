@@ -1,4 +1,4 @@
-"""Reads the memory of PEs, and what they recorded with `<debug>`."""
+"""Reads the memory of PEs, and their `<debug>` traces."""
 
 from cstool.csl.sdk.debug import debug_util
 

@@ -1,4 +1,4 @@
-"""Runs a compiled program: `SdkRuntime` and what it is told with."""
+"""Runs a compiled program: `SdkRuntime` and the types of its arguments."""
 
 from cstool.csl.sdk.client import Task
 from cstool.csl.sdk.layout_program import SdkLayout

@@ -1,4 +1,4 @@
-"""How data lies, for scripts for a cluster."""
+"""Layouts of data, for scripts for a cluster."""
 
 from cstool.csl.sdk.platforms import MemcpyDataType, MemcpyOrder
 
