@@ -186,6 +186,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "collectives": "perf/test_collectives",
         "events": "perf/test_events",
         "gpu/layer": "perf/test_gpu",
+        "mesh": "perf/test_mesh",
         "pe": "perf/test_pe perf/test_perf",
         "resident": "perf/test_resident",
         "step_simulation": "perf/test_cluster",
