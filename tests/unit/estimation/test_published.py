@@ -277,7 +277,7 @@ def test_of_answers_whole_systems_are_around_not_kernels():
     kernels = [Known(f"k{n}", Case("one PE"), 0.0) for n in range(40)]
     training = [Known(f"t{n}", Case("training", STREAMED), 0.4) for n in range(20)]
     alone, beside = (band_from(Case("inference"), answers + training + more).high for more in ([], kernels))
-    assert math.log(beside) > 0.97 * math.log(alone)
+    assert math.log(beside) > 0.9 * math.log(alone)
     assert math.log(alone) > 1.5 * math.log(band_from(Case("inference"), answers).high)
 
 
