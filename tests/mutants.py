@@ -201,6 +201,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "collectives": "plan/timing/test_collectives",
         "events": "plan/timing/test_events",
         "gpu/layer": "plan/timing/test_gpu",
+        "mesh": "plan/timing/test_mesh",
         "pe": "plan/timing/test_pe plan/timing/test_perf",
         "resident": "plan/timing/test_resident",
         "step_simulation": "plan/timing/test_cluster",

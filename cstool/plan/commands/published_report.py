@@ -27,6 +27,7 @@ _UNITS = {
     "peak_flops": "FLOP/s",
     "matvec_cycles": "cycles",
     "user_tokens_per_s": "tokens/s",
+    "product_cycles": "cycles",
     "allreduce_diameters_cycles": "x the hops across",
 }
 _TITLES = {
@@ -61,6 +62,9 @@ def print_published(compared: PublishedComparison, left_out: Mapping[str, Predic
                 for kind, part in compared.kinds.items():
                     print(f"{part.count} of kind {kind}: {_off(part)} ({part.name})")
                 print(f"{compared.within} of all, {compared.within / errors.count:.0%}, are in their 80% range")
+                if (first := compared.first) is not None:
+                    added = f"{first.count} measured results, held out or chosen, met a model that had not seen them"
+                    print(f"{added}: {_off(first)} ({first.name})")
     _print_reasons(compared)
     print("\nsays, and under which conditions\n")
     for prediction in compared.predictions:
@@ -122,6 +126,8 @@ def _print_conditions(prediction: Prediction) -> None:
     lines = [f"source: {result.source}", _conditions(prediction)]
     if result.assumed:
         lines.append(f"assumed: {'; '.join(result.assumed)}")
+    if result.first_error is not None:
+        lines.append(f"off by {result.first_error:+.1%} when it was added, before anything was changed for it")
     if prediction.note:
         lines.append(f"the model: {prediction.note}")
     for line in lines:
@@ -141,6 +147,12 @@ def _conditions(prediction: Prediction) -> str:
         parts.append(f"{result.tokens:,} tokens")
     if result.prompt_tokens:
         parts.append(f"one user, {result.prompt_tokens:,} tokens in, {result.new_tokens:,} out")
+    if result.product:
+        tokens, inputs, outputs = result.product
+        parts.append(f"{tokens:,} x {inputs:,} times {inputs:,} x {outputs:,} on {result.size} x {result.size} PEs")
+    if result.groups is not None:
+        parts.append(f"{result.groups} groups of PEs")
+    parts += [f"{key} {number:g}" for key, number in result.numbers.items()]
     if result.software is not None:
         parts.append(f"hosts as of release {result.software}")
     if result.fits:
@@ -160,6 +172,7 @@ def published_document(compared: PublishedComparison, left_out: Mapping[str, Pre
         ],
         "held_out": {kind: asdict(errors) for kind, errors in compared.kinds.items()},
         "held_out_within_range": compared.within,
+        "first": None if compared.first is None else asdict(compared.first),
         "errors": {use: None if errors is None else asdict(errors) for use, errors in compared.errors.items()},
     }
 

@@ -7,6 +7,9 @@ spread of a class begins with that of the class around it, as if `PRIOR` results
 own as results come in. A class with few results is near what is around it, and its range is wider, for what is not
 known of its spread: Student's t takes the place of the normal distribution.
 
+Rates of answering are few, and all of one program. What is around them is whole systems, those of training with them:
+kernels, which are met within some percent, say little of either.
+
 Source: the conjugate prior of a normal variable of known mean and unknown variance, a scaled inverse chi-squared, and
 what it predicts: Gelman et al., *Bayesian Data Analysis*, third edition, section 2.6. That the prior is the class
 around, and weighs four results, is this project's choice.
@@ -40,6 +43,8 @@ PRIOR = 4
 """results that the spread of the class around is worth (chosen)"""
 QUANTILE = 1.2815515655446004
 """of the normal distribution, with a tenth above it"""
+WHOLE = ("training", "inference")
+"""kinds of what whole systems do"""
 SIZES = ((1e9, "below 1B parameters"), (2e10, "1B to 20B parameters"), (math.inf, "above 20B parameters"))
 
 
@@ -64,6 +69,8 @@ class Case:
     def classes(self) -> Iterator[tuple[tuple[str | bool, ...], str]]:
         """Yield the classes that it is in, each within the one before: what members share, and what they are called."""
         yield (), "all held-out results"
+        if self.kind == "inference":
+            yield WHOLE, "training and inference"
         yield (self.kind,), f"{self.kind}"
         if not self.mode:
             return
@@ -191,6 +198,8 @@ def band_from(case: Case, known: Sequence[Known]) -> Band:
 
 
 def _is_in(case: Case, key: tuple[str | bool, ...]) -> bool:
+    if key == WHOLE:
+        return case.kind in WHOLE
     return any(key == other for other, _ in case.classes())
 
 

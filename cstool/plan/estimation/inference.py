@@ -13,6 +13,7 @@ from cstool.model.params import DecoderParams, Params
 from cstool.model.system import Fabric, System, load_system
 from cstool.plan.compiler.compile import KERNEL_PASSES, make_program, run_passes
 from cstool.plan.compiler.kernel_work import KernelWork, kernel_works
+from cstool.plan.estimation.bands import Band, Case, band_of
 from cstool.plan.estimation.request import loader_of
 from cstool.plan.estimation.sweep import each_or_why
 from cstool.plan.timing.pe import Pe
@@ -110,6 +111,11 @@ class InferEstimate:
     def joules_per_token(self) -> float:
         """Of the systems [J]."""
         return self.power_w / self.tokens_per_s
+
+    @property
+    def band(self) -> Band:
+        """Range of the time from token to token, by errors of measured rates of answering, each of one user."""
+        return band_of(Case("inference", system=self.system.name))
 
     @property
     def bound(self) -> str:

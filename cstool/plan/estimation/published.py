@@ -20,7 +20,7 @@ from cstool.model.params import parse_params
 from cstool.model.system import System, load_system
 from cstool.plan.estimation.bands import Band, Case, Known, band_from, case_of, without
 from cstool.plan.estimation.point import Estimate, Estimator
-from cstool.plan.estimation.published_inference import user_tokens_per_s
+from cstool.plan.estimation.published_inference import product_cycles, user_tokens_per_s
 from cstool.plan.estimation.published_reduce import REDUCE_QUANTITIES
 from cstool.plan.estimation.request import make_request
 from cstool.plan.estimation.software import choose_software
@@ -30,6 +30,8 @@ from cstool.plan.timing.wafer import schedule_of
 
 FILE = Path(cstool.plan.timing.__file__).parent / "published.yaml"
 USES = ("fitted", "chosen", "held out", "host-bound", "headline")
+PRODUCTS = "products over PEs"
+"""kind of kernels that answer"""
 HIDDEN_STEP = 12_800
 """widths that are tried for a layer that fits: whole heads, over all of them"""
 
@@ -54,7 +56,9 @@ class Published:
         execution_mode: "auto" or one of the two
         sparsity: share of zeros
         tokens: to train with
-        size: of a matrix on one PE
+        size: of a matrix on one PE; of a square of PEs [PEs]
+        product: tokens, inputs and outputs of a product on that square
+        groups: that each line of PEs is cut into, to add up
         prompt_tokens, new_tokens: of a user who is answered
         micro_batch_size: of a system, where the source states it; None for the fastest
         software: release whose hosts feed the systems, of those that the system file has; None for hosts that take no
@@ -66,6 +70,8 @@ class Published:
         relative_to: model, batch_per_csx, micro_batch_size and flops_per_token of what a utilization is over
         assumed: conditions that the source does not state
         reason: why the model is far off, where that is known
+        first_error: of the model as it was when the result was added, before anything was changed for it; None for
+            results that were known while the model was built
     """
 
     name: str
@@ -84,6 +90,8 @@ class Published:
     sparsity: float = 0.0
     tokens: int | None = None
     size: int | None = None
+    product: Sequence[int] = ()
+    groups: int | None = None
     prompt_tokens: int = 0
     new_tokens: int = 0
     micro_batch_size: int | None = None
@@ -95,6 +103,7 @@ class Published:
     relative_to: Mapping[str, Any] | None = None
     assumed: Sequence[str] = ()
     reason: str = ""
+    first_error: float | None = None
 
     @property
     def is_time(self) -> bool:
@@ -197,6 +206,8 @@ def _case(result: Published) -> Case | None:
         return None
     if result.quantity == "user_tokens_per_s":
         return Case("inference", system=result.system)
+    if result.quantity == "product_cycles":
+        return Case(PRODUCTS, system=result.system)
     if result.model is None:
         return Case("sums over PEs" if result.quantity in REDUCE_QUANTITIES else "one PE", system=result.system)
     return case_of(_estimate(result))
@@ -211,12 +222,14 @@ class Comparison:
         errors: of the results of each use that stands for how good the model is; None where none is predicted
         kinds: of the held-out results of each kind
         within: held-out results that are in the range that the others give
+        first: errors of the model before it was changed for results that were added; None where there are none
     """
 
     predictions: tuple[Prediction, ...]
     errors: dict[str, Errors | None]
     kinds: dict[str, Errors]
     within: int
+    first: Errors | None
 
 
 @cache
@@ -235,21 +248,34 @@ def compare() -> Comparison:
         for kind in dict.fromkeys(each.case.kind for each in predictions if each.case is not None)
         if (off := errors_of([each for each in predictions if each.case and each.case.kind == kind], "held out"))
     }
-    return Comparison(predictions, errors, kinds, within)
+    return Comparison(predictions, errors, kinds, within, first_errors([each.result for each in predictions]))
+
+
+def first_errors(results: Iterable[Published]) -> Errors | None:
+    """Return the errors that the model had when measured results were added, headlines left out; None without any."""
+    return _errors((abs(r.first_error), r.name) for r in results if r.first_error is not None and r.use != "headline")
 
 
 def known_of(predictions: Iterable[Prediction]) -> list[Known]:
-    """What the held-out ones say of how far others are off."""
+    """What the held-out ones say of how far others are off.
+
+    Kernels that answer are left out: they are met within some percent, which would make ranges of all else narrower.
+    """
     return [
         Known(each.result.name, each.case, each.log_time)
         for each in predictions
         if each.result.use == "held out" and each.case is not None and each.log_time is not None
+        if each.case.kind != PRODUCTS
     ]
 
 
 def errors_of(predictions: Sequence[Prediction], use: str) -> Errors | None:
     """Return the errors of the results of one use; None if there are none."""
-    found = [(abs(p.error), p.result.name) for p in predictions if p.result.use == use and p.error is not None]
+    return _errors((abs(p.error), p.result.name) for p in predictions if p.result.use == use and p.error is not None)
+
+
+def _errors(sizes: Iterable[tuple[float, str]]) -> Errors | None:
+    found = list(sizes)
     if not found:
         return None
     largest, name = max(found)
@@ -283,11 +309,17 @@ def _estimator(result: Published) -> Estimator:
         batch_per_csx=result.batch_per_csx,
         execution_mode=result.execution_mode,
     )
+    system = _system(result)
+    software = choose_software(system, result.software, result.workers, loader["data_processor"])
+    return Estimator(replace(request, system=replace(system, software=software), tokens=result.tokens))
+
+
+def _system(result: Published) -> System:
+    """The system of a result, with the numbers that it says are others."""
     system = load_system(result.system)
     for key, number in result.numbers.items():
         system = _with_number(system, _names(key), number)
-    software = choose_software(system, result.software, result.workers, loader["data_processor"])
-    return Estimator(replace(request, system=replace(system, software=software), tokens=result.tokens))
+    return system
 
 
 def number_of(system: System, key: str) -> float:
@@ -316,7 +348,7 @@ def _with_number(part: Any, names: Sequence[str], number: float) -> Any:
 def _estimate(result: Published) -> Estimate:
     """The estimate of a result; several of its quantities, and several results, ask for the same."""
     words = {"says": "", "source": "", "status": "", "use": "", "quantity": "", "fits": "", "reason": ""}
-    plain = replace(result, **words, published=1.0, assumed=())  # type: ignore[arg-type]
+    plain = replace(result, **words, published=1.0, assumed=(), first_error=None)  # type: ignore[arg-type]
     return _estimate_once(_Conditions(replace(plain, relative_to=None)))
 
 
@@ -436,7 +468,12 @@ def _matvec_cycles(result: Published) -> tuple[float, str]:
 
 def _user_tokens_per_s(result: Published) -> tuple[float, str]:
     assert result.model is not None
-    return user_tokens_per_s(result.model, result.system, result.prompt_tokens, result.new_tokens)
+    return user_tokens_per_s(result.model, _system(result), result.prompt_tokens, result.new_tokens)
+
+
+def _product_cycles(result: Published) -> tuple[float, str]:
+    assert result.size is not None
+    return product_cycles(_system(result), result.size, result.product, result.groups), ""
 
 
 QUANTITIES: Mapping[str, Callable[[Published], tuple[float, str]]] = {
@@ -451,5 +488,6 @@ QUANTITIES: Mapping[str, Callable[[Published], tuple[float, str]]] = {
     "peak_flops": _peak_flops,
     "matvec_cycles": _matvec_cycles,
     "user_tokens_per_s": _user_tokens_per_s,
+    "product_cycles": _product_cycles,
     **REDUCE_QUANTITIES,
 }

@@ -324,6 +324,11 @@ def test_answers_in_words_and_as_a_document(cstool, golden):
     assert one["tokens_per_s"] == pytest.approx(one["tokens_per_s_each"])
     assert eight["tokens_per_s"] > one["tokens_per_s"]
     assert sum(one["spent_s"].values()) == pytest.approx(one["token_s"])
+    band = one["band"]
+    assert (band["share"], band["results"], band["of"]) == (0.8, 2, "inference")
+    assert band["token_s"] == pytest.approx([band["low"] * one["token_s"], band["high"] * one["token_s"]])
+    assert band["tokens_per_s_each"] == pytest.approx([1 / seconds for seconds in reversed(band["token_s"])])
+    assert band["high"] / band["low"] > 1.3, "two results say little"
 
 
 # Hosts

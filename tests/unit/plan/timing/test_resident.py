@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cstool.model.ir import Lookup, MatMul, Pairs, RowSums, VectorOps
 from cstool.model.system import Fabric, load_system
-from cstool.plan.timing.collectives import allreduce_cycles
+from cstool.plan.timing.mesh import mesh_allreduce_cycles, rounds_cycles
 from cstool.plan.timing.pe import Pe
 from cstool.plan.timing.resident import buffer_bytes, cache_bytes, decode_cycles, prefill_cycles, resident_bytes, tile
 
@@ -31,10 +31,10 @@ def test_weights_keys_and_activations_of_a_pe_by_hand():
 
 
 def test_a_product_and_attention_for_a_user_by_hand():
-    # 2 AXPYs of 4 at 1 + 1 cycles; 4 sums over 4 PEs and back, and a call.
+    # A call and 2 multiply-adds of 4 at 2 + 1 cycles; 4 sums, two wavelets, over 4 PEs and back: two calls, 4 hops, 2
+    # additions.
     found = decode_cycles(SMALL, [MatMul(1, 8, 12)], users=1, context=0)
-    assert found.products == -(-4 * 1000 // 666)
-    assert found.sums == 39 + allreduce_cycles(CS2.links, 4, 4)
+    assert (found.products, found.sums) == (39 + 2 * 3, 2 * (39 + 2) + 2 * (4 + 2 * 5))
     assert (found.attention, found.other) == (0, 0)
     # 2 elements of queries on a PE, half a head; 3 of the 7 keys: twice 2 AXPYs of 3 are 8 cycles, softmax 12 x 2.
     found = decode_cycles(SMALL, [PAIRS], users=1, context=6)
@@ -76,8 +76,20 @@ def test_more_users_and_longer_contexts_are_never_faster_and_no_faster_than_the_
 
 
 @given(st.integers(1, 300))
-def test_a_prompt_takes_no_less_than_its_products(tokens):
+def test_a_prompt_takes_no_less_than_its_products_and_no_more_than_its_tokens_one_by_one(tokens):
     item = MatMul(tokens, 1024, 4096)
     found = prefill_cycles(PE, [item], 1)
     assert found * CS2.pe.simd["fmach"] * CS2.fabric.pes >= item.flops / 2
-    assert prefill_cycles(PE, [item], 3) > 2 * found - 2 * allreduce_cycles(CS2.links, 750, 1)
+    assert found <= tokens * decode_cycles(PE, [item], 1, 0).total
+    assert prefill_cycles(PE, [item], 3) == 3 * found
+
+
+def test_all_that_a_prompt_goes_through_takes_time():
+    """Attention is two products of matrices, a softmax between them, and two sums along a row for each head."""
+    pairs = Pairs(tokens=600, key_tokens=600, pairs=600 * 300, width=64, kv_width=64, head_width=32)
+    rounds = [rounds_cycles(PE, 600, *shape) for shape in ((64, 300), (300, 64))]
+    softmax = -(-1000 * 12 // 666)
+    sums = 2 * mesh_allreduce_cycles(PE, 750, 2)
+    assert prefill_cycles(PE, [pairs], 1) == sum(rounds) + softmax + sums
+    for item in (VectorOps(600, 4096, 3, 4), RowSums(600, 2, 1), Lookup(600, 100, 8)):
+        assert prefill_cycles(PE, [item], 1) > 0
