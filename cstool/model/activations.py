@@ -48,7 +48,7 @@ def sigmoid(x: float) -> float:
 def normal(x: float) -> tuple[float, float]:
     """Cumulative distribution and density of the standard normal distribution at x.
 
-    In float32 their relative error is below 8e-7 for x between -4 and 4, mostly that of rounding x^2 / 2, and half of
+    In float32 their relative error is below 8e-7 for x between -4 and 4, mostly from rounding x^2 / 2, and half of
     it between -2 and 2.
 
     Source: polynomial in t = 1 / (1 + 0.28 |x|), least maximum relative error (1.7e-7) to Phi(-|x|) exp(x^2 / 2) / t.

@@ -1,4 +1,4 @@
-"""What somebody asks for as JSON: the content of a job's `job.json`, and back."""
+"""A job's order as JSON: the content of its `job.json`, and back."""
 
 from __future__ import annotations
 

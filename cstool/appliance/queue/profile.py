@@ -1,4 +1,4 @@
-"""What is free of a machine over time, as far as is known: a staircase that jobs are fitted into."""
+"""Free amounts of a machine over time, as far as is known: a staircase that jobs are fitted into."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def fits(amounts: Amounts, free: Amounts) -> bool:
 
 
 class Profile:
-    """What is free from now on; times are those of the caller's clock [s], `math.inf` is never.
+    """Free amounts from now on; times are readings of the caller's clock [s], `math.inf` is never.
 
     Args:
         now: where it begins
-        free: what is free for ever, before anything is taken
+        free: amounts that are free for ever, before anything is taken
     """
 
     def __init__(self, now: float, free: Amounts) -> None:
@@ -70,7 +70,7 @@ class Profile:
             self._free[index] = minus(self._free[index], amounts)
 
     def keep(self, amounts: Amounts, begin: float, end: float) -> None:
-        """Take what is free of so much from one time to another: no more than there is."""
+        """Take up to these amounts from one time to another: no more than is free."""
         first, after = self._steps(begin, end)
         for index in range(first, after):
             cores, memory, disk, systems = self._free[index]

@@ -78,7 +78,7 @@ _TABLES = (
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables where there are none, and check those that there are.
+    """Make the tables where there are none, and check existing ones.
 
     Raises:
         CstoolError: they are of another program, or of a newer cstool, or the file system cannot have them

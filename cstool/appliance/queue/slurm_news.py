@@ -1,4 +1,4 @@
-"""What becomes of a job in the queue, by the journal of its batch job, and by what Slurm says of that. No I/O."""
+"""The next state of a job in the queue, by the journal of its batch job and Slurm's answer about it. No I/O."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PURGED = "Slurm knows it no longer, and it did not say how it ended"
 
 @dataclass(frozen=True)
 class BatchState:
-    """What Slurm says of a batch job.
+    """Slurm's answer about a batch job.
 
     Args:
         listed: None where it knows none of that number, or no longer
@@ -53,7 +53,7 @@ def next_change(job: Job, entries: Sequence[Entry], state: BatchState | None) ->
     Args:
         job: as the queue has it
         entries: the journal
-        state: what Slurm says; None where it was not asked
+        state: Slurm's answer; None where it was not asked
     """
     here = place_of(job.phase, job.stage, job.attempt)
     news = [entry for entry in entries if entry.place > here]

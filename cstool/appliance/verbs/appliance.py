@@ -26,10 +26,10 @@ otherwise: the rest is for everything else"""
 
 @dataclass(frozen=True)
 class CapacityRequest:
-    """What an appliance is to have; None for what it had before, or else for what this host has.
+    """Requested capacity of an appliance; None for the same as before, or else for all of this host.
 
     Args:
-        cores: how many of those that this process may use
+        cores: number of cores, of the ones that this process may use
         memory, disk: such as "4GiB"
         systems: modelled CS-X systems
         compiles: compile jobs at a time
@@ -77,7 +77,7 @@ def start(
 
 
 def stop(root: Path | None, *, cancel_jobs: bool = False) -> bool:
-    """Stop the supervisor of an appliance; see `stop_appliance` for arguments, and what is returned and raised."""
+    """Stop the supervisor of an appliance; see `stop_appliance` for arguments, result and errors."""
     from cstool.appliance.queue.appliance import stop_appliance
     from cstool.appliance.queue.root import open_root
 
@@ -126,11 +126,11 @@ def serve_page(
 
 
 def _capacity(folder: Path, asked: CapacityRequest, before: Capacity | None) -> Capacity:
-    """What an appliance on this host has to give.
+    """The capacity of an appliance on this host.
 
     Args:
         folder: on the disk that counts
-        before: what it had
+        before: its earlier capacity
 
     Raises:
         CstoolError: that cannot be

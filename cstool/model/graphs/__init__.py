@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 USUAL_TOKENS = 512
-"""of a source or a target, where neither data nor model say how many. Source: Raffel et al., 2020, section 3.1.1."""
+"""tokens of a source or a target, where neither data nor model set them. Source: Raffel et al., 2020, section 3.1.1."""
 
 
 def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
@@ -75,7 +75,8 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
 
 
 def declared_form(params: Params) -> SampleForm:
-    """Return the form of samples as a file says it: that of its data, else as long as the model takes."""
+    """Return the form of samples as the params declare it: the form of the data, else the model's longest sample.
+    """
     if isinstance(params.model, ImageModelParams):
         return SampleForm(None)
     train = () if params.train_dataloader is None else (params.train_dataloader,)
