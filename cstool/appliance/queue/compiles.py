@@ -105,7 +105,7 @@ class Compiles:
         return self._done
 
     def _key(self, job: Job) -> _Key:
-        """The key that equal compiles share. An unreadable order shares its key with none: its job fails at its start."""
+        """The key that equal compiles share; unique where the order cannot be read: that job fails at its start."""
         if job.name not in self._folders:
             if len(self._folders) > _LOOKED_AT:
                 self._folders.clear()

@@ -1,6 +1,6 @@
 """The names that a shell offers where params, a system, an artifact or a checkpoint is to be named.
 
-None is asked of what reads such files, which takes long to import.
+All come without the modules that read such files, which take long to import.
 """
 
 import os
@@ -57,7 +57,7 @@ def complete_system(incomplete: str) -> list[str]:
 
 
 def _complete_name(incomplete: str, folder: Path) -> list[str]:
-    """Names of YAML files of the package; not asked of what reads them, which takes long to import."""
+    """Names of YAML files of the package, without the modules that read them, which take long to import."""
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     return [name for name in names if name.startswith(incomplete)]
 

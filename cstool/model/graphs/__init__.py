@@ -75,8 +75,7 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
 
 
 def declared_form(params: Params) -> SampleForm:
-    """Return the form of samples as the params declare it: the form of the data, else the model's longest sample.
-    """
+    """Return the form of samples as the params declare it: the form of the data, else the model's longest sample."""
     if isinstance(params.model, ImageModelParams):
         return SampleForm(None)
     train = () if params.train_dataloader is None else (params.train_dataloader,)

@@ -106,7 +106,7 @@ def _layers(model: DecoderParams, sequence_length: int, seen: tuple[str, ...]) -
 
 
 def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int, seen: tuple[str, ...]) -> None:
-    """Add the layer from residual.{n + offset} to the next; `number` is the first number of the layers built from it."""
+    """Add the layer from residual.{n + offset} to the next; `number` is the first layer built from it."""
     before, after = (f"{{n+{k}}}" if k else "{n}" for k in (offset, offset + 1))
     layer = f"transformer_decoder.layers.{before}"
     before, middle, after = f"residual.{before}", f"{layer}.residual", f"residual.{after}"
@@ -375,8 +375,8 @@ def _blend(plain: list[float], factor: float, kept: list[float]) -> tuple[float,
 def alibi_slopes(heads: int, scaling_factor: float) -> tuple[float, ...]:
     """Slope of each head: decrease of a score per token of distance.
 
-    For a number of heads that is no power of two, the slopes of the next lower power, then every other slope of the next
-    higher. Source: Press, Smith, Lewis, "Train short, test long", 2021, section 3 and the code released with it.
+    For a number of heads that is no power of two, the slopes of the next lower power, then every other slope of the
+    next higher. Source: Press, Smith, Lewis, "Train short, test long", 2021, section 3 and its released code.
     """
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]

@@ -79,13 +79,13 @@ def _pretraining(model: BertParams, form: SampleForm) -> Graph:
 
 
 def answering_graph(model: EncoderParams, answer: Answer) -> Graph:
-    """Build the part of an encoder, for samples of one token, that an answer takes; its last op reads the answer's input.
+    """Build the part of an encoder that an answer takes, for samples of one token; its last op reads the answer.
 
     So gathered tokens and first tokens are all tokens, and the caller chooses among the rows.
 
     Args:
-        answer: the logits of a head: `tokens` (the first head), `pairs` (whether a text follows another); or the input of
-            a head: `encoded` (all tokens), `pooled` (the pooled first token, where there is such a layer)
+        answer: the logits of a head: `tokens` (the first head), `pairs` (whether a text follows another); or the input
+            of a head: `encoded` (all tokens), `pooled` (the pooled first token, where there is such a layer)
     """
     graph = encoder_graph(model, SampleForm(1, 1))
     heads = len(graph.losses)

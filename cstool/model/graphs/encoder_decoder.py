@@ -2,8 +2,8 @@
 
 Both stacks are one piece of code: a decoder's layer has attention to the encoder's output in its middle, and sees no
 later token. A stack's table of biases by distance is declared before its layers, which all read it, so their gradients
-add up like the gradients of any tied weight. Generation needs the encoder's part of the graph once: it ends where `encoded` is
-made, and the decoder reads nothing else of it.
+add up like the gradients of any tied weight. Generation needs the encoder's part of the graph once: it ends with
+`encoded`, and the decoder reads nothing else of it.
 
 Weight names are the vendor's. Source: Raffel et al., "Exploring the limits of transfer learning with a unified
 text-to-text transformer", 2020; Vaswani et al., "Attention is all you need", 2017; the vendor's T5 model, 2.10.

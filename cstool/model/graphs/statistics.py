@@ -171,7 +171,7 @@ def op_flops(
     """Floating-point operations of the products of an op on one sample.
 
     Element-wise work and lookup of rows are left out, as is usual; they are little beside the products of
-    matrices. Recomputation in backward (scores, logits) counts once: the count is of the mathematics, not of the method.
+    matrices. Recomputation in backward (scores, logits) counts once: it belongs to the method, not to the mathematics.
 
     Args:
         shapes: of its tensors, for one sample, and of its weights

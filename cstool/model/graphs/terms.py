@@ -11,7 +11,7 @@ from cstool.model.params import (
 
 
 def loss_term(model: ModelParams) -> str:
-    """Name the unit with a loss of its own: `token`, `masked token`, `sentence`, or `sample` where a sample has one loss."""
+    """Name the unit with its own loss: `token`, `masked token`, `sentence`, or `sample` where a sample has one loss."""
     match model:
         case BertParams():
             return "masked token"

@@ -434,7 +434,7 @@ class Artifact(Brief):
 
     @property
     def filling_beats(self) -> int:
-        """Beats in which a pipeline fills and drains: forward through all stages, back through the stages that train."""
+        """Beats in which a pipeline fills and drains: forward through all stages, back through trained ones."""
         assert self.pipelined is not None
         frozen = self.graph.frozen_ops
         forward_alone = (

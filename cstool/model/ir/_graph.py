@@ -41,7 +41,7 @@ SCORES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "rouge": ("rouge1", "rouge2"),
     }
 )
-"""kind of score, computed from counts in evaluations -> its names: the F1 score of classes, all as one, or the mean of each; the
+"""kind of score in evaluations -> names of its metrics: the F1 score of classes, all as one, or the mean of each; the
 accuracy of either half of the data; the F1 score of words, and of pairs of words, in chosen sentences"""
 
 
@@ -57,8 +57,8 @@ class Loss:
         perplexity: name, in evaluations, of the exponential of the mean; None where that is of no use
         evaluates: whether it counts in evaluations, too
         extras: names, in evaluations, of the other means that it computes
-        scores: kind of scores that evaluations compute from counts over all of their data: "micro_f1" or "macro_f1", of classes, "halves",
-            of either half of the data, or "rouge", of chosen sentences; None for nothing
+        scores: kind of scores, computed from counts over all of an evaluation's data: "micro_f1" or "macro_f1", of
+            classes, "halves", of either half of the data, or "rouge", of chosen sentences; None for no scores
     """
 
     name: str
@@ -200,11 +200,11 @@ def _numbered(name: str, n: int) -> str:
 class Barrier:
     """Where all samples of a global batch meet: nothing beyond it begins before all of them have come this far.
 
-    Tensors that cross it are gathered over the batch, rows by the number of the sample, and deltas go back the same way.
+    Tensors that cross it are gathered over the batch, rows by number of the sample; deltas go back the same way.
 
     Args:
         before: the part that each grain computes by itself; it has no loss
-        beyond: the part that reads the samples of the whole batch at once; its inputs cross the barrier; it has no weights
+        beyond: the part that reads the samples of the whole batch at once; its inputs cross; it has no weights
     """
 
     before: "Graph"

@@ -81,7 +81,7 @@ class OpKind(StrEnum):
     TOKEN_LOSS = "token_loss"
     """x, labels -> cross entropy of each token, for others to make a loss of: the output layer in it, by panels"""
     PREFERENCE_LOSS = "preference_loss"
-    """cross entropies of a pair's tokens, which count, whether the pair does (, cross entropies of a reference) -> loss"""
+    """cross entropies of a pair's tokens, masks of tokens and pairs (, a reference's cross entropies) -> loss"""
     CONTRASTIVE_LOSS = "contrastive_loss"
     """questions, contexts, mask -> loss: the own context of a question told from all contexts of the batch"""
 
@@ -132,13 +132,13 @@ class OpRules:
         rows_by_data: whether its inputs choose the rows of the matrix that it reads; the gradient has these alone
         statistics: results that forward leaves for backward beside the outputs: name -> its shape per token; a string
             is the name of the attribute with the size
-        keepable: results that forward can leave beside these where memory allows it, so that backward need not compute them
-            again: name -> its shape per token, from an op and the shapes of its weights
+        keepable: results that forward can leave beside these where memory allows it, so that backward need not compute
+            them again: name -> its shape per token, from an op and the shapes of its weights
         reads_inputs: whether backward reads the inputs
         reads: places of the inputs that it reads, where it does not read all
         reads_outputs: whether backward reads the outputs
         deltas: how the deltas of the first inputs come from the delta of the output at the same place, or of the last
-            output; those of all others are computed
+            output; the deltas of all others are computed
         losses: which outputs are losses, where backward begins: no delta comes to them
         outer_inputs: which inputs another graph may have made, and wants the deltas of
         over_batch: whether it sees all samples of the global batch at once, so that all must have come this far

@@ -75,9 +75,9 @@ def verify_artifact(artifact: Artifact) -> None:
     """Check that an artifact is legal.
 
     Raises:
-        ValueError: naming the illegal part: the graph, a kernel that does not cover its ops, a region outside of its replica
-            or upon another, an account of SRAM that does not add up or does not fit, a color that cannot be routed,
-            micro-batches that do not make up the batch, a plan that does not belong to the mode
+        ValueError: naming the illegal part: the graph, a kernel that does not cover its ops, a region outside of its
+            replica or upon another, an account of SRAM that does not add up or does not fit, a color that cannot be
+            routed, micro-batches that do not make up the batch, a plan that does not belong to the mode
     """
     verify(artifact.graph, runs=False)
     verify_plans(artifact)

@@ -1,6 +1,6 @@
-"""The keys of the older layout, and what they are called in the trainer layout.
+"""The keys of the older layout, and their names in the trainer layout.
 
-Source: the vendor's conversion in release 2.10; for what older releases called otherwise, its history.
+Source: the vendor's conversion in release 2.10; for names of older releases, its history.
 """
 
 from typing import Any
@@ -81,7 +81,7 @@ RUNS = (
     ("validate", "val_dataloader", "eval_input", "ckpt_path"),
     ("validate_all", "val_dataloaders", "eval_input", "ckpt_paths"),
 )
-"""section of trainer, its dataloader, the section that this was, and the key of what to load"""
+"""section of trainer, its dataloader, the older section in its place, and the key of the checkpoint to load"""
 MODEL_CALLBACKS = (
     ("compression", "WeightCompression", "compressions"),
     ("lora_params", "Lora", "lora_params"),
@@ -97,4 +97,4 @@ MODEL_SWITCHES: dict[str, tuple[bool, str, Any]] = {
     "use_rms_norm": (True, "norm_type", "rmsnorm"),
     "scale_by_layer_index": (True, "scale_qk_dot_by_layer_idx", True),
 }
-"""switch of model in releases before 2.1 -> the value at which it says something, and what, by today's keys"""
+"""switch of model in releases before 2.1 -> its value with an effect, and the key and value of today for it"""

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StockModel:
-    """What there is to say about a stock model; None for what it does not have.
+    """The properties of a stock model; None for properties that it does not have.
 
     Args:
-        name: of the params file, where `model` is that of the model
+        name: of the params file; `model`: name of the model
         width: of each layer, where they differ
         tokens, batch: tokens of a sample, samples of a step
         data: how it is read, and the folder in which a file in `params` looks for it

@@ -1,6 +1,6 @@
-"""The sections that say what images are read, and what is done with their pixels first.
+"""The sections about data of images, and the transforms of their pixels.
 
-What a section leaves out has the vendor's default. Source: Cerebras Model Zoo 2.10.0, data/vision, and torchvision,
+Missing keys have the vendor's defaults. Source: Cerebras Model Zoo 2.10.0, data/vision, and torchvision,
 whose names of transforms these are.
 """
 
@@ -23,7 +23,7 @@ _Size = Annotated[Count | tuple[Count, Count], Field(union_mode="left_to_right")
 
 
 class TransformParams(Section):
-    """What is done with each image."""
+    """A transform of each image."""
 
     name: str
     without_effect: ClassVar[frozenset[str]] = _WithoutEffect
@@ -130,7 +130,7 @@ class ImageLoaderParams(DataloaderParams):
 
 
 def _check_order(transforms: tuple[TransformParams, ...]) -> None:
-    """Check that what makes numbers of pixels comes last, or raise the error of a validator."""
+    """Check that the transforms that make numbers of pixels come last, or raise the error of a validator."""
     names = [transform.name for transform in transforms]
     last = [name for name in names if name in ("to_tensor", "normalize")]
     if last[:1] != ["to_tensor"] or last.count("to_tensor") > 1 or names[-len(last) :] != last:
@@ -163,7 +163,7 @@ class DigitsParams(ImageLoaderParams):
 
 
 class PhotosParams(ImageLoaderParams):
-    """Photos with a class each: files in a folder for each class, or those of CIFAR.
+    """Photos with a class each: files in a folder for each class, or the files of CIFAR.
 
     The vendor draws mixtures of images by `mixup_alpha` and `cutmix_alpha`, and then reads batches without them.
     """
