@@ -114,7 +114,7 @@ def may_read(user_id: int | None, entry: os.stat_result, *, bits: int = 4) -> bo
     """Say whether a user may read a file, or search a folder, by its permission bits.
 
     Args:
-        user_id: None: unknown, may not
+        user_id: None: unknown, refused
         entry: the file's entry in the file system
         bits: 4 to read, 1 to search
     """

@@ -47,8 +47,8 @@ class Optimizer(Section):
         learning_rate: counts where there is no scheduler
         adjust_learning_rate: group of weights -> factor on its learning rate
         form: `vendor` updates as the vendor's library does, `pytorch` as `torch.optim` does with the same groups of
-            weights. They differ in where Adam adds epsilon, in the weights that Adam's decay spares, and in the beginning
-            of momentum with dampening.
+            weights. They differ in where Adam adds epsilon, in the weights that Adam's decay spares, and in the
+            beginning of momentum with dampening.
     """
 
     learning_rate: NotNegative | None = None
