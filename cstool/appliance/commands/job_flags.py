@@ -195,5 +195,5 @@ def check_job(launch: LaunchFlags, as_json: bool) -> None:
 
 
 def say_of_a_job(line: str) -> None:
-    """Say something about a job on stderr."""
+    """Write a line about a job to stderr."""
     print(line, file=sys.stderr, flush=True)

@@ -46,7 +46,7 @@ def print_job(job: Job, position: int | None, events: Sequence[Event], logs: Map
 
     Args:
         position: among waiting jobs, from 1; None where it does not wait
-        events: of it, the oldest first
+        events: of the job, the oldest first
         logs: where each of its logs is
         now: [s since 1970]
     """

@@ -50,7 +50,7 @@ class Api:
 
     Args:
         root: of the appliance
-        queue: of it
+        queue: of the appliance
         status: says how the appliance is
         token: that lets a viewer change something; None where no viewer may
     """

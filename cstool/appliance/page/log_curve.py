@@ -29,9 +29,9 @@ class Progress:
 
     Args:
         step: that was done
-        loss: of it
+        loss: of the step
         rate: [samples/s]; None where it is not said
-        left_s: time from there to the end [s]; None where it is not said
+        left_s: time from there to the end [s]; None where the line has none
     """
 
     step: int
@@ -102,7 +102,7 @@ class LogCurve:
 
 
 def thinned(points: list[Point], most: int = MOST_POINTS) -> list[Point]:
-    """Return at most so many of the points: the first, the last, and of each bucket the lowest and the highest.
+    """Thin out the points to a number: the first, the last, and of each bucket the lowest and the highest.
 
     So peaks stay where they are. Losses that are no numbers rank as the highest: they are not to be overlooked.
 

@@ -29,7 +29,7 @@ def job_rows(active: Sequence[Job], ended: Sequence[Job], *, tells_why: bool = T
 
 
 def job_row(job: Job, position: int | None, *, tells_why: bool = True) -> dict[str, Any]:
-    """Return a row of the table, which everybody may see.
+    """Return a row of the table, which all viewers may see.
 
     Args:
         position: among the waiting jobs; None for others

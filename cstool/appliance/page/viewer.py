@@ -58,7 +58,7 @@ def viewer_of(
 
     Args:
         headers: of the request, by name in lower case
-        client, server: the ends of the connection; None where it has no such
+        client, server: the ends of the connection; None: unknown
         token: that may be shown; None where there is none
     """
     user_id, is_here = None, False
@@ -87,7 +87,7 @@ def user_of_peer(client: Address, server: Address, proc: Path = Path("/proc/net"
     closed already has no owner, and is listed with user 0 and inode 0: such a line does not count.
 
     Args:
-        client, server: the ends of it
+        client, server: the ends of the connection
         proc: where the kernel lists connections
     """
     if not is_loopback(client[0]) or not is_loopback(server[0]):
@@ -131,7 +131,7 @@ def may_read(user_id: int | None, entry: os.stat_result, *, bits: int = 4) -> bo
 
 
 def may_reach(user_id: int | None, folder: Path) -> bool:
-    """Say whether a user may search a folder, and all that lead to it."""
+    """Say whether a user may search a folder, and all folders above it."""
     real = Path(os.path.realpath(folder))
     try:
         return all(may_read(user_id, os.stat(part), bits=1) for part in (real, *real.parents))

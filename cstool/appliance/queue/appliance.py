@@ -1,4 +1,4 @@
-"""An appliance as a whole: start it, stop it, say how it is, let it drain."""
+"""An appliance as a whole: start it, stop it, show its status, let it drain."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ApplianceStatus:
         capacity: of the appliance; None where it was never started
         used: the share that running jobs have of it; its cpus are the cores that are taken
         phases: phase -> number of jobs in it
-        backend: of jobs that are submitted without a word about it
+        backend: default back end of new jobs
     """
 
     supervisor: str | None
@@ -253,7 +253,7 @@ def _used(jobs: Sequence[Job]) -> Capacity:
 
 
 def _wait(condition: Callable[[], bool], deadline: float | None) -> bool:
-    """Wait until something is so, or until the deadline; return whether it is."""
+    """Wait until a condition holds, or until the deadline; return whether it holds."""
     while not condition():
         if deadline is not None and time.monotonic() >= deadline:
             return False

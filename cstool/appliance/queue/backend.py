@@ -55,7 +55,7 @@ def make_backend(name: str, root: Root, queue: Queue) -> Backend:
     """Make a back end.
 
     Raises:
-        ClusterError: there is none of that name
+        ClusterError: there is no back end of that name
     """
     if name == LOCAL:
         from cstool.appliance.queue.local import LocalBackend

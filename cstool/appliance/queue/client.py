@@ -34,7 +34,7 @@ class Jobs:
 
     Args:
         root: of the appliance
-        queue: of it
+        queue: of the appliance
         backend: of jobs that are submitted; others are asked by the back end that they have
     """
 
@@ -144,7 +144,7 @@ class Jobs:
         return self.queue.label(job.name, changes)
 
     def wait(self, names: Sequence[str], timeout_s: float | None = None) -> list[Job]:
-        """Wait until all these jobs have ended, or for so long [s], and return them, in this order, as they are then.
+        """Wait until all these jobs have ended, or for a time limit [s], and return their states then, in this order.
 
         Raises:
             CstoolError: there is no such job
@@ -176,7 +176,7 @@ class Jobs:
         return self.root.job(self.queue.job(name).name)
 
     def position(self, name: str) -> int | None:
-        """Return which of the waiting jobs it is, from 1; None where it does not wait."""
+        """Return the position of a job among waiting jobs, from 1; None where it does not wait."""
         return self.queue.position(self.queue.job(name).name)
 
     def _backend_of(self, job: Job) -> Backend:
@@ -189,7 +189,7 @@ class Jobs:
         return self._backends[name]
 
     def _refresh(self, jobs: Sequence[Job]) -> bool:
-        """Have back ends bring the queue up to date about jobs; return whether there was anything to do."""
+        """Have back ends bring the queue up to date about jobs; return whether there was work."""
         elsewhere: dict[str, list[Job]] = {}
         for job in jobs:
             if job.backend != LOCAL and not job.has_ended:
@@ -199,7 +199,7 @@ class Jobs:
         return bool(elsewhere)
 
     def _check_owner(self, job: Job, doing: str) -> None:
-        """Check that this user may do something to a job.
+        """Check that this user may change a job.
 
         Raises:
             CstoolError: it belongs to another user
@@ -215,7 +215,7 @@ def open_jobs(root: Path | None, backend: str | None = None, *, makes: bool = Fa
 
     Args:
         root: its folder; None for the usual one
-        backend: of jobs that are submitted; None for that which the appliance was made with, or else "local"
+        backend: default for new jobs; None for the default of the appliance, or else "local"
         makes: whether to make the appliance where there is none
 
     Raises:

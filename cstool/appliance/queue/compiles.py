@@ -41,7 +41,7 @@ class Compiles:
 
     Args:
         root: of the appliance
-        queue: of it
+        queue: of the appliance
     """
 
     def __init__(self, root: Root, queue: Queue) -> None:

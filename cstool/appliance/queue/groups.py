@@ -37,11 +37,11 @@ class Groups:
         return None
 
     def add(self, name: str, process: int, memory_bytes: int, cpus: Sequence[int]) -> Path | None:
-        """Make a group for a job with a process in it; None where that cannot be, then the process is where it was.
+        """Make a group for a job, and move a process into it; None where that fails, and the process stays.
 
         Args:
             process: its number; its children are in the group, too
-            memory_bytes: more than that, and the kernel ends one of its processes; it may not swap [bytes]
+            memory_bytes: limit; beyond it the kernel ends one of its processes; it may not swap [bytes]
         """
         group = self._home / f"{_JOB}{name}"
         try:

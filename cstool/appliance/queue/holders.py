@@ -23,7 +23,7 @@ class Holder(NamedTuple):
     text: str
     """as the file has it, such as "process 12 on host since 2026-11-25 14:00:00"; see `atomic_file.lock_file`"""
     pid: int | None
-    """None where it is a process of another host, or not the one that the file says"""
+    """None for a process of another host, or where the file names another process than the holder"""
 
 
 def hold(path: Path) -> int:
@@ -72,7 +72,7 @@ def holder_of(path: Path) -> Holder | None:
 
 
 def _has_open(pid: int, descriptor: int) -> bool:
-    """Say whether a process has a file open, as far as this one may know: files can say anything of processes."""
+    """Say whether a process has a file open, as far as this process may know; the text of a lock file is no proof."""
     wanted = os.fstat(descriptor)
     folder = f"/proc/{pid}/fd"
     try:

@@ -19,7 +19,7 @@ PHASES = (*ACTIVE_PHASES, *ENDED_PHASES)
 NEVER_FITS = "the job must fit the appliance"
 """how the reason of a job begins that needs more than there is"""
 COMPILE, EXECUTE = "compile", "execute"
-"""the two stages of a job; while it is QUEUED, the one that it waits for"""
+"""the two stages of a job; while it is QUEUED, the stage that it waits for"""
 
 CANCEL, CANCEL_NOW, PREEMPT = "cancel", "cancel_now", "preempt"
 """requests to a running job: finish the step, save, end for good; end at once; finish, save, and wait again"""
@@ -35,7 +35,7 @@ class Needs:
         disk_bytes: largest growth of model_dir [bytes]
         systems: modelled CS-X systems, its num_csx
         seconds: its run time [s], estimated or stated; None: unknown
-        limit_s: it is stopped after so long [s]; None for no limit
+        limit_s: time limit [s]; None for no limit
         sources: field -> "stated", "estimated", "measured", or "capped" where the model is too large to estimate more
             than the limit of a job; for people
     """
@@ -76,7 +76,7 @@ class JobOrder:
         compile_words: words after it that compile its model, without --params; empty where there is nothing to compile
         params: text of the params file, all trainers resolved, paths absolute
         params_file: where the params came from, for people
-        working_dir: where it was typed; absolute
+        working_dir: folder in which the command was typed; absolute
         environment: variables of the job, added to a login's
         model: its name
         mode: of the run
@@ -89,7 +89,7 @@ class JobOrder:
         labels: name -> value
         note: free text, one line
         preempts: whether running jobs of a lower priority may be stopped for it
-        preemptible: whether it goes on from where it was when it is started again
+        preemptible: whether it goes on, when it is started again, where it stopped
         max_restarts: largest number of restarts after crashes
         backend_options: options of the back end, such as options of sbatch
     """
@@ -208,7 +208,7 @@ class Event:
     Args:
         number: counts up in the order of events; clocks play no part
         at: by the clock of the host, but never before the event that came before it [s since 1970]
-        job: name; "" where it is about the appliance
+        job: name; "" for events of the appliance
         kind: one of `EVENT_KINDS`
         text: for people, one line
         data: for programs; STARTED and COMPILE_STARTED have attempt, cpus, memory_bytes, disk_bytes, systems; SUBMITTED

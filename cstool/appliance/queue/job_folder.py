@@ -48,7 +48,7 @@ class AttemptFolder:
 
     @property
     def end(self) -> Path:
-        """How it ended."""
+        """Record of the end."""
         return self.path / "end.json"
 
 
@@ -108,7 +108,7 @@ class JobFolder:
         return self.path / "compile"
 
     def log(self, stream: Literal["out", "err"]) -> Path:
-        """Return where it writes its output, or its errors and log lines."""
+        """Return the file of its output, or of its errors and log lines."""
         return self.path / stream
 
     def attempt(self, stage: str, number: int) -> AttemptFolder:
@@ -199,7 +199,7 @@ class JobFolder:
             return os.fstat(folder).st_uid
 
     def remove(self) -> None:
-        """Remove it with all that is in it; where it is not there, or cannot be removed, nothing is said."""
+        """Remove it with its content; nothing is reported where it is missing, or cannot be removed."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     @contextmanager
@@ -232,7 +232,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _read(folder: int, path: Path) -> bytes:
-    """Read a file of the folder's owner, which may be anything."""
+    """Read a file of the folder's owner; its content is not trusted."""
     try:
         descriptor = os.open(path.name, _FILE, dir_fd=folder)
     except FileNotFoundError:

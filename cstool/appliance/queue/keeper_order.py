@@ -15,13 +15,13 @@ class Order(NamedTuple):
         cpus: numbers of the cores that it is pinned to
         memory_bytes: of all its processes together; None for no budget [bytes]
         disk_bytes: largest growth of `model_dir` since the first attempt began; None for no budget [bytes]
-        limit_s: after so long it is asked to stop; None for no limit [s]
+        limit_s: time after which it is asked to stop; None for no limit [s]
         model_dir: "" where the disk is not watched
         log_limit_bytes: of each of out and err, before its text moves to out.1 or err.1 [bytes]
         user: user, group and other groups that it becomes; None where it stays the same user
         group: folder of the control group that guards its memory; "" where the keeper does
         grace_s: time for a run that was asked to stop for its disk or its time, before it is killed [s]
-        record_s: so long it tries to record the end on a full disk [s]
+        record_s: time for which it tries to record the end on a full disk [s]
         tick_s: so often it looks at the run [s]
     """
 

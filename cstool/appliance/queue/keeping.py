@@ -66,7 +66,7 @@ class End:
 
     Args:
         exit_code: of the run; None where a signal ended it
-        signal: the one that ended it; None where it exited
+        signal: number of the signal that ended it; None where it exited
         why: the keeper's reason to stop it, `MEMORY`, `DISK` or `TIME`; `FULL` where it failed, and the disk of its
             folder had no room; else ""
         asked: the last that the keeper was asked for and passed on: "", PREEMPT, CANCEL, CANCEL_NOW
@@ -136,7 +136,7 @@ def start(
 
     Returns:
         The keeper. Its exit code is 0 where it recorded the end of the attempt, `HELD` where it did nothing, another
-        one where it could not begin, see `trouble`.
+        code where it could not begin, see `trouble`.
 
     Raises:
         CstoolError: it cannot be started
@@ -175,7 +175,7 @@ def start(
 
 
 def trouble(started: subprocess.Popen[bytes]) -> str | None:
-    """Say why a keeper could not begin; None while it lives, and where `look` knows all that there is to know."""
+    """Return the reason why a keeper could not begin; None while it lives, or where `look` has the answer."""
     code = started.poll()
     if code in (None, keeper.DONE, HELD, keeper.NOT_RECORDED):
         return None
@@ -222,7 +222,7 @@ def ask(folder: JobFolder, stage: str, attempt: int, what: str) -> None:
 def kill(folder: JobFolder, stage: str, attempt: int, *, spares_keeper: bool) -> list[int]:
     """Kill the processes that hold the lock of a job, and return their numbers; it neither blocks nor raises.
 
-    It is for runs whose keeper is gone: they were told to stop when it died, and may have heard of it and not stop.
+    It is for runs whose keeper is gone: they were told to stop when it died, and may not have stopped.
 
     Args:
         spares_keeper: leave the keeper of the attempt alone, if it is there: it ends the run by itself
@@ -238,7 +238,7 @@ def kill(folder: JobFolder, stage: str, attempt: int, *, spares_keeper: bool) ->
 
 
 def _keeper_number(job: int, name: str) -> int | None:
-    """Return which process the keeper of an attempt says that it is; None where it does not."""
+    """Return the number of the keeper's process, by the record of an attempt; None where the record has none."""
     if (place := _open_attempt(job, name)) is None:
         return None
     try:
@@ -382,7 +382,7 @@ def _count(found: object, at_most: int) -> int | None:
 
 
 def _number(found: object) -> float | None:
-    """Return a number as a time, in seconds; None where it is none, or none of a clock."""
+    """Return a number as a time of the clock, in seconds; None where it is not valid."""
     if not isinstance(found, int | float) or isinstance(found, bool):
         return None
     return float(found) if 0 <= found < 2**53 else None

@@ -25,7 +25,7 @@ _DISK_SHARE = 0.02
 _LEFT_S, _GONE_S = 2.0, 10.0
 """time for the remaining processes of a run to end, and to be gone after they were killed [s]"""
 FULL_BYTES = 2**16
-"""of a disk on which a run may fail for want of room [bytes]"""
+"""least free room of a disk; with less, a run may fail for want of room [bytes]"""
 _SEVERITY = {"": 0, "preempt": 1, "cancel": 2, "cancel_now": 3}
 """ranks of requests, see `job`; a request that ranks below an earlier one changes nothing"""
 

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from cstool.appliance.queue.keeping import End, Kept
 
 FIXABLE_CODE, LOST_CODE, STOPPED_CODE = 2, 1, 130
-"""exit codes of cstool: something the user can fix; a rank was lost, among others; stopped by a signal, and saved"""
+"""exit codes of cstool: an error that the user can fix; a lost rank, among others; stopped by a signal, and saved"""
 SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
 """signals that a host that goes down sends to all processes, see shutdown(8)"""
 FULL_S = 10.0
-"""after a disk was full it is not tried again for so long [s]"""
+"""pause after a disk was full [s]"""
 LOST_WORDS = "the same command goes on from the last commit or checkpoint"
 """how the hint of `errors.RankLostError` reads, the one of the errors with code 1 after which a run goes on"""
 
@@ -49,14 +49,14 @@ class Outcome:
 
     Args:
         phase: its next one; QUEUED where it is to be started again, or goes on to its next stage
-        stage: the one that it waits for, or where it ended
+        stage: next stage, or the stage in which it ended
         event: kind of the event that says so
         text: of the event, for people; one line
         reason: why it waits, or how it ended; one line
         counts: whether this was a restart that counts for the limit
-        exit_code: of the process; None where it has none, such as one that was killed
+        exit_code: of the process; None where it has none, such as a process that was killed
         peak_bytes: most memory that it was seen to take [bytes]
-        delay_s: it is not tried again for so long [s]
+        delay_s: pause before the next try [s]
     """
 
     phase: str

@@ -1,4 +1,4 @@
-"""Which running jobs are stopped for one that waits: the fewest, and of these the least important."""
+"""Choice of running jobs to stop for a waiting one: the fewest, and of these the least important."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_STEPS, MOST_TRIES = 5_000, 50
 
 
 def fewest(lacking: Amounts, gains: Sequence[Amounts], suffices: Suffices) -> tuple[int, ...]:
-    """Choose as few as possible; of choices of that size the one that takes least of the later ones.
+    """Choose as few as possible; of choices of that size, take the one whose last member comes first.
 
     It is exact while that is a matter of milliseconds: `MOST_STEPS`, `MOST_TRIES`. Beyond, no member of the choice can
     be spared, but there may be a smaller one.

@@ -149,7 +149,7 @@ class Queue:
             phases: only jobs in one of these
             user: only this user's
             labels: only jobs that have all these
-            limit: the newest so many of them
+            limit: largest number of jobs; the newest ones
         """
         chosen = _chosen_phases(active, phases)
         found = self._file.read(
@@ -188,7 +188,7 @@ class Queue:
         Args:
             job: whole name; None for all jobs and the appliance, "" for the appliance alone
             after: number of an event; only later events
-            limit: the newest so many of them
+            limit: largest number of events; the newest ones
         """
         return self._file.read(lambda connection: tables.select_events(connection, job, after, limit))
 
@@ -312,7 +312,7 @@ class Queue:
             self._file.write(write)
 
     def position(self, name: str) -> int | None:
-        """Return which of the waiting jobs it is, by priority, then number: 1 is next; None where it does not wait."""
+        """Return the position of a waiting job, by priority, then number: 1 is next; None where it does not wait."""
         return self._file.read(lambda connection: tables.position_of(connection, name))
 
     def positions(self) -> dict[str, int]:
@@ -342,7 +342,7 @@ class Queue:
         return self._file.read(lambda connection: tables.get_setting(connection, key))
 
     def put(self, key: str, value: Any) -> None:
-        """Set a setting to something that JSON knows."""
+        """Set a setting to a JSON value."""
         self._file.write(lambda connection: tables.put_setting(connection, key, value))
 
     def note(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> None:
@@ -385,7 +385,7 @@ class Queue:
         return self._file.write(work) if any(self._file.read(excess)) else []
 
     def version(self) -> int:
-        """Return a number that changes whenever something in the queue does. It costs next to nothing."""
+        """Return a number that changes with every change of the queue. It costs next to nothing."""
         return self._file.read(_version)
 
 

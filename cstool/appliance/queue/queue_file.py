@@ -158,7 +158,7 @@ class QueueFile:
         return self._connection
 
     def _retrying(self, work: Callable[[], T]) -> T:
-        """Do something, again while others are at it, such as a program that knows nothing of our lock."""
+        """Repeat work while other processes hold the database, such as a program that knows nothing of our lock."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:

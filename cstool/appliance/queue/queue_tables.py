@@ -83,7 +83,7 @@ def select_jobs(
     labels: Mapping[str, str],
     limit: int | None,
 ) -> list[Job]:
-    """Return jobs that meet all that is given, the newest last."""
+    """Return jobs that meet all conditions, the newest last."""
     condition, values = _condition(phases, user, labels)
     # From the newest on, until there are enough; by the index of phases SQLite would find, and sort, all of them.
     order = "" if limit is None else "NOT INDEXED"
@@ -125,7 +125,7 @@ def all_names(connection: sqlite3.Connection) -> set[str]:
 
 
 def select_events(connection: sqlite3.Connection, job: str | None, after: int, limit: int | None) -> list[Event]:
-    """Return events after that number, of a job or of all, the newest so many of them, the oldest first."""
+    """Return events after a number, of a job or of all, the newest ones up to a limit, the oldest first."""
     rows = connection.execute(
         f"{_SELECT_EVENTS} WHERE number > ? {'' if job is None else 'AND job = ?'} ORDER BY number DESC LIMIT ?",
         (after, *(() if job is None else (job,)), -1 if limit is None else min(limit, _MOST_ROWS)),
@@ -195,7 +195,7 @@ def waiting_names(connection: sqlite3.Connection) -> list[str]:
 
 
 def position_of(connection: sqlite3.Connection, name: str) -> int | None:
-    """Return which of the jobs that wait it is, from 1."""
+    """Return the position of a job among waiting jobs, from 1."""
     row = connection.execute("SELECT phase, priority, number FROM jobs WHERE name = ?", (name,)).fetchone()
     if row is None or row[0] != QUEUED:
         return None
@@ -248,7 +248,7 @@ def count_events(connection: sqlite3.Connection, more_than: int) -> int:
 
 
 def remove_ended(connection: sqlite3.Connection, count: int) -> list[str]:
-    """Remove the jobs that ended first, so many of them, with their events; return their names."""
+    """Remove a number of jobs, the first that ended, with their events; return their names."""
     # With the +, SQLite takes the index of ended_at, and sorts nothing.
     rows = connection.execute(
         f"SELECT name FROM jobs WHERE ended_at IS NOT NULL AND +phase IN ({_marks(ENDED_PHASES)})"
@@ -261,7 +261,7 @@ def remove_ended(connection: sqlite3.Connection, count: int) -> list[str]:
 
 
 def remove_events(connection: sqlite3.Connection, count: int) -> None:
-    """Remove so many events, the oldest first; events of jobs that have not ended stay."""
+    """Remove a number of events, the oldest first; events of jobs that have not ended stay."""
     connection.execute(
         "DELETE FROM events WHERE number IN (SELECT number FROM events WHERE job NOT IN"
         f" (SELECT name FROM jobs WHERE phase IN ({_marks(ACTIVE_PHASES)})) ORDER BY number LIMIT ?)",

@@ -63,7 +63,7 @@ def take_lock(folder: int) -> int | None:
     """Take the lock of a job for good; return its descriptor, or None where another process holds it.
 
     The lock belongs to the open file, as a lock of flock does: a process that inherits the descriptor holds it, too.
-    Unlike a lock of flock, one can ask whether it is held without holding it for a moment.
+    Unlike flock, this lock tells whether it is held without being taken for a moment.
 
     Raises:
         OSError: it cannot be made
@@ -172,7 +172,7 @@ def _write(descriptor: int, content: bytes) -> None:
 
 
 def _open_file(folder: int, name: str) -> int | None:
-    """Open a file without waiting, be it a pipe or one that another process has a lease on; None where it is none."""
+    """Open a file without waiting for pipes or for leases of other processes; None where it is no plain file."""
     try:
         descriptor = os.open(name, _FILE, dir_fd=folder)
     except OSError:

@@ -37,7 +37,7 @@ class Root:
 
     Args:
         folder: absolute, without links
-        shared_with: the group whose members submit; None where it is one user's alone
+        shared_with: the group whose members submit; None for a root of one user alone
     """
 
     folder: Path
@@ -156,7 +156,7 @@ def make_shared_root(folder: Path | None, group: str) -> Root:
 
 
 def _share(path: Path, group: str, group_id: int) -> Root:
-    """Make all that is in a shared root; it is open to the group when it is whole."""
+    """Make the folders and files of a shared root; it is open to the group when it is whole."""
     from cstool.appliance.queue.queue import Queue
 
     jobs = path / _JOBS

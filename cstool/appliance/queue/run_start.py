@@ -16,13 +16,13 @@ STOPS = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
 _NICE = 10
 """niceness of compiles, which run beside executing jobs"""
 _REFUSED = 2
-"""exit code of cstool where the user can do something about it"""
+"""exit code of cstool for errors that the user can fix"""
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _libc = ctypes.CDLL(None)
 
 
 def become_subreaper() -> None:
-    """Have the processes that lose their parent become children of this one, where it started them; see prctl(2)."""
+    """Make this process the new parent of its descendants that lose theirs; see prctl(2)."""
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -59,7 +59,7 @@ def start_run(order: Order, stage: str, folder: int, lock: int, logs: Sequence[i
 
 
 def say(descriptor: int, text: str) -> None:
-    """Write a line, if anybody listens."""
+    """Write a line, if the other end is open."""
     with suppress(OSError):
         os.write(descriptor, f"{text}\n".encode(errors="backslashreplace"))
 

@@ -1,4 +1,4 @@
-"""Which jobs start now, on which cores, which are stopped for others, and when the rest is expected to start.
+"""Schedule of the jobs: starts of now, their cores, stops in favour of others, and expected starts of the rest.
 
 Jobs are served by (priority, number). Each in turn gets the earliest place for its whole time, among running jobs and
 the places of jobs before it; it starts if that is now. This is conservative backfill: a short job fills a gap, and no
@@ -28,7 +28,7 @@ from cstool.foundation.words import bytes_text, counted
 SOON_S = 1.0
 """expected time until the end of a job that is about to end; and the least run time of a job [s]"""
 MOST_PREEMPTING = 4
-"""for so many waiting jobs, first ones first, it is asked whether others should stop; it is asked often"""
+"""number of waiting jobs, the first ones, that others may be stopped for; this is checked often"""
 
 
 _KINDS = ("core", "memory", "disk", "system")
@@ -119,8 +119,8 @@ def plan(now: float, capacity: Capacity, running: Sequence[Holding], waiting: Se
     Args:
         now: by any clock that `Holding.expected_end` is of [s]
         capacity: of the appliance
-        running: all that hold something of it
-        waiting: all that could start, if there is room
+        running: all jobs that hold a part of it
+        waiting: all jobs that could start, if there is room
     """
     unfit = {job.name: text for job in waiting if (text := _misfit(job.needs, capacity)) is not None}
     queue = sorted((job for job in waiting if job.name not in unfit), key=lambda job: (job.priority, job.number))
@@ -143,7 +143,7 @@ def check_fits(needs: Needs, capacity: Capacity) -> None:
     """Refuse needs that an appliance of that capacity could never serve.
 
     Raises:
-        CstoolError: with all that is too much, or too little
+        CstoolError: with all amounts that are too large or too small
     """
     text = _misfit(needs, capacity)
     if text is not None:

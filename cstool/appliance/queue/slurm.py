@@ -52,7 +52,7 @@ ASK_S, SILENCE_S = 2.0, 60.0
 SETTLES_S = 5.0
 """time after its end until a batch job's files are surely seen here [s]"""
 ACCEPTED_S = 60.0
-"""after so long a job without a number was not handed in: the process that submitted it is gone [s]"""
+"""time after which a job without a number was not handed in: the process that submitted it is gone [s]"""
 _RESERVED = {
     "array": "-a",
     "chdir": "-D",
@@ -63,7 +63,7 @@ _RESERVED = {
     "test-only": None,
     "wrap": None,
 }
-"""options of sbatch that would make another job of it: long name -> short one"""
+"""options of sbatch that would change the kind of the job: long name -> short one"""
 
 
 class SlurmBackend:
@@ -114,7 +114,7 @@ class SlurmBackend:
     def refresh(self, jobs: Sequence[Job]) -> None:
         """Bring the queue up to date from the journals in the job folders, and from Slurm's answers.
 
-        A job of which another process does so just now is left to that, one of another user to that user.
+        A job that another process updates just now is left to that process, a job of another user to that user.
 
         Raises:
             ClusterError: Slurm is not there, or does not answer; the journals are in the queue by then
@@ -297,7 +297,7 @@ def _check_option(option: str) -> None:
     """Check options of sbatch as far as the script goes: sbatch says the rest.
 
     Raises:
-        ClusterError: they cannot stand in a line, or make another job of it
+        ClusterError: they cannot stand in a line, or change the kind of the job
     """
     try:
         words = shlex.split(option)

@@ -30,12 +30,12 @@ class Entry:
         at: when [s since 1970]
         kind, text: of the event
         phase, stage, attempt: of the job from then on
-        reason: why it waits, or how it ended
+        reason: for which it waits, or of its end
         restarts: number of restarts that count
         exit_code: of its process; None where it has none
         peak_bytes: most memory that it was seen to take
         cpus: cores that it has
-        nodes: where it runs
+        nodes: of its run
         stopped: whether Slurm, or a user of its commands, had it stop: then only Slurm knows the job's further fate
     """
 
@@ -55,12 +55,12 @@ class Entry:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Where it is in the life of a job; each entry is further on than the one before it."""
+        """The entry's place in the life of a job; the places of entries increase."""
         return place_of(self.phase, self.stage, self.attempt)
 
 
 def place_of(phase: str, stage: str, attempt: int) -> tuple[int, int, int]:
-    """Where a job is in its life: further on than where it was before, in the order of these.
+    """A job's place in its life; later places are greater.
 
     >>> place_of("QUEUED", "execute", 0) < place_of("RUNNING", "execute", 1) < place_of("QUEUED", "execute", 1)
     True

@@ -36,7 +36,7 @@ class BatchState:
     """Slurm's answer about a batch job.
 
     Args:
-        listed: None where it knows none of that number, or no longer
+        listed: None where it knows no job of that number, or no longer
     """
 
     listed: Listed | None
@@ -48,7 +48,7 @@ class BatchState:
 
 
 def next_change(job: Job, entries: Sequence[Entry], state: BatchState | None) -> Entry | None:
-    """Return the next change of a job that its journal tells of; None where it tells of nothing new.
+    """Return the next change of a job by its journal; None where it has no news.
 
     Args:
         job: as the queue has it

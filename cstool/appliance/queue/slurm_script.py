@@ -43,7 +43,7 @@ class JobScript(BatchScript):
 
     @property
     def place(self) -> Path:
-        """The folder of all that Slurm and the batch job write."""
+        """The folder of all files of Slurm and the batch job."""
         return slurm_folder(self.folder)
 
     @property

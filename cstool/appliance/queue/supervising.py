@@ -34,7 +34,7 @@ TROUBLE_S = 1.0
 PRUNE_S = 60.0
 """interval of removing jobs and events beyond the limits [s]"""
 ORPHAN_S = 3600.0
-"""a folder that no job of the queue has is left alone for so long: its job may be about to be added [s]"""
+"""time for which a folder without a job in the queue is left alone: its job may be about to be added [s]"""
 
 
 class LockGone(CstoolError):
@@ -61,7 +61,7 @@ class Ending:
         return not self._told.empty()
 
     def wait(self, seconds: float) -> None:
-        """Wait for a signal, so many seconds at most."""
+        """Wait for a signal, for a number of seconds at most."""
         with suppress(Empty):
             self._told.put(self._told.get(timeout=seconds))
 

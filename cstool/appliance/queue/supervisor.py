@@ -51,7 +51,7 @@ from cstool.appliance.queue.stages import Keeping, command_of, last_words, owner
 from cstool.foundation.errors import CstoolError
 
 PLAN_S = 2.0
-"""it plans anew after so long even where nothing changed: time has passed [s]"""
+"""interval of planning where nothing changed: time has passed [s]"""
 AGAIN_S = (0.5, 30.0)
 """pause before an attempt that could not begin is tried again, the first and the longest [s]"""
 MOST_TRIES = 6
@@ -70,7 +70,7 @@ class _Told(NamedTuple):
     Args:
         what: its stage, its number, and the kind of stop
         at: when (monotonic) [s]
-        kill_at: when it is seen to from here, where it is to end at once (monotonic) [s]
+        kill_at: when the supervisor itself ends the run, where it is to end at once (monotonic) [s]
     """
 
     what: tuple[str, int, str]
@@ -99,7 +99,7 @@ class Supervisor:
 
     Args:
         root: of the appliance
-        queue: of it
+        queue: of the appliance
         boot_id: of the host as it runs now
         keepers: starts and looks at keepers
         clock: time by the clock [s since 1970]
@@ -125,7 +125,7 @@ class Supervisor:
         self._delayed: dict[str, float] = {}
         """job that waits for room on its disk -> it is not started before this time (monotonic) [s]"""
         self._told: dict[str, _Told] = {}
-        """job -> the attempt of it that was told to stop, and how"""
+        """job -> its attempt that was told to stop, and the kind of stop"""
         self._compiles = Compiles(root, queue)
         self._read: tuple[int, list[Job]] = (-1, [])
         """version of the queue, and its jobs as of then"""
@@ -133,7 +133,7 @@ class Supervisor:
         """version of the queue that was planned for, and when (monotonic) [s]"""
 
     def turn(self) -> bool:
-        """Do all that is to be done now, and return whether anything was. Where nothing has happened it is quick.
+        """Do all due work, and return whether there was any. It is quick where nothing has happened.
 
         Raises:
             CstoolError: the queue cannot be read or written, such as on a full disk; nothing is lost, try again
@@ -321,7 +321,7 @@ class Supervisor:
     # What waits.
 
     def _compile(self, jobs: Iterable[Job], capacity: Capacity) -> bool:
-        """Start compiles, as many as may run beside each other, and pass on jobs whose model is compiled already."""
+        """Start compiles, up to the limit at a time, and pass on jobs whose model is compiled already."""
         found = self._compiles.plan(jobs, capacity.compiles)
         done = False
         for job, by in found.shared:

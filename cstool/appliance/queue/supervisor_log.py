@@ -18,7 +18,7 @@ class SupervisorLog:
     """A log file. Lines that cannot be written, as on a full disk, are lost: a log is no reason to stop.
 
     Args:
-        folder: where it is
+        folder: of the log
         limit_bytes: see `LIMIT_BYTES`
     """
 

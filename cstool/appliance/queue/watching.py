@@ -11,7 +11,7 @@ import time
 
 PROC = "/proc"
 READINGS = 3
-"""so many readings in a row count, and the least of them; see `Memory`"""
+"""number of readings in a row, of which the least counts; see `Memory`"""
 _FORGET_S = 5.0
 """time for which a process is remembered as not ours: its number may be given to one of ours [s]"""
 _EXACT_SHARE, _URGENT_SHARE = 0.02, 0.1

@@ -20,8 +20,8 @@ MOST_SYSTEMS = 192
 """CS-2 systems that a cluster of the vendor may have ("up to 192 CS-2s", Cerebras' announcement of MemoryX and SwarmX,
 August 2021). They are modelled here, so an appliance has them all unless it is said otherwise"""
 SHARE = 0.9
-"""of the memory and of the disk that are free when an appliance is made, jobs may have so much unless it is said
-otherwise: the rest is for everything else"""
+"""default share of jobs in the memory and the disk that are free when an appliance is made; the rest is for other
+programs"""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class CapacityRequest:
 
 
 class ShownAppliance(NamedTuple):
-    """An appliance, and how it is.
+    """An appliance, and its status.
 
     Args:
         folder: its root folder
-        shared_with: the group whose members submit; None where it is one user's alone
+        shared_with: the group whose members submit; None for a root of one user alone
     """
 
     folder: Path

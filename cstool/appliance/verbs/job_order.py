@@ -25,12 +25,12 @@ VARIABLES = (
     *("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR"),
     *("CSTOOL_CACHE_DIR", "XDG_CACHE_HOME", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "OPENBLAS_CORETYPE"),
 )
-"""of the environment, which a job gets as they are where it is submitted: where programs and kernels are, and of which
-kind, the language; nothing that others may not read"""
+"""variables of the environment that a job gets as they are at its submission: places and kinds of programs and
+kernels, the language; no secrets"""
 _MOST = 2**31 - 1
 """lanes and restarts of a job"""
 LEAST_MEMORY_BYTES, LEAST_DISK_BYTES = 300 * 2**20, 100 * 2**20
-"""of a job that runs no model, such as one that compiles"""
+"""needs of a job that runs no model, such as a compile"""
 
 History = Callable[[str, int], float | None]
 """seconds per step of jobs that ended, by compile_key and cores; see `Queue.history_s`"""
@@ -151,7 +151,7 @@ def _job_keys(trainers: Sequence[Params]) -> Mapping[str, Any]:
     """The entries of the params about the job; of several trainers the entries of the first.
 
     Raises:
-        ParamsError: something that no job can have
+        ParamsError: an entry that no job can have
     """
     keys, where = trainers[0].job_keys, f"{trainers[0].path}: trainer.init.backend.cluster_config"
     labels, seconds = keys.get("job_labels", ()), keys.get("job_time_sec")
@@ -267,7 +267,7 @@ _LENGTH = "fit.train_dataloader.max_sequence_length"
 
 
 def _length_that_declares(params: Params, graph: Graph) -> int | None:
-    """The max_sequence_length with which the params say as much of the samples as the data do; None if none does."""
+    """The max_sequence_length with which the params describe the samples as the data do; None if none does."""
     from cstool.model.graphs import build_graph, declared_form
 
     loader, length = params.train_dataloader, graph.sequence_length

@@ -40,7 +40,7 @@ class JobList(NamedTuple):
 
 
 class ShownJob(NamedTuple):
-    """A job with all that there is to say of it.
+    """A job with all its details.
 
     Args:
         position: among waiting jobs, from 1; None where it does not wait
@@ -184,7 +184,7 @@ def job_events(root: Path | None, name: str | None, limit: int | None = None) ->
 
     Args:
         name: None for all
-        limit: the newest so many of them
+        limit: largest number of events; the newest ones
 
     Raises:
         CstoolError: there is no such job
@@ -269,7 +269,7 @@ def wait_for_jobs(root: Path | None, names: Sequence[str], timeout_s: float | No
 
     Args:
         names: or unambiguous beginnings of them
-        timeout_s: not longer than so long [s]
+        timeout_s: longest wait [s]
 
     Returns:
         The jobs, in this order, and the exit code of the first of them that did not succeed; 0 where all did

@@ -26,7 +26,7 @@ def complete_stock(incomplete: str) -> list[str]:
 
 
 def complete_checkpoint(incomplete: str) -> list[str]:
-    """Return the checkpoints and MemoryX files that a name may become; behind `DIR:` the steps of that folder."""
+    """Return the checkpoints and MemoryX files that complete a beginning; behind `DIR:` the steps of that folder."""
     folder, colon, start = incomplete.rpartition(":")
     if not (colon and os.path.isdir(folder)):
         return complete_files(incomplete, _is_checkpoint)

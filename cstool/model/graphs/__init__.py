@@ -46,7 +46,7 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
     """Build the graph of a model.
 
     Args:
-        form: of its samples; a number where tokens are all that there is to it, None for models without a sequence
+        form: of its samples; a number where only tokens matter, None for models without a sequence
 
     Returns:
         a verified graph

@@ -80,7 +80,7 @@ def _embedding(model: DecoderParams, sequence_length: int, is_packed: bool) -> S
 
 
 def _layers(model: DecoderParams, sequence_length: int, seen: tuple[str, ...]) -> list[Segment]:
-    """Return all layers, written once for as many as are alike.
+    """Return all layers; runs of equal layers are written once.
 
     Args:
         seen: inputs that say which tokens see each other, none where all before them do

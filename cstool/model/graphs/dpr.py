@@ -10,11 +10,11 @@ from cstool.model.ir import Graph, Loss, OpKind, Segment, Tensor
 from cstool.model.params import DprEncoderParams, DprParams
 
 USUAL_CONTEXTS = 2
-"""of a question: the right one, and a hard negative. Source: the vendor's preparation of data for DPR."""
+"""contexts of a question: the right one, and a hard negative. Source: the vendor's preparation of data for DPR."""
 QUESTIONS, CONTEXTS = "question_encoder.", "ctx_encoder."
 """prefixes of the names of weights"""
 Side = Literal["question", "context"]
-"""which of the encoders"""
+"""one of the encoders"""
 
 
 def dpr_graph(model: DprParams, form: SampleForm) -> Graph:
@@ -78,7 +78,7 @@ def _embedded(
 
 
 def _of_texts(segment: Segment, inputs: Mapping[str, str], names: str, texts: int) -> Segment:
-    """Return a segment whose tensors have names of their own, for samples of so many texts.
+    """Return a segment whose tensors have names of their own, for samples of several texts.
 
     Texts are rows one below the other: a kernel sees a grain with as many more samples.
     """

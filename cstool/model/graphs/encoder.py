@@ -21,7 +21,7 @@ _MASK_SHARE = 0.15 * 0.8
 """share of masked tokens in ESM-2's training data, which its token dropout makes up for. Source: Lin et al.,
 "Evolutionary-scale prediction of atomic-level protein structure", 2023, as released."""
 _HEAD = Initializer("normal", std=0.02)
-"""of the classifiers of fine-tuned models"""
+"""initializer of the classifiers of fine-tuned models"""
 
 
 Answer = Literal["tokens", "pairs", "encoded", "pooled"]
@@ -146,7 +146,7 @@ def encoder_inputs(model: EncoderParams, form: SampleForm) -> list[Tensor]:
 
 
 def encoder_parts(model: EncoderParams, tokens: int) -> Parts:
-    """Begin parts of a graph with so many tokens, whose weights begin as the encoder says."""
+    """Begin parts of a graph with a number of tokens, with the encoder's initializers of weights."""
     return Parts(model, tokens, partial(encoder_initializer, model))
 
 

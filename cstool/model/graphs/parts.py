@@ -27,7 +27,7 @@ class Widths(Protocol):
 
 
 def smoothed(share: float, classes: int) -> dict[str, Any]:
-    """Return the attributes of a loss that smooths labels by a share, over so many classes; none for a share of 0."""
+    """Return the attributes of a loss that smooths labels by a share over all classes; none for a share of 0."""
     return {"label_smoothing": share, "classes": classes} if share else {}
 
 
@@ -49,7 +49,7 @@ class Parts:
     weights: list[Weight] = field(default_factory=list)
 
     def segment(self, count: int = 1, first: int = 0, stride: int = 1) -> Segment:
-        """The segment, so many times."""
+        """The segment, with a number of repetitions."""
         return Segment(tuple(self.ops), tuple(self.tensors), tuple(self.weights), count, first, stride)
 
     def op(

@@ -52,7 +52,7 @@ def preference_graph(model: DpoParams, sequence_length: int) -> Graph:
 
 
 def _part(segment: Segment, prefix: str, begins_as: str | None) -> Segment:
-    """A segment of a decoder as one of the pair, all that it makes and has under names of its own.
+    """A segment of a decoder as one of the pair, with its tensors and weights under names of its own.
 
     Args:
         begins_as: prefix of the weights that this segment's weights start equal to, and then stay; None for its own

@@ -13,7 +13,7 @@ from cstool.model.graphs.form import SampleForm
 from cstool.model.ir import Graph, MatMul, Op, OpKind, Pairs, matrices_of, rules_of, work_of
 
 FLOAT32_BYTES = 4
-"""of an element of weights, gradients and optimizer state"""
+"""bytes of an element of weights, gradients and optimizer state"""
 
 _NUMBER = re.compile(r"\{n(\+\d)?\}")
 
@@ -67,7 +67,7 @@ class Statistics:
         parts: in the order of first use
         flops: of one sample, for the kinds of op that compute products
         tokens: per sample; 1 for models without a sequence
-        trained: parameters that are not frozen: gradients and optimizer state are of these
+        trained: number of parameters that are not frozen; only they have gradients and optimizer state
         targets: tokens that a decoder reads beside an encoder; None where there is none
     """
 

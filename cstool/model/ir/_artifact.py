@@ -1,4 +1,4 @@
-"""The artifact: all that the compiler hands on. Plain data; every cost that decides anything is an integer."""
+"""The artifact: the result of the compiler. Plain data; every cost that decides a choice is an integer."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -152,7 +152,7 @@ class PhaseCycles:
         return max(limits, key=lambda name: limits[name])
 
     def times(self, count: int) -> "PhaseCycles":
-        """The phase so many times, one after the other."""
+        """The phase, repeated a number of times."""
         if count == 1:
             return self
         return PhaseCycles(*(count * getattr(self, each.name) for each in fields(self)))
@@ -218,7 +218,7 @@ class Layout:
 
     @property
     def part(self) -> "Layout":
-        """The layout of a part of the tokens: as many of each PE's."""
+        """The layout of a part of the tokens: an equal share of each PE's tokens."""
         return replace(self, tokens_per_pe=-(-self.tokens_per_pe // self.parts), parts=1)
 
 
@@ -232,7 +232,7 @@ class StreamedKernel:
         outputs: rows of its weights, which arrive one after the other
         axpys_per_weight: PEs in a column that multiply each weight with their tokens; 0 without weights
         weight_count: elements streamed in; of sparse weights, the nonzeros
-        stream_bytes: of all that streams in, per pass
+        stream_bytes: of all data that stream in, per pass
         gradient_bytes: streamed out, per micro-batch
         cycles: per micro-batch
         sram_bytes: of the fullest PE while it runs, all phases
@@ -355,7 +355,7 @@ class MemoryXNeed:
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
+        """Sum of all parts."""
         return self.weights_bytes + self.optimizer_bytes + self.gradient_bytes
 
 
@@ -447,7 +447,7 @@ class Artifact(Brief):
 
     @property
     def fullest(self) -> tuple[str, tuple[SramEntry, ...]]:
-        """The kernel in which a PE holds most, and the account of that PE."""
+        """The kernel with the fullest PE, and the account of that PE."""
         if self.streaming is not None:
             return self.streaming.fullest_kernel, self.streaming.sram
         assert self.pipelined is not None

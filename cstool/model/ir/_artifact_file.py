@@ -135,7 +135,7 @@ def _json_text(value: Any, column: int = 0, indent: int = 0) -> str:
 
 
 def _filled(parts: list[str], columns: int) -> list[str]:
-    """Put short texts side by side, comma after comma, in lines of at most so many columns."""
+    """Put short texts side by side, comma after comma, in lines of limited width."""
     lines = [parts[0]]
     for part in parts[1:]:
         longer = f"{lines[-1]}, {part}"

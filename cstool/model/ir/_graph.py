@@ -111,7 +111,7 @@ class Weight:
     Args:
         name: as checkpoints have it
         shape: matrices are (out, in)
-        initializer: how it begins
+        initializer: distribution of its first values
         decays: whether weight decay applies (not to biases and norms)
         frozen: whether it stays as it begins: it streams forward alone, and has no gradient and no optimizer state
         begins_as: another weight, with the same numbers as which it begins

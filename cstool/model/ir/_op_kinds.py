@@ -1,4 +1,4 @@
-"""The kinds of op, and all that is so of every op of a kind: one row for each, which compiler, model and machine read.
+"""The kinds of op, and the rules for every op of a kind: one row for each, which compiler, model and machine read.
 
 The counts of vector instructions per element follow from the formulas written out beside them: a multiply-add, an
 addition, a comparison or a move is one. They are of this project's kernels; the vendor publishes none.
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from cstool.model.ir._graph import Op
 
 DROPOUT_OPS = 4
-"""of a mask from a counter: mix, compare, multiply, scale"""
+"""vector instructions of a mask from a counter: mix, compare, multiply, scale"""
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
-"""of one sample's tensors, and of weights, by name"""
+"""shapes of one sample's tensors, and of weights, by name"""
 
 
 class OpKind(StrEnum):
@@ -69,7 +69,7 @@ class OpKind(StrEnum):
     ROUTER = "router"
     """x -> weights of the experts that a token chooses, the experts, the probabilities of all"""
     DISPATCH = "dispatch"
-    """x, choices -> its tokens by expert, each as often as it chooses"""
+    """x, choices -> its tokens by expert, a copy for each choice"""
     EXPERT_LINEAR = "expert_linear"
     """tokens by expert, choices -> x weight^T (+ bias) of the expert, which has a matrix of its own"""
     COMBINE = "combine"
@@ -167,7 +167,7 @@ class OpRules:
     measured_as: OpKind | None = None
 
     def statistics_shapes(self, attributes: Mapping[str, Any], tokens: int) -> dict[str, Shape]:
-        """Shapes of the statistics of so many tokens, given an op's attributes."""
+        """Shapes of the statistics of a number of tokens, given an op's attributes."""
         return {
             name: (*(attributes[size] if isinstance(size, str) else size for size in sizes), tokens)
             for name, sizes in self.statistics.items()
@@ -208,7 +208,7 @@ def matrices_of(op: Op) -> tuple[str, ...]:
 
 
 def matrix_of(op: Op) -> str | None:
-    """Name of the first weight of an op that streams by panels; None where it has vectors alone."""
+    """Name of the first weight of an op that streams by panels; None for an op with vectors alone."""
     return next(iter(matrices_of(op)), None)
 
 

@@ -84,7 +84,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class VectorOps:
-    """(tokens, width) elements, each with so many vector instructions forward and backward."""
+    """(tokens, width) elements, with numbers of vector instructions for each, forward and backward."""
 
     tokens: int
     width: int
@@ -94,7 +94,7 @@ class VectorOps:
 
 @dataclass(frozen=True)
 class RowSums:
-    """Sums over all elements of each token, that all PEs with the token need: so many values forward and backward."""
+    """Sums over all elements of each token, that all PEs with the token need: number of values forward and backward."""
 
     tokens: int
     forward: int

@@ -83,11 +83,11 @@ class WholeOptimizer(Optimizer, Protocol):
     """A rule whose update of any number depends on all of the weight; `update` gets all of one, of any shape."""
 
     def update_whole(self, shape: Shape, states: Sequence[Array], go: Go, step: Step, decays: bool) -> None:
-        """Update a weight in several passes; the result does not depend on how it is cut.
+        """Update a weight in several passes; the result does not depend on how the weight is cut.
 
         Args:
             states: float32, each as a whole, updated
-            go: over the weight, float32, as often as it takes
+            go: passes over the weight, float32, called once for each pass
             step, decays: see `Optimizer.update`
         """
 
@@ -130,7 +130,7 @@ def whole_arrays(optimizer: Optimizer, shape: Shape = (2, 3)) -> int:
 
 
 def updates(optimizer: Optimizer | None, weight: Weight) -> Optimizer | None:
-    """Return the optimizer where it updates a weight; None where that is frozen."""
+    """Return the optimizer of a weight; None for a frozen one."""
     return None if weight.frozen else optimizer
 
 
@@ -138,7 +138,7 @@ def state_numbers(optimizer: Optimizer | None, shape: Shape, kept: int | None = 
     """Count the numbers of state beside a weight.
 
     Args:
-        optimizer: no array of it of another shape than the weight's is sparse; None for no state
+        optimizer: arrays of its state with another shape than the weight's are dense; None for no state
         kept: number of elements of the weight that are kept; None for all
     """
     arrays = optimizer.states(shape).values() if optimizer else ()

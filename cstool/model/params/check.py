@@ -212,7 +212,7 @@ class TrainerCheck:
         return None
 
     def _preference(self, raw: dict[str, Any], key: Key) -> DpoParams | None:
-        """Check a section with a model inside it, which has a section of its own by its name."""
+        """Check a section with a model inside it; the model has a section of its own by its name."""
         policy = self._policy(raw.get("policy_model"), (*key, "policy_model"))
         # Where that is wrong, something right stands in, so that all other mistakes are told, too.
         inside = MODELS["gpt2"].model_validate({"name": "gpt2"}) if policy is None else policy

@@ -28,7 +28,7 @@ class Callbacks:
     stopping: trainer.EarlyStopping | None = None
     computes_norms: bool = False
     places: dict[int, Key] = field(default_factory=dict)
-    """of the sections, by their id"""
+    """id of a section -> its key"""
 
     def take(self, section: Section, key: Key) -> None:
         """Take the arguments of a callback that stands at a key."""

@@ -143,7 +143,7 @@ OF_A_JOB: Mapping[tuple[type[Section], str], str] = {
     (trainer.ClusterParams, "job_time_sec"): "any; of `cstool job submit` a number of seconds",
     (trainer.ClusterParams, "num_workers_per_csx"): "any; of `cstool estimate --software` a whole number, 0 to choose",
 }
-"""keys without effect on a run that count where it is submitted as a job, or estimated"""
+"""keys without effect on a run that count for its job, or its estimate"""
 
 
 BY_PLACE: set[tuple[type[Section], str]] = {(section, "micro_batch_size") for section in LOADER_SECTIONS}

@@ -52,7 +52,7 @@ def convert_legacy_data(data: Mapping[str, Any], path: Path | None = None) -> di
 
 
 def convert_legacy(document: Document) -> tuple[Document, LegacyConversion]:
-    """Return a document in the trainer layout whose values know where they were written, and how it came about."""
+    """Return a document in the trainer layout whose values know their places in the older file, and the conversion."""
     conversion = LegacyConversion(document.data, Path(document.name))
     # Data for evaluation stands in two places, which must not change together. That validate_all has no effect is not
     # worth a note: nobody wrote it.

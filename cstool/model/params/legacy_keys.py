@@ -9,7 +9,7 @@ SECTIONS = ("train_input", "eval_input", "model", "optimizer", "sparsity", "runc
 """by which the layout is known"""
 OTHER_SECTIONS = ("csconfig", "wandb")
 TRAINER_KEYS = ("trainer", "init", "fit", "validate", "validate_all")
-"""of the newer layout, which a file of this one cannot hold"""
+"""keys of the newer layout, which a file of this one cannot hold"""
 
 NO_EFFECT = frozenset(
     "dist_addr experimental mode save_losses show_debug_metrics use_appliance_data use_cs_grad_accum variant".split()
@@ -37,7 +37,7 @@ _OTHER_NAME: dict[str, tuple[str, ...]] = {
 RUNCONFIG: dict[str, tuple[str, ...]] = dict(
     sorted({**{n: (*at, n) for at, names in _SAME_NAME.items() for n in names.split()}, **_OTHER_NAME}.items())
 )
-"""key of runconfig -> where it stands below trainer.init"""
+"""key of runconfig -> its place below trainer.init"""
 _DEBUG = (
     *"ini debug_args retrace_every_iteration lazy_initialization log_initialization drop_data".split(),
     "fabric_type_blacklist",
@@ -70,11 +70,11 @@ OPTIMIZER: dict[str, tuple[str, ...]] = {
     "log_summaries": ("precision", "log_loss_scale"),
     "grad_accum_steps": ("loop", "grad_accum_steps"),
 }
-"""key of optimizer -> where it stands below trainer.init"""
+"""key of optimizer -> its place below trainer.init"""
 RENAMED = {"weight_decay_rate": "weight_decay", "epsilon": "eps", "use_bias_correction": "correct_bias"}
 """keys of optimizer in releases before 2.0 -> now"""
 RENAMED_OF_SCHEDULE = dict.fromkeys(("steps", "decay_steps"), "total_iters")
-"""likewise of a schedule"""
+"""keys of a schedule in releases before 2.0 -> now"""
 RUNS = (
     ("fit", "train_dataloader", "train_input", "ckpt_path"),
     ("fit", "val_dataloader", "eval_input", "ckpt_path"),

@@ -1,4 +1,4 @@
-"""From a params file, or a stock one by name, and the command line to `Params`, or to all that is wrong with them."""
+"""From a params file, or a stock one by name, and the command line to `Params`, or to all their problems."""
 
 import os
 import shlex
@@ -17,7 +17,7 @@ from cstool.model.params.overrides import apply_overrides
 from cstool.model.params.params import Params
 
 FOLDER = Path(__file__).parent / "stock"
-"""of the stock params files: it leads to `params` of the project; where that was installed, a folder of its own"""
+"""folder of the stock params files: a link to `params` of the project; where that was installed, a folder of its own"""
 
 
 def stock_names() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from cstool.model.batch_split import nearest_divisors
 MICRO_BATCH_FLAG = "csx.performance.micro_batch_size"
 """the vendor's flag, an argument of GlobalFlags and ScopedTrainFlags"""
 MICRO_BATCH_CALLBACKS = ("GlobalFlags", "ScopedTrainFlags")
-"""the callbacks whose flags count for training, the one that wins last"""
+"""the callbacks whose flags count for training, in the order of increasing precedence"""
 MICRO_BATCH_VALUES = "a whole number from 1 that divides batch_size, auto, explore, {explore: {min, max}}"
 _RULE = "must be a whole number from 1, auto, explore, or explore with min and max"
 
@@ -49,7 +49,7 @@ class MicroBatchChoice:
         return {name: value for name, value in loader.items() if name != "micro_batch_size"}
 
     def size(self, batch_size: int | None) -> int | None:
-        """Check all that was taken; return the one that counts, None to leave it to the compiler.
+        """Check all collected values; return the one that counts, None to leave it to the compiler.
 
         Args:
             batch_size: of the training data; None if there is none, or it is wrong

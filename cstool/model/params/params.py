@@ -1,4 +1,4 @@
-"""All that a params file asks for, checked."""
+"""All settings of a params file, checked."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def balance_of(group: SparsityParams) -> Balance:
 _ROUNDING = 1e-12
 """largest error of a share that was computed in float64"""
 _CHECKERBOARD_ROUNDING = 1e-5
-"""the vendor's, which is part of his pattern"""
+"""the vendor's tolerance, which is part of his pattern"""
 
 
 def keep_count(sparsity: float, size: int) -> int:
@@ -180,7 +180,7 @@ def dropconnect_mask(
 
     Args:
         step: a fresh mask for each
-        sample: which of several masks of the step, as evaluation takes them; None is the one that training takes
+        sample: number of the mask among several of the step, for evaluation; None for training's mask
 
     Source: Wan et al., "Regularization of neural networks using DropConnect", ICML 2013. Not the vendor's.
     """

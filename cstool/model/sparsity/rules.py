@@ -29,9 +29,9 @@ def drop(weight: np.ndarray, mask: np.ndarray, drop_fraction: float, balance: Ba
 
 
 def grow(mask: np.ndarray, scores: np.ndarray, sparsity: float, balance: Balance = UNBALANCED) -> np.ndarray:
-    """Return a mask and the positions of the highest scores outside it, so many that `sparsity` is left out.
+    """Return a mask and the positions of the highest scores outside it, up to the sparsity.
 
-    A block that already keeps as many or more stays as it is: nothing is dropped here.
+    A block that already keeps that number or more stays as it is: nothing is dropped here.
     """
     grown = mask.copy()
     for kept, block in zip(balance.blocks(grown), balance.blocks(scores), strict=True):

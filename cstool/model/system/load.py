@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parent / "systems"
 MOST_PES = 10_000
 """PEs along a side of a wafer: ten times the largest wafer, and tables still fit"""
 MOST = 10**6
-"""of anything that a PE or a link counts: products of it with sizes of tensors still fit 64 bits"""
+"""largest count of a PE or a link: its products with sizes of tensors still fit 64 bits"""
 MOST_PE_BYTES = 10**9
 MOST_BYTES = 10**18
 LARGEST = 1e30
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class Sourced(Section, Generic[T]):
-    """A number with where it comes from."""
+    """A number with its source."""
 
     value: T
     status: Status

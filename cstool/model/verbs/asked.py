@@ -124,7 +124,7 @@ def check_trace_file(path: Path) -> None:
 
 
 def check_traced(trainers: Sequence[Params], mode: str) -> None:
-    """Check that there is something to record: the training of one trainer.
+    """Check that a trace has an event to record: the training of one trainer.
 
     Raises:
         TraceError: there is not

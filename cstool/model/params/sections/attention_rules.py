@@ -10,7 +10,7 @@ from cstool.model.batch_split import nearest_divisors
 from cstool.model.params.sections.decoder_parts import LONGROPE_KEYS, AttentionExtraParams, PositionScalingParams
 
 METRICS = ("loss", "accuracy")
-"""of a classifier"""
+"""initializer of a classifier"""
 
 
 class AttentionRules(Section):

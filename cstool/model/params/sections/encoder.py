@@ -203,7 +203,7 @@ class Esm2Params(BertParams):
 
 
 class FineTunedParams(EncoderParams):
-    """BERT with a head of its own for one task."""
+    """BERT with a head for one task."""
 
     embedding_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
 

@@ -59,7 +59,7 @@ _MORE_IS_BETTER = re.compile("accura(cy|cies)[^/]*$|/f1_score$|/rouge[12]$")
 _LARGEST = {"cbfloat16": 2.0**31}
 """where dynamic scales end if nothing is said, by type. Source: the vendor's GradScaler, cerebras_pytorch 2.10"""
 _LARGEST_OF_OTHERS, _SMALLEST = 2.0**15, 2.0**-14
-"""likewise"""
+"""likewise, for other types"""
 TOO_LARGE = 2.0**128
 """for float32"""
 _Scale = Annotated[float, Field(gt=0, lt=TOO_LARGE)]
@@ -435,7 +435,7 @@ CALLBACKS: dict[str, tuple[str, ...]] = {
 }
 """the vendor's other callbacks, without effect here, and their arguments"""
 CALLBACK_LOSSES = {"WeightCompression": "the vendor's loses digits of the weights, here they stay as they are"}
-"""why it matters that a callback of these has no effect, where it does"""
+"""callback without effect -> the difference that makes for the user, where it makes one"""
 COMPUTE_NORM = "ComputeNorm"
 """the one of them that is acted on: it has norms written to the events"""
 OTHER_CALLBACKS = ("BigCodeEvalHarness", "EleutherEvalHarness", "Lora", "SelectiveGrad", "SkipSamples")

@@ -52,14 +52,14 @@ class ResizeParams(TransformParams):
 
 
 class CenterCropParams(TransformParams):
-    """The middle of it, zeros around where it is smaller."""
+    """The middle of the image, zeros around where it is smaller."""
 
     name: Literal["center_crop"]
     size: _Size
 
 
 class RandomCropParams(TransformParams):
-    """A part of it, wherever it is, after zeros were put around it."""
+    """A random part of the image, after zeros were put around it."""
 
     name: Literal["random_crop"]
     size: _Size
@@ -70,7 +70,7 @@ class RandomCropParams(TransformParams):
 
 
 class RandomResizedCropParams(TransformParams):
-    """A part of it of some share of its area and some ratio of its sides, resized."""
+    """A random part of the image, with some share of its area and some ratio of its sides, resized."""
 
     name: Literal["random_resized_crop"]
     size: _Size
