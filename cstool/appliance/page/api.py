@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cstool.appliance.queue.root import Root
 
 MOST_EVENTS = 500
-"""of a job that the page lists"""
+"""number of events of a job that the page lists"""
 _MOST_NEW = 20_000
 """events that the timeline takes at a time; of older ones it would show nothing"""
 _ASK_EVERY_S = 2.0

@@ -12,7 +12,7 @@ from cstool.foundation.plain_text import lines
 
 STREAMS = ("out", "err")
 TAIL_BYTES = 65536
-"""of a log that the page shows"""
+"""length of the end of a log that the page shows"""
 _ACCESS_LIST = "system.posix_acl_access"
 
 

@@ -10,7 +10,7 @@ from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import counted
 
 BEGINNING = "wsjob-"
-"""of every name, as on the vendor's appliance"""
+"""prefix of every name, as on the vendor's appliance"""
 _LETTERS, _LENGTH = "abcdefghijklmnopqrstuvwxyz0123456789", 22
 _NAME = re.compile(rf"{BEGINNING}[a-z0-9]{{{_LENGTH}}}")
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,63}")

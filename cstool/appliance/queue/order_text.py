@@ -10,7 +10,7 @@ from typing import Any
 from cstool.appliance.queue.job import PRIORITIES, JobOrder, Needs
 
 FORMAT = 1
-"""of `job.json`"""
+"""version of `job.json`"""
 _TUPLES = ("typed", "program", "run_words", "compile_words", "backend_options")
 _PATHS = ("working_dir", "model_dir", "compile_dir")
 

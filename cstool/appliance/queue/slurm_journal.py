@@ -30,7 +30,7 @@ class Entry:
         at: when [s since 1970]
         kind, text: of the event
         phase, stage, attempt: of the job from then on
-        reason: for which it waits, or of its end
+        reason: for its waiting, or its end
         restarts: number of restarts that count
         exit_code: of its process; None where it has none
         peak_bytes: most memory that it was seen to take
@@ -109,7 +109,7 @@ class Journal:
         return True
 
     def read(self) -> list[Entry]:
-        """Read all entries; a damaged line is none, and a link or another path that is no plain file has none."""
+        """Read all entries; a damaged line is none, and a path that is no plain file, such as a link, has none."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:

@@ -96,7 +96,7 @@ class NodeJob:
             stage = then
 
     def _first_stage(self) -> str:
-        """The stage to begin, or to go on, with, by the journal of earlier batch jobs."""
+        """The stage to begin or to resume, by the journal of earlier batch jobs."""
         entries = self._journal.read()
         last = entries[-1] if entries else None
         if last is None:

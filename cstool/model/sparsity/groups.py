@@ -20,8 +20,8 @@ def assign_groups(groups: Sequence[SparsityParams], graph: Graph, place: tuple[s
     """Return the sparse weights by name, each with the number of its group: the first whose filter matches.
 
     Only matrices of linear ops can be sparse, matrices of experts among them. A filter speaks of matrices alone: biases
-    and norms that it matches stay dense. Patterns are shell patterns for file names, case matters, and a name may begin
-    with `model.`. A group without a filter takes the matrices of linear ops whose names have none of embedding,
+    and norms that it matches stay dense. Patterns are shell patterns for file names, case matters, and a name may have
+    `model.` before it. A group without a filter takes the matrices of linear ops whose names have none of embedding,
     norm, lm_head and pe_helper. Balanced blocks must divide the dimension that they cut, rows for balance_out_groups
     and columns for balance_in_groups; the vendor is content if they divide either.
 

@@ -29,7 +29,7 @@ def drop(weight: np.ndarray, mask: np.ndarray, drop_fraction: float, balance: Ba
 
 
 def grow(mask: np.ndarray, scores: np.ndarray, sparsity: float, balance: Balance = UNBALANCED) -> np.ndarray:
-    """Return a mask and the positions of the highest scores outside it, up to the sparsity.
+    """Return a mask and the positions of the highest scores outside it, as many as `sparsity` allows.
 
     A block that already keeps that number or more stays as it is: nothing is dropped here.
     """

@@ -39,7 +39,7 @@ class ProcessingElement:
         bank_conflict_factor: cycles of reads that meet in a bank, over cycles of reads that do not
         read_bytes_per_cycle: of its memory ports
         write_bytes_per_cycle: of its memory ports
-        efficiency: share of the rate by the other numbers that kernels sustain; the only number that is fitted
+        efficiency: sustained rate of kernels over the rate by all other numbers; the only number that is fitted
         simd: vector instruction -> elements per cycle: "fmach" (16-bit multiply-add), "fmachs" (16-bit operands, 32-bit
             sum), "fmacs" (32-bit multiply-add), "fadds" (32-bit add), "faddh" (16-bit add)
         vector_op_cycles: to start and stop one vector instruction

@@ -10,7 +10,7 @@ from cstool.model.batch_split import nearest_divisors
 from cstool.model.params.sections.decoder_parts import LONGROPE_KEYS, AttentionExtraParams, PositionScalingParams
 
 METRICS = ("loss", "accuracy")
-"""initializer of a classifier"""
+"""metrics of a classifier"""
 
 
 class AttentionRules(Section):

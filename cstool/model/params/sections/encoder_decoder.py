@@ -202,7 +202,7 @@ class EncoderDecoderParams(AttentionRules):
 
         Plain T5 leaves them as they are, its initializer of queries being narrower. With muP and without
         `mup_base_d_kv` the vendor shrinks queries and keys by the root of the width factor; it shrinks
-        values by as much, and multiplies the output of heads by it, so that values are unchanged.
+        values by as much, and multiplies the output of heads by it, which cancels out.
         """
         scale: float = getattr(self, f"{stack}_attention_logits_alpha")
         if self.is_mup or self.use_transformer_initialization:

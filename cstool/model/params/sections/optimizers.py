@@ -57,7 +57,7 @@ class Optimizer(Section):
     form: Literal["vendor", "pytorch"] = "vendor"
 
     no_sparsity: ClassVar[str] = ""
-    """the reason why no weight may be sparse, and the way out; empty where weights may"""
+    """the reason why no weight may be sparse, and an alternative; empty where weights may"""
     other_names: ClassVar[dict[str, str]] = {"lr": "learning_rate"}
     without_effect: ClassVar[frozenset[str]] = frozenset({"capturable", "foreach", "ws_summary"})
     supported: ClassVar[dict[str, tuple[Any, ...]]] = dict.fromkeys(

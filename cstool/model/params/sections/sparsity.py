@@ -25,7 +25,7 @@ from cstool.foundation.yaml_lines.section import (
 from cstool.model.params.paths import ResolvedPath, WrittenPath
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-"""of the weights of a matrix"""
+"""share of the weights of a matrix"""
 
 
 class SparsitySchedule(Section):

@@ -59,7 +59,7 @@ _MORE_IS_BETTER = re.compile("accura(cy|cies)[^/]*$|/f1_score$|/rouge[12]$")
 _LARGEST = {"cbfloat16": 2.0**31}
 """where dynamic scales end if nothing is said, by type. Source: the vendor's GradScaler, cerebras_pytorch 2.10"""
 _LARGEST_OF_OTHERS, _SMALLEST = 2.0**15, 2.0**-14
-"""likewise, for other types"""
+"""likewise: the upper end for other types, and the lower end for all"""
 TOO_LARGE = 2.0**128
 """for float32"""
 _Scale = Annotated[float, Field(gt=0, lt=TOO_LARGE)]
