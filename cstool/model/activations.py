@@ -17,7 +17,7 @@ from typing import Any
 EXPONENTIAL_OPS = 8
 """vector instructions of an exponential: range reduction (2), a polynomial of degree 5, the exponent put in place"""
 _NONLINEAR_OPS = EXPONENTIAL_OPS + 6
-"""of a function with one exponential: the exponential, a reciprocal by two Newton steps (4), two products"""
+"""likewise of a function with one exponential: the exponential, a reciprocal by two Newton steps (4), two products"""
 
 _TANH_LINEAR, _TANH_CUBIC = 2.0 * math.sqrt(2.0 / math.pi), 0.044715
 """gelu_new: (1 + tanh(z)) / 2 is the logistic function of 2 z; 2 z = linear * (u + cubic * u^3)"""
@@ -48,7 +48,7 @@ def sigmoid(x: float) -> float:
 def normal(x: float) -> tuple[float, float]:
     """Cumulative distribution and density of the standard normal distribution at x.
 
-    In float32 their relative error is below 8e-7 for x between -4 and 4, mostly that of rounding x^2 / 2, and half of
+    In float32 their relative error is below 8e-7 for x between -4 and 4, mostly from rounding x^2 / 2, and half of
     it between -2 and 2.
 
     Source: polynomial in t = 1 / (1 + 0.28 |x|), least maximum relative error (1.7e-7) to Phi(-|x|) exp(x^2 / 2) / t.
@@ -65,7 +65,7 @@ class Activation:
         formula: (u, array of the type of u) -> value and slope at u
         ops: vector instructions per element on the wafer
         vendor_names: values of the vendor's `nonlinearity` that mean it
-        gate: value of `nonlinearity` that means a layer with it as the gate; None where it cannot be one
+        gate: value of `nonlinearity` for a layer with this function as the gate; None where it cannot be one
         hf_names: in a config.json of Hugging Face's library; the first is written
     """
 

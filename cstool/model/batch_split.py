@@ -14,7 +14,7 @@ def divisors(number: int) -> list[int]:
 
 
 def nearest_divisors(number: int, got: int) -> str:
-    """Return the hint of an error: the divisors of a number next to something that is none."""
+    """Return the hint of an error: the divisors of a number next to a value that is none."""
     fitting = divisors(number)
     below = [str(divisor) for divisor in fitting if divisor < got][-1:]
     above = [str(divisor) for divisor in fitting if divisor > got][:1]
@@ -22,7 +22,7 @@ def nearest_divisors(number: int, got: int) -> str:
 
 
 def even_parts(whole: Sequence[T], count: int) -> list[Sequence[T]]:
-    """Cut a sequence into so many parts, in order, whose lengths differ by at most one; some are empty if it is short.
+    """Cut a sequence into `count` parts, in order, with lengths that differ by at most one; some may be empty.
 
     Where the longer parts are depends on the length of the sequence and the count alone.
     """

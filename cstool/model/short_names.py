@@ -22,13 +22,13 @@ _SHORTER = (
     (r"\bembedding_layer\.", ""),
     (r"\.y$", ""),
 )
-"""patterns -> what takes their place, one after the other"""
+"""patterns -> replacements, one after the other"""
 
 
 def short_name(name: str) -> str:
     """Return a name as people say it: `L3 ffn.0` for the first matrix of the third layer's feed-forward part.
 
-    Numbers of layers that stand for all repetitions become `*`. Whatever is not known stays as it is.
+    Numbers of layers that stand for all repetitions become `*`. Unknown parts stay as they are.
 
     >>> short_name("transformer_decoder.layers.{n}.self_attn.proj_q_dense_layer")
     'L* qkv'
@@ -39,7 +39,7 @@ def short_name(name: str) -> str:
 
 
 def group_name(name: str) -> str:
-    """Return the short name without the number of a layer: what kernels of layers that are alike have in common.
+    """Return the short name without the number of a layer: the common name of kernels of layers that are alike.
 
     >>> group_name("transformer_decoder.layers.3.ffn.ffn.0.linear_layer")
     'L* ffn.0'

@@ -1,1 +1,1 @@
-"""`cstool job` and `cstool appliance`: their options, and reports of what came of them."""
+"""`cstool job` and `cstool appliance`: their options, and reports of the results."""

@@ -1,4 +1,4 @@
-"""`cstool appliance`: who runs jobs on this host is started, stopped, drained, looked at, and shows a page."""
+"""`cstool appliance`: start, stop, drain and show the supervisor of jobs on this host, and serve its page."""
 
 from pathlib import Path
 from typing import Annotated

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def print_appliance(shown: ShownAppliance) -> None:
-    """Print whether a supervisor runs, what there is and what of it is in use, and how many jobs there are."""
+    """Print the state of the supervisor, the capacity and its used part, and the number of jobs."""
     status = shown.status
     facts = {
         "Folder": str(shown.folder) + ("" if shown.shared_with is None else f", shared with group {shown.shared_with}"),

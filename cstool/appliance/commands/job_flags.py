@@ -1,4 +1,4 @@
-"""The flags of jobs: of `cstool job submit`, of `cstool run --appliance`, and those that several commands have."""
+"""The flags of jobs: of `cstool job submit`, of `cstool run --appliance`, and flags that several commands share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def complete_job(ctx: Any, incomplete: str) -> list[str]:
-    """Return the names of jobs that a name may become, the newest first: those of --root, if that was typed."""
+    """Return job names that complete a beginning, the newest first: jobs of --root, if that was typed."""
     from cstool.appliance.verbs.jobs import job_names
 
     return job_names(ctx.params.get("root"), incomplete)
@@ -40,7 +40,7 @@ NamesArgument = Annotated[list[str], argument("NAME...", "Names of jobs, or how 
 
 @dataclass(frozen=True)
 class JobFlags:
-    """What a job is to be, and where; None where it was not typed."""
+    """Flags for kind and place of a job; None where a flag was not typed."""
 
     priority: Annotated[
         Priority | None,
@@ -88,7 +88,7 @@ class JobFlags:
 
 @dataclass(frozen=True)
 class SubmitFlags:
-    """What else may be said of a job that is submitted; of a run these are flags of `--launch`, too."""
+    """Further flags of a job that is submitted; of a run these are flags of `--launch`, too."""
 
     max_restarts: Annotated[
         int | None,
@@ -130,7 +130,7 @@ def job_request(
     time: str | None,
     sbatch: Sequence[str] | None,
 ) -> JobRequest:
-    """What is asked for beside params.
+    """The request of a job, beside its params.
 
     Raises:
         CstoolError: it is nothing that can wait in a queue
@@ -195,5 +195,5 @@ def check_job(launch: LaunchFlags, as_json: bool) -> None:
 
 
 def say_of_a_job(line: str) -> None:
-    """Say something about a job on stderr."""
+    """Write a line about a job to stderr."""
     print(line, file=sys.stderr, flush=True)

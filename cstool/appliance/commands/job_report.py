@@ -1,4 +1,4 @@
-"""Jobs as people read them: a list in the vendor's columns, all about one, what happened to it; and as documents."""
+"""Jobs as people read them: a list in the vendor's columns, the details of one job, its events; and as documents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RIGHT = ("AGE", "DURATION", "SYSTEMS", "POSITION")
 
 
 def print_jobs(listed: Sequence[ListedJob], now: float) -> None:
-    """Print a list of jobs: the columns of `csctl job list`, and for those that wait their place and expected start.
+    """Print a list of jobs: the columns of `csctl job list`, and place and expected start of waiting jobs.
 
     Where a terminal is too narrow for a row, whole columns are left out, so that a job stays a line.
 
@@ -45,8 +45,8 @@ def print_job(job: Job, position: int | None, events: Sequence[Event], logs: Map
     """Print all about a job.
 
     Args:
-        position: among those that wait, from 1; None where it does not
-        events: of it, the oldest first
+        position: among waiting jobs, from 1; None where it does not wait
+        events: of the job, the oldest first
         logs: where each of its logs is
         now: [s since 1970]
     """
@@ -62,7 +62,7 @@ def print_job(job: Job, position: int | None, events: Sequence[Event], logs: Map
 
 
 def print_events(events: Sequence[Event], *, of_all: bool) -> None:
-    """Print what happened, the oldest first; of all jobs with their names."""
+    """Print events, the oldest first; of all jobs with their names."""
     columns = ("TIME", *(("JOB",) if of_all else ()), "EVENT", "WHAT")
     print_table(
         columns,
@@ -98,7 +98,7 @@ _PHASE_AFTER = {
 
 
 def phases_of(events: Sequence[Event]) -> list[Phase]:
-    """The phases that a job went through, by what happened to it."""
+    """The phases that a job went through, by its events."""
     found: list[Phase] = []
     for event in events:
         name = _PHASE_AFTER.get(event.kind)

@@ -1,1 +1,1 @@
-"""A page to look at: the queue of an appliance, who has which part of it, what a job is doing."""
+"""A web page for viewers: the queue of an appliance, the jobs on each part of it, the progress of a job."""

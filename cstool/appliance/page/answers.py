@@ -53,7 +53,7 @@ def encoded(value: dict[str, Any]) -> bytes:
 
 
 def answer(request: Request, content: bytes) -> Response:
-    """Answer with JSON, or that it is what the page has already. The time is a header, so that it changes nothing."""
+    """Answer with JSON, or with 304 where the page has it already. The time is a header, so that it changes nothing."""
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": "no-store", "X-Appliance-Time": f"{time.time():.3f}"}
     if request.method == "GET" and request.headers.get("if-none-match") == tag:

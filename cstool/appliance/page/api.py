@@ -1,4 +1,4 @@
-"""The JSON that the page lives on: what is there, and with a token, cancel and label."""
+"""The JSON that the page lives on: reads for all viewers, and with a token, cancel and label."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from cstool.appliance.queue.root import Root
 
 MOST_EVENTS = 500
-"""of a job that the page lists"""
+"""number of events of a job that the page lists"""
 _MOST_NEW = 20_000
 """events that the timeline takes at a time; of older ones it would show nothing"""
 _ASK_EVERY_S = 2.0
-"""how often a back end that is no supervisor of ours is asked how its jobs are [s]"""
+"""interval of asking a back end without a supervisor for the state of its jobs [s]"""
 _CURVES = 32
-"""jobs whose curves are kept, so that only what was added to the log is read"""
+"""jobs whose curves are kept, so that only new lines of the log are read"""
 
 
 class Api:
@@ -50,9 +50,9 @@ class Api:
 
     Args:
         root: of the appliance
-        queue: of it
+        queue: of the appliance
         status: says how the appliance is
-        token: that lets a viewer change something; None where nobody may
+        token: that lets a viewer change something; None where no viewer may
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Api:
         return json_answer(request, await run_in_threadpool(self._tail, self._folder(job), stream, viewer))
 
     async def curve(self, request: Request) -> Response:
-        """Answer with the loss curve, and how far the job is."""
+        """Answer with the loss curve, and the progress of the job."""
         viewer, job = self._viewer(request), self._job(request)
         return json_answer(request, await run_in_threadpool(self._curve, job.name, self._folder(job), viewer))
 
@@ -169,7 +169,7 @@ class Api:
         return json_answer(request, {"name": changed.name, "phase": changed.phase, "asked": changed.asked})
 
     async def label(self, request: Request) -> Response:
-        """Set labels, or remove those that are null: {"labels": {"key": "value"}}."""
+        """Set labels, or remove the ones with null: {"labels": {"key": "value"}}."""
         self._changing_viewer(request)
         job, asked = self._job(request), await body(request)
         changes = asked.get("labels")
@@ -183,7 +183,7 @@ class Api:
         return json_answer(request, {"name": changed.name, "labels": dict(changed.labels)})
 
     def _viewer(self, request: Request) -> Viewer:
-        """Return who looks, or refuse: from elsewhere nobody looks without a token."""
+        """Return the viewer, or refuse: from elsewhere every viewer needs a token."""
         client = None if request.client is None else (request.client.host, request.client.port)
         server = request.scope.get("server")
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -201,7 +201,7 @@ class Api:
         return viewer
 
     def _tells_why(self, viewer: Viewer) -> bool:
-        """Say whether a viewer may know why jobs ended, maybe with a line of their logs: as who may read the queue."""
+        """Say whether a viewer may know why jobs ended, maybe with a line of their logs: a reader of the queue may."""
         path = self.root.queue_file
         try:
             return may_reach(viewer.user_id, path.parent) and may_read(viewer.user_id, os.stat(path))

@@ -42,7 +42,7 @@ def make_app(
 
     Args:
         root: of the appliance
-        token: that lets a viewer cancel and label; None where nobody may
+        token: that lets a viewer cancel and label; None where no viewer may
         names: of this machine that a browser may call it by, beside localhost and numbers
         status: says how the appliance is
     """

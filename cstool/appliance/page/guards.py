@@ -1,4 +1,4 @@
-"""What every answer of the page has, and whom it answers at all."""
+"""Headers of every answer of the page, and refusal of requests under a foreign name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Guards:
     as this one. The browser says which name it used, and only a number or a name of this machine is accepted.
 
     Args:
-        app: what is guarded
+        app: the guarded application
         names: of this machine, beside localhost and all numbers
     """
 

@@ -1,4 +1,4 @@
-"""The loss of a job, step by step, and how far it is, from the lines of its log."""
+"""The loss of a job, step by step, and its progress, from the lines of its log."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True)
 class Progress:
-    """What the last line about a step says.
+    """The content of the last line about a step.
 
     Args:
         step: that was done
-        loss: of it
+        loss: of the step
         rate: [samples/s]; None where it is not said
-        left_s: how long it takes from there [s]; None where it is not said
+        left_s: time from there to the end [s]; None where the line has none
     """
 
     step: int
@@ -41,7 +41,7 @@ class Progress:
 
 
 class LogCurve:
-    """The loss curve of one job. It reads what was added to the log since it looked last.
+    """The loss curve of one job. It reads the lines that were added to the log since its last read.
 
     A job that was started again does some steps again: the last value of each counts.
     """
@@ -57,7 +57,7 @@ class LogCurve:
 
         Args:
             current: the log, `out`; None where there is none
-            previous: what it was before it was cut, `out.1`; None where it was not
+            previous: the older part of a log that was cut, `out.1`; None where it was not cut
         """
         if current is None:
             return
@@ -102,7 +102,7 @@ class LogCurve:
 
 
 def thinned(points: list[Point], most: int = MOST_POINTS) -> list[Point]:
-    """Return at most so many of the points: the first, the last, and of each bucket the lowest and the highest.
+    """Thin out the points to a number: the first, the last, and of each bucket the lowest and the highest.
 
     So peaks stay where they are. Losses that are no numbers rank as the highest: they are not to be overlooked.
 

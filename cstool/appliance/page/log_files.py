@@ -1,4 +1,4 @@
-"""The logs of a job, opened for somebody who may read them, whoever serves the page."""
+"""The logs of a job, opened with the permissions of the viewer, not of the page's server."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from cstool.foundation.plain_text import lines
 
 STREAMS = ("out", "err")
 TAIL_BYTES = 65536
-"""of a log that the page shows"""
+"""length of the end of a log that the page shows"""
 _ACCESS_LIST = "system.posix_acl_access"
 
 
 def open_log(folder: Path, name: str, user_id: int | None) -> BinaryIO | None:
     """Open a log of a job for a viewer.
 
-    The page may be served by root, and the folder is its owner's: a link in it is not followed, and what counts is the
-    file that was opened, so that nobody sees through the page what that user could not open.
+    The page may be served by root, and the folder is its owner's: a link in it is not followed, and the permissions of
+    the opened file count, so that the page shows no file that the viewer could not open.
 
     Args:
         folder: of the job
         name: of the file
-        user_id: who looks; None for nobody in particular
+        user_id: of the viewer; None: unknown
 
     Returns:
         The file, or None where there is none
 
     Raises:
-        PermissionError: the viewer may not read it, or who serves the page may not
+        PermissionError: the viewer may not read it, or the server of the page may not
     """
     if not may_reach(user_id, folder.parent):
         raise PermissionError

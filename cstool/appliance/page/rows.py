@@ -1,4 +1,4 @@
-"""What the page says of jobs and of the appliance: rows of plain values, for JSON."""
+"""The page's view of jobs and of the appliance: rows of plain values, for JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_ACTIVE, MOST_ENDED = 1000, 200
 
 
 def job_rows(active: Sequence[Job], ended: Sequence[Job], *, tells_why: bool = True) -> list[dict[str, Any]]:
-    """Return the rows of the table: those that run, then those that wait in their order, then the latest that ended.
+    """Return the rows of the table: running jobs, then waiting jobs in their order, then the latest ended ones.
 
     Args:
         tells_why: see `job_row`
@@ -29,10 +29,10 @@ def job_rows(active: Sequence[Job], ended: Sequence[Job], *, tells_why: bool = T
 
 
 def job_row(job: Job, position: int | None, *, tells_why: bool = True) -> dict[str, Any]:
-    """Return a row of the table, which everybody may see.
+    """Return a row of the table, which all viewers may see.
 
     Args:
-        position: among those that wait; None for others
+        position: among the waiting jobs; None for others
         tells_why: whether to say why a job ended, which may be a line of its log
     """
     return {
@@ -61,14 +61,14 @@ def job_row(job: Job, position: int | None, *, tells_why: bool = True) -> dict[s
 
 
 def needs_rows(job: Job) -> dict[str, Any]:
-    """Return what a job needs, where each of it comes from, and what it took."""
+    """Return the needs of a job, their sources, and its peak memory."""
     needs = job.needs
     values = {field.name: getattr(needs, field.name) for field in dataclasses.fields(needs) if field.name != "sources"}
     return {**values, "sources": dict(needs.sources), "peak_bytes": job.peak_bytes}
 
 
 def capacity_row(capacity: Capacity | None) -> dict[str, Any] | None:
-    """Return what an appliance has, or has in use."""
+    """Return the capacity of an appliance, or the part that is in use."""
     if capacity is None:
         return None
     return {

@@ -1,4 +1,4 @@
-"""Serve the page of an appliance, on this machine alone unless a token says who may look from elsewhere."""
+"""Serve the page of an appliance, on this machine alone unless a token admits viewers from elsewhere."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def serve(
 
 
 def make_server(root: Root, host: str, port: int, token_file: Path | None) -> tuple[uvicorn.Server, socket.socket]:
-    """Make what `serve` runs, and the socket that it is reached by, which the caller closes.
+    """Make the server that `serve` runs, and its socket, which the caller closes.
 
     Raises:
         CstoolError: it cannot be served so

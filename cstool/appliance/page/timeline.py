@@ -1,4 +1,4 @@
-"""Who had which cores when: from the events of the queue, and from what is expected."""
+"""Use of the cores by jobs over time: from the events of the queue, and from expected times."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Span:
     Args:
         job: its name
         stage: `COMPILE` or `EXECUTE`
-        begin, end: [s since 1970]; end: None while it goes on, or where nobody knows
+        begin, end: [s since 1970]; end: None while it goes on, or where unknown
         cpus: the cores
         memory_bytes: that were set aside for it
         how: kind of the event that ended it; "" while it goes on; "expected"
@@ -91,7 +91,7 @@ class Timeline:
         self._spans: list[Span] = []
 
     def add(self, events: Iterable[Event]) -> None:
-        """Take events that came after those before."""
+        """Add events, all later than the earlier ones."""
         for event in events:
             self.last = max(self.last, event.number)
             if event.kind in _BEGINS or event.kind in _ENDS:
@@ -136,10 +136,10 @@ def stays(events: Iterable[Event]) -> list[Stay]:
 def expected_spans(jobs: Sequence[Job], cpus: Sequence[int], most: int = MOST_SPANS) -> list[Span]:
     """Return where jobs that wait are expected to run.
 
-    Which cores it will be nobody knows before: each job is shown on those that are free the longest by then.
+    Their cores are unknown before the start: each job is shown on the cores that are free the longest by then.
 
     Args:
-        jobs: those that have not ended
+        jobs: all jobs that have not ended
         cpus: all cores of the appliance
         most: spans; the first ones count
     """

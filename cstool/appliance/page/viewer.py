@@ -1,6 +1,7 @@
-"""Who looks at the page, and what of the files of a job that user may read.
+"""The viewer of the page, and the viewer's permissions on the files of a job.
 
-On the loopback device the kernel knows whose socket is at the other end; from elsewhere a token says who it is.
+On the loopback device the kernel knows the owner of the socket at the other end; from elsewhere a token identifies the
+viewer.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ Address = tuple[str, int]
 
 _ESTABLISHED = "01"
 _OVERFLOW = 65534
-"""how the kernel shows a user who has no number here, unless it was told otherwise"""
+"""the kernel's number for a user without a number here, unless it was told otherwise"""
 _FORWARDING = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
-"""headers of a proxy: its socket says who runs the proxy, not who looks"""
+"""headers of a proxy: the owner of its socket runs the proxy, and is not the viewer"""
 _LEAST_TOKEN, _MOST_TOKEN = 16, 4096
 
 
 @dataclass(frozen=True)
 class Viewer:
-    """Who looks.
+    """A viewer of the page.
 
     Args:
-        user_id: None where nobody knows
+        user_id: None: unknown
         has_token: whether the viewer showed the token, so may change something
         is_here: whether the viewer is on this machine, so may look without a token
     """
@@ -46,18 +47,18 @@ class Viewer:
 
     @property
     def user(self) -> str:
-        """The name of the user; "" where nobody knows."""
+        """The name of the user; "" where unknown."""
         return "" if self.user_id is None else user_name(self.user_id)
 
 
 def viewer_of(
     headers: Mapping[str, str], client: Address | None, server: Address | None, token: bytes | None
 ) -> Viewer:
-    """Say who looks: the owner of the token, which is this user, or whoever has the other end of the connection.
+    """Identify the viewer: the owner of the token, which is this user, or of the socket at the connection's other end.
 
     Args:
         headers: of the request, by name in lower case
-        client, server: the ends of the connection; None where it has no such
+        client, server: the ends of the connection; None: unknown
         token: that may be shown; None where there is none
     """
     user_id, is_here = None, False
@@ -80,13 +81,13 @@ def is_loopback(host: str) -> bool:
 
 
 def user_of_peer(client: Address, server: Address, proc: Path = Path("/proc/net")) -> int | None:
-    """Return who has the other end of a connection over the loopback device; None where that is not known.
+    """Return the owner of the other end of a connection over the loopback device; None where that is not known.
 
-    The columns of /proc/net/tcp are those of Linux's `Documentation/networking/proc_net_tcp.rst`. A socket that is
-    closed already belongs to nobody, and is listed with user 0 and inode 0: such a line does not count.
+    The columns of /proc/net/tcp are described in Linux's `Documentation/networking/proc_net_tcp.rst`. A socket that is
+    closed already has no owner, and is listed with user 0 and inode 0: such a line does not count.
 
     Args:
-        client, server: the ends of it
+        client, server: the ends of the connection
         proc: where the kernel lists connections
     """
     if not is_loopback(client[0]) or not is_loopback(server[0]):
@@ -113,8 +114,8 @@ def may_read(user_id: int | None, entry: os.stat_result, *, bits: int = 4) -> bo
     """Say whether a user may read a file, or search a folder, by its permission bits.
 
     Args:
-        user_id: None for nobody in particular, who may not
-        entry: what the file system says of the file
+        user_id: None: unknown, refused
+        entry: the file's entry in the file system
         bits: 4 to read, 1 to search
     """
     if user_id is None:
@@ -130,7 +131,7 @@ def may_read(user_id: int | None, entry: os.stat_result, *, bits: int = 4) -> bo
 
 
 def may_reach(user_id: int | None, folder: Path) -> bool:
-    """Say whether a user may search a folder, and all that lead to it."""
+    """Say whether a user may search a folder, and all folders above it."""
     real = Path(os.path.realpath(folder))
     try:
         return all(may_read(user_id, os.stat(part), bits=1) for part in (real, *real.parents))
@@ -147,10 +148,10 @@ def user_name(user_id: int) -> str:
 
 
 def read_token(file: Path) -> bytes:
-    """Return the token in a file: one line, which nobody else may read.
+    """Return the token in a file: one line, which only this user may read.
 
     Raises:
-        CstoolError: the file is not there, others may read it, or what it has is no token
+        CstoolError: the file is not there, others may read it, or its content is no token
     """
     rule = f"{file}: must have a token for the page"
     hint = f"(umask 077; python -c 'import secrets; print(secrets.token_urlsafe())' > {file}) makes one"

@@ -1,4 +1,4 @@
-"""An appliance as a whole: start it, stop it, say how it is, let it drain."""
+"""An appliance as a whole: start it, stop it, show its status, let it drain."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from cstool.foundation.errors import CstoolError
 from cstool.foundation.safe_python import python
 
 START_S, STOP_S = 60.0, 60.0
-"""how long a supervisor may take to begin, and to end [s]"""
+"""longest time for a supervisor to begin, and to end [s]"""
 LOOK_S = 0.05
-"""how often it is looked at meanwhile [s]"""
+"""interval of looking at it meanwhile [s]"""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class ApplianceStatus:
         supervisor: "process N on HOST since DATE TIME" of the supervisor; None where none runs
         supervisor_pid: None where none runs on this host
         drained: whether nothing new is started
-        capacity: what there is; None where it was never started
-        used: what running jobs have of it; its cpus are those that are taken
-        phases: how many jobs there are in each phase
-        backend: of jobs that are submitted without a word about it
+        capacity: of the appliance; None where it was never started
+        used: the share that running jobs have of it; its cpus are the cores that are taken
+        phases: phase -> number of jobs in it
+        backend: default back end of new jobs
     """
 
     supervisor: str | None
@@ -94,7 +94,7 @@ def stop_appliance(root: Root, *, cancel_jobs: bool = False) -> bool:
         Whether one ran
 
     Raises:
-        CstoolError: it runs on another host, is somebody else's, or does not end
+        CstoolError: it runs on another host, belongs to another user, or does not end
     """
     if cancel_jobs:
         _cancel_all(root)
@@ -133,7 +133,7 @@ def drain_appliance(root: Root, *, drained: bool = True, wait_s: float | None = 
     """Have an appliance start nothing new, or again do so; running jobs go on.
 
     Args:
-        wait_s: how long to wait until nothing runs [s]; None for as long as it takes
+        wait_s: longest time to wait until nothing runs [s]; None for no limit
 
     Returns:
         Whether nothing runs
@@ -151,7 +151,7 @@ def drain_appliance(root: Root, *, drained: bool = True, wait_s: float | None = 
 
 
 def _holders(root: Root) -> list[Holder]:
-    """The guard and the supervisor of an appliance, those that live."""
+    """The live processes of an appliance: its guard and its supervisor."""
     found = (holder_of(path) for path in (root.folder / GUARD_LOCK, root.supervisor_lock))
     return [holder for holder in found if holder is not None]
 
@@ -201,7 +201,7 @@ def _end(root: Root, holder: Holder) -> None:
     """Tell a guard or a supervisor to end.
 
     Raises:
-        CstoolError: it runs on another host, or is somebody else's
+        CstoolError: it runs on another host, or belongs to another user
     """
     if holder.pid is None:
         raise CstoolError(f"{root.folder}: its supervisor must run on this host to be stopped, it is {holder.text}")
@@ -219,7 +219,7 @@ def _cancel_all(root: Root) -> None:
     """Cancel all jobs that have not ended, and wait until they have.
 
     Raises:
-        CstoolError: jobs run, but nobody supervises them
+        CstoolError: jobs run, but there is no supervisor
     """
     with Queue(root) as queue:
         for job in queue.jobs(active=True):
@@ -241,7 +241,7 @@ def _cancel_all(root: Root) -> None:
 
 
 def _used(jobs: Sequence[Job]) -> Capacity:
-    """What jobs have of the appliance: cores, memory, disk and systems those that execute."""
+    """The part of the appliance that jobs have: cores, memory, disk and systems of the jobs that execute."""
     running = [job for job in jobs if job.phase == RUNNING]
     return Capacity(
         cpus=tuple(sorted(cpu for job in running for cpu in job.cpus)),
@@ -253,7 +253,7 @@ def _used(jobs: Sequence[Job]) -> Capacity:
 
 
 def _wait(condition: Callable[[], bool], deadline: float | None) -> bool:
-    """Wait until something is so, or until the deadline; return whether it is."""
+    """Wait until a condition holds, or until the deadline; return whether it holds."""
     while not condition():
         if deadline is not None and time.monotonic() >= deadline:
             return False

@@ -1,4 +1,4 @@
-"""What starts and ends the jobs of an appliance: the protocol, and the back ends that there are by name."""
+"""Back ends, which start and end the jobs of an appliance: their protocol, and a table of them by name."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ BACKENDS = (LOCAL, SLURM)
 
 
 class Backend(Protocol):
-    """What starts and ends jobs. The queue, which all share, says what there is; a back end changes it."""
+    """A back end starts and ends jobs. All share the queue, which holds their state; a back end changes it."""
 
     name: str
     """one of `BACKENDS`"""
 
     def check(self, order: JobOrder) -> None:
-        """Check that it can do what is asked for, before anything is written.
+        """Check that it can run such a job, before anything is written.
 
         Raises:
             CstoolError: it cannot
         """
 
     def accept(self, job: Job, folder: JobFolder, order: JobOrder) -> str:
-        """Hand in a job that is QUEUED, and return what the back end calls it; "" where it has no other name.
+        """Hand in a job that is QUEUED, and return its name in the back end; "" where it has no other name.
 
         Raises:
-            CstoolError: it is not taken; whoever called forgets the job
+            CstoolError: it is not taken; the caller forgets the job
         """
 
     def refresh(self, jobs: Sequence[Job]) -> None:
-        """Bring the queue up to date about jobs that have not ended, where nobody else does."""
+        """Bring the queue up to date about jobs that have not ended, where nothing else does."""
 
     def stop(self, job: Job, what: str) -> None:
         """Have a job stop that the queue knows to have been asked to.
 
         Args:
             job: as it is after `Queue.ask`
-            what: `CANCEL`, `CANCEL_NOW` or `PREEMPT`
+            what: the kind of stop: `CANCEL`, `CANCEL_NOW` or `PREEMPT`
         """
 
 
@@ -55,7 +55,7 @@ def make_backend(name: str, root: Root, queue: Queue) -> Backend:
     """Make a back end.
 
     Raises:
-        ClusterError: there is none of that name
+        ClusterError: there is no back end of that name
     """
     if name == LOCAL:
         from cstool.appliance.queue.local import LocalBackend

@@ -1,4 +1,4 @@
-"""What an appliance has to give, as its queue keeps it."""
+"""The capacity of an appliance, as its queue keeps it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def read_capacity(queue: Queue) -> Capacity | None:
-    """Return what the appliance has to give; None where it was never started.
+    """Return the capacity of the appliance; None where it was never started.
 
     Raises:
-        CstoolError: what the queue says makes no sense
+        CstoolError: the queue's entry makes no sense
     """
     from cstool.appliance.queue.queue import CAPACITY
 
@@ -37,7 +37,7 @@ def read_capacity(queue: Queue) -> Capacity | None:
 
 
 def write_capacity(queue: Queue, capacity: Capacity) -> None:
-    """Keep what the appliance has to give.
+    """Keep the capacity of the appliance.
 
     Raises:
         CstoolError: the queue cannot be written

@@ -1,4 +1,4 @@
-"""What people do with jobs, whichever back end runs them: submit, look, wait, cancel, label."""
+"""Work of people with jobs, on any back end: submit, look, wait, cancel, label."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from cstool.appliance.queue.root import Root
 
 LOOK_S = 0.05
-"""how often `Jobs.wait` looks whether anything changed [s]"""
+"""interval at which `Jobs.wait` looks for changes [s]"""
 REFRESH_S = 2.0
-"""how often it has back ends bring the queue up to date [s]"""
+"""interval at which it has back ends bring the queue up to date [s]"""
 
 
 class Jobs:
@@ -34,7 +34,7 @@ class Jobs:
 
     Args:
         root: of the appliance
-        queue: of it
+        queue: of the appliance
         backend: of jobs that are submitted; others are asked by the back end that they have
     """
 
@@ -99,7 +99,7 @@ class Jobs:
         labels: Mapping[str, str] | None = None,
         most_ended: int,
     ) -> tuple[list[Job], int]:
-        """List jobs, of those that have ended the newest, and say how many more there are; see `Queue.newest`."""
+        """List all active jobs and the newest ended ones, and count the rest; see `Queue.newest`."""
         self._refresh(self.queue.jobs(active=True))
         return self.queue.newest(phases=phases, user=user, labels=labels, most_ended=most_ended)
 
@@ -115,14 +115,14 @@ class Jobs:
         return job
 
     def events(self, name: str | None = None, *, after: int = 0, limit: int | None = None) -> list[Event]:
-        """Return what happened to a job, or to all and to the appliance, the oldest first; see `Queue.events`."""
+        """Return the events of a job, or of all and of the appliance, the oldest first; see `Queue.events`."""
         return self.queue.events(None if name is None else self.queue.job(name).name, after=after, limit=limit)
 
     def cancel(self, name: str, *, at_once: bool = False) -> Job:
         """Cancel a job: a running one finishes its step and saves, unless it is to end at once.
 
         Raises:
-            CstoolError: there is no such job, it has ended already, or it is somebody else's
+            CstoolError: there is no such job, it has ended already, or it belongs to another user
         """
         job = self.job(name)
         self._check_owner(job, "cancel")
@@ -134,17 +134,17 @@ class Jobs:
         return job
 
     def label(self, name: str, changes: Mapping[str, str | None]) -> Job:
-        """Set labels of a job, or remove those that are None, and return it.
+        """Set labels of a job, remove each label whose value is None, and return the job.
 
         Raises:
-            CstoolError: there is no such job, or it is somebody else's
+            CstoolError: there is no such job, or it belongs to another user
         """
         job = self.queue.job(name)
         self._check_owner(job, "label")
         return self.queue.label(job.name, changes)
 
     def wait(self, names: Sequence[str], timeout_s: float | None = None) -> list[Job]:
-        """Wait until all these jobs have ended, or for so long [s], and return them, in this order, as they are then.
+        """Wait until all these jobs have ended, or for a time limit [s], and return their states then, in this order.
 
         Raises:
             CstoolError: there is no such job
@@ -176,7 +176,7 @@ class Jobs:
         return self.root.job(self.queue.job(name).name)
 
     def position(self, name: str) -> int | None:
-        """Return which of the waiting jobs it is, from 1; None where it does not wait."""
+        """Return the position of a job among waiting jobs, from 1; None where it does not wait."""
         return self.queue.position(self.queue.job(name).name)
 
     def _backend_of(self, job: Job) -> Backend:
@@ -189,7 +189,7 @@ class Jobs:
         return self._backends[name]
 
     def _refresh(self, jobs: Sequence[Job]) -> bool:
-        """Have back ends bring the queue up to date about jobs; return whether there was anything to do."""
+        """Have back ends bring the queue up to date about jobs; return whether there was work."""
         elsewhere: dict[str, list[Job]] = {}
         for job in jobs:
             if job.backend != LOCAL and not job.has_ended:
@@ -199,10 +199,10 @@ class Jobs:
         return bool(elsewhere)
 
     def _check_owner(self, job: Job, doing: str) -> None:
-        """Check that this user may do something to a job.
+        """Check that this user may change a job.
 
         Raises:
-            CstoolError: it is somebody else's
+            CstoolError: it belongs to another user
         """
         user_id = os.geteuid()
         if user_id not in (0, job.user_id):
@@ -215,7 +215,7 @@ def open_jobs(root: Path | None, backend: str | None = None, *, makes: bool = Fa
 
     Args:
         root: its folder; None for the usual one
-        backend: of jobs that are submitted; None for that which the appliance was made with, or else "local"
+        backend: default for new jobs; None for the default of the appliance, or else "local"
         makes: whether to make the appliance where there is none
 
     Raises:

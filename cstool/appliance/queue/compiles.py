@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from cstool.appliance.queue.root import Root
 
 _LOOKED_AT = 20_000
-"""events that are looked at for compiles of before; what was compiled longer ago a compile finds in its folder"""
+"""number of newest events that are searched for earlier compiles; a compile finds older results in its folder"""
 
 _Key = tuple[int, str, str]
-"""user, compile_key, folder of the artifacts: what is the same for compiles that are the same"""
+"""user, compile_key, folder of the artifacts: equal for equal compiles"""
 
 
 @dataclass(frozen=True)
 class CompilePlan:
-    """What is to be done about jobs that wait to be compiled.
+    """Decisions about jobs that wait to be compiled.
 
     Args:
-        starts: those that are compiled now
-        shared: those that need no compile, with the job that was compiled for them
+        starts: jobs that are compiled now
+        shared: jobs that need no compile, each with the job that was compiled for it
         reasons: name -> why it waits
     """
 
@@ -37,11 +37,11 @@ class CompilePlan:
 
 
 class Compiles:
-    """What was compiled, as the events say.
+    """Earlier compiles, by the events.
 
     Args:
         root: of the appliance
-        queue: of it
+        queue: of the appliance
     """
 
     def __init__(self, root: Root, queue: Queue) -> None:
@@ -58,7 +58,7 @@ class Compiles:
 
         Args:
             jobs: all that have not ended, the most urgent first
-            at_most: how many are compiled at a time
+            at_most: largest number of compiles at a time
         """
         jobs = [*jobs]
         waiting = [job for job in jobs if job.phase == QUEUED and job.stage == COMPILE]
@@ -85,7 +85,7 @@ class Compiles:
         return CompilePlan(tuple(starts), tuple(shared), reasons)
 
     def data_of(self, job: Job) -> dict[str, Any]:
-        """What the event COMPILED says, so that a later supervisor knows."""
+        """Data of the event COMPILED, for later supervisors."""
         user, key, folder = self._key(job)
         return {"by": job.name, "user_id": user, "compile_key": key, "compile_dir": folder}
 
@@ -96,7 +96,7 @@ class Compiles:
             self._done[(key[0], str(key[1]), str(key[2]))] = str(data.get("by", ""))
 
     def _known(self) -> dict[_Key, str]:
-        """What was compiled, by what; the events are read once."""
+        """Earlier compiles, each with the name of its job; the events are read once."""
         if self._done is None:
             self._done = {}
             for event in self._queue.events(limit=_LOOKED_AT):
@@ -105,7 +105,7 @@ class Compiles:
         return self._done
 
     def _key(self, job: Job) -> _Key:
-        """What its compile is the same as. Where its order cannot be read, nothing: it fails as soon as it starts."""
+        """The key that equal compiles share; unique where the order cannot be read: that job fails at its start."""
         if job.name not in self._folders:
             if len(self._folders) > _LOOKED_AT:
                 self._folders.clear()

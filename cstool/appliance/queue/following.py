@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from cstool.appliance.queue.client import Jobs
 
 STREAMS: tuple[Literal["out"], Literal["err"]] = ("out", "err")
-"""what a job writes: the log of the run, and its errors"""
+"""the outputs of a job: the log of the run, and its errors"""
 OWN_CODES = (1, 2)
-"""exit codes with which a run has said itself what was wrong"""
+"""exit codes of runs that have printed their error themselves"""
 LOST_CODE, CANCELLED_CODE = RankLostError.exit_code, Interrupted.exit_code
 OnInterrupt = Literal["cancel", "detach"]
 
 
 def exit_code_of(job: Job) -> int:
-    """The exit code of a job that has ended: that of its run, 1 where it was ended, 130 where it was cancelled."""
+    """The exit code of a job that has ended: its run's own, 1 where the run was ended, 130 where it was cancelled."""
     if job.phase == SUCCEEDED:
         return 0
     if job.phase == CANCELLED:
@@ -46,10 +46,10 @@ def exit_code_of(job: Job) -> int:
 
 
 def waiting_text(job: Job, position: int | None, now: float) -> str:
-    """What a job waits for, and for how long about; in words.
+    """In words: the reason why a job waits, and the expected waiting time.
 
     Args:
-        position: in the queue, from 1; None where nobody knows
+        position: in the queue, from 1; None: unknown
         now: [s since 1970]
     """
     place = "" if position is None else f" at position {position}"
@@ -96,8 +96,8 @@ def follow_job(
     Args:
         jobs: of the appliance
         name: of the job, whole
-        signals: those that come to this process
-        show: what takes the text of its "out" and of its "err"
+        signals: numbers of signals, appended as they come to this process
+        show: functions that take the text of its "out" and of its "err"
         say: takes lines about the job itself
 
     Returns:
@@ -123,7 +123,7 @@ def follow_job(
 
 
 class _Told:
-    """What was said of a job."""
+    """The part of a job's events that has been told."""
 
     def __init__(self, jobs: Jobs, name: str, say: Callable[[str], object]) -> None:
         self._jobs, self._name, self._say = jobs, name, say
@@ -131,7 +131,7 @@ class _Told:
         self._waiting: tuple[int | None, str] | None = None
 
     def news(self, asked: bool) -> Job:
-        """Say what has happened since, and return the job as it is.
+        """Tell the events since the last call, and return the job as it is.
 
         Args:
             asked: whether it was asked to stop by this process, which has said so
@@ -152,7 +152,7 @@ class _Told:
 
 
 class _Stops:
-    """Signals that came here, and what became of them."""
+    """Signals that came to this process, passed on to the job."""
 
     def __init__(
         self, jobs: Jobs, name: str, signals: list[int], say: Callable[[str], object], on_interrupt: OnInterrupt
@@ -172,7 +172,7 @@ class _Stops:
         return signal.Signals(self._signals[0]).name if self._signals else ""
 
     def pass_on(self) -> None:
-        """Pass on what came.
+        """Pass on the signals that came.
 
         Raises:
             Interrupted: the job is to go on without this process

@@ -16,11 +16,11 @@ from pathlib import Path
 MOUNTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
 PROC = Path("/proc")
 _OURS, _JOB = "cstool-supervisor", "cstool-job-"
-"""names of the group of the supervisor, and how those of jobs begin"""
+"""name of the supervisor's group, and prefix of the names of job groups"""
 
 
 class Groups:
-    """A group whose groups are those of jobs; see `find`."""
+    """A control group with one group per job below it; see `find`."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -37,11 +37,11 @@ class Groups:
         return None
 
     def add(self, name: str, process: int, memory_bytes: int, cpus: Sequence[int]) -> Path | None:
-        """Make a group for a job with a process in it; None where that cannot be, then the process is where it was.
+        """Make a group for a job, and move a process into it; None where that fails, and the process stays.
 
         Args:
-            process: its number; what it starts is in the group, too
-            memory_bytes: more than that, and the kernel ends one of its processes; it may not swap [bytes]
+            process: its number; its children are in the group, too
+            memory_bytes: limit; beyond it the kernel ends one of its processes; it may not swap [bytes]
         """
         group = self._home / f"{_JOB}{name}"
         try:

@@ -22,9 +22,9 @@ from cstool.foundation.safe_python import python
 GUARD_LOCK = "guard.lock"
 """in the root folder; a guard holds it as long as it lives"""
 BACK_OFF_S = (0.2, 5.0)
-"""how long it waits before it starts a supervisor again: at first, and at most where each lives but shortly [s]"""
+"""pause before it starts a supervisor again: the first, and the longest where each lives but shortly [s]"""
 HEALTHY_S = 30.0
-"""a supervisor that lived so long was well [s]"""
+"""lifetime after which a supervisor counts as healthy [s]"""
 HELD = 3
 """exit code of a guard where there is another one"""
 _ENDED_WELL, _REFUSED = 0, 2

@@ -1,4 +1,4 @@
-"""Who holds a lock file, and how to hold one that others look at."""
+"""The holder of a lock file, and how to hold one that others look at."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from cstool.foundation.atomic_file import lock_file, take_lock
 from cstool.foundation.errors import CstoolError
 
 LOOKED_AT_S = 1.0
-"""how long `hold` tries [s]: whoever looks at a lock holds it for a moment"""
+"""time for which `hold` tries [s]: a process that looks at a lock holds it for a moment"""
 _OWNER = re.compile(r"process ([1-9]\d{0,9}) on (\S+) since .*")
 
 
 class Holder(NamedTuple):
-    """Who holds a lock file."""
+    """The process that holds a lock file."""
 
     text: str
     """as the file has it, such as "process 12 on host since 2026-11-25 14:00:00"; see `atomic_file.lock_file`"""
     pid: int | None
-    """None where it is a process of another host, or not the one that the file says"""
+    """None for a process of another host, or where the file names another process than the holder"""
 
 
 def hold(path: Path) -> int:
-    """Hold a lock file, and return its descriptor, as `lock_file` does; who only looks at it is waited for.
+    """Hold a lock file, and return its descriptor, as `lock_file` does; wait for processes that only look at it.
 
     Raises:
         BlockingIOError: another process holds it; `strerror` says which
@@ -45,9 +45,9 @@ def hold(path: Path) -> int:
 
 
 def holder_of(path: Path) -> Holder | None:
-    """Return who holds a lock file; None where nobody does.
+    """Return the holder of a lock file; None where it is free.
 
-    To find out, the lock is held for a moment, shared: who wants it meanwhile has to try again.
+    The lock is held for a moment, shared, to find out: a process that wants it meanwhile has to try again.
 
     Raises:
         CstoolError: it cannot be looked at
@@ -72,7 +72,7 @@ def holder_of(path: Path) -> Holder | None:
 
 
 def _has_open(pid: int, descriptor: int) -> bool:
-    """Say whether a process has a file open, as far as this one may know: files can say anything of processes."""
+    """Say whether a process has a file open, as far as this process may know; the text of a lock file is no proof."""
     wanted = os.fstat(descriptor)
     folder = f"/proc/{pid}/fd"
     try:

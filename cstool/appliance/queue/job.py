@@ -1,4 +1,4 @@
-"""A job as the queue keeps it: what was asked for, what it needs, where it is."""
+"""A job as the queue keeps it: its order, its needs, its state."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ PHASES = (*ACTIVE_PHASES, *ENDED_PHASES)
 NEVER_FITS = "the job must fit the appliance"
 """how the reason of a job begins that needs more than there is"""
 COMPILE, EXECUTE = "compile", "execute"
-"""the two stages of a job; while it is QUEUED, the one that it waits for"""
+"""the two stages of a job; while it is QUEUED, the stage that it waits for"""
 
 CANCEL, CANCEL_NOW, PREEMPT = "cancel", "cancel_now", "preempt"
-"""what may be asked of a running job: finish the step, save, end for good; end at once; finish, save, and wait again"""
+"""requests to a running job: finish the step, save, end for good; end at once; finish, save, and wait again"""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a job takes of the machine while it executes, and never more.
+    """Limits of a job's use of the machine while it executes.
 
     Args:
         cores: cores, and lanes
         memory_bytes: memory of all its processes together [bytes]
-        disk_bytes: what model_dir may grow by [bytes]
+        disk_bytes: largest growth of model_dir [bytes]
         systems: modelled CS-X systems, its num_csx
-        seconds: how long it takes [s], estimated or stated; None where nobody knows
-        limit_s: it is stopped after so long [s]; None for no limit
+        seconds: its run time [s], estimated or stated; None: unknown
+        limit_s: time limit [s]; None for no limit
         sources: field -> "stated", "estimated", "measured", or "capped" where the model is too large to estimate more
-            than what a job may be given; for whoever reads it
+            than the limit of a job; for people
     """
 
     cores: int
@@ -51,11 +51,11 @@ class Needs:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What an appliance has to give; see `Needs`.
+    """The capacity of an appliance; see `Needs`.
 
     Args:
         cpus: numbers of the host's cores that jobs are pinned to
-        compiles: compile jobs at a time, beside those that execute
+        compiles: compile jobs at a time, beside the jobs that execute
     """
 
     cpus: tuple[int, ...]
@@ -67,7 +67,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class JobOrder:
-    """What somebody asks for. It is kept in the job's folder, `job.json`, and does not change.
+    """The order of a job. It is kept in the job's folder, `job.json`, and does not change.
 
     Args:
         typed: the command as it was typed
@@ -76,22 +76,22 @@ class JobOrder:
         compile_words: words after it that compile its model, without --params; empty where there is nothing to compile
         params: text of the params file, all trainers resolved, paths absolute
         params_file: where the params came from, for people
-        working_dir: where it was typed; absolute
-        environment: variables that the job gets beside those of a login
+        working_dir: folder in which the command was typed; absolute
+        environment: variables of the job, added to a login's
         model: its name
         mode: of the run
         model_dir: of the run; absolute
         compile_dir: folder of artifacts; absolute
         compile_key: the same for compiles that are the same; empty where there is nothing to compile
-        max_steps: where training ends, counted from step 0; None where nobody knows
+        max_steps: the step at which training ends, counted from step 0; None: unknown
         needs: see there
         priority: one of `PRIORITIES`
         labels: name -> value
         note: free text, one line
         preempts: whether running jobs of a lower priority may be stopped for it
-        preemptible: whether it goes on from where it was when it is started again
-        max_restarts: how often it is started again after it crashed
-        backend_options: options of the back end, such as those of sbatch
+        preemptible: whether it goes on, when it is started again, where it stopped
+        max_restarts: largest number of restarts after crashes
+        backend_options: options of the back end, such as options of sbatch
     """
 
     typed: tuple[str, ...]
@@ -123,24 +123,24 @@ class Job:
     """A row of the queue.
 
     Args:
-        number: counts up; who came first has the smaller one, whatever clocks say
+        number: counts up in the order of submission; clocks play no part
         name: wsjob- and 22 letters or digits
-        user, user_id: who submitted it
+        user, user_id: the submitter
         digest: SHA-256 of `job.json`, in hexadecimal digits
-        backend: "local" or "slurm"; backend_id: what that calls the job, "" where it has no other name
+        backend: "local" or "slurm"; backend_id: the back end's name of the job, "" where it has no other name
         model, mode, params_file, model_dir, compile_key, max_steps, needs: as of `JobOrder`
         priority, preempts, preemptible, max_restarts: as of `JobOrder`
         labels, note: may change
         phase: one of `PHASES`
         stage: `COMPILE` or `EXECUTE`
         reason: why it waits, or how it ended; one line
-        asked: "" or what was asked of it: `CANCEL`, `CANCEL_NOW`, `PREEMPT`
-        attempt: how often its present stage was started; 0 before
-        restarts: those that count for max_restarts
+        asked: "" or the request to stop it: `CANCEL`, `CANCEL_NOW`, `PREEMPT`
+        attempt: number of starts of its present stage; 0 before
+        restarts: number of restarts that count for max_restarts
         cpus: cores that it has now, or had last
         submitted_at, started_at, ended_at: by the clock [s since 1970]; started: first execution; None before
         exit_code: of its last process; None before
-        expected_start, expected_end: [s since 1970]; None where nobody knows
+        expected_start, expected_end: [s since 1970]; None: unknown
         peak_bytes: most memory that it was seen to take [bytes]; 0 before
     """
 
@@ -203,12 +203,12 @@ EVENT_KINDS = (
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened, in one transaction with what it did to the job.
+    """An event, written in one transaction with the change of its job.
 
     Args:
-        number: counts up; whatever clocks do, the order of events is theirs
+        number: counts up in the order of events; clocks play no part
         at: by the clock of the host, but never before the event that came before it [s since 1970]
-        job: name; "" where it is about the appliance
+        job: name; "" for events of the appliance
         kind: one of `EVENT_KINDS`
         text: for people, one line
         data: for programs; STARTED and COMPILE_STARTED have attempt, cpus, memory_bytes, disk_bytes, systems; SUBMITTED

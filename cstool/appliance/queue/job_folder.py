@@ -1,4 +1,4 @@
-"""The folder of a job: what was asked for, which does not change; what it wrote; how each attempt went."""
+"""The folder of a job: its order, which does not change; its output; the record of each attempt."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _LOOSE = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True)
 class AttemptFolder:
-    """The folder of one attempt, `attempts/execute-1`. What is in it is written and read by the keeper's side."""
+    """The folder of one attempt, `attempts/execute-1`. The keeper's side alone writes and reads its files."""
 
     path: Path
 
     @property
     def began(self) -> Path:
-        """Who keeps it, since when."""
+        """Record of the keeper, and of the time when it began."""
         return self.path / "began.json"
 
     @property
     def stop(self) -> Path:
-        """What was asked of it."""
+        """Record of the request to stop."""
         return self.path / "stop.json"
 
     @property
     def end(self) -> Path:
-        """How it ended."""
+        """Record of the end."""
         return self.path / "end.json"
 
 
@@ -75,7 +75,7 @@ class JobFolder:
 
     @property
     def lock(self) -> Path:
-        """Who runs the job holds it."""
+        """The lock: held by the process that runs the job."""
         return self.path / "lock"
 
     @property
@@ -85,7 +85,7 @@ class JobFolder:
 
     @property
     def ended(self) -> Path:
-        """There once the job has ended: it is not started again then, whatever the queue says."""
+        """Marker of a job that has ended: it is never started again, even if the queue says otherwise."""
         return self.path / "ended"
 
     @property
@@ -104,11 +104,11 @@ class JobFolder:
 
     @property
     def report(self) -> Path:
-        """What the compiler reports, where the job compiled for itself."""
+        """Folder of the compiler's reports, where the job compiled for itself."""
         return self.path / "compile"
 
     def log(self, stream: Literal["out", "err"]) -> Path:
-        """Return where it writes its output, or its errors and log lines."""
+        """Return the file of its output, or of its errors and log lines."""
         return self.path / stream
 
     def attempt(self, stage: str, number: int) -> AttemptFolder:
@@ -199,7 +199,7 @@ class JobFolder:
             return os.fstat(folder).st_uid
 
     def remove(self) -> None:
-        """Remove it with all that is in it; where it is not there, or cannot be removed, nothing is said."""
+        """Remove it with its content; nothing is reported where it is missing, or cannot be removed."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     @contextmanager
@@ -219,7 +219,7 @@ class JobFolder:
 
 
 def is_leftover(name: str) -> bool:
-    """Say whether a folder among those of jobs is one that nobody made to its end, such as where a power cut came."""
+    """Say whether a folder among the job folders was never completed, for example because of a power cut."""
     return name.startswith(".") and name.endswith(_ASIDE) and is_name(name[1:].partition(".")[0])
 
 
@@ -232,7 +232,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _read(folder: int, path: Path) -> bytes:
-    """Read a file of the folder's owner, which may be anything."""
+    """Read a file of the folder's owner; its content is not trusted."""
     try:
         descriptor = os.open(path.name, _FILE, dir_fd=folder)
     except FileNotFoundError:

@@ -1,12 +1,12 @@
 """The keeper of one attempt: a small process that starts one stage of one job, watches it, and records how it ended.
 
 `python -m cstool.appliance.queue.keeper JOBDIR STAGE ATTEMPT`, with an `Order` as JSON on its standard input.
-`records` says what it writes. Its exit code is 0 where it recorded the end, 3 where somebody else is at the job or the
-attempt began already, 4 where it could not begin: then it says why on its standard error, and nothing was begun. 5 says
-that the end could not be recorded: then the attempt is found dead.
+`records` describes its files. Its exit code is 0 where it recorded the end, 3 where another process is at the job or
+the attempt began already, 4 where it could not begin: then its standard error has the reason, and nothing was begun. 5
+says that the end could not be recorded: then the attempt is found dead.
 
 The run gets a session of its own and ends with its keeper: the system sends it SIGTERM if the keeper dies, and the run
-saves. What a run leaves behind is ended. It imports little, to be light; and all at once: a keeper of
+saves. Processes that a run leaves behind are ended. It imports little, to be light; and all at once: a keeper of
 another user's job starts as root, and later may not read the files of this program any more.
 """
 
@@ -28,7 +28,7 @@ ASK = "--ask"
 """`ASK JOBDIR STAGE ATTEMPT WHAT`: ask an attempt to stop, as the user that the JSON says"""
 DONE, HELD, NOT_BEGUN, NOT_RECORDED = 0, 3, 4, 5
 _LOCK_S = 1.0
-"""how long it waits for the lock of a job [s]"""
+"""longest wait for the lock of a job [s]"""
 
 
 def main(words: list[str] | None = None) -> int:
@@ -62,7 +62,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _take_lock(job: int, stage: str, attempt: int) -> int | None:
-    """Take the lock of a job; who has just recorded the end of another attempt holds it for a moment more."""
+    """Take the lock of a job; the keeper of another attempt holds it for a moment after it recorded the end."""
     give_up_at = time.monotonic() + _LOCK_S
     while (lock := records.take_lock(job)) is None:
         try:
@@ -91,7 +91,7 @@ def _ask(folder: str, stage: str, attempt: str, what: str) -> int:
 
 
 def _become(user: tuple[int, int, list[int]] | None) -> None:
-    """Become a user for good; whoever starts a keeper for another one is root."""
+    """Become a user for good; only root starts a keeper for another user."""
     if user is not None:
         os.setgroups(user[2])
         os.setresgid(user[1], user[1], user[1])

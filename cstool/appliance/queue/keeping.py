@@ -1,4 +1,4 @@
-"""The supervisor's side of the keepers: start one, see what became of an attempt, pass on what is asked of a job."""
+"""The supervisor's side of the keepers: start a keeper, look at an attempt, pass on requests to stop."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 ABSENT, BEGINNING, ALIVE, ENDED, DEAD = "absent", "beginning", "alive", "ended", "dead"
 """see `Kept`"""
 MEMORY, DISK, TIME, FULL = "memory", "disk", "time", "full"
-"""what a job may have been stopped for by its keeper; see `End.why`"""
+"""reasons for which a keeper may have stopped a job; see `End.why`"""
 HELD = keeper.HELD
 """exit code of a keeper that did nothing: another one is at it, or the attempt began already"""
 LOG_LIMIT_BYTES = 2**24
-"""what each of a job's logs may grow to before it begins anew; the text before that is kept [bytes]"""
+"""largest size of a job's log before it begins anew; the text before that is kept [bytes]"""
 TICK_S = 0.1
-"""how often a keeper looks at its run [s]"""
+"""interval at which a keeper looks at its run [s]"""
 MEMORY_VARIABLE = "CSTOOL_MEMORY"
-"""tells a run what it may take [bytes]"""
+"""variable that tells a run its memory budget [bytes]"""
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 _ASK_S = 5.0
-"""how long another user's process may take to ask [s]"""
-# -I and -S: nothing but this program and the standard library, whatever the environment and the folders say; it also
+"""time limit for another user's process to ask [s]"""
+# -I and -S: only this program and the standard library, whatever the environment and the folders say; it also
 # starts faster and takes less memory. A keeper of another user's job starts as root, who can read all of it.
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv.pop(1)); from cstool.appliance.queue.keeper import main; sys.exit(main())"
 )
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
-"""what Python may need to start; a run has them only where its order says so"""
+"""variables that Python may need to start; a run has them only where its order says so"""
 _PACKAGES = str(Path(__file__).parents[3])
 _complaints: weakref.WeakKeyDictionary[subprocess.Popen[bytes], int] = weakref.WeakKeyDictionary()
-"""what keepers have as their standard error: files without a name, by descriptor"""
+"""standard errors of keepers: files without a name, by descriptor"""
 
 
 class User(NamedTuple):
-    """Whose job it is: what its processes run as."""
+    """The user of a job: its processes run as this user."""
 
     user_id: int
     group_id: int
@@ -66,12 +66,12 @@ class End:
 
     Args:
         exit_code: of the run; None where a signal ended it
-        signal: the one that ended it; None where it exited
-        why: what the keeper stopped it for, `MEMORY`, `DISK` or `TIME`; `FULL` where it failed, and the disk of its
+        signal: number of the signal that ended it; None where it exited
+        why: the keeper's reason to stop it, `MEMORY`, `DISK` or `TIME`; `FULL` where it failed, and the disk of its
             folder had no room; else ""
         asked: the last that the keeper was asked for and passed on: "", PREEMPT, CANCEL, CANCEL_NOW
         peak_bytes: most memory that its processes were seen to take together [bytes]
-        seconds: how long it ran [s]
+        seconds: its run time [s]
         at: when it ended, by the clock [s since 1970]
     """
 
@@ -86,17 +86,17 @@ class End:
 
 @dataclass(frozen=True)
 class Kept:
-    """What is known of an attempt.
+    """The known state of an attempt.
 
     Args:
-        state: `ABSENT`: it never began, start it; `BEGINNING`: it did not begin, but somebody holds the job, such as
-            its keeper or what is left of an attempt before; `ALIVE`: keeper or run live; `ENDED`: see `end`;
-            `DEAD`: it began, nobody is at it, and nobody recorded how it ended. Somebody is at the job, not at one of
-            its attempts: of those before the last one `ALIVE` says nothing
+        state: `ABSENT`: it never began, start it; `BEGINNING`: it did not begin, but a process holds the job, such as
+            its keeper or the remains of an earlier attempt; `ALIVE`: keeper or run live; `ENDED`: see `end`;
+            `DEAD`: it began, no process is at it, and its end was not recorded. The lock is the job's, not an
+            attempt's: for attempts before the last one `ALIVE` says nothing
         end: how it ended, where the state is `ENDED`
-        boot_id: of the host when it began, see `this_boot_id`; "" where it never began, or nobody knows
-        began_at: by the clock [s since 1970]; None where nobody knows
-        memory_guard: "cgroup" or "watch": who keeps its memory within the budget; "" where nobody knows
+        boot_id: of the host when it began, see `this_boot_id`; "" where it never began, or unknown
+        began_at: by the clock [s since 1970]; None: unknown
+        memory_guard: "cgroup" or "watch": the means that keeps its memory within the budget; "": unknown
     """
 
     state: str
@@ -107,7 +107,7 @@ class Kept:
 
 
 def this_boot_id() -> str:
-    """Return what tells this boot of the host from others; "" where the system does not say."""
+    """Return an identifier of this boot of the host; "" where the system has none."""
     return kept_run.this_boot_id()
 
 
@@ -123,20 +123,20 @@ def start(
     user: User | tuple[int, int, tuple[int, ...]] | None = None,
     outlives: bool = True,
 ) -> subprocess.Popen[bytes]:
-    """Start the keeper of an attempt, which starts the command; it does so once, however often it is asked.
+    """Start the keeper of an attempt, which starts the command; it does so once, even if called again.
 
     Args:
         attempt: counts from 1
         command: words of the whole command
         cpus: cores that it is pinned to; none: it is not pinned
-        needs: what it may take; its cores, seconds and sources do not matter here
-        user: whose job it is, where that is another one; only root may
-        outlives: whether it is none of those processes that are signalled together with this one, as a terminal and
-            a scheduler do
+        needs: its budgets; its cores, seconds and sources do not matter here
+        user: owner of the job, where that is another user; only root may
+        outlives: whether it survives signals to the process group of this process, such as a terminal and a scheduler
+            send
 
     Returns:
         The keeper. Its exit code is 0 where it recorded the end of the attempt, `HELD` where it did nothing, another
-        one where it could not begin, see `trouble`.
+        code where it could not begin, see `trouble`.
 
     Raises:
         CstoolError: it cannot be started
@@ -175,7 +175,7 @@ def start(
 
 
 def trouble(started: subprocess.Popen[bytes]) -> str | None:
-    """Say why a keeper could not begin; None while it lives, and where `look` knows all that there is to know."""
+    """Return the reason why a keeper could not begin; None while it lives, or where `look` has the answer."""
     code = started.poll()
     if code in (None, keeper.DONE, HELD, keeper.NOT_RECORDED):
         return None
@@ -187,7 +187,7 @@ def trouble(started: subprocess.Popen[bytes]) -> str | None:
 
 
 def look(folder: JobFolder, stage: str, attempt: int) -> Kept:
-    """Return what is known of an attempt; whatever lies in the folder, this neither blocks nor raises."""
+    """Return the known state of an attempt; this neither blocks nor raises, even for a damaged folder."""
     try:
         job = records.open_folder(folder.path)
     except OSError:
@@ -220,9 +220,9 @@ def ask(folder: JobFolder, stage: str, attempt: int, what: str) -> None:
 
 
 def kill(folder: JobFolder, stage: str, attempt: int, *, spares_keeper: bool) -> list[int]:
-    """Kill what holds the lock of a job, and return the numbers of those processes; it neither blocks nor raises.
+    """Kill the processes that hold the lock of a job, and return their numbers; it neither blocks nor raises.
 
-    It is for runs whose keeper is gone: they were told to stop when it died, and may have heard of it and not stop.
+    It is for runs whose keeper is gone: they were told to stop when it died, and may not have stopped.
 
     Args:
         spares_keeper: leave the keeper of the attempt alone, if it is there: it ends the run by itself
@@ -238,7 +238,7 @@ def kill(folder: JobFolder, stage: str, attempt: int, *, spares_keeper: bool) ->
 
 
 def _keeper_number(job: int, name: str) -> int | None:
-    """Return which process the keeper of an attempt says that it is; None where it does not."""
+    """Return the number of the keeper's process, by the record of an attempt; None where the record has none."""
     if (place := _open_attempt(job, name)) is None:
         return None
     try:
@@ -248,7 +248,7 @@ def _keeper_number(job: int, name: str) -> int | None:
 
 
 def _open_attempt(job: int, name: str) -> int | None:
-    """Open the folder of an attempt in that of its job; None where it cannot be, such as before the attempt began."""
+    """Open the folder of an attempt below its job's; None where it cannot be, such as before the attempt began."""
     try:
         attempts = records.open_below(job, records.ATTEMPTS)
         try:
@@ -260,7 +260,7 @@ def _open_attempt(job: int, name: str) -> int | None:
 
 
 def _ask_as(user: User, words: Sequence[str]) -> None:
-    """Ask as a user, in another process; what hangs in a file system of that user ends after a while."""
+    """Ask as a user, in another process; a process that hangs in a file system of that user ends after a while."""
     asking = _start_program(*words)
     _hand_over(asking, {"user": user})
     try:
@@ -273,7 +273,7 @@ def _ask_as(user: User, words: Sequence[str]) -> None:
 
 
 def _start_program(*words: str, own_session: bool = True) -> subprocess.Popen[bytes]:
-    """Start the program of keepers; it waits for what is handed over.
+    """Start the program of keepers; it waits for its order.
 
     Raises:
         CstoolError: it cannot be started
@@ -300,7 +300,7 @@ def _start_program(*words: str, own_session: bool = True) -> subprocess.Popen[by
 
 
 def _hand_over(started: subprocess.Popen[bytes], order: Mapping[str, Any]) -> None:
-    """Write what it is to do, without waiting for it to read."""
+    """Write its order, without waiting for it to read."""
     assert started.stdin is not None
     content = json.dumps(order).encode()
     with suppress(OSError):
@@ -318,7 +318,7 @@ def _groups() -> Groups | None:
 
 
 def _login_environment(user: User | None, folder: Path) -> dict[str, str]:
-    """Return what a login sets, whatever this process has itself."""
+    """Return the variables that a login sets, not the variables of this process."""
     user_id = os.geteuid() if user is None else user.user_id
     name, home, shell = str(user_id), str(folder), "/bin/sh"
     with suppress(KeyError):
@@ -329,7 +329,7 @@ def _login_environment(user: User | None, folder: Path) -> dict[str, str]:
 
 
 def _look(job: int, name: str) -> Kept:
-    """See `look`. An attempt that had begun when the lock was free is over: nobody begins it again."""
+    """See `look`. An attempt that had begun when the lock was free is over: it is not begun again."""
     before = _begun(job, name)
     while before is None or before.end is None:
         if records.is_locked(job):
@@ -382,7 +382,7 @@ def _count(found: object, at_most: int) -> int | None:
 
 
 def _number(found: object) -> float | None:
-    """Return a number as a time, in seconds; None where it is none, or none of a clock."""
+    """Return a number as a time of the clock, in seconds; None where it is not valid."""
     if not isinstance(found, int | float) or isinstance(found, bool):
         return None
     return float(found) if 0 <= found < 2**53 else None

@@ -1,7 +1,7 @@
 """A run as its keeper sees it: begun once, watched, stopped where it must, its end recorded. It imports little.
 
-The keeper signals its own children alone, before it asks for their exit codes: until then nobody else gets their
-numbers. Times are those of a clock that never goes back.
+The keeper signals its own children alone, before it asks for their exit codes: until then the system gives no other
+process their numbers. Times are readings of a clock that never goes back.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ DISK_TICK_S = 2.0
 _DISK_SHARE = 0.02
 """at most this share of the time goes into looking at the disk"""
 _LEFT_S, _GONE_S = 2.0, 10.0
-"""what a run left behind may take so long to end, and to be gone when it was killed [s]"""
+"""time for the remaining processes of a run to end, and to be gone after they were killed [s]"""
 FULL_BYTES = 2**16
-"""of a disk on which a run may fail for want of room [bytes]"""
+"""least free room of a disk; with less, a run may fail for want of room [bytes]"""
 _SEVERITY = {"": 0, "preempt": 1, "cancel": 2, "cancel_now": 3}
-"""of what may be asked, see `job`; less than what was asked before changes nothing"""
+"""ranks of requests, see `job`; a request that ranks below an earlier one changes nothing"""
 
 
 class Run:
@@ -85,7 +85,7 @@ class Run:
         return True
 
     def keep(self) -> bool:
-        """Watch the run until it has ended, end what it left behind, and record it; return whether that was done."""
+        """Watch the run until it has ended, end its remaining processes, and record its end; return whether it did."""
         while not self._has_ended():
             with suppress(OSError, MemoryError):  # no more files, no more memory: the next time
                 self._look()
@@ -123,7 +123,7 @@ class Run:
         }
 
     def _has_ended(self) -> bool:
-        """Wait for a moment, or until something happens; what ended stays as it is until `keep` is done with it."""
+        """Wait for a moment, or until something happens; an ended child stays as it is until `keep` is done with it."""
         came = signal.sigtimedwait(STOPS | {signal.SIGCHLD}, self._order.tick_s)
         if os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
             return True
@@ -160,7 +160,7 @@ class Run:
             log.limit()
 
     def _exceed(self, what: str, now: float) -> None:
-        """Have it stop; what stops anyway, because it was asked to, may do so until the grace is over."""
+        """Have it stop; a run that already stops, because it was asked to, may go on until the grace is over."""
         if not self._exceeded:
             self._exceeded, self._kill_at = what, now + self._order.grace_s
             if not self._is_stopping:
@@ -173,11 +173,11 @@ class Run:
             os.kill(self._child, signal.SIGTERM)
 
     def _kill(self) -> None:
-        """Kill the run; what it has started becomes ours, see `_end_others`."""
+        """Kill the run; its children become ours, see `_end_others`."""
         os.kill(self._child, signal.SIGKILL)
 
     def _killed_by_group(self) -> int:
-        """How many processes the control group has killed for memory; see memory.events in cgroup-v2 of the kernel."""
+        """Number of processes that the control group killed for memory; see memory.events in the kernel's cgroup-v2."""
         if self._order.group:
             try:
                 with open(f"{self._order.group}/memory.events", "rb") as file:
@@ -187,7 +187,7 @@ class Run:
         return 0
 
     def _end_others(self, grace_s: float) -> None:
-        """Let what the run left behind end, then kill it; whose parent is killed becomes our child, and is next."""
+        """Let the remaining processes of the run end, then kill them; orphans become our children, and are next."""
         kill_at = time.monotonic() + grace_s
         give_up_at = kill_at + _GONE_S
         while (now := time.monotonic()) < give_up_at:
@@ -206,7 +206,7 @@ class Run:
 
 
 def this_boot_id() -> str:
-    """Return what tells this boot of the host from others; "" where the system does not say."""
+    """Return an identifier of this boot of the host; "" where the system has none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             return file.read().strip().decode()
@@ -215,7 +215,7 @@ def this_boot_id() -> str:
 
 
 def _disk_before(attempts: int, stage: str, attempt: int, order: Order) -> int:
-    """What model_dir had before the first attempt [bytes]: what earlier attempts wrote counts."""
+    """Size of model_dir before the first attempt [bytes]: the growth by earlier attempts counts."""
     for earlier in range(1, attempt):
         try:
             place = records.open_below(attempts, records.attempt_name(stage, earlier))

@@ -1,4 +1,4 @@
-"""What a run prints: files that grow to a limit, and then begin anew."""
+"""The output of a run: files that grow to a limit, and then begin anew."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _CHUNK_BYTES = 2**16
 class LimitedLog:
     """A file that a run appends to. When it is too long, its text moves to `<name>.1`, and it is cut to nothing.
 
-    The run keeps the file open, so the file stays, and who follows it sees it become shorter. On a full disk the older
-    text goes first, and if that does not help, this one.
+    The run keeps the file open, so the file stays, and a reader that follows it sees it become shorter. On a full disk
+    the older text goes first, and if that does not help, this one.
 
     Args:
         folder: descriptor of the folder that it is in

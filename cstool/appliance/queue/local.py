@@ -1,4 +1,4 @@
-"""The local back end: the supervisor of the appliance starts and ends jobs, and reads in the queue what is asked."""
+"""The local back end: the supervisor of the appliance starts and ends jobs; it reads requests in the queue."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LocalBackend:
         self._root, self._queue = root, queue
 
     def check(self, order: JobOrder) -> None:
-        """Check that the job ever fits, where it is known what the appliance has to give."""
+        """Check that the job ever fits, where the capacity of the appliance is known."""
         capacity = read_capacity(self._queue)
         if capacity is not None:
             check_fits(order.needs, capacity)
@@ -38,4 +38,4 @@ class LocalBackend:
         """Do nothing: the supervisor brings the queue up to date."""
 
     def stop(self, job: Job, what: str) -> None:
-        """Do nothing: the supervisor finds in the queue what was asked."""
+        """Do nothing: the supervisor finds the request in the queue."""

@@ -1,4 +1,4 @@
-"""Who holds the lock of a job, and their end: what still runs where the keeper, which would end it, is gone."""
+"""The holders of a job's lock, and their end, where the keeper, which would end them, is gone."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def kill_holders(job: int, spared: Collection[int] = ()) -> list[int]:
     """Kill the processes that hold the lock of a job, and return their numbers.
 
     A number may get another process at any time, so each process is held on to before it is looked at, see
-    pidfd_open(2). Whoever merely has the file open is left alone, and so is what is not of the job's owner: the folder
-    is theirs, and may have a link to the lock of somebody else.
+    pidfd_open(2). A process that merely has the file open is left alone, and so is a process of another user than the
+    job's owner: the folder is the owner's, and may have a link to another user's lock.
 
     Args:
         job: descriptor of its folder

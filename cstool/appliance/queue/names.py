@@ -1,4 +1,4 @@
-"""Names of jobs, their labels and notes: what they may be, so that they lead to no other folder and break no line."""
+"""Names of jobs, their labels and notes: checked so that they lead to no other folder and break no line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import counted
 
 BEGINNING = "wsjob-"
-"""of every name, as on the vendor's appliance"""
+"""prefix of every name, as on the vendor's appliance"""
 _LETTERS, _LENGTH = "abcdefghijklmnopqrstuvwxyz0123456789", 22
 _NAME = re.compile(rf"{BEGINNING}[a-z0-9]{{{_LENGTH}}}")
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,63}")
@@ -25,7 +25,7 @@ def new_name() -> str:
 
 
 def is_name(text: object) -> bool:
-    """Say whether this is the name of a job, so that of a file in a folder, and of no other."""
+    """Say whether this is the name of a job, so the name of a file in a folder, and of no other."""
     return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
@@ -67,7 +67,7 @@ def check_labels(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def check_label_changes(pairs: Iterable[str]) -> dict[str, str | None]:
-    """Return what was typed as KEY=VALUE, which sets a label, or as KEY-, which removes it (None).
+    """Parse typed changes: KEY=VALUE, which sets a label, and KEY-, which removes it (None).
 
     Raises:
         CstoolError: one is written in another way, too long, or there twice
@@ -114,7 +114,7 @@ def check_note(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a text as it may stand in a message: what somebody typed may be long."""
+    """Return a text as it may stand in a message: typed text may be long."""
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 

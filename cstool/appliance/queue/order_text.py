@@ -1,4 +1,4 @@
-"""What somebody asks for as JSON: the content of a job's `job.json`, and back."""
+"""A job's order as JSON: the content of its `job.json`, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from cstool.appliance.queue.job import PRIORITIES, JobOrder, Needs
 
 FORMAT = 1
-"""of `job.json`"""
+"""version of `job.json`"""
 _TUPLES = ("typed", "program", "run_words", "compile_words", "backend_options")
 _PATHS = ("working_dir", "model_dir", "compile_dir")
 

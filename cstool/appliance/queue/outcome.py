@@ -1,4 +1,4 @@
-"""What becomes of a job, by what its keeper recorded. A function of nothing else, so that a table tests it."""
+"""The outcome of a job, by its keeper's records. A function of nothing else, so that a table tests it."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
     from cstool.appliance.queue.keeping import End, Kept
 
 FIXABLE_CODE, LOST_CODE, STOPPED_CODE = 2, 1, 130
-"""exit codes of cstool: something the user can fix; a rank was lost, among others; stopped by a signal, and saved"""
+"""exit codes of cstool: an error that the user can fix; a lost rank, among others; stopped by a signal, and saved"""
 SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGKILL)
-"""what a host that goes down sends to all that runs, see shutdown(8)"""
+"""signals that a host that goes down sends to all processes, see shutdown(8)"""
 FULL_S = 10.0
-"""after a disk was full it is not tried again for so long [s]"""
+"""pause after a disk was full [s]"""
 LOST_WORDS = "the same command goes on from the last commit or checkpoint"
 """how the hint of `errors.RankLostError` reads, the one of the errors with code 1 after which a run goes on"""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What becomes of a job whose attempt is over.
+    """The outcome of a job whose attempt is over.
 
     Args:
         phase: its next one; QUEUED where it is to be started again, or goes on to its next stage
-        stage: the one that it waits for, or where it ended
+        stage: next stage, or the stage in which it ended
         event: kind of the event that says so
         text: of the event, for people; one line
         reason: why it waits, or how it ended; one line
-        counts: whether this was a restart of those that are limited
-        exit_code: of the process; None where it has none, such as one that was killed
+        counts: whether this was a restart that counts for the limit
+        exit_code: of the process; None where it has none, such as a process that was killed
         peak_bytes: most memory that it was seen to take [bytes]
-        delay_s: it is not tried again for so long [s]
+        delay_s: pause before the next try [s]
     """
 
     phase: str
@@ -71,20 +71,20 @@ class Outcome:
 
 
 def outcome(job: Job, kept: Kept, boot_id: str, last_words: str) -> Outcome | None:
-    """Return what becomes of a job whose present attempt is over; None where it is not, or has not begun.
+    """Return the outcome of a job whose present attempt is over; None where it is not, or has not begun.
 
-    A run that is over because of its job's budget, or because somebody asked, is over for that reason, however its
+    A run that is over because of its job's budget, or because of a request, is over for that reason, however its
     process ended. Else the exit code of cstool decides: 2 is for the user to mend, and 1 an answer, or a mistake that
-    would happen again; only where a rank was lost the same command goes on, and the message says so. What died of
-    a signal, or stopped without being asked, crashed: it is started again as often as the job may be. Where the whole
-    host went down, be it at once or by stopping all that ran, nobody is to blame, and that does not count; nor does
-    a compile on a full disk, which waits for room. A run on a full disk counts as crashed.
+    would happen again; only where a rank was lost the same command goes on, and the message says so. A run that died
+    of a signal, or stopped without a request, crashed: it is started again as often as the job may be. A shutdown of
+    the whole host, be it at once or by stopping all processes, does not count; nor does a compile on a full disk,
+    which waits for room. A run on a full disk counts as crashed.
 
     Args:
         job: as the queue has it, COMPILING or RUNNING
         kept: the record of its present attempt
         boot_id: of the host as it runs now
-        last_words: the end of what it wrote to stderr
+        last_words: the end of its stderr
     """
     was_restarted = kept.boot_id not in ("", boot_id)
     if kept.state == ENDED and kept.end is not None:
@@ -101,7 +101,7 @@ def outcome(job: Job, kept: Kept, boot_id: str, last_words: str) -> Outcome | No
 
 
 def _ended(job: Job, end: End, last_words: str, was_restarted: bool) -> Outcome:
-    """What becomes of a job whose keeper saw it end.
+    """The outcome of a job whose keeper saw it end.
 
     Args:
         was_restarted: whether the host was, since the job began
@@ -197,7 +197,7 @@ def _found_full(job: Job, words: str, end: End) -> Outcome:
 
 
 def _starts_again(job: Job, end: End | None) -> Outcome:
-    """What becomes of a job that ended with its host."""
+    """The outcome of a job that ended with its host."""
     how = "the host was restarted"
     code, peak = (None, 0) if end is None else (end.exit_code, end.peak_bytes)
     return Outcome(
@@ -206,7 +206,7 @@ def _starts_again(job: Job, end: End | None) -> Outcome:
 
 
 def _crashed(job: Job, how: str, end: End | None) -> Outcome:
-    """What becomes of a job that crashed: it starts again, unless it did so too often."""
+    """The outcome of a job that crashed: it starts again, unless it did so too often."""
     if job.restarts >= job.max_restarts:
         after = f", after {counted(job.restarts, 'restart')}" if job.restarts else ""
         return _failed(job, f"crashed: {how}{after}", end)

@@ -8,11 +8,11 @@ from cstool.appliance.queue.job import EXECUTE, QUEUED, RUNNING, Capacity, Job
 from cstool.appliance.queue.schedule import Holding, Plan, Waiting, plan
 
 PLANNED_AT_MOST = 300
-"""jobs that are planned for; those behind them wait for more than anybody can foresee"""
+"""number of jobs that are planned for; the start of jobs behind them is too uncertain"""
 
 
 def plan_jobs(now: float, capacity: Capacity, jobs: Iterable[Job]) -> Plan:
-    """Plan what becomes of jobs that execute, and of those that wait to.
+    """Plan the jobs that execute and the jobs that wait to execute.
 
     Args:
         now: by the clock [s since 1970]

@@ -1,4 +1,4 @@
-"""Which running jobs are stopped for one that waits: the fewest, and of these the least important."""
+"""Choice of running jobs to stop for a waiting one: the fewest, and of these the least important."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from cstool.appliance.queue.profile import NOTHING, Amounts, fits, minus
 
 Suffices = Callable[[Sequence[int]], bool]
 MOST_STEPS, MOST_TRIES = 5_000, 50
-"""how far the search for the fewest goes, in steps of its own and in questions; then it is content with few"""
+"""limits of the search for the fewest, in steps of its own and in questions; then it is content with few"""
 
 
 def fewest(lacking: Amounts, gains: Sequence[Amounts], suffices: Suffices) -> tuple[int, ...]:
-    """Choose as few as possible; of choices of that size the one that takes least of the later ones.
+    """Choose as few as possible; of choices of that size, take the one whose last member comes first.
 
-    It is exact while that is a matter of milliseconds: `MOST_STEPS`, `MOST_TRIES`. Beyond, nobody of the choice can
+    It is exact while that is a matter of milliseconds: `MOST_STEPS`, `MOST_TRIES`. Beyond, no member of the choice can
     be spared, but there may be a smaller one.
 
     Args:
-        lacking: what those who are chosen must have together
-        gains: what each has; who is to be chosen rather comes first
+        lacking: amounts that the chosen must have together
+        gains: amounts of each candidate; preferred candidates come first
         suffices: whether a choice is enough; more of them are never worse
 
     Returns:
-        numbers of those who are chosen, in order; empty where all together are not enough
+        numbers of the chosen candidates, in order; empty where all together are not enough
     """
     everyone = range(len(gains))
     if not gains or not suffices(everyone):
@@ -57,7 +57,7 @@ class _Search:
         return self._steps >= MOST_STEPS or self.tries >= MOST_TRIES
 
     def sets(self, size: int, below: int, lacking: Amounts) -> Iterator[tuple[int, ...]]:
-        """Yield sets among the first gains that have what is lacking: by their last number, then by the one before."""
+        """Yield sets among the first gains that cover the lack: by their last number, then by the one before."""
         if size == 0:
             if fits(lacking, NOTHING):
                 yield ()
@@ -78,7 +78,7 @@ def _larger(one: Amounts, other: Amounts) -> Amounts:
 
 
 def _few(count: int, suffices: Suffices) -> tuple[int, ...]:
-    """Choose the first ones, as many as needed, without those who can be spared, the last one first."""
+    """Choose the first ones, as many as needed, without superfluous ones, the last one first."""
     chosen = list(range(bisect_left(range(count), True, key=lambda most: suffices(range(most)))))
     for number in reversed(tuple(chosen)):
         others = [each for each in chosen if each != number]

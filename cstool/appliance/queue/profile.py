@@ -1,4 +1,4 @@
-"""What is free of a machine over time, as far as is known: a staircase that jobs are fitted into."""
+"""Free amounts of a machine over time, as far as is known: a staircase that jobs are fitted into."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def fits(amounts: Amounts, free: Amounts) -> bool:
 
 
 class Profile:
-    """What is free from now on; times are those of the caller's clock [s], `math.inf` is never.
+    """Free amounts from now on; times are readings of the caller's clock [s], `math.inf` is never.
 
     Args:
-        now: where it begins
-        free: what is free for ever, before anything is taken
+        now: its beginning
+        free: amounts that are free for ever, before anything is taken
     """
 
     def __init__(self, now: float, free: Amounts) -> None:
@@ -38,7 +38,7 @@ class Profile:
         self._free = [free]  # each from its time until the next one; the last for ever
 
     def place(self, amounts: Amounts, seconds: float) -> float:
-        """Return the earliest time from which so much is free for so long; `math.inf` where there is none."""
+        """Return the earliest time from which amounts are free for a duration; `math.inf` where there is none."""
         cores, memory, disk, systems = amounts  # and not `fits`: this is where planning a long queue takes its time
         last = len(self._times) - 1
         begin: float | None = None
@@ -53,7 +53,7 @@ class Profile:
         return inf
 
     def lack(self, amounts: Amounts, seconds: float) -> tuple[float, int] | None:
-        """Return when there is first too little, from now on for so long, and of which; None where it is enough."""
+        """Return time and index of the first amount that is lacking, from now on for a duration; None where none is."""
         end = self._times[0] + seconds
         for time, free in zip(self._times, self._free, strict=True):
             if time >= end:
@@ -64,13 +64,13 @@ class Profile:
         return None
 
     def take(self, amounts: Amounts, begin: float, end: float) -> None:
-        """Take so much from one time to another, whether it is free or not."""
+        """Take amounts from one time to another, even where they are not free."""
         first, after = self._steps(begin, end)
         for index in range(first, after):
             self._free[index] = minus(self._free[index], amounts)
 
     def keep(self, amounts: Amounts, begin: float, end: float) -> None:
-        """Take what is free of so much from one time to another: no more than there is."""
+        """Take up to these amounts from one time to another: no more than is free."""
         first, after = self._steps(begin, end)
         for index in range(first, after):
             cores, memory, disk, systems = self._free[index]

@@ -1,4 +1,4 @@
-"""The queue of an appliance: its jobs and what happened to them, in one SQLite database that many processes share."""
+"""The queue of an appliance: its jobs and their events, in one SQLite database that many processes share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _KEPT_JOBS, _KEPT_EVENTS = 10_000, 200_000
 _MOST_JOBS, _MOST_EVENTS = 200, 5_000
 """that `Queue.prune` removes at a time"""
 _STRENGTH = ("", PREEMPT, CANCEL, CANCEL_NOW)
-"""what overrides what comes before it"""
+"""requests, each of which overrides the ones before it"""
 _LEAST_CHANGE_S = 1.0
 
 
@@ -110,7 +110,7 @@ class Queue:
         Args:
             digest: of its `job.json`; see `JobFolder.make`
             backend: name of its back end
-            user, user_id: who submits it
+            user, user_id: the submitter
         """
 
         def work(connection: sqlite3.Connection) -> Job:
@@ -142,14 +142,14 @@ class Queue:
         labels: Mapping[str, str] | None = None,
         limit: int | None = None,
     ) -> list[Job]:
-        """Return jobs, the newest last; what makes no sense in the queue is a job that has FAILED.
+        """Return jobs, the newest last; a row of the queue that makes no sense is a job that has FAILED.
 
         Args:
-            active: only those that have not ended
-            phases: only those in one of these
+            active: only jobs that have not ended
+            phases: only jobs in one of these
             user: only this user's
-            labels: only those that have all these
-            limit: the newest so many of them
+            labels: only jobs that have all these
+            limit: largest number of jobs; the newest ones
         """
         chosen = _chosen_phases(active, phases)
         found = self._file.read(
@@ -165,11 +165,11 @@ class Queue:
         labels: Mapping[str, str] | None = None,
         most_ended: int,
     ) -> tuple[list[Job], int]:
-        """Return jobs, the newest last, and how many more there are, which is quick however many have ended.
+        """Return jobs, the newest last, and the number of further ones; this is quick however many have ended.
 
         Args:
             phases, user, labels: as of `jobs`
-            most_ended: of those that have ended, only the newest so many
+            most_ended: largest number of ended jobs; the newest ones
         """
         chosen = _chosen_phases(False, phases)
         return self._file.read(
@@ -183,12 +183,12 @@ class Queue:
         return self._file.read(tables.all_names)
 
     def events(self, job: str | None = None, *, after: int = 0, limit: int | None = None) -> list[Event]:
-        """Return what happened, the oldest first.
+        """Return events, the oldest first.
 
         Args:
             job: whole name; None for all jobs and the appliance, "" for the appliance alone
-            after: number of an event; only those after it
-            limit: the newest so many of them
+            after: number of an event; only later events
+            limit: largest number of events; the newest ones
         """
         return self._file.read(lambda connection: tables.select_events(connection, job, after, limit))
 
@@ -213,7 +213,7 @@ class Queue:
             phases: it must be in one of these
             event: kind, text and data of the event that says so, in the same transaction
             if_attempt, if_asked: it must have this attempt, this asked; None for any
-            fields: what becomes of it
+            fields: new values of the job's fields
         """
 
         def work(connection: sqlite3.Connection) -> Job | None:
@@ -240,11 +240,11 @@ class Queue:
         """Ask a job to stop, and return it as it is then.
 
         One that is QUEUED is CANCELLED at once. A running one gets it as `asked`, with the event STOP_ASKED; CANCEL_NOW
-        overrides CANCEL, and that PREEMPT. What is asked again, or overridden already, changes nothing.
+        overrides CANCEL, and CANCEL overrides PREEMPT. A request that came before, or is overridden, changes nothing.
 
         Args:
             name: or an unambiguous beginning
-            what: `CANCEL`, `CANCEL_NOW` or `PREEMPT`, which does nothing to a job that waits
+            what: `CANCEL`, `CANCEL_NOW` or `PREEMPT`; PREEMPT does nothing to a job that waits
 
         Raises:
             CstoolError: there is no such job, or it has ended
@@ -270,7 +270,7 @@ class Queue:
         return self._file.write(work)
 
     def label(self, name: str, changes: Mapping[str, str | None]) -> Job:
-        """Set labels of a job, or remove those that are None, with the event LABELLED; return it as it is then.
+        """Set labels of a job, remove each label whose value is None, with the event LABELLED; return the job.
 
         Raises:
             CstoolError: there is no such job, or it would have too many; a label is none
@@ -293,7 +293,7 @@ class Queue:
     def set_expected(self, times: Mapping[str, tuple[float | None, float | None]], reasons: Mapping[str, str]) -> None:
         """Set when jobs that have not ended are expected to start and end, and why they wait; no events.
 
-        Where that differs by less than a second from what is known, nothing is written.
+        Times that differ by less than a second from the known ones are not written.
 
         Args:
             times: name -> expected start and end [s since 1970]
@@ -312,7 +312,7 @@ class Queue:
             self._file.write(write)
 
     def position(self, name: str) -> int | None:
-        """Return which of the waiting jobs it is, by priority, then number: 1 is next; None where it does not wait."""
+        """Return the position of a waiting job, by priority, then number: 1 is next; None where it does not wait."""
         return self._file.read(lambda connection: tables.position_of(connection, name))
 
     def positions(self) -> dict[str, int]:
@@ -342,7 +342,7 @@ class Queue:
         return self._file.read(lambda connection: tables.get_setting(connection, key))
 
     def put(self, key: str, value: Any) -> None:
-        """Set a setting to something that JSON knows."""
+        """Set a setting to a JSON value."""
         self._file.write(lambda connection: tables.put_setting(connection, key, value))
 
     def note(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> None:
@@ -355,7 +355,7 @@ class Queue:
         self._file.write(work)
 
     def counts(self) -> dict[str, int]:
-        """Return how many jobs there are in each phase, those with none included."""
+        """Return the number of jobs in each phase, empty phases included."""
         return self._file.read(tables.count_by_phase)
 
     def forget(self, name: str) -> None:
@@ -363,10 +363,10 @@ class Queue:
         self._file.write(lambda connection: tables.remove_waiting(connection, name))
 
     def prune(self) -> list[str]:
-        """Remove ended jobs, those that ended first, and events beyond what is kept (KEEPS); return the jobs' names.
+        """Remove the jobs that ended first, and events, beyond the limits (KEEPS); return the names of the jobs.
 
         Their folders are for the caller to remove. So that others need not wait long, a call removes at most 200 jobs
-        and 5,000 events besides theirs; whoever calls it now and then gets there.
+        and 5,000 further events; repeated calls remove the rest.
         """
 
         def excess(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -385,7 +385,7 @@ class Queue:
         return self._file.write(work) if any(self._file.read(excess)) else []
 
     def version(self) -> int:
-        """Return a number that changes whenever something in the queue does. It costs next to nothing."""
+        """Return a number that changes with every change of the queue. It costs next to nothing."""
         return self._file.read(_version)
 
 
@@ -409,7 +409,7 @@ def _ended(job: Job) -> CstoolError:
 
 
 def _kept(keeps: Any) -> tuple[int, int]:
-    """How many ended jobs and events are kept, by a setting that anybody may have written."""
+    """Numbers of ended jobs and events that are kept, by a setting that any process may have written."""
     found = keeps if isinstance(keeps, dict) else {}
     jobs, events = found.get("jobs"), found.get("events")
     return jobs if isinstance(jobs, int) else _KEPT_JOBS, events if isinstance(events, int) else _KEPT_EVENTS
@@ -436,7 +436,7 @@ def _chosen_phases(active: bool, phases: Collection[str] | None) -> Collection[s
 def _expectations(
     old: tables.Expected, times: Mapping[str, tuple[float | None, float | None]], reasons: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The columns of a job that differ from what is expected of it."""
+    """The columns of a job that differ from its newest expectations."""
     columns: dict[str, Any] = {}
     start, end = times.get(old.name, (old.start, old.end))
     for column, before, now in (("expected_start", old.start, start), ("expected_end", old.end, end)):
@@ -449,7 +449,7 @@ def _expectations(
 
 
 def _amounts(needs: Needs) -> dict[str, Any]:
-    """What a job needs, as plain values."""
+    """The needs of a job, as plain values."""
     return {
         "cores": needs.cores,
         "memory_bytes": needs.memory_bytes,

@@ -1,4 +1,4 @@
-"""The file of the queue: who may open it, transactions that wait for each other, and what is wrong with it in words."""
+"""The file of the queue: its permissions, transactions that wait for each other, and its problems in words."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SQLITE_PATIENCE_S = 1.0
-"""how long SQLite waits before we look whether we are to go on; signals are heard between"""
+"""SQLite's own waiting time; after it we look whether we are to go on, and signals are heard [s]"""
 _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _PASSING_EXTENDED = {sqlite3.SQLITE_READONLY_RECOVERY, sqlite3.SQLITE_READONLY_CANTLOCK}
-"""what is over when another process has got on: its transaction, or the recovery of one that was killed"""
+"""errors that pass when another process has got on: its transaction, or the recovery of one that was killed"""
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _LEAST_ROOM = 2**17
-"""a disk with less room [bytes] is full: SQLite reports some of what that leads to as errors of other kinds"""
+"""a disk with less room [bytes] is full: SQLite reports some of the consequences as errors of other kinds"""
 
 
 class QueueFile:
     """The database, open.
 
-    Writers, and those that close it, hold `Root.queue_lock`. So SQLite, whose own locks make no queue, has nothing to
-    wait for, and no two processes copy the log into the database at a time, which in versions before 3.51.3 may damage
+    Writers, and processes that close it, hold `Root.queue_lock`. So SQLite, whose own locks make no queue, never has to
+    wait, and no two processes copy the log into the database at a time, which in versions before 3.51.3 may damage
     it, though hardly ever (https://www.sqlite.org/wal.html#walresetbug).
 
     Args:
@@ -64,12 +64,12 @@ class QueueFile:
                 raise
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what `work` returns, which only reads, and may be called again."""
+        """Return the result of `work`, which only reads, and may be called again."""
         with self._turn, self._problems_in_words():
             return self._retrying(lambda: work(self._opened()))
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what `work` returns, in one transaction, which is on the disk then; it may be called again."""
+        """Return the result of `work`, in one transaction, which is on the disk then; it may be called again."""
 
         def transaction() -> T:
             connection = self._opened()
@@ -123,7 +123,7 @@ class QueueFile:
         self._connection, self._identity = connection, _identity(self.path)
 
     def _make(self) -> None:
-        """Make it, empty, for those that may use it alone."""
+        """Make it, empty, where this user may."""
         if self._root.shared_with is not None and os.geteuid() != 0:
             raise CstoolError(
                 f"{self.path}: the queue must be there, it is not", "root makes one: cstool appliance start"
@@ -135,7 +135,7 @@ class QueueFile:
             os.close(descriptor)
 
     def _check(self) -> None:
-        """Check that the file is what it looks like, before SQLite follows a link."""
+        """Check the kind and the owner of the file, before SQLite follows a link."""
         entry = os.lstat(self.path)
         shared = self._root.shared_with is not None
         if not stat.S_ISREG(entry.st_mode) or entry.st_nlink != 1:
@@ -158,7 +158,7 @@ class QueueFile:
         return self._connection
 
     def _retrying(self, work: Callable[[], T]) -> T:
-        """Do something, again while others are at it, such as a program that knows nothing of our lock."""
+        """Repeat work while other processes hold the database, such as a program that knows nothing of our lock."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -193,7 +193,7 @@ class QueueFile:
 
 
 def problem_of(path: Path, error: sqlite3.Error) -> CstoolError | None:
-    """Return what is wrong with the file of a queue; None where the program is to blame."""
+    """Return the problem with the file of a queue; None where the program is to blame."""
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
     if code in _DAMAGED or (code == sqlite3.SQLITE_ERROR and str(error).startswith("no such ")):
         return damage(path, str(error))
@@ -207,7 +207,7 @@ def problem_of(path: Path, error: sqlite3.Error) -> CstoolError | None:
 
 
 def damage(path: Path, what: str) -> CstoolError:
-    """Return what to say of a queue that is damaged."""
+    """Return the error for a queue that is damaged."""
     return CstoolError(
         f"{path}: the queue must be whole, it is damaged: {what}",
         "stop the appliance and move the file aside, and those beside it; what the jobs wrote is in their folders",

@@ -1,4 +1,4 @@
-"""The lock of those that write to the queue: one at a time, let go of when a process dies, never left behind."""
+"""The lock of writers to the queue: one at a time, let go of when a process dies, never left behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cstool.foundation.atomic_file import is_named, take_lock
 from cstool.foundation.errors import CstoolError
 
 PATIENCE_S = 120.0
-"""how long a transaction waits for those of others; each takes milliseconds, on a slow disk tens of them"""
+"""longest wait of a transaction for others; each takes milliseconds, on a slow disk tens of them [s]"""
 _PAUSE_S = 0.008
 
 
@@ -23,7 +23,7 @@ class QueueLock:
 
     Args:
         path: of the file, made where there is none
-        mode: of the file, whatever the umask
+        mode: permission bits of the file, independent of the umask
 
     Raises:
         OSError: it cannot be made
@@ -87,5 +87,5 @@ class QueueLock:
 
 
 def pause() -> None:
-    """Wait a moment, not always the same: those that wait for one thing should not ask for it at once."""
+    """Wait a moment, not always the same: processes that wait for one thing should not ask for it at once."""
     time.sleep(random.uniform(0.1, 1.0) * _PAUSE_S)

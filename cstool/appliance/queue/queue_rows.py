@@ -52,7 +52,7 @@ _MOST = 2**63
 
 
 class DamagedRow(ValueError):
-    """Somebody else wrote a setting: what it says makes no sense."""
+    """A setting, written by another program, makes no sense."""
 
 
 def new_row(
@@ -121,7 +121,7 @@ def is_time(value: object) -> TypeGuard[float]:
 
 
 def needs_text(needs: Needs) -> str:
-    """Return the column of what a job needs."""
+    """Return the column of a job's needs."""
     return json.dumps({**asdict(needs), "sources": dict(needs.sources)}, sort_keys=True)
 
 
@@ -141,7 +141,7 @@ def bound(text: str) -> str | bytes:
 
 
 def unbound(value: str | bytes) -> str:
-    """Return the text of what `bound` returned."""
+    """Return the text that `bound` encoded."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
@@ -179,7 +179,7 @@ def _job_of(fields: dict[str, Any]) -> Job:
 
 
 def _broken(fields: Mapping[str, Any]) -> Job:
-    """A job in the place of a row that makes no sense, with as much of it as who asks for all jobs has to see."""
+    """A job in the place of a row that makes no sense, with the fields of the row that a list of jobs shows."""
     since = fields["submitted_at"] if is_time(fields["submitted_at"]) else 0.0
     user_id = fields["user_id"]
     return Job(
@@ -225,7 +225,7 @@ def _shown(value: Any) -> str:
 
 
 def _has_kinds(fields: Mapping[str, Any]) -> bool:
-    """Tell whether fields are what they look like: SQLite's columns take what they are given."""
+    """Tell whether all fields have their kinds: SQLite's columns take values of any kind."""
     return (
         all(isinstance(fields[name], int) and fields[name] >= 0 for name in _WHOLE)
         and all(isinstance(fields[name], _INT_OR_NONE) for name in _WHOLE_OR_NONE)

@@ -10,7 +10,7 @@ from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, PHA
 from cstool.foundation.errors import CstoolError
 
 FORMAT = 1
-"""of the tables; `PRAGMA user_version`"""
+"""version of the tables; `PRAGMA user_version`"""
 _APPLICATION_ID = 0x63734A51
 """says that a database is a queue of cstool: "csJQ\""""
 
@@ -78,7 +78,7 @@ _TABLES = (
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables where there are none, and check those that there are.
+    """Make the tables where there are none, and check existing ones.
 
     Raises:
         CstoolError: they are of another program, or of a newer cstool, or the file system cannot have them

@@ -1,4 +1,4 @@
-"""What the queue reads from its tables, and writes to them; each inside a transaction of whoever calls."""
+"""Reads and writes of the queue's tables; each inside a transaction of the caller."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HISTORY = 20
 
 
 class Expected(NamedTuple):
-    """What is expected of a job: when it starts and ends [s since 1970], and why it waits."""
+    """Expectations of a job: when it starts and ends [s since 1970], and why it waits."""
 
     name: str
     phase: str
@@ -83,7 +83,7 @@ def select_jobs(
     labels: Mapping[str, str],
     limit: int | None,
 ) -> list[Job]:
-    """Return jobs that meet all that is given, the newest last."""
+    """Return jobs that meet all conditions, the newest last."""
     condition, values = _condition(phases, user, labels)
     # From the newest on, until there are enough; by the index of phases SQLite would find, and sort, all of them.
     order = "" if limit is None else "NOT INDEXED"
@@ -101,10 +101,10 @@ def select_newest(
     labels: Mapping[str, str],
     most_ended: int,
 ) -> tuple[list[Job], int]:
-    """Return jobs that meet all that is given, the newest last, and how many more there are.
+    """Return matching jobs, the newest last, and the number of further ones.
 
     Args:
-        most_ended: of those that have ended, only the newest so many
+        most_ended: largest number of ended jobs; the newest ones
     """
     active = [phase for phase in phases if phase in ACTIVE_PHASES]
     ended = [phase for phase in phases if phase in ENDED_PHASES]
@@ -125,7 +125,7 @@ def all_names(connection: sqlite3.Connection) -> set[str]:
 
 
 def select_events(connection: sqlite3.Connection, job: str | None, after: int, limit: int | None) -> list[Event]:
-    """Return events after that number, of a job or of all, the newest so many of them, the oldest first."""
+    """Return events after a number, of a job or of all, the newest ones up to a limit, the oldest first."""
     rows = connection.execute(
         f"{_SELECT_EVENTS} WHERE number > ? {'' if job is None else 'AND job = ?'} ORDER BY number DESC LIMIT ?",
         (after, *(() if job is None else (job,)), -1 if limit is None else min(limit, _MOST_ROWS)),
@@ -134,7 +134,7 @@ def select_events(connection: sqlite3.Connection, job: str | None, after: int, l
 
 
 def expectations(connection: sqlite3.Connection) -> list[Expected]:
-    """Return what is expected of all jobs that have not ended."""
+    """Return the expectations of all jobs that have not ended."""
     rows = connection.execute(
         f"SELECT name, phase, expected_start, expected_end, reason FROM jobs WHERE phase IN ({_marks(ACTIVE_PHASES)})",
         ACTIVE_PHASES,
@@ -169,7 +169,7 @@ def insert_event(
 
 
 def time_after(connection: sqlite3.Connection, now_s: float) -> float:
-    """Return the time of an event that happens now: that of the one before it where the clock went back."""
+    """Return the time of an event that happens now: the time of the event before it where the clock went back."""
     before = get_setting(connection, _CLOCK)
     return max(now_s, before) if is_time(before) else now_s
 
@@ -195,7 +195,7 @@ def waiting_names(connection: sqlite3.Connection) -> list[str]:
 
 
 def position_of(connection: sqlite3.Connection, name: str) -> int | None:
-    """Return which of the jobs that wait it is, from 1."""
+    """Return the position of a job among waiting jobs, from 1."""
     row = connection.execute("SELECT phase, priority, number FROM jobs WHERE name = ?", (name,)).fetchone()
     if row is None or row[0] != QUEUED:
         return None
@@ -218,7 +218,7 @@ def step_times_s(connection: sqlite3.Connection, compile_key: str, cores: int) -
 
 
 def count_by_phase(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return how many jobs there are in each phase."""
+    """Return the number of jobs in each phase."""
     rows = connection.execute("SELECT phase, count(*) FROM jobs GROUP BY phase")
     return {**dict.fromkeys(PHASES, 0), **dict(rows)}
 
@@ -231,13 +231,13 @@ def remove_waiting(connection: sqlite3.Connection, name: str) -> None:
 
 
 def count_ended(connection: sqlite3.Connection) -> int:
-    """Return how many jobs have ended."""
+    """Return the number of jobs that have ended."""
     query = f"SELECT count(*) FROM jobs WHERE phase IN ({_marks(ENDED_PHASES)})"
     return int(connection.execute(query, ENDED_PHASES).fetchone()[0])
 
 
 def count_events(connection: sqlite3.Connection, more_than: int) -> int:
-    """Return how many events there are; where that is not more than a number, some number that is not."""
+    """Return the number of events; where that is not more than a limit, some number within the limit."""
     span = (
         connection.execute("SELECT (SELECT max(number) FROM events) - (SELECT min(number) FROM events) + 1").fetchone()[
             0
@@ -248,7 +248,7 @@ def count_events(connection: sqlite3.Connection, more_than: int) -> int:
 
 
 def remove_ended(connection: sqlite3.Connection, count: int) -> list[str]:
-    """Remove so many jobs, those that ended first, with their events; return their names."""
+    """Remove a number of jobs, the first that ended, with their events; return their names."""
     # With the +, SQLite takes the index of ended_at, and sorts nothing.
     rows = connection.execute(
         f"SELECT name FROM jobs WHERE ended_at IS NOT NULL AND +phase IN ({_marks(ENDED_PHASES)})"
@@ -261,7 +261,7 @@ def remove_ended(connection: sqlite3.Connection, count: int) -> list[str]:
 
 
 def remove_events(connection: sqlite3.Connection, count: int) -> None:
-    """Remove so many events, the oldest first; those of jobs that have not ended stay."""
+    """Remove a number of events, the oldest first; events of jobs that have not ended stay."""
     connection.execute(
         "DELETE FROM events WHERE number IN (SELECT number FROM events WHERE job NOT IN"
         f" (SELECT name FROM jobs WHERE phase IN ({_marks(ACTIVE_PHASES)})) ORDER BY number LIMIT ?)",

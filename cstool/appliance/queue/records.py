@@ -1,4 +1,4 @@
-"""What a keeper writes into the folder of a job, and how others read it who do not trust that folder.
+"""Records of a keeper in the folder of a job, and how other users read them without trust in that folder.
 
 ```
 JOB/lock                      held (F_OFD_SETLK) for as long as a keeper or its run live
@@ -6,9 +6,9 @@ JOB/attempts/execute-1/       made once, by the keeper of that attempt
     began.json  stop.json  end.json
 ```
 
-The keeper belongs to whoever owns the job, and so does all of this; a supervisor that is root reads it. Every folder
-and file is opened without following links and without waiting, a record is a small JSON object, and what is anything
-else is taken for no record. This module is part of the keeper: it imports little, to be light.
+The keeper belongs to the owner of the job, and so does all of this; a supervisor that is root reads it. Every folder
+and file is opened without following links and without waiting. A record is a small JSON object; other content is
+taken for no record. This module is part of the keeper: it imports little, to be light.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOCK, ATTEMPTS, BEGAN, STOP, END = "lock", "attempts", "began.json", "stop.json"
 LARGEST_BYTES = 2**16
 """no record is larger [bytes]"""
 RESERVED_BYTES = 1024
-"""what is kept free on the disk for the record of an end [bytes]"""
+"""room that is kept free on the disk for the record of an end [bytes]"""
 _RESERVED = "end.reserved"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -60,10 +60,10 @@ def attempt_name(stage: str, attempt: int) -> str:
 
 
 def take_lock(folder: int) -> int | None:
-    """Take the lock of a job for good; return its descriptor, or None where somebody has it.
+    """Take the lock of a job for good; return its descriptor, or None where another process holds it.
 
-    The lock belongs to the open file, as that of flock does: who inherits the descriptor holds it, too. Other than that
-    of flock, one can ask whether it is held without holding it for a moment.
+    The lock belongs to the open file, as a lock of flock does: a process that inherits the descriptor holds it, too.
+    Unlike flock, this lock tells whether it is held without being taken for a moment.
 
     Raises:
         OSError: it cannot be made
@@ -80,7 +80,7 @@ def take_lock(folder: int) -> int | None:
 
 
 def is_locked(folder: int) -> bool:
-    """Say whether somebody holds the lock of a job, without disturbing who is about to take it."""
+    """Say whether a process holds the lock of a job, without disturbing processes that are about to take it."""
     descriptor = _open_file(folder, LOCK)
     if descriptor is None:
         return False
@@ -148,10 +148,10 @@ def write_end(folder: int, record: dict[str, Any]) -> None:
 
 
 def remove_attempt(folder: int, name: str) -> None:
-    """Undo what was begun of an attempt; what cannot be removed stays.
+    """Undo the beginning of an attempt; files that cannot be removed stay.
 
     Args:
-        folder: that of all attempts
+        folder: the folder of all attempts
     """
     try:
         attempt = open_below(folder, name)
@@ -172,7 +172,7 @@ def _write(descriptor: int, content: bytes) -> None:
 
 
 def _open_file(folder: int, name: str) -> int | None:
-    """Open a file without waiting, be it a pipe or one that another process has a lease on; None where it is none."""
+    """Open a file without waiting for pipes or for leases of other processes; None where it is no plain file."""
     try:
         descriptor = os.open(name, _FILE, dir_fd=folder)
     except OSError:

@@ -1,8 +1,8 @@
-"""The root folder of an appliance: where its queue and its jobs are, and who may use it.
+"""The root folder of an appliance: the place of its queue and its jobs, and its permissions.
 
 The usual one is one user's alone. A shared one is made by root for a group: its members add to the queue, so they
-trust each other with its order, and no more than that: a job's folder belongs to who submitted it, and the job runs as
-that user. Nothing here trusts what a member may write, such as the queue's name of a job.
+trust each other with its order, and no more than that: a job's folder belongs to its submitter, and the job runs as
+that user. Nothing here trusts text that a member may write, such as the queue's name of a job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MARKER, _JOBS, _QUEUE = "appliance.json", "jobs", "queue.db"
 _SHARED_MODE, _SHARED_JOBS_MODE = 0o2770, 0o3770
-"""what members make in them belongs to the group; in the second, nobody else may rename or remove it"""
+"""a member's files in them belong to the group; in the second, no other user may rename or remove them"""
 _ELSEWHERE = "--root or CSTOOL_APPLIANCE names another"
 _LARGEST_MARKER = 4096
 
@@ -37,7 +37,7 @@ class Root:
 
     Args:
         folder: absolute, without links
-        shared_with: the group whose members submit; None where it is one user's alone
+        shared_with: the group whose members submit; None for a root of one user alone
     """
 
     folder: Path
@@ -50,7 +50,7 @@ class Root:
 
     @property
     def queue_lock(self) -> Path:
-        """Who writes to the queue holds it."""
+        """The lock of writers to the queue."""
         return self.folder / "queue.lock"
 
     @property
@@ -60,7 +60,7 @@ class Root:
 
     @property
     def supervisor_log(self) -> Path:
-        """What the supervisor says."""
+        """The log of the supervisor."""
         return self.folder / "supervisor.log"
 
     @property
@@ -156,7 +156,7 @@ def make_shared_root(folder: Path | None, group: str) -> Root:
 
 
 def _share(path: Path, group: str, group_id: int) -> Root:
-    """Make all that is in a shared root; it is open to the group when it is whole."""
+    """Make the folders and files of a shared root; it is open to the group when it is whole."""
     from cstool.appliance.queue.queue import Queue
 
     jobs = path / _JOBS
@@ -180,7 +180,7 @@ def _is_for_a_group(path: Path) -> bool:
 
 
 def _open_shared(path: Path) -> Root:
-    """Check a root folder that a group shares: it and its marker are root's, and nobody else can write to it."""
+    """Check a root folder that a group shares: it and its marker are root's, and only root can write to it."""
     entry = os.lstat(path)
     if entry.st_mode & stat.S_IWOTH:
         raise CstoolError(
@@ -230,7 +230,7 @@ def _check_use(path: Path, *, makes: bool) -> None:
 
 
 def _make_way(folder: Path) -> None:
-    """Make folders that all may pass, whatever the umask; those that are there stay as they are."""
+    """Make folders that all may pass, independent of the umask; existing ones stay as they are."""
     missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
     for each in reversed(missing):
         each.mkdir(mode=0o755)

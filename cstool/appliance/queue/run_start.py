@@ -14,25 +14,25 @@ from cstool.appliance.queue.keeper_order import Order
 STOPS = {signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
 """signals that ask a keeper, or a run, to stop"""
 _NICE = 10
-"""of compiles, which run beside what executes"""
+"""niceness of compiles, which run beside executing jobs"""
 _REFUSED = 2
-"""exit code of cstool where the user can do something about it"""
+"""exit code of cstool for errors that the user can fix"""
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _libc = ctypes.CDLL(None)
 
 
 def become_subreaper() -> None:
-    """Have the processes that lose their parent become children of this one, where it started them; see prctl(2)."""
+    """Make this process the new parent of its descendants that lose theirs; see prctl(2)."""
     _libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def start_run(order: Order, stage: str, folder: int, lock: int, logs: Sequence[int]) -> int:
-    """Start the run of an attempt; what stands in its way is the last line of its log, with exit code 2.
+    """Start the run of an attempt; an error that stops it is the last line of its log, with exit code 2.
 
     It has a session of its own, no input, and is told with SIGTERM when its keeper is gone.
 
     Args:
-        stage: a compile gets out of the way of what executes
+        stage: a compile gets a lower priority than executing jobs
         folder: of the job
         lock: of the job, which it holds, too
         logs: its output and its errors
@@ -59,7 +59,7 @@ def start_run(order: Order, stage: str, folder: int, lock: int, logs: Sequence[i
 
 
 def say(descriptor: int, text: str) -> None:
-    """Write a line, if anybody listens."""
+    """Write a line, if the other end is open."""
     with suppress(OSError):
         os.write(descriptor, f"{text}\n".encode(errors="backslashreplace"))
 

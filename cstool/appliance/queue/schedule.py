@@ -1,15 +1,16 @@
-"""Which jobs start now, on which cores, which are stopped for others, and when the rest is expected to start.
+"""Schedule of the jobs: starts of now, their cores, stops in favour of others, and expected starts of the rest.
 
-Jobs are served by (priority, number). Each in turn gets the earliest place for its whole time, among what runs and
-what those before it got; it starts if that is now. This is conservative backfill: a short job fills a gap, and nobody
-before it starts later for that (Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime
+Jobs are served by (priority, number). Each in turn gets the earliest place for its whole time, among running jobs and
+the places of jobs before it; it starts if that is now. This is conservative backfill: a short job fills a gap, and no
+job before it starts later for that (Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime
 estimates in scheduling the IBM SP2 with backfilling", IEEE TPDS 12(6), 2001).
 
-Some ends are in doubt: of what nobody knows how long it takes, of what was asked to stop, of what has overrun its time.
-Two profiles account for them. In the late one unknown times last for ever, and what is about to end does so in
-`SOON_S`: places are found there, so what is promised holds. In the early one ends that are in doubt come at once. From
-the time when a job could start by the early profile, until it does by the late one, what it needs is kept for it as far
-as it is free. So nobody slips in before a job whose turn may come any moment; what is stopped for a job is left to it.
+Some ends are in doubt: of jobs with an unknown run time, of jobs that were asked to stop, of jobs that have overrun
+their time. Two profiles account for them. In the late one unknown times last for ever, and jobs that are about to end
+do so in `SOON_S`: places are found there, so promises hold. In the early one ends that are in doubt come at once. From
+the time when a job could start by the early profile, until it does by the late one, its needs are kept for it as far
+as they are free. So no job slips in before a job whose turn may come any moment; and amounts that other jobs give up
+for a job are left to it.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import bytes_text, counted
 
 SOON_S = 1.0
-"""when something ends that is about to, for all we know; and how long a job takes at least [s]"""
+"""expected time until the end of a job that is about to end; and the least run time of a job [s]"""
 MOST_PREEMPTING = 4
-"""for so many waiting jobs, first ones first, it is asked whether others should stop; it is asked often"""
+"""number of waiting jobs, the first ones, that others may be stopped for; this is checked often"""
 
 
 _KINDS = ("core", "memory", "disk", "system")
@@ -41,7 +42,7 @@ class Waiting:
         name: of the job
         priority: one of `job.PRIORITIES`
         number: counts up; of two with the same priority the smaller one is first
-        needs: what it takes while it executes
+        needs: amounts that it takes while it executes
         preempts: whether running jobs of a lower priority may be stopped for it
     """
 
@@ -59,9 +60,9 @@ class Holding:
     Args:
         name, priority, number, needs: as of `Waiting`
         cpus: numbers of the cores that it is pinned to
-        expected_end: when it ends, as far as anybody knows [s, by the clock of `plan`'s now]; None where nobody does
+        expected_end: when it ends, as far as is known [s, by the clock of `plan`'s now]; None: unknown
         preemptible: whether it may be stopped for another job: it goes on later from where it was
-        is_stopping: whether it was asked to end, for whatever reason
+        is_stopping: whether it was asked to end, for any reason
     """
 
     name: str
@@ -76,12 +77,12 @@ class Holding:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `plan` found.
+    """The result of `plan`.
 
     Args:
         starts: (name, cores that it is pinned to) of each job that starts now, first things first
         preempts: names of running jobs to stop
-        expected: name of each waiting job -> when it starts, when it ends [s]; None where nobody knows
+        expected: name of each waiting job -> when it starts, when it ends [s]; None: unknown
         reasons: name of each waiting job that does not start now -> why not, in a line
     """
 
@@ -93,13 +94,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Place:
-    """When a job is expected to execute; times are `math.inf` where nobody knows.
+    """When a job is expected to execute; unknown times are `math.inf`.
 
     Args:
         job: that waits
         at_best: when it could start, if all ends that are in doubt came at once
         begin, end: when it starts and ends, for all we know
-        blocked: when something that it needs is not free, were it to start now, and the number of what that is
+        blocked: when one of its needs is not free, were it to start now, and the index of that need
     """
 
     job: Waiting
@@ -110,16 +111,16 @@ class _Place:
 
 
 def plan(now: float, capacity: Capacity, running: Sequence[Holding], waiting: Sequence[Waiting]) -> Plan:
-    """Plan what happens now.
+    """Plan the starts and stops of now.
 
-    The order of the lists does not matter. What is stopped for a job is its own when it has ended: until then the job
-    keeps its turn. Where a job before it could use that as well, enough is stopped for both, or nothing.
+    The order of the lists does not matter. Amounts that jobs give up for a job are its own once they are free; until
+    then the job keeps its turn. Where a job before it could use them as well, enough jobs stop for both, or none.
 
     Args:
         now: by any clock that `Holding.expected_end` is of [s]
-        capacity: what there is
-        running: all that hold something of it
-        waiting: all that could start, if there is room
+        capacity: of the appliance
+        running: all jobs that hold a part of it
+        waiting: all jobs that could start, if there is room
     """
     unfit = {job.name: text for job in waiting if (text := _misfit(job.needs, capacity)) is not None}
     queue = sorted((job for job in waiting if job.name not in unfit), key=lambda job: (job.priority, job.number))
@@ -139,10 +140,10 @@ def plan(now: float, capacity: Capacity, running: Sequence[Holding], waiting: Se
 
 
 def check_fits(needs: Needs, capacity: Capacity) -> None:
-    """Refuse what an appliance of that capacity could never start.
+    """Refuse needs that an appliance of that capacity could never serve.
 
     Raises:
-        CstoolError: with all that is too much, or too little
+        CstoolError: with all amounts that are too large or too small
     """
     text = _misfit(needs, capacity)
     if text is not None:
@@ -183,7 +184,7 @@ def _places(now: float, capacity: Capacity, running: Iterable[Holding], queue: I
 
 
 def _to_stop(now: float, capacity: Capacity, running: Sequence[Holding], places: Sequence[_Place]) -> tuple[str, ...]:
-    """Name those to stop for the first job that may have others stopped, and would start then."""
+    """Name the jobs to stop for the first job that may have others stopped, and would start then."""
     stays = [job for job in running if not job.is_stopping]
     free = _free(capacity, stays)
     asking = [number for number, place in enumerate(places) if place.job.preempts and place.begin > now]
@@ -210,7 +211,7 @@ def _to_stop(now: float, capacity: Capacity, running: Sequence[Holding], places:
 def _pinned(
     capacity: Capacity, running: Iterable[Holding], starts: Iterable[Waiting]
 ) -> Iterable[tuple[str, tuple[int, ...]]]:
-    """Give the jobs that start cores of their own, those with small numbers first."""
+    """Give the jobs that start cores of their own, the cores with small numbers first."""
     free = sorted({*capacity.cpus} - {cpu for job in running for cpu in job.cpus})
     for job in starts:
         cpus, free = free[: job.needs.cores], free[job.needs.cores :]
@@ -218,7 +219,7 @@ def _pinned(
 
 
 def _reasons(capacity: Capacity, running: Iterable[Holding], places: Sequence[_Place]) -> dict[str, str]:
-    """Say of each job that does not start now what it waits for: what is not free, or whose turn it is."""
+    """Give the reason why each job does not start now: the amount that is not free, or the job whose turn it is."""
     free, waits = _free(capacity, running), list[_Place]()
     reasons = {}
     for place in places:
@@ -233,7 +234,7 @@ def _reasons(capacity: Capacity, running: Iterable[Holding], places: Sequence[_P
 
 
 def _holder(time: float, which: int, waits: Iterable[_Place]) -> str:
-    """Name the first of those for whom something is kept at a time."""
+    """Name the first job for which an amount is kept at a time."""
     return next(
         place.job.name for place in waits if place.at_best <= time < place.end and _amounts(place.job.needs)[which] > 0
     )
@@ -244,7 +245,7 @@ def _free(capacity: Capacity, running: Iterable[Holding]) -> Amounts:
 
 
 def _held(job: Holding, capacity: Capacity) -> Amounts:
-    """Return what a job holds of the capacity; it may have got its cores when that was another."""
+    """Return the part of the capacity that a job holds; the capacity may have changed since it got its cores."""
     of_others = len({*job.cpus} - {*capacity.cpus})
     return (max(len(job.cpus), job.needs.cores) - of_others, *_amounts(job.needs)[1:])
 
@@ -258,7 +259,7 @@ def _end(job: Holding, now: float) -> tuple[float, bool]:
 
 
 def _seconds(needs: Needs) -> float:
-    """Return how long a job takes at most, for all we know [s]."""
+    """Return the longest run time of a job, as far as is known [s]."""
     known = [each for each in (needs.seconds, needs.limit_s) if each is not None and isfinite(each)]
     return max(SOON_S, min(known)) if known else inf
 

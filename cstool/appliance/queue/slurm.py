@@ -1,7 +1,7 @@
 """The Slurm back end: a job is a batch job of a cluster's scheduler, which alone decides when and where it runs.
 
-What a job did is in its folder, see `slurm_journal`; whether its batch job waits, or has ended, Slurm says. Commands
-that look at the queue bring it up to date, nobody else: there is no supervisor. A job has one node, its cores and its
+The history of a job is in its folder, see `slurm_journal`; Slurm says whether its batch job waits, or has ended.
+Only commands that look at the queue bring it up to date: there is no supervisor. A job has one node, its cores and its
 memory from Slurm; disk is watched as on one host, and modelled systems are not limited. Jobs with the same model
 compile it each for itself, unless it is in their compile_dir already.
 """
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel")
 FLAG = "--backend slurm"
 ASK_S, SILENCE_S = 2.0, 60.0
-"""how often Slurm is asked at most, and how long one that has answered may then be silent [s]"""
+"""least interval of asking Slurm, and longest silence of a Slurm that has answered before [s]"""
 SETTLES_S = 5.0
-"""how long after its end what a batch job wrote may take to be seen here [s]"""
+"""time after its end until a batch job's files are surely seen here [s]"""
 ACCEPTED_S = 60.0
-"""after so long a job without a number was not handed in: whoever submitted it is gone [s]"""
+"""time after which a job without a number was not handed in: the process that submitted it is gone [s]"""
 _RESERVED = {
     "array": "-a",
     "chdir": "-D",
@@ -63,7 +63,7 @@ _RESERVED = {
     "test-only": None,
     "wrap": None,
 }
-"""options of sbatch that would make another job of it: long name -> short one"""
+"""options of sbatch that would change the kind of the job: long name -> short one"""
 
 
 class SlurmBackend:
@@ -76,7 +76,7 @@ class SlurmBackend:
         self._asked_at = self._answered_at = float("-inf")
 
     def check(self, order: JobOrder) -> None:
-        """Check that Slurm is there, and that it can do what is asked for.
+        """Check that Slurm is there, and that it can run such a job.
 
         Raises:
             ClusterError: it cannot
@@ -112,12 +112,12 @@ class SlurmBackend:
             os.close(lock)
 
     def refresh(self, jobs: Sequence[Job]) -> None:
-        """Bring the queue up to date from what jobs wrote into their folders, and from what Slurm says.
+        """Bring the queue up to date from the journals in the job folders, and from Slurm's answers.
 
-        A job of which another process does so just now is left to that, one of another user to that user.
+        A job that another process updates just now is left to that process, a job of another user to that user.
 
         Raises:
-            ClusterError: Slurm is not there, or does not answer; what the jobs wrote is in the queue by then
+            ClusterError: Slurm is not there, or does not answer; the journals are in the queue by then
         """
         active = [job for job in jobs if job.backend == SLURM and not job.has_ended]
         for job in active:
@@ -171,10 +171,10 @@ class SlurmBackend:
         end_job(number)
 
     def _tell(self, name: str, state: BatchState | None) -> Job | None:
-        """Tell the queue what is new of a job, and return it; None where somebody else is at it.
+        """Tell the queue the news of a job, and return it; None where another process is at it.
 
         Args:
-            state: what Slurm says of it; None where it was not asked
+            state: Slurm's answer about it; None where it was not asked
         """
         folder = self._root.job(name)
         place = slurm_folder(folder)
@@ -297,7 +297,7 @@ def _check_option(option: str) -> None:
     """Check options of sbatch as far as the script goes: sbatch says the rest.
 
     Raises:
-        ClusterError: they cannot stand in a line, or make another job of it
+        ClusterError: they cannot stand in a line, or change the kind of the job
     """
     try:
         words = shlex.split(option)

@@ -1,4 +1,4 @@
-"""The journal of a job under Slurm: what its batch job did, written where it ran, for who brings the queue up to date.
+"""The journal of a job under Slurm: its batch job's changes, written where it ran, for updates of the queue elsewhere.
 
 The nodes of a cluster share files, but not the queue: SQLite's locks and its WAL are for the processes of one host
 (https://sqlite.org/wal.html). So a batch job writes each change into its job's folder, a line of JSON each, and the
@@ -18,7 +18,7 @@ from cstool.appliance.queue.job import COMPILE, COMPILING, ENDED_PHASES, EVENT_K
 from cstool.foundation.plain_text import one_line
 
 LARGEST_BYTES = 2**20
-"""of a journal what follows is not read [bytes]; a job has a few lines of a few hundred"""
+"""largest part of a journal that is read [bytes]; a job has a few lines of a few hundred"""
 _LONGEST = 500
 
 
@@ -30,13 +30,13 @@ class Entry:
         at: when [s since 1970]
         kind, text: of the event
         phase, stage, attempt: of the job from then on
-        reason: why it waits, or how it ended
-        restarts: those that count
+        reason: for its waiting, or its end
+        restarts: number of restarts that count
         exit_code: of its process; None where it has none
         peak_bytes: most memory that it was seen to take
         cpus: cores that it has
-        nodes: where it runs
-        stopped: whether Slurm, or somebody by its commands, had it stop: only Slurm knows what becomes of it then
+        nodes: of its run
+        stopped: whether Slurm, or a user of its commands, had it stop: then only Slurm knows the job's further fate
     """
 
     at: float
@@ -55,12 +55,12 @@ class Entry:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Where it is in the life of a job; each entry is further on than the one before it."""
+        """The entry's place in the life of a job; the places of entries increase."""
         return place_of(self.phase, self.stage, self.attempt)
 
 
 def place_of(phase: str, stage: str, attempt: int) -> tuple[int, int, int]:
-    """Where a job is in its life: further on than where it was before, in the order of these.
+    """A job's place in its life; later places are greater.
 
     >>> place_of("QUEUED", "execute", 0) < place_of("RUNNING", "execute", 1) < place_of("QUEUED", "execute", 1)
     True
@@ -87,7 +87,7 @@ class Journal:
         return self.flush()
 
     def flush(self) -> bool:
-        """Write what could not be written; return whether all is."""
+        """Write the lines that could not be written before; return whether all are written."""
         if not self._unwritten:
             return True
         # A line that was cut, by a disk that was full, ends at the first end of line.
@@ -109,7 +109,7 @@ class Journal:
         return True
 
     def read(self) -> list[Entry]:
-        """Read all entries; what is damaged, or no file of the folder's owner alone, is none."""
+        """Read all entries; a damaged line is none, and a path that is no plain file, such as a link, has none."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
@@ -136,7 +136,7 @@ def _parsed(line: str) -> Entry | None:
 
 
 def _is_sound(entry: Any) -> bool:
-    """Whether all of an entry is what it should be: a job may write into its folder what it likes."""
+    """Whether all fields of an entry are valid: a job may write anything into its folder."""
     words = all(isinstance(each, str) for each in (entry.kind, entry.text, entry.reason, entry.nodes))
     numbers = all(_is_count(each) for each in (entry.attempt, entry.restarts, entry.peak_bytes))
     return bool(

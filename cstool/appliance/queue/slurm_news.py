@@ -1,4 +1,4 @@
-"""What becomes of a job in the queue, by the journal of its batch job, and by what Slurm says of that. No I/O."""
+"""The next state of a job in the queue, by the journal of its batch job and Slurm's answer about it. No I/O."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ PURGED = "Slurm knows it no longer, and it did not say how it ended"
 
 @dataclass(frozen=True)
 class BatchState:
-    """What Slurm says of a batch job.
+    """Slurm's answer about a batch job.
 
     Args:
-        listed: None where it knows none of that number, or no longer
+        listed: None where it knows no job of that number, or no longer
     """
 
     listed: Listed | None
@@ -48,12 +48,12 @@ class BatchState:
 
 
 def next_change(job: Job, entries: Sequence[Entry], state: BatchState | None) -> Entry | None:
-    """Return the next change of a job that its journal tells of; None where it tells of nothing new.
+    """Return the next change of a job by its journal; None where it has no news.
 
     Args:
         job: as the queue has it
         entries: the journal
-        state: what Slurm says; None where it was not asked
+        state: Slurm's answer; None where it was not asked
     """
     here = place_of(job.phase, job.stage, job.attempt)
     news = [entry for entry in entries if entry.place > here]

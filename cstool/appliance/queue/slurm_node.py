@@ -1,7 +1,7 @@
-"""What a batch job does on its node: it compiles, then executes, starts again what crashed, and keeps the journal.
+"""The batch job of a job on its node: it compiles, executes, restarts after crashes, and keeps the journal.
 
 `python -m cstool.appliance.queue.slurm_node JOBDIR DIGEST`, from the script in the job's folder. Its exit code is
-that of the run, 3 where another batch job is at the same job. Of Slurm, or of who uses its commands, it takes
+the run's, 3 where another batch job is at the same job. Slurm, and users of its commands, send it
 
 - SIGTERM: finish the step, save, end;
 - SIGINT: end at once;
@@ -52,7 +52,7 @@ from cstool.foundation.slurm.commands import ask
 BUSY_CODE, STOPPED_CODE, ENDED_CODE = 3, 130, 1
 LOOK_S = 0.1
 PATIENCE_S = 300.0
-"""how long it waits for what is left of an earlier attempt to end, and for a full disk to have room [s]"""
+"""longest wait for the remains of an earlier attempt to end, and for a full disk to have room [s]"""
 _WANTS = {signal.SIGTERM: CANCEL, signal.SIGINT: CANCEL_NOW, signal.SIGUSR1: PREEMPT}
 _SEVERITY = {"": 0, PREEMPT: 1, CANCEL: 2, CANCEL_NOW: 3}
 
@@ -71,7 +71,7 @@ class NodeJob:
         self._folder, self._order, self._slurm_job, self._node = folder, order, slurm_job, node
         self._journal = Journal(slurm_folder(folder) / "journal")
         self._wanted = ""
-        """what signals asked for: "", PREEMPT, which is Slurm's time limit, CANCEL or CANCEL_NOW"""
+        """request by signals: "", PREEMPT, which is Slurm's time limit, CANCEL or CANCEL_NOW"""
         self._cpus = tuple(sorted(os.sched_getaffinity(0)))
         self._restarts = 0
 
@@ -96,7 +96,7 @@ class NodeJob:
             stage = then
 
     def _first_stage(self) -> str:
-        """Where to begin, or to go on, by what the journal says of earlier batch jobs."""
+        """The stage to begin or to resume, by the journal of earlier batch jobs."""
         entries = self._journal.read()
         last = entries[-1] if entries else None
         if last is None:
@@ -155,7 +155,7 @@ class NodeJob:
             time.sleep(1)
 
     def _watch(self, keeper: subprocess.Popen[bytes], stage: str, attempt: int) -> None:
-        """Wait until an attempt is over, and pass on what signals ask for."""
+        """Wait until an attempt is over, and pass on requests by signals."""
         told = ""
         while keeper.poll() is None or keeping.look(self._folder, stage, attempt).state == keeping.ALIVE:
             if self._wanted != told:
@@ -253,7 +253,7 @@ class NodeJob:
         print(f"{self._folder.name}: {text}", file=sys.stderr, flush=True)
 
     def _flush(self) -> None:
-        """Write what a full disk had no room for, or leave it: the keeper's records say how it ended, too."""
+        """Write the entries that a full disk had no room for, or leave them: the keeper's records have the end, too."""
         give_up = time.monotonic() + PATIENCE_S
         while not self._journal.flush() and time.monotonic() < give_up:
             time.sleep(1)
@@ -300,7 +300,7 @@ def as_job(folder: JobFolder, order: JobOrder, stage: str, attempt: int, restart
 
 
 def main(words: list[str] | None = None) -> int:
-    """Do what the batch job of a job does, and return its exit code."""
+    """Run the batch job of a job, and return its exit code."""
     path, digest = sys.argv[1:] if words is None else words
     folder = JobFolder(Path(path))
     try:

@@ -16,13 +16,13 @@ from cstool.foundation.safe_python import python
 from cstool.foundation.slurm.batch_script import BatchScript
 
 NICE = {"p1": 0, "p2": 1000, "p3": 2000}
-"""by how much a job's priority is lowered. Users may lower theirs alone (`man sbatch`, --nice): p1 is the usual one"""
+"""decrease of a job's priority. Users may only lower theirs (`man sbatch`, --nice): p1 is the usual one"""
 WATCHING_BYTES = 2**26
-"""memory of what watches a job, beside its own [bytes]"""
+"""memory of the processes that watch a job, beside its own [bytes]"""
 AHEAD_S = 60
-"""how long before Slurm's time limit a job is told of it; up to 60 s more (`man sbatch`, --signal)"""
+"""time between the notice to a job and Slurm's time limit; up to 60 s more (`man sbatch`, --signal) [s]"""
 AROUND_S = 600
-"""what a job's time limit in Slurm has beside its own, for its compile, and to save at the end [s]"""
+"""time that is added to a job's limit in Slurm, for its compile, and to save at the end [s]"""
 LONGEST_COMMENT = 500
 _MIB = 2**20
 
@@ -43,7 +43,7 @@ class JobScript(BatchScript):
 
     @property
     def place(self) -> Path:
-        """The folder of all that Slurm and the batch job write."""
+        """The folder of all files of Slurm and the batch job."""
         return slurm_folder(self.folder)
 
     @property
@@ -107,12 +107,12 @@ class JobScript(BatchScript):
 
 
 def slurm_folder(folder: JobFolder) -> Path:
-    """The folder, in that of a job, of all that Slurm and the batch job write."""
+    """The folder, below the job's, of all files of Slurm and the batch job."""
     return folder.path / "slurm"
 
 
 def comment_of(order: JobOrder) -> str:
-    """What Slurm is told of a job's labels and note, for `squeue --Format=comment` and sacct; empty for nothing.
+    """The comment for Slurm: a job's labels and note, for `squeue --Format=comment` and sacct; empty for nothing.
 
     Everybody on the cluster may read it.
     """

@@ -17,7 +17,7 @@ from cstool.appliance.queue.keeping import Kept, User
 from cstool.foundation.errors import CstoolError
 
 LAST_BYTES = 4096
-"""how much of the end of stderr is looked at for what went wrong [bytes]"""
+"""length of the end of stderr that is searched for the error [bytes]"""
 
 
 def command_of(order: JobOrder, stage: str, params: Path, cpus: Sequence[int]) -> list[str]:
@@ -28,10 +28,10 @@ def command_of(order: JobOrder, stage: str, params: Path, cpus: Sequence[int]) -
 
 
 def owner_of(folder: Path) -> User | None:
-    """Who a job runs as: the owner of its folder, whatever the queue says; None for the user of this process.
+    """The user that a job runs as: the owner of its folder, not the queue's entry; None for this process's user.
 
     Raises:
-        CstoolError: it is somebody else's, and this process may not become that user
+        CstoolError: it belongs to another user, and this process may not become that user
         OSError: the folder cannot be looked at
     """
     entry = os.stat(folder, follow_symlinks=False)
@@ -54,7 +54,7 @@ def owner_of(folder: Path) -> User | None:
 def last_words(folder: Path, log: Path) -> str:
     """The end of a log in a job's folder; empty where there is none.
 
-    The folder may be another user's, and whoever reads may be root: what is no plain file of that very folder is not
+    The folder may be another user's, and the reader may be root: only a plain file of that very folder is
     read.
     """
     with suppress(OSError):
@@ -73,7 +73,7 @@ def last_words(folder: Path, log: Path) -> str:
 
 
 class Keeping(Protocol):
-    """What a supervisor does with keepers; see the module `keeping`."""
+    """The supervisor's operations on keepers; see the module `keeping`."""
 
     def start(
         self,
@@ -93,10 +93,10 @@ class Keeping(Protocol):
         """Say why a keeper could not begin."""
 
     def look(self, folder: JobFolder, stage: str, attempt: int) -> Kept:
-        """Return what is known of an attempt."""
+        """Return the known state of an attempt."""
 
     def ask(self, folder: JobFolder, stage: str, attempt: int, what: str) -> None:
         """Have an attempt stopped."""
 
     def kill(self, folder: JobFolder, stage: str, attempt: int, *, spares_keeper: bool) -> list[int]:
-        """Kill what holds the lock of a job."""
+        """Kill the processes that hold the lock of a job."""

@@ -28,13 +28,13 @@ from cstool.foundation.atomic_file import is_named
 from cstool.foundation.errors import CstoolError
 
 ROUND_S = 0.1
-"""how long it waits between rounds where there is nothing to do [s]"""
+"""pause between rounds where there is nothing to do [s]"""
 TROUBLE_S = 1.0
-"""how long it waits where the queue cannot be written, as on a full disk [s]"""
+"""pause where the queue cannot be written, as on a full disk [s]"""
 PRUNE_S = 60.0
-"""how often it removes what is beyond the limits [s]"""
+"""interval of removing jobs and events beyond the limits [s]"""
 ORPHAN_S = 3600.0
-"""a folder that no job of the queue has is left alone for so long: its job may be about to be added [s]"""
+"""time for which a folder without a job in the queue is left alone: its job may be about to be added [s]"""
 
 
 class LockGone(CstoolError):
@@ -61,7 +61,7 @@ class Ending:
         return not self._told.empty()
 
     def wait(self, seconds: float) -> None:
-        """Wait for a signal, so many seconds at most."""
+        """Wait for a signal, for a number of seconds at most."""
         with suppress(Empty):
             self._told.put(self._told.get(timeout=seconds))
 
@@ -101,10 +101,10 @@ def hold_supervisor(root: Root) -> int:
 
 
 def runs_already(root: Root, holder: str) -> CstoolError:
-    """The error of who starts a supervisor where there is one.
+    """The error of a second supervisor.
 
     Args:
-        holder: what the lock says of its process
+        holder: the lock's text about its process
     """
     return CstoolError(
         f"{root.folder}: an appliance has one supervisor, one runs already: {holder}",
@@ -168,7 +168,7 @@ class _Supervising:
         queue.note(SUPERVISOR_STOPPED, f"process {os.getpid()} supervises no more", data)
 
     def _check_lock(self) -> None:
-        """Check that nobody has removed the lock: then another one could supervise as well.
+        """Check that the lock is not removed: without it another one could supervise as well.
 
         Raises:
             LockGone: it is gone

@@ -3,7 +3,7 @@
 All that it knows is in the queue and in the jobs' folders, so it may be killed at any moment, and the next one goes on:
 
 - A job's phase and the number of its attempt are changed before its keeper is started. Killed in between, the next
-  supervisor finds an attempt that never began, and begins it; a keeper begins each attempt once, whoever asks.
+  supervisor finds an attempt that never began, and begins it; a keeper begins each attempt once, even if asked again.
 - How an attempt ended is recorded by its keeper, and stays until a supervisor has read it.
 - Every change is made only if the job still is as it was believed to be.
 """
@@ -51,26 +51,26 @@ from cstool.appliance.queue.stages import Keeping, command_of, last_words, owner
 from cstool.foundation.errors import CstoolError
 
 PLAN_S = 2.0
-"""it plans anew after so long even where nothing changed: time has passed [s]"""
+"""interval of planning where nothing changed: time has passed [s]"""
 AGAIN_S = (0.5, 30.0)
-"""how long to wait before an attempt that could not begin is tried again, at first and at most [s]"""
+"""pause before an attempt that could not begin is tried again, the first and the longest [s]"""
 MOST_TRIES = 6
-"""so often a keeper tries to begin an attempt, unless what is in the way passes; then its job fails"""
+"""tries of a keeper to begin an attempt, not counting obstacles that pass; then its job fails"""
 _PASSING = frozenset(map(os.strerror, (errno.ENOSPC, errno.ENOMEM, errno.ENFILE)))
-"""what keepers say where the host, and no job, is in trouble"""
+"""errors of keepers where the host, and no job, is in trouble"""
 
 
 KILL_S = (3.0, 30.0)
-"""how long a keeper may take to end its run at once, before what holds the job is killed, and the keeper with it [s]"""
+"""time for a keeper to end its run at once, before the lock's holders are killed, and before the keeper is [s]"""
 
 
 class _Told(NamedTuple):
     """An attempt that was told to stop.
 
     Args:
-        what: its stage, its number, and how it is to stop
+        what: its stage, its number, and the kind of stop
         at: when (monotonic) [s]
-        kill_at: when it is seen to from here, where it is to end at once (monotonic) [s]
+        kill_at: when the supervisor itself ends the run, where it is to end at once (monotonic) [s]
     """
 
     what: tuple[str, int, str]
@@ -83,8 +83,8 @@ class _Delay(NamedTuple):
 
     Args:
         until: not tried again before this time (monotonic) [s]
-        delay: how long it waits for that [s]
-        tries: how often its keeper could not begin, other than for trouble that passes
+        delay: the last pause before a try [s]
+        tries: number of failed tries of its keeper, without trouble that passes
         trouble: why it could not, last
     """
 
@@ -95,11 +95,11 @@ class _Delay(NamedTuple):
 
 
 class Supervisor:
-    """What a supervisor does, a round at a time.
+    """The work of a supervisor, a round at a time.
 
     Args:
         root: of the appliance
-        queue: of it
+        queue: of the appliance
         boot_id: of the host as it runs now
         keepers: starts and looks at keepers
         clock: time by the clock [s since 1970]
@@ -125,7 +125,7 @@ class Supervisor:
         self._delayed: dict[str, float] = {}
         """job that waits for room on its disk -> it is not started before this time (monotonic) [s]"""
         self._told: dict[str, _Told] = {}
-        """job -> the attempt of it that was told to stop, and how"""
+        """job -> its attempt that was told to stop, and the kind of stop"""
         self._compiles = Compiles(root, queue)
         self._read: tuple[int, list[Job]] = (-1, [])
         """version of the queue, and its jobs as of then"""
@@ -133,7 +133,7 @@ class Supervisor:
         """version of the queue that was planned for, and when (monotonic) [s]"""
 
     def turn(self) -> bool:
-        """Do all that is to be done now, and return whether anything was. Where nothing has happened it is quick.
+        """Do all due work, and return whether there was any. It is quick where nothing has happened.
 
         Raises:
             CstoolError: the queue cannot be read or written, such as on a full disk; nothing is lost, try again
@@ -173,7 +173,7 @@ class Supervisor:
         return self._read[1]
 
     def _startable(self) -> list[Job]:
-        """The jobs that have not ended, without those that wait for room on their disk."""
+        """The jobs that have not ended, without jobs that wait for room on their disk."""
         now_s = time.monotonic()
         self._delayed = {name: until_s for name, until_s in self._delayed.items() if until_s > now_s}
         return [job for job in self._jobs() if job.name not in self._delayed]
@@ -201,7 +201,7 @@ class Supervisor:
     # What runs.
 
     def _follow(self, job: Job) -> bool:
-        """Do what is to be done about a job that runs; return whether it was changed."""
+        """Act on the state of a job that runs; return whether it was changed."""
         folder = self._root.job(job.name)
         kept = self._keepers.look(folder, job.stage, job.attempt)
         if kept.state == ABSENT:
@@ -215,7 +215,7 @@ class Supervisor:
         return False
 
     def _have_stop(self, job: Job, folder: JobFolder) -> None:
-        """Tell the keeper of a job that it is to stop; what is to end at once ends also where its keeper is gone."""
+        """Tell the keeper of a job that it is to stop; an end at once comes about even where the keeper is gone."""
         what, now = (job.stage, job.attempt, job.asked), time.monotonic()
         told = self._told.get(job.name)
         if told is None or told.what != what:
@@ -232,7 +232,7 @@ class Supervisor:
                 self._say(f"{job.name}: did not end at once, killed: {', '.join(map(str, killed))}")
 
     def _close(self, job: Job, over: Outcome) -> bool:
-        """Write down that an attempt is over, and what becomes of its job."""
+        """Write down that an attempt is over, and the outcome of its job."""
         data: dict[str, Any] = {
             "stage": job.stage,
             "attempt": job.attempt,
@@ -274,8 +274,8 @@ class Supervisor:
     def _begin(self, job: Job, folder: JobFolder) -> bool:
         """Start the keeper of an attempt that has not begun; return whether the job was changed.
 
-        What was asked meanwhile does not matter yet: whether another keeper is about to begin this attempt nobody
-        knows, so only one that has begun can be stopped.
+        Requests that came meanwhile do not matter yet: whether another keeper is about to begin this attempt is not
+        known, so only one that has begun can be stopped.
         """
         if job.name in self._children:
             return False
@@ -321,7 +321,7 @@ class Supervisor:
     # What waits.
 
     def _compile(self, jobs: Iterable[Job], capacity: Capacity) -> bool:
-        """Start compiles, as many as may run beside each other, and pass on jobs whose model is compiled already."""
+        """Start compiles, up to the limit at a time, and pass on jobs whose model is compiled already."""
         found = self._compiles.plan(jobs, capacity.compiles)
         done = False
         for job, by in found.shared:
@@ -334,7 +334,7 @@ class Supervisor:
         return done
 
     def _execute(self, jobs: Sequence[Job], capacity: Capacity) -> bool:
-        """Start what fits now, have those stop that are in the way, and foretell the rest."""
+        """Start jobs that fit now, have others stop for them, and foretell the rest."""
         now = self._clock()
         found = plan_jobs(now, capacity, jobs)
         by_name = {job.name: job for job in jobs}

@@ -11,14 +11,14 @@ from cstool.foundation.plain_text import one_line
 
 LOG_NAME = "supervisor.log"
 LIMIT_BYTES = 1_000_000
-"""what the log may hold before it is put aside as `supervisor.log.1`, where it replaces the one before [bytes]"""
+"""largest size of the log before it is put aside as `supervisor.log.1`, where it replaces the one before [bytes]"""
 
 
 class SupervisorLog:
-    """A log file. What cannot be written, as on a full disk, is lost: a log is no reason to stop.
+    """A log file. Lines that cannot be written, as on a full disk, are lost: a log is no reason to stop.
 
     Args:
-        folder: where it is
+        folder: of the log
         limit_bytes: see `LIMIT_BYTES`
     """
 
@@ -27,7 +27,7 @@ class SupervisorLog:
         self._before = ""
 
     def say(self, text: str) -> None:
-        """Write a line, unless it says what the one before did."""
+        """Write a line, unless it is the same as the one before."""
         if text == self._before:
             return
         self._before = text
@@ -41,9 +41,9 @@ class SupervisorLog:
                 os.close(descriptor)
 
     def open(self) -> int:
-        """Open it to append, also for what a child writes to stderr; it is emptied first where it is too long.
+        """Open it to append, also for the stderr of a child; it is emptied first where it is too long.
 
-        It is copied and emptied, not renamed: those who have it open go on in the same file.
+        It is copied and emptied, not renamed: processes that have it open go on in the same file.
 
         Raises:
             OSError: it cannot be opened

@@ -1,4 +1,4 @@
-"""What the processes of a job take: which there are, their memory, what a folder has on the disk.
+"""Use of the machine by the processes of a job: their numbers, their memory, and the disk space of a folder.
 
 This module is part of the keeper: it imports little, to be light.
 """
@@ -11,9 +11,9 @@ import time
 
 PROC = "/proc"
 READINGS = 3
-"""so many readings in a row count, and the least of them; see `Memory`"""
+"""number of readings in a row, of which the least counts; see `Memory`"""
 _FORGET_S = 5.0
-"""how long a process that is none of ours is remembered as such: its number may be given to one that is [s]"""
+"""time for which a process is remembered as not ours: its number may be given to one of ours [s]"""
 _EXACT_SHARE, _URGENT_SHARE = 0.02, 0.1
 """at most this share of the time goes into exact readings, and where there may be too much"""
 
@@ -21,7 +21,7 @@ _EXACT_SHARE, _URGENT_SHARE = 0.02, 0.1
 class Tree:
     """The processes that descend from one, however they were started.
 
-    It must be a subreaper (prctl(2)): then what loses its parent becomes its child, and stays in the tree.
+    It must be a subreaper (prctl(2)): then an orphan becomes its child, and stays in the tree.
 
     Args:
         root: the number of the process; it is not part of its tree
@@ -50,11 +50,11 @@ class Tree:
         return {number: entry for number, entry in found.items() if self._descends(number, found)}
 
     def children(self) -> dict[int, str]:
-        """Return the state letters of the children of the root, by number: of nobody else may it end a process."""
+        """Return the state letters of the children of the root, by number: it may end these processes alone."""
         return {number: state for number, (state, parent) in self.scan().items() if parent == self._root}
 
     def _descends(self, number: int, found: dict[int, tuple[str, int]]) -> bool:
-        """Follow the parents; whoever has none any more, for a moment, is looked at again the next time."""
+        """Follow the parents; a process that has no parent any more, for a moment, is looked at again the next time."""
         at = number
         for _ in range(len(found)):
             at = found[at][1]
@@ -78,9 +78,9 @@ class Tree:
 
 
 class Memory:
-    """The memory of several processes together, without that of files, which the system takes back when it needs it.
+    """The memory of several processes together, without the cache of files, which the system takes back at need.
 
-    What they share counts once: the sum of Pss_Anon and Pss_Shmem of smaps_rollup, see proc(5). As that takes the time
+    Shared memory counts once: the sum of Pss_Anon and Pss_Shmem of smaps_rollup, see proc(5). As that takes the time
     to look at all pages, the sum of RssAnon and RssShmem is read first: it is never less, and the same for one process.
 
     Between vfork and exec two processes are one, and each has all of its memory. So where there are several, the least
@@ -134,7 +134,7 @@ class Memory:
 
 
 def disk_bytes(folder: str) -> int:
-    """What a folder has on the disk [bytes]; a file with several names counts once, what cannot be read not at all."""
+    """Size of a folder on the disk [bytes]; a file with several names counts once, unreadable ones not at all."""
     taken, folders = 0, [folder]
     seen: set[tuple[int, int]] = set()
     while folders:

@@ -1,1 +1,1 @@
-"""What the commands of the appliance do, for Python as well."""
+"""The work of the appliance's commands, for Python as well."""

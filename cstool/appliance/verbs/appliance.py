@@ -20,16 +20,16 @@ MOST_SYSTEMS = 192
 """CS-2 systems that a cluster of the vendor may have ("up to 192 CS-2s", Cerebras' announcement of MemoryX and SwarmX,
 August 2021). They are modelled here, so an appliance has them all unless it is said otherwise"""
 SHARE = 0.9
-"""of the memory and of the disk that are free when an appliance is made, jobs may have so much unless it is said
-otherwise: the rest is for everything else"""
+"""default share of jobs in the memory and the disk that are free when an appliance is made; the rest is for other
+programs"""
 
 
 @dataclass(frozen=True)
 class CapacityRequest:
-    """What an appliance is to have; None for what it had before, or else for what this host has.
+    """Requested capacity of an appliance; None for the same as before, or else for all of this host.
 
     Args:
-        cores: how many of those that this process may use
+        cores: number of cores, of the ones that this process may use
         memory, disk: such as "4GiB"
         systems: modelled CS-X systems
         compiles: compile jobs at a time
@@ -43,11 +43,11 @@ class CapacityRequest:
 
 
 class ShownAppliance(NamedTuple):
-    """An appliance, and how it is.
+    """An appliance, and its status.
 
     Args:
         folder: its root folder
-        shared_with: the group whose members submit; None where it is one user's alone
+        shared_with: the group whose members submit; None for a root of one user alone
     """
 
     folder: Path
@@ -77,7 +77,7 @@ def start(
 
 
 def stop(root: Path | None, *, cancel_jobs: bool = False) -> bool:
-    """Stop the supervisor of an appliance; see `stop_appliance` for arguments, and what is returned and raised."""
+    """Stop the supervisor of an appliance; see `stop_appliance` for arguments, result and errors."""
     from cstool.appliance.queue.appliance import stop_appliance
     from cstool.appliance.queue.root import open_root
 
@@ -126,11 +126,11 @@ def serve_page(
 
 
 def _capacity(folder: Path, asked: CapacityRequest, before: Capacity | None) -> Capacity:
-    """What an appliance on this host has to give.
+    """The capacity of an appliance on this host.
 
     Args:
         folder: on the disk that counts
-        before: what it had
+        before: its earlier capacity
 
     Raises:
         CstoolError: that cannot be

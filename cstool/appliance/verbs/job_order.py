@@ -1,4 +1,4 @@
-"""From params and flags to the order of a job: checked as a run checks them, with what it needs of the machine."""
+"""From params and flags to the order of a job: checked as a run checks them, with its needs of the machine."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ VARIABLES = (
     *("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR"),
     *("CSTOOL_CACHE_DIR", "XDG_CACHE_HOME", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "OPENBLAS_CORETYPE"),
 )
-"""of the environment, which a job gets as they are where it is submitted: where programs and kernels are, and of which
-kind, the language; nothing that others may not read"""
+"""variables of the environment that a job gets as they are at its submission: places and kinds of programs and
+kernels, the language; no secrets"""
 _MOST = 2**31 - 1
 """lanes and restarts of a job"""
 LEAST_MEMORY_BYTES, LEAST_DISK_BYTES = 300 * 2**20, 100 * 2**20
-"""of a job that runs no model, such as one that compiles"""
+"""needs of a job that runs no model, such as a compile"""
 
 History = Callable[[str, int], float | None]
 """seconds per step of jobs that ended, by compile_key and cores; see `Queue.history_s`"""
@@ -38,22 +38,22 @@ History = Callable[[str, int], float | None]
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What is asked for beside params; None, or nothing, where nothing was typed.
+    """Request for a job, beside its params; None, or nothing, where nothing was typed.
 
     Args:
         run: how the params are run; its lanes are the cores of the job
         typed: the command as it was typed
         program: words that start cstool, such as [python, -m, cstool]
         params_file: where the params came from, for people
-        memory: what all processes of the job may take, such as "2GiB"
-        disk: what its model_dir may grow by, such as "10GB"
+        memory: budget of all processes of the job together, such as "2GiB"
+        disk: largest growth of its model_dir, such as "10GB"
         time: limit, as sbatch takes it: minutes, h:mm:ss, days-hours
-        priority: p1, p2 or p3; None for that of the params, or else p2
-        labels: KEY=VALUE each; they win over those of the params
+        priority: p1, p2 or p3; None for the priority in the params, or else p2
+        labels: KEY=VALUE each; they win over labels in the params
         note: free text, one line
         preempts: whether running jobs of a lower priority may be stopped for it
-        max_restarts: how often it is started again after it crashed; None for 0
-        compile_dir: of artifacts where the params name no folder; None for that of a run, in model_dir
+        max_restarts: largest number of restarts after crashes; None for 0
+        compile_dir: of artifacts where the params name no folder; None for a run's usual one, in model_dir
         backend_options: options of the back end
     """
 
@@ -84,12 +84,12 @@ def make_order(
 
     Args:
         trainers: of one params file
-        request: what else was asked for
-        capacity: of the appliance; None where nobody knows
-        history: knows how long steps took; None for nothing
+        request: the rest of the request
+        capacity: of the appliance; None: unknown
+        history: times of earlier steps; None for no history
 
     Raises:
-        CstoolError: whatever the user can act on: as of a run, or what is asked for cannot be had
+        CstoolError: an error that the user can act on: as of a run, or the request cannot be met
     """
     from cstool.appliance.queue.job import JobOrder
     from cstool.appliance.queue.names import check_labels, check_note
@@ -148,10 +148,10 @@ def params_text(trainers: Sequence[Params]) -> str:
 
 
 def _job_keys(trainers: Sequence[Params]) -> Mapping[str, Any]:
-    """What the params say of the job, of several trainers what the first says.
+    """The entries of the params about the job; of several trainers the entries of the first.
 
     Raises:
-        ParamsError: something that no job can have
+        ParamsError: an entry that no job can have
     """
     keys, where = trainers[0].job_keys, f"{trainers[0].path}: trainer.init.backend.cluster_config"
     labels, seconds = keys.get("job_labels", ()), keys.get("job_time_sec")
@@ -174,9 +174,9 @@ def _priority(typed: str | None, keys: Mapping[str, Any]) -> str:
 
 
 def _settled(trainers: Sequence[Params], compile_dir: Path | None) -> list[Params]:
-    """The trainers with one folder of artifacts, and checkpoints that an earlier one makes where it makes them.
+    """The trainers with one folder of artifacts, and with final paths of checkpoints that an earlier trainer makes.
 
-    Relative paths of a params file start from its folder, or else the working directory, whichever has the file. A
+    Relative paths of a params file start from its folder, or else the working directory, if the file is there. A
     checkpoint that is yet to be made is in neither.
     """
     folders = [Path(os.path.abspath(params.model_dir)) for params in trainers]
@@ -200,10 +200,10 @@ def _settled(trainers: Sequence[Params], compile_dir: Path | None) -> list[Param
 
 
 def _checked(trainers: Sequence[Params], run: RunRequest) -> list[Graph | None]:
-    """Check what each trainer reads; return its model, None where nothing runs.
+    """Check the inputs of each trainer; return its model, None where nothing runs.
 
     Raises:
-        CstoolError: whatever the user can act on
+        CstoolError: an error that the user can act on
     """
     from cstool.model.graphs.following import check_following
     from cstool.training.machine.data_sets import check_data
@@ -218,7 +218,7 @@ def _checked(trainers: Sequence[Params], run: RunRequest) -> list[Graph | None]:
 
 
 class _Compilation(NamedTuple):
-    """Words of a command that compiles what a job runs, and the key that the same compilation has."""
+    """Words of a command that compiles a job's models, and the key that equal compilations share."""
 
     words: tuple[str, ...] = ()
     key: str = ""
@@ -227,8 +227,8 @@ class _Compilation(NamedTuple):
 def _compilation(trainers: Sequence[Params], graphs: Sequence[Graph | None], run: RunRequest) -> _Compilation:
     """How the models of trainers are compiled.
 
-    The command that compiles reads no data. Where samples are shorter than the params alone say, it is told how long
-    they are; where that does not do, the run compiles for itself.
+    The command that compiles reads no data. Where samples are shorter than the params alone say, it is told their
+    length; where that does not do, the run compiles for itself.
 
     Raises:
         CompileError, ArtifactError: as the run would say
@@ -267,7 +267,7 @@ _LENGTH = "fit.train_dataloader.max_sequence_length"
 
 
 def _length_that_declares(params: Params, graph: Graph) -> int | None:
-    """The max_sequence_length with which the params say as much of the samples as the data do; None if none does."""
+    """The max_sequence_length with which the params describe the samples as the data do; None if none does."""
     from cstool.model.graphs import build_graph, declared_form
 
     loader, length = params.train_dataloader, graph.sequence_length
@@ -317,10 +317,10 @@ def _needs(
     history: History | None,
     compile_key: str,
 ) -> Needs:
-    """What the job takes: as stated, else as estimated, of several trainers the most that one of them takes.
+    """The needs of the job: as stated, else as estimated; of several trainers the largest needs.
 
     Raises:
-        CstoolError: what is stated is no size or time
+        CstoolError: a stated value is no size or time
     """
     from cstool.appliance.queue.job import Needs
     from cstool.foundation.slurm.batch_script import limit_s

@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
 Stream = Literal["out", "err"]
 MOST_ENDED = 100
-"""jobs that have ended and are listed where nobody says how many"""
+"""default number of listed jobs that have ended"""
 START_HINT = "`cstool appliance start` starts one"
 
 
 class ListedJob(NamedTuple):
-    """A job, and which of those that wait it is, from 1; None where it does not wait."""
+    """A job, and its position among waiting jobs, from 1; None where it does not wait."""
 
     job: Job
     position: int | None
 
 
 class JobList(NamedTuple):
-    """Jobs, the newest last, and how many more there are, all of them older ones that have ended."""
+    """Jobs, the newest last, and the number of older ended jobs that are left out."""
 
     jobs: Sequence[ListedJob]
     more: int
 
 
 class ShownJob(NamedTuple):
-    """A job with all that there is to say of it.
+    """A job with all its details.
 
     Args:
-        position: which of those that wait it is, from 1; None where it does not wait
-        events: what happened to it, the oldest first
+        position: among waiting jobs, from 1; None where it does not wait
+        events: of the job, the oldest first
         logs: where each of its logs is, by stream
     """
 
@@ -73,8 +73,8 @@ def submit_job(
         root: of the appliance; None for the usual one
         backend: None for the one of the appliance
         trainers: of one params file
-        request: what else is asked for
-        say: takes a line where nobody is there who would start the job
+        request: the rest of the request
+        say: takes a line where no process is there that would start the job
 
     Raises:
         CstoolError: it is refused, or cannot be written
@@ -97,7 +97,7 @@ def submit_and_follow(
 
     Args:
         root, backend, trainers, request: as of `submit_job`
-        on_interrupt: what Ctrl-C does: "cancel" has the job stop, "detach" leaves it
+        on_interrupt: effect of Ctrl-C: "cancel" has the job stop, "detach" leaves it
         say: takes lines about the job itself
 
     Returns:
@@ -106,7 +106,7 @@ def submit_and_follow(
     Raises:
         Interrupted: the job was cancelled, or is not to be followed
         RankLostError: it was ended, or could not begin
-        CstoolError: whatever else the user can act on
+        CstoolError: another error that the user can act on
     """
     from cstool.appliance.queue.following import follow_job
     from cstool.training.machine.ranks.signals import collected_signals
@@ -131,12 +131,12 @@ def list_jobs(
     """List jobs, the newest last.
 
     Args:
-        active: only those that have not ended
-        phases: only those in one of these
+        active: only jobs that have not ended
+        phases: only jobs in one of these
         user: only this user's
-        labels: only those that have all these, each as KEY=VALUE
-        limit: the newest so many of them, "0" or "all" for all; None for all that have not ended, and of those that
-            have the newest `MOST_ENDED`
+        labels: only jobs that have all these, each as KEY=VALUE
+        limit: largest number of jobs, the newest ones, "0" or "all" for all; None for all active jobs and the newest
+            `MOST_ENDED` ended ones
 
     Raises:
         CstoolError: there is no such appliance, or a phase, a label or the limit is none
@@ -180,11 +180,11 @@ def show_job(root: Path | None, name: str) -> ShownJob:
 
 
 def job_events(root: Path | None, name: str | None, limit: int | None = None) -> list[Event]:
-    """Return what happened to a job, or to all and to the appliance; the oldest first.
+    """Return the events of a job, or of all and of the appliance; the oldest first.
 
     Args:
         name: None for all
-        limit: the newest so many of them
+        limit: largest number of events; the newest ones
 
     Raises:
         CstoolError: there is no such job
@@ -200,11 +200,11 @@ def job_logs(
     *,
     follows: bool = False,
 ) -> Job:
-    """Show the logs of a job, what was moved aside when they grew long included.
+    """Show the logs of a job, including the parts that were moved aside when they grew long.
 
     Args:
-        show: what takes the text of each stream that is wanted
-        follows: go on with what comes, until the job has ended
+        show: a function for each wanted stream, which takes its text
+        follows: go on with new text, until the job has ended
 
     Returns:
         The job
@@ -237,10 +237,10 @@ def cancel_jobs(root: Path | None, names: Sequence[str], *, at_once: bool = Fals
 
     Args:
         names: or unambiguous beginnings of them; of all of them it is checked first that there are such jobs
-        at_once: end what runs, in place of having it finish its step and save
+        at_once: end a running job, in place of having it finish its step and save
 
     Raises:
-        CstoolError: there is no such job, it has ended, or it is somebody else's
+        CstoolError: there is no such job, it has ended, or it belongs to another user
     """
     with _open(root) as jobs:
         whole = [jobs.job(name).name for name in names]
@@ -255,7 +255,7 @@ def label_job(root: Path | None, name: str, changes: Sequence[str]) -> Job:
         changes: KEY=VALUE sets a label, KEY- removes it
 
     Raises:
-        CstoolError: there is no such job, it is somebody else's, or a label is none
+        CstoolError: there is no such job, it belongs to another user, or a label is none
     """
     from cstool.appliance.queue.names import check_label_changes
 
@@ -269,7 +269,7 @@ def wait_for_jobs(root: Path | None, names: Sequence[str], timeout_s: float | No
 
     Args:
         names: or unambiguous beginnings of them
-        timeout_s: not longer than so long [s]
+        timeout_s: longest wait [s]
 
     Returns:
         The jobs, in this order, and the exit code of the first of them that did not succeed; 0 where all did
@@ -308,7 +308,7 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 
 
 def shower(stream: TextIO) -> Callable[[str], object]:
-    """What shows text on a stream at once."""
+    """A function that shows text on a stream at once."""
 
     def show(text: str) -> None:
         stream.write(text)
@@ -324,7 +324,7 @@ def _open(root: Path | None, backend: str | None = None, *, makes: bool = False)
 
 
 def _parse_limit(limit: str | None) -> int | None:
-    """How many jobs are listed at most; None for all.
+    """Largest number of listed jobs; None for all.
 
     Raises:
         CstoolError: it is no number

@@ -1,6 +1,6 @@
 """The names that a shell offers where params, a system, an artifact or a checkpoint is to be named.
 
-None is asked of what reads such files, which takes long to import.
+All come without the modules that read such files, which take long to import.
 """
 
 import os
@@ -26,7 +26,7 @@ def complete_stock(incomplete: str) -> list[str]:
 
 
 def complete_checkpoint(incomplete: str) -> list[str]:
-    """Return the checkpoints and MemoryX files that a name may become; behind `DIR:` the steps of that folder."""
+    """Return the checkpoints and MemoryX files that complete a beginning; behind `DIR:` the steps of that folder."""
     folder, colon, start = incomplete.rpartition(":")
     if not (colon and os.path.isdir(folder)):
         return complete_files(incomplete, _is_checkpoint)
@@ -57,7 +57,7 @@ def complete_system(incomplete: str) -> list[str]:
 
 
 def _complete_name(incomplete: str, folder: Path) -> list[str]:
-    """Names of YAML files of the package; not asked of what reads them, which takes long to import."""
+    """Names of YAML files of the package, without the modules that read them, which take long to import."""
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     return [name for name in names if name.startswith(incomplete)]
 

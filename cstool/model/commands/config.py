@@ -1,4 +1,4 @@
-"""`cstool config`: what a params file asks for, before anything runs."""
+"""`cstool config`: the settings of a params file, before anything runs."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def _statistics_document(trainer: configs.ConfigStatistics) -> dict[str, Any]:
 
 
 def _arrays_text(count: int, size: int) -> str:
-    """Write a count of numbers as that of arrays of a size, if it is: `2 x 1,000`."""
+    """Write a count of numbers as a count of arrays of a size, if it is a multiple: `2 x 1,000`."""
     return f"{count // size} x {size:,}" if size and count % size == 0 else f"{count:,}"
 
 

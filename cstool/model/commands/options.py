@@ -23,7 +23,7 @@ def params_option(text: str) -> Any:
 
 
 def lanes_option(text: str) -> Any:
-    """The option that says how many threads compute; see `parse_lanes`."""
+    """The option for the number of threads that compute; see `parse_lanes`."""
     return option("--lanes", "auto|N", text)
 
 

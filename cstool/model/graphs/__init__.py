@@ -39,14 +39,14 @@ __all__ = [
 ]
 
 USUAL_TOKENS = 512
-"""of a source or a target, where neither data nor model say how many. Source: Raffel et al., 2020, section 3.1.1."""
+"""tokens of a source or a target, where neither data nor model set them. Source: Raffel et al., 2020, section 3.1.1."""
 
 
 def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
     """Build the graph of a model.
 
     Args:
-        form: of its samples; a number where tokens are all that there is to it, None for models without a sequence
+        form: of its samples; a number where only tokens matter, None for models without a sequence
 
     Returns:
         a verified graph
@@ -75,7 +75,7 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
 
 
 def declared_form(params: Params) -> SampleForm:
-    """Return the form of samples as a file says it: that of its data, else as long as the model takes."""
+    """Return the form of samples as the params declare it: the form of the data, else the model's longest sample."""
     if isinstance(params.model, ImageModelParams):
         return SampleForm(None)
     train = () if params.train_dataloader is None else (params.train_dataloader,)

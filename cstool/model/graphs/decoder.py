@@ -80,7 +80,7 @@ def _embedding(model: DecoderParams, sequence_length: int, is_packed: bool) -> S
 
 
 def _layers(model: DecoderParams, sequence_length: int, seen: tuple[str, ...]) -> list[Segment]:
-    """Return all layers, written once for as many as are alike.
+    """Return all layers; runs of equal layers are written once.
 
     Args:
         seen: inputs that say which tokens see each other, none where all before them do
@@ -106,7 +106,7 @@ def _layers(model: DecoderParams, sequence_length: int, seen: tuple[str, ...]) -
 
 
 def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int, seen: tuple[str, ...]) -> None:
-    """Add the layer from residual.{n + offset} to the next; `number` is that of the first one built from it."""
+    """Add the layer from residual.{n + offset} to the next; `number` is the first layer built from it."""
     before, after = (f"{{n+{k}}}" if k else "{n}" for k in (offset, offset + 1))
     layer = f"transformer_decoder.layers.{before}"
     before, middle, after = f"residual.{before}", f"{layer}.residual", f"residual.{after}"
@@ -142,7 +142,7 @@ def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int, see
 
 
 def _attention(parts: Parts, model: DecoderParams, layer: str, x: str, number: int, seen: tuple[str, ...]) -> str:
-    """Add query, key and value, what positions do to them, and attention; return the context (S, inner_size)."""
+    """Add query, key and value, the effect of positions on them, and attention; return the context (S, inner_size)."""
     attention = f"{layer}.self_attn"
     window, chunk, columns = model.window(number), model.chunk(number), model.columns(number)
     slopes: tuple[float, ...] = ()
@@ -192,7 +192,7 @@ def xavier_uniform(rows: int, columns: int) -> Initializer:
 
 
 def add_projections(parts: Parts, model: AttentionRules, attention: str, x: str) -> tuple[str, ...]:
-    """Add query, key and value of a module of attention, and what norms and rotary positions do; return their names."""
+    """Add query, key and value of a module of attention, their norms and rotary positions; return their names."""
     widths = {"q": model.inner_size, "k": model.kv_heads * model.head_width, "v": model.kv_heads * model.head_width}
     qkv = {
         part: parts.linear(
@@ -264,7 +264,7 @@ def _add_back(
     after: str,
     post_norm: str,
 ) -> None:
-    """Add what a part made of the residual to it."""
+    """Add the output of a part to the residual that it was computed from."""
     hidden, dropout = model.hidden_size, model.residual_dropout_rate
     if model.norm_first_sandwich:
         if dropout:
@@ -373,10 +373,10 @@ def _blend(plain: list[float], factor: float, kept: list[float]) -> tuple[float,
 
 
 def alibi_slopes(heads: int, scaling_factor: float) -> tuple[float, ...]:
-    """Slope of each head: by how much a score falls per token of distance.
+    """Slope of each head: decrease of a score per token of distance.
 
-    For a number of heads that is no power of two, those of the next lower power, then every other one of the next
-    higher. Source: Press, Smith, Lewis, "Train short, test long", 2021, section 3 and the code released with it.
+    For a number of heads that is no power of two, the slopes of the next lower power, then every other slope of the
+    next higher. Source: Press, Smith, Lewis, "Train short, test long", 2021, section 3 and its released code.
     """
     power = 2 ** math.floor(math.log2(heads))
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]

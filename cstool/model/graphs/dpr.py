@@ -10,11 +10,11 @@ from cstool.model.ir import Graph, Loss, OpKind, Segment, Tensor
 from cstool.model.params import DprEncoderParams, DprParams
 
 USUAL_CONTEXTS = 2
-"""of a question: the right one, and a hard negative. Source: the vendor's preparation of data for DPR."""
+"""contexts of a question: the right one, and a hard negative. Source: the vendor's preparation of data for DPR."""
 QUESTIONS, CONTEXTS = "question_encoder.", "ctx_encoder."
-"""what names of weights begin with"""
+"""prefixes of the names of weights"""
 Side = Literal["question", "context"]
-"""which of the encoders"""
+"""one of the encoders"""
 
 
 def dpr_graph(model: DprParams, form: SampleForm) -> Graph:
@@ -40,7 +40,7 @@ def dpr_graph(model: DprParams, form: SampleForm) -> Graph:
 
 
 def embedding_graph(model: DprParams, side: Side) -> Graph:
-    """Build one of the encoders, for samples of one token; its last op reads what is made an embedding of.
+    """Build one of the encoders, for samples of one token; its last op reads the tokens that embeddings are made from.
 
     Of `mean` that is all tokens, else the first row of a text.
     """
@@ -58,7 +58,7 @@ def embedding_graph(model: DprParams, side: Side) -> Graph:
 def _embedded(
     model: DprParams, encoder: DprEncoderParams, prefix: str, names: str, tokens: int, texts: int
 ) -> tuple[list[Tensor], list[Segment], str]:
-    """Build what makes an embedding of each text of a sample: its inputs, its segments, and the name of (texts, H)."""
+    """Build the embedding of each text of a sample: inputs, segments, and the name of the result (texts, H)."""
     form = SampleForm(tokens)
     segments, x = encoder_segments(encoder, form, prefix)
     parts = encoder_parts(encoder, 1)
@@ -78,9 +78,9 @@ def _embedded(
 
 
 def _of_texts(segment: Segment, inputs: Mapping[str, str], names: str, texts: int) -> Segment:
-    """Return a segment whose tensors have names of their own, for samples of so many texts.
+    """Return a segment whose tensors have names of their own, for samples of several texts.
 
-    Texts are rows one below the other: what a kernel sees is a grain with as many more samples.
+    Texts are rows one below the other: a kernel sees a grain with as many more samples.
     """
 
     def renamed(tensors: tuple[str, ...]) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def _of_texts(segment: Segment, inputs: Mapping[str, str], names: str, texts: in
 
 
 def _with_weights_of_questions(segment: Segment) -> Segment:
-    """Return a segment of the encoder of contexts that uses the weights of that of questions."""
+    """Return a segment of the encoder of contexts that uses the weights of the encoder of questions."""
 
     def shared(name: str) -> str:
         return name.replace(CONTEXTS, QUESTIONS, 1)

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa, ESM-2 and the heads of BERT: one encoder, and what reads its tokens."""
+"""BERT, RoBERTa, ESM-2 and the heads of BERT: one encoder, and heads that read its tokens."""
 
 from dataclasses import replace
 from functools import partial
@@ -18,14 +18,14 @@ from cstool.model.params import (
 )
 
 _MASK_SHARE = 0.15 * 0.8
-"""of the tokens of ESM-2's training data are masked: what its token dropout makes up for. Source: Lin et al.,
+"""share of masked tokens in ESM-2's training data, which its token dropout makes up for. Source: Lin et al.,
 "Evolutionary-scale prediction of atomic-level protein structure", 2023, as released."""
 _HEAD = Initializer("normal", std=0.02)
-"""of the classifiers of fine-tuned models"""
+"""initializer of the classifiers of fine-tuned models"""
 
 
 Answer = Literal["tokens", "pairs", "encoded", "pooled"]
-"""what is wanted of an encoder"""
+"""output of an encoder"""
 
 
 def encoder_graph(model: EncoderParams, form: SampleForm) -> Graph:
@@ -79,13 +79,13 @@ def _pretraining(model: BertParams, form: SampleForm) -> Graph:
 
 
 def answering_graph(model: EncoderParams, answer: Answer) -> Graph:
-    """Build the part of an encoder, for samples of one token, that an answer takes; its last op reads what is wanted.
+    """Build the part of an encoder that an answer takes, for samples of one token; its last op reads the answer.
 
-    So gathered tokens and first tokens are all tokens, and those who ask choose among the rows.
+    So gathered tokens and first tokens are all tokens, and the caller chooses among the rows.
 
     Args:
-        answer: of a head its logits: `tokens` (the first head), `pairs` (whether a text follows another); or what it
-            reads: `encoded` (all tokens), `pooled` (what is made of the first token, where there is such a layer)
+        answer: the logits of a head: `tokens` (the first head), `pairs` (whether a text follows another); or the input
+            of a head: `encoded` (all tokens), `pooled` (the pooled first token, where there is such a layer)
     """
     graph = encoder_graph(model, SampleForm(1, 1))
     heads = len(graph.losses)
@@ -136,7 +136,7 @@ def _fine_tuning(model: EncoderParams, form: SampleForm) -> Graph:
 
 
 def encoder_inputs(model: EncoderParams, form: SampleForm) -> list[Tensor]:
-    """What the encoder reads."""
+    """The inputs of the encoder."""
     assert form.tokens is not None
     shape = (form.tokens,)
     names = ["input_ids", *(["token_type_ids"] if model.segments else []), "attention_mask"]
@@ -146,7 +146,7 @@ def encoder_inputs(model: EncoderParams, form: SampleForm) -> list[Tensor]:
 
 
 def encoder_parts(model: EncoderParams, tokens: int) -> Parts:
-    """Begin parts of a graph with so many tokens, whose weights begin as the encoder says."""
+    """Begin parts of a graph with a number of tokens, with the encoder's initializers of weights."""
     return Parts(model, tokens, partial(encoder_initializer, model))
 
 

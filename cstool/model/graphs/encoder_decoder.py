@@ -1,9 +1,9 @@
-"""T5 and the Transformer: an encoder, and a decoder whose layers attend to what it made of the source.
+"""T5 and the Transformer: an encoder, and a decoder whose layers attend to the encoded source.
 
 Both stacks are one piece of code: a decoder's layer has attention to the encoder's output in its middle, and sees no
 later token. A stack's table of biases by distance is declared before its layers, which all read it, so their gradients
-add up as those of any tied weight. Generation needs the encoder's part of the graph once: it ends where `encoded` is
-made, and the decoder reads nothing else of it.
+add up like the gradients of any tied weight. Generation needs the encoder's part of the graph once: it ends with
+`encoded`, and the decoder reads nothing else of it.
 
 Weight names are the vendor's. Source: Raffel et al., "Exploring the limits of transfer learning with a unified
 text-to-text transformer", 2020; Vaswani et al., "Attention is all you need", 2017; the vendor's T5 model, 2.10.
@@ -31,8 +31,8 @@ class _Stack:
 
     Args:
         name: `encoder` or `decoder`
-        source: S, tokens of what the encoder reads
-        tokens: of what this stack reads
+        source: S, tokens of the encoder's input
+        tokens: of this stack's input
     """
 
     model: EncoderDecoderParams
@@ -177,7 +177,7 @@ def _add_layer(parts: Parts, stack: _Stack) -> None:
 
 
 def _add_attention(parts: Parts, stack: _Stack, name: str, x: str, residual: str, total: str) -> None:
-    """Add attention of a stack to itself, or to what the encoder made, and the residual around it."""
+    """Add attention of a stack to itself, or to the encoder's output, and the residual around it."""
     model, is_cross = stack.model, name.endswith("multihead_attn")
     bias, width = model.use_projection_bias_in_attention, model.kv_heads * model.head_width
     # Keys and values have a row for each token that is attended to.

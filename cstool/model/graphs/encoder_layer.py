@@ -37,7 +37,7 @@ def add_encoder_layer(parts: Parts, model: LayerParams, prefix: str, seen: tuple
 
 
 def _attention(parts: Parts, model: LayerParams, attention: str, x: str, seen: tuple[str, ...]) -> str:
-    """Add query, key and value, what positions do to them, and attention; return the context (S, H)."""
+    """Add query, key and value, the effect of positions on them, and attention; return the context (S, H)."""
     uses_alibi = model.position_embedding_type == "alibi"
     return parts.op(
         OpKind.ATTENTION,

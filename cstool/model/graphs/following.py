@@ -9,7 +9,7 @@ from cstool.model.params import Params
 
 
 def check_following(trainers: Sequence[Params], graphs: Sequence[Graph]) -> list[str]:
-    """Check that each trainer can go on from the one before it, and return warnings about those with nothing to do.
+    """Check that each trainer can go on from the one before it, and return warnings about idle trainers.
 
     Args:
         trainers: of one file, in order

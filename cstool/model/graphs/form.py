@@ -1,4 +1,4 @@
-"""What the data of a model say of its graph."""
+"""The form of samples: the properties of the data that the graph of a model depends on."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -20,7 +20,7 @@ class SampleForm:
     Args:
         tokens: S, of its text, or of each of its texts where it is a pair; None where a sample is no sequence of tokens
         predictions: M, tokens whose label is learned, where these are gathered: masked ones, or the first of sentences
-        scales_by_predictions: whether the loss of masked tokens is divided by how many there are in the batch
+        scales_by_predictions: whether the loss of masked tokens is divided by their number in the batch
         is_packed: whether a sample is several texts that do not see each other, told apart by `segments`
         targets: T, tokens that a decoder makes of the text, where there is one beside the encoder
         contexts: C, contexts beside the text, which then is a question: the right one, and hard negatives

@@ -1,6 +1,6 @@
 """A mixture of experts in the place of a feed-forward part: ops, tensors and weights, under the vendor's names.
 
-The names are those of its default implementation, in which each expert has matrices of its own. Source: the vendor's
+The names come from its default implementation, in which each expert has matrices of its own. Source: the vendor's
 release 2.10.
 """
 
@@ -13,7 +13,7 @@ from cstool.model.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderPar
 
 
 def add_mixture(parts: Parts, model: DecoderParams, name: str, x: str) -> str:
-    """Add router, experts and shared experts; return what they make of x together, (S, H).
+    """Add router, experts and shared experts; return the sum of their outputs for x, (S, H).
 
     Args:
         name: of the module, `transformer_decoder.layers.{n}.ffn`
@@ -112,7 +112,7 @@ def _experts_linear(
 
 
 def _add_shared(parts: Parts, model: DecoderParams, name: str, x: str, others: str) -> str:
-    """Add an expert that all tokens go through, and the sum with what other experts make."""
+    """Add an expert that all tokens go through, and the sum with the output of the other experts."""
     hidden, bias = model.hidden_size, model.use_ffn_bias
     y = parts.activated("ffn", f"{name}.0", x, model.filter_size, hidden, model.nonlinearity, bias=bias)
     last = f"{name}.1.linear_layer"

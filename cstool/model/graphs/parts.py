@@ -1,4 +1,4 @@
-"""Ops, tensors and weights of a segment while they are put together: what all families build with."""
+"""Ops, tensors and weights of a segment while they are put together: building blocks of all families."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ ONES, ZEROS = Initializer("constant", mean=1.0), Initializer("constant", mean=0.
 
 
 class Widths(Protocol):
-    """What the parts of a model have in common."""
+    """Sizes that the parts of a model have in common."""
 
     @property
     def hidden_size(self) -> int:
@@ -27,7 +27,7 @@ class Widths(Protocol):
 
 
 def smoothed(share: float, classes: int) -> dict[str, Any]:
-    """Return the attributes of a loss that smooths labels by a share, over so many classes; none for a share of 0."""
+    """Return the attributes of a loss that smooths labels by a share over all classes; none for a share of 0."""
     return {"label_smoothing": share, "classes": classes} if share else {}
 
 
@@ -49,7 +49,7 @@ class Parts:
     weights: list[Weight] = field(default_factory=list)
 
     def segment(self, count: int = 1, first: int = 0, stride: int = 1) -> Segment:
-        """The segment, so many times."""
+        """The segment, with a number of repetitions."""
         return Segment(tuple(self.ops), tuple(self.tensors), tuple(self.weights), count, first, stride)
 
     def op(
@@ -92,7 +92,7 @@ class Parts:
         logits_softcap: float | None = None,
         **attributes: Any,
     ) -> None:
-        """Add an output layer with its loss, (S,): inputs are x, labels and mask, and what else it counts in."""
+        """Add an output layer with its loss, (S,): inputs are x, labels and mask, and further terms of the loss."""
         self.tensors.append(Tensor(output, (self.tokens,)))
         attributes = {"logits_scale": logits_scale, "logits_softcap": logits_softcap, **attributes}
         self.ops.append(Op(OpKind.SOFTMAX_LOSS, name, inputs, (output,), weights, attributes))
@@ -110,7 +110,7 @@ class Parts:
         return (f"{name}.bias",)
 
     def norm(self, name: str, x: str, output: str | None = None, epsilon: float | None = None) -> str:
-        """Add a norm over H, of another epsilon than that of the model if one is given; return what it makes."""
+        """Add a norm over H, with the model's epsilon unless one is given; return the name of its output."""
         model = self.model
         self.weights.append(Weight(f"{name}.weight", (model.hidden_size,), ONES, decays=False))
         weights = (f"{name}.weight", *self.bias(name, model.hidden_size, model.norm_type == "layernorm"))

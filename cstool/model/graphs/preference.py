@@ -15,7 +15,7 @@ from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.preference import ACCURACY
 
 POLICY, REFERENCE = "policy_model.model.", "ref_model.model."
-"""what names of weights begin with"""
+"""prefixes of the names of weights"""
 TEXTS = 2
 _BY_POSITION = (OpKind.ATTENTION, OpKind.ROTARY, OpKind.POSITION_EMBEDDING, OpKind.FIXED_POSITION_EMBEDDING)
 """kinds of op for which it matters where a text begins"""
@@ -52,10 +52,10 @@ def preference_graph(model: DpoParams, sequence_length: int) -> Graph:
 
 
 def _part(segment: Segment, prefix: str, begins_as: str | None) -> Segment:
-    """A segment of a decoder as one of the pair, all that it makes and has under names of its own.
+    """A segment of a decoder as one of the pair, with its tensors and weights under names of its own.
 
     Args:
-        begins_as: what the names begin with of the weights that this one's begin as, and then stay; None for its own
+        begins_as: prefix of the weights that this segment's weights start equal to, and then stay; None for its own
     """
 
     def named(name: str) -> str:

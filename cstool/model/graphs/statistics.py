@@ -1,4 +1,4 @@
-"""What a graph holds and computes, by counting: parameters by part, floating-point operations by kind of op.
+"""Size and cost of a graph, by counting: parameters by part, floating-point operations by kind of op.
 
 Repeated segments are counted once and multiplied; nothing is measured.
 """
@@ -13,7 +13,7 @@ from cstool.model.graphs.form import SampleForm
 from cstool.model.ir import Graph, MatMul, Op, OpKind, Pairs, matrices_of, rules_of, work_of
 
 FLOAT32_BYTES = 4
-"""of an element of weights, gradients and optimizer state"""
+"""bytes of an element of weights, gradients and optimizer state"""
 
 _NUMBER = re.compile(r"\{n(\+\d)?\}")
 
@@ -24,8 +24,8 @@ class Part:
 
     Args:
         name: the vendor's, `*` for the number of the layer
-        count: in how many layers it is; 1 for what stands outside of them
-        shapes: of its weights -> how many there are in all layers together
+        count: number of layers that have it; 1 outside of the layers
+        shapes: of its weights -> number of such weights in all layers together
         role: `embedding` (a table of tokens or positions), `output` (an output layer's own weights) or `inner`
     """
 
@@ -61,13 +61,13 @@ class Flops:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a graph holds and computes.
+    """Size and cost of a graph.
 
     Args:
         parts: in the order of first use
         flops: of one sample, for the kinds of op that compute products
         tokens: per sample; 1 for models without a sequence
-        trained: parameters that are not frozen: gradients and optimizer state are of these
+        trained: number of parameters that are not frozen; only they have gradients and optimizer state
         targets: tokens that a decoder reads beside an encoder; None where there is none
     """
 
@@ -88,7 +88,7 @@ class Statistics:
 
     @property
     def rule_of_six(self) -> int | None:
-        """6 N, the usual estimate of what a token costs in both directions.
+        """6 N, the usual estimate of FLOPs per token in both directions.
 
         None without embeddings, with experts, or where some of N are frozen.
 
@@ -157,7 +157,7 @@ def _module(weight: str) -> str:
 
 
 def inputs_with_delta(op: Op, without_delta: set[str]) -> set[str]:
-    """Inputs of an op that need a delta: all but those in `without_delta`, where outputs go that follow from these."""
+    """Inputs of an op that need a delta: all but `without_delta`, to which outputs are added that follow from these."""
     if not op.weights and without_delta.issuperset(op.inputs):
         without_delta.update(op.outputs)
     else:
@@ -170,8 +170,8 @@ def op_flops(
 ) -> Flops:
     """Floating-point operations of the products of an op on one sample.
 
-    What is element by element, or rows looked up, is left out, as is usual; it is little beside the products of
-    matrices. What backward computes again (scores, logits) counts once: that is how it is done, not what is done.
+    Element-wise work and lookup of rows are left out, as is usual; they are little beside the products of
+    matrices. Recomputation in backward (scores, logits) counts once: it belongs to the method, not to the mathematics.
 
     Args:
         shapes: of its tensors, for one sample, and of its weights

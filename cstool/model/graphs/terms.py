@@ -1,4 +1,4 @@
-"""What the loss of a model is a mean over."""
+"""The terms that the loss of a model is a mean over."""
 
 from cstool.model.params import (
     BertParams,
@@ -11,7 +11,7 @@ from cstool.model.params import (
 
 
 def loss_term(model: ModelParams) -> str:
-    """Name what has a loss of its own: `token`, `masked token`, `sentence`, or `sample` where a sample has one loss."""
+    """Name the unit with its own loss: `token`, `masked token`, `sentence`, or `sample` where a sample has one loss."""
     match model:
         case BertParams():
             return "masked token"

@@ -11,7 +11,7 @@ PATCHES = "patches"
 """the input that has an image, (N, numbers of a patch), patches row by row"""
 _EMBEDDING, _ENCODER = "vit_model.embedding_layer", "vit_model.encoder."
 _NORM_EPSILON = 1e-5
-"""of the norm of embeddings, whatever the other norms have. Source: the vendor's ViTEmbeddingLayer, 2.10."""
+"""epsilon of the norm of embeddings, independent of the other norms. Source: the vendor's ViTEmbeddingLayer, 2.10."""
 
 
 def vision_graph(model: VisionTransformerParams) -> Graph:

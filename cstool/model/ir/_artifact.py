@@ -1,4 +1,4 @@
-"""The artifact: all that the compiler hands on. Plain data; every cost that decides anything is an integer."""
+"""The artifact: the result of the compiler. Plain data; every cost that decides a choice is an integer."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -12,7 +12,7 @@ from cstool.model.system import System
 SCHEMA = 4
 """version of the artifact's layout"""
 BOUNDS = ("compute", "link", "ingress", "egress")
-"""what may limit a phase of a kernel"""
+"""limits of a phase of a kernel"""
 
 
 class ExecutionMode(StrEnum):
@@ -30,7 +30,7 @@ class FusedKernel:
 
     Args:
         name: of the op that it is built around; `{n}` as in the names of a segment
-        kind: what it is built around
+        kind: of the op or ops that it is built around
         ops: names, in the order of the stream
         reads: activations that other kernels make, or inputs
         makes: activations that other kernels read
@@ -65,7 +65,7 @@ class Region:
 
     @property
     def pes(self) -> int:
-        """How many PEs it has."""
+        """Number of PEs."""
         return self.width * self.height
 
     def turned(self) -> "Region":
@@ -83,13 +83,13 @@ class Route:
     single PE counts as going east.
 
     Args:
-        name: of what moves
+        name: of the tensor that it carries
         source: number of the stage; -1 is the west edge of the replica, column 0: each lane begins in a PE of it. How
             samples get there, over other replicas too, is not part of a plan: colors kept for I/O carry them
         target: number of the stage
         kind: "activation", "delta", "tie" or "input"
         color: of all its lanes, in every router they pass; no other route has it in any of these
-        lanes: how many
+        lanes: number of lanes
         path: corners (x, y) of the first lane, with its first and last PE
     """
 
@@ -107,7 +107,7 @@ class SramEntry:
     """One line of the account of a PE's memory.
 
     Args:
-        name: what it holds
+        name: of its content
         bytes: of one PE
         arithmetic: how the number comes about
     """
@@ -152,7 +152,7 @@ class PhaseCycles:
         return max(limits, key=lambda name: limits[name])
 
     def times(self, count: int) -> "PhaseCycles":
-        """The phase so many times, one after the other."""
+        """The phase, repeated a number of times."""
         if count == 1:
             return self
         return PhaseCycles(*(count * getattr(self, each.name) for each in fields(self)))
@@ -166,7 +166,7 @@ class KernelCycles:
         forward: activations
         delta: of its inputs, in the backward pass
         gradient: of its weights
-        recomputes: how often backward repeats the forward pass
+        recomputes: number of repetitions of the forward pass in the backward pass
     """
 
     forward: PhaseCycles
@@ -190,8 +190,8 @@ class Recompute:
     """Which activations are computed again in the backward pass.
 
     Args:
-        levels: how often a block runs forward once more, the mean over all blocks rounded up; 0 is never
-        kept_blocks: of how many blocks the inputs are held at a time, at most
+        levels: number of further forward runs of a block, the mean over all blocks rounded up; 0 is never
+        kept_blocks: largest number of blocks whose inputs are held at a time
     """
 
     levels: int
@@ -218,7 +218,7 @@ class Layout:
 
     @property
     def part(self) -> "Layout":
-        """The layout of a part of the tokens: as many of each PE's."""
+        """The layout of a part of the tokens: an equal share of each PE's tokens."""
         return replace(self, tokens_per_pe=-(-self.tokens_per_pe // self.parts), parts=1)
 
 
@@ -231,8 +231,8 @@ class StreamedKernel:
         inputs_per_pe: hidden elements of its input that the fullest PE holds
         outputs: rows of its weights, which arrive one after the other
         axpys_per_weight: PEs in a column that multiply each weight with their tokens; 0 without weights
-        weight_count: elements streamed in; of sparse weights, those that are not zero
-        stream_bytes: of all that streams in, per pass
+        weight_count: elements streamed in; of sparse weights, the nonzeros
+        stream_bytes: of all data that stream in, per pass
         gradient_bytes: streamed out, per micro-batch
         cycles: per micro-batch
         sram_bytes: of the fullest PE while it runs, all phases
@@ -260,7 +260,7 @@ class StreamingPlan:
         kernels: per segment of the graph
         sram: account of the fullest PE at the fullest moment
         fullest_kernel: that runs then
-        colors: of the kernels' traffic, by what moves
+        colors: of the kernels' traffic, by kind of traffic
         prefetch_bytes: of weights that can be under way ahead of their kernel
         micro_batches: per step and CSX; as even as can be, the last ones may have a sample less
         streamed_bytes: of weights into each CSX, per step
@@ -320,7 +320,7 @@ class PipelinedPlan:
         replica_height: of each [PEs]
         stages: in the order of the stream
         routes: between regions of one replica
-        kernel_colors: that kernels use within their regions, by what moves
+        kernel_colors: that kernels use within their regions, by kind of traffic
         bottleneck: number of the slowest stage
         update_cycles: modelled, of sums over replicas and of the update, once per step
         wire_pes: Manhattan distance of the centres of consecutive regions, added up [PEs]
@@ -339,11 +339,11 @@ class PipelinedPlan:
 
 @dataclass(frozen=True)
 class MemoryXNeed:
-    """What MemoryX must hold. In pipelined mode, to begin with and for checkpoints.
+    """Memory that MemoryX must have. In pipelined mode, to begin with and for checkpoints.
 
     Args:
-        weights_bytes: of the master weights; of sparse ones, what is not zero, and where
-        optimizer_bytes: of what the optimizer keeps beside them
+        weights_bytes: of the master weights; of sparse ones, the nonzeros and their positions
+        optimizer_bytes: of the optimizer state beside them
         gradient_bytes: of gradients that wait for their update
         capacity_bytes: of the system's MemoryX; null where it has none
     """
@@ -355,7 +355,7 @@ class MemoryXNeed:
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
+        """Sum of all parts."""
         return self.weights_bytes + self.optimizer_bytes + self.gradient_bytes
 
 
@@ -366,7 +366,7 @@ class Alternative:
     Args:
         mode: of execution
         step_cycles: modelled, of one step of all systems; None where it does not fit
-        why: it does not fit, or what it would be like
+        why: the reason why it does not fit, or its expected properties
     """
 
     mode: ExecutionMode
@@ -386,7 +386,7 @@ class Artifact(Brief):
         num_csx: number of systems
         batch_size: global
         tokens: per sample; 1 for models without a sequence
-        operand_bits: of activations and of what they are multiplied with, on the wafer
+        operand_bits: of activations and the operands that they are multiplied with, on the wafer
         graph: the model, its ops in the order of the stream
         kernels: per segment of the graph
         mode: of execution
@@ -397,7 +397,7 @@ class Artifact(Brief):
         recompute: of activations
         streaming: the plan, in weight streaming
         pipelined: the plan, pipelined
-        memoryx: what must be held outside of the wafer
+        memoryx: the need of memory outside of the wafer
         step_cycles: modelled, of one step of all systems, with SwarmX and MemoryX around them
         active_pes: that have work
         sram_used_bytes: of the fullest PE
@@ -434,7 +434,7 @@ class Artifact(Brief):
 
     @property
     def filling_beats(self) -> int:
-        """Beats in which a pipeline fills and drains: forward through all stages, back through those that train."""
+        """Beats in which a pipeline fills and drains: forward through all stages, back through trained ones."""
         assert self.pipelined is not None
         frozen = self.graph.frozen_ops
         forward_alone = (
@@ -447,7 +447,7 @@ class Artifact(Brief):
 
     @property
     def fullest(self) -> tuple[str, tuple[SramEntry, ...]]:
-        """The kernel in which a PE holds most, and the account of that PE."""
+        """The kernel with the fullest PE, and the account of that PE."""
         if self.streaming is not None:
             return self.streaming.fullest_kernel, self.streaming.sram
         assert self.pipelined is not None

@@ -17,14 +17,14 @@ _AGAIN = "compile again"
 
 
 def artifact_text(artifact: Artifact) -> str:
-    """Return an artifact as JSON: keys sorted, what is short on one line, `digest` over everything else inside.
+    """Return an artifact as JSON: keys sorted, short values on one line, `digest` over everything else inside.
 
     Raises:
         ValueError: a number in it is NaN
     """
     plain = plain_data(artifact)
     text = _json_text({**plain, "digest": plain_digest(plain)}) + "\n"
-    # Half of a surrogate pair is no character; escaped as Python does it, it is what JSON means by it.
+    # Half of a surrogate pair is no character; escaped as Python does it, it is valid JSON.
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -37,13 +37,13 @@ def write_artifact(artifact: Artifact, path: str | os.PathLike[str]) -> None:
     """Write an artifact, replacing a file of that name in one go.
 
     Args:
-        artifact: what was compiled
+        artifact: to write
         path: of a .json file
 
     Raises:
-        ArtifactError: it cannot be written; what was there is as it was
+        ArtifactError: it cannot be written; an existing file stays as it was
     """
-    # Where a link leads is written. What is no file (a device, say) must not be replaced by one.
+    # The target of a link is written. A path that is no file (a device, say) must not be replaced by one.
     target = os.path.realpath(path)
     if os.path.exists(target) and not os.path.isfile(target):
         raise ArtifactError(f"{path}: must be a file that can be written, got what is no file")
@@ -135,7 +135,7 @@ def _json_text(value: Any, column: int = 0, indent: int = 0) -> str:
 
 
 def _filled(parts: list[str], columns: int) -> list[str]:
-    """Put short texts side by side, comma after comma, in lines of at most so many columns."""
+    """Put short texts side by side, comma after comma, in lines of limited width."""
     lines = [parts[0]]
     for part in parts[1:]:
         longer = f"{lines[-1]}, {part}"

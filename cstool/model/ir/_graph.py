@@ -19,7 +19,7 @@ class Tensor:
 
     Args:
         name: as ops read and produce it
-        shape: of one sample: its tokens, then what each of them has, for example (S, H), or (1,) for a number a sample
+        shape: of one sample: its tokens, then the dimensions of each, for example (S, H), or (1,) for a number a sample
         dtype: of its elements on the host
     """
 
@@ -41,7 +41,7 @@ SCORES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "rouge": ("rouge1", "rouge2"),
     }
 )
-"""what evaluations make of counts -> what they call it: the F1 score of classes, all as one, or the mean of each; the
+"""kind of score in evaluations -> names of its metrics: the F1 score of classes, all as one, or the mean of each; the
 accuracy of either half of the data; the F1 score of words, and of pairs of words, in chosen sentences"""
 
 
@@ -51,14 +51,14 @@ class Loss:
 
     Args:
         name: of the tensor that has its terms, one for each token or sample
-        scaling: what the sum is divided by: "num_tokens", the terms that count, or "batch_size", the samples
-        weight: what its share of the whole loss is multiplied by
-        accuracy: what evaluations call the share of correct predictions
-        perplexity: what they call the exponential of the mean; None where that is of no use
+        scaling: the divisor of the sum: "num_tokens", the terms that count, or "batch_size", the samples
+        weight: factor of its share of the whole loss
+        accuracy: name, in evaluations, of the share of correct predictions
+        perplexity: name, in evaluations, of the exponential of the mean; None where that is of no use
         evaluates: whether it counts in evaluations, too
-        extras: what they call the other means that it tells
-        scores: what evaluations make of counts over all of their data: "micro_f1" or "macro_f1", of classes, "halves",
-            of either half of the data, or "rouge", of chosen sentences; None for nothing
+        extras: names, in evaluations, of the other means that it computes
+        scores: kind of scores, computed from counts over all of an evaluation's data: "micro_f1" or "macro_f1", of
+            classes, "halves", of either half of the data, or "rouge", of chosen sentences; None for no scores
     """
 
     name: str
@@ -72,16 +72,16 @@ class Loss:
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        """What evaluations call its scores."""
+        """Names, in evaluations, of its scores."""
         return () if self.scores is None else SCORES[self.scores]
 
     @property
     def told(self) -> tuple[str, ...]:
-        """What evaluations call what they tell beside mean, accuracy and perplexity: other means, and scores."""
+        """Names, in evaluations, of its metrics beside mean, accuracy and perplexity: other means, and scores."""
         return (*self.extras, *self.score_names)
 
     def scale(self, tokens: int, samples: int) -> float:
-        """What each term is multiplied by in a batch with so many terms that count, and so many samples."""
+        """Factor on each term in a batch with so many terms that count, and so many samples."""
         return self.weight / max(1, tokens if self.scaling == "num_tokens" else samples)
 
 
@@ -111,7 +111,7 @@ class Weight:
     Args:
         name: as checkpoints have it
         shape: matrices are (out, in)
-        initializer: how it begins
+        initializer: distribution of its first values
         decays: whether weight decay applies (not to biases and norms)
         frozen: whether it stays as it begins: it streams forward alone, and has no gradient and no optimizer state
         begins_as: another weight, with the same numbers as which it begins
@@ -139,12 +139,12 @@ class Op:
     """One kernel call per grain (and panel).
 
     Args:
-        kind: what it computes
+        kind: its kind of computation
         name: key of its random numbers
         inputs: names of tensors
         outputs: names of tensors
         weights: names; the first, when it is a matrix, is streamed by panels; the others are vectors, one panel each
-        attributes: what its kind asks for, by name: numbers, strings, lists of them
+        attributes: of its kind, by name: numbers, strings, lists of them
     """
 
     kind: OpKind
@@ -179,7 +179,7 @@ class Segment:
 
     @property
     def numbers(self) -> range:
-        """What `{n}` stands for."""
+        """The numbers that `{n}` stands for."""
         return range(self.first, self.first + self.count * self.stride, self.stride)
 
     def name_of(self, name: str, repetition: int = 0) -> str:
@@ -200,11 +200,11 @@ def _numbered(name: str, n: int) -> str:
 class Barrier:
     """Where all samples of a global batch meet: nothing beyond it begins before all of them have come this far.
 
-    What crosses it is gathered over the batch, rows by the number of the sample, and its deltas go back the same way.
+    Tensors that cross it are gathered over the batch, rows by number of the sample; deltas go back the same way.
 
     Args:
-        before: what each grain computes by itself; it has no loss
-        beyond: what reads the samples of the whole batch at once, its inputs being what crosses; it has no weights
+        before: the part that each grain computes by itself; it has no loss
+        beyond: the part that reads the samples of the whole batch at once; its inputs cross; it has no weights
     """
 
     before: "Graph"
@@ -212,12 +212,12 @@ class Barrier:
 
     @property
     def gathered(self) -> tuple[Tensor, ...]:
-        """What crosses it, in the shape of one sample."""
+        """Tensors that cross it, in the shape of one sample."""
         return self.beyond.inputs
 
     @property
     def sample_numbers(self) -> tuple[int, int]:
-        """Of one sample: the numbers that cross it forward, and those of the deltas that come back."""
+        """Of one sample: the count of numbers that cross it forward, and of the deltas that come back."""
         made = [math.prod(t.shape) for t in self.gathered if t.name not in {i.name for i in self.before.inputs}]
         return sum(math.prod(tensor.shape) for tensor in self.gathered), sum(made)
 
@@ -228,9 +228,9 @@ class Graph:
 
     Args:
         name: of the model family
-        inputs: what input workers deliver, in the shape of one sample
+        inputs: tensors that input workers deliver, in the shape of one sample
         segments: in execution order
-        losses: what training makes smaller, together, in execution order; evaluations count the tokens of the first
+        losses: minimised by training, together, in execution order; evaluations count the tokens of the first
         aliases: other names under which a checkpoint has a weight, too -> the weight
     """
 
@@ -287,8 +287,8 @@ class Graph:
     def frozen_ops(self) -> frozenset[str]:
         """Names of the ops that run forward alone: nothing that is trained is in them or lies before them.
 
-        They have frozen weights, or nothing but outputs of those. What they make wants no delta. An op with frozen
-        weights after one that is trained is none of them: the delta goes through it.
+        They have frozen weights, or only outputs of such ops as inputs. Their outputs need no delta. An op with frozen
+        weights after one that is trained is not among them: the delta goes through it.
         """
         if not any(weight.frozen for segment in self.segments for weight in segment.weights):
             return frozenset()  # layers that are alike are not written out for that
@@ -305,13 +305,13 @@ class Graph:
 
     @cached_property
     def frozen_tensors(self) -> frozenset[str]:
-        """Names of what ops make that run forward alone."""
+        """Names of the outputs of ops that run forward alone."""
         frozen = self.frozen_ops
         return frozenset(output for op in self.ops if op.name in frozen for output in op.outputs) if frozen else frozen
 
     @cached_property
     def read_behind(self) -> frozenset[str]:
-        """Names of what ops read that do not run forward alone."""
+        """Names of the inputs of ops that run backward, too."""
         return frozenset(name for op in self.ops if op.name not in self.frozen_ops for name in op.inputs)
 
     @cached_property
@@ -321,7 +321,7 @@ class Graph:
 
     @cached_property
     def texts(self) -> int:
-        """How many texts of one length a sample is, which do not see each other."""
+        """Number of texts of one length in a sample, which do not see each other."""
         return max(texts_of(op) for segment in self.segments for op in segment.ops)
 
     @cached_property
@@ -370,7 +370,7 @@ _FLOAT32_BYTES = 4
 
 @dataclass(frozen=True)
 class Panel:
-    """Rows `start` to `stop` of a weight; `shape` is that of the panel."""
+    """Rows `start` to `stop` of a weight; `shape` is the panel's."""
 
     weight: str
     index: int

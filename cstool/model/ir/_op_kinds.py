@@ -1,6 +1,6 @@
-"""The kinds of op, and all that is so of every op of a kind: one row for each, which compiler, model and machine read.
+"""The kinds of op, and the rules for every op of a kind: one row for each, which compiler, model and machine read.
 
-The counts of vector instructions per element are those of the formulas written out beside them: a multiply-add, an
+The counts of vector instructions per element follow from the formulas written out beside them: a multiply-add, an
 addition, a comparison or a move is one. They are of this project's kernels; the vendor publishes none.
 """
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from cstool.model.ir._graph import Op
 
 DROPOUT_OPS = 4
-"""of a mask from a counter: mix, compare, multiply, scale"""
+"""vector instructions of a mask from a counter: mix, compare, multiply, scale"""
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
-"""of one sample's tensors, and of weights, by name"""
+"""shapes of one sample's tensors, and of weights, by name"""
 
 
 class OpKind(StrEnum):
-    """What an op computes. Each kind has one forward and one backward kernel."""
+    """The computation of an op. Each kind has one forward and one backward kernel."""
 
     EMBEDDING = "embedding"
     """ids -> rows of a table"""
@@ -39,7 +39,7 @@ class OpKind(StrEnum):
     GATHER = "gather"
     """x, positions -> the tokens of x at these positions of their sample"""
     PREPEND_TOKEN = "prepend_token"
-    """x -> a learned token before those of each sample"""
+    """x -> a learned token before the tokens of each sample"""
     FIRST_TOKEN = "first_token"
     """x -> the first token of each text"""
     MEAN_TOKEN = "mean_token"
@@ -47,7 +47,7 @@ class OpKind(StrEnum):
     SCALE = "scale"
     """x -> dropout(x * factor)"""
     TOKEN_DROPOUT = "token_dropout"
-    """x, ids, mask -> x, 0 where the token is masked, and larger elsewhere by what that takes away"""
+    """x, ids, mask -> x, 0 where the token is masked, and scaled up elsewhere to make up for that"""
     LAYER_NORM = "layer_norm"
     """x -> mean taken away, normalised, scaled, shifted"""
     RMS_NORM = "rms_norm"
@@ -69,11 +69,11 @@ class OpKind(StrEnum):
     ROUTER = "router"
     """x -> weights of the experts that a token chooses, the experts, the probabilities of all"""
     DISPATCH = "dispatch"
-    """x, choices -> its tokens by expert, each as often as it chooses"""
+    """x, choices -> its tokens by expert, a copy for each choice"""
     EXPERT_LINEAR = "expert_linear"
     """tokens by expert, choices -> x weight^T (+ bias) of the expert, which has a matrix of its own"""
     COMBINE = "combine"
-    """tokens by expert, weights, choices -> for each token the weighted sum of what its experts made"""
+    """tokens by expert, weights, choices -> for each token the weighted sum of its experts' outputs"""
     BALANCE_LOSS = "balance_loss"
     """mask, probabilities of all layers, choices of all layers -> loss: how unevenly a sample uses the experts"""
     SOFTMAX_LOSS = "softmax_loss"
@@ -81,13 +81,13 @@ class OpKind(StrEnum):
     TOKEN_LOSS = "token_loss"
     """x, labels -> cross entropy of each token, for others to make a loss of: the output layer in it, by panels"""
     PREFERENCE_LOSS = "preference_loss"
-    """cross entropies of a pair's tokens, which count, whether the pair does (, those of a reference) -> loss"""
+    """cross entropies of a pair's tokens, masks of tokens and pairs (, a reference's cross entropies) -> loss"""
     CONTRASTIVE_LOSS = "contrastive_loss"
-    """questions, contexts, mask -> loss: the own context of a question told from those of all samples of the batch"""
+    """questions, contexts, mask -> loss: the own context of a question told from all contexts of the batch"""
 
 
 class KernelKind(StrEnum):
-    """What a kernel is built around."""
+    """The kind of op that a kernel is built around."""
 
     EMBEDDING = "embedding"
     """rows of a table looked up"""
@@ -98,7 +98,7 @@ class KernelKind(StrEnum):
     LOSS = "loss"
     """the product with the output layer, and its cross entropy"""
     ELEMENTWISE = "elementwise"
-    """no product: what no neighbour could take along"""
+    """no product: element-wise ops that no neighbouring kernel could take along"""
 
 
 class Delta(Enum):
@@ -116,29 +116,29 @@ class Delta(Enum):
 
 @dataclass(frozen=True)
 class OpRules:
-    """What is so of every op of a kind.
+    """The rules for every op of a kind.
 
     Args:
         shapes: of the outputs, from an op and the shapes of its inputs and weights; ValueError where these do not go
             together
-        work: what an op computes for one sample: its products with their dimensions, vector instructions per element
-        anchor: kind of the kernel that is built around it; None for what is element by element, which joins others
+        work: computation of an op for one sample: its products with their dimensions, vector instructions per element
+        anchor: kind of the kernel that is built around it; None for element-wise ops, which join others
         opens_kernel: whether it joins the anchor after it that reads it
         has_matrix: whether its first weight is a matrix, or a table, that streams by panels; all others are vectors
         matrix_per_expert: whether its first weights are such matrices of one shape, one for each of its `experts`
-        matrix_name: what that is called in messages
+        matrix_name: name of that matrix in messages
         role: of its weights where the parameters of a model are counted: `embedding`, `output` or `inner`
         can_be_sparse: whether its matrix, or each of them, can
         rows_by_data: whether its inputs choose the rows of the matrix that it reads; the gradient has these alone
-        statistics: what forward leaves for backward beside the outputs: name -> its shape per token; a string is the
-            attribute that says how many
-        keepable: what forward can leave beside these where memory allows it, so that backward need not compute it
-            again: name -> its shape per token, from an op and the shapes of its weights
+        statistics: results that forward leaves for backward beside the outputs: name -> its shape per token; a string
+            is the name of the attribute with the size
+        keepable: results that forward can leave beside these where memory allows it, so that backward need not compute
+            them again: name -> its shape per token, from an op and the shapes of its weights
         reads_inputs: whether backward reads the inputs
-        reads: the places of those that it reads where it does not read all
+        reads: places of the inputs that it reads, where it does not read all
         reads_outputs: whether backward reads the outputs
-        deltas: how the deltas of the first inputs come from that of the output at the same place, or of the last
-            output; those of all others are computed
+        deltas: how the deltas of the first inputs come from the delta of the output at the same place, or of the last
+            output; the deltas of all others are computed
         losses: which outputs are losses, where backward begins: no delta comes to them
         outer_inputs: which inputs another graph may have made, and wants the deltas of
         over_batch: whether it sees all samples of the global batch at once, so that all must have come this far
@@ -167,7 +167,7 @@ class OpRules:
     measured_as: OpKind | None = None
 
     def statistics_shapes(self, attributes: Mapping[str, Any], tokens: int) -> dict[str, Shape]:
-        """Shapes of the statistics of so many tokens, given an op's attributes."""
+        """Shapes of the statistics of a number of tokens, given an op's attributes."""
         return {
             name: (*(attributes[size] if isinstance(size, str) else size for size in sizes), tokens)
             for name, sizes in self.statistics.items()
@@ -188,7 +188,7 @@ class OpRules:
 
 
 def rules_of(op: Op) -> OpRules:
-    """What is so of every op of this one's kind."""
+    """The rules for the kind of an op."""
     return OP_RULES[op.kind]
 
 
@@ -208,12 +208,12 @@ def matrices_of(op: Op) -> tuple[str, ...]:
 
 
 def matrix_of(op: Op) -> str | None:
-    """Name of the first weight of an op that streams by panels; None where it has vectors alone."""
+    """Name of the first weight of an op that streams by panels; None for an op with vectors alone."""
     return next(iter(matrices_of(op)), None)
 
 
 def share_met(op: Op, shapes: Shapes) -> Fraction:
-    """Return the share of the matrices of an op that a token is multiplied with: of experts those that it chooses.
+    """Return the share of the matrices of an op that a token is multiplied with: of experts the share of chosen ones.
 
     Args:
         shapes: of its inputs, for one sample
@@ -234,18 +234,18 @@ def losses_of(op: Op) -> tuple[str, ...]:
 
 
 def texts_of(op: Op) -> int:
-    """How many texts of one length a sample consists of for an op: none sees the others, positions begin anew."""
+    """Number of texts of one length in a sample for an op: none sees the others, positions begin anew."""
     found: int = op.attributes.get("texts", 1)
     return found
 
 
 def delta_source(op: Op, index: int) -> str:
-    """Name of the output whose delta that of an input comes from, unless it is computed."""
+    """Name of the output whose delta an input's delta comes from, unless it is computed."""
     return op.outputs[min(index, len(op.outputs) - 1)]
 
 
 def work_of(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
-    """What an op computes for one sample.
+    """The work of an op for one sample.
 
     Args:
         shapes: of its tensors, for one sample, and of its weights
@@ -370,7 +370,7 @@ def _require_biases(op: Op, weights: list[Shape]) -> None:
 
 
 def _attention_form(op: Op) -> dict[str, Any]:
-    """What of the keys before it a token of causal attention sees, by name as `visible_pairs` has it."""
+    """The range of earlier keys that a token of causal attention sees, by name of the arguments of `visible_pairs`."""
     unset = {"window": None, "sinks": 0, "chunk": None, "columns": None}
     return {name: op.attributes.get(name, default) for name, default in unset.items()}
 
@@ -459,7 +459,7 @@ def _contrastive_shapes(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
 
 
 def _logits_shapes(op: Op, shapes: Shapes) -> Mapping[str, Shape]:
-    """Logits as the product gives them; not those that are scaled or capped, which is done in place."""
+    """Logits as the product gives them; none where they are scaled or capped, which is done in place."""
     as_they_are = op.attributes["logits_scale"] == 1.0 and op.attributes["logits_softcap"] is None
     return {"logits": _matrix_shape(op, shapes)[:1]} if as_they_are else {}
 

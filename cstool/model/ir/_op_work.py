@@ -1,4 +1,4 @@
-"""What an op computes for one sample: products, pairs of tokens, element by element."""
+"""The work of an op for one sample: products, pairs of tokens, element-wise operations."""
 
 from dataclasses import dataclass, replace
 
@@ -9,9 +9,9 @@ class MatMul:
 
     `is_repeated` says that nothing keeps y, and backward computes it again before its delta. `nonzeros` counts the
     elements of a sparse W, wherever they are; None for a dense one. Of experts W is all matrices below each other, and
-    `tokens` those that an element is multiplied with on average, out of `all_tokens`; else that is None. Of these
+    `tokens` the number that an element is multiplied with on average, out of `all_tokens`; else that is None. Of these
     `experts` the busiest has `busiest` times as many as one has on average, all others have as many as each other.
-    `trained` counts the rows of W that get a gradient, where others are frozen, `trained_nonzeros` what they have of
+    `trained` counts the rows of W that get a gradient, where others are frozen, `trained_nonzeros` their elements in
     a sparse W, None for their share; None for all.
     """
 
@@ -28,7 +28,7 @@ class MatMul:
 
     @property
     def shares(self) -> tuple[tuple[int, float], ...]:
-        """Experts that are alike, and how many tokens each has, as a multiple of the mean.
+        """Groups of experts with equal load: number of experts, and tokens of each, as a multiple of the mean.
 
         >>> MatMul(tokens=2, inputs=4, outputs=5, all_tokens=8, experts=4, busiest=2.5).shares
         ((1, 2.5), (3, 0.5))
@@ -71,7 +71,7 @@ class MatMul:
 class Pairs:
     """Attention of queries (tokens, width) to keys and values (key_tokens, kv_width), `heads` of `head_width`.
 
-    `pairs` counts query and key pairs that positions let through, per head; what segments leave of them is not known.
+    `pairs` counts query and key pairs that positions let through, per head; the share that segments mask is not known.
     """
 
     tokens: int
@@ -84,7 +84,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class VectorOps:
-    """(tokens, width) elements, each with so many vector instructions forward and backward."""
+    """(tokens, width) elements, with numbers of vector instructions for each, forward and backward."""
 
     tokens: int
     width: int
@@ -94,7 +94,7 @@ class VectorOps:
 
 @dataclass(frozen=True)
 class RowSums:
-    """Sums over all elements of each token, that all PEs with the token need: so many values forward and backward."""
+    """Sums over all elements of each token, that all PEs with the token need: number of values forward and backward."""
 
     tokens: int
     forward: int
@@ -123,7 +123,7 @@ def visible_pairs(
 ) -> int:
     """Pairs of query and key that the mask of causal attention lets through, per head of one sample.
 
-    A token sees itself and what came before it: all of it, or what is in its chunk, or the last `window` tokens, itself
+    A token sees itself and earlier tokens: all of them, or its chunk's, or the last `window` tokens, itself
     included, and the first `sinks` of the sample; and the columns before it, of some spacing and width.
 
     >>> visible_pairs(6), visible_pairs(6, window=2), visible_pairs(6, chunk=3)

@@ -1,6 +1,6 @@
-"""Frozen dataclasses as what JSON knows, and back, by their annotations.
+"""Frozen dataclasses as JSON values, and back, by their annotations.
 
-A library would need its settings on every dataclass for what is wanted here: infinities as strings, fields that are
+A library would need its settings on every dataclass for the needs here: infinities as strings, fields that are
 left out, errors that name the field with its whole path.
 """
 
@@ -20,14 +20,14 @@ from cstool.model.system import System
 LEFT_OUT: Mapping[tuple[type, str], Any] = MappingProxyType(
     {(System, "sources"): MappingProxyType({}), (System, "hosts"): None, (System, "servers"): None}
 )
-"""fields that are not written -> what they are after reading"""
+"""fields that are not written -> their values after reading"""
 IF_UNUSUAL = "written if unusual"
 """in the metadata of a field: it is written only where it differs from its default"""
 _INFINITIES = ("inf", "-inf")
 
 
 class PlainDataError(ValueError):
-    """Plain data is not what the annotations ask for: *dotted path: rule, got what*."""
+    """Plain data do not match the annotations: *dotted path: rule, got what*."""
 
 
 def plain_data(value: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def plain_data(value: Any) -> dict[str, Any]:
 
 
 def plain_digest(plain: Mapping[str, Any]) -> str:
-    """Return the sha256 of plain data, whatever the order of its keys."""
+    """Return the sha256 of plain data; the order of keys does not matter."""
     text = json.dumps(plain, sort_keys=True, allow_nan=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

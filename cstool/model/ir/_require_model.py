@@ -13,7 +13,7 @@ def require_model(artifact: Artifact, graph: Graph, where: str = "artifact") -> 
     """Check that an artifact was compiled from a model.
 
     Args:
-        where: what an error begins with
+        where: beginning of an error
 
     Raises:
         ArtifactError: it was compiled from another one; names the first difference

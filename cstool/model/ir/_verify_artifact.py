@@ -1,4 +1,4 @@
-"""What makes a graph and an artifact legal. Checked after building, compiling and reading."""
+"""The rules of a legal graph and artifact. Checked after building, compiling and reading."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ def verify(graph: Graph, *, runs: bool = True) -> None:
         ValueError: naming the op, when a tensor is used before it is produced, is produced twice or not
             declared, a weight is not declared or never used, an op name (the key of its random numbers)
             is used twice, an alias is none, a frozen weight comes after one that is not, an op beyond a
-            barrier has weights, or the losses are not those that ops produce.
+            barrier has weights, or the losses are not the outputs of loss ops.
     """
     names = Counter(op.name for op in graph.ops)
     if repeated := [name for name, count in names.items() if count > 1]:
@@ -75,9 +75,9 @@ def verify_artifact(artifact: Artifact) -> None:
     """Check that an artifact is legal.
 
     Raises:
-        ValueError: naming what is not: the graph, a kernel that does not cover its ops, a region outside of its replica
-            or upon another, an account of SRAM that does not add up or does not fit, a color that cannot be routed,
-            micro-batches that are not the batch, a plan that is not that of the mode
+        ValueError: naming the illegal part: the graph, a kernel that does not cover its ops, a region outside of its
+            replica or upon another, an account of SRAM that does not add up or does not fit, a color that cannot be
+            routed, micro-batches that do not make up the batch, a plan that does not belong to the mode
     """
     verify(artifact.graph, runs=False)
     verify_plans(artifact)

@@ -1,4 +1,4 @@
-"""Optimizers: what each says of itself, in a module of its own, and how that of a params file is found.
+"""Optimizers: a module for each with its properties, and how the module for a params file is found.
 
 The module has the name of the section in the params, or of a section that this one extends, in lower case. It has a
 class `Rule`, an `Optimizer` made from the section and the largest magnitude of a gradient's elements, and `FORMS`, a
@@ -26,19 +26,19 @@ Shape = tuple[int, ...]
 
 
 class Step(NamedTuple):
-    """What an update needs to know of its step."""
+    """Facts about its step that an update needs."""
 
     number: int
     """from 1"""
     learning_rate: float
     gradient_scale: float
-    """what the gradient is multiplied by first (clipping by norm, and what takes the scale of the loss out again)"""
+    """factor on the gradient before the update (clipping by norm, and division by the scale of the loss)"""
     skipped: int = 0
-    """how many steps before it updated nothing"""
+    """number of earlier steps that updated nothing"""
 
     @property
     def update(self) -> int:
-        """Number of the update, from 1: that of the step, where none was skipped."""
+        """Number of the update, from 1: equal to the step's, where none was skipped."""
         return self.number - self.skipped
 
 
@@ -47,11 +47,11 @@ class Optimizer(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called, other than all that costs differently."""
+        """Its name, different for optimizers that differ in cost."""
 
     @property
     def artifact_key(self) -> str:
-        """What the inputs of an artifact call its state; other than that of all whose artifacts differ."""
+        """Name of its state in the inputs of an artifact; different for optimizers whose artifacts differ."""
 
     @property
     def update_ops(self) -> int:
@@ -66,7 +66,7 @@ class Optimizer(Protocol):
         Args:
             weight, states: (n,) float32, updated
             gradient: (n,) float32
-            step: the learning rate is that of the weight
+            step: the learning rate in it is the weight's
             decays: whether the weight is none of a norm and no bias
         """
 
@@ -83,11 +83,11 @@ class WholeOptimizer(Optimizer, Protocol):
     """A rule whose update of any number depends on all of the weight; `update` gets all of one, of any shape."""
 
     def update_whole(self, shape: Shape, states: Sequence[Array], go: Go, step: Step, decays: bool) -> None:
-        """Update a weight in several passes; the result does not depend on how it is cut.
+        """Update a weight in several passes; the result does not depend on how the weight is cut.
 
         Args:
             states: float32, each as a whole, updated
-            go: over the weight, float32, as often as it takes
+            go: passes over the weight, float32, called once for each pass
             step, decays: see `Optimizer.update`
         """
 
@@ -103,7 +103,7 @@ def make_optimizer(params: Settings, max_gradient_value: float | None) -> Optimi
 
 
 def costed_optimizer(params: Settings | None) -> Optimizer:
-    """Make the optimizer whose costs count: that of the params, plain gradient descent where they have none."""
+    """Make the optimizer whose costs count: the one of the params, plain gradient descent where they have none."""
     return make_optimizer(params or SGD.model_validate({}), None)
 
 
@@ -130,7 +130,7 @@ def whole_arrays(optimizer: Optimizer, shape: Shape = (2, 3)) -> int:
 
 
 def updates(optimizer: Optimizer | None, weight: Weight) -> Optimizer | None:
-    """Return the optimizer where it updates a weight; None where that is frozen."""
+    """Return the optimizer of a weight; None for a frozen one."""
     return None if weight.frozen else optimizer
 
 
@@ -138,8 +138,8 @@ def state_numbers(optimizer: Optimizer | None, shape: Shape, kept: int | None = 
     """Count the numbers of state beside a weight.
 
     Args:
-        optimizer: no array of it of another shape than the weight's is sparse; None for no state
-        kept: how many numbers of the weight are kept; None for all
+        optimizer: arrays of its state with another shape than the weight's are dense; None for no state
+        kept: number of elements of the weight that are kept; None for all
     """
     arrays = optimizer.states(shape).values() if optimizer else ()
     return sum(math.prod(found) if kept is None or found != shape else kept for found in arrays)

@@ -2,7 +2,7 @@
 
 Source: Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory cost", arXiv:1804.04235, algorithms
 4 and 5, with the learning rate of the file for the relative step; the names of its keys and of its state, and where
-its decay is taken: the vendor's optimizer Adafactor, cerebras_pytorch 2.10, and that of `transformers`.
+its decay is taken: the vendor's optimizer Adafactor, cerebras_pytorch 2.10, and the one of `transformers`.
 """
 
 import math

@@ -18,7 +18,7 @@ _MAX_POWERS = 2**20
 
 
 class _BiasCorrection:
-    """1 - beta^update, as exactly as whoever is followed has it.
+    """1 - beta^update, with the same rounding as the reference.
 
     The vendor multiplies beta^update up in float32. Of a beta near 1 that is seen: 1 - 0.999 is off by 1.3e-5.
     """

@@ -1,6 +1,6 @@
 """The vendor's YAML, trainer layout: checked, defaults filled in, errors with file and line.
 
-`load_params` is the way in; `Params` is what everything else gets.
+`load_params` reads a file; the rest of the program gets `Params`.
 """
 
 from cstool.model.params.checkpoint_states import ALL_STATES, parse_states, written_states

@@ -36,7 +36,7 @@ class TrainerCheck:
 
     Args:
         document: of the trainer layout
-        problems: of the document; what is wrong is added
+        problems: of the document; further ones are added
         path: of the file
         warnings: for the params to carry
     """
@@ -212,7 +212,7 @@ class TrainerCheck:
         return None
 
     def _preference(self, raw: dict[str, Any], key: Key) -> DpoParams | None:
-        """Check a section with a model inside it, which has a section of its own by its name."""
+        """Check a section with a model inside it; the model has a section of its own by its name."""
         policy = self._policy(raw.get("policy_model"), (*key, "policy_model"))
         # Where that is wrong, something right stands in, so that all other mistakes are told, too.
         inside = MODELS["gpt2"].model_validate({"name": "gpt2"}) if policy is None else policy
@@ -299,7 +299,7 @@ class TrainerCheck:
         return self.problems.check(SCHEDULES[name], {**value, **parts} if parts else value, key)
 
     def _callbacks(self, raw: Any) -> Callbacks:
-        """Check the callbacks; return those that are acted on."""
+        """Check the callbacks; return the ones with an effect."""
         found = Callbacks()
         known = sorted([*trainer.CALLBACKS, *trainer.FLAG_CALLBACKS, *trainer.CALLBACK_SECTIONS])
         for name, value, key in self._entries(raw, (*_INIT, "callbacks"), known, trainer.OTHER_CALLBACKS):
@@ -344,7 +344,7 @@ class TrainerCheck:
         return tuple(paths)
 
     def _loggers(self, raw: Any) -> trainer.TensorBoardLogger | None:
-        """Check the loggers; return that of events, which is there unless it is null."""
+        """Check the loggers; return the logger of events, which is there unless it is null."""
         found: trainer.TensorBoardLogger | None = trainer.TensorBoardLogger()
         known = sorted([*trainer.LOGGERS, trainer.TensorBoardLogger.__name__])
         for name, value, key in self._entries(raw, (*_INIT, "loggers"), known, ()):
@@ -378,6 +378,6 @@ class TrainerCheck:
 
 
 def _job_keys(backend: Any) -> dict[str, Any]:
-    """What a file that is in order says of a job."""
+    """The settings of a job in a valid file."""
     cluster = {} if backend is None else backend.get("cluster_config") or {}
     return {key: value for key in trainer.JOB_KEYS if (value := cluster.get(key)) is not None}

@@ -1,4 +1,4 @@
-"""The callbacks that are acted on, and what of the rest of a file they must agree with."""
+"""The callbacks with an effect, and the other sections of a file that they must agree with."""
 
 import re
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ from cstool.model.params.sections.model import ModelParams
 from cstool.model.params.sections.sparsity import SparsityParams
 
 _HALVES = ("accuracy_matched", "accuracy_mismatched")
-"""what evaluations tell of data in two halves"""
+"""metrics of evaluations on data in two halves"""
 
 
 @dataclass
 class Callbacks:
-    """What callbacks ask for; of those that stand there twice, the last one counts, but for SaveCheckpointState."""
+    """Settings by callbacks; of two of the same kind, the last one counts, but for SaveCheckpointState."""
 
     states: frozenset[str] = ALL_STATES
     keep: int | None = None
@@ -28,7 +28,7 @@ class Callbacks:
     stopping: trainer.EarlyStopping | None = None
     computes_norms: bool = False
     places: dict[int, Key] = field(default_factory=dict)
-    """of the sections, by their id"""
+    """id of a section -> its key"""
 
     def take(self, section: Section, key: Key) -> None:
         """Take the arguments of a callback that stands at a key."""
@@ -54,16 +54,16 @@ def check_callbacks(
     val: Sequence[DataloaderParams],
     sparsity: Sequence[SparsityParams] | None,
 ) -> tuple[str, ...]:
-    """Check callbacks against the rest of a file, and return warnings about those that will do nothing.
+    """Check callbacks against the rest of a file, and return warnings about callbacks without an effect.
 
     Args:
-        callbacks: those that are acted on
-        problems: what is wrong is added
+        callbacks: the ones with an effect
+        problems: found ones are added
         loop: when there are evaluations
-        checkpoint: when there are checkpoints, and what they are called
+        checkpoint: when there are checkpoints, and their names
         model: None if it is wrong
-        train: what is trained on; None if there is none
-        val: what is evaluated between training steps
+        train: training data; None if there is none
+        val: data of evaluations between training steps
         sparsity: groups of sparse weights; None if they are wrong
     """
     warnings: list[str] = []

@@ -1,4 +1,4 @@
-"""From the sections that say what data is read to `DataloaderParams`, with what the model and the seed say of them."""
+"""From sections about data to `DataloaderParams`, with the settings that follow from the model and the seed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,9 +29,9 @@ class DataloaderCheck:
     """Checks dataloaders one by one.
 
     Args:
-        micro_batch: takes what the training data says of it
+        micro_batch: takes the setting in the training data
         model: None if it is wrong, or not there
-        seed: of the run, that of the order where the data has none of its own
+        seed: of the run; it orders data without a seed of their own
     """
 
     problems: Problems
@@ -44,7 +44,7 @@ class DataloaderCheck:
         return self._dataloader(raw, key, "train")
 
     def held_out(self, raw: Any, key: Key) -> tuple[DataloaderParams, ...]:
-        """Return one dataloader or several, those that are right."""
+        """Return one dataloader or several, the valid ones."""
         if not isinstance(raw, list):
             raw, keys = [raw], [key]
         else:
@@ -86,7 +86,7 @@ class DataloaderCheck:
         return self._fitting(self.problems.check(section, raw, key), key)
 
     def _with_mixture(self, raw: dict[str, Any], key: Key) -> dict[str, Any]:
-        """Return a section whose folders are those of its mixture, if it has one."""
+        """Return a section with the folders of its mixture, if it has one."""
         name = raw.get("data_processor")
         if (
             not isinstance(mixture := raw.get("mixture"), list)
@@ -109,7 +109,7 @@ class DataloaderCheck:
         return {**raw, "mixture": parts, "data_dir": [str(folder.path) for folder in folders]}
 
     def _with_model(self, section: type[DataloaderParams], raw: dict[str, Any], key: Key) -> dict[str, Any]:
-        """Return a section with what the model says of its data."""
+        """Return a section with the model's settings of its data."""
         found = dict(raw)
         for name in _OF_MODEL:
             value = getattr(self.model, name, None)

@@ -1,4 +1,4 @@
-"""The sparsity section from plain data: a number, a group or a list of groups, and what older releases called it."""
+"""The sparsity section from plain data: a number, a group or a list of groups, and names of older releases."""
 
 from typing import Any
 

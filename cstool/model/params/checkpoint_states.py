@@ -14,7 +14,7 @@ def parse_states(written: str | Iterable[str]) -> frozenset[str]:
         written: `all`, or names, in a text with commas between them
 
     Raises:
-        ValueError: there is no such part; it says what must be there
+        ValueError: there is no such part; the message has the valid names
     """
     names = [name.strip() for name in (written.split(",") if isinstance(written, str) else written)]
     if [name.lower() for name in names] == ["all"]:

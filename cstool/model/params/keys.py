@@ -1,4 +1,4 @@
-"""Every key that a params file may hold, and what becomes of it: read off the sections of the schema."""
+"""Every key that a params file may hold, and its fate: read off the sections of the schema."""
 
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,13 +31,13 @@ from cstool.model.params.sections.vision_loaders import TRANSFORMS, DigitsParams
 
 @dataclass(frozen=True)
 class KeyFate:
-    """A key and what becomes of it.
+    """A key and its fate.
 
     Args:
         name: as written in the file
         fate: `acted on`, `noted` (accepted, no effect) or `refused`
-        values: what may stand there; of a key that is refused, what may stand there all the same
-        default: what is there if the key is not, where it is acted on
+        values: valid values; of a key that is refused, the values that are accepted all the same
+        default: value of a missing key, where it is acted on
     """
 
     name: str
@@ -143,7 +143,7 @@ OF_A_JOB: Mapping[tuple[type[Section], str], str] = {
     (trainer.ClusterParams, "job_time_sec"): "any; of `cstool job submit` a number of seconds",
     (trainer.ClusterParams, "num_workers_per_csx"): "any; of `cstool estimate --software` a whole number, 0 to choose",
 }
-"""keys without effect on a run that count where it is submitted as a job, or estimated"""
+"""keys without effect on a run that count for its job, or its estimate"""
 
 
 BY_PLACE: set[tuple[type[Section], str]] = {(section, "micro_batch_size") for section in LOADER_SECTIONS}
@@ -170,7 +170,7 @@ _SectionOrKeys = type[Section] | list[KeyFate]
 
 
 def legacy_tables() -> tuple[KeyTable, ...]:
-    """Return the keys of the older layout, each with the fate of what it becomes in the trainer layout."""
+    """Return the keys of the older layout, each with the fate of the key that it becomes in the trainer layout."""
     fates = {
         f"{place.partition(' ')[0]}.{key.name}": key.fate
         for table in key_tables()
@@ -224,7 +224,7 @@ def legacy_tables() -> tuple[KeyTable, ...]:
 
 
 def _fate_at(place: str, fates: Mapping[str, str]) -> str:
-    """Return the fate of a key; of a callback without arguments given, that of its arguments."""
+    """Return the fate of a key; of a callback without arguments given, the fate of its arguments."""
     if place in fates:
         return fates[place]
     return next(
@@ -235,7 +235,7 @@ def _fate_at(place: str, fates: Mapping[str, str]) -> str:
 
 
 def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
-    """Yield what the loader looks up by name, with its places, those of a kind together."""
+    """Yield the sections that the loader looks up by name, with their places, one list for each kind."""
     init = _INIT
     yield [("trainer", trainer.TrainerKeys), (init, trainer.InitKeys)]
     names = {model: ", ".join(name for name, found in MODELS.items() if found is model) for model in MODELS.values()}
@@ -313,7 +313,7 @@ def _is_section(kind: Any) -> TypeGuard[type[Section]]:
 
 
 def _fates(section: type[Section]) -> Iterator[KeyFate]:
-    """Yield every key that a section knows: those that fill its fields first, then noted, then refused."""
+    """Yield every key that a section knows: first the keys that fill its fields, then noted, then refused."""
     refused = dict(section.supported)
     for name, field in zip(section.field_keys(), section.model_fields.values(), strict=True):
         choices = refused.get(name)
@@ -355,7 +355,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _values(annotation: Any, metadata: list[Any]) -> str:
-    """Say in words what a field takes."""
+    """Say in words which values a field takes."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _values(arguments[0], [*metadata, *arguments[1:]])

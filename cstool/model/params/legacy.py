@@ -1,6 +1,6 @@
 """The older layout (train_input, eval_input, model, optimizer, sparsity, runconfig), turned into the trainer layout.
 
-Names are the vendor's. Source: the conversion of its 2.10 release; what older releases called otherwise, its history.
+Names are the vendor's. Source: the conversion of its 2.10 release; for names of older releases, its history.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_legacy(data: Any) -> bool:
 
 
 def convert_legacy_data(data: Mapping[str, Any], path: Path | None = None) -> dict[str, Any]:
-    """Return data of the older layout in the trainer layout, with nothing filled in that changes what is trained.
+    """Return data of the older layout in the trainer layout, with no defaults filled in that change the training.
 
     The device, which the vendor's trainer asks for, is CSX. The model's name, which older files may leave out, is taken
     from `path` (`.../gptj/configs/...`) or the keys.
@@ -52,7 +52,7 @@ def convert_legacy_data(data: Mapping[str, Any], path: Path | None = None) -> di
 
 
 def convert_legacy(document: Document) -> tuple[Document, LegacyConversion]:
-    """Return a document in the trainer layout whose values know where they were written, and how it came about."""
+    """Return a document in the trainer layout whose values know their places in the older file, and the conversion."""
     conversion = LegacyConversion(document.data, Path(document.name))
     # Data for evaluation stands in two places, which must not change together. That validate_all has no effect is not
     # worth a note: nobody wrote it.
@@ -65,11 +65,11 @@ class LegacyConversion:
     """Data of the older layout in the other one.
 
     Args:
-        data: whose sections may hold anything; what is wrong with them shows in the trainer layout, or in `check_keys`
+        data: whose sections may hold anything; their mistakes show in the trainer layout, or in `check_keys`
         path: of the file; its folder may name the model
 
     Attributes:
-        trainer: what stands at `trainer`
+        trainer: content of `trainer`
         moved, names: as in `Document`
     """
 
@@ -277,7 +277,7 @@ class LegacyConversion:
 
 
 def _main_scheduler(written: Any) -> str:
-    """Return the schedule that holds those of a list; what is not known stays as it is, for the schema to refuse."""
+    """Return the schedule for the schedules of a list; unknown names stay as they are, for the schema to refuse."""
     name = str(written).lower().removesuffix("lr")
     return {"sequential": "SequentialLR", "chained": "ChainedScheduler"}.get(name, str(written))
 
@@ -292,7 +292,7 @@ def _name_of(written: Any, names: Mapping[str, Any], others: Collection[str], su
 
 
 def find_model_name(model: Mapping[str, Any], path: Path | None) -> tuple[str, str] | None:
-    """Return the name of a model that has none, and what told it.
+    """Return a name for a model without one, and its origin.
 
     The vendor's older files lie in `{name}/configs/` or `{name}/.../configs/`; otherwise the keys must leave no doubt.
     """

@@ -1,6 +1,6 @@
-"""The keys of the older layout, and what they are called in the trainer layout.
+"""The keys of the older layout, and their names in the trainer layout.
 
-Source: the vendor's conversion in release 2.10; for what older releases called otherwise, its history.
+Source: the vendor's conversion in release 2.10; for names of older releases, its history.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ SECTIONS = ("train_input", "eval_input", "model", "optimizer", "sparsity", "runc
 """by which the layout is known"""
 OTHER_SECTIONS = ("csconfig", "wandb")
 TRAINER_KEYS = ("trainer", "init", "fit", "validate", "validate_all")
-"""of the newer layout, which a file of this one cannot hold"""
+"""keys of the newer layout, which a file of this one cannot hold"""
 
 NO_EFFECT = frozenset(
     "dist_addr experimental mode save_losses show_debug_metrics use_appliance_data use_cs_grad_accum variant".split()
@@ -37,7 +37,7 @@ _OTHER_NAME: dict[str, tuple[str, ...]] = {
 RUNCONFIG: dict[str, tuple[str, ...]] = dict(
     sorted({**{n: (*at, n) for at, names in _SAME_NAME.items() for n in names.split()}, **_OTHER_NAME}.items())
 )
-"""key of runconfig -> where it stands below trainer.init"""
+"""key of runconfig -> its place below trainer.init"""
 _DEBUG = (
     *"ini debug_args retrace_every_iteration lazy_initialization log_initialization drop_data".split(),
     "fabric_type_blacklist",
@@ -70,18 +70,18 @@ OPTIMIZER: dict[str, tuple[str, ...]] = {
     "log_summaries": ("precision", "log_loss_scale"),
     "grad_accum_steps": ("loop", "grad_accum_steps"),
 }
-"""key of optimizer -> where it stands below trainer.init"""
+"""key of optimizer -> its place below trainer.init"""
 RENAMED = {"weight_decay_rate": "weight_decay", "epsilon": "eps", "use_bias_correction": "correct_bias"}
 """keys of optimizer in releases before 2.0 -> now"""
 RENAMED_OF_SCHEDULE = dict.fromkeys(("steps", "decay_steps"), "total_iters")
-"""likewise of a schedule"""
+"""keys of a schedule in releases before 2.0 -> now"""
 RUNS = (
     ("fit", "train_dataloader", "train_input", "ckpt_path"),
     ("fit", "val_dataloader", "eval_input", "ckpt_path"),
     ("validate", "val_dataloader", "eval_input", "ckpt_path"),
     ("validate_all", "val_dataloaders", "eval_input", "ckpt_paths"),
 )
-"""section of trainer, its dataloader, the section that this was, and the key of what to load"""
+"""section of trainer, its dataloader, the older section in its place, and the key of the checkpoint to load"""
 MODEL_CALLBACKS = (
     ("compression", "WeightCompression", "compressions"),
     ("lora_params", "Lora", "lora_params"),
@@ -97,4 +97,4 @@ MODEL_SWITCHES: dict[str, tuple[bool, str, Any]] = {
     "use_rms_norm": (True, "norm_type", "rmsnorm"),
     "scale_by_layer_index": (True, "scale_qk_dot_by_layer_idx", True),
 }
-"""switch of model in releases before 2.1 -> the value at which it says something, and what, by today's keys"""
+"""switch of model in releases before 2.1 -> its value with an effect, and the key and value of today for it"""

@@ -1,4 +1,4 @@
-"""From a params file, or a stock one by name, and the command line to `Params`, or to all that is wrong with them."""
+"""From a params file, or a stock one by name, and the command line to `Params`, or to all their problems."""
 
 import os
 import shlex
@@ -17,7 +17,7 @@ from cstool.model.params.overrides import apply_overrides
 from cstool.model.params.params import Params
 
 FOLDER = Path(__file__).parent / "stock"
-"""of the stock params files: it leads to `params` of the project; where that was installed, a folder of its own"""
+"""folder of the stock params files: a link to `params` of the project; where that was installed, a folder of its own"""
 
 
 def stock_names() -> tuple[str, ...]:
@@ -33,7 +33,7 @@ def stock_file(name: str) -> Path:
 
 
 def stock_hint(name: str) -> str:
-    """Hint for a name that is that of no stock params file."""
+    """Hint for a name that no stock params file has."""
     written = name.lower().removesuffix(".yaml").replace("-", "_")
     return did_you_mean(written, stock_names()) or "`cstool model list` lists them"
 
@@ -51,7 +51,7 @@ def stock_description(name: str) -> str:
 
 
 def is_params_file(named: str | Path) -> bool:
-    """Tell whether a name is that of a params file, by its ending or as a stock one, and not of what a run made."""
+    """Tell whether a name means a params file, by its ending or as a stock one, and not a file that a run made."""
     return Path(named).suffix.lower() in (".yaml", ".yml") or (str(named) in stock_names() and not Path(named).exists())
 
 
@@ -70,7 +70,7 @@ def load_params(path: str | Path, *, overrides: Overrides = (), flags: Flags | N
             which counts as if it lay in a folder `params`
         overrides: values by dotted key, for example `{"trainer.init.loop.max_steps": 20}`, or texts as behind `--set`,
             `["trainer.init.loop.max_steps=20"]`; for a file in the older layout they may name the keys of either
-        flags: what other flags were typed: dotted key -> (flag, value), for example
+        flags: values of other typed flags: dotted key -> (flag, value), for example
             `{"trainer.init.backend.cluster_config.num_csx": ("--num_csx", 3)}`; they win over `overrides`
 
     Raises:
@@ -102,7 +102,7 @@ def load_all_params(path: str | Path, *, overrides: Overrides = (), flags: Flags
 
     Args:
         path, overrides, flags: as for `load_params`; in a list, `trainer.1.init...` is a key of one trainer (the first
-            is 0), and `trainer.init...` that of all
+            is 0), and `trainer.init...` a key of all
 
     Raises:
         ParamsError: with all problems of the file at once.

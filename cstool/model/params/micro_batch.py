@@ -1,4 +1,4 @@
-"""How many samples are on the modelled wafer at once: where a file says it, and which of several places counts."""
+"""The number of samples on the modelled wafer at once: its places in a file, and their precedence."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ from cstool.model.batch_split import nearest_divisors
 MICRO_BATCH_FLAG = "csx.performance.micro_batch_size"
 """the vendor's flag, an argument of GlobalFlags and ScopedTrainFlags"""
 MICRO_BATCH_CALLBACKS = ("GlobalFlags", "ScopedTrainFlags")
-"""the callbacks whose flags count for training, the one that wins last"""
+"""the callbacks whose flags count for training, in the order of increasing precedence"""
 MICRO_BATCH_VALUES = "a whole number from 1 that divides batch_size, auto, explore, {explore: {min, max}}"
 _RULE = "must be a whole number from 1, auto, explore, or explore with min and max"
 
 
 class MicroBatchChoice:
-    """Collects what a file says about the size of a micro-batch.
+    """Collects a file's settings of the size of a micro-batch.
 
     The last `ScopedTrainFlags` with the flag wins over the last `GlobalFlags`, and both over the key of the training
-    data, as a flag for training alone does with the vendor. What was typed wins over all that stands in the file.
+    data, as a flag for training alone does with the vendor. Typed flags win over all settings in the file.
     """
 
     def __init__(self, document: Document, problems: Problems) -> None:
@@ -49,10 +49,10 @@ class MicroBatchChoice:
         return {name: value for name, value in loader.items() if name != "micro_batch_size"}
 
     def size(self, batch_size: int | None) -> int | None:
-        """Check all that was taken; return the one that counts, None to leave it to the compiler.
+        """Check all collected values; return the one that counts, None to leave it to the compiler.
 
         Args:
-            batch_size: that of the training data; None if there is none, or it is wrong
+            batch_size: of the training data; None if there is none, or it is wrong
         """
         *others, (_, key, value) = sorted(self._found, key=lambda found: found[0]) or [((False, 0, 0), (), None)]
         for _, other, overruled in others:
@@ -70,7 +70,7 @@ class MicroBatchChoice:
             self._found.append(((typed, rank, len(self._found)), key, value))
 
     def _check(self, value: Any, key: Key) -> int | None:
-        """Return the size if the value is one; add what is wrong with it."""
+        """Return the size if the value is one; add a problem if it is wrong."""
         if value is None or value in ("auto", "explore"):
             return None
         if type(value) is int and 1 <= value <= MAX_STEPS:

@@ -1,4 +1,4 @@
-"""What the command line changes in a document: `--set key=value` and typed flags."""
+"""Changes of a document by the command line: `--set key=value` and typed flags."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from cstool.foundation.errors import ParamsError
 from cstool.foundation.yaml_lines.document import Document, Key, Place, dotted, parse_value
 
 _AFTER_THE_FILE = 2**31
-"""Messages about the command line come after those about the file, in the order of typing."""
+"""Messages about the command line come after messages about the file, in the order of typing."""
 
 
 def apply_overrides(document: Document, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]]) -> None:
@@ -48,7 +48,7 @@ def apply_overrides(document: Document, overrides: Sequence[str], flags: Mapping
 
 
 def _in_all_trainers(document: Document, name: str) -> list[str]:
-    """Return the keys that a dotted key means: `trainer.init.seed` that of every trainer of a list."""
+    """Return the keys that a dotted key means: `trainer.init.seed` is a key of every trainer of a list."""
     first, _, rest = name.partition(".")
     trainers = document.data.get("trainer")
     if first != "trainer" or not isinstance(trainers, list) or not rest or rest.partition(".")[0].isdecimal():
@@ -57,7 +57,7 @@ def _in_all_trainers(document: Document, name: str) -> list[str]:
 
 
 def _change(document: Document, name: str, value: Any, place: Place) -> str | None:
-    """Set one value and the place of all that it brings; return what is wrong, if anything."""
+    """Set one value, and the place of all keys that it brings; return the problem, if any."""
     key: Key = ()
     holder: Any = document.data
     parts = name.split(".")

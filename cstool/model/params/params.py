@@ -1,4 +1,4 @@
-"""All that a params file asks for, checked."""
+"""All settings of a params file, checked."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from cstool.model.params.sections.sparsity import SparsityParams
 
 @dataclass(frozen=True)
 class Params:
-    """What was asked for. Two are equal if they ask for the same, whatever the file.
+    """The settings of one trainer. Two are equal if their settings are the same, even from different files.
 
     Args:
         optimizer: None where the file has none, which only training needs
         val_dataloaders: for evaluation between training steps
-        eval_dataloaders: for mode eval: those of `validate`, else `val_dataloaders`
-        eval_all_dataloaders: for mode eval_all: those of `validate_all`, else `eval_dataloaders`
+        eval_dataloaders: for mode eval: the loaders of `validate`, else `val_dataloaders`
+        eval_all_dataloaders: for mode eval_all: the loaders of `validate_all`, else `eval_dataloaders`
         checkpoint_path: to start from; None leaves it to `checkpoint.autoload_last_checkpoint`
-        eval_checkpoint_path: to evaluate alone: that of `validate`, else `checkpoint_path`
+        eval_checkpoint_path: to evaluate alone: the path of `validate`, else `checkpoint_path`
         eval_all_checkpoint_paths: for mode eval_all; none for all checkpoints in `model_dir`
         activation_checkpointing: whether training recomputes the activations of layers on this host: `always`, `never`,
             or `auto`, where they do not fit the memory otherwise
         load_checkpoint_states: which parts of them to load
-        keep_checkpoints: how many checkpoints of a run stay; None for all
-        saved_states: what is saved beside checkpoints
+        keep_checkpoints: number of checkpoints of a run that stay; None for all
+        saved_states: state saved beside checkpoints
         early_stopping: when to stop before the last step; None for never
         path, text: of the file, as given, and as read
-        notes: what was accepted and has no effect
-        warnings: what is worth a warning before anything runs
+        notes: accepted settings without an effect
+        warnings: to print before anything runs
         micro_batch_size: samples that are on the modelled wafer at once; None leaves it to the compiler, which takes
             the largest that fits
         compile_dir: of the compiler's artifacts, absolute; None is `cached_compile` in `model_dir`
@@ -49,7 +49,7 @@ class Params:
         sparsity_place, optimizer_place: place and key of the section
         events_dir: where event files for TensorBoard go, absolute; None for none
         computes_norms: whether they have the norms of weights and gradients
-        job_keys: what the file says of a job that it is submitted as, by key of `cluster_config`, not checked; a run
+        job_keys: settings of the job that it is submitted as, by key of `cluster_config`, not checked; a run
             that is no job does without it
     """
 
@@ -105,7 +105,7 @@ class Params:
     def operand_bits(self) -> int:
         """Width of the operands on the modelled wafer: 16 with mixed precision, which is the default, else 32.
 
-        The default is that of `enabled` of the vendor's `MixedPrecision`.
+        The default is the vendor's default of `enabled` in `MixedPrecision`.
         """
         return 16 if self.precision.enabled else 32
 
@@ -137,7 +137,7 @@ class Params:
         return self.optimizer
 
     def dataloaders(self, purpose: str) -> tuple[DataloaderParams, ...]:
-        """Return the dataloader for `train`, or those for `val` (between training steps), `eval` or `eval_all`.
+        """Return the dataloader for `train`, or the ones for `val` (between training steps), `eval` or `eval_all`.
 
         Raises:
             ParamsError: the file has none; or it has no optimizer, and is to train.
@@ -164,13 +164,13 @@ class Params:
 
     @property
     def data_folders(self) -> tuple[Path, ...]:
-        """The folders of all data sets, those of training first."""
+        """The folders of all data sets, folders of training first."""
         loaders = (self.train_dataloader, *self.val_dataloaders, *self.eval_dataloaders)
         return tuple(dict.fromkeys(folder for loader in loaders if loader for folder in loader.data_dir))
 
     @property
     def compiled_dataloader(self) -> DataloaderParams | None:
-        """That of training, else the first that is evaluated: its batches are those that are compiled for."""
+        """The loader of training, else the first of evaluation: the model is compiled for its batches."""
         held_out = (*self.eval_dataloaders, *self.eval_all_dataloaders)
         return self.train_dataloader or next(iter(held_out), None)
 

@@ -62,11 +62,11 @@ def _resolve(written: Any, info: ValidationInfo) -> Any:
 
 
 PathText = Annotated[str, AfterValidator(_plain)]
-"""of a section: a path as it is written"""
+"""field of a section: a path as it is written"""
 WrittenPath = Annotated[ResolvedPath, BeforeValidator(_resolve), PlainSerializer(lambda found: str(found.path))]
-"""of a section"""
+"""field of a section: a resolved path, written as it is now"""
 AliasedPath = Annotated[WrittenPath, BeforeValidator(_expand)]
-"""of a section, in which $NAME stands for a variable of the environment, such as MODELZOO_ROOT in the vendor's files"""
+"""likewise; in it $NAME stands for a variable of the environment, such as MODELZOO_ROOT in the vendor's files"""
 
 
 def unset_variable(path: Path) -> str | None:

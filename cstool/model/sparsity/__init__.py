@@ -1,13 +1,13 @@
 """Sparsity as the vendor means it: which weights are zero, and how that changes in training.
 
 Pure functions over arrays, beside `kernels`: they know no MemoryX and hold no state. `assign_groups` says which
-weights of a graph are sparse. `initial_mask` is where a weight begins, `next_mask` what a step makes of its mask;
-both are put together from `masks` and `rules`, `schedules` say how sparse, `updates` when. `most_kept` says what room
-to make. A mask is a (rows, columns) bool array, True for what is kept, and a function of
+weights of a graph are sparse. `initial_mask` is the first mask of a weight, `next_mask` the mask after a step;
+both are put together from `masks` and `rules`, `schedules` set the sparsity, `updates` the steps. `most_kept` is the
+room to make. A mask is a (rows, columns) bool array, True for kept weights, and a function of
 the params, the seed, the name of the weight, the step and the arrays alone.
 
-Source: cerebras.pytorch.sparse, 2.10. Where the vendor's result is one of rounding in float32 or of the order of a
-sort, the docstring says what is done instead. Not his are dropconnect and masks from a checkpoint.
+Source: cerebras.pytorch.sparse, 2.10. Where the vendor's result comes from rounding in float32 or from the order of a
+sort, the docstring describes ours. Not his are dropconnect and masks from a checkpoint.
 """
 
 from cstool.model.sparsity.density import most_kept

@@ -1,4 +1,4 @@
-"""How dense a weight can become over a run: what room must be made for."""
+"""The highest density of a weight over a run: the room to make for it."""
 
 import math
 
@@ -11,7 +11,7 @@ from cstool.model.sparsity.schedules import share_at, sparsity_at, starts_sparse
 _MOST_EVALUATED = 1_000_000
 """update steps of a cosine that are evaluated one by one"""
 _COSINE_ROUNDING = 1e-12
-"""by which NumPy's cosine may differ from that of `share_at`, with room to spare"""
+"""largest difference between NumPy's cosine and the cosine in `share_at`, with room to spare"""
 
 
 def most_kept(group: SparsityParams, shape: tuple[int, int], last_step: int | None = None) -> int:

@@ -19,8 +19,8 @@ _MOST_NEAREST = 3
 def assign_groups(groups: Sequence[SparsityParams], graph: Graph, place: tuple[str, str]) -> dict[str, int]:
     """Return the sparse weights by name, each with the number of its group: the first whose filter matches.
 
-    Only matrices of linear ops can be sparse, those of experts among them. A filter speaks of matrices alone: biases
-    and norms that it matches stay dense. Patterns are those of file names, case matters, and a name may be written with
+    Only matrices of linear ops can be sparse, matrices of experts among them. A filter speaks of matrices alone: biases
+    and norms that it matches stay dense. Patterns are shell patterns for file names, case matters, and a name may have
     `model.` before it. A group without a filter takes the matrices of linear ops whose names have none of embedding,
     norm, lm_head and pe_helper. Balanced blocks must divide the dimension that they cut, rows for balance_out_groups
     and columns for balance_in_groups; the vendor is content if they divide either.
@@ -126,7 +126,7 @@ class _Assignment:
 
 
 def _other_than_linear(graph: Graph) -> dict[str, str]:
-    """Every weight that an op uses whose matrix cannot be sparse, with what it is."""
+    """Every weight of an op whose matrix cannot be sparse, with its description."""
     found: dict[str, list[str]] = {}
     for op in graph.ops:
         if not rules_of(op).can_be_sparse:

@@ -15,7 +15,7 @@ from cstool.model.sparsity.schedules import sparsity_at, starts_sparse
 
 @dataclass(frozen=True)
 class Balance:
-    """In how many blocks the weights of a matrix compete. At most one of the two is more than 1.
+    """Numbers of blocks in which the weights of a matrix compete. At most one of the two is more than 1.
 
     Args:
         in_groups: blocks of columns
@@ -63,9 +63,9 @@ def balance_of(group: SparsityParams) -> Balance:
 
 
 _ROUNDING = 1e-12
-"""what a share may be off by, having been computed in float64"""
+"""largest error of a share that was computed in float64"""
 _CHECKERBOARD_ROUNDING = 1e-5
-"""the vendor's, which is part of his pattern"""
+"""the vendor's tolerance, which is part of his pattern"""
 
 
 def keep_count(sparsity: float, size: int) -> int:
@@ -81,7 +81,7 @@ def keep_count(sparsity: float, size: int) -> int:
 
 
 def top(scores: np.ndarray, count: int) -> np.ndarray:
-    """Mask of the `count` highest scores; of equal ones those of the lowest index. Time is linear.
+    """Mask of the `count` highest scores; of equal ones the ones of the lowest index. Time is linear.
 
     Args:
         scores: of any shape, float32 or uint32, without NaN
@@ -138,12 +138,12 @@ def topk_mask(weight: np.ndarray, sparsity: float, balance: Balance = UNBALANCED
 
 
 def checkerboard_mask(shape: tuple[int, int], sparsity: float) -> np.ndarray:
-    """Return a mask that spreads what is kept evenly over the rows and columns. It is about the share, not exactly.
+    """Return a mask that spreads the kept weights evenly over rows and columns. The share is approximate.
 
     The first row keeps column j where floor((j + 1) * density) passes floor(j * density). It goes on beyond the matrix
     for ceil(columns / density) - 1 columns. Each row is the one above as a ring, turned left by as many columns as come
-    before the first that is kept. Density and steps are float32, since the rounding decides what is kept: so it is the
-    vendor's pattern to the last weight.
+    before the first kept one. Density and steps are float32, since the rounding decides which weights are kept: so it
+    is the vendor's pattern to the last weight.
 
     Args:
         shape: (rows, columns)
@@ -176,11 +176,11 @@ def _passed(columns: np.ndarray, density: float) -> np.ndarray:
 def dropconnect_mask(
     shape: tuple[int, ...], sparsity: float, seed: int, weight: str, step: int, sample: int | None = None
 ) -> np.ndarray:
-    """Return the mask of a step: each weight is dropped with probability `sparsity`, whatever becomes of the others.
+    """Return the mask of a step: each weight is dropped with probability `sparsity`, independently of the others.
 
     Args:
         step: a fresh mask for each
-        sample: which of several masks of the step, as evaluation takes them; None is the one that training takes
+        sample: number of the mask among several of the step, for evaluation; None for training's mask
 
     Source: Wan et al., "Regularization of neural networks using DropConnect", ICML 2013. Not the vendor's.
     """
@@ -193,7 +193,7 @@ def initial_mask(group: SparsityParams, weight: np.ndarray, seed: int, name: str
 
     Args:
         group: that the weight belongs to
-        weight: (rows, columns) float32, as initialised; for init_method from_checkpoint that of the mask_checkpoint
+        weight: (rows, columns) float32, as initialised; for init_method from_checkpoint as in the mask_checkpoint
         seed: of the run
         name: of the weight
 

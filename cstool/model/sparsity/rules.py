@@ -15,7 +15,7 @@ def drop(weight: np.ndarray, mask: np.ndarray, drop_fraction: float, balance: Ba
     """Return the part of a mask that stays: the weights of largest magnitude in each block.
 
     Each block keeps k = (1 - drop_fraction) * (weights in the mask / blocks), rounded down as in `keep_count`; one
-    that has fewer keeps those. What the mask leaves out never comes in, not even where weights in it are 0.
+    that has fewer keeps all. Weights outside of the mask never come in, not even where weights in it are 0.
     """
     kept_until_now = int(np.count_nonzero(mask))
     # Rounding down twice is rounding down once.
@@ -29,9 +29,9 @@ def drop(weight: np.ndarray, mask: np.ndarray, drop_fraction: float, balance: Ba
 
 
 def grow(mask: np.ndarray, scores: np.ndarray, sparsity: float, balance: Balance = UNBALANCED) -> np.ndarray:
-    """Return a mask and the positions of the highest scores outside it, so many that `sparsity` is left out.
+    """Return a mask and the positions of the highest scores outside it, as many as `sparsity` allows.
 
-    A block that already keeps as many or more stays as it is: nothing is dropped here.
+    A block that already keeps that number or more stays as it is: nothing is dropped here.
     """
     grown = mask.copy()
     for kept, block in zip(balance.blocks(grown), balance.blocks(scores), strict=True):
@@ -53,16 +53,16 @@ def next_mask(
 ) -> np.ndarray:
     """Return the mask after a step: another one at an update step of gmp, set and rigl, else the same.
 
-    Gradual magnitude pruning (gmp) keeps the weights of largest magnitude; where sparsity falls, zeros too, those of
-    the lowest index, where the vendor takes any. With sparse evolutionary training (set) the smallest weights go and
-    others come at random, with RigL those whose gradient is largest. What dropconnect leaves out for a step is no
-    update: `dropconnect_mask` says it.
+    Gradual magnitude pruning (gmp) keeps the weights of largest magnitude; where sparsity falls, zeros too, the first
+    by index, where the vendor takes any. With sparse evolutionary training (set) the smallest weights go and others
+    come at random, with RigL the weights with the largest gradient. Dropconnect draws its mask anew for each step, see
+    `dropconnect_mask`, and has no updates.
 
     Args:
         group: that the weight belongs to
         step: from 1, counted after the optimizer's update
         weight: (rows, columns) float32, updated, 0 outside the mask
-        mask: (rows, columns) bool, that of the step
+        mask: (rows, columns) bool, of the step
         seed: of the run
         name: of the weight
         dense_gradient: (rows, columns) float32 of the step; rigl needs it at update steps

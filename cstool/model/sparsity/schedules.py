@@ -1,4 +1,4 @@
-"""Shares over time: how sparse a group shall be at a step, and how much of it an update lets go.
+"""Shares over time: the sparsity of a group at a step, and the share of kept weights that an update drops.
 
 The formulas are the vendor's, in float64 where he has float32. Source: cerebras.pytorch.sparse, 2.10 (utils, dynamic).
 """
@@ -69,21 +69,21 @@ def share_at(share: Any, step: int, updates: int = 0) -> float:
     Args:
         share: a number, or one of the shares of `cstool.model.params.sections.sparsity`
         step: from 0
-        updates: how often the share has been moved on; it is what a cycling share goes by, and it alone
+        updates: number of times that the share has moved on; a cycling share depends on it alone
 
     Returns:
-        at least 0, at most 1: what a formula gives beyond that counts as the bound. The vendor bounds sparsity the
-        same way; he leaves a drop_fraction as it is, and fails on what then makes no sense.
+        at least 0, at most 1: values of a formula beyond that count as the bound. The vendor bounds sparsity the
+        same way; he leaves a drop_fraction as it is, and fails on the nonsense that may result.
     """
     return min(max(_formula(share, step, updates), 0.0), 1.0)
 
 
 def sparsity_at(group: SparsityParams, step: int) -> float:
-    """Return the share of zeros that a group shall have: at step 0 that of its first mask, then that of an update.
+    """Return the share of zeros that a group shall have: at step 0 for its first mask, then for an update.
 
     A cycling share moves on after every update, and where training starts sparse once more before the first: the
     first mask takes values[0], the first update values[1]. Where it starts dense, the first update takes values[0].
-    Between updates it is what the next update would take. What from_zeros keeps does not depend on it, and with
+    Between updates it is the next update's value. The mask of from_zeros does not depend on it, and with
     from_checkpoint there is none.
     """
     if step == 0:

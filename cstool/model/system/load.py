@@ -29,13 +29,13 @@ from cstool.model.system.system import (
 
 FOLDER = Path(__file__).parent / "systems"
 MOST_PES = 10_000
-"""along a side of a wafer: ten times those there are, and tables still fit"""
+"""PEs along a side of a wafer: ten times the largest wafer, and tables still fit"""
 MOST = 10**6
-"""of anything that a PE or a link counts: products of it with sizes of tensors still fit 64 bits"""
+"""largest count of a PE or a link: its products with sizes of tensors still fit 64 bits"""
 MOST_PE_BYTES = 10**9
 MOST_BYTES = 10**18
 LARGEST = 1e30
-"""of what is no count"""
+"""largest value of a number that is no count"""
 STATUSES: Mapping[str, str] = {
     "R1": "read in the primary text or a raw data file",
     "R2": "read second-hand",
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class Sourced(Section, Generic[T]):
-    """A number with where it comes from."""
+    """A number with its source."""
 
     value: T
     status: Status
@@ -184,7 +184,7 @@ def _read_system(path: Path) -> System:
 
 
 def _part(kind: type, values: Mapping[str, Any]) -> Any:
-    """Return a part of a system; what its section leaves out is what it usually is."""
+    """Return a part of a system; keys that its section leaves out have their usual values."""
     given = {key: value for key, value in values.items() if value is not None}
     if kind is HostsUnit:
         given["releases"] = MappingProxyType({key: _part(Release, each) for key, each in given["releases"].items()})
@@ -192,7 +192,7 @@ def _part(kind: type, values: Mapping[str, Any]) -> Any:
 
 
 def _extended(document: Document, problems: Problems) -> Any:
-    """Return the data of a file over those of the system that it starts from."""
+    """Return the data of a file over the data of the system that it starts from."""
     own = {key: value for key, value in document.data.items() if key != "extends"}
     base = document.data["extends"]
     name = str(base).lower()
@@ -203,7 +203,7 @@ def _extended(document: Document, problems: Problems) -> Any:
 
 
 def over(base: Any, own: Any) -> Any:
-    """Return `own` with what it leaves out from `base`; a number is taken whole, with its source."""
+    """Return `own`, with missing keys from `base`; a number is taken whole, with its source."""
     if not isinstance(base, dict) or not isinstance(own, dict) or "value" in base:
         return own
     return {**base, **{key: over(base.get(key), value) for key, value in own.items()}}

@@ -31,15 +31,15 @@ class ProcessingElement:
 
     Args:
         sram_bytes: its memory
-        code_bytes: of that, what programs and their tables take
+        code_bytes: of that, programs and their tables
         stack_bytes: of that, stack and runtime state
         accumulator_cache_bytes: beside its memory, for sums that are at work
         banks: of its memory
         bank_word_bytes: successive words are in successive banks
-        bank_conflict_factor: cycles of reads that meet in a bank, over those that do not
+        bank_conflict_factor: cycles of reads that meet in a bank, over cycles of reads that do not
         read_bytes_per_cycle: of its memory ports
         write_bytes_per_cycle: of its memory ports
-        efficiency: share of what follows from the other numbers that kernels sustain; the only number that is fitted
+        efficiency: sustained rate of kernels over the rate by all other numbers; the only number that is fitted
         simd: vector instruction -> elements per cycle: "fmach" (16-bit multiply-add), "fmachs" (16-bit operands, 32-bit
             sum), "fmacs" (32-bit multiply-add), "fadds" (32-bit add), "faddh" (16-bit add)
         vector_op_cycles: to start and stop one vector instruction
@@ -81,7 +81,7 @@ class Links:
         hop_cycles: from router to router
         ramp_cycles: between a PE and its router, one way
         colors: that can be routed
-        io_colors: of those, the highest so many belong to input and output
+        io_colors: number of these, the highest ones, that belong to input and output
     """
 
     wavelet_bytes: int
@@ -120,7 +120,7 @@ class SwarmXUnit:
         fan_out: systems or nodes that a node broadcasts to, and reduces from
         hop_s: from a node to the next [s]
         reduce_bytes_per_s: of sums that a node makes; None where it adds as fast as its links carry
-        straggler_share: standard deviation of the time that a system takes for what it does in a step, over its mean
+        straggler_share: standard deviation of the time of a system for its work in a step, over its mean
     """
 
     fan_out: int
@@ -131,7 +131,7 @@ class SwarmXUnit:
 
 @dataclass(frozen=True)
 class Release:
-    """What one release of the software makes of the hosts; None of what nothing is known of: it takes no time.
+    """The properties of the hosts under one release of the software; None: unknown, takes no time.
 
     Args:
         tokens_per_s: that an input worker delivers of samples that are kept as tokens
@@ -152,13 +152,13 @@ class Release:
 
 @dataclass(frozen=True)
 class HostsUnit:
-    """The hosts of a cluster, but for those of MemoryX and SwarmX.
+    """The hosts of a cluster, but for the servers of MemoryX and SwarmX.
 
     Args:
         workers_per_csx: input workers that a run has for each system unless it asks for others
         workers_per_server: input workers that one activation server takes samples from
         server_bytes_per_s: that an activation server passes on
-        releases: name -> what that release of the software makes of them
+        releases: name -> properties of the hosts under that release of the software
     """
 
     workers_per_csx: int
@@ -169,7 +169,7 @@ class HostsUnit:
 
 @dataclass(frozen=True)
 class ServersUnit:
-    """The servers around the systems of a cluster: those of MemoryX and SwarmX, and the hosts.
+    """The servers around the systems of a cluster: servers of MemoryX and SwarmX, and the hosts.
 
     Args:
         power_w: of a server [W]
@@ -227,7 +227,7 @@ class System:
         sources: dotted key of the file -> (status, source) of the number there
         hosts: None where nothing is known of them
         software: that drives them; None for hosts that take no time
-        servers: around the systems, and what they draw; None where nothing is known of them
+        servers: around the systems, and their power; None: unknown
     """
 
     name: str

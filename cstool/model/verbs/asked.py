@@ -1,4 +1,4 @@
-"""What a verb is given, checked: params from a file or loaded, overrides, arguments, the file of a trace."""
+"""The inputs of a verb, checked: params from a file or loaded, overrides, arguments, the file of a trace."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ KEYS = {
     "job_labels": "trainer.init.backend.cluster_config.job_labels",
     "disable_version_check": "trainer.init.backend.cluster_config.disable_version_check",
 }
-"""where each argument, and each flag, stands in the params file; what has no effect there is noted as such"""
+"""the key in the params file for each argument, and each flag; a key without an effect there is noted as such"""
 
 
 def typed(prefix: str, **given: Any) -> dict[str, tuple[str, Any]]:
-    """Return (prefix and name, value) by key of the params file, for what was given: defaults never override a file.
+    """Return (prefix and name, value) by key of the params file, for given arguments: defaults never override a file.
 
     Paths are made absolute: they start from the working directory, not from the params file.
     """
@@ -124,7 +124,7 @@ def check_trace_file(path: Path) -> None:
 
 
 def check_traced(trainers: Sequence[Params], mode: str) -> None:
-    """Check that there is something to record: the training of one trainer.
+    """Check that a trace has an event to record: the training of one trainer.
 
     Raises:
         TraceError: there is not

@@ -1,6 +1,6 @@
 """Params files checked, resolved, counted, converted, pulled: the verbs behind `cstool config`.
 
-A file may be the name of a stock one; overrides are those of `load_all_params`.
+A file may be the name of a stock one; overrides are as for `load_all_params`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATH_KEYS = ("data_dir", "ckpt_path", "ckpt_paths")
 
 
 class ValidConfig(NamedTuple):
-    """A params file without mistakes: models and their parameters, warnings, notes on what is unused."""
+    """A params file without mistakes: models and their parameters, warnings, notes on unused settings."""
 
     models: tuple[tuple[str, int], ...]
     warnings: tuple[str, ...]
@@ -37,7 +37,7 @@ class ConfigStatistics(NamedTuple):
         model: its name
         batch_size: global; None where the file does not say
         counts: of parameters and FLOPs
-        memory: what MemoryX holds -> how many numbers
+        memory: content of MemoryX -> count of numbers
         element_bytes: of a number in one of these
     """
 
@@ -111,10 +111,10 @@ def config_statistics(file: Path, overrides: Sequence[str] = ()) -> tuple[Config
 def convert_legacy(file: Path, target: Path) -> ParamsError | None:
     """Write a params file of the older layout (train_input, model, runconfig) in the trainer layout.
 
-    What the file does not say is left out. Paths in it stay as they are, but in another folder they become absolute.
+    Missing keys stay missing. Paths in it stay as they are, but in another folder they become absolute.
 
     Returns:
-        What must be mended in the new file; None if nothing
+        Mistakes to mend in the new file; None if there are none
 
     Raises:
         ParamsError: the file is in another layout, or the new one cannot be written
@@ -153,7 +153,7 @@ def convert_legacy(file: Path, target: Path) -> ParamsError | None:
 
 
 def config_keys() -> tuple[tuple[KeyTable, ...], tuple[KeyTable, ...]]:
-    """Tables of every key that a params file may hold: those of the trainer layout, and of the older one."""
+    """Tables of every key that a params file may hold: keys of the trainer layout, and of the older one."""
     from cstool.model.params.keys import key_tables, legacy_tables
 
     return key_tables(), legacy_tables()

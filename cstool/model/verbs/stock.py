@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StockModel:
-    """What there is to say about a stock model; None for what it does not have.
+    """The properties of a stock model; None for properties that it does not have.
 
     Args:
-        name: of the params file, where `model` is that of the model
-        width: of each layer, where they differ
+        name: of the params file; `model`: name of the model
+        width: of each layer, where widths differ
         tokens, batch: tokens of a sample, samples of a step
-        data: how it is read, and the folder in which a file in `params` looks for it
+        data: kind of its data, and the folder in which a file in `params` looks for it
         state_bytes: of weights, gradients and optimizer state [bytes]
     """
 
@@ -50,7 +50,7 @@ def stock_model(name: str) -> StockModel:
     """Describe a stock model.
 
     Raises:
-        ParamsError: there is none of that name
+        ParamsError: there is no stock model of that name
     """
     from cstool.model.graphs import build_graph, declared_form
     from cstool.model.graphs.statistics import FLOAT32_BYTES

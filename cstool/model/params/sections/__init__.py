@@ -1,1 +1,1 @@
-"""What a params file may say, section by section: its keys by their fate, their kinds, their rules."""
+"""The sections of a params file: their keys by fate, their kinds, their rules."""

@@ -10,14 +10,14 @@ from cstool.model.batch_split import nearest_divisors
 from cstool.model.params.sections.decoder_parts import LONGROPE_KEYS, AttentionExtraParams, PositionScalingParams
 
 METRICS = ("loss", "accuracy")
-"""of a classifier"""
+"""metrics of a classifier"""
 
 
 class AttentionRules(Section):
-    """What is so of heads, positions and muP wherever tokens attend to tokens; the keys are those of the sections."""
+    """Rules for heads, positions and muP wherever tokens attend to tokens; the keys belong to the sections."""
 
     stack: ClassVar[str] = "decoder"
-    """what the groups of its weights begin with"""
+    """prefix of the groups of its weights"""
 
     if TYPE_CHECKING:  # the sections have them as fields, each in an order of its own
 
@@ -130,7 +130,7 @@ class AttentionRules(Section):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What evaluations tell."""
+        """Metrics of evaluations."""
         return METRICS
 
     @property
@@ -145,7 +145,7 @@ class AttentionRules(Section):
 
     @property
     def qk_norm_epsilon(self) -> float | None:
-        """What is added to mean squares where heads of queries and keys are normalised; None where they are not."""
+        """Epsilon added to mean squares where heads of queries and keys are normalised; None where they are not."""
         return None
 
     @property
@@ -163,14 +163,14 @@ class AttentionRules(Section):
 
     @property
     def rate_factors(self) -> Mapping[str, float]:
-        """By group of weights what muP multiplies the learning rate by."""
+        """Factors of muP on the learning rate, by group of weights."""
         by_width, by_filter = self.mup_width_factors
         kind = self.stack
         return {f"{kind}_attention": by_width, f"{kind}_input_ffn": by_width, f"{kind}_output_ffn": by_filter}
 
     @property
     def mup_width_factors(self) -> tuple[float, float]:
-        """1 over how many times wider than muP's base model the residual stream and the feed-forward layer are."""
+        """Width of muP's base model over the width of this one, for the residual stream and the feed-forward layer."""
         if self.mup_base_hidden_size is None or self.mup_base_filter_size is None:
             return 1.0, 1.0
         return self.mup_base_hidden_size / self.hidden_size, self.mup_base_filter_size / self.filter_size

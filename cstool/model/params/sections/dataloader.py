@@ -1,4 +1,4 @@
-"""The sections that say what data is read, and how."""
+"""The sections about data sets and their reading."""
 
 import itertools
 import re
@@ -51,7 +51,7 @@ class MixturePartParams(Section):
 
 
 class DataloaderParams(Section):
-    """A data set and the order in which it is read, whatever it is of. `batch_size` is the global batch."""
+    """A data set of any kind, and the order in which it is read. `batch_size` is the global batch."""
 
     data_processor: str
     folders: Folders = Field(alias="data_dir")
@@ -68,7 +68,7 @@ class DataloaderParams(Section):
     )
 
     def dump(self) -> dict[str, Any]:
-        """Return the section as plain YAML data, defaults filled in, what is null or empty left out."""
+        """Return the section as plain YAML data, defaults filled in, null or empty keys left out."""
         return {name: value for name, value in super().dump().items() if value != []}
 
     @property
@@ -106,7 +106,7 @@ class DataloaderParams(Section):
 
     @property
     def has_halves(self) -> bool:
-        """Whether samples say which half of the held-out data they are of: like those of training, or other ones."""
+        """Whether samples say which half of the held-out data they belong to: like the training data, or unlike."""
         return False
 
     @property
@@ -142,7 +142,7 @@ class StockLoaderParams(DataloaderParams):
     }
 
     def dump(self) -> dict[str, Any]:
-        """Return the section as plain YAML data; of a mixture, the folders are those of its parts."""
+        """Return the section as plain YAML data; of a mixture, without the folders, which are in its parts."""
         found = super().dump()
         return {name: value for name, value in found.items() if name != "data_dir"} if self.mixture else found
 
@@ -153,7 +153,7 @@ class StockLoaderParams(DataloaderParams):
 
     @property
     def added_tokens(self) -> int:
-        """By how many tokens sinks make a sample longer."""
+        """Number of tokens that sinks add to a sample."""
         return sum(0 if sinks.truncate_to_original_length else sinks.num_sink_tokens for sinks in self.data_transforms)
 
     @property
@@ -163,10 +163,10 @@ class StockLoaderParams(DataloaderParams):
 
 
 def data_set_names(loaders: Sequence[DataloaderParams]) -> tuple[str, ...]:
-    """Return a name for each data set of a list: that of its first folder, with as much before it as tells them apart.
+    """Return a name for each data set of a list: its first folder's, with as much before it as tells them apart.
 
-    What is no letter, digit, dot or dash becomes an underscore, so that a name can stand in that of a metric. Data
-    sets of the same folder are numbered.
+    Characters other than letters, digits, dots and dashes become underscores, so that a name can be part of a metric's.
+    Data sets of the same folder are numbered.
     """
     parts = [loader.folders[0].path.parts for loader in loaders]
     found: list[str] = []

@@ -68,7 +68,7 @@ _AS_INITIALIZER = object()
 
 
 def as_rate(other: str) -> BeforeValidator:
-    """A rate of null is that of another key."""
+    """Validator that takes the value of another key for a rate of null."""
     return filled(lambda data: data.get(other, 0.0))
 
 
@@ -76,7 +76,7 @@ class DecoderParams(AttentionRules):
     """A decoder in which the feed-forward part follows attention.
 
     `attention_sink_tokens` acts where `apply_attention_sinks` says so, by default as at the vendor: in its release 2.10
-    the class of these decoders reads the key in vain, that of the parallel ones does not.
+    the class of these decoders reads the key in vain, the class of the parallel ones does not.
 
     So it is with chunks and columns (`apply_attention_pattern`), and with norms of queries and keys
     (`apply_attention_qk_norm`): the release reads their keys and computes without.
@@ -84,7 +84,7 @@ class DecoderParams(AttentionRules):
     Initializers left out are filled in: truncated normals of width `initializer_range`, for the layers that write to
     the residual stream divided by sqrt(2 num_hidden_layers) unless `initializer` is given, which then is for them too.
 
-    `max_tokens`, `temperature`, `top_k` and `top_p` are for inference: how much text is made, and how it is chosen.
+    `max_tokens`, `temperature`, `top_k` and `top_p` are for inference: length of the text, and choice of tokens.
     """
 
     name: Literal[
@@ -256,8 +256,8 @@ class DecoderParams(AttentionRules):
     def dump(self) -> dict[str, Any]:
         """Return the section as plain YAML data, the vendor's defaults filled in.
 
-        A null of position_embedding_type is a value. What only cstool knows, or one class of the vendor's, is left out
-        where it is as at the vendor.
+        A null of position_embedding_type is a value. Keys that only cstool knows, or one class of the vendor's, are
+        left out where their effect is as at the vendor.
         """
         data = {**super().dump(), "position_embedding_type": self.position_embedding_type}
         if not self.moe.is_mixture:
@@ -269,7 +269,7 @@ class DecoderParams(AttentionRules):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What evaluations tell."""
+        """Metrics of evaluations."""
         return (*METRICS, "lm_perplexity")
 
     @property
@@ -284,7 +284,7 @@ class DecoderParams(AttentionRules):
 
     @property
     def is_parallel(self) -> bool:
-        """Whether the feed-forward part reads what attention reads."""
+        """Whether the feed-forward part reads the same input as attention."""
         return False
 
     @property
@@ -294,18 +294,18 @@ class DecoderParams(AttentionRules):
 
     @property
     def sinks(self) -> int:
-        """First tokens that all attend to, whatever the window."""
+        """Number of first tokens that all attend to, even outside of the window."""
         return (self.attention_sink_tokens or 0) if self.apply_attention_sinks else 0
 
     @property
     def qk_norm_epsilon(self) -> float | None:
-        """What is added to mean squares where heads of queries and keys are normalised; None where they are not."""
+        """Epsilon added to mean squares where heads of queries and keys are normalised; None where they are not."""
         has_norms = self.apply_attention_qk_norm and self.attention_qk_norm_layer is not None
         return self.attention_qk_norm_eps if has_norms else None
 
     @property
     def trains_biases(self) -> bool:
-        """Whether some of what is added to scores are weights, which all layers share."""
+        """Whether terms that are added to scores are weights, which all layers share."""
         return self.position_embedding_type == "relative" or self.alibi_trainable_slopes
 
     @property
@@ -349,7 +349,7 @@ class DecoderParams(AttentionRules):
         return None if self._is_sparse(layer) else self.attention_sliding_window_length
 
     def chunk(self, layer: int) -> int | None:
-        """Tokens of a chunk, of which none sees those of another; None for one chunk."""
+        """Tokens of a chunk, of which none sees another chunk's; None for one chunk."""
         if (sparse := self.fixed_sparse_attention) is not None:
             return sparse.local_attn_ctx if self._is_sparse(layer) else None
         return self.attention_chunk_size if self.apply_attention_pattern else None
@@ -381,7 +381,7 @@ class DecoderParams(AttentionRules):
 
     @property
     def logits_scale(self) -> float:
-        """What the output logits are multiplied by.
+        """Factor on the output logits.
 
         Source: Yang et al., "Tensor Programs V", 2022, table 8; with `scale_output_logits_by_d` off, its square root.
         """

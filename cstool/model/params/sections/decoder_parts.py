@@ -1,4 +1,4 @@
-"""What stands inside of a decoder's `model` section, and the vendor's keys that do nothing there or cannot be had."""
+"""The sections inside of a decoder's `model` section, and the vendor's keys that do nothing or are refused there."""
 
 from operator import gt
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -13,9 +13,9 @@ PRECISION_KEYS = frozenset({"mixed_precision", "fp16_type", "to_float16", "dtype
 """arithmetic is float32 throughout"""
 
 NONLINEARITIES = {theirs: name for name, row in ACTIVATIONS.items() for theirs in row.vendor_names}
-"""the vendor's names of the functions of a feed-forward layer -> those of the kernels"""
+"""the vendor's names of the functions of a feed-forward layer -> names in the kernels"""
 GATED_NONLINEARITIES = {row.gate: name for name, row in ACTIVATIONS.items() if row.gate is not None}
-"""the names of those with a gate -> the function of the gate"""
+"""names of gated functions -> the function of the gate"""
 
 WITHOUT_EFFECT = PRECISION_KEYS.union(
     "attention_kernel attention_softmax_fp32 boundary_casting compute_eval_metrics "
@@ -56,7 +56,7 @@ _OF_NORMALIZATION = "needs expert_weighting_normalization"
 
 
 class AttentionExtraParams(Section):
-    """What multi-query attention needs to know: how many heads of keys and values there are."""
+    """Settings of multi-query attention: the number of heads of keys and values."""
 
     num_kv_groups: Count | None = None
 
@@ -67,7 +67,7 @@ class MoeParams(Section):
     """A mixture of experts in the place of each feed-forward part; one expert in all is none.
 
     Sinkhorn's normalisation is over the tokens of a sample, later ones included, and hashing has no router to train:
-    neither can be had. Routers compute in float32 whatever the precision.
+    neither can be had. Routers always compute in float32.
     """
 
     num_experts: Annotated[int, Field(ge=0, le=MAX_EXPERTS)] = 0
@@ -112,7 +112,7 @@ class MoeParams(Section):
 
 
 class FixedSparseParams(Section):
-    """Which keys every other layer sees, from the second on: those of its block, and the last few of each block.
+    """Keys that every other layer sees, from the second on: its own block's, and the last few of each block.
 
     With `num_verts` heads would see other keys of a block each, if they had layouts of their own; the first is for all.
     Source: Child et al., "Generating long sequences with sparse transformers", 2019; the vendor's GPT-2 model, 2.10.
@@ -133,7 +133,7 @@ Factors = Annotated[tuple[Positive, ...] | None, List]
 
 
 class PositionScalingParams(Section):
-    """What stretches rotary positions: the middle keys for llama3, those after them for YaRN, the last for longrope."""
+    """Stretching of rotary positions: the middle keys for llama3, the next ones for YaRN, the last for longrope."""
 
     original_max_position_embeddings: Count | None = None
     low_freq_factor: Positive = 1.0

@@ -28,7 +28,7 @@ _EMBEDDINGS = tuple(f"{name}_initializer" for name in ("embeddings", "position_e
 
 
 class EncoderParams(AttentionRules):
-    """What all encoders have."""
+    """Settings of all encoders."""
 
     vocab_size: _Vocabulary = 30522
     max_position_embeddings: Count = 1024
@@ -132,12 +132,12 @@ class EncoderParams(AttentionRules):
 
     @property
     def rate_factors(self) -> Mapping[str, float]:
-        """By group of weights what muP multiplies the learning rate by."""
+        """Factors of muP on the learning rate, by group of weights."""
         return {**super().rate_factors, "pooler": self.mup_width_factors[0]}
 
     @property
     def logits_scale(self) -> float:
-        """What output logits are multiplied by. Source: Yang et al., "Tensor Programs V", 2022, table 8."""
+        """Factor on the output logits. Source: Yang et al., "Tensor Programs V", 2022, table 8."""
         if self.mup_base_hidden_size is None:
             return 1.0
         shrink = self.mup_base_hidden_size / self.hidden_size
@@ -169,7 +169,7 @@ class BertParams(EncoderParams):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What evaluations tell."""
+        """Metrics of evaluations."""
         pairs = () if self.disable_nsp else ("accuracy_cls",)
         return ("loss", "accuracy_masked_lm", "mlm_perplexity", *pairs)
 
@@ -184,7 +184,7 @@ class BertParams(EncoderParams):
 class Esm2Params(BertParams):
     """ESM-2: BERT on proteins, norms first.
 
-    With `token_dropout` masked tokens are embedded as zeros, and the others made larger by what that takes away.
+    With `token_dropout` masked tokens are embedded as zeros, and the others scaled up to make up for that.
     """
 
     name: Literal["esm2"]  # type: ignore[assignment]
@@ -203,7 +203,7 @@ class Esm2Params(BertParams):
 
 
 class FineTunedParams(EncoderParams):
-    """BERT with a head of its own for one task."""
+    """BERT with a head for one task."""
 
     embedding_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
 
@@ -229,7 +229,7 @@ class BertClassifierParams(FineTunedParams):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What evaluations tell."""
+        """Metrics of evaluations."""
         return (*METRICS, "f1_score") if self.num_labels == 2 else METRICS
 
 
@@ -248,7 +248,7 @@ class BertTokenClassifierParams(FineTunedParams):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What evaluations tell."""
+        """Metrics of evaluations."""
         return (*METRICS, "f1_score")
 
 
@@ -266,12 +266,12 @@ class BertSummarizationParams(FineTunedParams):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What evaluations tell."""
+        """Metrics of evaluations."""
         return (*METRICS, "rouge1", "rouge2")
 
 
 class DprEncoderParams(EncoderParams):
-    """One of the encoders of DPR. What the vendor takes from elsewhere in the model has no effect here, as there."""
+    """One of the encoders of DPR. Keys that the vendor takes from elsewhere in the model have no effect here."""
 
     vocab_size: _Vocabulary = 50257
     max_position_embeddings: Count
@@ -343,12 +343,12 @@ class DprParams(Section):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What evaluations tell."""
+        """Metrics of evaluations."""
         return METRICS
 
     @property
     def rate_factors(self) -> Mapping[str, float]:
-        """By group of weights what muP multiplies the learning rate by: it has no muP."""
+        """Empty: without muP, the learning rate has no factors by group of weights."""
         return {}
 
     @property

@@ -1,4 +1,4 @@
-"""The `model` section of T5 and the Transformer: an encoder, and a decoder whose layers read what it made.
+"""The `model` section of T5 and the Transformer: an encoder, and a decoder whose layers read the encoder's output.
 
 Keys, defaults and rules are the vendor's. Source: its T5 and Transformer models, 2.10. Where its model does something
 else than its keys say, this does as the model does: `relu_dropout_rate` is of the encoder alone, and the decoder has
@@ -107,7 +107,7 @@ class EncoderDecoderParams(AttentionRules):
     @field_validator("hidden_size")
     @classmethod
     def _heads_divide_width(cls, width: int | None, info: ValidationInfo) -> int | None:  # noqa: ARG003
-        """Let a width be any: that of a head is `d_kv`."""
+        """Let a width be any: a head's width is `d_kv`."""
         return width
 
     @field_validator("mup_base_filter_size")
@@ -147,7 +147,7 @@ class EncoderDecoderParams(AttentionRules):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What evaluations tell."""
+        """Metrics of evaluations."""
         return ("loss", "accuracy_lm", "perplexity_lm")
 
     @property
@@ -157,7 +157,7 @@ class EncoderDecoderParams(AttentionRules):
 
     @property
     def vocab_size(self) -> int:
-        """What tokens of its data must be below, on either side."""
+        """Upper bound (exclusive) of token ids in its data, on either side."""
         return min(self.vocab_sizes)
 
     @property
@@ -184,25 +184,25 @@ class EncoderDecoderParams(AttentionRules):
 
     @property
     def width_factor(self) -> float:
-        """How many times wider than muP's base model the residual stream is; 1 without muP."""
+        """Width of the residual stream over the width of muP's base model; 1 without muP."""
         return 1.0 if self.mup_base_hidden_size is None else self.hidden_size / self.mup_base_hidden_size
 
     @property
     def has_ffn_bias(self) -> bool:
-        """Whether feed-forward layers have biases: with gelu none, whatever the key says, as at the vendor."""
+        """Whether feed-forward layers have biases: with gelu none, even if the key asks for them, as at the vendor."""
         return self.use_ffn_bias and self.encoder_nonlinearity != "gelu"
 
     @property
     def embeddings_scale(self) -> float:
-        """What embedded tokens are multiplied by."""
+        """Factor on embedded tokens."""
         return self.embeddings_alpha * (self.hidden_size**0.5 if self.is_mup else 1.0)
 
     def scale_of_stack(self, stack: str) -> float:
         """Factor of the products of queries and keys in the `encoder` or the `decoder`.
 
         Plain T5 leaves them as they are, its initializer of queries being narrower. With muP and without
-        `mup_base_d_kv` the vendor shrinks queries and keys by the root of how much wider the model is; it shrinks
-        values by as much, and multiplies what heads put out by it, which is nothing.
+        `mup_base_d_kv` the vendor shrinks queries and keys by the root of the width factor; it shrinks
+        values by as much, and multiplies the output of heads by it, which cancels out.
         """
         scale: float = getattr(self, f"{stack}_attention_logits_alpha")
         if self.is_mup or self.use_transformer_initialization:
@@ -213,7 +213,7 @@ class EncoderDecoderParams(AttentionRules):
 
     @property
     def logits_scale(self) -> float:
-        """What output logits are multiplied by: tied ones by 1 / sqrt(d_model), with muP as that says.
+        """Factor on output logits: for tied ones 1 / sqrt(d_model), with muP by its rule.
 
         Source: Raffel et al., 2020, as released; the vendor's T5 model, 2.10, for muP.
         """
@@ -225,7 +225,7 @@ class EncoderDecoderParams(AttentionRules):
 
     @property
     def rate_factors(self) -> Mapping[str, float]:
-        """By group of weights what muP multiplies the learning rate by."""
+        """Factors of muP on the learning rate, by group of weights."""
         if self.mup_base_filter_size is None:
             return {}
         by_width, by_root = 1 / self.width_factor, self.width_factor**-0.5

@@ -1,6 +1,6 @@
-"""The sections that say what data encoder-decoders read: texts with spans taken out, and translations.
+"""The sections about data of encoder-decoders: texts with spans taken out, and translations.
 
-What a section leaves out has the vendor's default. Source: Cerebras Model Zoo 2.10.0, data/nlp/t5 and
+Missing keys have the vendor's defaults. Source: Cerebras Model Zoo 2.10.0, data/nlp/t5 and
 data/nlp/transformer.
 """
 
@@ -65,7 +65,7 @@ class TextSpansParams(TokenLinesParams):
 
     @property
     def documents(self) -> int:
-        """How many lines are put together before they are cut into samples."""
+        """Number of lines that are put together before they are cut into samples."""
         return self.num_documents_to_concatenate if self.pack_sequences else 1
 
 

@@ -1,6 +1,6 @@
-"""The sections that say what data encoders read: masked text, sentences, tokens with classes, texts to summarize.
+"""The sections about data of encoders: masked text, sentences, tokens with classes, texts to summarize.
 
-What a section leaves out has the vendor's default. Source: Cerebras Model Zoo 2.10.0, data/nlp/bert and data/nlp/dpr.
+Missing keys have the vendor's defaults. Source: Cerebras Model Zoo 2.10.0, data/nlp/bert and data/nlp/dpr.
 """
 
 import math
@@ -21,7 +21,7 @@ _Predictions = Annotated[
 _Texts = Annotated[tuple[str, ...], List]
 
 _ORDER = frozenset({"shuffle_buffer"})
-"""All samples are shuffled, not those of a buffer alone."""
+"""All samples are shuffled, not a buffer of them alone."""
 _PADDING: Mapping[str, tuple[Any, ...]] = {"attn_mask_pad_id": (0,)}
 
 
@@ -152,12 +152,12 @@ class SentencesParams(EncoderLoaderParams):
 
     @property
     def has_halves(self) -> bool:
-        """Whether samples say which half of the held-out data they are of: those of MNLI do."""
+        """Whether samples say which half of the held-out data they belong to: samples of MNLI do."""
         return self.data_processor == "MNLIDataProcessor"
 
     @property
     def part(self) -> str:
-        """Which part is read, train or val: that of `is_training`, or `split` without it."""
+        """The part that is read, train or val: by `is_training`, or `split` without it."""
         return self.split if self.is_training is None else ("val", "train")[self.is_training]
 
 
@@ -208,5 +208,5 @@ class DprLoaderParams(EncoderLoaderParams):
 
 
 def usual_predictions(sequence_length: int) -> int:
-    """How many of S tokens are masked at most, where nothing says it: 15 %, rounded up."""
+    """Largest number of masked tokens of S, where it is not set: 15 %, rounded up."""
     return math.ceil(0.15 * sequence_length)

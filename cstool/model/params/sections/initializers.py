@@ -21,7 +21,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
 }
 """the distributions by name, with the keys that count for each"""
 SCALABLE = ("normal", "truncated_normal")
-"""what muP can make narrower"""
+"""initializers that muP can make narrower"""
 _TRUNCATED_STD = 0.87962566103423978
 """standard deviation of a standard normal distribution cut off at -2 and 2"""
 

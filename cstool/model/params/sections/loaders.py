@@ -1,4 +1,4 @@
-"""All sections that say what data is read, by the vendor's names of data processors."""
+"""All sections about data, by the vendor's names of data processors."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""The `model` section: fc_mnist, GPT-J and its kin here, others in modules of their own; which name means what."""
+"""The `model` section: fc_mnist, GPT-J and its kin here, others in modules of their own; a table of all by name."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -57,7 +57,7 @@ class ParallelDecoderParams(DecoderParams):
 
     @property
     def is_parallel(self) -> bool:
-        """Whether the feed-forward part reads what attention reads."""
+        """Whether the feed-forward part reads the same input as attention."""
         return True
 
     @property
@@ -82,12 +82,12 @@ class FcMnistParams(Section):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What evaluations tell."""
+        """Metrics of evaluations."""
         return METRICS
 
     @property
     def rate_factors(self) -> Mapping[str, float]:
-        """By group of weights what muP multiplies the learning rate by: it has no muP."""
+        """Empty: without muP, the learning rate has no factors by group of weights."""
         return {}
 
     @property
@@ -122,7 +122,7 @@ MODELS: dict[str, type[ModelParams]] = {
 def model_of(section: Any) -> ModelParams:
     """Return the model of a section of plain data, or raise LookupError, TypeError or pydantic's ValidationError.
 
-    What is inside of DPO has a section of its own by its name.
+    A model inside of DPO has a section of its own by its name.
     """
     if section["name"] in get_args(DpoParams.model_fields["name"].annotation):
         section = {**section, "policy_model": model_of(section["policy_model"])}
@@ -138,4 +138,4 @@ _OTHER_KINDS = {
     "a speech model": "conformer rnnt wav2vec2 whisper",
 }
 OTHER_FAMILIES = {name: kind for kind, names in _OTHER_KINDS.items() for name in names.split()}
-"""models that are not built here -> what they are"""
+"""models that are not built here -> their kind"""

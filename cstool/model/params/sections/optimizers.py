@@ -41,14 +41,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 class Optimizer(Section):
-    """What all optimizers share.
+    """Keys that all optimizers share.
 
     Args:
         learning_rate: counts where there is no scheduler
-        adjust_learning_rate: group of weights -> what its learning rate is multiplied by
+        adjust_learning_rate: group of weights -> factor on its learning rate
         form: `vendor` updates as the vendor's library does, `pytorch` as `torch.optim` does with the same groups of
-            weights. They differ in where Adam adds epsilon, in what Adam's weight decay spares, and in how momentum
-            with dampening begins.
+            weights. They differ in where Adam adds epsilon, in the weights that Adam's decay spares, and in the
+            beginning of momentum with dampening.
     """
 
     learning_rate: NotNegative | None = None
@@ -57,7 +57,7 @@ class Optimizer(Section):
     form: Literal["vendor", "pytorch"] = "vendor"
 
     no_sparsity: ClassVar[str] = ""
-    """why no weight may be sparse, and what to do instead; empty where weights may"""
+    """the reason why no weight may be sparse, and an alternative; empty where weights may"""
     other_names: ClassVar[dict[str, str]] = {"lr": "learning_rate"}
     without_effect: ClassVar[frozenset[str]] = frozenset({"capturable", "foreach", "ws_summary"})
     supported: ClassVar[dict[str, tuple[Any, ...]]] = dict.fromkeys(
@@ -70,7 +70,7 @@ class Optimizer(Section):
         return False
 
     def dump(self) -> dict[str, Any]:
-        """The section as plain YAML data: defaults filled in, what is null or empty or the vendor's left out."""
+        """The section as plain YAML data: defaults filled in, keys left out that are null, empty or the vendor's."""
         return {name: value for name, value in super().dump().items() if value != {} and (name, value) != _VENDORS}
 
     @field_validator("adjust_learning_rate")
@@ -108,7 +108,7 @@ def _pair(value: Any) -> Any:
 
 
 class Adam(Optimizer):
-    """Adam; weight decay is added to the gradient, in the vendor's form that of norms and biases, too."""
+    """Adam; weight decay is added to the gradient, in the vendor's form also for norms and biases."""
 
     betas: Annotated[tuple[Rate, Rate], BeforeValidator(_pair)] = (0.9, 0.999)
     eps: Positive = 1e-6
@@ -156,13 +156,13 @@ def learning_rate_scale(model: ModelParams, adjusted: Mapping[str, float], weigh
     """Factor of the learning rate of a weight.
 
     Args:
-        model: with muP's base sizes, matrices learn slower by how much wider than the base model their inputs are
+        model: with muP's base sizes, matrices learn slower by the ratio of their inputs' width to the base model's
             (Yang et al., "Tensor Programs V", 2022, table 8)
         adjusted: factors by group, in place of muP's
         weight: its name
 
     Returns:
-        that of the first group, in the order of `GROUPS`, that has the weight and a factor other than 1
+        the factor of the first group, in the order of `GROUPS`, that has the weight and a factor other than 1
     """
     factors = {**model.rate_factors, **adjusted}
     for group, patterns in GROUPS.items():

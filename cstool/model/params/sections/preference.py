@@ -1,4 +1,4 @@
-"""The `model` section of DPO: a decoder that learns from pairs of texts, beside what it was before.
+"""The `model` section of DPO: a decoder that learns from pairs of texts, beside a frozen copy of its initial state.
 
 Keys, defaults and rules are the vendor's. Source: its DPO model and loss, 2.10.
 """
@@ -16,7 +16,7 @@ POLICIES = "bloom falcon gpt2 gpt3 gptj gpt-neox llama LlamaModel mistral mixtra
 _LOGPS = ("logps_chosen", "logps_rejected")
 _REWARDS = ("rewards_chosen", "rewards_rejected", "rewards_margins")
 ACCURACY = "rewards_accuracies"
-"""what evaluations call the share of pairs whose chosen text has the greater reward; without a reference, as if that
+"""name, in evaluations, of the share of pairs whose chosen text has the greater reward; without a reference, as if that
 gave all texts one probability"""
 _RATES = ("dropout_rate", "residual_dropout_rate", "attention_dropout_rate", "embedding_dropout_rate")
 
@@ -76,17 +76,17 @@ class DpoParams(Section):
 
     @property
     def extras(self) -> tuple[str, ...]:
-        """What else evaluations tell."""
+        """Further metrics of evaluations."""
         return _LOGPS if self.dpo.reference_free else (*_REWARDS, *_LOGPS)
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What evaluations tell."""
+        """Metrics of evaluations."""
         return ("loss", ACCURACY, *self.extras)
 
     @property
     def rate_factors(self) -> Mapping[str, float]:
-        """By group of weights what muP multiplies the learning rate by."""
+        """Factors of muP on the learning rate, by group of weights."""
         return self.policy_model.rate_factors
 
     @property

@@ -1,8 +1,8 @@
 """Learning rates as functions of the step: one for each, that depends on nothing else. Names and keys are the vendor's.
 
 Source: cerebras.pytorch.optim.lr_scheduler, 2.10. There `rate(step)` is the rate of the update that takes the
-weights from `step` to `step + 1`. Of those that come back, along cosines and triangles, torch.optim.lr_scheduler, whose
-schedules they are: the vendor's formula of CosineAnnealingWarmRestarts is that of PyTorch only in the first period, and
+weights from `step` to `step + 1`. For schedules that come back, along cosines and triangles: torch.optim.lr_scheduler,
+their origin: the vendor's formula of CosineAnnealingWarmRestarts equals PyTorch's only in the first period, and
 its OneCycleLR goes on swinging after the last step; here both are as PyTorch documents them.
 """
 
@@ -49,7 +49,7 @@ class Schedule(Section):
 
 
 def power(number: float, exponent: float) -> float:
-    """A power; infinity where it is beyond what a float holds."""
+    """A power; infinity where it is beyond the range of a float."""
     try:
         return float(number**exponent)
     except OverflowError:
@@ -368,7 +368,7 @@ class SequentialLR(Schedule):
 
 
 class ChainedScheduler(Schedule):
-    """Several schedules at once: the rate of the first, times what the others make of their initial rate."""
+    """Several schedules at once: the rate of the first, times the factors of the others on their initial rate."""
 
     schedulers: Annotated[tuple[Part, ...], List, Field(min_length=1)]
 
@@ -409,7 +409,7 @@ class ScalePerParamLR(Schedule):
 OTHER_SCHEDULES: dict[str, str] = {
     "LambdaLR": "its rates come from a function in Python: PiecewiseConstantLR and SequentialLR take numbers alone"
 }
-"""the vendor's schedules that cannot be had, and what to do instead"""
+"""the vendor's schedules that cannot be had, and replacements"""
 SCHEDULES: dict[str, type[Schedule]] = {
     schedule.__name__: schedule
     for schedule in (

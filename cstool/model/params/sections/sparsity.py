@@ -1,7 +1,7 @@
 """The `sparsity` section: which weights are zero, and how that changes in training.
 
 Names, defaults and rules are the vendor's. Source: cerebras.pytorch.sparse, 2.10. Not the vendor's are dropconnect and
-what has to do with checkpoints: a mask that an earlier run has found, as lottery tickets are.
+keys about checkpoints: a mask that an earlier run has found, as lottery tickets are.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from cstool.foundation.yaml_lines.section import (
 from cstool.model.params.paths import ResolvedPath, WrittenPath
 
 Share = Annotated[float, Field(ge=0, lt=1)]
-"""of the weights of a matrix"""
+"""share of the weights of a matrix"""
 
 
 class SparsitySchedule(Section):
@@ -135,15 +135,15 @@ def _share(value: Any) -> Any:
 
 
 class SparsityParams(Section):
-    """One group of weights: those that `param_filter` matches and no group before it did.
+    """One group of weights: the ones that `param_filter` matches and no group before it did.
 
-    `sparsity` is the share of zeros; `drop_fraction` that of the others which an update lets go. None at `update` is
-    every step; at `param_filter` every matrix but embeddings, norms and the output layer.
+    `sparsity` is the share of zeros; `drop_fraction` the share of the nonzeros that an update drops. None at `update`
+    is every step; at `param_filter` every matrix but embeddings, norms and the output layer.
 
     With algorithm `dropconnect` each weight is left out with probability `sparsity`, anew at every step; evaluation
-    uses all weights, or averages over `samples` masks and says how far they differ (Wan et al., ICML 2013; Gal and
+    uses all weights, or averages over `samples` masks and reports their spread (Wan et al., ICML 2013; Gal and
     Ghahramani, arXiv:1506.02142). With init_method
-    `from_checkpoint` the zeros are those of `mask_checkpoint`, and there is no `sparsity`; the weights of the group
+    `from_checkpoint` the zeros come from `mask_checkpoint`, and there is no `sparsity`; the weights of the group
     start from `rewind_checkpoint` if there is one (Frankle and Carbin, arXiv:1803.03635).
     """
 

@@ -30,13 +30,13 @@ from cstool.model.params.checkpoint_states import ALL_STATES, STATES, parse_stat
 from cstool.model.params.paths import PathText
 
 FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; false keeps those on this host float32"
-"""who acts on the width of operands"""
+"""the part that acts on the width of operands"""
 FOR_THE_HOST = "products on this host take bfloat16 operands, sums are float32"
-"""what is done about a type of 16 bits"""
+"""the effect of a type of 16 bits"""
 
 
 class LossScaling(NamedTuple):
-    """What the loss is multiplied by, so that its gradients are neither too small nor too large for their type."""
+    """Factor on the loss, so that its gradients are neither too small nor too large for their type."""
 
     initial: float = 1.0
     least: float | None = None
@@ -59,7 +59,7 @@ _MORE_IS_BETTER = re.compile("accura(cy|cies)[^/]*$|/f1_score$|/rouge[12]$")
 _LARGEST = {"cbfloat16": 2.0**31}
 """where dynamic scales end if nothing is said, by type. Source: the vendor's GradScaler, cerebras_pytorch 2.10"""
 _LARGEST_OF_OTHERS, _SMALLEST = 2.0**15, 2.0**-14
-"""likewise"""
+"""likewise: the upper end for other types, and the lower end for all"""
 TOO_LARGE = 2.0**128
 """for float32"""
 _Scale = Annotated[float, Field(gt=0, lt=TOO_LARGE)]
@@ -83,15 +83,15 @@ def _at_most(other: str) -> Any:
 
 
 class PrecisionParams(Section):
-    """Clipping of gradients, scaling of the loss, and how wide the operands of products are.
+    """Clipping of gradients, scaling of the loss, and width of the operands of products.
 
     `enabled` is mixed precision on the modelled wafer: operands of 16 bits, else 32. It is true by default, as in the
     vendor's `MixedPrecision`, which on CSX warns of false and takes it for true. On this host products take bfloat16
-    where `fp16_type` names a type of 16 bits, whichever, and `enabled` is not false; `host` overrides that.
+    where `fp16_type` names any type of 16 bits, and `enabled` is not false; `host` overrides that.
 
     The loss is scaled where `loss_scaling_factor` asks for it, unless `enabled` is false or, as with the vendor,
     `fp16_type` is bfloat16, whose range needs no scale. Of the other keys for that
-    all but `log_loss_scale` are about a dynamic scale; what they do not say follows from `fp16_type`, as the vendor has
+    all but `log_loss_scale` are about a dynamic scale; missing ones follow from `fp16_type`, as the vendor has
     it, and from the other ones. `log_loss_scale` is true where the scale is dynamic if nothing is said.
     """
 
@@ -111,7 +111,7 @@ class PrecisionParams(Section):
 
     @property
     def loss_scaling(self) -> LossScaling:
-        """What the loss is multiplied by."""
+        """Factor on the loss."""
         factor, initial = self.loss_scaling_factor, self.initial_loss_scale
         if not self.enabled or self.fp16_type == "bfloat16" or factor is None:
             return UNSCALED
@@ -147,7 +147,7 @@ def _frequency(value: Any) -> int | float:
 
 
 class LoopParams(Section):
-    """How long to train, and when to evaluate.
+    """Length of training, and times of evaluations.
 
     `num_steps` counts from where the run starts and wins over `max_steps`, which counts from step 0 of the
     checkpoint. Without any length it is one epoch. `eval_frequency`: steps (an int) or a share of the run (a float); 0
@@ -227,9 +227,9 @@ class MemoryxParams(Section):
 
     Args:
         store: in memory, in a file in model_dir, or a file where they would take half of the memory that is free
-        memory: what the buffers of a file may take [bytes]
+        memory: largest size of the buffers of a file [bytes]
         commit_steps: a file is committed after every so many steps; 0 is never, and takes half of the disk
-        nodes: how many of the ranks of a run keep a part of it, each on its own host; None for all of them
+        nodes: number of the ranks of a run that keep a part of it, each on its own host; None for all of them
     """
 
     store: Literal["auto", "ram", "file"] = "auto"
@@ -239,7 +239,7 @@ class MemoryxParams(Section):
 
 
 class LoggingParams(Section):
-    """How often and how much is logged."""
+    """Frequency and level of logging."""
 
     log_steps: Count = 1
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -252,7 +252,7 @@ JOB_KEYS = ("job_labels", "job_priority", "job_time_sec", "num_workers_per_csx")
 
 
 class ClusterParams(Section):
-    """How many CSX systems."""
+    """Number of CSX systems."""
 
     num_csx: Count = 1
 
@@ -264,7 +264,7 @@ class ClusterParams(Section):
 
 
 class BackendParams(Section):
-    """The machine, and how far the compiler goes."""
+    """The machine, and the stage at which the compiler stops."""
 
     cluster_config: ClusterParams = ClusterParams()
     compile_dir: Annotated[PathText, Field(min_length=1)] | None = None
@@ -278,7 +278,7 @@ class BackendParams(Section):
 
 
 class AutorestartParams(Section):
-    """How often the vendor's trainer starts again after a failure. Here a run goes on from its last checkpoint."""
+    """Restarts of the vendor's trainer after failures. Here a run goes on from its last checkpoint."""
 
     without_effect: ClassVar[frozenset[str]] = frozenset({"max_num_restarts", "min_num_csx"})
 
@@ -361,7 +361,7 @@ class LoadCheckpointStates(Section):
 
 
 class KeepNCheckpoints(Section):
-    """How many checkpoints of a run stay: once a newer one is whole, the oldest beyond these is deleted."""
+    """Number of checkpoints of a run that stay: once a newer one is whole, the oldest beyond these is deleted."""
 
     n: Count | None = None
 
@@ -392,7 +392,7 @@ class SaveCheckpointState(Section):
 class EarlyStopping(Section):
     """When to stop before the last step: after `patience` evaluations in a row without an improvement. It is ours.
 
-    `monitor` is a metric as the log has it, such as eval/loss; `min_delta` is what counts as an improvement; `mode`
+    `monitor` is a metric as the log has it, such as eval/loss; `min_delta` is the least improvement; `mode`
     says whether less or more of it is better, and is max for accuracies and scores, min for all else.
     """
 
@@ -411,7 +411,7 @@ CALLBACK_SECTIONS: dict[str, type[Section]] = {
 }
 """the callbacks that are acted on"""
 FLAG_CALLBACKS = ("GlobalFlags", "ScopedTrainFlags", "ScopedValidateFlags")
-"""those that take any argument: flags of the vendor's compiler and cluster"""
+"""callbacks that take any argument: flags of the vendor's compiler and cluster"""
 CALLBACKS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         "CheckLoss ComputeNorm DumpAvailableTensorNames DurationProfiler FlopUtilization LogInputSummaries LogSparsity "
@@ -435,11 +435,11 @@ CALLBACKS: dict[str, tuple[str, ...]] = {
 }
 """the vendor's other callbacks, without effect here, and their arguments"""
 CALLBACK_LOSSES = {"WeightCompression": "the vendor's loses digits of the weights, here they stay as they are"}
-"""why it matters that a callback of these has no effect, where it does"""
+"""callback without effect -> the difference that makes for the user, where it makes one"""
 COMPUTE_NORM = "ComputeNorm"
 """the one of them that is acted on: it has norms written to the events"""
 OTHER_CALLBACKS = ("BigCodeEvalHarness", "EleutherEvalHarness", "Lora", "SelectiveGrad", "SkipSamples")
-"""the vendor's callbacks that change what is trained, or evaluate something else"""
+"""the vendor's callbacks that change the training, or evaluate something else"""
 
 
 class TensorBoardLogger(Section):

@@ -22,7 +22,7 @@ _OTHER_INITIALIZERS = tuple(
     f"{name}_initializer" for name in ("attention", "ffn", "pooler", "projection", "position_embedding", "cls_token")
 )
 _PLAIN = ("projection_initializer", "position_embedding_initializer", "cls_token_initializer")
-"""what follows `initializer_range`, not `default_initializer`"""
+"""initializers that follow `initializer_range`, not `default_initializer`"""
 
 
 class VisionTransformerParams(AttentionRules):
@@ -142,7 +142,7 @@ class VisionTransformerParams(AttentionRules):
 
     @property
     def patch_values(self) -> int:
-        """Numbers of a patch: those of its pixels in all channels."""
+        """Numbers of a patch: its pixels in all channels."""
         return self.patch_size[0] * self.patch_size[1] * self.num_channels
 
     @property
@@ -156,5 +156,5 @@ class VisionTransformerParams(AttentionRules):
 
     @property
     def rate_factors(self) -> Mapping[str, float]:
-        """By group of weights what muP multiplies the learning rate by: it has no muP."""
+        """Empty: without muP, the learning rate has no factors by group of weights."""
         return {}

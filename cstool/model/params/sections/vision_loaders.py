@@ -1,6 +1,6 @@
-"""The sections that say what images are read, and what is done with their pixels first.
+"""The sections about data of images, and the transforms of their pixels.
 
-What a section leaves out has the vendor's default. Source: Cerebras Model Zoo 2.10.0, data/vision, and torchvision,
+Missing keys have the vendor's defaults. Source: Cerebras Model Zoo 2.10.0, data/vision, and torchvision,
 whose names of transforms these are.
 """
 
@@ -23,7 +23,7 @@ _Size = Annotated[Count | tuple[Count, Count], Field(union_mode="left_to_right")
 
 
 class TransformParams(Section):
-    """What is done with each image."""
+    """A transform of each image."""
 
     name: str
     without_effect: ClassVar[frozenset[str]] = _WithoutEffect
@@ -52,14 +52,14 @@ class ResizeParams(TransformParams):
 
 
 class CenterCropParams(TransformParams):
-    """The middle of it, zeros around where it is smaller."""
+    """The middle of the image, zeros around where it is smaller."""
 
     name: Literal["center_crop"]
     size: _Size
 
 
 class RandomCropParams(TransformParams):
-    """A part of it, wherever it is, after zeros were put around it."""
+    """A random part of the image, after zeros were put around it."""
 
     name: Literal["random_crop"]
     size: _Size
@@ -70,7 +70,7 @@ class RandomCropParams(TransformParams):
 
 
 class RandomResizedCropParams(TransformParams):
-    """A part of it of some share of its area and some ratio of its sides, resized."""
+    """A random part of the image, with some share of its area and some ratio of its sides, resized."""
 
     name: Literal["random_resized_crop"]
     size: _Size
@@ -130,7 +130,7 @@ class ImageLoaderParams(DataloaderParams):
 
 
 def _check_order(transforms: tuple[TransformParams, ...]) -> None:
-    """Check that what makes numbers of pixels comes last, or raise the error of a validator."""
+    """Check that the transforms that make numbers of pixels come last, or raise the error of a validator."""
     names = [transform.name for transform in transforms]
     last = [name for name in names if name in ("to_tensor", "normalize")]
     if last[:1] != ["to_tensor"] or last.count("to_tensor") > 1 or names[-len(last) :] != last:
@@ -163,7 +163,7 @@ class DigitsParams(ImageLoaderParams):
 
 
 class PhotosParams(ImageLoaderParams):
-    """Photos with a class each: files in a folder for each class, or those of CIFAR.
+    """Photos with a class each: files in a folder for each class, or the files of CIFAR.
 
     The vendor draws mixtures of images by `mixup_alpha` and `cutmix_alpha`, and then reads batches without them.
     """
