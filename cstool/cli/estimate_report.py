@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cstool.cli.compile_report import number_text, phases_document, print_summary
 from cstool.cli.estimate_cost import cost_document
+from cstool.cli.estimate_faster import faster_document, faster_facts, print_fastest
 from cstool.cli.estimate_updates import update_facts, updates_document
 from cstool.cli.estimate_variants import choices_document, trained_text
 from cstool.cli.render import print_line, print_table
@@ -39,7 +40,7 @@ _CSV_COLUMNS = (
 def print_estimate(estimates: Estimates) -> None:
     """Print the first estimate in full."""
     found = estimates.estimate
-    facts = dict(_facts(found, estimates.smallest, estimates.updates))
+    facts = dict(_facts(found, estimates.smallest, estimates.updates)) | dict(faster_facts(estimates))
     said = "Everything is modelled; nothing is measured."
     print_summary(found.artifact, f"{found.num_csx:,}", said, facts, estimates.notes)
     _print_step(found)
@@ -201,10 +202,7 @@ def print_scaling(rows: Sequence[Row]) -> None:
         yield found.bound
 
     _print_rows(columns, rows, cells, "{:,}".format)
-    found = [row.estimate for row in rows if row.estimate is not None]
-    fastest = max(found, key=lambda each: each.samples_per_s)
-    if fastest is not found[-1] and len(sizes) == 1:
-        print(f"fastest with this batch: {counted(fastest.num_csx, 'system')}; more are slower")
+    print_fastest([row.estimate for row in rows if row.estimate is not None])
 
 
 def _print_rows(
@@ -263,6 +261,8 @@ def estimate_document(
             **_row_document(estimates.first),
             "reasons": list(artifact.reasons),
             "smallest_compute_bound_samples_per_csx": estimates.smallest,
+            "smaller_batch": faster_document(found, estimates.smaller_batch),
+            "fewer_systems": faster_document(found, estimates.fewer_systems),
             "resources": {name: {"work_s": s, "busy": found.busy[name]} for name, s in found.step.busy_s.items()},
             "spent_s": found.step.spent_s,
             "software": None if artifact.system.software is None else asdict(artifact.system.software),

@@ -33,6 +33,8 @@ class Estimates(NamedTuple):
         sparsities: over shares of zeros; empty for one
         notes: on the sparsity of `first`
         updates: of masks that change in the run of `first`
+        smaller_batch: on as many systems, at a rate over 1 % higher; None if none is found
+        fewer_systems: with the same batch, at a rate over 1 % higher; None if none are found
     """
 
     first: Row
@@ -42,6 +44,8 @@ class Estimates(NamedTuple):
     sparsities: tuple[Row, ...]
     notes: tuple[str, ...]
     updates: tuple[MaskUpdates, ...] = ()
+    smaller_batch: Estimate | None = None
+    fewer_systems: Estimate | None = None
 
 
 class RanksPrediction(NamedTuple):
@@ -214,6 +218,7 @@ def estimate_all(
     """
     from cstool.compiler.density import sparsity_notes
     from cstool.estimation import Row, scale, smallest_compute_bound, sweep_sparsity
+    from cstool.estimation.faster import fewer_systems, smaller_batch
     from cstool.estimation.mask_updates import mask_updates
     from cstool.estimation.request import samples_per_csx
 
@@ -231,7 +236,17 @@ def estimate_all(
     notes = tuple(sparsity_notes(base.request.params, found.artifact))
     smallest = smallest_compute_bound(base, found)
     updates = mask_updates(base.request, found)
-    return Estimates(Row(counts[0], found), found, smallest, tuple(scaling), tuple(sparse), notes, updates)
+    return Estimates(
+        Row(counts[0], found),
+        found,
+        smallest,
+        tuple(scaling),
+        tuple(sparse),
+        notes,
+        updates,
+        smaller_batch(base, found),
+        fewer_systems(base, found),
+    )
 
 
 def draw_estimates(found: Estimates, paths: Sequence[Path], theme: str) -> None:
