@@ -17,7 +17,7 @@ from cstool.perf.pe import Pe, ceil_div
 WORTH = 1.01
 """times the rate, from which on something else is told to be faster"""
 TRIED = 3
-"""batches at most; and numbers of systems that are no faster, one after the other, until no more are tried (chosen)"""
+"""smaller batches (chosen)"""
 
 
 def smaller_batch(estimator: Estimator, found: Estimate) -> Estimate | None:
@@ -54,8 +54,21 @@ def fewer_systems(estimator: Estimator, found: Estimate) -> Estimate | None:
     if request.batch_per_csx is not None:
         return None
     asked = f"fewer systems {batch_size} {request.execution_mode} {found.num_csx}"
-    counts = [count for count in reversed(divisors(batch_size)) if count < found.num_csx]
+    # No system beats its peak.
+    least = WORTH * found.num_csx * found.share_of_peak
+    counts = [count for count in _halvings(batch_size, found.num_csx) if count >= least]
     return _kept_best(estimator, asked, estimator.at, found, lambda: counts)
+
+
+def _halvings(batch_size: int, num_csx: int) -> list[int]:
+    """Return the next fewer systems that share a batch out, then the most up to a half of them, a quarter, and so on.
+
+    >>> _halvings(12, 12), _halvings(200, 50)
+    ([6, 3, 1], [40, 25, 10, 5, 2, 1])
+    """
+    fewer = [count for count in divisors(batch_size) if count < num_csx]
+    ends = (num_csx - 1, *(num_csx >> shift for shift in range(1, num_csx.bit_length())))
+    return list(dict.fromkeys(max(count for count in fewer if count <= end) for end in ends if end))
 
 
 def _kept_best(
@@ -69,16 +82,14 @@ def _kept_best(
     tried: dict[int, Estimate] = {}
 
     def search() -> int:
-        best, rate, slower = 0, WORTH * found.samples_per_s, 0
+        best, rate = 0, WORTH * found.samples_per_s
         for label in labels():
             try:
                 tried[label] = at(label)
             except (CompileError, EstimateError):
                 continue
             if (new := tried[label].samples_per_s) > rate:
-                best, rate, slower = label, new, 0
-            elif (slower := slower + 1) == TRIED:
-                break
+                best, rate = label, new
         return best
 
     label = int(estimator.kept_number(asked, search))
