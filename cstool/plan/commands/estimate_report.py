@@ -14,6 +14,7 @@ from cstool.foundation.terminal.render import print_line, print_table
 from cstool.foundation.words import bytes_text, counted, micro_batches_text, often, time_text
 from cstool.plan.commands.compile_report import number_text, phases_document, print_summary
 from cstool.plan.commands.estimate_cost import cost_document
+from cstool.plan.commands.estimate_faster import faster_document, faster_facts, print_fastest
 from cstool.plan.commands.estimate_updates import update_facts, updates_document
 from cstool.plan.commands.estimate_variants import choices_document, trained_text
 
@@ -43,7 +44,7 @@ _CSV_COLUMNS = (
 def print_estimate(estimates: Estimates) -> None:
     """Print the first estimate in full."""
     found = estimates.estimate
-    facts = dict(_facts(found, estimates.smallest, estimates.updates))
+    facts = dict(_facts(found, estimates.smallest, estimates.updates)) | dict(faster_facts(estimates))
     said = "Everything is modelled; nothing is measured."
     print_summary(found.artifact, f"{found.num_csx:,}", said, facts, estimates.notes)
     _print_step(found)
@@ -205,10 +206,7 @@ def print_scaling(rows: Sequence[Row]) -> None:
         yield found.bound
 
     _print_rows(columns, rows, cells, "{:,}".format)
-    found = [row.estimate for row in rows if row.estimate is not None]
-    fastest = max(found, key=lambda each: each.samples_per_s)
-    if fastest is not found[-1] and len(sizes) == 1:
-        print(f"fastest with this batch: {counted(fastest.num_csx, 'system')}; more are slower")
+    print_fastest([row.estimate for row in rows if row.estimate is not None])
 
 
 def _print_rows(
@@ -267,6 +265,8 @@ def estimate_document(
             **_row_document(estimates.first),
             "reasons": list(artifact.reasons),
             "smallest_compute_bound_samples_per_csx": estimates.smallest,
+            "smaller_batch": faster_document(found, estimates.smaller_batch),
+            "fewer_systems": faster_document(found, estimates.fewer_systems),
             "resources": {name: {"work_s": s, "busy": found.busy[name]} for name, s in found.step.busy_s.items()},
             "spent_s": found.step.spent_s,
             "software": None if artifact.system.software is None else asdict(artifact.system.software),

@@ -1,5 +1,6 @@
 """One estimate: a model on so many systems."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -206,6 +207,10 @@ class Estimator:
             _check_memoryx(params, system, compiler.count_memoryx(params, system, variant=self.request.variants))
             raise
 
+    def kept_number(self, asked: str, make: Callable[[], float]) -> float:
+        """Return a number that follows from the request and from what is asked of it; kept once it is made."""
+        return self._kept.number(asked, make)
+
     def edge_share(self, micro_batch_size: int) -> float:
         """Share of the kernels' time for which the links off the wafer count, weights streamed.
 
@@ -217,7 +222,7 @@ class Estimator:
             shares = shares_of(self._prepared.kernel_cycles(micro_batch_size))
             return shares["ingress"] + shares["egress"]
 
-        return self._kept.number(f"edge_share {micro_batch_size}", compute)
+        return self.kept_number(f"edge_share {micro_batch_size}", compute)
 
     @cached_property
     def _program(self) -> Program:

@@ -31,6 +31,8 @@ class Estimates(NamedTuple):
         sparsities: over shares of zeros; empty for one
         notes: on the sparsity of `first`
         updates: of masks that change in the run of `first`
+        smaller_batch: on as many systems, at a rate over 1 % higher; None if none is found
+        fewer_systems: with the same batch, at a rate over 1 % higher; None if none are found
     """
 
     first: Row
@@ -40,6 +42,8 @@ class Estimates(NamedTuple):
     sparsities: tuple[Row, ...]
     notes: tuple[str, ...]
     updates: tuple[MaskUpdates, ...] = ()
+    smaller_batch: Estimate | None = None
+    fewer_systems: Estimate | None = None
 
 
 def estimate(
@@ -176,10 +180,19 @@ def estimate_all(
     Raises:
         EstimateError, CompileError, ParamsError: as of `estimate`; also where the file has several trainers
     """
+<<<<<<< HEAD:cstool/plan/verbs/estimating.py
     from cstool.plan.compiler.density import sparsity_notes
     from cstool.plan.estimation import Row, scale, smallest_compute_bound, sweep_sparsity
+    from cstool.plan.estimation.faster import fewer_systems, smaller_batch
     from cstool.plan.estimation.mask_updates import mask_updates
     from cstool.plan.estimation.request import samples_per_csx
+=======
+    from cstool.compiler.density import sparsity_notes
+    from cstool.estimation import Row, scale, smallest_compute_bound, sweep_sparsity
+    from cstool.estimation.faster import fewer_systems, smaller_batch
+    from cstool.estimation.mask_updates import mask_updates
+    from cstool.estimation.request import samples_per_csx
+>>>>>>> main:cstool/verbs/estimating.py
 
     def estimator(share: float | None) -> Estimator:
         typed = {} if share is None else {SPARSITY_KEY: ("--sparsity", share)}
@@ -195,7 +208,17 @@ def estimate_all(
     notes = tuple(sparsity_notes(base.request.params, found.artifact))
     smallest = smallest_compute_bound(base, found)
     updates = mask_updates(base.request, found)
-    return Estimates(Row(counts[0], found), found, smallest, tuple(scaling), tuple(sparse), notes, updates)
+    return Estimates(
+        Row(counts[0], found),
+        found,
+        smallest,
+        tuple(scaling),
+        tuple(sparse),
+        notes,
+        updates,
+        smaller_batch(base, found),
+        fewer_systems(base, found),
+    )
 
 
 def draw_estimates(found: Estimates, paths: Sequence[Path], theme: str) -> None:

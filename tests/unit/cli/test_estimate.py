@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from cstool.foundation.errors import EstimateError
+from cstool.plan.commands.compile_report import number_text
 from cstool.plan.estimation.adapters import parse_adapters
 from cstool.plan.estimation.lora_callback import take_lora
 from cstool.plan.timing.schedule import COORDINATOR, HOSTS, NORM, SERVERS, WORKERS
@@ -33,6 +34,33 @@ def test_the_report_with_its_tables_streamed_and_pipelined(cstool, golden):
     golden("cli/estimate.txt", cstool("estimate", *asked).said)
     asked = ("-p", "fc.yaml", "--num_csx", "1,2", "--execution_mode", "pipelined")
     golden("cli/estimate_pipelined.txt", cstool("estimate", *asked).said)
+
+
+@pytest.mark.takes("four more searches for a layout, of a model of 24 layers")
+@pytest.mark.parametrize(
+    ("flags", "name", "key", "text", "gain"),
+    [
+        pytest.param(
+            *(("gpt.yaml", "--num_csx", "4"), "faster batch", "smaller_batch"),
+            *("480 samples, 120 to a system", "{:.1%} more"),
+            marks=pytest.mark.lab,
+        ),
+        (("fc.yaml", "--num_csx", "2"), "fewer systems", "fewer_systems", "1 with this batch", "{1:.1f} times as many"),
+    ],
+)
+def test_a_smaller_batch_and_fewer_systems_that_are_faster_are_named(cstool, flags, name, key, text, gain):
+    modes = {"smaller_batch": "weight_streaming", "fewer_systems": "pipelined"}
+    asked = ("estimate", "-p", *flags, "--execution_mode", modes[key])
+    found = cstool(*asked, "--json").document["modelled"]
+    other = found.pop(key)
+    assert other["samples_per_s"] == pytest.approx((1 + other["gain"]) * found["samples_per_s"])
+    assert other["step_s"] == pytest.approx(other["batch_size"] / other["samples_per_s"])
+    assert other["gain"] > 0.01
+    rates = f"{number_text(other['samples_per_s'])} samples/s, {gain.format(other['gain'], 1 + other['gain'])}"
+    lines = [" ".join(line.split()) for line in cstool(*asked).stdout.splitlines()]
+    assert [line for line in lines if line.startswith(name)] == [f"{name} {text}: {rates}"]
+    # Of the other there is none.
+    assert {found.get(each, None) for each in modes} == {None}
 
 
 def test_a_sparse_model_says_so(cstool):
