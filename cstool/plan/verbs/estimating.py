@@ -180,19 +180,11 @@ def estimate_all(
     Raises:
         EstimateError, CompileError, ParamsError: as of `estimate`; also where the file has several trainers
     """
-<<<<<<< HEAD:cstool/plan/verbs/estimating.py
     from cstool.plan.compiler.density import sparsity_notes
     from cstool.plan.estimation import Row, scale, smallest_compute_bound, sweep_sparsity
     from cstool.plan.estimation.faster import fewer_systems, smaller_batch
     from cstool.plan.estimation.mask_updates import mask_updates
     from cstool.plan.estimation.request import samples_per_csx
-=======
-    from cstool.compiler.density import sparsity_notes
-    from cstool.estimation import Row, scale, smallest_compute_bound, sweep_sparsity
-    from cstool.estimation.faster import fewer_systems, smaller_batch
-    from cstool.estimation.mask_updates import mask_updates
-    from cstool.estimation.request import samples_per_csx
->>>>>>> main:cstool/verbs/estimating.py
 
     def estimator(share: float | None) -> Estimator:
         typed = {} if share is None else {SPARSITY_KEY: ("--sparsity", share)}
