@@ -1,14 +1,14 @@
 """A wafer-scale cluster in software: train models by weight streaming, from a YAML file.
 
 The verbs behind the commands are here: `cstool.train("params/gpt_tiny.yaml", max_steps=50)`; docs/python.md has them
-all. What a name needs is imported when the name is first used.
+all. A name is imported at its first use.
 
 Glossary, the field's words and only they:
 
 - *fabric*: the two-dimensional mesh of a wafer; *PE*: one processing element of it, with its *router*;
   *wavelet*: one 32-bit message on the fabric; *color*: the virtual channel that a wavelet travels on;
   *tile*: the part of an array that one PE holds; *region*: a rectangle of PEs; *kernel*: the code of one op.
-- *CSX*: one system, that is one wafer with what surrounds it. It holds activations, never weights.
+- *CSX*: one system: a wafer with its power, cooling and links. It holds activations, never weights.
 - *MemoryX*: where weights, gradients and optimizer state live; it applies the optimizer.
 - *SwarmX*: hands the weight stream to every CSX and sums the gradients on the way back.
 - *input worker*: reads samples and hands each CSX its part of the batch.
@@ -23,9 +23,9 @@ Glossary, the field's words and only they:
   *lane*: a host thread that takes a fixed share of the grains through the stream. *slot*: the memory of one grain on
   a CSX; *wave*: the grains that have one at the same time. A layer is *recomputed* where its activations are not kept,
   but computed again just before its backward.
-- *mask*: which weights of a matrix are not zero; *pattern*: the same in the order in which they stream; *density*:
-  their share, *sparsity* that of the zeros.
-- *window*: the last tokens that a token attends to; *sink*: a first token that all attend to, whatever the window.
+- *mask*: the places of a matrix's non-zero weights; *pattern*: the same in the order in which they stream; *density*:
+  the share of non-zeros, *sparsity* the share of zeros.
+- *window*: the last tokens that a token attends to; *sink*: a first token that all others attend to, beyond their window too.
 """
 
 from importlib import import_module
@@ -148,7 +148,7 @@ _NAMES = {
     "cstool.training.store.checkpoint_opening": ("open_checkpoint",),
     "cstool.training.compare": ("Verdict",),
 }
-"""what is offered, by the module that has it"""
+"""the public names, by module"""
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOMES)
 
@@ -156,7 +156,7 @@ __all__ = sorted(_HOMES)
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Import what a public name stands for, once."""
+        """Import the object of a public name, once."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = globals()[name] = getattr(import_module(_HOMES[name]), name)
