@@ -25,7 +25,7 @@ Glossary, the field's words and only they:
   but computed again just before its backward.
 - *mask*: the places of a matrix's non-zero weights; *pattern*: the same in the order in which they stream; *density*:
   the share of non-zeros, *sparsity* the share of zeros.
-- *window*: the last tokens that a token attends to; *sink*: a first token that all others attend to, beyond their window too.
+- *window*: the last tokens that a token attends to; *sink*: a first token, in reach of all others beyond their window.
 """
 
 from importlib import import_module
