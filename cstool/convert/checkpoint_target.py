@@ -1,4 +1,4 @@
-"""Write what was converted as a checkpoint of cstool's own, weights dense or sparse."""
+"""Write converted weights as a checkpoint of cstool's own, dense or sparse."""
 
 import math
 from collections.abc import Iterator, Mapping

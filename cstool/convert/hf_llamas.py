@@ -1,6 +1,6 @@
-"""Llama and those of Hugging Face's families that have its names: rotary positions, a norm before each part.
+"""Llama and Hugging Face's families that share its names: rotary positions, a norm before each part.
 
-A family is a description, read from top to bottom; what its words mean is in `hf_keys.py` (config.json) and
+A family is a description, read from top to bottom; its words are explained in `hf_keys.py` (config.json) and
 `hf_names.py` (tensors). Source: the released models, and Hugging Face's library 4.57, which the tests compare with.
 """
 

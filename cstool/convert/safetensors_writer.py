@@ -54,7 +54,7 @@ class SafetensorsWriter(Opened):
         self._descriptor = -1
 
     def write_rows(self, name: str, start: int, rows: NDArray[Any]) -> None:
-        """Write rows from `start` on, (n, ...) float32, or raise OSError; how long one is, they say themselves."""
+        """Write rows from `start` on, (n, ...) float32, or raise OSError; their shape gives the length of a row."""
         self._write_at(name, start * math.prod(rows.shape[1:]), np.ascontiguousarray(rows))
 
     def write_columns(self, name: str, start: int, columns: NDArray[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What is converted: arrays by cstool's own names, with their zeros, by ranges of rows; here from its own files."""
+"""Sources of conversions: arrays by cstool's own names, with zeros, by ranges of rows; here cstool's own files."""
 
 import math
 from abc import abstractmethod
@@ -16,7 +16,7 @@ from cstool.training.store.saved_state import Opened
 Array = np.ndarray[Any, Any]
 HINT = "--params names the file of the model"
 CHUNK_BYTES = 8 * 2**20
-"""about what is in memory of an array at a time, in float32 [bytes]"""
+"""size of a piece of an array in memory, about, in float32 [bytes]"""
 
 
 class Source(Opened):
@@ -29,9 +29,9 @@ class Source(Opened):
     links: Mapping[str, str]
     """names of tied weights, and the arrays that they are"""
     values: Mapping[str, Any]
-    """what else a checkpoint of cstool is to say"""
+    """other values for a checkpoint of cstool"""
     notes: list[str]
-    """what of the source is left out"""
+    """parts of the source that are left out"""
     _reader: Opened
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The params file beside a converted checkpoint: its model, and what training it further needs, with comments."""
+"""The params file beside a converted checkpoint: its model, and the other keys for training, with comments."""
 
 import json
 import shlex
