@@ -32,7 +32,7 @@ log = logging.getLogger("cstool")
 AnsweringParams = DecoderParams | EncoderDecoderParams | EncoderParams | DprParams | FcMnistParams
 """the model section of a model that answers"""
 CACHE_SHARE = 0.5
-"""of the free memory, what the keys and values of all sequences may take"""
+"""largest share of the free memory for the keys and values of all sequences"""
 
 
 def check_answers(params: Params) -> None:
@@ -53,10 +53,10 @@ class InferenceModel:
         checkpoint_path: None for the latest state in model_dir
         lanes: host threads; None for as many as there are cores
         link: to other ranks, which keep a part of the weights each and send it here
-        progress: is told what is going on
+        progress: is told each stage of the work
 
     Raises:
-        CstoolError: whatever the user can act on
+        CstoolError: any error that the user can act on
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class InferenceModel:
         return cache_bytes(graph, prompts * beams, capacity, (prompts, source))
 
     def sequences_that_fit(self, capacity: int, beams: int = 1, source: int = 0) -> int:
-        """Return for how many prompts there is memory.
+        """Return the number of prompts that memory suffices for.
 
         Args:
             capacity: most tokens of a sequence

@@ -1,4 +1,4 @@
-"""What an encoder answered, as text: the answers on stdout, the last line, measured on this host, in the log."""
+"""Answers of an encoder as text: the answers on stdout, the last line, measured on this host, in the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show_answers(answers: EncoderAnswers, text: TextOutput | None, output: Path | None) -> None:
-    """Show what an encoder answered.
+    """Show the answers of an encoder.
 
     Args:
         text: where; None for the log alone
