@@ -1,4 +1,4 @@
-"""What a job must keep within, and among which clusters and batches a search may choose."""
+"""The limits of a job, and the clusters and batches among which a search may choose."""
 
 import math
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ WATT_UNITS = {"W": 1, "kW": 10**3, "MW": 10**6}
 MOST_BATCHES = 64
 """that a search tries"""
 DAYS, POWER, BUDGET = "--days", "--power", "--budget"
-"""the limits, by what they are asked for with"""
+"""the limits, by their flags"""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a job must keep within; None for no such limit.
+    """Limits of a job; None for no such limit.
 
     Args:
         days: that it takes, with all that takes time
@@ -39,7 +39,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Space:
-    """Among what a search chooses.
+    """The choices of a search.
 
     Args:
         batches: global, one of which is taken; empty where each system has its own
@@ -72,7 +72,7 @@ def make_limits(
         confident: see `Limits`
 
     Raises:
-        EstimateError: a limit is not one, there is none at all, or what it is about is missing
+        EstimateError: a limit is invalid, there is none at all, or the quantity that it limits is missing
     """
     if tokens is None:
         raise EstimateError("--tokens is missing: a job is so many tokens", "such as --tokens 300B")
@@ -110,7 +110,7 @@ def make_space(
     batch_per_csx: str | None = None,
     num_csx: int | None = None,
 ) -> Space:
-    """Return among what to choose, checked.
+    """Return the choices of a search, checked.
 
     Args:
         batch_of_file: global, where nothing else is asked for
@@ -130,7 +130,7 @@ def make_space(
 
 
 def parse_doubling(flag: str, text: str) -> tuple[int, ...]:
-    """Return the numbers of `6,8..64`: those listed, and from `a..b` a, doubled until b, and b; ascending.
+    """Return the numbers of `6,8..64`, ascending: single numbers, and from `a..b` a, doubled until b, and b.
 
     >>> parse_doubling("--batch_size", "6,8..50")
     (6, 8, 16, 32, 50)
@@ -167,7 +167,7 @@ def counts_of(space: Space, most: int) -> tuple[int, ...]:
 
 
 def samples_of(space: Space, count: int) -> Sequence[int]:
-    """Return what samples each of so many systems may have.
+    """Return the allowed numbers of samples of each of so many systems.
 
     >>> samples_of(Space(batches=(12, 16, 24)), 8)
     [2, 3]

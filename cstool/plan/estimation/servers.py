@@ -31,7 +31,7 @@ def input_workers(found: Estimate, worker_tokens_per_s: float | None) -> InputWo
     """Return the input workers of the job of an estimate, as many as let a system work without waiting for them.
 
     Args:
-        worker_tokens_per_s: that each delivers; None for what is known of the system
+        worker_tokens_per_s: that each delivers; None for the number of the system file
     """
     system = found.artifact.system
     software = system.software
@@ -67,7 +67,7 @@ def of_release(system: System, name: str) -> tuple[float | None, str]:
 
 
 def servers_of(artifact: Artifact, unit: ServersUnit, workers: InputWorkers) -> dict[str, int]:
-    """Return the servers of a job: what they do -> how many there are."""
+    """Return the servers of a job: task -> number of servers for it."""
     system, systems = artifact.system, artifact.num_csx
     found: dict[str, int] = {}
     if artifact.streaming is not None:

@@ -1,4 +1,4 @@
-"""A modelled step as a timeline: what every resource does when, for viewers of Chrome's trace format."""
+"""A modelled step as a timeline: the work of every resource over time, for viewers of Chrome's trace format."""
 
 import math
 from dataclasses import replace
@@ -80,7 +80,7 @@ def _streamed(found: Estimate, title: str) -> Trace:
 
 
 def _add_tasks(trace: Trace, steps: StepSimulation, found: Estimate, system: str) -> None:
-    """Add the second step, and what of the first one runs into it, one resource after the other."""
+    """Add the second step, and the tasks of the first one that run into it, one resource after the other."""
     swarmx = found.artifact.system.swarmx
     hop_s = 0.0 if swarmx is None else swarmx.hop_s
     stages = [f"stage {number + 1}" for number in range(found.stages)] or ["link"]
@@ -107,7 +107,7 @@ def _add_task(trace: Trace, steps: StepSimulation, task: int, place: tuple[str, 
 
 
 def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact, system: str) -> None:
-    """Add how much the links off the wafer carry, and the SRAM of the fullest PE while a kernel runs."""
+    """Add the load of the links off the wafer, and the SRAM of the fullest PE while a kernel runs."""
     simulation, timeline = steps.simulation, steps.timeline
     zero = timeline.ends[steps.last[0]]
     sram = {

@@ -1,4 +1,4 @@
-"""Why no plan keeps the limits of a job, and what comes nearest, in words."""
+"""The reasons why no plan keeps the limits of a job, and the nearest plan, in words."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def even_size(samples: int, most: int) -> int:
 def even_sizes(samples: int, most: int) -> Iterator[int]:
     """Yield the sizes of the largest micro-batch that are worth a try, the largest first.
 
-    Equal ones are, and others between two of them that are far apart; whatever lies between two of those makes as many
-    micro-batches as the smaller one.
+    Equal ones are, and others between two of them that are far apart; any other size between two such sizes makes
+    as many micro-batches as the smaller one.
 
     >>> list(even_sizes(12, most=12)), list(even_sizes(13, most=8))
     ([12, 6, 4, 3, 2, 1], [7, 5, 4, 3, 2, 1])

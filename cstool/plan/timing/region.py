@@ -106,7 +106,7 @@ def key_bytes(pe: Pe, d: Any) -> Any:
 def pair_cycles(pe: Pe, keys: int, d: Any, block: Any) -> Any:
     """Return the cycles of one product of a query with its keys.
 
-    The vectors run over the keys of a block, or over the `d` elements of each key, whichever is shorter work.
+    The vectors run over the keys of a block, or over the `d` elements of each key, the shorter work of both.
 
     Example: 100 keys of 4 elements, 64 to a block, are 2 x 4 AXPYs of at most 64 keys, 1 + 16 cycles each; over the
     elements they would be 100 AXPYs of 4, 2 cycles each.
