@@ -1,9 +1,8 @@
 """Hugging Face's vision transformer (ViT): the names of its tensors and the keys of its config.json.
 
 Three tensors have more dimensions there: the projection of patches is a convolution, whose numbers lie as in our
-matrix; the class token is a text of one token; and positions belong to one text, the class token's first. Here
-it is the last, as at the vendor. Source: the released models, and Hugging Face's library 4.57, which the tests compare
-with.
+matrix; the class token is a text of one token; and positions belong to one text, the class token's first. Here it is
+the last, as at the vendor. Source: the released models, and Hugging Face's library 4.57, which the tests compare with.
 """
 
 from collections.abc import Mapping

@@ -25,7 +25,7 @@ COLUMNS = ("users", "first token", "token", "tokens/s each", "tokens/s", "per to
 
 @dataclass(frozen=True)
 class InferFlags:
-    """What is asked, and how much of it."""
+    """Lengths of prompts and answers, and numbers of users."""
 
     prompt_tokens: Annotated[
         int | None, option("--prompt_tokens", "N", "With --mode infer: tokens of a prompt.", min=1, show_default="1024")

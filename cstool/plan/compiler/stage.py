@@ -1,4 +1,4 @@
-"""Pipelined: what a kernel costs and needs in a region of any size, for the placement to ask."""
+"""Pipelined: cycles and memory of a kernel in a region of any size, for the placement."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -70,7 +70,7 @@ class PipelineStage:
         work: for one sample
         held: activations, statistics and deltas
         in_flight: samples between its forward and its backward pass, at most
-        recomputes: how often forward runs once more
+        recomputes: number of extra forward passes
         system: the machine
         operand_bits: of activations
         optimizer_states: arrays beside each weight
@@ -161,7 +161,7 @@ class PipelineStage:
         return phases.forward_alone() if self.work.is_frozen else phases
 
     def _fixed_entries(self, width: Any, height: Any) -> list[tuple[str, Any, str]]:
-        """Return (name, bytes, arithmetic) of what a PE holds but for samples in flight, inputs over `width`.
+        """Return (name, bytes, arithmetic) of a PE's memory without samples in flight, inputs over `width`.
 
         The texts are for plain numbers.
         """
@@ -229,7 +229,7 @@ def either_way(stage: PipelineStage, width: Any, height: Any) -> Ways:
 
 
 def fitting_cycles(stage: PipelineStage, ways: Ways, pes: Any) -> Any:
-    """Return the lesser of the cycles of both ways; NEVER where a way's bytes leave no room for what is in flight."""
+    """Return the lesser of the cycles of both ways; NEVER where a way's bytes leave no room for samples in flight."""
     free = stage.room_bytes - stage.held_bytes(pes)
     either = [np.where(fixed <= free, cycles, NEVER) for cycles, fixed in ways]
     return np.minimum(either[0], either[1])
@@ -243,7 +243,7 @@ def stage_cycles(stage: PipelineStage, width: Any, height: Any) -> Any:
 def all_cycles(
     stages: Sequence[PipelineStage], widths: IntArray, heights: IntArray, known: Known | None = None
 ) -> IntArray:
-    """Return the cycles of (stage, width, height), as `stage_cycles` does; what is alike is computed once.
+    """Return the cycles of (stage, width, height), as `stage_cycles` does; equal stages are computed once.
 
     Args:
         known: of these widths and heights; None for nothing, yet

@@ -1,12 +1,12 @@
-"""Weight streaming: what the fullest PE holds, kernel by kernel, to the byte.
+"""Weight streaming: memory of the fullest PE, kernel by kernel, to the byte.
 
 A PE holds t tokens of ceil(width / columns) elements of every activation that is alive. So its need is a fixed part and
 one that grows with t, and the most tokens that fit follow by division.
 
-Where the tokens of one sample are too many, a layer takes them in parts, first ones first, for each token sees those
-before it alone. Backward takes them last ones first, and runs each part forward again before it. Of all tokens there
-are then what crosses the boundaries of the layer, and its keys and values with the sums of their deltas; of all else, a
-part at a time.
+Where the tokens of one sample are too many, a layer takes them in parts, first ones first, for each token sees earlier
+ones alone. Backward takes them last ones first, and runs each part forward again before it. Of all tokens a PE then
+holds the activations at the boundaries of the layer, and its keys and values with the sums of their deltas; of all
+else, a part at a time.
 """
 
 from collections import Counter
@@ -28,12 +28,12 @@ from cstool.plan.timing.region import key_block
 from cstool.plan.timing.streaming import LEAST_OUTPUTS, Layouts
 
 Entry = tuple[Any, Callable[[], str]]
-"""bytes, and the arithmetic behind them: written when somebody asks, for a search asks for many that nobody reads"""
+"""bytes, and the arithmetic behind them: written on demand, for a search needs the bytes of many alone"""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What is alive at a moment of a kernel.
+    """Activations and deltas that are alive at a moment of a kernel.
 
     Args:
         whole: of all tokens
@@ -50,12 +50,12 @@ class Moment:
 
 @dataclass(frozen=True)
 class Need:
-    """What one kernel needs of a PE; bytes are numbers, or arrays where columns are.
+    """Memory that one kernel needs on a PE; bytes are numbers, or arrays where columns are.
 
     Args:
         segment: number of its segment
         work: of the kernel
-        fixed: name -> (bytes, arithmetic), whatever the tokens
+        fixed: name -> (bytes, arithmetic), for any number of tokens
         whole: name -> (bytes per token, arithmetic), of all tokens at every moment
         passing: the same of the tokens of a part
         moments: that may be the fullest
@@ -70,7 +70,7 @@ class Need:
 
     @cached_property
     def sizes(self) -> tuple[tuple[Any, Any, Any], ...]:
-        """Bytes at each moment: whatever the tokens, per token, and per token of a part."""
+        """Bytes at each moment: fixed, per token, and per token of a part."""
         fixed, whole, passing = (
             sum(size for size, _ in held.values()) for held in (self.fixed, self.whole, self.passing)
         )
@@ -95,7 +95,7 @@ class Need:
 
 
 Alive = list[list[list[list[Life]]]]
-"""per segment and kernel, what is alive at each moment that may be the fullest, over however many columns it lies"""
+"""per segment and kernel, the activations alive at each moment that may be the fullest, for any number of columns"""
 
 
 def alive_at_kernels(program: Program, works: tuple[tuple[KernelWork, ...], ...], is_again: bool) -> Alive:
@@ -169,7 +169,7 @@ class StreamMemory:
             for number in range(block, last)
             if in_parts and recompute.levels and goes_in_parts(program.graph.segments[number])
         }
-        """segments through which tokens go in parts, each with what there is of all tokens"""
+        """segments through which tokens go in parts, each with the lives of all tokens"""
         carried = self._carried_bytes(first)
         block_bytes = maximum(0, *outputs[first:last])
         blocks = sum(counts[block:last])
@@ -249,7 +249,7 @@ class StreamMemory:
         return f"{self._spread(elements)} x {element_bytes} B"
 
     def _spread(self, elements: int) -> str:
-        """Return in words what the fullest PE has of so many elements."""
+        """Return in words the share of the fullest PE in so many elements."""
         return f"ceil({elements:,} / {self.columns})"
 
     def tile_bytes(self, life: Life) -> Any:
@@ -258,13 +258,13 @@ class StreamMemory:
         return size * self._tile(life.width)
 
     def _tile(self, elements: int) -> Any:
-        """Return what the fullest PE has of so many elements."""
+        """Return the share of the fullest PE in so many elements."""
         if elements not in self._tiles:
             self._tiles[elements] = ceil_div(elements, self.columns)
         return self._tiles[elements]
 
     def _carried_bytes(self, first: int) -> Any:
-        """Memory per token of what segments that run forward alone leave for the others, to the end."""
+        """Memory per token of the activations that segments that run forward alone leave for the others, to the end."""
         graph = self.program.graph
         if not first:
             return 0  # as for most models, whose ops need not be gone through for every layout that is tried
@@ -348,10 +348,10 @@ def _kept_text(left: list[tuple[int, int]]) -> str:
 
 
 def _of_all_tokens(segment: Segment, lives: tuple[Life, ...]) -> list[Life]:
-    """What there is of all tokens while backward takes a segment in parts, each run forward again before it.
+    """Lives of all tokens while backward takes a segment in parts, each run forward again before it.
 
     Keys and values, which later tokens see; the sums of their deltas, to which each part adds; and deltas that cross
-    the boundaries of the segment. What it makes for others is not made as a whole the second time.
+    the boundaries of the segment. Outputs for other segments are not made as a whole the second time.
     """
     keys, places = keys_and_values(segment), {life.place: life for life in lives}
     made = {name for op in segment.ops for name in op.outputs}

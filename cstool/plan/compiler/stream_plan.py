@@ -21,12 +21,12 @@ COLORS = (
     "keys and values, odd rows",
     "statistics",
 )
-"""what moves between PEs, each on a color of its own; sums and rings change color from PE to PE"""
+"""transfers between PEs, each on a color of its own; sums and rings change color from PE to PE"""
 STREAMING = ExecutionMode.WEIGHT_STREAMING
 
 
 def with_plan(program: Program, costs: Costs, choice: Choice) -> Program:
-    """Return the program with the plan of a choice, and what a step takes with it, simulated.
+    """Return the program with the plan of a choice, and its simulated step time.
 
     Raises:
         CompileError: the system has too few colors for any model

@@ -1,4 +1,4 @@
-"""A program in words, for `--print_after`: what is known of it after a pass, one line per thing."""
+"""A program in words, for `--print_after`: its contents after a pass, one line per thing."""
 
 from collections.abc import Iterator
 

@@ -13,7 +13,7 @@ class around, and weighs four results, is this project's choice.
 
 Errors come from `timing/errors.yaml`, which `python -m cstool.plan.estimation.errors_file` writes from a validation;
 an estimate runs none. The range covers the errors of published results, due to the model, and to releases of the
-software. Conditions without published results, such as larger sizes, get the range of the published ones.
+software. The range says nothing of unpublished conditions: larger sizes get the range of the published ones.
 """
 
 from __future__ import annotations

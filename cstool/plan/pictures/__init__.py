@@ -1,1 +1,1 @@
-"""Pictures of an artifact: what stands where on the wafer, and what takes how long."""
+"""Pictures of an artifact: the places of its parts on the wafer, and their times."""

@@ -125,7 +125,7 @@ def _draw_tile(block: Axes, left: float, plan: StreamingPlan) -> float:
 
 
 def tile_kernel(plan: StreamingPlan) -> StreamedKernel:
-    """Return the kernel whose input the tile shows: that of the fullest moment, else the widest beside it."""
+    """Return the kernel whose input the tile shows: the kernel of the fullest moment, else the widest beside it."""
     segment = next(
         (kernels for kernels in plan.kernels if any(kernel.name == plan.fullest_kernel for kernel in kernels)),
         plan.kernels[0],
@@ -135,7 +135,7 @@ def tile_kernel(plan: StreamingPlan) -> StreamedKernel:
 
 
 def _zoom(block: Axes, x: float, left: float, bottom: float) -> None:
-    """Mark the PE at the upper right corner of those that work, and draw the lines to its tile."""
+    """Mark the PE at the upper right corner of the working PEs, and draw the lines to its tile."""
     pe = Rectangle((x - PE_PT, ABOVE_PT), PE_PT, PE_PT, facecolor="white", edgecolor=INK, linewidth=0.9, zorder=9)
     block.add_patch(pe)
     for start, end in ((ABOVE_PT, ABOVE_PT), (ABOVE_PT + PE_PT, bottom)):

@@ -23,7 +23,7 @@ AXIS_LEFT_PT, AXIS_BELOW_PT = 40.0, 34.0
 SIDE_PT = 210.0
 """width of the column beside the fabric"""
 FLAT = 0.6
-"""of the column beside the fabric: where the fabric is less high, what explains it stands below"""
+"""of the column beside the fabric: where the fabric is less high, the legend stands below"""
 
 
 def draw_floorplan(artifact: Artifact, color_by: str) -> Page:

@@ -25,7 +25,7 @@ class Written:
     """Letters in a region.
 
     Args:
-        letters: what, how large, which way round
+        letters: text, size, direction
         middle: of them, from the upper left corner of the fabric [points]
     """
 
@@ -34,7 +34,7 @@ class Written:
 
     @property
     def box(self) -> Box:
-        """What they cover: left, top, right, bottom [points]."""
+        """The rectangle around them: left, top, right, bottom [points]."""
         width, height = letters_size(self.letters)
         x, y = self.middle
         return x - width / 2, y - height / 2, x + width / 2, y + height / 2
@@ -82,7 +82,7 @@ def write_name(name: str, region: Region, scale: float, covered: Sequence[Box]) 
         name: of the kernel
         region: of it
         scale: [points per PE]
-        covered: what routes cover
+        covered: by routes
     """
     width, height = 0.92 * region.width * scale - 2, 0.92 * region.height * scale - 2
     near = _near(region, scale, covered)
@@ -105,7 +105,7 @@ def write_number(number: int, region: Region, scale: float, covered: Sequence[Bo
         number: of the stage, from 1
         region: of it
         scale: [points per PE]
-        covered: what routes cover
+        covered: by routes
     """
     letters, near = fit_number(number, region, scale), _near(region, scale, covered)
     tried: list[Written] = []

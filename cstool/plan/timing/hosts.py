@@ -12,8 +12,8 @@
   wafer (pipelined) do not go through it.
 
 All but the norm runs ahead of the systems or beside them: buffers hold more than a step. So it costs nothing until all
-else waits for it, and then it is all that counts. That is why one batch is slowed down, and another one of the
-same model, which computes for longer, is not.
+else waits for it, and then it is all that counts. That is why one batch is slowed down, and another one of the same
+model, which computes for longer, is not.
 
 Sources: the vendor's documentation of its runs (`num_workers_per_csx`, `max_act_per_csx`: workers stream to activation
 servers, these hold and stream on, one for four workers; workers take turns; the user node receives outputs
