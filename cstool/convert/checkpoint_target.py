@@ -50,7 +50,7 @@ def write_checkpoint(source: Source, path: Path, kept: Mapping[str, Kept], progr
             writer.link(link, target)
         for key, value in source.values.items():
             if key == "choices" and isinstance(value, dict):
-                # That of sparse kernels was about other zeros.
+                # The choice of sparse kernels was made for other zeros.
                 value = {name: choice for name, choice in value.items() if name != "sparse_kernels"}
             if key != SPARSITY:
                 writer.add_value(key, value)

@@ -102,7 +102,7 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
     source_format = request.source_format or _format_of(request.source)
     to = request.to or ("dense" if source_format != "cstool" else None)
     if to is None:
-        # What is not there, or no checkpoint, is told first.
+        # A missing source, or one that is no checkpoint, is reported first.
         with CheckpointReader(request.source):
             pass
         raise CheckpointError(f"--to: must be given for a checkpoint of cstool, one of {', '.join(TARGETS)}")
@@ -110,7 +110,7 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
     of_policy = source_format == "cstool" and has_policy(request.source)
     if of_policy or (source_format, to) != ("cstool", "dense") or request.params is not None:
         whole = describe(request.source, source_format, request.params)
-        # What the vendor's files have of DPO goes on as such; elsewhere it is the policy that is wanted.
+        # DPO weights in the vendor's files stay as they are; in all other cases the policy is wanted.
         described = whole if (source_format, to) == ("vendor", "dense") else whole.of_policy(request.params is None)
     for form, named in ((source_format, None), (to, request.model_type)):
         if form == "hf":

@@ -35,7 +35,7 @@ from cstool.model.params.sections.model import MODELS
 _KNOWN = ", ".join(MODEL_TYPES)
 _FAMILIES = (*HF_FAMILIES.values(), *HF_CLASSES.values())
 _KEYS: Mapping[Side, str] = {"question": "q_encoder", "context": "ctx_encoder"}
-"""of the params, for the encoders of DPR"""
+"""keys of the params for the encoders of DPR"""
 _NO_DROPOUT = {f"{part}_dropout_rate": 0.0 for part in ("residual", "attention", "embedding")}
 _INDIFFERENT = frozenset(
     "name attention_dropout_rate dropout_rate embedding_dropout_rate residual_dropout_rate initializer_range "
@@ -92,7 +92,7 @@ def family_of(where: str | Path, model: ModelParams, named: str | None = None) -
     kinds: Mapping[str, Family] = HF_FAMILIES if isinstance(model, DecoderParams) else HF_CLASSES
     families = [family for family in kinds.values() if named in (None, family.model_type)]
     if not isinstance(model, DecoderParams):
-        # What it is called says which heads it has.
+        # The name of a model tells its heads.
         families = [family for family in families if model.name in family.called]
     if not families:
         with_type = "" if named is None else f" with model_type {named}"
@@ -266,7 +266,7 @@ def _first(error: ValidationError) -> str:
 def _different(first: HfModel, second: HfModel) -> list[tuple[str, Any, Any]]:
     """Return the differences that change answers: key, and its value in each model."""
     ours, theirs = _facts(first), _facts(second)
-    # What one of them lacks hangs on a key that is different itself.
+    # A key that one of them lacks depends on another key, which differs itself.
     both = [key for key in ours if key in theirs]
     return [(key, ours[key], theirs[key]) for key in both if not _equal(ours[key], theirs[key])]
 
@@ -285,12 +285,12 @@ def _facts(model: HfModel) -> dict[str, Any]:
     if model.position_embedding_type != "rotary":
         del facts["rope_theta"]
     if model.position_embedding_type != "learned":
-        # No table has them, and how far a model can be trusted is not what it computes.
+        # No table has them, and the length up to which a model can be trusted does not change its results.
         del facts["max_position_embeddings"]
     if model.pos_scaling_type != "linear" and (extra := model.pos_scaling_extra_args) is not None:
         keys = ["low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]
         if model.pos_scaling_type == "longrope":
-            # Those of texts of another length are not used, and how long that is matters through these.
+            # Factors of the other length are not used; the original length matters through the ones in use.
             factors, facts["the factor of turned pairs"] = longrope(extra, model.max_position_embeddings)
             keys, facts["the factors of pairs"] = [], ", ".join(f"{factor:g}" for factor in factors)
         if model.pos_scaling_type == "yarn":

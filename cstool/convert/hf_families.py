@@ -47,7 +47,7 @@ HF_CLASSES: Mapping[str, Family] = {
 """families other than decoders, by the class that `architectures` names; of several that compute the same as a model,
 the first is written"""
 MODEL_TYPES = tuple(dict.fromkeys((*HF_FAMILIES, *(family.model_type for family in HF_CLASSES.values()))))
-"""all that can be had"""
+"""all types that can be written"""
 
 
 def class_family(path: Path, config: Mapping[str, Any]) -> Family:

@@ -17,7 +17,7 @@ HF_ACTIVATIONS = {theirs: name for name, row in ACTIVATIONS.items() for theirs i
 _GATES = {kernel: name for name, kernel in GATED_NONLINEARITIES.items()}
 _KIND_OF_LAYER = {True: "sliding_attention", False: "full_attention"}
 _MOST = 10**9
-"""of any whole number in a config"""
+"""largest whole number in a config"""
 _HUGE = 1e300
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", list: "a list"}
 

@@ -222,7 +222,7 @@ MIXTRAL = Family(
         ),
         ATTENTION_DROPOUT,
     ),
-    # Both are about training: noise of what routers read, and whether the loss that balances experts is computed.
+    # Both are about training: noise on the inputs of routers, and whether the loss that balances experts is computed.
     passed_over=frozenset({"router_jitter_noise", "output_router_logits"}),
 )
 

@@ -146,7 +146,7 @@ def _place(family: Family, names: Mapping[str, str], model: HfModel, graph: Grap
     turns = family.halves and part in _TURNED and model.position_embedding_type == "rotary"
     head_width = model.head_width if turns else 1
     rotary_width = (model.rotary_dim or 0) if turns else 0
-    # What has the same name stands in the order of the table.
+    # Weights of the same name stand in the order of the table.
     together = [known for known in names if names[known] == theirs]
     if family.by_groups and part in _PARTS:
         per_group = model.num_heads // model.kv_heads

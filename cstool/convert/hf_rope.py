@@ -128,7 +128,7 @@ def _read_longrope(found: Found, given: Entry) -> Mapping[str, Any]:
             got = f"{len(factors)} of them" if isinstance(factors, list) else text(factors)
             raise Refused(f"{name}.{key} must be a list of {pairs} numbers greater than 0, got {got}")
     original = found[_ORIGINAL]
-    # What newer releases repeat there: the ratio is read only where the length at first is not known.
+    # Values that newer releases repeat there: the ratio is read only where the original length is not known.
     repeated = {_ORIGINAL: original, "factor": found["max_position_embeddings"] / original}
     for key, value in repeated.items():
         if given.get(key) not in (None, value):

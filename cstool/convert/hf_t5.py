@@ -23,7 +23,7 @@ _PARTS = {
     "encoder": {"self_attn": "SelfAttention", "ffn": "DenseReluDense"},
     "decoder": {"self_attn": "SelfAttention", "multihead_attn": "EncDecAttention", "ffn": "DenseReluDense"},
 }
-"""of a layer, in order"""
+"""parts of a layer, in order"""
 
 
 def _stack(stack: str) -> dict[str, str]:

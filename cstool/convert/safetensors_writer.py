@@ -14,7 +14,7 @@ from cstool.training.store.saved_state import Opened
 
 FLOAT32_BYTES = 4
 _ALIGNMENT = 8
-"""of the data in the file [bytes]"""
+"""alignment of the data in the file [bytes]"""
 
 
 class SafetensorsWriter(Opened):
@@ -26,7 +26,7 @@ class SafetensorsWriter(Opened):
     def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._shapes = dict(shapes)
         self._starts: dict[str, int] = {}
-        # Who loads it asks which library the tensors are of; "pt" is what transformers writes and wants.
+        # The loader asks for the library of the tensors; "pt" is the value that transformers writes and wants.
         header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
         end = 0
         for name, shape in shapes.items():

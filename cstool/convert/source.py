@@ -23,9 +23,9 @@ class Source(Opened):
     """A checkpoint to convert from, a context manager."""
 
     path: Path
-    """of the file or folder"""
+    """place of the file or folder"""
     shapes: Mapping[str, tuple[int, ...]]
-    """of the arrays with their zeros, by name: `model.W` of each weight, `optimizer.W.S` of its states"""
+    """shapes of the arrays with their zeros, by name: `model.W` of each weight, `optimizer.W.S` of its states"""
     links: Mapping[str, str]
     """names of tied weights, and the arrays that they are"""
     values: Mapping[str, Any]

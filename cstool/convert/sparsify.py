@@ -141,7 +141,7 @@ def sparsify(
 def _named(graph: Graph, params: Params | None, param_filter: Sequence[str] | None) -> set[str]:
     if param_filter is None and params is not None and params.sparsity:
         groups = assign_groups(params.sparsity, graph, params.sparsity_place)
-        # What DropConnect drops comes back: its weights are stored whole.
+        # Weights that DropConnect drops come back: they are stored whole.
         return {name for name, number in groups.items() if params.sparsity[number].algorithm != "dropconnect"}
     group = SparsityParams.model_construct(param_filter=None if param_filter is None else tuple(param_filter))
     try:

@@ -48,7 +48,7 @@ _TEXTS = """\
       batch_size: 8
 """
 _PAGES: Mapping[type, str] = {VisionTransformerParams: "vision", EncoderDecoderParams: "encoder_decoders"}
-"""of the models that read no plain texts; others are encoders"""
+"""pages on models that read no plain texts; others are encoders"""
 
 
 def training_text(described: Described, checkpoint: Path, tokenizer: Path | None) -> str:

@@ -28,7 +28,7 @@ MOST_CHUNK_BYTES = 32 * 2**20
 """largest HDF5 chunk that is decompressed [bytes]; the vendor's have a megabyte at most"""
 
 _CACHE_BYTES = 64 * 2**20
-"""of decompressed chunks: a range of rows may end within them [bytes]"""
+"""size of a cache of decompressed chunks: a range of rows may end within them [bytes]"""
 _FIRST_WITH_SUCCESS = 0.5
 _LZ4 = 32004
 _FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 32000: "lzf", _LZ4: "LZ4"}
@@ -248,7 +248,7 @@ class VendorReader(Opened):
         except CheckpointError:
             raise
         except Exception as error:
-            # Whatever HDF5, h5py or JSON trip over here, they trip over the file.
+            # Any error of HDF5, h5py or JSON here is due to the file.
             what = "the checkpoint" if key is None else key
             raise CheckpointError(f"{self.path}: {what} is damaged or cut short", TAKE_ANOTHER) from error
 

@@ -21,7 +21,7 @@ _STATES = ("exp_avg", "exp_avg_sq")
 _BUFFERS = re.compile(r".*(pe_helper\..*|\.inv_freq)|vit_model\.embedding_layer\.position_embeddings")
 """tensors of the model that follow from the params"""
 _SLOPES = "embedding_layer.position_embed_helper.slopes"
-"""of ALiBi, (heads, 1): a tensor that follows from the params, too, unless it was changed"""
+"""slopes of ALiBi, (heads, 1): a tensor that follows from the params, too, unless it was changed"""
 _SLOPES_TOLERANCE = 2.0**-8
 """relative: the precision of bfloat16, in which they may be stored"""
 _OLDER_NAMES = {"embedding_layer.position_embeddings.weight": "embedding_layer.position_embeddings.embed.weight"}

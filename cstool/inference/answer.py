@@ -28,7 +28,7 @@ class Completion:
 
     prompt: str
     text: str
-    """without the prompt, and without the text or token that ended it"""
+    """text without the prompt, and without the text or token that ended it"""
     tokens: list[int]
     """all chosen tokens, with the tokens that ended the text"""
     prompt_tokens: int
@@ -47,12 +47,12 @@ class Speed:
     first_token_s: float = 0.0
     """from the begin of a batch to the first token of its last prompt, the mean over batches [s]"""
     seconds: float = 0.0
-    """of everything from the first prompt's first pass to the last token [s]"""
+    """time from the first prompt's first pass to the last token [s]"""
     tokens_per_s: float = 0.0
-    """of the tokens after the first ones, all sequences together"""
+    """rate of the tokens after the first ones, all sequences together"""
     kv_cache_bytes: int = 0
     streamed_bytes: int = 0
-    """of weights; in memory they are read where they are, and count once"""
+    """bytes of weights; in memory they are read where they are, and count once"""
     weights: str = "resident"
     """resident: in memory; streamed: from a file or other ranks, in every pass"""
     precision: str = "float32"
@@ -60,7 +60,7 @@ class Speed:
     nodes: int = 1
     """ranks that keep weights"""
     arrived_bytes: int = 0
-    """of weights, from other ranks"""
+    """bytes of weights from other ranks"""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON; of one rank without the entries of several ranks."""
@@ -168,7 +168,7 @@ def answer(
         completions += batch.completions()
         if stopped():
             break
-    # A completion for each prompt, those too that nobody began with.
+    # A completion for each prompt, with empty ones for prompts that were not begun.
     for number in range(len(completions), len(prompts)):
         completions.append(Completion(request.prompts[number], "", [], len(prompts[number]), "interrupted"))
     speed.seconds = time.perf_counter() - began

@@ -310,7 +310,7 @@ class _Asking:
             token = choices[0].token
             if token.startswith("##"):
                 first, token = first.rstrip(), token[2:]
-            # A token that has its space need not have that of the prompt, too.
+            # A token that has its own space needs no space from the prompt.
             first += (token.lstrip() if not first or first[-1].isspace() else token) + after
         return first
 

@@ -54,7 +54,7 @@ class Hypothesis(NamedTuple):
     prompt: int
     """number of its prompt"""
     tokens: list[int]
-    """that followed the prompt"""
+    """tokens that followed the prompt"""
     finish_reason: str
     score: float
     """log probability by length"""

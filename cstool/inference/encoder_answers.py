@@ -84,7 +84,7 @@ class Sentence:
     sentence: str
     is_chosen: bool
     probability: float
-    """of being one"""
+    """probability of being in the summary"""
 
 
 @dataclass(frozen=True)

@@ -69,11 +69,11 @@ class InferenceModel:
         progress: Progress,
     ) -> None:
         check_answers(params)
-        # A commit of DPO has its reference, too: what answers is read out of it.
+        # A commit of DPO has its reference, too: the answering policy is read out of it.
         is_all = params.answering is params
         self.params = params = params.answering
         assert isinstance(params.model, AnsweringParams)
-        # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
+        # A sequence of one token is enough to know the ops; each pass sets its own size.
         form = None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1)
         self.graph = build_graph(params.model, form)
         # Which kernel computes with a sparse weight is for the walk to say.
@@ -108,7 +108,7 @@ class InferenceModel:
             prepare_kernels(progress, needed_kernels(self.graph, self.precision, sparsity.groups, answers=True))
             position, _ = restore(self.memoryx, params, start, progress)
             self.step = position.step
-            """of the training that it comes from"""
+            """step of the training that it comes from"""
             self.memoryx.begin_evaluation(self.step, None)
             self.team = Team(lanes or available_cores())
             stack.callback(self.team.close)

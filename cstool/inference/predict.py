@@ -80,7 +80,7 @@ def predict(
         if params.loop.eval_steps is not None:
             batches = min(batches, params.loop.eval_steps)
             count = min(count, batches * size)
-        # In the order of the data set, so that the number of a row is that of its sample.
+        # In the order of the data set, so that the number of a row is the number of its sample.
         sampler = Sampler(dataset.sample_count, size, shuffle=False, seed=0, drop_last=False)
         walk = model.walk(0, 0)
         fields = [tensor.name for tensor in model.graph.inputs if tensor.name not in ("labels", "mask")]

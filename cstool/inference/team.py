@@ -73,7 +73,7 @@ class Team:
         try:
             work(0, members)
         finally:
-            # Whatever happens, nobody is still at work in arrays that the caller takes back.
+            # Even after an error, no member is still at work in arrays that the caller takes back.
             for member in range(1, members):
                 spin(self._numbers, _LINE * member + _LINE // 2, self._given[member - 1], SPINS)
             for _ in range(members - 1):

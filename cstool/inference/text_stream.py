@@ -27,7 +27,7 @@ class TextStream:
         self._held = ""
         """text that may be the begin of a stop"""
         self.text = ""
-        """all of it so far"""
+        """all text so far"""
         self.is_stopped = False
 
     def add(self, token: int) -> str:

@@ -177,13 +177,13 @@ class KvCache:
         """(sequences, kv_heads, capacity, D) float32 by op; of sources in place of sequences where these are `given`"""
         self.values: Mapping[str, np.ndarray] = self._arrays(graph)
         self.sources = np.zeros(sequences, np.int64)
-        """of each sequence"""
+        """source of each sequence"""
         self.source_tokens = np.zeros(sources[0], np.int64)
         pairs = [(op, self.keys[op.name], self.values[op.name]) for op in graph.ops if op.name in self.given]
         self.from_sources = {
             name: array for op, *arrays in pairs for name, array in zip(op.inputs[1:3], arrays, strict=True)
         }
-        """of each tensor that is made of sources where it is kept"""
+        """place of each tensor that is made of sources, where it is kept"""
 
     def _arrays(self, graph: Graph) -> dict[str, np.ndarray]:
         names = _kv_heads(graph)
@@ -240,15 +240,15 @@ class _Layout:
             call.scratch = scratch
         pairs = zip(self.plan.ops, self.slot.calls, strict=True)
         *ops, self.head = (pair for pair in pairs if pair[0].op.kind is not OpKind.BALANCE_LOSS)
-        # Linear ops that read the same are one group: query, key and value, a layer and its gate. What no op reads is
-        # gone with the next op, and has to be kept before.
+        # Linear ops of the same input are one group: query, key and value, a layer and its gate. An unread
+        # output is gone with the next op, and has to be kept before.
         read = {name for op in graph.ops for name in op.inputs}
         self.groups = [list(group) for _, group in groupby(ops, partial(_group_of, read))]
         *body, head = ([*planned.vector_panels, *planned.matrix_panels] for planned, _ in [*ops, self.head])
         self.body_panels = [panel for panels in body for panel in panels]
-        """in the order in which every pass takes them, where they stream"""
+        """panels in the order in which every pass takes them, where they stream"""
         self.head_panels: Sequence[Panel] = head
-        """likewise, of the output layer"""
+        """likewise, panels of the output layer"""
         self.steps: list[Callable[[News], None]] | None = None
         """run the groups, where weights stay; None before the first pass"""
 
@@ -278,7 +278,7 @@ class Walk:
         self._scores = [np.empty((BLOCK_TOKENS if cache else 0, seen), np.float32) for _ in range(team.size)]
         self._layouts: dict[int, _Layout] = {}
         self._made_biases: dict[tuple[tuple[str, ...], Attention], Array] = {}
-        """of attention whose biases are weights, by these and its form"""
+        """biases of attention where these are weights, by their names and the form"""
         self._readers: dict[str, list[PlannedOp]] = {}
         """ops that have a matrix for each expert, by the tensor that has the experts which rows chose"""
         self.keeps: Mapping[str, Array] = {}
@@ -473,7 +473,7 @@ class Walk:
     def _attention(self, planned: PlannedOp, call: Call, news: News) -> None:
         assert self.cache is not None
         q, k, v, *segments = call.inputs
-        # What an encoder's tokens are told apart by is padding, of which there is none here.
+        # The segments of an encoder's tokens tell padding apart, of which there is none here.
         if segments and planned.op.attributes["causal"]:
             raise ValueError(f"{planned.op.name}: with a cache, all tokens of a sequence are of one segment")
         keys, values = self.cache.keys[planned.op.name], self.cache.values[planned.op.name]

@@ -74,7 +74,7 @@ def infer(
         _refuse(flags, _ENCODER_FLAGS, "an encoder", params)
         request = flags.request()
         check_output(flags.output, (".jsonl",), "--output")
-        # What is wrong with a prompt is said before anything is read.
+        # Errors in a prompt are reported before anything is read.
         plan = plan_text(params, **request)
     else:
         check_answers(params)

@@ -195,7 +195,7 @@ def _of_file(file: str) -> list[_Prompt]:
         raise InferenceError(
             f"{name}: must be UTF-8, got the byte 0x{content[error.start]:02x} at {error.start:,}"
         ) from None
-    # Only line ends end a line: a form feed, or what Unicode calls a separator, may be part of a prompt. Where files
+    # Only line ends end a line: a form feed, or a separator of Unicode, may be part of a prompt. Where files
     # were joined, the mark of their encoding begins a line in the middle.
     every = (line.removesuffix("\r").removeprefix("\ufeff") for line in text.split("\n"))
     lines = [(number, line) for number, line in enumerate(every, start=1) if line.strip()]

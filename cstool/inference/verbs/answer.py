@@ -347,7 +347,7 @@ def check_output(path: Path | None, endings: tuple[str, ...], label: str) -> Non
         return
     if path.suffix not in endings:
         raise InferenceError(f"{label} {path}: must end in {' or '.join(endings)}, got {path.suffix or 'no ending'}")
-    # Before anything is computed: whatever is wrong later loses it.
+    # Before anything is computed: a later error would lose the results.
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         found = "a folder of that name" if path.is_dir() else "a folder that is not there, or not to be written to"
         raise InferenceError(f"{label} {path}: must be a file in a folder that can be written, got {found}")

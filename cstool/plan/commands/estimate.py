@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 EXAMPLE_COUNTS = "such as 4, or 1,2,4..192, where .. doubles"
 HOST_FLAGS = ("--system", "--calibrate", "--json", "--debug", "--params", "--tokens", "--set", "--ranks", "--link")
-"""that have an effect beside `--system host`; the first four without a params file, too"""
+"""flags that have an effect beside `--system host`; the first four without a params file, too"""
 HOST = "host"
 """name of this machine in `--system`"""
 

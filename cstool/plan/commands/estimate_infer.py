@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 INFER_FLAGS = ("--prompt_tokens", "--new_tokens", "--batch")
 ALLOWED = ("--mode", "--params", "--system", "--num_csx", "--set", "--json", "--debug", *INFER_FLAGS)
-"""that have an effect beside `--mode infer`"""
+"""flags that have an effect beside `--mode infer`"""
 COLUMNS = ("users", "first token", "token", "tokens/s each", "tokens/s", "per token", "power", "spent most on")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cstool.plan.verbs.estimating import Estimates
 
 BAND_SHARE = 0.8
-"""of results like an estimate that its range holds"""
+"""share of results like an estimate that lie in its range"""
 RESOURCE_COLUMNS = ("resource", "step", "share", "work", "busy")
 SCALE_COLUMNS = (
     *("num_csx", "batch", "step", "80%", "samples/s", "tokens/s"),

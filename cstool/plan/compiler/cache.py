@@ -17,9 +17,9 @@ from cstool.plan.compiler.program import Program
 log = logging.getLogger("cstool")
 
 NAME_DIGITS = 19
-"""of the number in the name of a file, a decimal one, as on the real machine"""
+"""digits of the number in the name of a file, a decimal one, as on the real machine"""
 SPARSE_DIGITS = 16
-"""of the digest of the non-zeros, beside the number of zeros"""
+"""digits of the digest of the non-zeros, beside the number of zeros"""
 MOST_COMPARED = 50
 """artifacts that are looked at to explain why there is none"""
 MOST_NAMED = 3

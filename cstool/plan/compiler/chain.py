@@ -200,7 +200,7 @@ class Chain:
                 if width := statistics_width(op_of(link.segment, name)):
                     yield _Part(f"statistics {name}", width * self.program.tokens, SUM_BYTES)
         for name, written in zip(kernel.reads, link.reads, strict=True):
-            # What comes from further back waits until what came the long way is here; deltas wait on the way back.
+            # Inputs from further back wait until the input that came the long way is here; deltas wait on the way back.
             if name in inputs:
                 element_bytes = input_element_bytes(tensors[name], self.request.operand_bits)
                 yield _Part(name, math.prod(tensors[name].shape), element_bytes)

@@ -44,10 +44,10 @@ def infer_shapes(program: Program) -> Program:
 
 
 KERNEL_PASSES: tuple[Pass, ...] = (infer_shapes, fuse_kernels, match_kernels)
-"""up to kernel matching: where `--validate_only` stops"""
+"""passes up to kernel matching: where `--validate_only` stops"""
 MEMORY_PASSES: tuple[Pass, ...] = (*KERNEL_PASSES, add_backward, plan_memory)
 PASSES: tuple[Pass, ...] = (*MEMORY_PASSES, plan_streaming, place_stages, route_edges, choose_mode)
-"""in their order"""
+"""all passes in their order"""
 SHORTEST = 8
 """a hint names no sequence shorter than one part in so many"""
 AfterPass = Callable[[str, Program], None]

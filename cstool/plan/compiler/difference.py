@@ -44,7 +44,7 @@ def differences(a: Artifact, b: Artifact) -> list[Change]:
     if a.pipelined is not None and b.pipelined is not None:
         sizes = [{f"stage {s.name}": s.region.pes for s in plan.stages} for plan in (a.pipelined, b.pipelined)]
         for one, other in zip(_pipelined(a.pipelined), _pipelined(b.pipelined), strict=True):
-            # What was resized most first; what was moved stays in the order of the stream.
+            # Regions whose size changed most come first; moved ones stay in the order of the stream.
             found = sorted(_names(one, other), key=lambda name: -abs(sizes[1].get(name, 0) - sizes[0].get(name, 0)))
             changes += _compared(one, other, found)
     if a.streaming is not None and b.streaming is not None:
@@ -60,7 +60,7 @@ def differences(a: Artifact, b: Artifact) -> list[Change]:
     changes += _compared(_request(a), _request(b))
     changes += _compared(_considered(a.alternatives), _considered(b.alternatives))
     changes += _compared(_inputs(a.inputs), _inputs(b.inputs))
-    # All that is left: what no compiler would change alone.
+    # All else is equal: the remaining difference is one that no compiler would make alone.
     return changes or [next(_leaves("", old, new))]
 
 

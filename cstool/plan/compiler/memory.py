@@ -65,7 +65,7 @@ def statistics_width(op: Op) -> int:
 
 
 MOST_LEVELS = 6
-"""of recomputation: beyond it, another forward pass saves next to nothing"""
+"""levels of recomputation, at most: beyond it, another forward pass saves next to nothing"""
 
 
 def plan_memory(program: Program) -> Program:
@@ -174,7 +174,7 @@ class _SegmentLives:
         stop = max([start, *self.readers.get(name, [])])
         is_output = name in self.outputs
         if self.is_frozen:
-            # The next one has it in what it reads.
+            # The next repetition has it among its inputs.
             return Life(name, self._width(name), True, start, self.count - 1 if is_output else stop, name, is_output)
         if is_output:
             # The next segment keeps it until its own backward pass is over.

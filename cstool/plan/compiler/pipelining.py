@@ -39,11 +39,11 @@ KERNEL_COLORS = (
 """transfers within regions, each on a color of its own; sums and rings change color from PE to PE"""
 PIPELINED = ExecutionMode.PIPELINED
 PLACED = 3
-"""so many choices of replicas that are placed in earnest, and so many whose rectangles are about square"""
+"""choices of replicas that are placed exactly: so many, and so many whose rectangles are about square"""
 SPARE, SQUARE, LONG = 2, 2, 1
 """replicas more than there must be, and of each number of them so many rectangles, that are estimated"""
 HOPELESS = 2.0
-"""times the modelled step of weight streaming, from which on an estimate is not worth a placement"""
+"""ratio to the modelled step of weight streaming, from which on an estimate is not worth a placement"""
 SLACK = 1.1
 """by which an estimate may be above the best plan so far, to be worth a placement"""
 
@@ -285,7 +285,7 @@ def _misfit(chain: Chain) -> Misfit:
 
 def _stages_text(chain: Chain, samples: int) -> str:
     """Return the stages in words, with the one that takes most memory."""
-    # With one sample in flight, later repetitions of a block hold what the second does.
+    # With one sample in flight, later repetitions of a block hold as much as the second.
     repetitions = 2 if samples == 1 else None
     largest = max(chain.stages(samples, True, repetitions), key=lambda stage: stage.smallest_bytes)
     others = f" and {chain.length - 1:,} other stages" if chain.length > 1 else ""

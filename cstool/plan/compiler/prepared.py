@@ -104,7 +104,7 @@ class Prepared:
         for size in reversed(sizes):
             choices = self._of_size(size, recompute)
             if not choices:
-                # What a PE needs grows with its tokens.
+                # Memory of a PE grows with its tokens, so larger sizes do not fit either.
                 break
             found += choices
         return sorted(found, key=lambda choice: self.busy_cycles(choice, samples))

@@ -322,7 +322,7 @@ def op_of(segment: Segment, name: str) -> Op:
 
 
 PLACE_BYTES = 4
-"""of where a non-zero is"""
+"""size of the index of a non-zero"""
 
 
 def memoryx_need(program: Program) -> MemoryXNeed:

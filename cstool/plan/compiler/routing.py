@@ -20,7 +20,7 @@ from cstool.model.ir import Region, Route
 PLACES = 12
 """along a border that are tried for a bundle"""
 MEETING_PES = 16
-"""that a path may be longer for every route that it does not meet"""
+"""PEs by which a path may be longer for every route that it does not meet"""
 Corner = tuple[int, int]
 EAST, SOUTH, WEST, NORTH = (1, 0), (0, 1), (-1, 0), (0, -1)
 

@@ -17,7 +17,7 @@ from cstool.plan.timing.phases import Phases
 from cstool.plan.timing.region import key_block, key_bytes, region_phases
 
 MASTER_BYTES = 4
-"""of a weight as the optimizer sees it, of each of its states, and of its gradient"""
+"""size of a weight as the optimizer sees it, of each of its states, and of its gradient"""
 WAYS = (0, 1)
 """a kernel lies in its region one way round, or the other: with width and height exchanged"""
 ORIENTATIONS = ("inputs over columns", "inputs over rows")
@@ -27,7 +27,7 @@ IntArray = npt.NDArray[np.int64]
 Ways = list[tuple[Any, Any]]
 """cycles and fixed bytes, either way round"""
 Known = dict[Hashable, Ways]
-"""of stages that are alike"""
+"""results of stages that are alike"""
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def all_cycles(
     """
     known = {} if known is None else known
     tables = np.empty((len(stages), len(widths), len(heights)), np.int64)
-    # Of tiles, one side follows from the width and one from the height: most of the work is on those alone.
+    # One side of a tile follows from the width and one from the height: most of the work is on these alone.
     width, height = widths[:, None], heights[None, :]
     for number, stage in enumerate(stages):
         if stage.alike not in known:

@@ -17,7 +17,7 @@ from cstool.plan.timing.phases import Phases
 from cstool.plan.timing.streaming import Layouts, hop_latency_cycles, stream_of, streamed_phases
 
 Works = tuple[tuple[KernelWork, ...], ...]
-"""of the kernels, per segment"""
+"""work of the kernels, per segment"""
 
 
 @dataclass(frozen=True)

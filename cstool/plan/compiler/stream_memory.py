@@ -100,7 +100,7 @@ Alive = list[list[list[list[Life]]]]
 
 def alive_at_kernels(program: Program, works: tuple[tuple[KernelWork, ...], ...], is_again: bool) -> Alive:
     """Live tensors, forward or backward, with recomputation or without."""
-    # What runs forward alone does not run again, nor what makes the first activations, nor what is last.
+    # Segments that run forward alone do not run again, nor does the one that makes the first activations, nor the last.
     blocks = range(first_block(program.graph), len(works) - 1) if is_again else range(0)
     found: Alive = []
     for number, (segment, kernels) in enumerate(zip(program.graph.segments, works, strict=True)):
@@ -129,7 +129,7 @@ def _alive_at(
     fullest: list[tuple[Counter[tuple[int, bool, bool]], list[Life]]] = []
     for found in alive:
         sizes = Counter((life.width, life.is_operand, life.place in shared) for life in found)
-        # What is no more than at another moment takes no more, over any columns.
+        # Tensors that are no more than at another moment take no more, over any columns.
         if not any(sizes <= other for other, _ in fullest):
             fullest = [(other, there) for other, there in fullest if not other <= sizes]
             fullest.append((sizes, found))
@@ -178,9 +178,9 @@ class StreamMemory:
             if number < first:
                 others: Entry = maximum(*outputs[:first]), lambda: "the input of a block that runs forward alone"
             elif recompute.levels and number >= block:
-                # What follows the blocks is held as one more where the inputs of all blocks are.
+                # The segments after the blocks are held as one more where the inputs of all blocks are.
                 held = recompute.kept_blocks + (number == last and recompute.kept_blocks == blocks)
-                # Where the first block follows what runs forward alone, what that leaves is the input of the block.
+                # Where the first block follows segments that run forward alone, their output is the input of the block.
                 before = kept[first] - outputs[first] + carried
                 if block <= first:
                     before = maximum(0, carried - block_bytes)
@@ -338,7 +338,7 @@ class StreamMemory:
 
 def _inputs_text(held: int, block_bytes: int, before: int) -> str:
     text = f"inputs of {held:,} blocks x {block_bytes} B"
-    # The first segment does not run again: what it keeps for itself stays.
+    # The first segment does not run again: the tensors that it keeps for itself stay.
     return f"({text} + {before} B), what backward needs" if before else text
 
 

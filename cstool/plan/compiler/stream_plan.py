@@ -76,7 +76,7 @@ def _plan(program: Program, costs: Costs, choice: Choice) -> StreamingPlan:
         kernels.append(planned)
     micro_batches = costs.micro_batches(choice.micro_batch_size)
     fullest = memory.fullest(layout)
-    # Two rows of W lie over all columns, whatever the layout.
+    # Two rows of W lie over all columns, in any layout.
     widest = max(work.inputs for works in costs.works for work in works)
     return StreamingPlan(
         layout=layout,

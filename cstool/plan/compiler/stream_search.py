@@ -34,13 +34,13 @@ from cstool.plan.timing.streaming import Layouts
 from cstool.plan.timing.wafer import schedule_of
 
 SIZES = 8
-"""of micro-batches that fit, from the largest down, of which the fastest is taken: tokens may fill banks better"""
+"""sizes of micro-batches that fit, from the largest down; the fastest is taken, since tokens may fill banks better"""
 LANES = 400
 """layouts of a size whose steps are estimated: so many by cycles of kernels, so many by the least time of a step"""
 FAR = 1.02
-"""times the best estimate, from which on a choice is not simulated: of many micro-batches, estimates err by so much"""
+"""ratio to the best estimate, from which on a choice is not simulated: the error of estimates for many micro-batches"""
 MANY = 2
-"""micro-batches: layouts that are best for so many are for more"""
+"""number of micro-batches: the best layouts for so many are the best for more"""
 PARTS = 4, 16
 """one part in so many of the columns is tried for every layout: products with a vocabulary want many columns"""
 FINER = tuple(1.2**-n for n in range(1, 17))
@@ -193,7 +193,7 @@ class Search:
         for some number of inputs to a PE, the fewest count.
         """
         ordered, _ = self._in_order(layouts, costs, recompute, size, count)
-        # Of those that differ in columns alone the first.
+        # Of layouts that differ in columns alone the first.
         apart = replace(ordered, columns=np.ones_like(ordered.columns)).distinct()
         groups, _, rows, tokens_per_pe = (field[:NARROWED, None] for field in apart.fields)
         columns = self._fewer(self.fabric.width // groups)

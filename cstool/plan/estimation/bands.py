@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 FILE = Path(cstool.plan.timing.__file__).parent / "errors.yaml"
 SHARE = 0.8
-"""of results like an estimate that its range is meant to hold"""
+"""share of results like an estimate that should lie in its range"""
 PRIOR = 4
 """results that the spread of the class around is worth (chosen)"""
 QUANTILE = 1.2815515655446004
-"""of the normal distribution, with a tenth above it"""
+"""quantile of the normal distribution, with a tenth above it"""
 SIZES = ((1e9, "below 1B parameters"), (2e10, "1B to 20B parameters"), (math.inf, "above 20B parameters"))
 
 
@@ -134,7 +134,7 @@ class Band:
 
 
 UNKNOWN = Band(0.0, math.inf, 0, "")
-"""of an estimate that no published result is like"""
+"""range of an estimate without any published result like it"""
 
 
 def case_of(estimate: Estimate) -> Case:

@@ -19,7 +19,7 @@ from cstool.model.system import load_system
 from cstool.plan.estimation.published import Prediction, Published, load_published, number_of, predict
 
 DIGITS = 3
-"""of fitted numbers, all that their results bear"""
+"""significant digits of fitted numbers, all that their results bear"""
 CLOSE = 5e-4
 """mean logarithm of errors, or logarithm of a step of the number, at which a fit ends: of the size of its last digit"""
 MOST_STEPS = 12

@@ -61,7 +61,7 @@ class KeptResults:
         """
 
         def read(path: Path) -> Artifact:
-            # A file leaves out what no step depends on, the hosts and servers that a job pays for.
+            # A file leaves out the hosts and servers that a job pays for: no step depends on them.
             found = read_artifact(path)
             return replace(found, system=replace(found.system, hosts=system.hosts, servers=system.servers))
 

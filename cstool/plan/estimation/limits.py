@@ -10,7 +10,7 @@ from cstool.plan.estimation.request import COUNT_UNITS
 
 WATT_UNITS = {"W": 1, "kW": 10**3, "MW": 10**6}
 MOST_BATCHES = 64
-"""that a search tries"""
+"""number of batches that a search tries, at most"""
 DAYS, POWER, BUDGET = "--days", "--power", "--budget"
 """the limits, by their flags"""
 

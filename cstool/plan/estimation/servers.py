@@ -48,7 +48,7 @@ def input_workers(found: Estimate, worker_tokens_per_s: float | None) -> InputWo
         rate = known
     of_system = found.tokens_per_s / found.num_csx
     if found.bound in HOSTS:
-        # What it would take if the rest of it had to wait for nothing else.
+        # The rate that the system would take if no host delayed it.
         of_system /= max(share for name, share in found.busy.items() if name not in HOSTS)
     return InputWorkers(rate, rate_from, max(1, math.ceil(of_system / rate - 1e-9)))
 
@@ -77,7 +77,7 @@ def servers_of(artifact: Artifact, unit: ServersUnit, workers: InputWorkers) -> 
         found["SwarmX"] = systems * unit.swarmx_nodes_per_csx
     usual = 1 if system.hosts is None else system.hosts.workers_per_csx
     own = usual if system.software is None else system.software.workers
-    # Those that are asked for; without a release, as many as are needed.
+    # The requested number; without a release, as many as are needed.
     count = own if system.software is not None else max(own, workers.needed_per_csx or 0)
     found["input workers"] = systems * count
     per_server = 1 if system.hosts is None else system.hosts.workers_per_server

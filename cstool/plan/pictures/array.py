@@ -11,11 +11,11 @@ from cstool.model.ir import Artifact, Layout, StreamedKernel, StreamingPlan
 from cstool.model.short_names import short_name
 
 WIDEST_PT, TALLEST_PT = 300.0, 330.0
-"""of the wafer"""
+"""largest size of the wafer"""
 LEFT_PT, ABOVE_PT, BELOW_PT = 34.0, 46.0, 30.0
 TILE_PT, CELL_PT, TILE_GAP_PT = 130.0, 13.0, 60.0
 MOST_CELLS = 48
-"""in a row or column of the tile; of more, the grid is left out"""
+"""cells in a row or column of the tile; of more, the grid is left out"""
 NARROWEST_ARROW_PT = 20.0
 LEAST_ARROW_PT = 44.0
 """from the top to the arrow along the rows, so that its label is clear of the arrows down the columns"""

@@ -21,7 +21,7 @@ BAR_PT = 11.0
 SAMPLE_PT, LINE_PT = 30.0, 15.0
 """width of a sample of a line or an area, and from one to the next"""
 TALLEST_PT = 240.0
-"""of the small wafer"""
+"""largest height of the small wafer"""
 WORDS = {
     "activation": "activations, forward",
     "delta": "deltas, backward",

@@ -12,7 +12,7 @@ from cstool.plan.pictures.routes import HEAD_PT
 LARGEST_NAME_PT, SMALLEST_NAME_PT = 10.0, 5.5
 LARGEST_NUMBER_PT, SMALLEST_NUMBER_PT = 7.0, 3.5
 DIGIT_HEIGHT = 0.75
-"""of a digit, which has nothing below the line, in sizes of the type"""
+"""height of a digit, which has nothing below the line, in sizes of the type"""
 _SHRINK = (1.0, 0.85, 0.7, 0.55)
 """sizes that are tried, largest first, where routes are in the way"""
 _STEPS = 12

@@ -34,14 +34,14 @@ _HALF_MARKER_PT = 3.6
 TOGETHER_PT = (6.0, 10.0, 15.0, 22.0)
 """points of one phase that are so near each other have one label: the first with which there is room for all labels"""
 FARTHEST_PT = (90.0, 160.0)
-"""of a label from its point: the second where the first leaves one out"""
+"""distance of a label from its point, at most: the second where the first leaves one out"""
 MOST_NAMES = (5, 2)
-"""in one label: the second where there is no room for longer ones"""
+"""names in one label: the second where there is no room for longer ones"""
 _TOP_PT = 36.0
 _ROOM, _ABOVE = 0.25, 0.14
-"""of the height between the slowest and the peak: below for labels, above for the words on the peak"""
+"""shares of the height between the slowest and the peak: below for labels, above for the words on the peak"""
 _STRIP = 0.12
-"""of the width, for kernels that move no bytes"""
+"""share of the width, for kernels that move no bytes"""
 
 
 @dataclass(frozen=True)

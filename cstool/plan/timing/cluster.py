@@ -115,7 +115,7 @@ def step_of(schedule: Schedule) -> Step:
     and all together take no less than the work of the busiest resource.
     """
     micro_batches, cluster = schedule.micro_batches, schedule.cluster
-    # Hosts are left out: they run ahead, and what they hold up does not grow with layers.
+    # Hosts are left out: they run ahead, and the delay that they cause does not grow with layers.
     spent = _grown_from_few(replace(schedule, feed=None), lambda few: simulate(few).spent_s)
     busy = busy_of(schedule)
     ways = sum(s.count * (3 + s.recomputes) for s in schedule.sections for op in s.ops if op.weight_bytes)

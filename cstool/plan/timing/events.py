@@ -64,7 +64,7 @@ class Timeline:
     ends: list[float]
     start_causes: list[_Cause] = field(repr=False)
     end_causes: list[_Cause] = field(repr=False)
-    """of tasks that ended later than their work took"""
+    """causes of the ends of tasks that ended later than their work took"""
 
     def span(self, task: int) -> tuple[float, float]:
         """Return start and end of a task."""
@@ -79,7 +79,7 @@ class Simulation:
     """
 
     resources: list[str] = field(default_factory=list)
-    """of the tasks, by their numbers"""
+    """resources of the tasks, by their numbers"""
     durations: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     _after: list[list[tuple[int, float]]] = field(default_factory=list, repr=False)
@@ -227,7 +227,7 @@ class Simulation:
                 cause = timeline.start_causes[task]
             task = cause.task
             if task >= 0:
-                # What may be done ahead of an end is waited for in the middle of that task: no time lies between.
+                # With a negative lag, the cause lies in the middle of the other task: no time lies between.
                 moment = back_to(moment - max(cause.lag, 0.0) if cause.is_end else timeline.starts[task], LAG)
         return found
 

@@ -14,9 +14,9 @@ from cstool.model.ir import Tensor
 from cstool.model.system import System
 
 SUM_BYTES = 4
-"""of a partial sum, a statistic, a score, a delta on its way"""
+"""size of a partial sum, a statistic, a score, a delta on its way"""
 ID_BYTES = 4
-"""of a token's id, of a label"""
+"""size of a token's id, of a label"""
 
 
 def ceil_div(a: Any, b: Any) -> Any:

@@ -33,9 +33,9 @@ from cstool.plan.timing.pe import SUM_BYTES, Pe, ceil_div, maximum, minimum
 from cstool.plan.timing.phases import Phases
 
 KEYS_BYTES = 4096
-"""that a PE gives to keys and values while they pass by, and their deltas: two blocks of each (chosen)"""
+"""memory that a PE gives to keys and values while they pass by, and their deltas: two blocks of each (chosen)"""
 MOST_KEYS = 64
-"""of a block: longer ones hardly gain (chosen)"""
+"""keys of a block, at most: longer ones hardly gain (chosen)"""
 SOFTMAX_OPS = EXPONENTIAL_OPS + 4
 """per score: scale, mask, maximum, exponential, sum"""
 

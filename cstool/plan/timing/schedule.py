@@ -17,7 +17,7 @@ COORDINATOR = "coordinator"
 NORM = "norm of all gradients"
 """which the coordinator has: it does nothing else then that would wait for it"""
 RESOURCES = (WORKERS, SERVERS, COORDINATOR, NORM, MEMORY, PROCESSORS, BROADCAST, INGRESS, COMPUTE, EGRESS, REDUCE)
-"""of a cluster"""
+"""resources of a cluster"""
 HOSTS = (SERVERS, COORDINATOR, NORM)
 """resources that work only where a release of the software is given"""
 STRAGGLERS = "waiting for the slowest system"
@@ -27,11 +27,11 @@ OF_SYSTEMS = (INGRESS, COMPUTE, EGRESS)
 LATENCY = "latency of SwarmX"
 """an entry of a step's time: the way over the stages of SwarmX"""
 FILLING = "filling and draining"
-"""of a pipeline: stages that have no sample yet, or none any more"""
+"""an entry of a step's time, of a pipeline: stages that have no sample yet, or none any more"""
 UPDATING = "update on the wafer"
 """pipelined: sums over replicas, and the update of the weights"""
 NUMBER_BYTES = 4
-"""of a weight, gradient or optimizer state in MemoryX"""
+"""size of a weight, gradient or optimizer state in MemoryX"""
 
 
 @dataclass(frozen=True)

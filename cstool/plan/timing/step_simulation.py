@@ -101,7 +101,7 @@ class _Builder:
         self.moved: dict[int, int] = {}
         if lanes is None:
             lanes = [[(op.forward_s, op.delta_s, op.gradient_s) for op in section.ops] for section in schedule.sections]
-        # Every repetition in the order of the stream: (name, op, what it computes) of its ops, recomputes.
+        # Every repetition in the order of the stream: (name, op, compute times) of its ops, recomputes.
         self.layers = [
             (
                 [(section.name_of(number, k), op, each[k]) for k, op in enumerate(section.ops)],
@@ -146,8 +146,8 @@ class _Builder:
                         self._op(name, "delta", delta_s, op.weight_bytes * op.streams_for_delta)
                     if op.gradient_bytes or op.gradient_s:
                         stored += self._gradient(name, op, gradient_s, number)
-        # What waits for the norm is updated in the order of the stream, one weight after the other, so that what the
-        # next forward pass reads comes between them.
+        # Updates that wait for the norm run in the order of the stream, one weight after the other, so that the next
+        # forward pass reads between them.
         waits = [(sums, 0.0) for _, _, sums in stored]
         if stored and self.cluster.norm_s:
             waits = [(self.simulation.add(NORM, self.cluster.norm_s, "norm", after=waits), 0.0)]
@@ -202,7 +202,7 @@ class _Builder:
         if not op.gradient_bytes:
             return []
         leave = self._add(EGRESS, label, op.gradient_bytes, cluster.io_bytes_per_s, along=[(task, 0.0)])
-        # It is not kept on the wafer: the next op may begin when it is out, but for what buffers hold.
+        # The gradient is not kept on the wafer: the next op may begin when it is out, but for the buffered part.
         self.before.append((leave, -cluster.prefetch_s))
         hops = [(leave, cluster.hops_s)]
         reduced = self._add(REDUCE, label, op.gradient_bytes, cluster.reduce_rate, along=hops)

@@ -166,7 +166,7 @@ def streamed_phases(
                 phases.forward.add(compute=t * forward, link=passing)
                 phases.delta.add(compute=t * delta, link=2 * passing)
             case Lookup():
-                # All rows pass by, those PEs take what their tokens ask for; of gradients, only these rows leave.
+                # All rows pass by, a PE takes the rows that its tokens ask for; of gradients, only these rows leave.
                 i = ceil_div(item.width, layout.columns)
                 sent = min(item.rows, item.tokens * samples)
                 into = edge_cycles(pe, item.rows * item.width * stream.weight_bytes)
@@ -312,7 +312,7 @@ def _add_experts(
     assert item.all_tokens is not None
     groups = []
     for experts, share in item.shares:
-        # A PE multiplies a weight with those of its tokens that chose the expert.
+        # A PE multiplies a weight with the tokens that chose the expert.
         t = _ceil(layout.tokens_per_pe * item.tokens * share / item.all_tokens)
         nonzeros = None if item.nonzeros is None else int(ceil_div(item.nonzeros * experts, item.experts))
         trained = None if item.trained is None else item.trained * experts // item.experts

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 CHOICES = ("none", "all", "needed", "fastest")
-"""of recomputation; the others choose between the first two, or go beyond them"""
+"""choices of recomputation; the others choose between the first two, or go beyond them"""
 
 
 class RecomputeChoice(NamedTuple):

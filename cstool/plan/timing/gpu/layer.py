@@ -19,9 +19,9 @@ from cstool.plan.timing.gpu.system import GpuSystem
 
 OPERAND_BYTES = 2
 MAIN_GRADIENT_BYTES = 4
-"""of a sum of gradients over micro-batches; each is read and written"""
+"""size of a sum of gradients over micro-batches; each is read and written"""
 BETWEEN_BYTES = 10
-"""of an element that a layer keeps outside of the parts that GPUs share anyway (Korthikanti et al., equation 2)"""
+"""bytes per element that a layer keeps outside of the parts that GPUs share (Korthikanti et al., equation 2)"""
 
 
 @dataclass(frozen=True)

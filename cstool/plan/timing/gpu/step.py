@@ -18,11 +18,11 @@ from cstool.plan.timing.gpu.system import GpuSystem
 
 RECOMPUTE = ("none", "attention", "all")
 WEIGHT_BYTES, STATE_BYTES = 2 + 4, 12
-"""of a weight with its sum of gradients; of its master copy and two numbers of Adam's, 32 bits each"""
+"""sizes of a weight with its sum of gradients; of its master copy and two numbers of Adam's, 32 bits each"""
 UPDATE_BYTES = 30
-"""that an update of a weight moves: the gradient, three numbers in and out, the weight of 16 bits"""
+"""bytes that an update of a weight moves: the gradient, three numbers in and out, the weight of 16 bits"""
 SPARE_BYTES = 4e9
-"""of a GPU, for its libraries, buffers and fragments (chosen)"""
+"""memory of a GPU for its libraries, buffers and fragments (chosen)"""
 
 
 @dataclass(frozen=True)
