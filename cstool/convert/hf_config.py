@@ -190,7 +190,7 @@ def make_model(path: Path, section: Any) -> HfModel:
 
 
 def check_config(path: Path, config: Mapping[str, Any], params: str | Path, model: ModelParams) -> None:
-    """Check that a config and the params are of one model, or raise CheckpointError that names all that differs."""
+    """Check that a config and the params are of one model, or raise CheckpointError that names all differences."""
     said = make_model(path, model_section(path, config))
     if not isinstance(model, HfModel) or _kind(model) is not _kind(said):
         raise CheckpointError(f"{path}: must be of the model of {params}, {model.name}, got {said.name}")

@@ -51,7 +51,7 @@ class Entry(dict[str, Any]):
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config with all that it says of rotary positions where older releases of the library have it.
+    """Return a config with its entries on rotary positions in the places of older releases of the library.
 
     Newer releases keep all of it in `rope_parameters`. The result has an `Entry`, or None, as `rope_scaling`.
 

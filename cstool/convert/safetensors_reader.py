@@ -105,7 +105,7 @@ class SafetensorsReader(Opened):
         """Return rows `start` to `stop` of a tensor, (stop - start, ...) float32, or raise CheckpointError.
 
         Args:
-            row: shape of one; None for that which its first dimension counts
+            row: shape of a row; None for the dimensions after the first
         """
         stored = self._tensors[name]
         row = stored.shape[1:] if row is None else row

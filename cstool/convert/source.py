@@ -117,7 +117,7 @@ class CstoolSource(Source):
         return self._reader.shape(f"model.{weight}")[0]
 
     def _shape(self, name: str, sparse: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the shape of an array with its zeros, after checking that it is stored as it must be."""
+        """Return the shape of an array with its zeros, after checking the form in which it is stored."""
         shape, dtype = self._reader.shape(name), self._reader.dtype(name)
         key = self._keys.get(name)
         wanted = shape if key is None else self._reader.shape(f"{key}{INDICES}")

@@ -57,7 +57,7 @@ def training_text(described: Described, checkpoint: Path, tokenizer: Path | None
     Args:
         described: the model; of its document the model section counts
         checkpoint: that the file lies beside
-        tokenizer: beside it; None for none
+        tokenizer: file beside it; None without one
     """
     section, kind = described.document["trainer"]["init"]["model"], described.model
     model = yaml.safe_dump({"trainer": {"init": {"model": section}}}, sort_keys=False)

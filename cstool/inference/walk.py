@@ -371,7 +371,7 @@ class Walk:
             self._run_op.get(planned.op.kind, self._as_in_training)(planned, call, news)
 
     def _settled(self, group: Sequence[tuple[PlannedOp, Call]]) -> Callable[[News], None]:
-        """Runner of a group of ops whose weights stay where they are: all that never changes is looked up once."""
+        """Runner of a group of ops whose weights stay where they are: constant values are looked up once."""
         planned, call = group[0]
         panels = planned.matrix_panels
         if _is_product(planned.op):

@@ -17,7 +17,7 @@ def show_answers(answers: EncoderAnswers, text: TextOutput | None, output: Path 
 
     Args:
         text: where; None for the log alone
-        output: the file that it goes to instead; None for none
+        output: file that has the answers instead; None if there is none
     """
     from cstool.training.verbs.run_log import LOG
 

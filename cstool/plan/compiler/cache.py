@@ -29,7 +29,7 @@ _FIRST = ("name", "num_hidden_layers", "hidden_size", "num_heads", "filter_size"
 
 
 def compile_inputs(model: ModelParams, program: Program) -> Mapping[str, str]:
-    """Return everything that an artifact depends on: dotted key -> short value.
+    """Return all inputs of an artifact: dotted key -> short value.
 
     Args:
         model: section of the params, for keys that people recognise

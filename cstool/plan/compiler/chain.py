@@ -218,7 +218,7 @@ class Chain:
             yield _Part("deltas of queries, keys and values", elements, SUM_BYTES, 1)
 
     def _kept(self, link: _Link, is_recomputed: bool) -> tuple[str, ...]:
-        """Tensors that backward needs of each sample: all that ops keep, or the inputs to make them again from."""
+        """Tensors that backward needs of each sample: kept tensors of ops, or the inputs to recompute them from."""
         kernel = link.work.kernel
         if not is_recomputed or link.work.is_frozen:
             return kernel.keeps

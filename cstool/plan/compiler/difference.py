@@ -19,8 +19,8 @@ class Change:
 
     Args:
         what: property that differs
-        old: as the first artifact has it
-        new: as the second has it
+        old: value in the first artifact
+        new: value in the second
     """
 
     what: str
@@ -198,7 +198,7 @@ def _names(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _leaves(path: str, old: Any, new: Any) -> Iterator[Change]:
-    """Yield all that differs in plain data, by its dotted path."""
+    """Yield all differences in plain data, by dotted path."""
     if isinstance(old, list) and isinstance(new, list):
         old, new = (dict(enumerate(value)) for value in (old, new))
     if not (isinstance(old, dict) and isinstance(new, dict)):

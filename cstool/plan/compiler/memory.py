@@ -89,7 +89,7 @@ def recompute_options(blocks: int) -> list[Recompute]:
 
 
 def block_runs(blocks: int, held: int) -> int:
-    """Number of blocks that run forward in a backward pass, each as often as it does, at the least.
+    """Least number of forward runs of blocks in a backward pass; a block counts each time that it runs.
 
     Args:
         blocks: one after the other, all of which ran forward before, and the segments after them

@@ -1,7 +1,7 @@
 """Passes: pipelined mode. Replicas, regions, routes.
 
 Number of replicas: for numbers that share out the samples of a system evenly, or nearly so, the time of a step is
-estimated from areas alone; the best few are placed in earnest, and the fastest is taken. Activations made within a
+estimated from areas alone; the best few are placed exactly, and the fastest is taken. Activations made within a
 stage are computed again where nothing fits otherwise, or where that is faster.
 """
 

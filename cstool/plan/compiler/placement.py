@@ -30,7 +30,7 @@ _STEP = {100: 1.02, 1000: 1.05}
 BANDS = ((0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1))
 """numbers of stages that are tried across the top of the columns and across their bottom"""
 DEALT = 2
-"""cuts that are dealt in earnest, shortest wires first, until one fits"""
+"""cuts that are dealt exactly, shortest wires first, until one fits"""
 
 
 class NoPlacement(Exception):
@@ -74,7 +74,7 @@ def place(stages: Sequence[PipelineStage], width: int, height: int, known: Known
     Args:
         stages: of the chain
         width, height: of the rectangle [PEs]
-        known: results for other rectangles, to which new ones are added; None for none
+        known: results for other rectangles, to which new ones are added; None to begin anew
 
     Raises:
         NoPlacement: they do not fit

@@ -164,8 +164,8 @@ class Program:
         streaming: the plan, if there is one
         pipelined: the plan, if there is one
         misfits: per mode, why there is no plan
-        others: plans that could be had for the asking
-        notes: per mode, why its plan is as it is, in words
+        others: alternative plans, which other options would choose
+        notes: per mode, the reasons for its plan, in words
         reasons: why the mode was chosen, and its notes
         mode: of execution, once chosen
         kept: results of searches

@@ -1,4 +1,4 @@
-"""Routing: a path and a color for everything that moves between regions.
+"""Routing: a path and a color for every transfer between regions.
 
 An edge is a bundle of lanes, each one link wide: as many as it takes to pass a sample's wavelets in the time of the
 slowest stage. A bundle goes straight where the two regions face each other, else with one bend, over other regions

@@ -141,7 +141,7 @@ class PipelineStage:
 
     @property
     def smallest_bytes(self) -> int:
-        """Memory of all its PEs together, were nothing rounded up [bytes]."""
+        """Memory of all its PEs together, without rounding up [bytes]."""
         weights = weights_bytes(self.work, self.operand_bits, self.optimizer_states)
         return weights + sum(held.elements * held.element_bytes * held.samples for held in self.held)
 
@@ -246,7 +246,7 @@ def all_cycles(
     """Return the cycles of (stage, width, height), as `stage_cycles` does; equal stages are computed once.
 
     Args:
-        known: of these widths and heights; None for nothing, yet
+        known: results for these widths and heights; None to begin anew
     """
     known = {} if known is None else known
     tables = np.empty((len(stages), len(widths), len(heights)), np.int64)

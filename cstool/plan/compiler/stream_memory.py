@@ -205,7 +205,7 @@ class StreamMemory:
         return None if None in parts else max(found for found in parts if found is not None)
 
     def outputs_in_flight(self, segment: int, work: KernelWork, layout: Layout | Layouts) -> Any:
-        """Accumulators per token of a kernel; where weights are sparse, all that fit."""
+        """Accumulators per token of a kernel; where weights are sparse, as many as fit."""
         if not work.is_sparse:
             return LEAST_OUTPUTS
         (need,) = (need for need in self.needs if need.segment == segment and need.work is work)

@@ -138,7 +138,7 @@ class Search:
 
     @cached_property
     def choices(self) -> list[Choice]:
-        """All that may be fastest."""
+        """All choices that may be the fastest."""
         return self._rivals([*(choice for choices in self._whole for choice in choices), *self._parted])
 
     def _with_whole_samples(self, sizes: Sequence[int], count: int | None = None) -> Iterator[list[Choice]]:
@@ -148,7 +148,7 @@ class Search:
 
         Args:
             sizes: of micro-batches
-            count: of micro-batches that choices are compared for; None for as many as there are
+            count: of micro-batches that choices are compared for; None for the number in a step
         """
         fitted: dict[int, BoolArray] = {}
         best_s = math.inf
@@ -341,6 +341,6 @@ class Search:
 
 
 def _least_of(count: int, *orders: IntArray) -> IntArray:
-    """Return which are the least by each of several orders, so many of each; that by the first order comes first."""
+    """Return the indices of the `count` least by each of several orders, by the first order first, each once."""
     found = np.concatenate([order.argsort(kind="stable")[:count] for order in orders])
     return np.array(list(dict.fromkeys(found.tolist())))

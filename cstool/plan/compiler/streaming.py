@@ -65,7 +65,7 @@ def cycles_of_micro_batch(program: Program) -> tuple[tuple[int, KernelCycles], .
 
 
 def choices_of_micro_batch(program: Program) -> tuple[tuple[int, Program], ...]:
-    """Return all that `plan_streaming` would choose from for a micro-batch of exactly `micro_batch_size` samples.
+    """Return the candidates of `plan_streaming` for a micro-batch of exactly `micro_batch_size` samples.
 
     The choices do not depend on the number of systems, nor on the number of micro-batches: layouts are compared for
     one micro-batch on one system, and for several. Only the fastest of them depends on both.

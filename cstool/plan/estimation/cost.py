@@ -102,7 +102,7 @@ class Checkpoints:
         state_bytes: of each: weights and optimizer state
         bytes_per_s: on the way to its file; None where nothing is known of it, and none takes time
         rate_from: where that is from
-        interval_s: of work between two of them
+        interval_s: work between two checkpoints
         interval_from: its origin: "asked", "params", "best" with these failures, or "end" for the last one alone
         best_s: with which a long job would end soonest; None without failures or time
         count: of them, that after the last step among them
@@ -157,9 +157,9 @@ class JobCost:
     Args:
         tokens: of the job
         systems: of the job
-        work_s: of its steps, were nothing written and nothing lost
+        work_s: of its steps, without checkpoints and failures
         expected_s: of all of it
-        checkpoints, failures, workers: see there; no failures where no MTBF is given
+        checkpoints, failures, workers: parts of the cost; no failures where no MTBF is given
         servers: task -> number of servers for it; empty where the system file has none
         power_w: consumer, systems at work and all servers -> power [W]
         energy_j: the same -> energy [J]
@@ -182,7 +182,7 @@ class JobCost:
 
     @property
     def days(self) -> float:
-        """With all that takes time."""
+        """Days of the job, with checkpoints and failures."""
         return self.expected_s / DAY_S
 
     @property
@@ -195,8 +195,8 @@ def job_cost(found: Estimate, asked: CostInputs, checkpoint_steps: int | None) -
     """The cost of the job of an estimate; None where the number of its tokens is not given.
 
     Args:
-        asked: see there
-        checkpoint_steps: between two checkpoints, as the params have it; None for none on the way
+        asked: prices, failures and checkpoints
+        checkpoint_steps: between two checkpoints, by the params; None for none but the last
 
     Raises:
         EstimateError: with such failures the job does not end, or nothing is known of the time of a checkpoint

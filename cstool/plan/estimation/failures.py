@@ -51,7 +51,7 @@ def job_s(work_s: float, interval_s: float, checkpoint_s: float, restart_s: floa
     103.0
 
     Args:
-        work_s: of the job, were nothing written and nothing lost
+        work_s: of the job, without checkpoints and failures
         interval_s: work between two checkpoints; there is one after the last work, too
         checkpoint_s, restart_s, mtbf_s: see `span_s`
     """

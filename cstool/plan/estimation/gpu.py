@@ -27,12 +27,12 @@ class GpuEstimate:
     """A step on so many GPUs. All of it is modelled.
 
     Args:
-        gpu: each of them
-        gpus: number of them
+        gpu: kind of GPU
+        gpus: number of GPUs
         step: the fastest that fits
         batch_size: as on the wafers
         flops: useful ones of a step [FLOP]
-        tokens_per_s: of all of them
+        tokens_per_s: of all GPUs together
         days: for the tokens that were asked for; None if there are none
     """
 
@@ -75,7 +75,7 @@ class Beside:
 
     Args:
         gpu: each GPU
-        rows: for each number of them
+        rows: for each number of GPUs
         match: the fewest that are as fast as the wafers, of powers of two hosts; None if none are
         fewer: half as many, and their tokens a second, or None where no split of theirs holds the model; None if there
             is no match, or it is one GPU

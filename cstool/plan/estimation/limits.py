@@ -20,7 +20,7 @@ class Limits:
     """Limits of a job; None for no such limit.
 
     Args:
-        days: that it takes, with all that takes time
+        days: of the job, with checkpoints and failures
         power_w: of systems and servers at work [W]
         budget: of all hours of all systems, in the currency of the price
         is_confident: whether days and budget must hold at the slow end of the range of the estimate
@@ -32,7 +32,7 @@ class Limits:
     is_confident: bool = False
 
     def values(self) -> dict[str, float]:
-        """Limits that there are: flag -> the most that is allowed [days, W, currency]."""
+        """The given limits: flag -> the most that is allowed [days, W, currency]."""
         each = {DAYS: self.days, POWER: self.power_w, BUDGET: self.budget}
         return {flag: value for flag, value in each.items() if value is not None}
 

@@ -32,7 +32,7 @@ class Plan:
 
     @property
     def days(self) -> float:
-        """With all that takes time."""
+        """Days of the job, with checkpoints and failures."""
         return self.cost.days
 
     @property

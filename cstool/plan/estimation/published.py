@@ -152,7 +152,7 @@ class Errors:
     """Errors of the predictions.
 
     Args:
-        count: of them
+        count: of results
         median: of the errors without their signs
         average: of these
         largest: of these
@@ -204,7 +204,7 @@ def _case(result: Published) -> Case | None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The model beside all that is published.
+    """Compare the model with all published results.
 
     Args:
         predictions: in the order of the file

@@ -25,7 +25,7 @@ class Request:
         recompute: "needed" or "fastest"
         tokens: to train with; None where training time is not asked for
         expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
-        variants: frozen weights or adapters; None for the model as the file has it
+        variants: frozen weights or adapters; None for the model of the file
     """
 
     params: Params
@@ -39,7 +39,7 @@ class Request:
 
     @property
     def batch_size(self) -> int:
-        """Global, as the file has it."""
+        """Global batch size of the file."""
         return loader_of(self.params).batch_size
 
 

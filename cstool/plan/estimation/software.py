@@ -17,7 +17,7 @@ def choose_software(system: System, release: str | None, workers: int | None, da
     Args:
         system: with the numbers of its hosts
         release: of the software, such as "2.0"; None for hosts that take no time
-        workers: input workers of a system; None for as many as a run has unless it asks for others
+        workers: input workers of a system; None for the default number of a run
         data_processor: of the samples
 
     Raises:

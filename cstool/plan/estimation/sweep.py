@@ -19,7 +19,7 @@ class Row:
     Args:
         label: number of systems, or share of zeros
         estimate: None if there is none
-        why: there is none, in words
+        why: reason for a missing estimate
         speedup: throughput relative to the first row; None without an estimate
         efficiency: throughput relative to the first row, per system or per weight left; None without an estimate
     """

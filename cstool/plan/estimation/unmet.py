@@ -44,7 +44,7 @@ def enough_text(flag: str, amount: float) -> str:
 
 
 def unmet(search: Search, elsewhere: Elsewhere, others: tuple[str, ...]) -> EstimateError:
-    """Return why a search found nothing, with the nearest that there is.
+    """Return the reason why a search found nothing, with the nearest plan.
 
     Args:
         search: that found nothing

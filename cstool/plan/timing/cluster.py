@@ -73,7 +73,7 @@ class Step:
         spent_s: the time from the end of one step to the end of the next, by cause: a resource, or another reason to
             wait -> time [s]; every moment counts once
         busy_s: resource -> its work, whether or not others work meanwhile [s]
-        serial_s: were everything done one after the other [s]
+        serial_s: the sum of all work, one part after the other [s]
     """
 
     spent_s: dict[str, float]

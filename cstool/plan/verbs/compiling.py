@@ -72,7 +72,7 @@ def compile_model(
         micro_batch_size: so many samples must fit; None for as many as fit, at most the params' number
 
     Returns:
-        Everything that the compiler says of the model on the wafer
+        The compiler's results: the model on the wafer
 
     Raises:
         CompileError: the model does not fit, with changes that would; or the systems do not divide the batch

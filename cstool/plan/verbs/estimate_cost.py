@@ -18,7 +18,7 @@ def check_cost(tokens: str | int | None, **asked: Any) -> CostInputs:
     """Return the inputs for the cost of a job, checked before any long work.
 
     Args:
-        tokens: of the job, such as "300B"; None for no job
+        tokens: of the job, such as "300B"; None without a job
         asked: the arguments of `cstool.plan.estimation.cost.make_cost_inputs`
 
     Raises:

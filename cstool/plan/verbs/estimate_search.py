@@ -47,7 +47,7 @@ def optimize(
     Args:
         params: a params file of one trainer, or params that are loaded
         tokens: of the job, such as "300B"
-        days: at most, with all that takes time
+        days: at most, with checkpoints and failures
         power: of systems and servers, at most, such as "500kW"
         budget: at most, such as "2M"; with `price`, of a system for an hour
         confident: whether days and budget must hold at the slow end of the range of the estimate

@@ -73,7 +73,7 @@ def estimate(
         recompute: compute activations again where that is faster, where it is needed, never, or always
         expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
         software: release whose hosts feed the systems, such as "2.0"; None for hosts that take no time
-        num_workers_per_csx: input workers of each system; None for as many as a run has unless it asks for others
+        num_workers_per_csx: input workers of each system; None for the default number of a run
         frozen: weights that stay as they are, such as "first:16", by patterns of names or numbers of layers
         adapters: low-rank ones beside frozen layers, such as "rank=16,layers=q,v"
 

@@ -27,7 +27,7 @@ class GpuLink:
     Args:
         gpus: that they reach
         bytes_per_s: of a GPU, each way
-        efficiency: share of that which is sustained
+        efficiency: sustained share of that rate
         latency_s: of a message [s]
         collective_factor: bytes that cross a link in a reduce-scatter or an all-gather, relative to a ring
     """
