@@ -1,4 +1,4 @@
-"""Write what was converted as a checkpoint of cstool's own, weights dense or sparse."""
+"""Write converted weights as a checkpoint of cstool's own, dense or sparse."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ def write_checkpoint(source: Source, path: Path, kept: Mapping[str, Kept], progr
             writer.link(link, target)
         for key, value in source.values.items():
             if key == "choices" and isinstance(value, dict):
-                # That of sparse kernels was about other zeros.
+                # The choice of sparse kernels was made for other zeros.
                 value = {name: choice for name, choice in value.items() if name != "sparse_kernels"}
             if key != SPARSITY:
                 writer.add_value(key, value)

@@ -1,4 +1,4 @@
-"""One conversion, from what was asked for to what was written."""
+"""One conversion: from a checked request to the written checkpoint."""
 
 import math
 import os
@@ -27,14 +27,14 @@ from cstool.training.store.foreign import check_no_adapter
 from cstool.training.store.saved_state import no_progress
 
 FORMATS = ("cstool", "hf", "vendor")
-"""what can be read"""
+"""formats that can be read"""
 TARGETS = ("dense", "sparse", "hf")
-"""what can be written"""
+"""formats that can be written"""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for.
+    """A request for one conversion.
 
     Args:
         source: file or folder, or `DIR:STEP`, `DIR:latest`
@@ -42,11 +42,11 @@ class Request:
         source_format: one of `FORMATS`; None to find out
         to: one of `TARGETS`; None for dense where the source is not cstool's own
         params: of the model; None where the source says it
-        sparsity: share of zeros to make; None keeps the zeros that there are
-        param_filter: names of the weights to make sparse; None for those of the params
+        sparsity: share of zeros to make; None keeps the zeros of the source
+        param_filter: names of the weights to make sparse; None for the filter of the params
         shard_bytes: most of a file of `hf` [bytes]; None for one file
-        tokenizer: for `hf`, "bytes" or a tokenizers JSON file; None for that of the training data, if that says it
-        model_type: for `hf`, that of the config.json to write; None for that of the source, or the first that fits
+        tokenizer: for `hf`, "bytes" or a tokenizers JSON file; None for the tokenizer of the training data, if known
+        model_type: for `hf`, model type of the config.json to write; None for the source's type, or the first that fits
     """
 
     source: Path
@@ -63,7 +63,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Converted:
-    """What came of it.
+    """Result of a conversion.
 
     Args:
         path: of the checkpoint
@@ -74,7 +74,7 @@ class Converted:
         bytes: of the tensors
         weights: their number
         densities: of the sparse ones, by name
-        notes: what of the source is left out
+        notes: parts of the source that are left out
     """
 
     path: Path
@@ -95,14 +95,14 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
         CheckpointError: the source cannot be read or is of another model, or the target cannot be written; then
             nothing of it is left
         NonFiniteError: a weight that is to keep its largest numbers has NaN
-        ParamsError: what is to be sparse cannot be
+        ParamsError: the weights to make sparse cannot be sparse
     """
     request = replace(request, source=find_checkpoint(request.source))
     check_no_adapter(request.source)
     source_format = request.source_format or _format_of(request.source)
     to = request.to or ("dense" if source_format != "cstool" else None)
     if to is None:
-        # What is not there, or no checkpoint, is told first.
+        # A missing source, or one that is no checkpoint, is reported first.
         with CheckpointReader(request.source):
             pass
         raise CheckpointError(f"--to: must be given for a checkpoint of cstool, one of {', '.join(TARGETS)}")
@@ -110,7 +110,7 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
     of_policy = source_format == "cstool" and has_policy(request.source)
     if of_policy or (source_format, to) != ("cstool", "dense") or request.params is not None:
         whole = describe(request.source, source_format, request.params)
-        # What the vendor's files have of DPO goes on as such; elsewhere it is the policy that is wanted.
+        # DPO weights in the vendor's files stay as they are; in all other cases the policy is wanted.
         described = whole if (source_format, to) == ("vendor", "dense") else whole.of_policy(request.params is None)
     for form, named in ((source_format, None), (to, request.model_type)):
         if form == "hf":
@@ -157,7 +157,7 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
 
 
 def _format_of(path: Path) -> str:
-    """Return the format of a source; of what is none of the others, cstool's, whose reader says what is wrong."""
+    """Return the format of a source; cstool's by default, whose reader then reports the error."""
     if path.is_dir() or path.suffix in (".safetensors", ".json"):
         return "hf"
     return "vendor" if is_vendor_checkpoint(path) else "cstool"

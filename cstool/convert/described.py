@@ -35,7 +35,7 @@ from cstool.training.store import CheckpointReader
 
 @dataclass(frozen=True)
 class Described:
-    """A model, and who says so.
+    """A model, and the source of its description.
 
     Args:
         model: its section of the params
@@ -44,7 +44,7 @@ class Described:
         is_new: whether no params file says it yet
         data_folders: of the data sets of its run, as far as they are known
         family: that its config.json names; None where it has none
-        notes: what of its config.json is passed over
+        notes: ignored entries of its config.json
     """
 
     model: ModelParams
@@ -66,7 +66,7 @@ class Described:
         """Return the family of the model at Hugging Face, and its section of the params, or raise CheckpointError.
 
         Args:
-            named: model_type that the family must have; None for that of its config.json, or the first that fits
+            named: model_type that the family must have; None for the type in its config.json, or the first that fits
         """
         family = self.family if named is None else None
         if family is None:
@@ -75,13 +75,13 @@ class Described:
         return family, self.model
 
     def parts(self, named: str | None = None) -> tuple[HfPart, ...]:
-        """Return what the model is at Hugging Face, one model or several, or raise CheckpointError; see `as_hf`."""
+        """Return the model as one or several models of Hugging Face, or raise CheckpointError; see `as_hf`."""
         if isinstance(self.model, DprParams):
             return dpr_parts(self.place, self.model, named)
         return (HfPart("", *self.as_hf(named), self.graph),)
 
     def of_policy(self, is_new: bool) -> "Described":
-        """Return what DPO trains, as a model of its own; any other model as it is.
+        """Return the policy of DPO as a model of its own; any other model as it is.
 
         Args:
             is_new: whether no params file says it yet
@@ -97,7 +97,7 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
     """Return the model of a checkpoint, as `params` say it, or itself where there are none.
 
     Raises:
-        CheckpointError: nobody says it, or two say different things
+        CheckpointError: no file describes the model, or two descriptions contradict each other
     """
     if source_format == "hf" and is_dpr_folder(path):
         return _described_dpr(path, params)
@@ -155,7 +155,7 @@ def _described_dpr(path: Path, params: Params | None) -> Described:
 
 
 def _notes(name: str, path: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what is said of a config that is taken."""
+    """Return the notes on a config that is accepted."""
     idle = keys_without_effect(path, config)
     return (f"{name} has keys without effect at their values: {', '.join(idle)}",) if idle else ()
 

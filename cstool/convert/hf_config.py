@@ -35,14 +35,14 @@ from cstool.model.params.sections.model import MODELS
 _KNOWN = ", ".join(MODEL_TYPES)
 _FAMILIES = (*HF_FAMILIES.values(), *HF_CLASSES.values())
 _KEYS: Mapping[Side, str] = {"question": "q_encoder", "context": "ctx_encoder"}
-"""of the params, for the encoders of DPR"""
+"""keys of the params for the encoders of DPR"""
 _NO_DROPOUT = {f"{part}_dropout_rate": 0.0 for part in ("residual", "attention", "embedding")}
 _INDIFFERENT = frozenset(
     "name attention_dropout_rate dropout_rate embedding_dropout_rate residual_dropout_rate initializer_range "
     "initializer_params embedding_initializer_params ffn_initializer_params ffn_output_layer_initializer_params "
     "output_layer_initializer_params loss_scaling loss_weight max_tokens temperature top_k top_p".split()
 )
-"""keys of the params that change nothing of what a model answers"""
+"""keys of the params without effect on the answers of a model"""
 _SAID_OTHERWISE = frozenset(
     "attention_inner_dim attention_module attention_sink_tokens apply_attention_sinks attention_sliding_window_length "
     "attention_chunk_size attention_vertical_column_spacing attention_vertical_column_width apply_attention_pattern "
@@ -52,7 +52,7 @@ _SAID_OTHERWISE = frozenset(
     "pos_scaling_extra_args scale_output_logits_by_d sliding_window_every_other_decoder_layer "
     "sliding_window_every_other_decoder_layer_pattern use_untied_layer_norm".split()
 )
-"""keys of the params that act together, and are compared by what comes of them"""
+"""keys of the params that act together, and are compared by their joint effect"""
 
 
 _OF_MIXTURES = (
@@ -64,7 +64,7 @@ _OF_MIXTURES = (
     "expert_weighting_normalization",
     "null_expert_bias",
 )
-"""what of a mixture of experts changes what a model answers, beside their number"""
+"""keys of a mixture of experts, beside the number of experts, that change the answers of a model"""
 
 
 def config_family(path: Path, config: Mapping[str, Any]) -> Family:
@@ -79,12 +79,12 @@ def config_family(path: Path, config: Mapping[str, Any]) -> Family:
 
 
 def family_of(where: str | Path, model: ModelParams, named: str | None = None) -> Family:
-    """Return the family of theirs that computes the same as a model, or raise CheckpointError that says what does not.
+    """Return the family of Hugging Face that computes the same as a model; CheckpointError names the difference.
 
     Args:
         where: of the model, for messages
         model: its section of the params
-        named: model_type that it must be of; None for the first that fits, those with its name before others
+        named: model_type that it must be of; None for the first that fits, families with its name before others
     """
     if not isinstance(model, HfModel):
         raise CheckpointError(f"{where}: must be a model that Hugging Face has, got {model.name}", HELP)
@@ -92,7 +92,7 @@ def family_of(where: str | Path, model: ModelParams, named: str | None = None) -
     kinds: Mapping[str, Family] = HF_FAMILIES if isinstance(model, DecoderParams) else HF_CLASSES
     families = [family for family in kinds.values() if named in (None, family.model_type)]
     if not isinstance(model, DecoderParams):
-        # What it is called says which heads it has.
+        # The name of a model tells its heads.
         families = [family for family in families if model.name in family.called]
     if not families:
         with_type = "" if named is None else f" with model_type {named}"
@@ -190,7 +190,7 @@ def make_model(path: Path, section: Any) -> HfModel:
 
 
 def check_config(path: Path, config: Mapping[str, Any], params: str | Path, model: ModelParams) -> None:
-    """Check that a config and the params are of one model, or raise CheckpointError that names all that differs."""
+    """Check that a config and the params are of one model, or raise CheckpointError that names all differences."""
     said = make_model(path, model_section(path, config))
     if not isinstance(model, HfModel) or _kind(model) is not _kind(said):
         raise CheckpointError(f"{path}: must be of the model of {params}, {model.name}, got {said.name}")
@@ -242,9 +242,9 @@ def _kind(model: HfModel) -> type:
 
 
 def _misfit(family: Family, model: HfModel) -> tuple[float, str]:
-    """Return in how many keys a model differs from the nearest that a family has, and the first of them as a rule.
+    """Return the number of keys in which a model differs from the nearest of a family, and the first as a rule.
 
-    The nearest is what comes of saying the model in the family's config, and reading that back.
+    The nearest is found by writing the model as a config of the family, and reading that config back.
     """
     try:
         said = _model(_section(family, config_of(family, model)))
@@ -264,15 +264,15 @@ def _first(error: ValidationError) -> str:
 
 
 def _different(first: HfModel, second: HfModel) -> list[tuple[str, Any, Any]]:
-    """Return what tells two models apart in what they answer: key, and what it is of each."""
+    """Return the differences that change answers: key, and its value in each model."""
     ours, theirs = _facts(first), _facts(second)
-    # What one of them lacks hangs on a key that is different itself.
+    # A key that one of them lacks depends on another key, which differs itself.
     both = [key for key in ours if key in theirs]
     return [(key, ours[key], theirs[key]) for key in both if not _equal(ours[key], theirs[key])]
 
 
 def _facts(model: HfModel) -> dict[str, Any]:
-    """Return all that says what a model answers: by keys of the params, or properties where several act together."""
+    """Return all facts that decide answers: by keys of the params, or properties where several keys act together."""
     if isinstance(model, EncoderParams):
         return encoder_facts(model)
     if isinstance(model, EncoderDecoderParams):
@@ -285,12 +285,12 @@ def _facts(model: HfModel) -> dict[str, Any]:
     if model.position_embedding_type != "rotary":
         del facts["rope_theta"]
     if model.position_embedding_type != "learned":
-        # No table has them, and how far a model can be trusted is not what it computes.
+        # No table has them, and the length up to which a model can be trusted does not change its results.
         del facts["max_position_embeddings"]
     if model.pos_scaling_type != "linear" and (extra := model.pos_scaling_extra_args) is not None:
         keys = ["low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]
         if model.pos_scaling_type == "longrope":
-            # Those of texts of another length are not used, and how long that is matters through these.
+            # Factors of the other length are not used; the original length matters through the ones in use.
             factors, facts["the factor of turned pairs"] = longrope(extra, model.max_position_embeddings)
             keys, facts["the factors of pairs"] = [], ", ".join(f"{factor:g}" for factor in factors)
         if model.pos_scaling_type == "yarn":
@@ -318,7 +318,7 @@ def _facts(model: HfModel) -> dict[str, Any]:
 
 
 def _of_layers(values: list[Any]) -> Any:
-    """What the first layers have: one value, or theirs in turn."""
+    """Values of the first layers: one value if all are equal, or one per layer."""
     return values[0] if len(set(values)) == 1 else " and ".join(map(text, values))
 
 

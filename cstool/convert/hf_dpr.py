@@ -22,7 +22,7 @@ DPR = "dpr"
 ENCODER = "dpr/encoder"
 """name of the section of an encoder by itself; the params have it below q_encoder or ctx_encoder"""
 FOLDERS: Mapping[Side, str] = {"question": "question_encoder", "context": "ctx_encoder"}
-"""of the encoders, in that of a model; their tensors begin so, too"""
+"""folders of the encoders within the folder of a model; the names of their tensors begin so, too"""
 _CLASSES: Mapping[Side, str] = {"question": "DPRQuestionEncoder", "context": "DPRContextEncoder"}
 _OURS: Mapping[Side, str] = {"question": QUESTIONS, "context": CONTEXTS}
 

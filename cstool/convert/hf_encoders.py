@@ -16,10 +16,10 @@ _OUTPUT = f"{_MLM}.classifier.ffn.0.linear_layer"
 
 
 def _names(ours: str, theirs: str, *, norm1: str, norm2: str, embeddings: str) -> dict[str, str]:
-    """Names of an encoder's weights without those of its heads.
+    """Names of an encoder's weights, without its heads.
 
     Args:
-        ours, theirs: what the names begin with
+        ours, theirs: prefixes of the names
         norm1, norm2: of a layer
         embeddings: the norm of these
     """
@@ -44,7 +44,7 @@ def _names(ours: str, theirs: str, *, norm1: str, norm2: str, embeddings: str) -
 
 
 def norms_last(ours: str, theirs: str) -> dict[str, str]:
-    """Names of the weights of a BERT without heads; `ours` and `theirs` are what they begin with."""
+    """Names of the weights of a BERT without heads; `ours` and `theirs` are their prefixes."""
     return _names(ours, theirs, norm1="attention.output.LayerNorm", norm2="output.LayerNorm", embeddings="LayerNorm")
 
 
@@ -117,7 +117,7 @@ BERT_KEYS: tuple[Key, ...] = (
     _ABSOLUTE,
     *_NO_CROSS,
 )
-"""of config.json, those that every BERT has"""
+"""keys of config.json that every BERT has"""
 _BERT_FIXED = {"position_embedding_type": "learned", "pooler_nonlinearity": "tanh"}
 _BERT_MASKED = _masked(
     "cls.predictions.transform.dense",
@@ -274,11 +274,11 @@ _INDIFFERENT = frozenset(
     "vocab_file extra_attention_params attention_module num_segments mup_base_hidden_size mup_base_filter_size "
     "output_logits_alpha scale_output_logits_by_d pad_token_id".split()
 )
-"""keys of the params that change nothing of what a model answers, or are compared by what comes of them"""
+"""keys of the params without effect on the answers of a model, or compared by their joint effect"""
 
 
 def encoder_facts(model: EncoderParams) -> dict[str, Any]:
-    """Return all that says what an encoder answers: by keys of the params, or properties where several act together."""
+    """Return all facts that decide answers: by keys of the params, or properties where several keys act together."""
     facts = {key: getattr(model, key) for key in type(model).model_fields if key not in _INDIFFERENT}
     for key in ("encoder_nonlinearity", "pooler_nonlinearity", "mlm_nonlinearity"):
         if key in facts:

@@ -1,6 +1,6 @@
 """Hugging Face's models by their `model_type`; a lineage of families is a module: `hf_llamas.py`, `hf_gpts.py`.
 
-What is no decoder is known by its class: `hf_encoders.py`, `hf_dpr.py`, `hf_t5.py`, `hf_vit.py`.
+Models other than decoders are known by their class: `hf_encoders.py`, `hf_dpr.py`, `hf_t5.py`, `hf_vit.py`.
 """
 
 import re
@@ -44,10 +44,10 @@ HF_CLASSES: Mapping[str, Family] = {
     **DPR_FAMILIES,
     **{family.class_name: family for family in (T5, VIT)},
 }
-"""what is no decoder, by the class that `architectures` names; of several that compute the same as a model, the first
-is written"""
+"""families other than decoders, by the class that `architectures` names; of several that compute the same as a model,
+the first is written"""
 MODEL_TYPES = tuple(dict.fromkeys((*HF_FAMILIES, *(family.model_type for family in HF_CLASSES.values()))))
-"""all that can be had"""
+"""all types that can be written"""
 
 
 def class_family(path: Path, config: Mapping[str, Any]) -> Family:

@@ -1,4 +1,4 @@
-"""What the descriptions of Hugging Face's families are made of: our names of weights, a family, rows they share."""
+"""Parts of the descriptions of Hugging Face's families: names of weights, the family itself, shared rows."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from cstool.model.ir import Graph
 from cstool.model.params import DecoderParams, EncoderDecoderParams, EncoderParams, VisionTransformerParams
 
 HfModel = DecoderParams | EncoderParams | EncoderDecoderParams | VisionTransformerParams
-"""the model section of what Hugging Face has"""
+"""model sections that have a family at Hugging Face"""
 
 WORDS, POSITIONS = "embedding_layer.word_embeddings", "embedding_layer.position_embeddings.embed"
 LAYER = "transformer_decoder.layers.N"
@@ -28,20 +28,20 @@ class Family:
     Args:
         model_type: its name in config.json
         class_name: its class there
-        called: names of models of the params that are written as this one, if they compute the same
-        prefix: before the names of all tensors but those of the output layer; input may lack it
-        names: our name -> theirs, `.weight` and `.bias` left out; N is the number of the layer, E that of the expert.
-            What has the same name is in one tensor, in this order.
-        fixed: of the params, what every model of the family has
-        keys: of config.json; what they say wins over `fixed`, later ones over earlier ones
+        called: names of models of the params that are written as this family, if they compute the same
+        prefix: before the names of all tensors but the output layer's; input may lack it
+        names: our name -> theirs, `.weight` and `.bias` left out; N is the number of the layer, E of the expert.
+            Weights of the same name there are in one tensor, in this order.
+        fixed: values of the params that every model of the family has
+        keys: of config.json; they win over `fixed`, later ones over earlier ones
         norms_if_parallel: other names of norms, where parallel parts have one each
         by_groups: whether in the tensor of query, key and value each head of keys follows its queries, then its values
         is_transposed: whether matrices of layers are (in, out) there
-        halves: whether what positions turn together is half of their width apart there
-        norm_offset: what is added to the scales of norms that are stored there
+        halves: whether the two elements that positions rotate together are half the rotary width apart there
+        norm_offset: number that is added to the stored scales of norms
         passed_over: keys of config.json that change nothing
-        ties: tensors that may be stored beside those that they equal, both with their `.weight` or `.bias`
-        passed_tensors: what the names of tensors begin with that may be there and are left out, with a note
+        ties: tensors that may be stored beside the tensors that they equal, both with their `.weight` or `.bias`
+        passed_tensors: prefixes of tensors that are left out if present, with a note
         names_if_gated: other names, where the feed-forward part has a gate
         shapes: of a model, the shapes of tensors that have more dimensions there
         last_first: our weights whose last row is the first one there
@@ -72,8 +72,8 @@ class HfPart:
     """A model of theirs that is all of one of ours, or an encoder of it.
 
     Args:
-        folder: in that of the model; empty for the folder itself
-        family, model, graph: what its weights are of
+        folder: within the folder of the model; empty for the folder itself
+        family, model, graph: of its weights
     """
 
     folder: str
@@ -112,7 +112,7 @@ def sizes(vocab: int, hidden: int, inner: int, layers: int, heads: int) -> tuple
 
 
 def n_sizes(vocab: int, positions: int, hidden: int, layers: int, heads: int) -> tuple[Key, ...]:
-    """Keys of GPT-2 and those that follow it, and their defaults."""
+    """Keys of GPT-2 and its successors, and their defaults."""
     return (
         same("vocab_size", vocab),
         same("n_positions", positions, "max_position_embeddings", also="max_position_embeddings"),

@@ -1,6 +1,6 @@
-"""GPT-2, and those of Hugging Face's families that follow it, or have parallel parts: GPT-J, NeoX, Falcon, Bloom.
+"""GPT-2, and Hugging Face's families that follow it, or have parallel parts: GPT-J, NeoX, Falcon, Bloom.
 
-A family is a description, read from top to bottom; what its words mean is in `hf_keys.py` (config.json) and
+A family is a description, read from top to bottom; its words are explained in `hf_keys.py` (config.json) and
 `hf_names.py` (tensors). Source: the released models, and Hugging Face's library 4.57, which the tests compare with.
 """
 

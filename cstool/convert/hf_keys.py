@@ -1,4 +1,4 @@
-"""What keys of Hugging Face's config.json mean, in the params and back: the rows that families are made of."""
+"""Meaning of the keys of Hugging Face's config.json, in the params and back: the rows of which families are made."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ Found = Mapping[str, Any]
 """the keys of a config that its family knows, defaults filled in"""
 
 HF_ACTIVATIONS = {theirs: name for name, row in ACTIVATIONS.items() for theirs in row.hf_names}
-"""their names of functions -> those of the kernels"""
+"""names of functions at Hugging Face -> names of the kernels"""
 _GATES = {kernel: name for name, kernel in GATED_NONLINEARITIES.items()}
 _KIND_OF_LAYER = {True: "sliding_attention", False: "full_attention"}
 _MOST = 10**9
-"""of any whole number in a config"""
+"""largest whole number in a config"""
 _HUGE = 1e300
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", list: "a list"}
 
@@ -37,13 +37,13 @@ class Key:
 
     Args:
         theirs: its name
-        default: what it is where the file lacks it
-        read: what the params say for a config; may raise Refused
+        default: its value where the file lacks it
+        read: from a config to values of the params; may raise Refused
         write: its value for a model; None leaves it out
         kind: of its value; object for any that `read` looks at itself
         least: of a whole number
         other_name: an older or newer name of it
-        if_null: what it is where it is null, by the keys before it
+        if_null: its value where it is null, by the keys before it
         nullable: whether null is a value
     """
 
@@ -68,7 +68,7 @@ class Key:
         return given
 
     def _given(self, config: Mapping[str, Any]) -> Any:
-        """Return what a config has under its names, which must agree; the default where it has none."""
+        """Return the value of a config under the key's names, which must agree; the default where it has none."""
         said = {name: config[name] for name in (self.theirs, self.other_name) if name is not None and name in config}
         values = [value for value in said.values() if value is not None]
         if len(values) == 2 and values[0] != values[1]:
@@ -91,7 +91,7 @@ def same(theirs: str, default: Any, ours: str | None = None, *, also: str | None
 
 
 def only(theirs: str, value: Any, why: str) -> Key:
-    """A key that can have one value, which is never written since it is what they take without it; and why."""
+    """A key of one allowed value, with the reason; never written, since it is their default."""
 
     def read(found: Found) -> Mapping[str, Any]:
         if found[theirs] != value:
@@ -102,7 +102,7 @@ def only(theirs: str, value: Any, why: str) -> Key:
 
 
 def labels(ours: str) -> tuple[Key, Key]:
-    """How many classes there are, in a key of the params: as many as have names, else `num_labels`."""
+    """The number of classes, in a key of the params: as many as have names, else `num_labels`."""
 
     def read(found: Found) -> Mapping[str, Any]:
         given = found["id2label"]
@@ -132,7 +132,7 @@ def silent(key: Key) -> Key:
 
 
 def filter_size(theirs: str, hidden: str) -> Key:
-    """The width of the feed-forward part, four times that of the model where it is null."""
+    """The width of the feed-forward part; null: four times the width of the model."""
     return Key(
         theirs, None, lambda found: {"filter_size": found[theirs]}, lambda model: model.filter_size,
         int, if_null=lambda found: 4 * found[hidden],
@@ -140,7 +140,7 @@ def filter_size(theirs: str, hidden: str) -> Key:
 
 
 def activation(theirs: str, default: str, is_gated: bool = False) -> Key:
-    """The function of the feed-forward part, which may be that of its gate."""
+    """The function of the feed-forward part, or of its gate."""
 
     def read(found: Found) -> Mapping[str, Any]:
         function = HF_ACTIVATIONS.get(found[theirs])
@@ -159,7 +159,7 @@ def activation(theirs: str, default: str, is_gated: bool = False) -> Key:
 
 
 def head_width(found: Found) -> int:
-    """D of a config: what it says, or a head's share of the width, or raise Refused."""
+    """D of a config: the stated width of a head, or a head's share of the model's width; may raise Refused."""
     if (given := found.get("head_dim")) is not None:
         return int(given)
     hidden, heads = found["hidden_size"], found["num_attention_heads"]
@@ -169,7 +169,7 @@ def head_width(found: Found) -> int:
 
 
 def heads_of_keys(default: int | None = None, theirs: str = "num_key_value_heads") -> Key:
-    """How many heads of keys and values there are; as many as of queries where it is null."""
+    """The number of heads of keys and values; null: as many as of queries."""
     return Key(
         theirs, default, lambda found: kv_groups(found[theirs]), lambda model: model.kv_heads,
         int, if_null=lambda found: found["num_attention_heads"],
@@ -177,7 +177,7 @@ def heads_of_keys(default: int | None = None, theirs: str = "num_key_value_heads
 
 
 def kv_groups(heads: int) -> dict[str, Any]:
-    """What the params say of so many heads of keys and values."""
+    """Values of the params for a number of heads of keys and values."""
     return {"attention_module": "multiquery_attention", "extra_attention_params": {"num_kv_groups": heads}}
 
 
@@ -228,7 +228,7 @@ def _read_alike(found: Found) -> Mapping[str, Any]:
 
 
 ALIKE = Key("layer_types", None, _read_alike, None, list, nullable=True)
-"""newer releases say of each layer what follows from the window"""
+"""a list of layer types that newer releases write; it follows from the window"""
 
 
 def windows(slides: Callable[[Found, int], bool]) -> Key:

@@ -1,6 +1,6 @@
-"""Llama and those of Hugging Face's families that have its names: rotary positions, a norm before each part.
+"""Llama and Hugging Face's families that share its names: rotary positions, a norm before each part.
 
-A family is a description, read from top to bottom; what its words mean is in `hf_keys.py` (config.json) and
+A family is a description, read from top to bottom; its words are explained in `hf_keys.py` (config.json) and
 `hf_names.py` (tensors). Source: the released models, and Hugging Face's library 4.57, which the tests compare with.
 """
 
@@ -222,7 +222,7 @@ MIXTRAL = Family(
         ),
         ATTENTION_DROPOUT,
     ),
-    # Both are about training: noise of what routers read, and whether the loss that balances experts is computed.
+    # Both are about training: noise on the inputs of routers, and whether the loss that balances experts is computed.
     passed_over=frozenset({"router_jitter_noise", "output_router_logits"}),
 )
 

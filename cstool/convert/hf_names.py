@@ -30,7 +30,7 @@ BUFFERS = re.compile(
 """tensors, prefix left out, that the library fills in itself and only older ones saved"""
 _PARTS = ("proj_q_dense_layer", "proj_k_dense_layer", "proj_v_dense_layer")
 _TURNED = (*_PARTS[:2], "q_norm", "k_norm")
-"""what has a row for each element of a head that positions turn"""
+"""parts with a row for each element of a head that positions rotate"""
 _LAYER = re.compile(r"(?<=layers\.)\d+")
 _EXPERT = re.compile(r"(?<=\.experts\.experts\.)\d+")
 
@@ -42,12 +42,12 @@ class Place:
     Args:
         tensor: its name, without prefix
         start: first of its rows there; of its columns, where it is transposed
-        run: how many of its rows lie together there
+        run: number of its rows that lie together there
         stride: rows from the first of a run to the first of the next
         transposed: whether its rows are columns there
         head_width: D, where the rows of each head are in the other order of pairs; 1 elsewhere
-        rotary_width: how many rows of a head that is about
-        offset: what is added to the numbers that are there
+        rotary_width: number of rows of a head in that order
+        offset: number that is added to the stored numbers
     """
 
     tensor: str
@@ -60,7 +60,7 @@ class Place:
     offset: float = 0.0
 
     def runs(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield where rows from `start` to `stop` of the weight are there: the first row of each run, and how many."""
+        """Yield the place there of rows `start` to `stop` of the weight: first row and number of rows of each run."""
         while start < stop:
             number, within = divmod(start, self.run)
             count = min(self.run - within, stop - start)
@@ -110,7 +110,7 @@ def with_prefix(family: Family, tensor: str) -> str:
 
 
 def ties_of(family: Family) -> Mapping[str, str]:
-    """Return what equals another tensor of a model that has no weight for it, and may be stored all the same."""
+    """Return the tensors of tied weights, which may be stored all the same -> the tensors that they equal."""
     if HEAD not in family.names or WORDS not in family.names:
         return family.ties
     return {f"{family.names[HEAD]}.weight": f"{family.names[WORDS]}.weight"}
@@ -146,7 +146,7 @@ def _place(family: Family, names: Mapping[str, str], model: HfModel, graph: Grap
     turns = family.halves and part in _TURNED and model.position_embedding_type == "rotary"
     head_width = model.head_width if turns else 1
     rotary_width = (model.rotary_dim or 0) if turns else 0
-    # What has the same name stands in the order of the table.
+    # Weights of the same name stand in the order of the table.
     together = [known for known in names if names[known] == theirs]
     if family.by_groups and part in _PARTS:
         per_group = model.num_heads // model.kv_heads

@@ -1,4 +1,4 @@
-"""Models of Hugging Face's library that are not converted: the nearest family here, and what it lacks."""
+"""Models of Hugging Face's library that are not converted: the nearest family here, and its missing features."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -31,7 +31,7 @@ _NO_SCALING = {
 
 
 class Entry(dict[str, Any]):
-    """What a config says of how positions are stretched; `name` is that of its key, for messages."""
+    """The entry of a config on stretched positions; `name` is its key, for messages."""
 
     name = _OLDER
 
@@ -46,17 +46,17 @@ class Entry(dict[str, Any]):
 
     @property
     def rest(self) -> dict[str, Any]:
-        """What it says beside the type; null says nothing."""
+        """Its keys beside the type, without null values."""
         return {key: value for key, value in self.items() if key not in ("rope_type", "type") and value is not None}
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config with all that it says of rotary positions where older releases of the library have it.
+    """Return a config with its entries on rotary positions in the places of older releases of the library.
 
     Newer releases keep all of it in `rope_parameters`. The result has an `Entry`, or None, as `rope_scaling`.
 
     Raises:
-        Refused: the entries are none, or contradict each other or what is beside them
+        Refused: the entries are invalid, or contradict each other or the keys beside them
     """
     found = {key: value for key, value in config.items() if key not in (_OLDER, _NEWER)}
     entries = []
@@ -79,7 +79,7 @@ def flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _entry(name: str, given: Any) -> Entry:
-    """Return what an entry says of all layers, or raise Refused."""
+    """Return the entry of a config for all layers, or raise Refused."""
     if not isinstance(given, dict):
         raise Refused(f"{name} must be null or a mapping, got {text(given)}")
     nested = [given[kind] for kind in given if kind in _KINDS_OF_LAYERS]
@@ -128,7 +128,7 @@ def _read_longrope(found: Found, given: Entry) -> Mapping[str, Any]:
             got = f"{len(factors)} of them" if isinstance(factors, list) else text(factors)
             raise Refused(f"{name}.{key} must be a list of {pairs} numbers greater than 0, got {got}")
     original = found[_ORIGINAL]
-    # What newer releases repeat there: the ratio is read only where the length at first is not known.
+    # Values that newer releases repeat there: the ratio is read only where the original length is not known.
     repeated = {_ORIGINAL: original, "factor": found["max_position_embeddings"] / original}
     for key, value in repeated.items():
         if given.get(key) not in (None, value):
@@ -144,7 +144,7 @@ def _read_longrope(found: Found, given: Entry) -> Mapping[str, Any]:
 
 
 def _write_longrope(extra: PositionScalingParams) -> dict[str, Any]:
-    """What is not given is not used here: theirs is then that of the other length."""
+    """Write longrope; a list that is not given is unused here, so theirs repeats the list of the other length."""
     given = {key: getattr(extra, key) for key in _LONGROPE}
     either = given["long_factor"] or given["short_factor"]
     said = {"type": "longrope", **{key: list(factors or either) for key, factors in given.items()}}
@@ -158,7 +158,7 @@ def _write_original(model: DecoderParams) -> int:
 
 
 ORIGINAL_POSITIONS = Key("original_max_position_embeddings", 4096, lambda _: {}, _write_original, int)
-"""for how long a text a model was made at first; longrope counts from there"""
+"""length of texts that a model was first made for; longrope counts from there"""
 
 
 def _number(entry: Entry, key: str) -> float | None:
@@ -169,7 +169,7 @@ def _number(entry: Entry, key: str) -> float | None:
 
 
 def _yarn(given: Entry, factor: float, positions: int) -> dict[str, Any]:
-    """Return the extra arguments of YaRN; the factor of what is turned is theirs, or follows from mscale, if given."""
+    """Return the extra arguments of YaRN; the factor on rotated elements is given, or follows from mscale."""
     rest = {key: value for key, value in given.rest.items() if key not in ("factor", *_AMPLITUDES)}
     rest.setdefault(_ORIGINAL, positions)
     amplitude, scale, scale_of_all = (_number(given, key) for key in _AMPLITUDES)

@@ -22,7 +22,7 @@ _TABLES = {
     "embedding_layer.position_embeddings.embed": ("max_position_embeddings", "n_positions"),
     "encoder_embeddings.word_embeddings": ("src_vocab_size", "vocab_size"),
 }
-"""our names of the tensors whose rows a key counts: that of the params, and that of config.json where it is another"""
+"""tensors, by our names, whose rows a key counts: the key of the params, and of config.json where it has another"""
 
 
 _IS_OUTPUT = re.compile(r".+\.decoder\.weight").fullmatch
@@ -75,7 +75,7 @@ class HfSource(Source):
             yield place.from_there(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
     def _find_names(self) -> dict[str, str]:
-        """Return the whole names of the tensors by those without prefix."""
+        """Return the whole names of the tensors by their names without prefix."""
         names: dict[str, str] = {}
         for name in self._reader.names():
             tensor = _newer(name.removeprefix(self._family.prefix))
@@ -122,7 +122,7 @@ class HfSource(Source):
             self.notes.append(f"left out, since this model has no such part: {', '.join(left_out)}")
 
     def _check_tie(self, stored: str, words: str) -> None:
-        """Check that what is tied, and stored all the same, is what it is tied to."""
+        """Check that a tied tensor that is stored all the same equals the tensor that it is tied to."""
         head, table = self._names[stored], self._names[words]
         shape = self._reader.shape(table)
         same = self._reader.shape(head) == shape
@@ -154,7 +154,7 @@ class HfPartsSource(Source):
     """Models of Hugging Face's that are one here, each in a folder of its own. See `Source`.
 
     Raises:
-        CheckpointError: one of them is damaged, or of another model; or they differ in what is one weight here
+        CheckpointError: one of them is damaged, or of another model; or their copies of one weight here differ
     """
 
     def __init__(self, path: Path, parts: Sequence[HfPart], values: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ _PARTS = {
     "encoder": {"self_attn": "SelfAttention", "ffn": "DenseReluDense"},
     "decoder": {"self_attn": "SelfAttention", "multihead_attn": "EncDecAttention", "ffn": "DenseReluDense"},
 }
-"""of a layer, in order"""
+"""parts of a layer, in order"""
 
 
 def _stack(stack: str) -> dict[str, str]:
@@ -76,7 +76,7 @@ def _read_feed_forward(found: Found) -> Mapping[str, Any]:
 
 
 def _read_scaled(found: Found) -> Mapping[str, Any]:
-    """Newer releases say apart from the tie whether what the output layer reads is scaled."""
+    """Read whether the input of the output layer is scaled; newer releases state it apart from the tie."""
     tied, scaled = found["tie_word_embeddings"], found["scale_decoder_outputs"]
     if scaled not in (None, tied):
         raise Refused(
@@ -155,11 +155,11 @@ _INDIFFERENT = frozenset(
     "decoder_attention_logits_alpha scale_encoder_qk_dot_by_d scale_decoder_qk_dot_by_d scale_output_logits_by_d "
     "output_logits_alpha mlm_loss_scaling lm_loss_weight decoder_start_token_id use_ffn_bias".split()
 )
-"""keys of the params that change nothing of what a model computes, or are compared by what comes of them"""
+"""keys of the params without effect on a model's results, or compared by their joint effect"""
 
 
 def t5_facts(model: EncoderDecoderParams) -> dict[str, Any]:
-    """Return all that says what an encoder-decoder computes: by keys of the params, or properties of several."""
+    """Return all facts that decide results: by keys of the params, or properties of several keys."""
     facts = {key: getattr(model, key) for key in type(model).model_fields if key not in _INDIFFERENT}
     if model.position_embedding_type != "relative":
         del facts["relative_attention_num_buckets"]

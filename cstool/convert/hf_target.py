@@ -1,4 +1,4 @@
-"""Write what was converted as a folder that Hugging Face's library loads: safetensors files and a config.json."""
+"""Write converted weights as a folder that Hugging Face's library loads: safetensors files and a config.json."""
 
 import contextlib
 import errno
@@ -45,7 +45,7 @@ def write_hf(
     Args:
         source: with the weights of all parts
         folder: new, or empty
-        parts: what it is there: a model, or several in folders of their own; each with the tokenizer of its training
+        parts: the model there, or several in folders of their own; each with the tokenizer of its training
             data, None leaves it out
         shard_bytes: most bytes of the tensors of one file, if a tensor has no more; None for one file
         progress: of the bytes
@@ -150,7 +150,7 @@ def _bytes_of(shape: tuple[int, ...]) -> int:
 
 
 def _shards(shapes: Mapping[str, tuple[int, ...]], shard_bytes: int | None) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return the files and what is in each: the tensors in order, another file where the next one does not fit."""
+    """Return the files and their tensors, in order; another file begins where the next tensor does not fit."""
     found: list[dict[str, tuple[int, ...]]] = [{}]
     taken_bytes = 0
     for tensor, shape in shapes.items():

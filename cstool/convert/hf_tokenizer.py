@@ -1,4 +1,4 @@
-"""The tokenizer of a model as Hugging Face's library loads it: tokenizer.json, and what it is to be called."""
+"""The tokenizer of a model as Hugging Face's library loads it: tokenizer.json, and its class name."""
 
 import json
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class HfTokenizer:
 
     Args:
         files: their texts by name
-        ids: what config.json says of it: bos_token_id and eos_token_id, None for none; what a decoder reads first
+        ids: entries of config.json on it: bos_token_id and eos_token_id, None for none; the decoder's first token
     """
 
     files: dict[str, str]
@@ -32,7 +32,7 @@ class HfTokenizer:
 def tokenizer_file(source: Path, is_hf: bool) -> Path | None:
     """Where the tokenizers JSON file of a checkpoint, or of a model of Hugging Face's, lies beside it; None if nowhere.
 
-    Of a DPR, whose encoders read with the same tokenizer, it is that of questions.
+    Of a DPR, whose encoders share a tokenizer, it is the file of the question encoder.
     """
     folder = source if source.is_dir() else source.parent
     places = (folder / FILE, folder / FOLDERS["question"] / FILE) if is_hf else (tokenizer_beside(source),)
@@ -42,7 +42,7 @@ def tokenizer_file(source: Path, is_hf: bool) -> Path | None:
 def choose_tokenizer(
     named: str | None, folders: tuple[Path, ...], beside: Path | None, notes: list[str]
 ) -> Tokenizer | None:
-    """Return the tokenizer that was asked for by its file or "bytes", or that of the training data.
+    """Return the tokenizer that was asked for by its file or "bytes", or the tokenizer of the training data.
 
     Where the data do not say it, it is the file `beside` the source, see `tokenizer_file`. Where there is none, return
     None, and note why; one that was asked for and cannot be loaded raises DataError.
@@ -107,7 +107,7 @@ def _without_begin(text: str) -> str:
 
 
 def _ends_alone(processor: dict[str, Any]) -> dict[str, Any]:
-    """Return what a tokenizer does to its tokens at last, but for what it puts before them."""
+    """Return the last step of a tokenizer on its tokens, without the tokens that it puts before them."""
     kind = processor["type"]
     if kind == "Sequence":
         return {**processor, "processors": [*map(_ends_alone, processor["processors"])]}
@@ -130,7 +130,7 @@ def _ends_alone(processor: dict[str, Any]) -> dict[str, Any]:
 def _of_bytes() -> dict[str, Any]:
     """Return the tokenizer of bytes as the package `tokenizers` writes one: the pairs that it may join are none.
 
-    Each byte stands as a character there, visible ones as themselves, the others as those from U+0100 on. Source:
+    Each byte stands as a character there: visible ones as themselves, the others as characters from U+0100 on. Source:
     Radford et al., 2019, and the code released with it.
     """
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]

@@ -1,4 +1,4 @@
-"""Keys of a config.json that its family does not read: those that change nothing, and those that are refused."""
+"""Keys of a config.json that its family does not read: harmless keys, and refused ones."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -67,7 +67,7 @@ _SEES_WHAT_COMES_BEFORE: Mapping[str, tuple[Any, ...]] = {"is_causal": (True,)}
 def idle_keys(family: Family, config: Mapping[str, Any], others: Iterable[Family] = ()) -> list[str]:
     """Return the keys of a config that its family does not read, and that change nothing at their values, in order.
 
-    Those of `INERT`, and what the family passes over, are left out.
+    Keys of `INERT`, and keys that the family passes over, are left out.
 
     Args:
         family: of the config

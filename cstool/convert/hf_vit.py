@@ -1,9 +1,8 @@
 """Hugging Face's vision transformer (ViT): the names of its tensors and the keys of its config.json.
 
-Three tensors have more dimensions there: the projection of patches is a convolution, whose numbers lie as those of our
-matrix do, the class token is a text of one token, and positions are those of one text, the class token's first; here
-it is the last, as at the vendor. Source: the released models, and Hugging Face's library 4.57, which the tests compare
-with.
+Three tensors have more dimensions there: the projection of patches is a convolution, whose numbers lie as in our
+matrix; the class token is a text of one token; and positions belong to one text, the class token's first. Here it is
+the last, as at the vendor. Source: the released models, and Hugging Face's library 4.57, which the tests compare with.
 """
 
 from collections.abc import Mapping
@@ -113,11 +112,11 @@ _INDIFFERENT = frozenset(
     "attention_initializer ffn_initializer pooler_initializer projection_initializer position_embedding_initializer "
     "cls_token_initializer".split()
 )
-"""keys of the params that change nothing of what a model answers"""
+"""keys of the params without effect on the answers of a model"""
 
 
 def vit_facts(model: VisionTransformerParams) -> dict[str, Any]:
-    """Return all that says what a vision transformer answers, by keys of the params."""
+    """Return all facts that decide the answers of a vision transformer, by keys of the params."""
     facts = {key: getattr(model, key) for key in type(model).model_fields if key not in _INDIFFERENT}
     for key in ("nonlinearity", "pooler_nonlinearity"):
         facts[key] = NONLINEARITIES.get(facts[key], facts[key])

@@ -22,7 +22,7 @@ class PolicySource(Source):
 
     Args:
         source: with a policy; closed with this one
-        metadata: of the decoder, in place of that of DPO
+        metadata: of the decoder, in place of DPO's metadata
     """
 
     def __init__(self, source: Source, metadata: Mapping[str, Any]) -> None:

@@ -35,7 +35,7 @@ _ITEM_BYTES = {
     **dict.fromkeys(("U32", "I32", "F32"), 4),
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
-"""what an element takes [bytes]"""
+"""size of an element [bytes]"""
 _MOST_DIMENSIONS = 8
 _NUMPY_KINDS: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 """dtypes of weights; NumPy has no bfloat16"""
@@ -60,7 +60,7 @@ class SafetensorsReader(Opened):
         path: a file, an index, or a folder with one of them under its usual name
 
     Raises:
-        CheckpointError: a file cannot be read, is damaged, or is not what the index says
+        CheckpointError: a file cannot be read, is damaged, or contradicts the index
     """
 
     def __init__(self, path: Path) -> None:
@@ -105,7 +105,7 @@ class SafetensorsReader(Opened):
         """Return rows `start` to `stop` of a tensor, (stop - start, ...) float32, or raise CheckpointError.
 
         Args:
-            row: shape of one; None for that which its first dimension counts
+            row: shape of a row; None for the dimensions after the first
         """
         stored = self._tensors[name]
         row = stored.shape[1:] if row is None else row
@@ -226,7 +226,7 @@ def _read_header(number: int, path: Path, descriptor: int) -> dict[str, _Stored]
 
 
 def _checked(number: int, path: Path, name: str, entry: Any, start: int, data_bytes: int) -> tuple[_Stored, int]:
-    """Return a tensor and where its data end, after checking what the header says of it."""
+    """Return a tensor and the end of its data, after checking its entry in the header."""
     match entry:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [first, last]}:
             pass

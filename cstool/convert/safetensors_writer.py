@@ -14,7 +14,7 @@ from cstool.training.store.saved_state import Opened
 
 FLOAT32_BYTES = 4
 _ALIGNMENT = 8
-"""of the data in the file [bytes]"""
+"""alignment of the data in the file [bytes]"""
 
 
 class SafetensorsWriter(Opened):
@@ -26,7 +26,7 @@ class SafetensorsWriter(Opened):
     def __init__(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._shapes = dict(shapes)
         self._starts: dict[str, int] = {}
-        # Who loads it asks which library the tensors are of; "pt" is what transformers writes and wants.
+        # The loader asks for the library of the tensors; "pt" is the value that transformers writes and wants.
         header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
         end = 0
         for name, shape in shapes.items():
@@ -54,7 +54,7 @@ class SafetensorsWriter(Opened):
         self._descriptor = -1
 
     def write_rows(self, name: str, start: int, rows: NDArray[Any]) -> None:
-        """Write rows from `start` on, (n, ...) float32, or raise OSError; how long one is, they say themselves."""
+        """Write rows from `start` on, (n, ...) float32, or raise OSError; their shape gives the length of a row."""
         self._write_at(name, start * math.prod(rows.shape[1:]), np.ascontiguousarray(rows))
 
     def write_columns(self, name: str, start: int, columns: NDArray[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What is converted: arrays by cstool's own names, with their zeros, by ranges of rows; here from its own files."""
+"""Sources of conversions: arrays by cstool's own names, with zeros, by ranges of rows; here cstool's own files."""
 
 import math
 from abc import abstractmethod
@@ -16,22 +16,22 @@ from cstool.training.store.saved_state import Opened
 Array = np.ndarray[Any, Any]
 HINT = "--params names the file of the model"
 CHUNK_BYTES = 8 * 2**20
-"""about what is in memory of an array at a time, in float32 [bytes]"""
+"""size of a piece of an array in memory, about, in float32 [bytes]"""
 
 
 class Source(Opened):
     """A checkpoint to convert from, a context manager."""
 
     path: Path
-    """of the file or folder"""
+    """place of the file or folder"""
     shapes: Mapping[str, tuple[int, ...]]
-    """of the arrays with their zeros, by name: `model.W` of each weight, `optimizer.W.S` of its states"""
+    """shapes of the arrays with their zeros, by name: `model.W` of each weight, `optimizer.W.S` of its states"""
     links: Mapping[str, str]
     """names of tied weights, and the arrays that they are"""
     values: Mapping[str, Any]
-    """what else a checkpoint of cstool is to say"""
+    """other values for a checkpoint of cstool"""
     notes: list[str]
-    """what of the source is left out"""
+    """parts of the source that are left out"""
     _reader: Opened
 
     @abstractmethod
@@ -117,7 +117,7 @@ class CstoolSource(Source):
         return self._reader.shape(f"model.{weight}")[0]
 
     def _shape(self, name: str, sparse: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the shape of an array with its zeros, after checking that it is stored as it must be."""
+        """Return the shape of an array with its zeros, after checking the form in which it is stored."""
         shape, dtype = self._reader.shape(name), self._reader.dtype(name)
         key = self._keys.get(name)
         wanted = shape if key is None else self._reader.shape(f"{key}{INDICES}")

@@ -20,7 +20,7 @@ _INFINITY = np.uint32(0x7F800000)
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept of a weight.
+    """The elements that are kept of a weight.
 
     Args:
         count: of its numbers
@@ -32,7 +32,7 @@ class Kept:
 
 
 def keep_nonzero(source: Source, weight: str) -> Kept:
-    """Keep what is not zero."""
+    """Keep the elements that are not zero."""
 
     def masks() -> Iterator[Array]:
         for rows in source.rows(f"model.{weight}"):
@@ -42,15 +42,15 @@ def keep_nonzero(source: Source, weight: str) -> Kept:
 
 
 def keep_stored(source: CstoolSource, weight: str) -> Kept:
-    """Keep what a sparse weight has: a number that has only just grown is zero, and kept."""
+    """Keep the stored elements of a sparse weight: a number that has only just grown is zero, and kept."""
     return Kept(source.count(weight), lambda: source.kept(weight))
 
 
 def keep_largest(source: Source, weight: str, count: int) -> Kept:
-    """Keep the `count` numbers of largest magnitude, of equal ones those of the lowest index.
+    """Keep the `count` numbers of largest magnitude, of equal ones the numbers of the lowest index.
 
     The bits of float32 magnitudes are ordered as they are. So two histograms, of their upper halves and then of the
-    lower halves of those that share the upper one of the last number kept, find that number.
+    lower halves of the numbers that share the upper half of the last number kept, find that number.
 
     Raises:
         NonFiniteError: a number is NaN
@@ -76,7 +76,7 @@ def keep_largest(source: Source, weight: str, count: int) -> Kept:
 
 
 def _bin_of(halves: Iterator[Array], count: int) -> tuple[int, int]:
-    """Return the half of the number that is the `count`-th from above, and the how many-th of its half it is."""
+    """Return the half of the number that is the `count`-th from above, and its rank among numbers of that half."""
     histogram = np.zeros(2**_HALF_BITS, np.int64)
     for half in halves:
         histogram += np.bincount(half, minlength=histogram.size)
@@ -106,8 +106,8 @@ def sparsify(
         source: with the weights of the graph
         graph: of the model
         params: whose groups say which weights are sparse, if there are any; None where there is no file
-        sparsity: share of zeros; None keeps what is not zero
-        param_filter: patterns of names instead of those of the params; None for these, else every matrix of a linear
+        sparsity: share of zeros; None keeps the elements that are not zero
+        param_filter: patterns of names instead of the params' patterns; None for these, else every matrix of a linear
             layer but embeddings, norms and the output layer
 
     Raises:
@@ -141,7 +141,7 @@ def sparsify(
 def _named(graph: Graph, params: Params | None, param_filter: Sequence[str] | None) -> set[str]:
     if param_filter is None and params is not None and params.sparsity:
         groups = assign_groups(params.sparsity, graph, params.sparsity_place)
-        # What DropConnect drops comes back: its weights are stored whole.
+        # Weights that DropConnect drops come back: they are stored whole.
         return {name for name, number in groups.items() if params.sparsity[number].algorithm != "dropconnect"}
     group = SparsityParams.model_construct(param_filter=None if param_filter is None else tuple(param_filter))
     try:

@@ -1,4 +1,4 @@
-"""The params file beside a converted checkpoint: its model, and what training it further needs, with comments."""
+"""The params file beside a converted checkpoint: its model, and the other keys for training, with comments."""
 
 import json
 import shlex
@@ -48,7 +48,7 @@ _TEXTS = """\
       batch_size: 8
 """
 _PAGES: Mapping[type, str] = {VisionTransformerParams: "vision", EncoderDecoderParams: "encoder_decoders"}
-"""of the models that read no plain texts; others are encoders"""
+"""pages on models that read no plain texts; others are encoders"""
 
 
 def training_text(described: Described, checkpoint: Path, tokenizer: Path | None) -> str:
@@ -57,7 +57,7 @@ def training_text(described: Described, checkpoint: Path, tokenizer: Path | None
     Args:
         described: the model; of its document the model section counts
         checkpoint: that the file lies beside
-        tokenizer: beside it; None for none
+        tokenizer: file beside it; None without one
     """
     section, kind = described.document["trainer"]["init"]["model"], described.model
     model = yaml.safe_dump({"trainer": {"init": {"model": section}}}, sort_keys=False)

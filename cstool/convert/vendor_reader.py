@@ -1,7 +1,7 @@
 """Read the vendor's own checkpoints: HDF5 files whose format version is 0.x. Python objects in them are never run.
 
 A tensor is a dataset named by its key, in chunks, compressed (LZ4 by default). Scalars and ties have none: the file
-attribute `{key}.__metadata__` says what they are. bfloat16 is stored as int16. Source: cerebras_pytorch 2.10.0 and
+attribute `{key}.__metadata__` describes them. bfloat16 is stored as int16. Source: cerebras_pytorch 2.10.0 and
 cerebras_appliance 2.10.0 (storage), facts in our words.
 """
 
@@ -28,7 +28,7 @@ MOST_CHUNK_BYTES = 32 * 2**20
 """largest HDF5 chunk that is decompressed [bytes]; the vendor's have a megabyte at most"""
 
 _CACHE_BYTES = 64 * 2**20
-"""of decompressed chunks: a range of rows may end within them [bytes]"""
+"""size of a cache of decompressed chunks: a range of rows may end within them [bytes]"""
 _FIRST_WITH_SUCCESS = 0.5
 _LZ4 = 32004
 _FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 32000: "lzf", _LZ4: "LZ4"}
@@ -46,7 +46,7 @@ class _Constant:
 
 
 def is_vendor_checkpoint(path: Path) -> bool:
-    """Say whether a file is a checkpoint of the vendor's; what cannot be read is none."""
+    """Say whether a file is a checkpoint of the vendor's; a file that cannot be read is none."""
     try:
         if not os.path.isfile(path):  # a pipe would keep whoever opens it waiting
             return False
@@ -60,7 +60,7 @@ def is_vendor_checkpoint(path: Path) -> bool:
 
 
 class VendorReader(Opened):
-    """An open checkpoint of the vendor's, a context manager. Opening what is no whole one raises CheckpointError."""
+    """An open checkpoint of the vendor's, a context manager. Raises CheckpointError for a file that is not whole."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -125,7 +125,7 @@ class VendorReader(Opened):
     def target(self, key: str) -> str:
         """Return the key under which a value is stored.
 
-        It is another one where the same Python object stood at several keys: tied weights, and whatever Python has
+        It is another key where the same Python object stood at several keys: tied weights, and objects that Python has
         once, such as small whole numbers, truth values and null.
         """
         with self._reporting():
@@ -248,7 +248,7 @@ class VendorReader(Opened):
         except CheckpointError:
             raise
         except Exception as error:
-            # Whatever HDF5, h5py or JSON trip over here, they trip over the file.
+            # Any error of HDF5, h5py or JSON here is due to the file.
             what = "the checkpoint" if key is None else key
             raise CheckpointError(f"{self.path}: {what} is damaged or cut short", TAKE_ANOTHER) from error
 

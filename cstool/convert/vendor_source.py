@@ -21,9 +21,9 @@ _STATES = ("exp_avg", "exp_avg_sq")
 _BUFFERS = re.compile(r".*(pe_helper\..*|\.inv_freq)|vit_model\.embedding_layer\.position_embeddings")
 """tensors of the model that follow from the params"""
 _SLOPES = "embedding_layer.position_embed_helper.slopes"
-"""of ALiBi, (heads, 1): a tensor that follows from the params, too, unless somebody changed it"""
+"""slopes of ALiBi, (heads, 1): a tensor that follows from the params, too, unless it was changed"""
 _SLOPES_TOLERANCE = 2.0**-8
-"""relative: that of bfloat16, in which they may be stored"""
+"""relative: the precision of bfloat16, in which they may be stored"""
 _OLDER_NAMES = {"embedding_layer.position_embeddings.weight": "embedding_layer.position_embeddings.embed.weight"}
 _STATE = re.compile(r"optimizer\.state\.(\d+)\.(\w+)")
 _MEMBER = re.compile(r"optimizer\.param_groups\.(\d+)\.params\.\d+")
@@ -33,7 +33,7 @@ _MOST_TOGETHER_BYTES = 4 * CHUNK_BYTES
 
 
 class VendorSource(Source):
-    """A checkpoint of the vendor's, of a model; `values` are said beside what is taken over. See `Source`.
+    """A checkpoint of the vendor's, of a model; `values` are stated beside the weights. See `Source`.
 
     Raises:
         CheckpointError: it is damaged, or of another model
@@ -95,7 +95,7 @@ class VendorSource(Source):
         return shape if shape is None or len(shape) != 4 else (shape[0], math.prod(shape[1:]))
 
     def _check_slopes(self, key: str, heads: int) -> None:
-        """Check that stored slopes are those that the model has here, before they are divided by a factor."""
+        """Check that stored slopes equal the model's slopes here, before they are divided by a factor."""
         shape, expected = self._reader.shape(key), np.array(alibi_slopes(heads, 1.0))
         slopes = None if shape is None else self._reader.rows(key, 0, shape[0]).reshape(-1)
         if slopes is None or slopes.shape != expected.shape or not np.allclose(slopes, expected, _SLOPES_TOLERANCE, 0):
@@ -107,8 +107,8 @@ class VendorSource(Source):
     def _find_states(self, graph: Graph) -> dict[str, str]:
         """Return the keys of the optimizer state by our names of it; none, and a note, where it does not fit.
 
-        The vendor numbers the weights: those that decay in the order of the model, then the others. There are no names,
-        so everything that can be compared is: the groups, their sizes, and the shape of every array.
+        The vendor numbers the weights: first decaying ones in the order of the model, then the others. Without
+        names, all else is compared: the groups, their sizes, and the shape of every array.
         """
         keys = self._reader.keys()
         present = {match[0] for key in keys if (match := _STATE.fullmatch(key))}

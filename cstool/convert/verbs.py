@@ -26,7 +26,7 @@ def convert_checkpoint(
 
     Args:
         params: params file of the model; None where the source says it
-        param_filter: names of the weights to make sparse; none for those of the params
+        param_filter: names of the weights to make sparse; none for the filter of the params
         asked: as of `cstool.convert.convert.Request`, like source and target
 
     Raises:

@@ -1,4 +1,4 @@
-"""Texts that go on from prompts: tokens in and out, batch by batch, and how long it took."""
+"""Texts that go on from prompts: tokens in and out, batch by batch, with times."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from cstool.model.params import DecoderParams
 from cstool.training.data import PairTokenizer, Tokenizer
 
 MOST_AT_ONCE = 32
-"""prompts that are answered together where nobody says how many; more make each of them wait longer"""
+"""default number of prompts that are answered together; more make each of them wait longer"""
 
 Show = Callable[[int, str], None]
 """called with the number of a prompt and a piece of text that follows it"""
@@ -24,13 +24,13 @@ Show = Callable[[int, str], None]
 
 @dataclass(frozen=True)
 class Completion:
-    """What followed a prompt."""
+    """Continuation of a prompt."""
 
     prompt: str
     text: str
-    """without the prompt, and without what ended it"""
+    """text without the prompt, and without the text or token that ended it"""
     tokens: list[int]
-    """all that were chosen, those that ended it too"""
+    """all chosen tokens, with the tokens that ended the text"""
     prompt_tokens: int
     finish_reason: str
     """stop (a text), end_of_text (the token between documents), length (max_tokens), context (no position is left),
@@ -47,12 +47,12 @@ class Speed:
     first_token_s: float = 0.0
     """from the begin of a batch to the first token of its last prompt, the mean over batches [s]"""
     seconds: float = 0.0
-    """of everything from the first prompt's first pass to the last token [s]"""
+    """time from the first prompt's first pass to the last token [s]"""
     tokens_per_s: float = 0.0
-    """of the tokens after the first ones, all sequences together"""
+    """rate of the tokens after the first ones, all sequences together"""
     kv_cache_bytes: int = 0
     streamed_bytes: int = 0
-    """of weights; in memory they are read where they are, and count once"""
+    """bytes of weights; in memory they are read where they are, and count once"""
     weights: str = "resident"
     """resident: in memory; streamed: from a file or other ranks, in every pass"""
     precision: str = "float32"
@@ -60,10 +60,10 @@ class Speed:
     nodes: int = 1
     """ranks that keep weights"""
     arrived_bytes: int = 0
-    """of weights, from other ranks"""
+    """bytes of weights from other ranks"""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it ready for JSON; of one rank without what there is of several alone."""
+        """Return it ready for JSON; of one rank without the entries of several ranks."""
         found = asdict(self)
         if self.nodes == 1:
             del found["nodes"], found["arrived_bytes"]
@@ -72,16 +72,16 @@ class Speed:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model answered."""
+    """Answers of a model to prompts."""
 
     completions: list[Completion]
     speed: Speed
     goes_on: bool = True
-    """whether a text goes on from its prompt; that of an encoder-decoder is one of its own"""
+    """whether a text goes on from its prompt; an encoder-decoder writes a text of its own"""
 
     @property
     def texts(self) -> list[str]:
-        """Each prompt with what followed it; of an encoder-decoder what it made of each."""
+        """Each prompt with its continuation; of an encoder-decoder its text for each."""
         return [each.prompt + each.text if self.goes_on else each.text for each in self.completions]
 
     def as_dict(self) -> dict[str, Any]:
@@ -102,11 +102,11 @@ def answer(
 
     Args:
         model: that generates text
-        tokenizer: that of its training data; of an encoder-decoder a `PairTokenizer`
-        request: what is asked for
+        tokenizer: of the model's training data; of an encoder-decoder a `PairTokenizer`
+        request: prompts and options
         encoded: of `encode_prompts`, where that was done before
         show: is told pieces of text as they come
-        stopped: asked after each token; True ends everything with what there is
+        stopped: asked after each token; True ends everything, with the texts so far
 
     Raises:
         InferenceError: the model is none that generates, or a prompt does not fit it
@@ -168,7 +168,7 @@ def answer(
         completions += batch.completions()
         if stopped():
             break
-    # A completion for each prompt, those too that nobody began with.
+    # A completion for each prompt, with empty ones for prompts that were not begun.
     for number in range(len(completions), len(prompts)):
         completions.append(Completion(request.prompts[number], "", [], len(prompts[number]), "interrupted"))
     speed.seconds = time.perf_counter() - began

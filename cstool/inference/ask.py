@@ -1,6 +1,6 @@
-"""What an encoder makes of texts: tokens for the masks in them, classes, sentences to keep, or vectors.
+"""Answers of an encoder to texts: tokens for the masks in them, classes, sentences to keep, or vectors.
 
-Texts go through the model side by side, without padding: what is said of one does not depend on the others, to the bit.
+Texts go through the model side by side, without padding: an answer does not depend on the other texts, to the bit.
 """
 
 import time
@@ -43,13 +43,13 @@ from cstool.training.data import EncoderText, EncoderTokenizer
 from cstool.training.kernels.cached_attention import News
 
 PASS_ROWS = 512
-"""tokens of a pass where nobody says how many texts it has: enough for products as fast as they get"""
+"""tokens of a pass where the number of its texts is not given: enough for products at full speed"""
 TOP_K = 5
-"""tokens for a mask where nobody says how many"""
+"""default number of tokens for a mask"""
 EMBEDDINGS = ("mean", "first", "pooled")
-"""of the vectors of all tokens the mean, that of the first token, and what a model's pooling layer makes of that"""
+"""the mean of the vectors of all tokens, the vector of the first token, and the output of a model's pooling layer"""
 SIDES: tuple[Side, ...] = get_args(Side)
-"""of DPR, whose vector of a text is wanted: that of the encoder of questions, or of contexts"""
+"""encoder of DPR that makes the vector of a text: the one of questions, or of contexts"""
 AskedParams = EncoderParams | DprParams
 """the model section of an encoder, or of two"""
 
@@ -58,12 +58,12 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class EncoderRequest:
-    """What is asked of an encoder.
+    """A request to an encoder.
 
     Args:
         prompts: texts
         pairs: for each prompt the text that comes second, or None
-        embed: one of `EMBEDDINGS`, or of `SIDES`, for vectors; None for what the model was trained for
+        embed: one of `EMBEDDINGS`, or of `SIDES`, for vectors; None for the task that the model was trained for
         top_k: tokens for each mask
         truncates: whether texts that are too long are cut; else that is an error
         special_tokens: whether texts begin and end with the tokens for that
@@ -185,15 +185,15 @@ def ask(
     encoded: Sequence[EncoderText] | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> EncoderAnswers:
-    """Ask an encoder for what it makes of texts.
+    """Answers of an encoder to texts.
 
     Args:
         model: an encoder
-        tokenizer: that of its training data
-        request: what is asked
+        tokenizer: of the model's training data
+        request: texts and options
         labels: names of classes by number, as far as they are known; others are called by their number
         encoded: of `encode_texts`, where that was done before
-        stopped: asked after each pass; True ends everything with what there is
+        stopped: asked after each pass; True ends everything, with the answers so far
 
     Raises:
         InferenceError: a text does not fit the model
@@ -250,7 +250,7 @@ def _graph_of(params: AskedParams, answer: Answer | Side) -> Graph:
 
 
 class _Asking:
-    """Runs passes over some texts at a time, and says what comes of them."""
+    """Runs passes over some texts at a time, and turns their outputs into answers."""
 
     def __init__(
         self,
@@ -299,7 +299,7 @@ class _Asking:
         return found
 
     def _likeliest(self, shares: Array) -> list[Choice]:
-        """Return the likeliest tokens, of equals the first, of those that the tokenizer has."""
+        """Return the likeliest of the tokens that the tokenizer has, of equals the first."""
         order = np.argsort(-shares[: self.tokenizer.vocab_size], kind="stable")[: self.request.top_k].tolist()
         return [Choice(self.tokenizer.text_of(token), token, float(shares[token])) for token in order]
 
@@ -310,7 +310,7 @@ class _Asking:
             token = choices[0].token
             if token.startswith("##"):
                 first, token = first.rstrip(), token[2:]
-            # A token that has its space need not have that of the prompt, too.
+            # A token that has its own space needs no space from the prompt.
             first += (token.lstrip() if not first or first[-1].isspace() else token) + after
         return first
 
@@ -376,7 +376,7 @@ class _Asking:
             yield shares
 
     def _pass(self, answer: Answer | Side, numbers: Sequence[int]) -> tuple[Walk, dict[str, Array], News]:
-        """Return what some texts go through, and what it takes for a pass."""
+        """Return the walk for some texts, with inputs and rows of a pass."""
         if answer not in self.walks:
             graph = _graph_of(self.params, answer)
             self.walks[answer] = self.model.walk(self._most, self._capacity, graph)

@@ -1,7 +1,7 @@
 """Beam search: of each prompt the likeliest continuations are followed side by side.
 
-A hypothesis is what may follow a prompt. In each pass those that run have all tokens that may come next as candidates;
-the likeliest of them run on. One that ends is set aside with a score, its log probability divided by a power of its
+A hypothesis is a possible continuation of a prompt. In each pass, hypotheses that run have all next tokens as
+candidates; the likeliest run on. One that ends is set aside with a score, its log probability divided by a power of its
 length. The search of a prompt is over once as many have ended as there are beams, and the best that runs could not
 beat the worst of them if it ended now.
 
@@ -54,7 +54,7 @@ class Hypothesis(NamedTuple):
     prompt: int
     """number of its prompt"""
     tokens: list[int]
-    """that followed the prompt"""
+    """tokens that followed the prompt"""
     finish_reason: str
     score: float
     """log probability by length"""
@@ -95,8 +95,8 @@ def search(
 ) -> Iterator[list[Hypothesis]]:
     """Yield after each pass the best hypotheses of the prompts whose search ended with it; mostly there are none.
 
-    What follows a prompt depends on it alone. Of equally likely candidates that of the better hypothesis comes first,
-    then that of the smaller token.
+    A continuation depends on its prompt alone. Among equally likely candidates, the one of the better hypothesis comes
+    first, then the one of the smaller token.
 
     Args:
         walk: has a cache with a slot for each beam of each prompt

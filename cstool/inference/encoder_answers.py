@@ -1,4 +1,4 @@
-"""What an encoder answers: tokens for masks, classes, sentences to keep, or vectors; and how fast that was."""
+"""Answers of an encoder: tokens for masks, classes, sentences to keep, or vectors; and its speed."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -56,7 +56,7 @@ class Classified:
 
 @dataclass(frozen=True)
 class Word:
-    """A word and its class, that of its first token."""
+    """A word and its class, taken from its first token."""
 
     word: str
     label: str
@@ -84,7 +84,7 @@ class Sentence:
     sentence: str
     is_chosen: bool
     probability: float
-    """of being one"""
+    """probability of being in the summary"""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Summarized:
     """the sentences that were chosen, in their order"""
 
     def lines(self) -> Iterator[str]:
-        """Yield it as text, a sentence on each line, those that were chosen with a star."""
+        """Yield it as text, a sentence on each line, chosen ones with a star."""
         for sentence in self.sentences:
             yield f"{'*' if sentence.is_chosen else ' '} {sentence.probability:.4f}  {sentence.sentence}"
 
@@ -137,7 +137,7 @@ class EncoderSpeed:
 
 @dataclass(frozen=True)
 class EncoderAnswers:
-    """What an encoder answered."""
+    """Answers of an encoder to texts."""
 
     answers: list[EncoderAnswer]
     speed: EncoderSpeed = field(default_factory=EncoderSpeed)

@@ -29,9 +29,9 @@ def generate(
     uses_cache: bool = True,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[NewToken]:
-    """Yield the tokens that follow prompts, those of all prompts by turns.
+    """Yield the tokens that follow prompts, of all prompts by turns.
 
-    What follows a prompt depends on it and its number, and on nothing else: not on the prompts beside it, nor on the
+    A continuation depends on its prompt and the prompt's number alone: not on the prompts beside it, nor on the
     cache or the number of threads.
 
     Args:

@@ -32,7 +32,7 @@ log = logging.getLogger("cstool")
 AnsweringParams = DecoderParams | EncoderDecoderParams | EncoderParams | DprParams | FcMnistParams
 """the model section of a model that answers"""
 CACHE_SHARE = 0.5
-"""of the free memory, what the keys and values of all sequences may take"""
+"""largest share of the free memory for the keys and values of all sequences"""
 
 
 def check_answers(params: Params) -> None:
@@ -53,10 +53,10 @@ class InferenceModel:
         checkpoint_path: None for the latest state in model_dir
         lanes: host threads; None for as many as there are cores
         link: to other ranks, which keep a part of the weights each and send it here
-        progress: is told what is going on
+        progress: is told each stage of the work
 
     Raises:
-        CstoolError: whatever the user can act on
+        CstoolError: any error that the user can act on
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class InferenceModel:
         progress: Progress,
     ) -> None:
         check_answers(params)
-        # A commit of DPO has its reference, too: what answers is read out of it.
+        # A commit of DPO has its reference, too: the answering policy is read out of it.
         is_all = params.answering is params
         self.params = params = params.answering
         assert isinstance(params.model, AnsweringParams)
-        # Of a sequence one token at a time is enough to know the ops; what a pass has is a matter of the pass.
+        # A sequence of one token is enough to know the ops; each pass sets its own size.
         form = None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1)
         self.graph = build_graph(params.model, form)
         # Which kernel computes with a sparse weight is for the walk to say.
@@ -108,7 +108,7 @@ class InferenceModel:
             prepare_kernels(progress, needed_kernels(self.graph, self.precision, sparsity.groups, answers=True))
             position, _ = restore(self.memoryx, params, start, progress)
             self.step = position.step
-            """of the training that it comes from"""
+            """step of the training that it comes from"""
             self.memoryx.begin_evaluation(self.step, None)
             self.team = Team(lanes or available_cores())
             stack.callback(self.team.close)
@@ -133,7 +133,7 @@ class InferenceModel:
         return cache_bytes(graph, prompts * beams, capacity, (prompts, source))
 
     def sequences_that_fit(self, capacity: int, beams: int = 1, source: int = 0) -> int:
-        """Return for how many prompts there is memory.
+        """Return the number of prompts that memory suffices for.
 
         Args:
             capacity: most tokens of a sequence

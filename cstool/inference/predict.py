@@ -34,7 +34,7 @@ _NO_TOKENS = News(*(np.zeros(0, np.int64) for _ in News._fields))
 
 @dataclass(frozen=True)
 class Predictions:
-    """What was predicted, and how well; times are of this host."""
+    """Predictions of a data set, and their accuracy; times are of this host."""
 
     path: str
     samples: int
@@ -57,9 +57,9 @@ def predict(
     Args:
         model: that classifies samples
         path: of a .csv or .h5 file, replaced in one go; None for predictions_<step>.csv in model_dir
-        batch_size: samples that go through the model together; None for that of the dataloader. The numbers do not
+        batch_size: samples that go through the model together; None for the dataloader's. The numbers do not
             depend on it
-        progress: is told how far it is
+        progress: is told the number of samples so far
 
     Raises:
         InferenceError: the file cannot be written
@@ -80,7 +80,7 @@ def predict(
         if params.loop.eval_steps is not None:
             batches = min(batches, params.loop.eval_steps)
             count = min(count, batches * size)
-        # In the order of the data set, so that the number of a row is that of its sample.
+        # In the order of the data set, so that the number of a row is the number of its sample.
         sampler = Sampler(dataset.sample_count, size, shuffle=False, seed=0, drop_last=False)
         walk = model.walk(0, 0)
         fields = [tensor.name for tensor in model.graph.inputs if tensor.name not in ("labels", "mask")]
@@ -122,7 +122,7 @@ def _probabilities(logits: Array) -> Array:
 def _table(path: Path, samples: int, classes: int) -> Iterator[_Write]:
     """Open a table, which replaces `path` when it is whole.
 
-    Its errors name the file that it is to be; those of the data set are not mistaken for them.
+    Its errors name the final file; errors of the data set are not mistaken for them.
     """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:

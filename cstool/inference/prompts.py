@@ -1,4 +1,4 @@
-"""Prompts as tokens: what a decoder goes on from, or an encoder reads."""
+"""Prompts as tokens: the input of a decoder or an encoder."""
 
 from cstool.foundation.errors import InferenceError
 from cstool.inference.request import Generator, Request
@@ -7,7 +7,7 @@ from cstool.training.data import PairTokenizer, Tokenizer, begun
 
 
 def tokens_that_fit(section: Generator, wanted: int) -> int:
-    """Return how many tokens of those that are wanted a sequence of the decoder may have."""
+    """Return the most tokens, up to `wanted`, that a sequence of the decoder may have."""
     most = section.max_position_embeddings if isinstance(section, DecoderParams) else section.most_tokens[1]
     return wanted if most is None else min(wanted, most)
 
@@ -18,7 +18,7 @@ def encode_prompts(section: Generator, tokenizer: Tokenizer, request: Request) -
     Args:
         section: the model section of the params
         tokenizer: of its training data; of an encoder-decoder a `PairTokenizer`
-        request: what is asked for
+        request: prompts and options
 
     Raises:
         InferenceError: a prompt has no token, one that the model does not know, or so many that none can follow

@@ -1,4 +1,4 @@
-"""What is asked of a model that generates text, checked; the params fill in what is left out."""
+"""A request for texts, checked; values that are left out come from the params."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from cstool.inference.sampling import Sampling
 from cstool.model.params import DecoderParams, EncoderDecoderParams, FcMnistParams, ModelParams, Params
 
 MAX_TOKENS = 128
-"""tokens that follow a prompt where nobody says how many"""
+"""default number of tokens that follow a prompt"""
 
 Generator = DecoderParams | EncoderDecoderParams
 """the model section of a model that generates text"""
@@ -33,18 +33,18 @@ def generator_of(model: ModelParams) -> Generator:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for.
+    """A request for texts.
 
     Args:
         prompts: texts
         max_tokens: that follow each at most
         sampling: how they are chosen
         beams: where it is more than one, they are searched for, and not drawn
-        stops: texts that end what follows, and are no part of it
+        stops: texts that end a continuation, and are no part of it
         truncates: whether of a prompt that leaves no room its last tokens count, as many as leave room for
             `max_tokens` or for half the context; else it is an error
         uses_cache: False computes all tokens again for each that follows
-        special_tokens: whether a prompt begins with what the template of its tokenizer puts there, for example <s>;
+        special_tokens: whether a prompt begins with the special tokens of its tokenizer's template, for example <s>;
             None for as the texts of the data set do
         batch_size: prompts that are answered together; None for as many as there is memory for, and 32 at the most
 
@@ -90,12 +90,12 @@ def make_request(
     length_penalty: float | None = None,
     **others: Any,
 ) -> Request:
-    """A request, in which the params fill in what is left out.
+    """A request, in which the params fill in values that are left out.
 
     Args:
         params: of the model
         prompts: texts
-        seed, max_tokens, temperature, top_k, top_p: None for what the params say
+        seed, max_tokens, temperature, top_k, top_p: None for the values of the params
         num_beams, length_penalty: of a search, see `Beams`
         others: of `Request`
 

@@ -1,7 +1,7 @@
 """The choice of the next token from its logits.
 
-A draw is keyed by the seed, the number of the prompt and the position, so it does not depend on what else is asked for,
-nor in which order.
+A draw is keyed by the seed, the number of the prompt and the position, so it does not depend on other requests, nor on
+their order.
 
 Source: Fan, Lewis, Dauphin, "Hierarchical neural story generation", 2018, section 5.3 (top_k); Holtzman et al., "The
 curious case of neural text degeneration", 2020, section 3.1 (top_p).
@@ -70,7 +70,7 @@ class Sampling:
     def distribution(self, logits: Array) -> tuple[Array, Array]:
         """Return the tokens that are drawn from, and their weights, which need not add up to 1.
 
-        Where a limit falls between equally likely tokens, those with the smaller numbers are in.
+        Where a limit falls between equally likely tokens, the tokens with smaller numbers are in.
         """
         scaled = logits.astype(np.float64)
         scaled -= scaled.max()

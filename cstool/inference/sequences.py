@@ -18,7 +18,7 @@ Finish = Callable[[int, Sequence[int]], str | None]
 
 @dataclass
 class TokenSequence:
-    """A prompt and what followed it so far."""
+    """A prompt and the tokens that followed it so far."""
 
     prompt: int
     """its number"""
@@ -51,7 +51,7 @@ class TokenSequence:
 
 
 def next_logits(walk: Walk, sequences: Sequence[TokenSequence], stopped: Callable[[], bool]) -> list[np.ndarray] | None:
-    """Run what each sequence has that is not in the cache.
+    """Run the tokens of each sequence that are not in the cache.
 
     Returns:
         the logits of the last token of each, (V,) float32; None where `stopped` said so before a pass
@@ -89,7 +89,7 @@ def next_logits(walk: Walk, sequences: Sequence[TokenSequence], stopped: Callabl
 
 
 def _pass(walk: Walk, pieces: Sequence[tuple[TokenSequence, int]]) -> dict[int, np.ndarray]:
-    """Run so many next tokens of each sequence; return the logits, by slot, of those that are at their end."""
+    """Run so many next tokens of each sequence; return the logits, by slot, of sequences that are at their end."""
     counts = np.array([count for _, count in pieces], np.int64)
     starts = np.cumsum(counts) - counts
     slots = np.array([sequence.slot for sequence, _ in pieces], np.int64)

@@ -1,4 +1,4 @@
-"""The two parts of an encoder-decoder: what is made of a source, once, and what is made of each new token.
+"""The two parts of an encoder-decoder: the one runs once for a source, the other for each new token.
 
 The first part ends with the keys and values that the decoder's layers attend to. They lie in the cache of the second,
 a place for each source; sequences that go on from one source read the same place.
@@ -19,7 +19,7 @@ PASS_ROWS = 512
 
 
 class Model(Protocol):
-    """What lends walks over parts of its graph: an `InferenceModel`."""
+    """Lends walks over parts of its graph: an `InferenceModel`."""
 
     @property
     def parts(self) -> tuple[Graph, Graph]:
@@ -30,9 +30,9 @@ class Model(Protocol):
 
 
 def parts_of(graph: Graph) -> tuple[Graph, Graph]:
-    """Cut the graph of an encoder-decoder in two: what follows from the source alone, and the rest.
+    """Cut the graph of an encoder-decoder in two: the ops that follow from the source alone, and the rest.
 
-    What the second part reads of the first is an input of it.
+    Tensors of the first part that the second reads are its inputs.
     """
     of_target = {TARGETS}
     source: list[Op] = []
@@ -65,7 +65,7 @@ def walk_from(model: Model, sources: Sequence[Sequence[int]], beams: int, capaci
     Args:
         model: an encoder-decoder
         sources: tokens of each, at least one
-        beams: sequences for each source: those of the first are the first
+        beams: sequences for each source; the sequences of the first source come first
         capacity: most tokens of a sequence
     """
     of_source, of_target = model.parts

@@ -10,13 +10,13 @@ import numpy as np
 from cstool.training.kernels.spin import publish, spin
 
 Work = Callable[[int, int], None]
-"""does the share of a member: called with its number, and how many there are"""
+"""does the share of a member: called with its number, and the number of members"""
 
 _LINE = 16
 """numbers of a member: two cache lines, since neighbours are fetched together"""
 SPINS = 200_000
 """times that a thread looks for its next order, or for the others to be done, before it falls asleep: a fraction of a
-millisecond, some ops of a pass over one token. To be woken takes a fifth of what such an op takes"""
+millisecond, some ops of a pass over one token. A wake-up takes a fifth of the time of such an op"""
 WORTH_SHARING = 256 * 1024
 """numbers read, from which on a second thread pays: waking one takes about as long as reading so many"""
 
@@ -24,7 +24,7 @@ WORTH_SHARING = 256 * 1024
 class Team:
     """So many threads, the caller's among them.
 
-    What is computed must not depend on who computes it: then nothing depends on the number of threads.
+    Results must not depend on the member that computes them: then nothing depends on the number of threads.
 
     Args:
         size: of the team, at least 1
@@ -37,7 +37,7 @@ class Team:
         self._given = [0] * (size - 1)
         """orders that each thread has been given so far"""
         self._numbers = np.zeros(_LINE * size, np.int64)
-        """of each member, on lines of its own: the orders that it was given, and those that it is done with"""
+        """of each member, on lines of its own: number of orders given, and of orders done"""
         for member, orders in enumerate(self._orders, start=1):
             threading.Thread(target=self._serve, args=(member, orders), name=f"team-{member}", daemon=True).start()
 
@@ -73,7 +73,7 @@ class Team:
         try:
             work(0, members)
         finally:
-            # Whatever happens, nobody is still at work in arrays that the caller takes back.
+            # Even after an error, no member is still at work in arrays that the caller takes back.
             for member in range(1, members):
                 spin(self._numbers, _LINE * member + _LINE // 2, self._given[member - 1], SPINS)
             for _ in range(members - 1):

@@ -23,15 +23,15 @@ class TextStream:
         # The last token of the prompt is where decoding begins, so that all that is decoded again is a few tokens.
         self._tokens = list(prompt[-1:])
         self._known = len(self._tokens)
-        """of these tokens, those whose text is out"""
+        """number of these tokens whose text is out"""
         self._held = ""
         """text that may be the begin of a stop"""
         self.text = ""
-        """all of it so far"""
+        """all text so far"""
         self.is_stopped = False
 
     def add(self, token: int) -> str:
-        """Take a token, and return what it adds to the text for certain."""
+        """Take a token, and return the text that is certain with it."""
         self._tokens.append(token)
         before = self._tokenizer.decode(self._tokens[: self._known])
         now = self._tokenizer.decode(self._tokens)

@@ -1,7 +1,7 @@
 """One pass over the ops of a model, forward, for the rows that are asked for: new tokens, or samples of a data set.
 
-Each op runs on all rows, with the kernels of training where these go row by row, and with those of `rowwise` and
-`cached_attention` elsewhere. So what a row gives does not depend on the rows beside it, to the bit.
+Each op runs on all rows, with the kernels of training where these go row by row, and with the kernels of `rowwise` and
+`cached_attention` elsewhere. So the results of a row do not depend on the rows beside it, to the bit.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ from cstool.training.store import aligned_empty
 
 
 class WeightStream:
-    """Hands out panels: those of the node of MemoryX here, and those of other ranks, which send them ahead of need.
+    """Hands out panels: of the node of MemoryX here, and of other ranks, which send them ahead of need.
 
     Args:
         memoryx: the node here; nothing updates it
@@ -50,18 +50,18 @@ class WeightStream:
         self._held: dict[Panel, Weights] = {}
         self._passes = 0
         self._ahead: tuple[Sequence[Panel], Sequence[Panel]] | None = None
-        """what others send ahead: panels of every pass, and of one whose logits are wanted"""
+        """panels that other ranks send ahead: of every pass, and of a pass whose logits are wanted"""
         self.streamed_bytes = 0
-        """what has been sent out so far [bytes]"""
+        """sent out so far [bytes]"""
         self.arrived_bytes = 0
-        """what of it came from other ranks [bytes]"""
+        """share of it that came from other ranks [bytes]"""
 
     def begin_pass(self, body: Sequence[Panel], head: Sequence[Panel], *, takes_head: bool) -> None:
         """Say which panels a pass takes, in order, so that they are fetched ahead.
 
         Args:
-            body: what every pass takes
-            head: what comes after that in a pass whose logits are wanted
+            body: panels of every pass
+            head: panels that follow in a pass whose logits are wanted
             takes_head: whether this one is
         """
         if self.is_resident:
@@ -78,7 +78,7 @@ class WeightStream:
             self._others.link.activity.step = self._passes
 
     def _let_go(self, body: Sequence[Panel]) -> None:
-        """Take what others have sent ahead for another pass of the kind before, where none follows."""
+        """Take the panels that others have sent ahead for another pass of the kind before, where none follows."""
         self._source.expect(body, 0, 1)
         for panel in body:
             self._source.acquire(panel)
@@ -128,7 +128,7 @@ class WeightStream:
 
 
 def cache_bytes(graph: Graph, sequences: int, capacity: int, sources: tuple[int, int] = (0, 0)) -> int:
-    """Size of the cache of so many sequences, each of up to `capacity` tokens, and of what they go on from [bytes].
+    """Size of the cache of so many sequences, each of up to `capacity` tokens, and of their sources [bytes].
 
     Args:
         sources: as of `KvCache`
@@ -165,7 +165,7 @@ class KvCache:
         graph: the model
         sequences: slots
         capacity: most tokens of a sequence
-        sources: how many there are that sequences go on from, and the most tokens of one
+        sources: number of sources that sequences go on from, and the most tokens of one
     """
 
     def __init__(self, graph: Graph, sequences: int, capacity: int, sources: tuple[int, int] = (0, 0)) -> None:
@@ -177,13 +177,13 @@ class KvCache:
         """(sequences, kv_heads, capacity, D) float32 by op; of sources in place of sequences where these are `given`"""
         self.values: Mapping[str, np.ndarray] = self._arrays(graph)
         self.sources = np.zeros(sequences, np.int64)
-        """of each sequence"""
+        """source of each sequence"""
         self.source_tokens = np.zeros(sources[0], np.int64)
         pairs = [(op, self.keys[op.name], self.values[op.name]) for op in graph.ops if op.name in self.given]
         self.from_sources = {
             name: array for op, *arrays in pairs for name, array in zip(op.inputs[1:3], arrays, strict=True)
         }
-        """of each tensor that is made of sources where it is kept"""
+        """place of each tensor that is made of sources, where it is kept"""
 
     def _arrays(self, graph: Graph) -> dict[str, np.ndarray]:
         names = _kv_heads(graph)
@@ -214,7 +214,7 @@ SPARSE_DENSITY = 1 / 3
 """density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
 reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
 TAKEN_APART = 16
-"""numbers from the rows that members have taken of one product to those of the next: two cache lines"""
+"""distance between the counters of two products, of the rows that members have taken: two cache lines"""
 _UNCHECKED = partial(np.errstate, over="ignore", invalid="ignore")
 """an overflow is found in the logits"""
 MOST_LAYOUTS = 4
@@ -240,17 +240,17 @@ class _Layout:
             call.scratch = scratch
         pairs = zip(self.plan.ops, self.slot.calls, strict=True)
         *ops, self.head = (pair for pair in pairs if pair[0].op.kind is not OpKind.BALANCE_LOSS)
-        # Linear ops that read the same are one group: query, key and value, a layer and its gate. What no op reads is
-        # gone with the next op, and has to be kept before.
+        # Linear ops of the same input are one group: query, key and value, a layer and its gate. An unread
+        # output is gone with the next op, and has to be kept before.
         read = {name for op in graph.ops for name in op.inputs}
         self.groups = [list(group) for _, group in groupby(ops, partial(_group_of, read))]
         *body, head = ([*planned.vector_panels, *planned.matrix_panels] for planned, _ in [*ops, self.head])
         self.body_panels = [panel for panels in body for panel in panels]
-        """in the order in which every pass takes them, where they stream"""
+        """panels in the order in which every pass takes them, where they stream"""
         self.head_panels: Sequence[Panel] = head
-        """likewise, of the output layer"""
+        """likewise, panels of the output layer"""
         self.steps: list[Callable[[News], None]] | None = None
-        """what runs the groups, where weights stay; None before the first pass"""
+        """run the groups, where weights stay; None before the first pass"""
 
 
 class Walk:
@@ -278,7 +278,7 @@ class Walk:
         self._scores = [np.empty((BLOCK_TOKENS if cache else 0, seen), np.float32) for _ in range(team.size)]
         self._layouts: dict[int, _Layout] = {}
         self._made_biases: dict[tuple[tuple[str, ...], Attention], Array] = {}
-        """of attention whose biases are weights, by these and its form"""
+        """biases of attention where these are weights, by their names and the form"""
         self._readers: dict[str, list[PlannedOp]] = {}
         """ops that have a matrix for each expert, by the tensor that has the experts which rows chose"""
         self.keeps: Mapping[str, Array] = {}
@@ -310,12 +310,12 @@ class Walk:
             return self._logits(*layout.head, wanted)
 
     def states(self, inputs: Mapping[str, Array], news: News) -> Array:
-        """Run a pass up to the last op, and return what that reads, (T, width) float32; good until the next pass."""
+        """Run a pass up to the last op; return its input, (T, width) float32, valid until the next pass."""
         layout = self._pass(inputs, news, takes_head=False)
         return layout.head[1].inputs[0]
 
     def read(self, inputs: Mapping[str, Array], news: News) -> None:
-        """Run all ops, for what `keeps` says to keep."""
+        """Run all ops, to keep the activations that `keeps` names."""
         layout = self._pass(inputs, news, takes_head=True)
         with _UNCHECKED():
             self._run([layout.head], news)
@@ -342,7 +342,7 @@ class Walk:
         return layout
 
     def _keep(self, group: Sequence[tuple[PlannedOp, Call]], news: News) -> None:
-        """Append what a group made to what is to be kept of it; the next ops may take its place."""
+        """Append a group's outputs to the kept activations; the next ops may overwrite them."""
         for planned, call in group if self.keeps else ():
             if (target := self.keeps.get(planned.op.outputs[0])) is not None:
                 append(call.outputs[0], news, target)
@@ -371,7 +371,7 @@ class Walk:
             self._run_op.get(planned.op.kind, self._as_in_training)(planned, call, news)
 
     def _settled(self, group: Sequence[tuple[PlannedOp, Call]]) -> Callable[[News], None]:
-        """Runner of a group of ops whose weights stay where they are: all that never changes is looked up once."""
+        """Runner of a group of ops whose weights stay where they are: constant values are looked up once."""
         planned, call = group[0]
         panels = planned.matrix_panels
         if _is_product(planned.op):
@@ -473,7 +473,7 @@ class Walk:
     def _attention(self, planned: PlannedOp, call: Call, news: News) -> None:
         assert self.cache is not None
         q, k, v, *segments = call.inputs
-        # What an encoder's tokens are told apart by is padding, of which there is none here.
+        # The segments of an encoder's tokens tell padding apart, of which there is none here.
         if segments and planned.op.attributes["causal"]:
             raise ValueError(f"{planned.op.name}: with a cache, all tokens of a sequence are of one segment")
         keys, values = self.cache.keys[planned.op.name], self.cache.values[planned.op.name]
@@ -504,7 +504,7 @@ class Walk:
             np.multiply(x[rows], factors.reshape(-1, 1).astype(x.dtype), out=call.outputs[0][rows])
 
     def _biases(self, planned: PlannedOp, form: Attention) -> Array:
-        """What is added to the scores of an op; made once where weights stay where they are."""
+        """Biases on the scores of an op; made once where weights stay where they are."""
         if not form.has_weights:
             return form.biases(np.dtype(np.float32), needed=False)
         found = self._made_biases.get((planned.op.weights, form))
@@ -547,7 +547,7 @@ def _rows_of(bias: Weights | None, panel: Panel) -> Array | None:
 
 
 def _sequences(news: News) -> list[tuple[slice, int]]:
-    """Return the rows of each sequence, and how many tokens it had before."""
+    """Return the rows of each sequence, and its number of earlier tokens."""
     return [
         (slice(start, start + count), before)
         for start, count, before in zip(*(part.tolist() for part in news[1:]), strict=True)

@@ -1,4 +1,4 @@
-"""What an encoder answered, as text: the answers on stdout, the last line, measured on this host, in the log."""
+"""Answers of an encoder as text: the answers on stdout, the last line, measured on this host, in the log."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def show_answers(answers: EncoderAnswers, text: TextOutput | None, output: Path | None) -> None:
-    """Show what an encoder answered.
+    """Show the answers of an encoder.
 
     Args:
         text: where; None for the log alone
-        output: the file that it goes to instead; None for none
+        output: file that has the answers instead; None if there is none
     """
     from cstool.training.verbs.run_log import LOG
 

@@ -53,7 +53,7 @@ def infer(
 
     Args:
         params: of the run that trained the model
-        flags: what is asked for
+        flags: prompts and options
         checkpoint_path: None for the latest state in model_dir
         lanes: host threads; None to choose
         as_json: print one document on stdout
@@ -61,7 +61,7 @@ def infer(
 
     Raises:
         ToldElsewhere: it is over, and this is not rank 0
-        CstoolError: whatever the user can act on
+        CstoolError: any error that the user can act on
     """
     if link.rank > 0:
         keep_weights(params, lanes=lanes, link=link)
@@ -74,7 +74,7 @@ def infer(
         _refuse(flags, _ENCODER_FLAGS, "an encoder", params)
         request = flags.request()
         check_output(flags.output, (".jsonl",), "--output")
-        # What is wrong with a prompt is said before anything is read.
+        # Errors in a prompt are reported before anything is read.
         plan = plan_text(params, **request)
     else:
         check_answers(params)
@@ -115,7 +115,7 @@ def infer(
 
 
 def _plan_encoder(params: Params, flags: InferFlags) -> EncoderPlan:
-    """Check what is asked of an encoder; what is wrong with a prompt is said before anything is read."""
+    """Check a request to an encoder; errors of prompts are reported before anything is read."""
     _refuse(flags, _DECODER_FLAGS, "a model that generates text", params)
     question = flags.question()
     check_output(flags.output, (".jsonl", ".npy") if flags.embed else (".jsonl",), "--output")
@@ -155,7 +155,7 @@ def _answer(
 
 
 def _show_rest(answers: Answers, text: TextOutput) -> None:
-    """Show what was not shown as it came: of one prompt the end of its last line, of several all."""
+    """Show the text that was not yet shown: of one prompt the end of its last line, of several all."""
     if len(answers.completions) > 1:
         for number, (completion, made) in enumerate(zip(answers.completions, answers.texts, strict=True), start=1):
             text.write(f"--- prompt {number} of {len(answers.completions)}: {_ending(completion)}\n")

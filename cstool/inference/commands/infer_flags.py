@@ -1,4 +1,4 @@
-"""The flags of `cstool run --mode infer`, what they ask for, and prompts from the command line, a file, or stdin."""
+"""The flags of `cstool run --mode infer`, their requests, and prompts from the command line, a file, or stdin."""
 
 import json
 import sys
@@ -132,7 +132,7 @@ class InferFlags:
             raise InferenceError(f"{self.typed[0]}: must go with --mode infer, got --mode {mode}")
 
     def request(self) -> dict[str, Any]:
-        """What is asked for, as arguments of `plan_text`; prompts in a file are read.
+        """The request as arguments of `plan_text`; prompts in a file are read.
 
         Raises:
             InferenceError: there are no prompts, or they cannot be read
@@ -148,7 +148,7 @@ class InferFlags:
         }
 
     def question(self) -> dict[str, Any]:
-        """What is asked of an encoder, as arguments of `plan_texts`; prompts in a file are read.
+        """The request to an encoder as arguments of `plan_texts`; prompts in a file are read.
 
         Raises:
             InferenceError: there are no prompts, or they cannot be read, or they do not fit the pairs
@@ -171,7 +171,7 @@ _Prompt = tuple[str, str | None]
 def _read_prompts(
     typed: Sequence[str], pairs: Sequence[str], file: str | None, kind: str = "a model that generates text"
 ) -> list[_Prompt]:
-    """Prompts that were typed, then those of a file, in its lines or its JSON objects; "-" is stdin."""
+    """Return the prompts that were typed, then the prompts of a file, from its lines or JSON objects; "-" is stdin."""
     if pairs and len(pairs) != len(typed):
         raise InferenceError(f"--pair: must be given as often as --prompt ({len(typed)}), got {len(pairs)}")
     seconds: Sequence[str | None] = pairs or [None] * len(typed)
@@ -195,7 +195,7 @@ def _of_file(file: str) -> list[_Prompt]:
         raise InferenceError(
             f"{name}: must be UTF-8, got the byte 0x{content[error.start]:02x} at {error.start:,}"
         ) from None
-    # Only line ends end a line: a form feed, or what Unicode calls a separator, may be part of a prompt. Where files
+    # Only line ends end a line: a form feed, or a separator of Unicode, may be part of a prompt. Where files
     # were joined, the mark of their encoding begins a line in the middle.
     every = (line.removesuffix("\r").removeprefix("\ufeff") for line in text.split("\n"))
     lines = [(number, line) for number, line in enumerate(every, start=1) if line.strip()]

@@ -1,1 +1,1 @@
-"""What a trained model is asked from Python or by a command: continue texts, predict, embed."""
+"""Uses of a trained model, from Python or by a command: continue texts, predict, embed."""

@@ -1,4 +1,4 @@
-"""Generate and predict: what a trained model answers, the verb behind `cstool run --mode infer`."""
+"""Generate and predict: answers of a trained model, the verb behind `cstool run --mode infer`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def open_model(
 
     Raises:
         CheckpointError: there is no such checkpoint, or it does not have the params of its model
-        CstoolError: whatever else the user can act on
+        CstoolError: any other error that the user can act on
     """
     from cstool.inference.model import InferenceModel
     from cstool.model.params import Params, is_params_file
@@ -125,8 +125,8 @@ def generate(
 ) -> Answers:
     """Let a trained model go on from prompts.
 
-    What is left out is as the params say, else 128 tokens at temperature 1. A draw is keyed by the seed, the number of
-    the prompt and the position: the same call gives the same text.
+    Arguments that are left out come from the params, else 128 tokens at temperature 1. A draw is keyed by the seed, the
+    number of the prompt and the position: the same call gives the same text.
 
     Args:
         trained: as for `open_model`, or a model that is open
@@ -137,12 +137,12 @@ def generate(
         top_p: draw from the likeliest tokens, of this probability together
         num_beams: hypotheses that are searched side by side; 1 draws
         length_penalty: of a search: the power of the length that log probabilities are divided by, 1 if not said
-        stop: a text that ends what follows, or several
-        seed: of draws; None for that of the params
-        tokenizer: "bytes" or a tokenizers JSON file; None for that of the training data
+        stop: a text that ends a continuation, or several
+        seed: of draws; None for the seed of the params
+        tokenizer: "bytes" or a tokenizers JSON file; None for the tokenizer of the training data
         truncates: go on from the end of a prompt that is too long, which is an error else
         uses_cache: False computes every token again for each that follows; the tokens are the same
-        special_tokens: begin prompts with what the template of the tokenizer puts there, for example <s>; None for
+        special_tokens: begin prompts with the special tokens of the tokenizer's template, for example <s>; None for
             as the texts of the data set do, and for True where no data set says it
         batch_size: prompts answered together; None for as many as there is memory for, and 32 at the most
         show: is told the number of a prompt, from 0, and a piece of text, as texts come
@@ -150,12 +150,12 @@ def generate(
         progress: of the loading; see `open_model`
 
     Returns:
-        A completion for each prompt, and how fast that was on this host; its `texts` are prompts and what followed
+        A completion for each prompt, and the speed on this host; its `texts` are prompts with their continuations
 
     Raises:
         InferenceError: the model is none that generates, or does not fit the request
         NonFiniteError: the model does not give finite logits
-        CstoolError: whatever else the user can act on
+        CstoolError: any other error that the user can act on
     """
     from cstool.inference.answer import answer
 
@@ -197,23 +197,23 @@ def check_answers(params: Params) -> None:
 
 
 def goes_on(params: Params) -> bool:
-    """Whether what the model of these params makes of a prompt goes on from it, as a decoder's text does."""
+    """Whether a model's text goes on from the prompt, as a decoder's does."""
     from cstool.model.params import DecoderParams
 
     return isinstance(params.model, DecoderParams)
 
 
 def plan_text(params: Params, prompts: Sequence[str], tokenizer: str | None = None, **asked: Any) -> TextPlan:
-    """Check a request, fill in what the params say, and encode its prompts; nothing of the model is read.
+    """Check a request, fill in values from the params, and encode its prompts; nothing of the model is read.
 
     Args:
         params: of the model
         prompts: texts
-        tokenizer: "bytes" or a tokenizers JSON file; None for that of the training data
+        tokenizer: "bytes" or a tokenizers JSON file; None for the tokenizer of the training data
         asked: as of `cstool.inference.request.make_request`
 
     Raises:
-        InferenceError: the model is none that generates, or does not fit the request, or nobody names a tokenizer
+        InferenceError: the model is none that generates, or does not fit the request, or no tokenizer is named
         DataError: the tokenizer cannot be loaded, or has no tokens for a prompt
     """
     from cstool.inference.prompts import encode_prompts
@@ -269,13 +269,13 @@ def open_logged(
 
     Args:
         params: of the run that trained it
-        screen: shows the log and how far it is
+        screen: shows the log and the progress
         checkpoint_path: None for the latest state in model_dir
         lanes: host threads; None to choose
         link: to other ranks, which keep a part of the weights each; see `keep_weights`
 
     Raises:
-        CstoolError: whatever the user can act on
+        CstoolError: any error that the user can act on
     """
     from cstool.inference.model import InferenceModel
     from cstool.training.run.follow import NO_DATA, check_alike
@@ -316,11 +316,11 @@ def predict(
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Returns:
-        The path, how many samples, which share of them is right, and how fast that was on this host
+        The path, the number of samples, the share of right ones, and the speed on this host
 
     Raises:
         InferenceError: the model does not classify, or the file cannot be written
-        CstoolError: whatever else the user can act on
+        CstoolError: any other error that the user can act on
     """
     from cstool.inference.predict import predict as predict_classes
     from cstool.model.params import FcMnistParams
@@ -338,7 +338,7 @@ def predict(
 
 
 def check_output(path: Path | None, endings: tuple[str, ...], label: str) -> None:
-    """Check what a file of answers is called, and that there is a folder for it.
+    """Check the ending of a file of answers, and that its folder exists.
 
     Raises:
         InferenceError: it ends in something else, or cannot be written there
@@ -347,14 +347,14 @@ def check_output(path: Path | None, endings: tuple[str, ...], label: str) -> Non
         return
     if path.suffix not in endings:
         raise InferenceError(f"{label} {path}: must end in {' or '.join(endings)}, got {path.suffix or 'no ending'}")
-    # Before anything is computed: whatever is wrong later loses it.
+    # Before anything is computed: a later error would lose the results.
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         found = "a folder of that name" if path.is_dir() else "a folder that is not there, or not to be written to"
         raise InferenceError(f"{label} {path}: must be a file in a folder that can be written, got {found}")
 
 
 def _tokenizer(params: Params, named: str | None) -> Tokenizer:
-    """Load the tokenizer that was asked for, or that of the data set, or what lies beside a converted checkpoint."""
+    """Load the named tokenizer, or the tokenizer of the data set, or the one beside a converted checkpoint."""
     from cstool.model.params import EncoderDecoderParams, TokenLinesParams
     from cstool.training.data import load_tokenizer, pair_tokenizer, tokenizer_beside, tokenizer_of
 

@@ -1,4 +1,4 @@
-"""Ask: what a trained encoder makes of texts, the verb behind `cstool run --mode infer` for encoders."""
+"""Ask: answers of a trained encoder to texts, the verb behind `cstool run --mode infer` for encoders."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def ask(
     lanes: int | None = None,
     progress: Literal["auto", "none"] | Progress = "auto",
 ) -> EncoderAnswers:
-    """Ask a trained encoder what it makes of texts: tokens for masks, classes, sentences to keep, or vectors.
+    """Ask a trained encoder about texts: tokens for masks, classes, sentences to keep, or vectors.
 
-    What is said of a text does not depend on the texts beside it.
+    An answer does not depend on the texts beside it.
 
     Args:
         trained: as for `open_model`, or a model that is open
         prompts: one text, or several
         pairs: for each prompt the text that comes second, or None
-        embed: "mean", "first" or "pooled" for vectors, of DPR "question" or "context"; None for what the model was
-            trained for
+        embed: "mean", "first" or "pooled" for vectors, of DPR "question" or "context"; None for the task of its
+            training
         top_k: tokens for each mask; None for 5
-        tokenizer: a vocab.txt or a tokenizers JSON file; None for that of the params
+        tokenizer: a vocab.txt or a tokenizers JSON file; None for the vocabulary of the params
         truncates: cut texts that are too long, which is an error else
         special_tokens: begin and end texts with the tokens for that
         batch_size: texts that go through the model together; None for some 512 tokens
@@ -65,12 +65,12 @@ def ask(
         progress: of the loading; see `open_model`
 
     Returns:
-        An answer for each prompt, and how fast that was on this host; its `embeddings` are an array
+        An answer for each prompt, and the speed on this host; its `embeddings` are an array
 
     Raises:
         InferenceError: the model is no encoder, or does not fit the request
         NonFiniteError: the model does not give finite numbers
-        CstoolError: whatever else the user can act on
+        CstoolError: any other error that the user can act on
     """
     from cstool.inference.ask import ask as ask_model
 
@@ -104,16 +104,16 @@ def fills_in(params: Params) -> bool:
 
 
 def plan_texts(params: Params, prompts: Sequence[str], tokenizer: str | None = None, **asked: Any) -> EncoderPlan:
-    """Check what is asked of an encoder, and encode its prompts; nothing of the model is read.
+    """Check a request to an encoder, and encode its prompts; nothing of the model is read.
 
     Args:
         params: of the model
         prompts: texts
-        tokenizer: a vocab.txt or a tokenizers JSON file; None for that of the params
-        asked: as of `cstool.inference.ask.EncoderRequest`; None for what is usual
+        tokenizer: a vocab.txt or a tokenizers JSON file; None for the vocabulary of the params
+        asked: as of `cstool.inference.ask.EncoderRequest`; None for the default
 
     Raises:
-        InferenceError: the model is no encoder, or does not fit the request, or nobody names a vocabulary
+        InferenceError: the model is no encoder, or does not fit the request, or no vocabulary is named
         DataError: the vocabulary cannot be loaded
     """
     from cstool.inference.ask import EncoderRequest, encode_texts, encoder_of
@@ -133,7 +133,7 @@ def _loaders(params: Params) -> list[Any]:
 
 
 def _tokenizer(params: Params, named: str | None) -> EncoderTokenizer:
-    """Load the vocabulary that was asked for, or that of the data, of the model section, or beside a checkpoint."""
+    """Load the named vocabulary, or the one of the data, of the model section, or beside a checkpoint."""
     from cstool.training.data import EncoderTokenizer, tokenizer_beside
 
     loaders = _loaders(params)

@@ -1,4 +1,4 @@
-"""`cstool compile`: map a model onto the wafer, and tell what came of it."""
+"""`cstool compile`: map a model onto the wafer, and report the result."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def show(
 
 
 def check_plots(plots: Sequence[Path], error: type[CstoolError] = CompileError) -> None:
-    """Check what pictures are called, before anything takes time.
+    """Check the names of pictures, before any long work.
 
     Raises:
         CstoolError: one is neither .svg nor .png

@@ -1,4 +1,4 @@
-"""What `cstool compile` tells of an artifact: facts and tables for people, one document for scripts."""
+"""The report of `cstool compile` on an artifact: facts and tables for people, one document for scripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RIGHT = ("count", "PEs", "forward", "delta", "gradient", "again", "cycles", "by
 
 
 def print_summary(artifact: Artifact, systems: str, said: str, facts: dict[str, str], notes: Sequence[str]) -> None:
-    """Print what was mapped onto how many `systems`, what is `said` of the numbers, facts, notes, and reasons."""
+    """Print the mapping onto `systems`, the status of the numbers (`said`), facts, notes, and reasons."""
     graph, system = artifact.graph, artifact.system
     tokens = f" of {artifact.tokens:,} tokens" if artifact.tokens > 1 else ""
     batches = f"batches of {artifact.batch_size:,} samples{tokens}"
@@ -110,7 +110,7 @@ def artifact_document(compiled: Compiled) -> dict[str, Any]:
 
 
 def print_differences(changes: Sequence[Change]) -> None:
-    """Print what is different, one line each."""
+    """Print the differences, one line each."""
     for change in changes[:MOST_CHANGES]:
         print_line(str(change))
     if len(changes) > MOST_CHANGES:
@@ -169,7 +169,7 @@ def _recompute_text(artifact: Artifact) -> str:
 
 
 def _print_stages(plan: PipelinedPlan) -> None:
-    """Print stages, those that differ only in the number of their layer in one line; then the slowest."""
+    """Print stages, stages that differ only in the number of their layer in one line; then the slowest."""
     groups: dict[str, list[Stage]] = {}
     for stage in plan.stages:
         groups.setdefault(group_name(stage.name), []).append(stage)
@@ -242,12 +242,12 @@ def _range(numbers: Iterator[int]) -> str:
 
 
 def _kernel_document(kernel: Stage | StreamedKernel, **more: int) -> dict[str, Any]:
-    """Return a kernel or stage, the limits of each phase, and what comes of them."""
+    """Return a kernel or stage, the limits of each phase, and the resulting cycles."""
     cycles = {**phases_document(kernel.cycles), "recompute_cycles": kernel.cycles.recompute_cycles}
     return asdict(kernel) | {"cycles": cycles, **more, "cycles_total": kernel.cycles.total}
 
 
 def phases_document(cycles: KernelCycles) -> dict[str, Any]:
-    """Return the limits of the phases of a kernel, what they take, and the limit that counts."""
+    """Return the limits of the phases of a kernel, their cycles, and the limit that counts."""
     phases = {"forward": cycles.forward, "delta": cycles.delta, "gradient": cycles.gradient}
     return {name: asdict(phase) | {"cycles": phase.cycles, "bound": phase.bound} for name, phase in phases.items()}

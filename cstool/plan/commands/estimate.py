@@ -1,4 +1,4 @@
-"""`cstool estimate`: what a model would need on the modelled cluster."""
+"""`cstool estimate`: needs of a model on the modelled cluster."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 EXAMPLE_COUNTS = "such as 4, or 1,2,4..192, where .. doubles"
 HOST_FLAGS = ("--system", "--calibrate", "--json", "--debug", "--params", "--tokens", "--set", "--ranks", "--link")
-"""that have an effect beside `--system host`; the first four without a params file, too"""
+"""flags that have an effect beside `--system host`; the first four without a params file, too"""
 HOST = "host"
-"""what `--system` calls this machine"""
+"""name of this machine in `--system`"""
 
 
 class EstimateGroup(Group):
@@ -273,7 +273,7 @@ def parse_counts(text: str, flag: str = "--num_csx", of: str = "systems") -> lis
     Args:
         text: as typed
         flag: behind which
-        of: what is counted
+        of: name of the counted things
 
     Raises:
         EstimateError: it is nothing of the kind
@@ -313,7 +313,7 @@ def parse_sparsities(text: str) -> list[float]:
 
 
 def _check_files(plots: Sequence[Path], trace: Path | None, csv: Path | None) -> None:
-    """Check what files are called, before anything takes time.
+    """Check the names of files, before any long work.
 
     Raises:
         EstimateError: a picture is neither .svg nor .png, rows are not .csv, two go into one file

@@ -1,4 +1,4 @@
-"""What `cstool estimate` tells of what a training job costs."""
+"""The report of `cstool estimate` on the cost of a training job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR_S, DAY_S, MWH_J = 3600.0, 86_400.0, 3.6e9
 
 @dataclass(frozen=True)
 class CostFlags:
-    """What a job is charged, and how often something fails."""
+    """Prices of a job, and rates of failures."""
 
     price: Annotated[
         float | None,
@@ -59,7 +59,7 @@ class CostFlags:
 
 
 def print_cost(cost: JobCost) -> None:
-    """Print what a job costs."""
+    """Print the cost of a job."""
     print("\nwhat a job costs, modelled")
     rows = list(_facts(cost))
     width = max(len(name) for name, _ in rows)
@@ -143,7 +143,7 @@ def _kind(name: str, count: int) -> str:
 
 
 def print_cost_scaling(costs: Sequence[JobCost]) -> None:
-    """Print what a job costs on several numbers of systems."""
+    """Print the cost of a job on several numbers of systems."""
     print("\nwhat the job costs on so many systems, modelled")
     columns = (*COST_COLUMNS, *(("price",) if costs[0].price is not None else ()))
     table = [tuple(_cells(cost)) for cost in costs]
@@ -163,7 +163,7 @@ def _cells(cost: JobCost) -> Iterator[str]:
 
 
 def cost_document(cost: JobCost) -> dict[str, Any]:
-    """Return what a job costs ready for JSON."""
+    """Return the cost of a job ready for JSON."""
     saved, failures = cost.checkpoints, cost.failures
     return {
         "kind": "modelled",

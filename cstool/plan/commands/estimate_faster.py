@@ -1,4 +1,4 @@
-"""What `cstool estimate` tells of what is faster than what is asked for. All of it is modelled."""
+"""Smaller batches and fewer systems that are faster, in reports of `cstool estimate`. All of it is modelled."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def faster_facts(estimates: Estimates) -> Iterator[tuple[str, str]]:
 
 
 def _gain(found: Estimate, other: Estimate) -> float:
-    """Share of the rate of an estimate by which that of another one is higher."""
+    """Gain of another estimate's rate, as a share of the first one's rate."""
     return other.samples_per_s / found.samples_per_s - 1
 
 
 def faster_document(found: Estimate, other: Estimate | None) -> dict[str, Any] | None:
-    """Return what is faster, ready for JSON; None where nothing is."""
+    """Return a faster estimate, ready for JSON; None without one."""
     if other is None:
         return None
     rates = {"samples_per_s": other.samples_per_s, "gain": _gain(found, other)}

@@ -1,4 +1,4 @@
-"""What `cstool estimate` tells of a cluster of GPUs that does the same job."""
+"""The report of `cstool estimate` on a cluster of GPUs for the same job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = ("GPUs", "split", "step", "tokens/s", "of peak", "bubble", "memory", "
 
 @dataclass(frozen=True)
 class GpuFlags:
-    """Which GPUs, and how many."""
+    """Kind and number of GPUs."""
 
     gpu: Annotated[
         str | None,
@@ -31,7 +31,7 @@ class GpuFlags:
 
 
 def print_gpus(found: Beside) -> None:
-    """Print the same job on GPUs, in a table, and how many are as fast as the wafers."""
+    """Print the same job on GPUs, in a table, and the number of GPUs that are as fast as the wafers."""
     print(f"\nthe same job on GPUs ({found.gpu.name}), modelled; the fastest split whose memory fits")
     estimates = [row.estimate for row in found.rows if row.estimate is not None]
     if found.match is not None and found.match.gpus not in {each.gpus for each in estimates}:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 INFER_FLAGS = ("--prompt_tokens", "--new_tokens", "--batch")
 ALLOWED = ("--mode", "--params", "--system", "--num_csx", "--set", "--json", "--debug", *INFER_FLAGS)
-"""that have an effect beside `--mode infer`"""
+"""flags that have an effect beside `--mode infer`"""
 COLUMNS = ("users", "first token", "token", "tokens/s each", "tokens/s", "per token", "power", "spent most on")
 
 
 @dataclass(frozen=True)
 class InferFlags:
-    """What is asked, and how much of it."""
+    """Lengths of prompts and answers, and numbers of users."""
 
     prompt_tokens: Annotated[
         int | None, option("--prompt_tokens", "N", "With --mode infer: tokens of a prompt.", min=1, show_default="1024")

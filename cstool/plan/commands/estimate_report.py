@@ -1,4 +1,4 @@
-"""What `cstool estimate` tells: facts and tables for people, one document for scripts. All of it is modelled."""
+"""The report of `cstool estimate`: facts and tables for people, one document for scripts. All of it is modelled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cstool.plan.verbs.estimating import Estimates
 
 BAND_SHARE = 0.8
-"""of results like an estimate that its range holds"""
+"""share of results like an estimate that lie in its range"""
 RESOURCE_COLUMNS = ("resource", "step", "share", "work", "busy")
 SCALE_COLUMNS = (
     *("num_csx", "batch", "step", "80%", "samples/s", "tokens/s"),
@@ -53,7 +53,7 @@ def print_estimate(estimates: Estimates) -> None:
 
 
 def _print_step(found: Estimate) -> None:
-    """Print what the step is spent on, which adds up, beside who works meanwhile, which need not."""
+    """Print the time of the step by cause, which adds up, beside the busy times of resources, which need not."""
     step = found.step
     print("\nwhere a step goes: its critical path; other work overlaps")
 
@@ -253,8 +253,8 @@ def estimate_document(
     """Return the facts ready for JSON; everything that is modelled is under that name.
 
     Args:
-        costs: of the job, for each number of systems; none where nobody asks
-        choices: of what is computed again
+        costs: of the job, for each number of systems; empty if not asked for
+        choices: of recomputation
     """
     found, artifact = estimates.estimate, estimates.estimate.artifact
     return {
@@ -364,7 +364,7 @@ def write_csv(path: Path, rows: Sequence[Row], sparse: Sequence[Row], sparsity: 
         path: of the file
         rows: over systems
         sparse: over shares of zeros
-        sparsity: of the rows over systems; None where it is that of the file
+        sparsity: of the rows over systems; None for the sparsity of the file
 
     Raises:
         EstimateError: it cannot be written

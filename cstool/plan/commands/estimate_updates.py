@@ -1,4 +1,4 @@
-"""What `cstool estimate` tells of masks that change in a run. All of it is modelled."""
+"""The report of `cstool estimate` on masks that change in a run. All of it is modelled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def update_facts(updates: Sequence[MaskUpdates]) -> Iterator[tuple[str, str]]:
-    """Yield how often masks change and what such a step takes, a fact for each group of weights."""
+    """Yield the interval of mask updates and the time of such a step, a fact for each group of weights."""
     for each in updates:
         name = "mask updates" if len(updates) == 1 else f"mask updates {each.group}"
         often = counted(each.count, "time") if each.every is None else _every(each.every)

@@ -1,4 +1,4 @@
-"""What `cstool estimate` tells of variants of a model: frozen weights, adapters, what is computed again."""
+"""The report of `cstool estimate` on variants of a model: frozen weights, adapters, recomputation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from cstool.plan.verbs.estimate_variants import RecomputeChoice
 
 ADAPTERS = (".lora_A", ".lora_B")
-"""what names of weights of adapters end with"""
+"""ends of the names of adapters' weights"""
 CHOICE_COLUMNS = ("--recompute", "layers again", "micro-batch", "step", "speed", "SRAM of a PE", "mode")
 
 
 @dataclass(frozen=True)
 class ModelVariantFlags:
-    """What-ifs of the model. They are of estimates alone: `cstool run` trains all weights."""
+    """Hypothetical changes of the model. They are for estimates alone: `cstool run` trains all weights."""
 
     frozen: Annotated[
         str | None,
@@ -35,7 +35,7 @@ class ModelVariantFlags:
 
 @dataclass(frozen=True)
 class VariantFlags(ModelVariantFlags):
-    """What-ifs of an estimate."""
+    """Hypothetical changes of an estimate."""
 
     recompute_table: Annotated[
         bool, flag("--recompute_table", "Set the choices of --recompute side by side, with time and SRAM.")
@@ -43,7 +43,7 @@ class VariantFlags(ModelVariantFlags):
 
 
 def trained_text(found: Estimate) -> str | None:
-    """Say how many weights are trained, where not all are."""
+    """Return in words the number of trained weights, where not all are."""
     graph = found.artifact.graph
     if graph.trained_count == graph.parameter_count:
         return None
@@ -63,7 +63,7 @@ def print_estimate_only(asked: ModelVariantFlags, of_file: str | None) -> None:
     """Say that a run does no such thing, where some of it was estimated.
 
     Args:
-        asked: what was asked for
+        asked: flags of the command
         of_file: the adapters of the file, which count where no others are asked for; None where it has none
     """
     if not (asked.frozen or asked.adapters or of_file):
@@ -74,7 +74,7 @@ def print_estimate_only(asked: ModelVariantFlags, of_file: str | None) -> None:
 
 
 def print_choices(choices: Sequence[RecomputeChoice]) -> None:
-    """Print what computing activations again takes and saves."""
+    """Print time and memory of the choices of recomputation."""
     print("\nactivations recomputed in the backward pass, choice by choice, modelled")
     fitting = [choice for choice in choices if choice.estimate is not None]
     base = fitting[0].estimate.step_s if fitting and fitting[0].estimate is not None else 1.0

@@ -1,4 +1,4 @@
-"""What `cstool estimate optimize` tells: the answer in sentences, what else there is as a table, a document, rows."""
+"""The report of `cstool estimate optimize`: the answer in sentences, the alternatives as a table, a document, rows."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _print_front(found: Found) -> None:
 
 
 def front_document(found: Found) -> dict[str, Any]:
-    """Return what was found ready for JSON; everything that is modelled is under that name."""
+    """Return the result ready for JSON; modelled numbers are under that name."""
     artifact, limits = found.best.estimate.artifact, found.limits.values()
     beside = "next_fewer" if DAYS in limits else "next_more"
     return {
@@ -234,7 +234,7 @@ def _row(found: Found, plan: Plan) -> dict[str, Any]:
 
 
 def write_front(path: Path, found: Found) -> None:
-    """Write all plans, those that others beat among them, as comma-separated values, whole or not at all.
+    """Write all plans, beaten ones among them, as comma-separated values, whole or not at all.
 
     Raises:
         EstimateError: it cannot be written

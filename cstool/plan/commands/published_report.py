@@ -1,4 +1,4 @@
-"""What `cstool estimate --validate` tells: published results beside predictions, and how far these are off."""
+"""The report of `cstool estimate --validate`: published results beside predictions, and their errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _COLUMNS = ("result", "published", "predicted", "error")
 
 
 def print_published(compared: PublishedComparison, left_out: Mapping[str, Prediction]) -> None:
-    """Print the tables, the errors, what was assumed, and the sources.
+    """Print the tables, the errors, the assumptions, and the sources.
 
     Args:
         compared: all results
@@ -86,7 +86,7 @@ def _row(prediction: Prediction, left_out: Mapping[str, Prediction], use: str) -
 
 
 def _error(prediction: Prediction | None) -> str:
-    """Return how far a prediction is off; a dash for none."""
+    """Return the error of a prediction; a dash for none."""
     error = None if prediction is None else prediction.error
     if error is None:
         return "-"
@@ -107,7 +107,7 @@ def _within(prediction: Prediction, _: Mapping[str, Prediction]) -> str:
 
 
 _MORE = {"fitted": (("left out", _left_out),), "held out": (("80%", _range), ("in 80%", _within))}
-"""columns of the results of a use beside those of all, and what they say of a prediction"""
+"""further columns of the results of a use: heading, and text for a prediction"""
 
 
 def _print_reasons(compared: PublishedComparison) -> None:

@@ -1,4 +1,4 @@
-"""From a program to an artifact, and what a step of it takes on all systems."""
+"""From a program to an artifact, and the cycles of its step on all systems."""
 
 from dataclasses import replace
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from cstool.plan.timing.wafer import cluster_step
 
 
 def with_step(program: Program, mode: ExecutionMode) -> Program:
-    """Return a program that has a plan for a mode with what a step of all systems takes in it."""
+    """Return a program that has a plan for a mode with the cycles of a step of all systems in it."""
     seconds = cluster_step(make_artifact(program, mode), program.request.optimizer.update_ops).seconds
     cycles = round(seconds * program.request.system.clock_hz)
     return program.with_known(mode, step_cycles=cycles)
@@ -55,7 +55,7 @@ def make_artifact(program: Program, mode: ExecutionMode) -> Artifact:
 
 
 def _active_pes(program: Program) -> int:
-    """Number of PEs with work in weight streaming: those with tokens, and elements of the widest activation."""
+    """Number of PEs with work in weight streaming: PEs with tokens, and elements of the widest activation."""
     plan = program.streaming
     assert plan is not None
     layout, size = plan.layout, program.micro_batches[ExecutionMode.WEIGHT_STREAMING]

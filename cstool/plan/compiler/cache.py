@@ -17,9 +17,9 @@ from cstool.plan.compiler.program import Program
 log = logging.getLogger("cstool")
 
 NAME_DIGITS = 19
-"""of the number in the name of a file, a decimal one, as on the real machine"""
+"""digits of the number in the name of a file, a decimal one, as on the real machine"""
 SPARSE_DIGITS = 16
-"""of the digest of what is not zero, beside the number of zeros"""
+"""digits of the digest of the non-zeros, beside the number of zeros"""
 MOST_COMPARED = 50
 """artifacts that are looked at to explain why there is none"""
 MOST_NAMED = 3
@@ -29,12 +29,12 @@ _FIRST = ("name", "num_hidden_layers", "hidden_size", "num_heads", "filter_size"
 
 
 def compile_inputs(model: ModelParams, program: Program) -> Mapping[str, str]:
-    """Return everything that an artifact depends on: dotted key -> short value.
+    """Return all inputs of an artifact: dotted key -> short value.
 
     Args:
-        model: section of the params; what people recognise
-        program: the graph, for the length of samples that was asked for, of which the digest counts; what it is
-            compiled for; where it is sparse, the digest of what is not zero
+        model: section of the params, for keys that people recognise
+        program: the graph, for the length of samples that was asked for, whose digest counts; the target and options;
+            where it is sparse, the digest of the non-zeros
     """
     graph, request = program.graph, program.request
     sparse = {str(number): dict(found) for number, found in enumerate(program.nonzeros) if found}
@@ -78,7 +78,7 @@ def find_cached(compile_dir: Path, inputs: Mapping[str, str]) -> Artifact | None
 
 
 def keep_artifact(compile_dir: Path, artifact: Artifact) -> Path:
-    """Write an artifact under the name of its input, and return its path. Whoever else does so writes the same.
+    """Write an artifact under the name of its input, and return its path. Concurrent writers write the same.
 
     Raises:
         ArtifactError: the folder cannot be made or written
@@ -97,9 +97,9 @@ def keep_artifact(compile_dir: Path, artifact: Artifact) -> Path:
 
 
 def explain_miss(compile_dir: Path, inputs: Mapping[str, str]) -> str | None:
-    """Say in one line what is different from the nearest artifact that is kept; None if there is none to compare.
+    """Return in one line the differences from the nearest artifact that is kept; None if there is none to compare.
 
-    The nearest is that with the fewest changes. Of many artifacts, the latest are compared.
+    The nearest is the artifact with the fewest changes. Of many artifacts, the latest are compared.
     """
     found = [(changes, name) for name, old in _kept_inputs(compile_dir) if (changes := _changes(old, inputs))]
     if not found:
@@ -115,7 +115,7 @@ def explain_miss(compile_dir: Path, inputs: Mapping[str, str]) -> str | None:
 
 
 def _kept_inputs(compile_dir: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield file names and inputs of what is kept; whatever cannot be read is left out."""
+    """Yield file names and inputs of kept artifacts; files that cannot be read are left out."""
     try:
         paths = sorted(compile_dir.glob("cs_*.json"), key=lambda path: (-path.lstat().st_mtime_ns, path.name))
     except OSError:
@@ -129,7 +129,7 @@ def _kept_inputs(compile_dir: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the keys that differ, and how, without what mostly follows from others (the graph, how weights begin)."""
+    """Return the keys that differ, and how, without ones that mostly follow from others (graph, initial weights)."""
     keys = [*new, *(key for key in old if key not in new)]
     changes = {key: (old.get(key, "none"), new.get(key, "none")) for key in keys if old.get(key) != new.get(key)}
     if "system.name" in changes:

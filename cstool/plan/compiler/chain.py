@@ -1,4 +1,4 @@
-"""Pipelined: the chain of stages, what each holds, and how often the model is laid out side by side.
+"""Pipelined: the chain of stages, the memory of each, and the number of copies of the model side by side.
 
 All stages run at the same time on successive samples. In the time T of the slowest, each runs one sample forward and
 one backward, so stage s of N holds the activations of up to 2 (N - s) - 1 samples. With R replicas a system's part of
@@ -29,7 +29,7 @@ _GRID = 26
 
 
 class _Link:
-    """A kernel of the chain with its number, what it reads and makes written out."""
+    """A kernel of the chain with its number, names of inputs and outputs written out."""
 
     def __init__(self, segment: Segment, work: KernelWork, repetition: int) -> None:
         def written(names: Sequence[str]) -> list[str]:
@@ -90,7 +90,7 @@ class Chain:
 
     @property
     def filling_beats(self) -> int:
-        """Beats in which the pipeline fills and drains: forward through all stages, back through those that train."""
+        """Beats in which the pipeline fills and drains: forward through all stages, back through the trained ones."""
         return 2 * self.length - 2 - sum(link.work.is_frozen for link in self.links)
 
     @property
@@ -200,7 +200,7 @@ class Chain:
                 if width := statistics_width(op_of(link.segment, name)):
                     yield _Part(f"statistics {name}", width * self.program.tokens, SUM_BYTES)
         for name, written in zip(kernel.reads, link.reads, strict=True):
-            # What comes from further back waits until what came the long way is here; deltas wait on the way back.
+            # Inputs from further back wait until the input that came the long way is here; deltas wait on the way back.
             if name in inputs:
                 element_bytes = input_element_bytes(tensors[name], self.request.operand_bits)
                 yield _Part(name, math.prod(tensors[name].shape), element_bytes)
@@ -218,7 +218,7 @@ class Chain:
             yield _Part("deltas of queries, keys and values", elements, SUM_BYTES, 1)
 
     def _kept(self, link: _Link, is_recomputed: bool) -> tuple[str, ...]:
-        """Tensors that backward needs of each sample: all that ops keep, or the inputs to make them again from."""
+        """Tensors that backward needs of each sample: kept tensors of ops, or the inputs to recompute them from."""
         kernel = link.work.kernel
         if not is_recomputed or link.work.is_frozen:
             return kernel.keeps
@@ -228,7 +228,7 @@ class Chain:
 
 
 def _needed_again(kernel: FusedKernel, segment: Segment) -> set[str]:
-    """Return the inputs of a kernel from which what its ops keep can be made."""
+    """Return the inputs of a kernel from which the tensors that its ops keep can be made."""
     ops = [op_of(segment, name) for name in kernel.ops]
     needed = {name for op in ops for name in read_backward(op)}
     for op in reversed(ops):
@@ -251,9 +251,9 @@ class Bottlenecks:
         self._known: Known = {}
 
     def estimate(self, stages: Sequence[PipelineStage], width: int, height: int) -> int | None:
-        """Return about how many cycles the slowest stage takes in a rectangle; None if the stages do not fit.
+        """Return the estimated cycles of the slowest stage in a rectangle; None if the stages do not fit.
 
-        A stage may have any of some sizes, of whatever shape; the areas must go into the rectangle.
+        A stage may have any of some sizes, of any shape; the areas must go into the rectangle.
         """
         tables = all_cycles(stages, self._widths, self._heights, self._known)
         within = int((self._widths <= width).sum()), int((self._heights <= height).sum())

@@ -2,7 +2,7 @@
 
 Sizes are tried on a grid. With a bound on the cycles of every stage, each needs some least rows for every width. So a
 column of a width holds the stages i to j if their rows add up to no more than its height; the least width that does is
-found for all i and j, and the least sum of widths of k columns that hold the stages up to j from that of k - 1.
+found for all i and j, and the least sum of widths of k columns that hold the stages up to j from the sum for k - 1.
 """
 
 from dataclasses import dataclass

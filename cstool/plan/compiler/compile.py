@@ -1,4 +1,4 @@
-"""From params to an artifact: the passes in their order, and what to say when nothing fits."""
+"""From params to an artifact: the passes in their order, and the message when nothing fits."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -44,27 +44,27 @@ def infer_shapes(program: Program) -> Program:
 
 
 KERNEL_PASSES: tuple[Pass, ...] = (infer_shapes, fuse_kernels, match_kernels)
-"""up to kernel matching: where `--validate_only` stops"""
+"""passes up to kernel matching: where `--validate_only` stops"""
 MEMORY_PASSES: tuple[Pass, ...] = (*KERNEL_PASSES, add_backward, plan_memory)
 PASSES: tuple[Pass, ...] = (*MEMORY_PASSES, plan_streaming, place_stages, route_edges, choose_mode)
-"""in their order"""
+"""all passes in their order"""
 SHORTEST = 8
 """a hint names no sequence shorter than one part in so many"""
 AfterPass = Callable[[str, Program], None]
 
 
 class Options(TypedDict, total=False):
-    """What may be asked of a compilation.
+    """Options of a compilation.
 
     Args:
         execution_mode: "auto", "pipelined" or "weight_streaming"
         recompute: "needed", "fastest", "none" or "all"
-        micro_batch_size: so many samples must fit; None for as many as fit, at most those that the params ask for
-        form: of samples; None for what the params say
+        micro_batch_size: so many samples must fit; None for as many as fit, at most the params' number
+        form: of samples; None for the params' form
         expert_imbalance: tokens of the busiest expert, as a multiple of the mean
-        variant: makes another graph of that of the params, for estimates; what is compiled so does not run
-        like: the program of the same model and options but for batch and number of systems: what was built and found
-            for it is taken over
+        variant: makes another graph of the params' graph, for estimates; the result of such a compilation does not run
+        like: the program of the same model and options but for batch and number of systems: its graph and results of
+            searches are taken over
     """
 
     like: Program | None
@@ -118,7 +118,7 @@ def compile_or_load(
 
 
 def _compile(params: Params, program: Program, inputs: Mapping[str, str], after_pass: AfterPass | None) -> Artifact:
-    """Run all passes, and say what would fit where this does not."""
+    """Run all passes; if the model does not fit, report a change with which it would."""
     request = program.request
     try:
         program = run_passes(program, PASSES, after_pass)
@@ -160,7 +160,7 @@ def count_memoryx(params: Params, system: System, **options: Unpack[Options]) ->
 
 
 def compile_to_kernels(params: Params) -> Program:
-    """Compile up to kernel matching: a quick check that every op has a kernel, on whatever system."""
+    """Compile up to kernel matching: a quick check that every op has a kernel, on any system."""
     return run_passes(make_program(params, load_system(system_names()[0])), KERNEL_PASSES)
 
 
@@ -176,7 +176,7 @@ def make_program(
     variant: Variant | None = None,
     like: Program | None = None,
 ) -> Program:
-    """The model of a params file, and what it is compiled for, before all passes; `Options` has the arguments.
+    """The model of a params file, and target and options, before all passes; `Options` has the arguments.
 
     Raises:
         CompileError: there is no batch, or the systems do not divide it, or are more than a cluster has
@@ -258,7 +258,7 @@ def _changes_that_fit(params: Params, request: Request, form: SampleForm) -> lis
 
 
 def _changes(request: Request, form: SampleForm) -> Iterator[tuple[str, Request, SampleForm]]:
-    """Yield what may be changed, in words, and the request and form of samples with it."""
+    """Yield possible changes, in words, and the request and form of samples with each."""
     if request.is_micro_batch_exact:
         yield "another micro_batch_size", replace(request, is_micro_batch_exact=False), form
     if request.execution_mode != "auto":

@@ -1,4 +1,4 @@
-"""Placement: what columns leave over is handed out, and rows are dealt exactly, the slowest stage first."""
+"""Placement: left-over columns are handed out, and rows are dealt exactly, the slowest stage first."""
 
 import heapq
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from cstool.plan.compiler.columns import Column
 from cstool.plan.compiler.stage import NEVER, WAYS, IntArray, Known, PipelineStage, either_way, fitting_cycles
 
 BLOCK = 8
-"""widths that are computed at a time: when a width is asked for, those beside it often are"""
+"""widths that are computed at a time: when a width is asked for, its neighbours often are"""
 
 
 class Dealer:
@@ -75,7 +75,7 @@ class Dealer:
 
 
 def _row(table: Any, number: int) -> Any:
-    """Return one row of what may be the same in all rows, or a number."""
+    """Return one row of a table, whose rows may be one for all, or a number."""
     return table[min(number, len(table) - 1)] if isinstance(table, np.ndarray) and table.ndim == 2 else table
 
 

@@ -1,4 +1,4 @@
-"""How many weights are not zero: what the sparsity of a params file leaves of each matrix, and what to say of it."""
+"""Number of weights that are not zero: the effect of a params file's sparsity on each matrix, and notes on it."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -10,14 +10,14 @@ from cstool.model.sparsity import assign_groups, most_kept, starts_sparse
 from cstool.plan.timing.pe import ceil_div
 
 ADAPTERS = (".lora_A", ".lora_B")
-"""what names of weights end with that are low-rank adapters: these are dense, whatever a filter says"""
+"""ends of the names of low-rank adapters: these are dense, even where a filter matches them"""
 
 
 def count_nonzeros(params: Params, graph: Graph) -> tuple[Mapping[str, int], ...]:
     """Return, per segment, its sparse weights with the elements that they keep at the most over a run.
 
-    Where the repetitions of a segment differ, it is their mean, rounded up. What a schedule reaches only later, or a
-    mask that is made from weights, counts as dense until then.
+    Where the repetitions of a segment differ, it is their mean, rounded up. A sparsity that a schedule reaches only
+    later, or a mask that is made from weights, counts as dense until then.
 
     Raises:
         ParamsError: a group matches no weight that can be sparse
@@ -49,7 +49,7 @@ def count_nonzeros(params: Params, graph: Graph) -> tuple[Mapping[str, int], ...
 
 
 def sparsity_notes(params: Params, artifact: Artifact) -> list[str]:
-    """Say what sparsity is for the modelled step, where it is not simply the share of zeros that the file has."""
+    """Describe the sparsity of the modelled step, where it is not simply the share of zeros that the file has."""
     if not params.sparsity:
         return []
     if artifact.mode is ExecutionMode.PIPELINED:

@@ -1,4 +1,4 @@
-"""What is different between two artifacts, in words, what matters most first."""
+"""Differences between two artifacts, in words, the most important first."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,9 +8,9 @@ from typing import Any
 from cstool.model.ir import Alternative, Artifact, PipelinedPlan, Recompute, StreamingPlan, plain_data
 
 NONE = "none"
-"""what stands for a thing that one of the artifacts does not have"""
+"""stands for a thing that one of the artifacts does not have"""
 Facts = Mapping[str, str | Mapping[str, str]]
-"""what is said of an artifact -> a text, or the aspects of a thing"""
+"""property of an artifact -> a text, or the aspects of a thing"""
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class Change:
     """One difference.
 
     Args:
-        what: is different
-        old: as the first artifact has it
-        new: as the second has it
+        what: property that differs
+        old: value in the first artifact
+        new: value in the second
     """
 
     what: str
@@ -34,7 +34,7 @@ class Change:
 def differences(a: Artifact, b: Artifact) -> list[Change]:
     """Differences of `b`: results first, then use of the wafer, then the request.
 
-    Stages, kernels and what memory holds are compared where both have the same mode. Sources of a system's numbers do
+    Stages, kernels and contents of memory are compared where both have the same mode. Sources of a system's numbers do
     not count, as they are not written. The list is empty if, and only if, the artifacts have the same text.
     """
     old, new = plain_data(a), plain_data(b)
@@ -44,7 +44,7 @@ def differences(a: Artifact, b: Artifact) -> list[Change]:
     if a.pipelined is not None and b.pipelined is not None:
         sizes = [{f"stage {s.name}": s.region.pes for s in plan.stages} for plan in (a.pipelined, b.pipelined)]
         for one, other in zip(_pipelined(a.pipelined), _pipelined(b.pipelined), strict=True):
-            # What was resized most first; what was moved stays in the order of the stream.
+            # Regions whose size changed most come first; moved ones stay in the order of the stream.
             found = sorted(_names(one, other), key=lambda name: -abs(sizes[1].get(name, 0) - sizes[0].get(name, 0)))
             changes += _compared(one, other, found)
     if a.streaming is not None and b.streaming is not None:
@@ -60,7 +60,7 @@ def differences(a: Artifact, b: Artifact) -> list[Change]:
     changes += _compared(_request(a), _request(b))
     changes += _compared(_considered(a.alternatives), _considered(b.alternatives))
     changes += _compared(_inputs(a.inputs), _inputs(b.inputs))
-    # All that is left: what no compiler would change alone.
+    # All else is equal: the remaining difference is one that no compiler would make alone.
     return changes or [next(_leaves("", old, new))]
 
 
@@ -157,7 +157,7 @@ def _request(artifact: Artifact) -> Facts:
 
 
 def _considered(alternatives: Iterable[Alternative]) -> Facts:
-    """What was said of each mode; there may be several plans of one."""
+    """The verdict on each mode; there may be several plans of one."""
     found: dict[str, str] = {}
     for other in alternatives:
         steps = "does not fit" if other.step_cycles is None else f"{other.step_cycles:,} cycles per step, modelled"
@@ -173,7 +173,7 @@ def _inputs(inputs: Mapping[str, str]) -> Facts:
 
 
 def _compared(old: Facts, new: Facts, names: Iterable[str] | None = None) -> Iterator[Change]:
-    """Compare facts: of things the aspects that differ stand in the change; of what is new or gone, the first two."""
+    """Compare facts. A change of a thing has the aspects that differ; a new or gone thing has its first two aspects."""
     for name in _names(old, new) if names is None else names:
         one, other = old.get(name, NONE), new.get(name, NONE)
         if isinstance(one, str) or isinstance(other, str):
@@ -198,7 +198,7 @@ def _names(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _leaves(path: str, old: Any, new: Any) -> Iterator[Change]:
-    """Yield all that differs in plain data, by its dotted path."""
+    """Yield all differences in plain data, by dotted path."""
     if isinstance(old, list) and isinstance(new, list):
         old, new = (dict(enumerate(value)) for value in (old, new))
     if not (isinstance(old, dict) and isinstance(new, dict)):

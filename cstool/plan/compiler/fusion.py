@@ -1,8 +1,8 @@
 """Passes: ops that run as one kernel are put together, and every kernel gets its kind.
 
 A kernel is a run of ops that follow each other in the stream, around one *anchor*: an op with a product or a table.
-Linear ops that read the same activation are one anchor (query, key and value; a gate and what it gates). A norm joins
-the anchor that follows if that reads it; whatever else has no product joins the kernel before it that made its input.
+Linear ops that read the same activation are one anchor (query, key and value; a gate and its gated layer). A norm joins
+the anchor that follows if that reads it; any other op without a product joins the kernel before it that made its input.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,7 +27,7 @@ def match_kernels(program: Program) -> Program:
     """Give every kernel its kind, and the name of its anchor.
 
     Raises:
-        ValueError: no kernel of the wafer does what a group of ops does
+        ValueError: no kernel of the wafer does the work of a group of ops
     """
     kernels = tuple(
         tuple(_matched(segment, kernel) for kernel in kernels)
@@ -58,7 +58,7 @@ def group_ops(ops: Sequence[Op]) -> list[list[Op]]:
 
 
 def _takes_anchor(group: Sequence[Op], op: Op) -> bool:
-    """Say whether a kernel takes one more anchor: after a norm that it reads, or beside those that read the same."""
+    """Say whether a kernel takes one more anchor: after a norm that it reads, or beside anchors of the same input."""
     if len(group) == 1 and rules_of(group[0]).opens_kernel:
         return bool(set(group[0].outputs).intersection(op.inputs))
     last = group[-1]

@@ -1,4 +1,4 @@
-"""What the kernels of a program compute, for one sample: from ops to the terms of `cstool.plan.timing`."""
+"""Work of the kernels of a program, for one sample: from ops to the terms of `cstool.plan.timing`."""
 
 import math
 from dataclasses import dataclass, replace
@@ -30,11 +30,11 @@ class KernelWork:
     Args:
         kernel: which
         work: of its ops, in order; products of the same activations as one
-        needs_delta: whether a delta flows on to what it reads, or to weights before its product
+        needs_delta: whether a delta flows on to its inputs, or to weights before its product
         matrix_elements: of all its matrices and tables
         vectors: elements of each of its other weights: biases, weights of norms
         is_frozen: whether it runs forward alone
-        frozen_vectors: elements of those that get no gradient
+        frozen_vectors: elements of the vectors that get no gradient
     """
 
     kernel: FusedKernel
@@ -52,7 +52,7 @@ class KernelWork:
 
     @property
     def trained_elements(self) -> int:
-        """Of those that get a gradient, zeros included."""
+        """Elements of the weights that get a gradient, zeros included."""
         if self.is_frozen:
             return 0
         frozen = sum(w.rows * w.width for w in self.work if isinstance(w, Lookup) and w.is_frozen)
@@ -97,7 +97,7 @@ class KernelWork:
 
     @property
     def streamed_elements(self) -> int:
-        """Of all its weights, those that are not zero."""
+        """Elements of all its weights that are not zero."""
         zeros = sum(w.inputs * w.outputs - w.weights for w in self.work if isinstance(w, MatMul))
         return self.weight_elements - zeros
 
@@ -123,7 +123,7 @@ class KernelWork:
 
     @property
     def pairs(self) -> Pairs | None:
-        """What it is of attention."""
+        """Its part of attention."""
         return next((w for w in self.work if isinstance(w, Pairs)), None)
 
 

@@ -1,8 +1,8 @@
-"""Steps after which masks change by gradients: those of weights that are zero are computed, and leave the wafer, too.
+"""Steps after which masks change by gradients: gradients of zero weights are computed, and leave the wafer, too.
 
 RigL lets weights come in where the gradient is largest, so a step before an update needs the gradients of all weights
 of its group, zeros included. Forward and for the delta, weights are as sparse as in any step: only the gradient's own
-products, their sums over PEs and what leaves the wafer are those of a dense matrix.
+products, their sums over PEs and the elements that leave the wafer are as for a dense matrix.
 
 Source: Evci et al., "Rigging the Lottery", arXiv 1911.11134, section 3: dense gradients only where masks change. That
 the wafer computes them in the step before an update, and in no other, is this project's reading.
@@ -31,7 +31,7 @@ def with_dense_gradients(
     Args:
         params, system, options: that the artifact was compiled from
         artifact: with a plan for weight streaming
-        names: of the weights, those of each repetition of a segment
+        names: of the weights, for each repetition of a segment
     """
     plan = artifact.streaming
     assert plan is not None
@@ -84,7 +84,7 @@ def _with_gradients(
 
 
 def _all_trained(item: MatMul, zeros: int) -> MatMul:
-    """Return a product whose gradients are those of so many zeros more.
+    """Return a product with gradients of so many zeros more.
 
     >>> item = _all_trained(MatMul(tokens=3, inputs=4, outputs=10, nonzeros=20), 20)
     >>> item.weights, item.trained_part.weights

@@ -1,9 +1,9 @@
-"""Passes: the backward kernels; when activations and deltas begin and end, and what recomputation could save.
+"""Passes: the backward kernels; lives of activations and deltas, and possible savings by recomputation.
 
-What is neither kept nor read by another kernel passes through its kernel and never lies in memory. A *block* is one
-repetition of a repeated segment: a layer, or a pair of layers that differ. With recomputation only the inputs of some
-blocks are held; when backward comes to a block, it runs forward again, from its input, which all blocks since the last
-one held have to make first. Which inputs are held, and when, is chosen so that as few blocks as can be run again.
+A tensor that is neither kept nor read by another kernel passes through its kernel and never lies in memory. A *block*
+is one repetition of a repeated segment: a layer, or a pair of layers that differ. With recomputation only the inputs of
+some blocks are held; when backward comes to a block, it runs forward again, from its input, which all blocks since the
+last one held have to make first. Which inputs are held, and when, is chosen so that as few blocks as can be run again.
 
 Source: Griewank and Walther, "Algorithm 799: Revolve", ACM Transactions on Mathematical Software 26 (2000), for the
 fewest runs of a chain with so many inputs held.
@@ -65,7 +65,7 @@ def statistics_width(op: Op) -> int:
 
 
 MOST_LEVELS = 6
-"""of recomputation: beyond it, another forward pass saves next to nothing"""
+"""levels of recomputation, at most: beyond it, another forward pass saves next to nothing"""
 
 
 def plan_memory(program: Program) -> Program:
@@ -89,13 +89,13 @@ def recompute_options(blocks: int) -> list[Recompute]:
 
 
 def block_runs(blocks: int, held: int) -> int:
-    """Number of blocks that run forward in a backward pass, each as often as it does, at the least.
+    """Least number of forward runs of blocks in a backward pass; a block counts each time that it runs.
 
     Args:
-        blocks: one after the other, all of which ran forward before, and what follows them
-        held: of how many the inputs may be held at a time, 2 or more; unless it is all, what follows counts as one
+        blocks: one after the other, all of which ran forward before, and the segments after them
+        held: largest number of inputs held at a time, 2 or more; the rest counts as one, unless all are held
 
-    Example: of three blocks, a, b, c, with the inputs of two held. Forward held those of a and of what follows. Then a
+    Example: of three blocks, a, b, c, with the inputs of two held. Forward held the inputs of a and of the rest. Then a
     and b run for the input of c, c runs, a for the input of b, b, a: six.
 
     >>> [block_runs(3, held) for held in (2, 3)]
@@ -113,7 +113,7 @@ _OF_ALL_TOKENS = frozenset({OpKind.GATHER, OpKind.PREPEND_TOKEN, OpKind.FIRST_TO
 
 
 def goes_in_parts(segment: Segment) -> bool:
-    """Whether tokens can go through a segment in parts, first ones first, each with keys and values of those before."""
+    """Whether tokens can go through a segment in parts, first ones first, each with keys and values of earlier ones."""
     attention = [op for op in segment.ops if op.kind is OpKind.ATTENTION]
     alone = all(op.kind not in _OF_ALL_TOKENS for op in segment.ops)
     # Keys of a second attention would need all tokens to have gone through the first.
@@ -148,7 +148,7 @@ class _SegmentLives:
         self.frozen = {op.name for op in segment.ops if segment.name_of(op.name) in graph.frozen_ops}
         self.is_frozen = len(self.frozen) == len(segment.ops)
         self.reads = [() if op.name in self.frozen else backward_reads(op, weights) for op in segment.ops]
-        """what the backward pass of each op reads"""
+        """tensors that the backward pass of each op reads"""
         self.without_delta |= {name for name in self.tensors if segment.name_of(name) in graph.frozen_tensors}
 
     def lives(self) -> list[Life]:
@@ -174,7 +174,7 @@ class _SegmentLives:
         stop = max([start, *self.readers.get(name, [])])
         is_output = name in self.outputs
         if self.is_frozen:
-            # The next one has it in what it reads.
+            # The next repetition has it among its inputs.
             return Life(name, self._width(name), True, start, self.count - 1 if is_output else stop, name, is_output)
         if is_output:
             # The next segment keeps it until its own backward pass is over.

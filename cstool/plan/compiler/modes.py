@@ -1,4 +1,4 @@
-"""Pass: the mode of execution, the faster of those that fit, by whole steps of all systems; the reasons in words."""
+"""Pass: the mode of execution, the fastest that fits, by whole steps of all systems; the reasons in words."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,7 +34,7 @@ def choose_mode(program: Program) -> Program:
 
 
 def alternatives(program: Program) -> tuple[Alternative, ...]:
-    """Return the modes that were considered, with their modelled cycles or what does not fit."""
+    """Return the modes that were considered, with their modelled cycles or the misfit."""
     found = []
     for mode, cycles in program.step_cycles.items():
         if (plan := program.pipelined) is not None and mode is ExecutionMode.PIPELINED:

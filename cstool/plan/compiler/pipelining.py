@@ -1,7 +1,7 @@
 """Passes: pipelined mode. Replicas, regions, routes.
 
-How many replicas: for numbers that share out the samples of a system evenly, or nearly so, the time of a step is
-estimated from areas alone; the best few are placed in earnest, and the fastest is taken. Activations made within a
+Number of replicas: for numbers that share out the samples of a system evenly, or nearly so, the time of a step is
+estimated from areas alone; the best few are placed exactly, and the fastest is taken. Activations made within a
 stage are computed again where nothing fits otherwise, or where that is faster.
 """
 
@@ -36,14 +36,14 @@ KERNEL_COLORS = (
     "sums over replicas, even",
     "sums over replicas, odd",
 )
-"""what moves within regions, each on a color of its own; sums and rings change color from PE to PE"""
+"""transfers within regions, each on a color of its own; sums and rings change color from PE to PE"""
 PIPELINED = ExecutionMode.PIPELINED
 PLACED = 3
-"""so many choices of replicas that are placed in earnest, and so many whose rectangles are about square"""
+"""choices of replicas that are placed exactly: so many, and so many whose rectangles are about square"""
 SPARE, SQUARE, LONG = 2, 2, 1
 """replicas more than there must be, and of each number of them so many rectangles, that are estimated"""
 HOPELESS = 2.0
-"""times the modelled step of weight streaming, from which on an estimate is not worth a placement"""
+"""ratio to the modelled step of weight streaming, from which on an estimate is not worth a placement"""
 SLACK = 1.1
 """by which an estimate may be above the best plan so far, to be worth a placement"""
 
@@ -71,7 +71,7 @@ class _Choice:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of replicas."""
         return self.columns * self.rows
 
     @property
@@ -82,7 +82,7 @@ class _Choice:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Replicas, and what a step would take with them."""
+    """Replicas, and the estimated cycles of a step with them."""
 
     estimate_cycles: int
     choice: _Choice
@@ -110,7 +110,7 @@ class _Placed:
 
 
 class _Search:
-    """What pipelined mode may be, each part found once: none of it depends on the number of systems."""
+    """The options of pipelined mode, each part found once: none of it depends on the number of systems."""
 
     def __init__(self, program: Program) -> None:
         self.chain = Chain(program)
@@ -130,7 +130,7 @@ def _search_of(program: Program) -> _Search:
 
 
 def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program:
-    """Choose replicas and give every stage its region; or say what does not fit.
+    """Choose replicas and give every stage its region; or report the misfit.
 
     Args:
         without: choices that are known to have no routes
@@ -179,7 +179,7 @@ def place_stages(program: Program, without: Collection[_Choice] = ()) -> Program
 
 
 def certainly_fits_not(program: Program) -> Misfit | None:
-    """Return why no choice has room, if it needs no search to tell, whatever the samples; None if one may fit."""
+    """Return why no choice has room, if it needs no search to tell, for any number of samples; None if one may fit."""
     if (barrier := program.graph.barrier) is not None:
         where = barrier.beyond.ops[0].name
         rule = "must follow from one sample alone, since samples go through a pipeline one after the other"
@@ -231,10 +231,10 @@ def _not_placed(program: Program, estimate_cycles: int, streaming_cycles: int) -
 
 
 def _notes(placed: _Placed, found: Sequence[_Candidate], is_choice: bool) -> Iterator[str]:
-    """Say why so many replicas, and what is in flight.
+    """Explain the number of replicas, and the samples in flight.
 
     Args:
-        found: what it was chosen from, the fastest first
+        found: the candidates, the fastest first
         is_choice: whether the stages would fit without recomputation as well
     """
     plan, count, is_recomputed = placed.plan, placed.choice.count, placed.choice.is_recomputed
@@ -285,7 +285,7 @@ def _misfit(chain: Chain) -> Misfit:
 
 def _stages_text(chain: Chain, samples: int) -> str:
     """Return the stages in words, with the one that takes most memory."""
-    # With one sample in flight, later repetitions of a block hold what the second does.
+    # With one sample in flight, later repetitions of a block hold as much as the second.
     repetitions = 2 if samples == 1 else None
     largest = max(chain.stages(samples, True, repetitions), key=lambda stage: stage.smallest_bytes)
     others = f" and {chain.length - 1:,} other stages" if chain.length > 1 else ""
@@ -301,7 +301,7 @@ def _sram_rule(system: System, what: str) -> str:
 
 
 def _bottlenecks(chain: Chain, is_recomputed: bool) -> Iterator[tuple[_Choice, int]]:
-    """Yield the numbers of replicas that seem to fit, with about how many cycles their slowest stage takes."""
+    """Yield the numbers of replicas that seem to fit, with the estimated cycles of their slowest stage."""
     request, fabric = chain.request, chain.request.system.fabric
     bottlenecks = Bottlenecks(fabric)
     for samples in shares(request.samples_per_csx):

@@ -28,9 +28,9 @@ _EXACT = 32
 _STEP = {100: 1.02, 1000: 1.05}
 """ratio of neighbouring sizes of the grid, for chains up to so many stages"""
 BANDS = ((0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1))
-"""how many stages are tried across the top of the columns and across their bottom"""
+"""numbers of stages that are tried across the top of the columns and across their bottom"""
 DEALT = 2
-"""cuts that are dealt in earnest, shortest wires first, until one fits"""
+"""cuts that are dealt exactly, shortest wires first, until one fits"""
 
 
 class NoPlacement(Exception):
@@ -74,7 +74,7 @@ def place(stages: Sequence[PipelineStage], width: int, height: int, known: Known
     Args:
         stages: of the chain
         width, height: of the rectangle [PEs]
-        known: what was computed for other rectangles, to which is added; None for nothing
+        known: results for other rectangles, to which new ones are added; None to begin anew
 
     Raises:
         NoPlacement: they do not fit
@@ -125,7 +125,7 @@ def _grid_sizes(most: int, step: float) -> IntArray:
 
 @dataclass(frozen=True)
 class Floor:
-    """What is to be cut into columns."""
+    """The area that is to be cut into columns."""
 
     width: int
     height: int
@@ -133,7 +133,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class Cut:
-    """Stages in columns; those before `first` lie across the top, those from `last` on across the bottom."""
+    """Stages in columns; stages before `first` lie across the top, stages from `last` on across the bottom."""
 
     first: int
     last: int
@@ -209,7 +209,7 @@ def _cuts(cycles: IntArray, sizes: tuple[IntArray, IntArray], floor: Floor, boun
 
 
 def _deal(stages: Sequence[PipelineStage], cut: Cut, floor: Floor, bound: int, known: Known) -> Placement | None:
-    """Hand out what a cut leaves over, and deal the rows; None if what fits on the grid does not fit in earnest."""
+    """Hand out the columns that a cut leaves over, and deal the rows; None if they fit on the grid, but not exactly."""
     rows = [0] * len(stages)
     dealer = Dealer(stages, floor.height, known)
     bands = [*range(cut.first), *range(cut.last, len(stages))]

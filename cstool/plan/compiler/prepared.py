@@ -1,8 +1,8 @@
-"""A model that is compiled for many numbers of systems, batches and choices: what they share is done once.
+"""A model that is compiled for many numbers of systems, batches and choices: shared work is done once.
 
-Nothing up to the plan of memory depends on systems, samples or choices. Nor does what a micro-batch of so many samples
-may be laid out like, so that is found once for each size; how many of them a system has, and how many systems there
-are, only scales it.
+Nothing up to the plan of memory depends on systems, samples or choices. Nor do the possible layouts of a micro-batch of
+so many samples, so they are found once for each size; the number of micro-batches and the number of systems only scale
+the result.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Prepared:
 
     Args:
         params: of one trainer; their batch and number of systems do not count, their micro-batch is the largest
-        system: what each CSX is
+        system: kind of each CSX
         modes: of execution that are allowed; `may_pipeline` says whether stages may fit
         expert_imbalance, variant, like: see `compile.Options`
 
@@ -91,7 +91,7 @@ class Prepared:
     def streamed(self, samples: int, recompute: str = "fastest") -> list[Streamed]:
         """How the samples of a system may be streamed, of every size of micro-batch that is worth a try.
 
-        Those that may take least time come first: PEs are at work for no less than `busy_cycles` of each micro-batch.
+        The potentially fastest come first: PEs are at work for no less than `busy_cycles` of each micro-batch.
 
         Args:
             samples: of a step, of each system
@@ -104,7 +104,7 @@ class Prepared:
         for size in reversed(sizes):
             choices = self._of_size(size, recompute)
             if not choices:
-                # What a PE needs grows with its tokens.
+                # Memory of a PE grows with its tokens, so larger sizes do not fit either.
                 break
             found += choices
         return sorted(found, key=lambda choice: self.busy_cycles(choice, samples))
@@ -144,7 +144,7 @@ class Prepared:
         Args:
             num_csx: systems
             samples: of a step, of each
-            rival: with weights streamed, where there is that choice: what is twice as slow by estimate is not placed
+            rival: with weights streamed, if possible: a plan twice as slow by estimate is not placed
             recompute: see `compile.Options`
         """
         if not self.may_pipeline:

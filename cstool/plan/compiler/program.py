@@ -1,4 +1,4 @@
-"""The program: a model while it is compiled. Every pass adds what it knows."""
+"""The program: a model while it is compiled. Every pass adds its results."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -36,11 +36,11 @@ Variant = Callable[[Graph], Graph]
 
 @dataclass(frozen=True)
 class Request:
-    """What a model is compiled for.
+    """Target and options of a compilation.
 
     Args:
         system: each CSX is one
-        num_csx: how many
+        num_csx: number of systems
         batch_size: global; `num_csx` divides it
         micro_batch_size: at most so many samples; None to choose the largest that fits
         execution_mode: "auto", "pipelined" or "weight_streaming"
@@ -51,7 +51,7 @@ class Request:
         expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
         recompute: "needed" computes activations again only where nothing fits otherwise, "fastest" wherever that makes
             a step faster; "none" never does, "all" does so for every layer
-        variant: what is made of the graph of the params first, such as weights that are frozen; None for nothing
+        variant: change of the graph of the params before all else, such as frozen weights; None for no change
     """
 
     system: System
@@ -112,9 +112,9 @@ class Misfit:
     """Why a model cannot run in a mode.
 
     Args:
-        what: that does not fit, with its shape
+        what: tensor or part that does not fit, with its shape
         rule: that it breaks: "must ..."
-        got: what it is instead
+        got: its actual value
     """
 
     what: str
@@ -126,18 +126,18 @@ class Misfit:
 
 
 class Kept:
-    """What searches found, each once for all programs that differ in nothing but the number of systems and the mode."""
+    """Results of searches, each found once for all programs that differ in nothing but number of systems and mode."""
 
     def __init__(self) -> None:
         self._found: list[tuple[Graph, Any, Request, str, Any]] = []
 
     def once(self, program: "Program", what: str, make: Callable[[], T]) -> T:
-        """Return what `make` returns, or what it returned for a program like this one.
+        """Return the result of `make`, or its earlier result for a program like this one.
 
         Args:
             program: which it is for
-            what: is made, by a name
-            make: it
+            what: name of the result
+            make: computes it
         """
         request = replace(program.request, num_csx=1, batch_size=program.request.samples_per_csx, execution_mode="auto")
         for graph, nonzeros, known, name, found in self._found:
@@ -154,7 +154,7 @@ class Program:
 
     Args:
         graph: ops in the order of the stream
-        request: what for
+        request: target and options
         nonzeros: per segment, sparse weights by the names used there -> elements that are not zero, at most
         kernels: per segment, once fused
         lives: of activations and deltas, per segment, once planned
@@ -164,11 +164,11 @@ class Program:
         streaming: the plan, if there is one
         pipelined: the plan, if there is one
         misfits: per mode, why there is no plan
-        others: plans that could be had for the asking
-        notes: per mode, why its plan is as it is, in words
+        others: alternative plans, which other options would choose
+        notes: per mode, the reasons for its plan, in words
         reasons: why the mode was chosen, and its notes
         mode: of execution, once chosen
-        kept: what searches found
+        kept: results of searches
     """
 
     graph: Graph
@@ -204,13 +204,13 @@ class Program:
         )
 
     def with_known(self, mode: ExecutionMode, **known: Any) -> "Program":
-        """The program with what is known of a mode: field -> what it has for this mode."""
+        """The program with further results of a mode: field -> its value for this mode."""
         changed: dict[str, Any] = {name: {**getattr(self, name), mode: value} for name, value in known.items()}
         return replace(self, **changed)
 
 
 Pass = Callable[[Program], Program]
-"""a step of the compiler, which returns the program with what it adds; `--print_after` calls it by its name"""
+"""a step of the compiler, which returns the program with its results; `--print_after` calls it by its name"""
 
 
 def width_per_token(tensor: Tensor, tokens: int) -> int:
@@ -219,7 +219,7 @@ def width_per_token(tensor: Tensor, tokens: int) -> int:
 
 
 def segment_tensors(graph: Graph, segment: Segment) -> dict[str, Tensor]:
-    """Return the tensors that the ops of a segment name, those of other segments under the names used in this one."""
+    """Return the tensors that the ops of a segment name, tensors of other segments under the names used in this one."""
     own = {tensor.name: tensor for tensor in (*graph.inputs, *segment.tensors)}
     read = [name for op in segment.ops for name in op.inputs]
     return own | {name: graph.tensors[segment.name_of(name)] for name in read if name not in own}
@@ -233,7 +233,7 @@ def segment_weights(graph: Graph, segment: Segment) -> dict[str, Weight]:
 
 
 def unbalanced(graph: Graph, busiest: float) -> Graph:
-    """Return a graph whose work is that of a router that does not balance its experts.
+    """Return a graph with the work of a router that does not balance its experts.
 
     Args:
         busiest: tokens of the busiest expert of each layer, as a multiple of the mean; all others have as many as each
@@ -258,7 +258,7 @@ def shapes_of(graph: Graph, segment: Segment) -> dict[str, tuple[int, ...]]:
 
 
 def backward_reads(op: Op, weights: Mapping[str, Weight]) -> tuple[str, ...]:
-    """Return what the backward pass of an op reads: of a product with frozen matrices not its first input.
+    """Return the inputs that the backward pass of an op reads: of a product with frozen matrices not its first input.
 
     Its delta is a product of the matrix and the delta of the output; only a gradient needs the input.
 
@@ -272,10 +272,10 @@ def backward_reads(op: Op, weights: Mapping[str, Weight]) -> tuple[str, ...]:
 
 
 def first_block(graph: Graph) -> int:
-    """Number of the first segment that may run forward once more: the one after what makes the first activations.
+    """Number of the first segment that may run forward once more: the one after the first activations are made.
 
-    What runs forward alone does not run again. Where it ends within the layers, the next of them has its output to run
-    again from.
+    Segments that run forward alone do not run again. Where these end within the layers, the next has their output
+    to run again from.
     """
     frozen = frozen_segments(graph)
     if not frozen or frozen == len(graph.segments):
@@ -322,7 +322,7 @@ def op_of(segment: Segment, name: str) -> Op:
 
 
 PLACE_BYTES = 4
-"""of where a non-zero is"""
+"""size of the index of a non-zero"""
 
 
 def memoryx_need(program: Program) -> MemoryXNeed:

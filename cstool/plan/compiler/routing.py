@@ -1,4 +1,4 @@
-"""Routing: a path and a color for everything that moves between regions.
+"""Routing: a path and a color for every transfer between regions.
 
 An edge is a bundle of lanes, each one link wide: as many as it takes to pass a sample's wavelets in the time of the
 slowest stage. A bundle goes straight where the two regions face each other, else with one bend, over other regions
@@ -20,14 +20,14 @@ from cstool.model.ir import Region, Route
 PLACES = 12
 """along a border that are tried for a bundle"""
 MEETING_PES = 16
-"""that a path may be longer for every route that it does not meet"""
+"""PEs by which a path may be longer for every route that it does not meet"""
 Corner = tuple[int, int]
 EAST, SOUTH, WEST, NORTH = (1, 0), (0, 1), (-1, 0), (0, -1)
 
 
 @dataclass(frozen=True)
 class Edge:
-    """What one stage sends another.
+    """Transfer from one stage to another.
 
     Args:
         name: of the tensor
@@ -45,7 +45,7 @@ class Edge:
 
 
 class NoColors(Exception):
-    """Routes cannot be told apart, or a bundle is wider than what it connects; the message says which."""
+    """Routes cannot be told apart, or a bundle is wider than the regions it connects; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def color_graph(neighbours: Sequence[set[int]], colors: Sequence[int]) -> list[i
 
 
 class _Boxes:
-    """What the routes so far cover."""
+    """Areas covered by the routes so far."""
 
     def __init__(self) -> None:
         self._boxes: list[tuple[int, int, int, int]] = []
@@ -182,7 +182,7 @@ class _Boxes:
         return np.add.reduceat(meets.sum(axis=1), starts)
 
     def neighbours(self, count: int) -> list[set[int]]:
-        """Return, per route, those that it meets."""
+        """Return, per route, the routes that it meets."""
         found: list[set[int]] = [set() for _ in range(count)]
         if self._boxes:
             boxes, owners = np.array(self._boxes), np.array(self._owners)
@@ -204,7 +204,7 @@ def _length(corners: Sequence[Corner]) -> int:
 
 
 def _distance(regions: Sequence[Region], edge: Edge) -> int:
-    """Return the PEs between two regions; for inputs those from the west edge."""
+    """Return the PEs between two regions; for inputs the PEs from the west edge."""
     b = regions[edge.target]
     if edge.source < 0:
         return b.x
@@ -214,7 +214,7 @@ def _distance(regions: Sequence[Region], edge: Edge) -> int:
 
 
 def _ways(regions: Sequence[Region], edge: Edge, lanes: int) -> Iterator[_Way]:
-    """Return the ways that are tried: straight ones, or where none is wide enough, those with one bend."""
+    """Return the ways that are tried: straight ones, or where none is wide enough, ways with one bend."""
     target = regions[edge.target]
     if edge.source < 0:
         edge_rows = Region(0, 0, 1, max(region.y + region.height for region in regions))

@@ -1,4 +1,4 @@
-"""Pipelined: what a kernel costs and needs in a region of any size, for the placement to ask."""
+"""Pipelined: cycles and memory of a kernel in a region of any size, for the placement."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -17,7 +17,7 @@ from cstool.plan.timing.phases import Phases
 from cstool.plan.timing.region import key_block, key_bytes, region_phases
 
 MASTER_BYTES = 4
-"""of a weight as the optimizer sees it, of each of its states, and of its gradient"""
+"""size of a weight as the optimizer sees it, of each of its states, and of its gradient"""
 WAYS = (0, 1)
 """a kernel lies in its region one way round, or the other: with width and height exchanged"""
 ORIENTATIONS = ("inputs over columns", "inputs over rows")
@@ -27,7 +27,7 @@ IntArray = npt.NDArray[np.int64]
 Ways = list[tuple[Any, Any]]
 """cycles and fixed bytes, either way round"""
 Known = dict[Hashable, Ways]
-"""of stages that are alike"""
+"""results of stages that are alike"""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class PipelineStage:
         work: for one sample
         held: activations, statistics and deltas
         in_flight: samples between its forward and its backward pass, at most
-        recomputes: how often forward runs once more
+        recomputes: number of extra forward passes
         system: the machine
         operand_bits: of activations
         optimizer_states: arrays beside each weight
@@ -141,7 +141,7 @@ class PipelineStage:
 
     @property
     def smallest_bytes(self) -> int:
-        """Memory of all its PEs together, were nothing rounded up [bytes]."""
+        """Memory of all its PEs together, without rounding up [bytes]."""
         weights = weights_bytes(self.work, self.operand_bits, self.optimizer_states)
         return weights + sum(held.elements * held.element_bytes * held.samples for held in self.held)
 
@@ -161,7 +161,7 @@ class PipelineStage:
         return phases.forward_alone() if self.work.is_frozen else phases
 
     def _fixed_entries(self, width: Any, height: Any) -> list[tuple[str, Any, str]]:
-        """Return (name, bytes, arithmetic) of what a PE holds but for samples in flight, inputs over `width`.
+        """Return (name, bytes, arithmetic) of a PE's memory without samples in flight, inputs over `width`.
 
         The texts are for plain numbers.
         """
@@ -229,7 +229,7 @@ def either_way(stage: PipelineStage, width: Any, height: Any) -> Ways:
 
 
 def fitting_cycles(stage: PipelineStage, ways: Ways, pes: Any) -> Any:
-    """Return the lesser of the cycles of both ways; NEVER where a way's bytes leave no room for what is in flight."""
+    """Return the lesser of the cycles of both ways; NEVER where a way's bytes leave no room for samples in flight."""
     free = stage.room_bytes - stage.held_bytes(pes)
     either = [np.where(fixed <= free, cycles, NEVER) for cycles, fixed in ways]
     return np.minimum(either[0], either[1])
@@ -243,14 +243,14 @@ def stage_cycles(stage: PipelineStage, width: Any, height: Any) -> Any:
 def all_cycles(
     stages: Sequence[PipelineStage], widths: IntArray, heights: IntArray, known: Known | None = None
 ) -> IntArray:
-    """Return the cycles of (stage, width, height), as `stage_cycles` does; what is alike is computed once.
+    """Return the cycles of (stage, width, height), as `stage_cycles` does; equal stages are computed once.
 
     Args:
-        known: of these widths and heights; None for nothing, yet
+        known: results for these widths and heights; None to begin anew
     """
     known = {} if known is None else known
     tables = np.empty((len(stages), len(widths), len(heights)), np.int64)
-    # Of tiles, one side follows from the width and one from the height: most of the work is on those alone.
+    # One side of a tile follows from the width and one from the height: most of the work is on these alone.
     width, height = widths[:, None], heights[None, :]
     for number, stage in enumerate(stages):
         if stage.alike not in known:

@@ -1,4 +1,4 @@
-"""Weight streaming: what kernels take over a layout, or over many at once; the search of layouts asks."""
+"""Weight streaming: costs of kernels over a layout, or over many at once, for the search of layouts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cstool.plan.timing.phases import Phases
 from cstool.plan.timing.streaming import Layouts, hop_latency_cycles, stream_of, streamed_phases
 
 Works = tuple[tuple[KernelWork, ...], ...]
-"""of the kernels, per segment"""
+"""work of the kernels, per segment"""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Choice:
         layout: of the activations of a micro-batch
         memory: of a PE
         micro_batch_size: samples
-        seconds: what a step of one system takes, as the search estimates it
+        seconds: time of a step of one system, as the search estimates it
         fastest: the choice that would be faster, were more computed again
         why_again: why layers are computed again, where they are
     """
@@ -82,7 +82,7 @@ class Costs:
         return self._steps[choice]
 
     def of_layouts(self, layouts: Layouts, memory: StreamMemory, samples: int) -> LayoutCosts:
-        """Return what many layouts take, with micro-batches of so many samples."""
+        """Return the costs of many layouts, with micro-batches of so many samples."""
         per_micro_batch = busy = np.zeros(1, np.int64)
         into = out = 0
         phases: list[list[tuple[Any, ...]]] = []
@@ -109,7 +109,7 @@ class Costs:
         return int(ceil_div(self.request.samples_per_csx, samples))
 
     def _levels(self, memory: StreamMemory, segment: int) -> int:
-        """How often kernels of a segment run forward once more."""
+        """Number of times that kernels of a segment run forward once more."""
         is_inner = self.first_block <= segment < len(self.works) - 1
         return memory.recompute.levels if is_inner else 0
 

@@ -1,12 +1,12 @@
-"""Weight streaming: what the fullest PE holds, kernel by kernel, to the byte.
+"""Weight streaming: memory of the fullest PE, kernel by kernel, to the byte.
 
 A PE holds t tokens of ceil(width / columns) elements of every activation that is alive. So its need is a fixed part and
 one that grows with t, and the most tokens that fit follow by division.
 
-Where the tokens of one sample are too many, a layer takes them in parts, first ones first, for each token sees those
-before it alone. Backward takes them last ones first, and runs each part forward again before it. Of all tokens there
-are then what crosses the boundaries of the layer, and its keys and values with the sums of their deltas; of all else, a
-part at a time.
+Where the tokens of one sample are too many, a layer takes them in parts, first ones first, for each token sees earlier
+ones alone. Backward takes them last ones first, and runs each part forward again before it. Of all tokens a PE then
+holds the activations at the boundaries of the layer, and its keys and values with the sums of their deltas; of all
+else, a part at a time.
 """
 
 from collections import Counter
@@ -28,12 +28,12 @@ from cstool.plan.timing.region import key_block
 from cstool.plan.timing.streaming import LEAST_OUTPUTS, Layouts
 
 Entry = tuple[Any, Callable[[], str]]
-"""bytes, and the arithmetic behind them: written when somebody asks, for a search asks for many that nobody reads"""
+"""bytes, and the arithmetic behind them: written on demand, for a search needs the bytes of many alone"""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What is alive at a moment of a kernel.
+    """Activations and deltas that are alive at a moment of a kernel.
 
     Args:
         whole: of all tokens
@@ -50,12 +50,12 @@ class Moment:
 
 @dataclass(frozen=True)
 class Need:
-    """What one kernel needs of a PE; bytes are numbers, or arrays where columns are.
+    """Memory that one kernel needs on a PE; bytes are numbers, or arrays where columns are.
 
     Args:
         segment: number of its segment
         work: of the kernel
-        fixed: name -> (bytes, arithmetic), whatever the tokens
+        fixed: name -> (bytes, arithmetic), for any number of tokens
         whole: name -> (bytes per token, arithmetic), of all tokens at every moment
         passing: the same of the tokens of a part
         moments: that may be the fullest
@@ -70,7 +70,7 @@ class Need:
 
     @cached_property
     def sizes(self) -> tuple[tuple[Any, Any, Any], ...]:
-        """Bytes at each moment: whatever the tokens, per token, and per token of a part."""
+        """Bytes at each moment: fixed, per token, and per token of a part."""
         fixed, whole, passing = (
             sum(size for size, _ in held.values()) for held in (self.fixed, self.whole, self.passing)
         )
@@ -95,12 +95,12 @@ class Need:
 
 
 Alive = list[list[list[list[Life]]]]
-"""per segment and kernel, what is alive at each moment that may be the fullest, over however many columns it lies"""
+"""per segment and kernel, the activations alive at each moment that may be the fullest, for any number of columns"""
 
 
 def alive_at_kernels(program: Program, works: tuple[tuple[KernelWork, ...], ...], is_again: bool) -> Alive:
     """Live tensors, forward or backward, with recomputation or without."""
-    # What runs forward alone does not run again, nor what makes the first activations, nor what is last.
+    # Segments that run forward alone do not run again, nor does the one that makes the first activations, nor the last.
     blocks = range(first_block(program.graph), len(works) - 1) if is_again else range(0)
     found: Alive = []
     for number, (segment, kernels) in enumerate(zip(program.graph.segments, works, strict=True)):
@@ -129,7 +129,7 @@ def _alive_at(
     fullest: list[tuple[Counter[tuple[int, bool, bool]], list[Life]]] = []
     for found in alive:
         sizes = Counter((life.width, life.is_operand, life.place in shared) for life in found)
-        # What is no more than at another moment takes no more, over any columns.
+        # Tensors that are no more than at another moment take no more, over any columns.
         if not any(sizes <= other for other, _ in fullest):
             fullest = [(other, there) for other, there in fullest if not other <= sizes]
             fullest.append((sizes, found))
@@ -169,7 +169,7 @@ class StreamMemory:
             for number in range(block, last)
             if in_parts and recompute.levels and goes_in_parts(program.graph.segments[number])
         }
-        """segments through which tokens go in parts, each with what there is of all tokens"""
+        """segments through which tokens go in parts, each with the lives of all tokens"""
         carried = self._carried_bytes(first)
         block_bytes = maximum(0, *outputs[first:last])
         blocks = sum(counts[block:last])
@@ -178,9 +178,9 @@ class StreamMemory:
             if number < first:
                 others: Entry = maximum(*outputs[:first]), lambda: "the input of a block that runs forward alone"
             elif recompute.levels and number >= block:
-                # What follows the blocks is held as one more where the inputs of all blocks are.
+                # The segments after the blocks are held as one more where the inputs of all blocks are.
                 held = recompute.kept_blocks + (number == last and recompute.kept_blocks == blocks)
-                # Where the first block follows what runs forward alone, what that leaves is the input of the block.
+                # Where the first block follows segments that run forward alone, their output is the input of the block.
                 before = kept[first] - outputs[first] + carried
                 if block <= first:
                     before = maximum(0, carried - block_bytes)
@@ -205,7 +205,7 @@ class StreamMemory:
         return None if None in parts else max(found for found in parts if found is not None)
 
     def outputs_in_flight(self, segment: int, work: KernelWork, layout: Layout | Layouts) -> Any:
-        """Accumulators per token of a kernel; where weights are sparse, all that fit."""
+        """Accumulators per token of a kernel; where weights are sparse, as many as fit."""
         if not work.is_sparse:
             return LEAST_OUTPUTS
         (need,) = (need for need in self.needs if need.segment == segment and need.work is work)
@@ -249,7 +249,7 @@ class StreamMemory:
         return f"{self._spread(elements)} x {element_bytes} B"
 
     def _spread(self, elements: int) -> str:
-        """Return in words what the fullest PE has of so many elements."""
+        """Return in words the share of the fullest PE in so many elements."""
         return f"ceil({elements:,} / {self.columns})"
 
     def tile_bytes(self, life: Life) -> Any:
@@ -258,13 +258,13 @@ class StreamMemory:
         return size * self._tile(life.width)
 
     def _tile(self, elements: int) -> Any:
-        """Return what the fullest PE has of so many elements."""
+        """Return the share of the fullest PE in so many elements."""
         if elements not in self._tiles:
             self._tiles[elements] = ceil_div(elements, self.columns)
         return self._tiles[elements]
 
     def _carried_bytes(self, first: int) -> Any:
-        """Memory per token of what segments that run forward alone leave for the others, to the end."""
+        """Memory per token of the activations that segments that run forward alone leave for the others, to the end."""
         graph = self.program.graph
         if not first:
             return 0  # as for most models, whose ops need not be gone through for every layout that is tried
@@ -338,7 +338,7 @@ class StreamMemory:
 
 def _inputs_text(held: int, block_bytes: int, before: int) -> str:
     text = f"inputs of {held:,} blocks x {block_bytes} B"
-    # The first segment does not run again: what it keeps for itself stays.
+    # The first segment does not run again: the tensors that it keeps for itself stay.
     return f"({text} + {before} B), what backward needs" if before else text
 
 
@@ -348,10 +348,10 @@ def _kept_text(left: list[tuple[int, int]]) -> str:
 
 
 def _of_all_tokens(segment: Segment, lives: tuple[Life, ...]) -> list[Life]:
-    """What there is of all tokens while backward takes a segment in parts, each run forward again before it.
+    """Lives of all tokens while backward takes a segment in parts, each run forward again before it.
 
     Keys and values, which later tokens see; the sums of their deltas, to which each part adds; and deltas that cross
-    the boundaries of the segment. What it makes for others is not made as a whole the second time.
+    the boundaries of the segment. Outputs for other segments are not made as a whole the second time.
     """
     keys, places = keys_and_values(segment), {life.place: life for life in lives}
     made = {name for op in segment.ops for name in op.outputs}

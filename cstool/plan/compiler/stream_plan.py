@@ -21,12 +21,12 @@ COLORS = (
     "keys and values, odd rows",
     "statistics",
 )
-"""what moves between PEs, each on a color of its own; sums and rings change color from PE to PE"""
+"""transfers between PEs, each on a color of its own; sums and rings change color from PE to PE"""
 STREAMING = ExecutionMode.WEIGHT_STREAMING
 
 
 def with_plan(program: Program, costs: Costs, choice: Choice) -> Program:
-    """Return the program with the plan of a choice, and what a step takes with it, simulated.
+    """Return the program with the plan of a choice, and its simulated step time.
 
     Raises:
         CompileError: the system has too few colors for any model
@@ -76,7 +76,7 @@ def _plan(program: Program, costs: Costs, choice: Choice) -> StreamingPlan:
         kernels.append(planned)
     micro_batches = costs.micro_batches(choice.micro_batch_size)
     fullest = memory.fullest(layout)
-    # Two rows of W lie over all columns, whatever the layout.
+    # Two rows of W lie over all columns, in any layout.
     widest = max(work.inputs for works in costs.works for work in works)
     return StreamingPlan(
         layout=layout,

@@ -1,10 +1,10 @@
 """Weight streaming: the search for micro-batch, layout and recomputation.
 
-The largest micro-batch that fits is found exactly: what a PE needs grows in proportion to its tokens. Of the largest
-few, what kernels take over thousands of layouts is computed in arrays. Kernels alone do not say which is fastest: where
-a step waits for links or for SwarmX, those that take longer may do as well. So the step is simulated with hundreds of
-layouts at once, which differ only in what kernels take; first those as wide as they can be, then the best of these over
-fewer columns.
+The largest micro-batch that fits is found exactly: the memory of a PE grows in proportion to its tokens. For the
+largest few, cycles of kernels over thousands of layouts are computed in arrays. Kernels alone do not decide which is
+fastest: where a step waits for links or for SwarmX, slower kernels may do as well. So the step is simulated with
+hundreds of layouts at once, which differ only in cycles of kernels; first layouts as wide as can be, then the best of
+these over fewer columns.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from cstool.plan.timing.streaming import Layouts
 from cstool.plan.timing.wafer import schedule_of
 
 SIZES = 8
-"""of micro-batches that fit, from the largest down, of which the fastest is taken: tokens may fill banks better"""
+"""sizes of micro-batches that fit, from the largest down; the fastest is taken, since tokens may fill banks better"""
 LANES = 400
-"""layouts of a size whose steps are estimated: so many by what kernels take, so many by what a step takes at least"""
+"""layouts of a size whose steps are estimated: so many by cycles of kernels, so many by the least time of a step"""
 FAR = 1.02
-"""times the best estimate, from which on a choice is not simulated: of many micro-batches, estimates err by so much"""
+"""ratio to the best estimate, from which on a choice is not simulated: the error of estimates for many micro-batches"""
 MANY = 2
-"""micro-batches: layouts that are best for so many are for more"""
+"""number of micro-batches: the best layouts for so many are the best for more"""
 PARTS = 4, 16
-"""one part in so many of the columns is tried for every layout: what spreads a vocabulary wants many"""
+"""one part in so many of the columns is tried for every layout: products with a vocabulary want many columns"""
 FINER = tuple(1.2**-n for n in range(1, 17))
 """parts of them that are tried for the best"""
 SIZES_NARROWED, NARROWED = 3, 32
@@ -108,7 +108,7 @@ class Search:
         """Return the choice: of the largest micro-batches that fit, each in its best layout, the fastest one.
 
         Args:
-            program: like that of the search, for its number of systems
+            program: like the search's, for its number of systems
         """
         least_again = self._whole[0] if self._whole else self._parted[:1]
         if not least_again:
@@ -138,17 +138,17 @@ class Search:
 
     @cached_property
     def choices(self) -> list[Choice]:
-        """All that may be fastest."""
+        """All choices that may be the fastest."""
         return self._rivals([*(choice for choices in self._whole for choice in choices), *self._parted])
 
     def _with_whole_samples(self, sizes: Sequence[int], count: int | None = None) -> Iterator[list[Choice]]:
-        """Yield the best choices of what is computed again, where there are any, least again first.
+        """Yield the best choices for each amount of recomputation that has any, the least first.
 
         A layout that fits with less computed again is no choice with more.
 
         Args:
             sizes: of micro-batches
-            count: of micro-batches that choices are compared for; None for as many as there are
+            count: of micro-batches that choices are compared for; None for the number in a step
         """
         fitted: dict[int, BoolArray] = {}
         best_s = math.inf
@@ -164,10 +164,10 @@ class Search:
     def _fitting(
         self, recompute: Recompute, sizes: Sequence[int], fitted: dict[int, BoolArray]
     ) -> list[tuple[int, Layouts, LayoutCosts]]:
-        """Return (size of micro-batches, layouts, what they take) of what fits, sizes whose kernels take least first.
+        """Return (size of micro-batches, layouts, costs) of layouts that fit, sizes whose kernels are fastest first.
 
         Args:
-            fitted: by size what fitted before, which is left out; what fits is added
+            fitted: by size the layouts that fitted before, which are left out; new ones are added
         """
         found: list[tuple[int, Layouts, LayoutCosts]] = []
         fitting = 0
@@ -193,7 +193,7 @@ class Search:
         for some number of inputs to a PE, the fewest count.
         """
         ordered, _ = self._in_order(layouts, costs, recompute, size, count)
-        # Of those that differ in columns alone the first.
+        # Of layouts that differ in columns alone the first.
         apart = replace(ordered, columns=np.ones_like(ordered.columns)).distinct()
         groups, _, rows, tokens_per_pe = (field[:NARROWED, None] for field in apart.fields)
         columns = self._fewer(self.fabric.width // groups)
@@ -208,7 +208,7 @@ class Search:
     ) -> tuple[Layouts, FloatArray]:
         """Return the layouts with which a step is fastest by an estimate, and the estimates [s].
 
-        The estimate is that of one system. Where a step waits for the stream, kernels that take longer may do as well.
+        The estimate is for one system. Where a step waits for the stream, kernels that take longer may do as well.
         """
         best = _least_of(LANES, costs.steps, costs.least)
         layouts = layouts.some(best)
@@ -266,7 +266,7 @@ class Search:
         return list(found.values())
 
     def _fastest(self, program: Program, rivals: Sequence[Choice]) -> Choice:
-        """Return the choice whose step is shortest; what is far from the best by its estimate is not simulated."""
+        """Return the choice whose step is shortest; choices far from the best by estimate are not simulated."""
         if len(rivals) == 1:
             return rivals[0]
         rivals = sorted(rivals, key=lambda choice: choice.seconds)
@@ -282,7 +282,7 @@ class Search:
         return with_plan(program, self.costs, choice).step_cycles[STREAMING]
 
     def _misfit(self, recompute: Recompute) -> Misfit:
-        """Say what does not fit, with all the recomputation there is."""
+        """Report the misfit that remains with all the recomputation there is."""
         size = self.tries[-1][-1]
 
         def fullest(groups: int) -> tuple[int, Need]:
@@ -341,6 +341,6 @@ class Search:
 
 
 def _least_of(count: int, *orders: IntArray) -> IntArray:
-    """Return which are the least by each of several orders, so many of each; that by the first order comes first."""
+    """Return the indices of the `count` least by each of several orders, by the first order first, each once."""
     found = np.concatenate([order.argsort(kind="stable")[:count] for order in orders])
     return np.array(list(dict.fromkeys(found.tolist())))

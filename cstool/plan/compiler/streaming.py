@@ -20,7 +20,7 @@ STREAMING = ExecutionMode.WEIGHT_STREAMING
 
 
 def plan_streaming(program: Program) -> Program:
-    """Lay out activations, choose the micro-batch, order the stream; or say what does not fit.
+    """Lay out activations, choose the micro-batch, order the stream; or report the misfit.
 
     Raises:
         CompileError: the system has too few colors for any model
@@ -47,7 +47,7 @@ def plan_streaming(program: Program) -> Program:
 
 
 def cycles_of_micro_batch(program: Program) -> tuple[tuple[int, KernelCycles], ...]:
-    """Return what kernels take for the micro-batch that is asked for, computed again no more than is needed.
+    """Return the cycles of kernels for the requested micro-batch, recomputed no more than needed.
 
     Returns:
         For each kernel its repetitions and cycles; none where the micro-batch does not fit
@@ -65,10 +65,10 @@ def cycles_of_micro_batch(program: Program) -> tuple[tuple[int, KernelCycles], .
 
 
 def choices_of_micro_batch(program: Program) -> tuple[tuple[int, Program], ...]:
-    """Return all that `plan_streaming` would choose from for a micro-batch of exactly `micro_batch_size` samples.
+    """Return the candidates of `plan_streaming` for a micro-batch of exactly `micro_batch_size` samples.
 
-    What is in there does not depend on the number of systems, nor on that of micro-batches: layouts are compared for
-    one micro-batch on one system, and for several. That of them which is fastest does.
+    The choices do not depend on the number of systems, nor on the number of micro-batches: layouts are compared for
+    one micro-batch on one system, and for several. Only the fastest of them depends on both.
 
     Args:
         program: memory planned, for one micro-batch: as many samples to a system as `micro_batch_size`

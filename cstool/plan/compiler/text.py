@@ -1,4 +1,4 @@
-"""A program in words, for `--print_after`: what is known of it after a pass, one line per thing."""
+"""A program in words, for `--print_after`: its contents after a pass, one line per thing."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from cstool.plan.compiler.program import Program, op_of
 
 
 def program_text(program: Program) -> str:
-    """Return all that is known of a program, ending in a newline."""
+    """Return the contents of a program as text, ending in a newline."""
     return "\n".join(_lines(program)) + "\n"
 
 

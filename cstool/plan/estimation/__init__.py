@@ -1,4 +1,4 @@
-"""What a model would need on the modelled cluster: compiled, put on so many systems, set beside what is published."""
+"""Needs of a model on the modelled cluster: compiled, put on so many systems, compared with published results."""
 
 from cstool.plan.estimation.point import Estimate, Estimator
 from cstool.plan.estimation.request import Request, make_request

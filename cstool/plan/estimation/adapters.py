@@ -1,7 +1,7 @@
 """Low-rank adapters: two small products beside a frozen one, as ops of the graph.
 
-Beside y = x W^T come a = x A^T and b = a B^T, and y + b, with the constant of the paper in B. A reads what W reads, so
-the wafer multiplies both at once, as it does query, key and value; B is a kernel of its own.
+Beside y = x W^T come a = x A^T and b = a B^T, and y + b, with the constant of the paper in B. A reads the input of W,
+so the wafer multiplies both at once, as it does query, key and value; B is a kernel of its own.
 
 Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021, section 4.1.
 """
@@ -25,9 +25,9 @@ SHORT_NAMES = {
     "gate": "ffn.0.linear_layer_for_glu",
     "down": "ffn.1.linear_layer",
 }
-"""what layers may be called -> how their names end"""
+"""names of layers in `--adapters` -> ends of their names in the model"""
 ALL = "all"
-"""what stands for all linear layers"""
+"""stands for all linear layers"""
 EXAMPLE = "such as --adapters rank=16,layers=q,v"
 MOST_RANK = 2**20
 
@@ -174,10 +174,10 @@ class _Added:
 
 
 def _in_order(ops: Sequence[Op], added: dict[str, _Added]) -> Iterator[Op]:
-    """Yield the ops with those of adapters where kernels can take them along.
+    """Yield the ops, with the ops of adapters where kernels can take them along.
 
-    A stands beside the layers that read the same; then what follows from other layers alone, which joins that kernel;
-    then B, before what reads its sum.
+    A stands beside the layers with the same input; then ops that follow from other layers alone, in that kernel;
+    then B, before the op that reads its sum.
     """
     index = 0
     while index < len(ops):

@@ -1,22 +1,22 @@
-"""How sure an estimate is: the range in which results like it have been, from how far held-out ones were off.
+"""The range of an estimate, from the errors of held-out results like it.
 
 A result is off by a factor: published time over predicted time. Its logarithm is taken to be normal about zero, with a
-spread that differs from class to class of results. Classes nest, from all of them to those most like the estimate: the
-same kind, the same mode, dense or sparse, of the same size, on the same system. There are few results in each, so the
-spread of a class begins with that of the class around it, as if `PRIOR` results had been seen with it, and moves to its
-own as results come in. A class with few results is near what is around it, and its range is wider, for what is not
-known of its spread: Student's t takes the place of the normal distribution.
+spread that differs from class to class of results. Classes nest, from all results to the ones most like the estimate:
+the same kind, the same mode, dense or sparse, of the same size, on the same system. There are few results in each, so
+the spread of a class begins with the spread of the class around it, as if `PRIOR` results had been seen with it, and
+moves to its own as results come in. A class with few results stays near the class around it. Its range is wider,
+because its spread is uncertain: Student's t takes the place of the normal distribution.
 
-Rates of answering are few, and all of one program. What is around them is whole systems, those of training with them:
-kernels, which are met within some percent, say little of either.
+Rates of answering are few, and all of one program. The class around them is whole systems, training included. Kernels
+are left out of it: their errors of a few percent say little of whole systems.
 
 Source: the conjugate prior of a normal variable of known mean and unknown variance, a scaled inverse chi-squared, and
-what it predicts: Gelman et al., *Bayesian Data Analysis*, third edition, section 2.6. That the prior is the class
-around, and weighs four results, is this project's choice.
+its predictive distribution: Gelman et al., *Bayesian Data Analysis*, third edition, section 2.6. That the prior is the
+class around, and weighs four results, is this project's choice.
 
-Errors are those of `timing/errors.yaml`, which `python -m cstool.plan.estimation.errors_file` writes from a validation;
-an estimate runs none. The range covers what errors of published results come from: the model, and releases of the
-software. It says nothing of conditions that nobody published: beyond the sizes that were, it is that of the others.
+Errors come from `timing/errors.yaml`, which `python -m cstool.plan.estimation.errors_file` writes from a validation;
+an estimate runs none. The range covers the errors of published results, due to the model, and to releases of the
+software. The range says nothing of unpublished conditions: larger sizes get the range of the published ones.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 
 FILE = Path(cstool.plan.timing.__file__).parent / "errors.yaml"
 SHARE = 0.8
-"""of results like an estimate that its range is meant to hold"""
+"""share of results like an estimate that should lie in its range"""
 PRIOR = 4
 """results that the spread of the class around is worth (chosen)"""
 QUANTILE = 1.2815515655446004
-"""of the normal distribution, with a tenth above it"""
+"""quantile of the normal distribution, with a tenth above it"""
 WHOLE = ("training", "inference")
-"""kinds of what whole systems do"""
+"""kinds of results of whole systems"""
 SIZES = ((1e9, "below 1B parameters"), (2e10, "1B to 20B parameters"), (math.inf, "above 20B parameters"))
 
 
 @dataclass(frozen=True)
 class Case:
-    """What an estimate or a result is like.
+    """Features of an estimate or a result, by which it is compared with others.
 
     Args:
-        kind: "training", "inference", or whatever else is validated, such as "one PE"
+        kind: "training", "inference", or another validated kind, such as "one PE"
         mode: "weight_streaming", "pipelined", or "" where there is none
         is_sparse: whether weights are zero
         parameters: of the model; 0 where there is none
@@ -67,7 +67,7 @@ class Case:
     system: str = ""
 
     def classes(self) -> Iterator[tuple[tuple[str | bool, ...], str]]:
-        """Yield the classes that it is in, each within the one before: what members share, and what they are called."""
+        """Yield the classes that it is in, each within the one before: shared features, and name."""
         yield (), "all held-out results"
         if self.kind == "inference":
             yield WHOLE, "training and inference"
@@ -87,7 +87,7 @@ class Known:
 
     Args:
         name: of the result
-        case: what it is like
+        case: its features
         error: logarithm of published over predicted time
     """
 
@@ -117,11 +117,11 @@ class Band:
         return math.isfinite(self.high)
 
     def of_time(self, seconds: float) -> tuple[float, float]:
-        """Range of a time, of whatever grows with it."""
+        """Range of a time, or of a quantity that grows with it."""
         return seconds * self.low, seconds * self.high
 
     def of_rate(self, per_s: float) -> tuple[float, float]:
-        """Range of a rate, of whatever falls with time."""
+        """Range of a rate, or of a quantity that falls with time."""
         return per_s / self.high, per_s / self.low
 
     def text(self, seconds: float) -> str:
@@ -141,11 +141,11 @@ class Band:
 
 
 UNKNOWN = Band(0.0, math.inf, 0, "")
-"""of an estimate that no published result is like"""
+"""range of an estimate without any published result like it"""
 
 
 def case_of(estimate: Estimate) -> Case:
-    """What an estimate of a training step is like."""
+    """The features of an estimate of a training step."""
     artifact = estimate.artifact
     is_sparse, parameters = estimate.zero_weights > 0, artifact.graph.parameter_count
     return Case("training", artifact.mode, is_sparse, parameters, artifact.system.name)
@@ -159,15 +159,15 @@ def band_for(estimate: Estimate) -> Band:
 
 
 def band_of(case: Case) -> Band:
-    """Return the range of whatever is like this, by the results of the file."""
+    """Return the range of results like this one, by the results of the file."""
     return band_from(case, known_errors())
 
 
 def band_from(case: Case, known: Sequence[Known]) -> Band:
-    """Return the range of whatever is like this, by these results.
+    """Return the range of results like this one, by these results.
 
     Example: two results of a kind that are off by a factor of 1.1, one up, one down. Their spread is ln 1.1 = 0.0953,
-    that of all results and so of every class in which nothing else is. All of them count two degrees of freedom, their
+    the spread of all results, and so of every class without further results. All count two degrees of freedom, their
     kind two and the prior's four. With six, a tenth is above 1.440 spreads, and exp(1.440 x 0.0953) is 1.147.
 
     >>> known = [Known("a", Case("toys"), 0.0953), Known("b", Case("toys"), -0.0953)]
@@ -175,14 +175,14 @@ def band_from(case: Case, known: Sequence[Known]) -> Band:
     >>> f"{found.low:.3f} to {found.high:.3f}, {found.count} of {found.of}"
     '0.872 to 1.147, 2 of toys'
 
-    Of another kind nothing is known but what holds for all, and that with four degrees of freedom: 1.533 spreads.
+    For another kind only the spread of all results is known, and that with four degrees of freedom: 1.533 spreads.
 
     >>> found = band_from(Case("games"), known)
     >>> f"{found.low:.3f} to {found.high:.3f}, {found.count} of {found.of}"
     '0.864 to 1.157, 2 of all held-out results'
 
     Args:
-        case: what it is like
+        case: features of the estimate
         known: one or more results
     """
     variance, freedom, count, of = 0.0, 0, 0, ""

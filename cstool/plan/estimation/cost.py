@@ -1,6 +1,6 @@
-"""What a training job costs: days with checkpoints and failures, energy with all servers, price, input workers.
+"""The cost of a training job: days with checkpoints and failures, energy with all servers, price, input workers.
 
-All of it follows from the modelled step, from numbers of the system file with their sources, and from what is asked.
+All of it follows from the modelled step, from numbers of the system file with their sources, and from user input.
 """
 
 import math
@@ -19,12 +19,12 @@ RESTART_MINUTES = 10.0
 """from a failure to the first step after it, the reading of the checkpoint left out; chosen: the vendor's logs call
 compiling, programming a cluster and sending weights 'a few minutes' each"""
 MOST_STRETCH = 1000.0
-"""a job that takes so many times what it would without failures does not end"""
+"""a job that takes so many times its time without failures does not end"""
 
 
 @dataclass(frozen=True)
 class CostInputs:
-    """What is asked of the cost of a job, checked; None for what nobody asks, or for what is known of the system.
+    """Inputs for the cost of a job, checked; None where not given, or for the number of the system file.
 
     Args:
         price: of a system for an hour, in any currency
@@ -53,7 +53,7 @@ def make_cost_inputs(
     worker_rate: float | None = None,
     tokens: str | int | None = None,
 ) -> CostInputs:
-    """Return what is asked, checked.
+    """Return the inputs, checked.
 
     Args:
         price, mtbf, restart_minutes, checkpoint_hours, worker_rate: see `CostInputs`
@@ -102,8 +102,8 @@ class Checkpoints:
         state_bytes: of each: weights and optimizer state
         bytes_per_s: on the way to its file; None where nothing is known of it, and none takes time
         rate_from: where that is from
-        interval_s: of work between two of them
-        interval_from: who says so: "asked", "params", "best" with these failures, or "end" for the last one alone
+        interval_s: work between two checkpoints
+        interval_from: its origin: "asked", "params", "best" with these failures, or "end" for the last one alone
         best_s: with which a long job would end soonest; None without failures or time
         count: of them, that after the last step among them
     """
@@ -143,7 +143,7 @@ class Failures:
 
 @dataclass(frozen=True)
 class CostBand:
-    """Between what four fifths of jobs like this cost: low and high; None where that has no end, or nobody asked."""
+    """Range of the cost of four fifths of jobs like this: low and high; None: no upper end, or not asked for."""
 
     days: tuple[float, float | None]
     mwh: tuple[float, float | None]
@@ -152,19 +152,19 @@ class CostBand:
 
 @dataclass(frozen=True)
 class JobCost:
-    """What a job costs. All of it is modelled.
+    """The cost of a job. All of it is modelled.
 
     Args:
         tokens: of the job
         systems: of the job
-        work_s: of its steps, were nothing written and nothing lost
+        work_s: of its steps, without checkpoints and failures
         expected_s: of all of it
-        checkpoints, failures, workers: see there; no failures where no MTBF is given
-        servers: what they do -> how many of them there are; none where nothing is known of them
-        power_w: what draws it, systems at work and all servers -> power [W]
+        checkpoints, failures, workers: parts of the cost; no failures where no MTBF is given
+        servers: task -> number of servers for it; empty where the system file has none
+        power_w: consumer, systems at work and all servers -> power [W]
         energy_j: the same -> energy [J]
-        price: of all hours of all systems; None if nobody asked
-        band: between what it is, for a step that takes as long as results like it; None if nobody asked
+        price: of all hours of all systems; None if not asked for
+        band: range of the cost, for a step that takes as long as results like it; None if not asked for
     """
 
     tokens: int
@@ -182,7 +182,7 @@ class JobCost:
 
     @property
     def days(self) -> float:
-        """With all that takes time."""
+        """Days of the job, with checkpoints and failures."""
         return self.expected_s / DAY_S
 
     @property
@@ -192,11 +192,11 @@ class JobCost:
 
 
 def job_cost(found: Estimate, asked: CostInputs, checkpoint_steps: int | None) -> JobCost | None:
-    """What the job of an estimate costs; None where nobody asks for its tokens.
+    """The cost of the job of an estimate; None where the number of its tokens is not given.
 
     Args:
-        asked: see there
-        checkpoint_steps: between two checkpoints, as the params have it; None for none on the way
+        asked: prices, failures and checkpoints
+        checkpoint_steps: between two checkpoints, by the params; None for none but the last
 
     Raises:
         EstimateError: with such failures the job does not end, or nothing is known of the time of a checkpoint

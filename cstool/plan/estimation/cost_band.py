@@ -1,6 +1,6 @@
-"""How sure the cost of a job is: what it would be if steps took as long as four fifths of results like it allow.
+"""The range of the cost of a job: its cost if steps took as long as four fifths of results like it allow.
 
-The range of a step is that of `cstool.plan.estimation.bands`. What is asked for (price, failures) has none, nor have
+The range of a step comes from `cstool.plan.estimation.bands`. The user's inputs (price, failures) have none, nor have
 the rate of checkpoints and the power of systems and servers, of which too little is published to tell.
 """
 
@@ -36,7 +36,7 @@ def with_band(cost: JobCost, found: Estimate, asked: CostInputs, checkpoint_step
 
 
 def stretched(found: Estimate, factor: float) -> Estimate:
-    """Return an estimate whose step takes so many times as long, whatever works in it, too."""
+    """Return an estimate whose step takes so many times as long, with all work in it."""
     artifact = replace(found.artifact, step_cycles=round(found.artifact.step_cycles * factor))
     step = replace(
         found.step,

@@ -1,12 +1,12 @@
-"""What failures and checkpoints make of the time of a job, in closed form.
+"""Effect of failures and checkpoints on the time of a job, in closed form.
 
 Failures come at random, at the same rate all the time, also while a checkpoint is written and while the job starts
-again: the time to the next one is exponential, with the mean M. Of n systems, any of which stops the job, M is that of
-one over n. Work is done in spans of t with a checkpoint of d after each; a failure costs what was done since the last
-checkpoint, and a restart of r.
+again: the time to the next one is exponential, with the mean M. For n systems, any of which stops the job, M is the
+mean of one system over n. Work is done in spans of t with a checkpoint of d after each; a failure costs the work since
+the last checkpoint, and a restart of r.
 
 Source: Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future Generation Computer
-Systems 22 (2006), with the exact time of a span, which follows from the exponential distribution; for what is short
+Systems 22 (2006), with the exact time of a span, which follows from the exponential distribution; for checkpoints short
 beside M the best span is sqrt(2 d M), of Young, "A first order approximation to the optimum checkpoint interval",
 Communications of the ACM 17 (1974).
 """
@@ -45,13 +45,13 @@ def span_s(work_s: float, checkpoint_s: float, restart_s: float, mtbf_s: float) 
 
 
 def job_s(work_s: float, interval_s: float, checkpoint_s: float, restart_s: float, mtbf_s: float) -> float:
-    """Expected time of a job: of its spans, and of what is left for the last one [s].
+    """Expected time of a job: of its full spans, and of the rest in the last one [s].
 
     >>> job_s(100, 40, 1, 0, math.inf)
     103.0
 
     Args:
-        work_s: of the job, were nothing written and nothing lost
+        work_s: of the job, without checkpoints and failures
         interval_s: work between two checkpoints; there is one after the last work, too
         checkpoint_s, restart_s, mtbf_s: see `span_s`
     """

@@ -1,10 +1,10 @@
-"""The numbers of system files that are fitted to published results: which, to what, and what they would be otherwise.
+"""The numbers of system files that are fitted to published results, their results, and refits without one of these.
 
 A result that a number comes from says so: `fits` of `plan/timing/published.yaml`. A number is right where the
 logarithms of published over predicted time of its results are zero on average, with all other numbers as the file has
 them. One result is met then; of two, one is as much too fast as the other is too slow.
 
-What that is worth is seen by leaving one out: the number is fitted to the others, and the one that is left out is
+To test that, one result is left out: the number is fitted to the others, and the result that is left out is
 predicted with it, as if it were held out.
 """
 
@@ -19,7 +19,7 @@ from cstool.model.system import load_system
 from cstool.plan.estimation.published import Prediction, Published, load_published, number_of, predict
 
 DIGITS = 3
-"""of fitted numbers, all that their results bear"""
+"""significant digits of fitted numbers, all that their results bear"""
 CLOSE = 5e-4
 """mean logarithm of errors, or logarithm of a step of the number, at which a fit ends: of the size of its last digit"""
 MOST_STEPS = 12
@@ -55,7 +55,7 @@ def fitted_numbers(results: Sequence[Published]) -> list[Fitted]:
 
 
 def refit(fitted: Fitted, results: Sequence[Published]) -> float:
-    """Return what a number would be, fitted to these results alone.
+    """Return the value of a number, fitted to these results alone.
 
     By the secant through the last two tries, on the logarithms of number and error: most times are nearly a power of
     the number.
@@ -82,7 +82,7 @@ def mean_error(fitted: Fitted) -> float:
 
 
 def left_out(results: Sequence[Published]) -> dict[str, Prediction]:
-    """Return each result that shares a number with others, predicted with that number fitted to those."""
+    """Return each result that shares a number with others, predicted with that number fitted to the others."""
     found = {}
     for fitted in fitted_numbers(results):
         for result in fitted.results:

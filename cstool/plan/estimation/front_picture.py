@@ -1,4 +1,4 @@
-"""From what a search found to what its picture shows."""
+"""From the result of a search to its picture."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ def plot_front(paths: Sequence[Path], theme: str, found: Found) -> None:
     Args:
         paths: of the files
         theme: "light" or "dark"
-        found: what is drawn
+        found: result of the search
 
     Raises:
         EstimateError: a file cannot be written

@@ -27,13 +27,13 @@ class GpuEstimate:
     """A step on so many GPUs. All of it is modelled.
 
     Args:
-        gpu: each of them
-        gpus: number of them
+        gpu: kind of GPU
+        gpus: number of GPUs
         step: the fastest that fits
         batch_size: as on the wafers
         flops: useful ones of a step [FLOP]
-        tokens_per_s: of all of them
-        days: for the tokens that were asked for; None if nobody asked
+        tokens_per_s: of all GPUs together
+        days: for the tokens that were asked for; None if there are none
     """
 
     gpu: GpuSystem
@@ -75,7 +75,7 @@ class Beside:
 
     Args:
         gpu: each GPU
-        rows: for each number of them
+        rows: for each number of GPUs
         match: the fewest that are as fast as the wafers, of powers of two hosts; None if none are
         fewer: half as many, and their tokens a second, or None where no split of theirs holds the model; None if there
             is no match, or it is one GPU
@@ -92,7 +92,7 @@ class Beside:
 
 
 def gpu_model(params: Params, found: Estimate) -> GpuModel:
-    """What the model of an estimate is to a GPU.
+    """The model of an estimate, as a GPU sees it.
 
     Raises:
         EstimateError: the closed forms do not know it
@@ -173,13 +173,13 @@ def _match(
 
 @dataclass(frozen=True)
 class GpuResult:
-    """A published step, and what the closed forms say of it.
+    """A published step, and its value by the closed forms.
 
     Args:
         name: of the result
         source: where it stands
         unit: "s" or "TFLOP/s"
-        published, predicted: its value, and that of the model
+        published, predicted: the published value, and the model's
     """
 
     name: str
@@ -207,7 +207,7 @@ class GpuValidation:
 
 
 def validate_gpus() -> GpuValidation:
-    """Set the closed forms beside what is published of A100s."""
+    """Compare the closed forms with published results of A100s."""
     document = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     gpu = load_gpu("a100")
     return GpuValidation(tuple(_result(entry, document, gpu) for entry in document["results"]))

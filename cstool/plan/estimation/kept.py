@@ -1,8 +1,8 @@
-"""What is compiled for an estimate, kept for the next one that asks for the same.
+"""Compiled artifacts of estimates, kept for the next estimate of the same.
 
-An estimate compiles, which takes from a tenth of a second to some seconds. What comes of it follows from the params,
-the system, what is asked, and the sources of the compiler: it is kept in a file under a digest of all of them. A file
-that cannot be read, or is not as it was written, is made again; where nothing can be kept, nothing is.
+An estimate compiles, which takes from a tenth of a second to some seconds. The result follows from the params, the
+system, the request, and the sources of the compiler: it is kept in a file under a digest of all of them. A file that
+cannot be read, or has been damaged, is made again. Where no file can be written, nothing is kept.
 """
 
 import contextlib
@@ -24,15 +24,15 @@ from cstool.model.system import System
 T = TypeVar("T")
 
 MOST_FILES = 400
-"""of a state of the sources: of more than these, those go that were not used for longest"""
+"""files of a state of the sources: beyond this number, the files that were unused for longest go"""
 _ROOMS = "foundation", "model", "plan/compiler", "plan/estimation", "plan/timing"
 _UNUSABLE = ArtifactError, OSError, ValueError
-"""what a file is that cannot be read or written, or is not as it was written"""
+"""errors of a file that cannot be read or written, or has been damaged"""
 
 
 @cache
 def sources_digest() -> str:
-    """Return a digest of the sources that decide what a model is compiled to."""
+    """Return a digest of the sources that decide the result of a compilation."""
     package = Path(cstool.__file__).parent
     digest = digest_of_sources(package, _ROOMS, ())
     digest.update(cstool.__version__.encode())
@@ -44,7 +44,7 @@ class KeptResults:
 
     Args:
         folder: for this user alone; None keeps nothing
-        inputs: all that the results follow from, but for what each is asked with
+        inputs: all inputs of the results, without the request of each
     """
 
     def __init__(self, folder: Path | None, inputs: Iterable[str]) -> None:
@@ -55,13 +55,13 @@ class KeptResults:
         """Return the artifact that was kept, else the one that `make` returns, which is kept.
 
         Args:
-            asked: what it is compiled with
-            system: what it is compiled for
-            make: compiles; what it raises is raised, and not kept
+            asked: the request of the compilation
+            system: the target of the compilation
+            make: compiles; its errors are passed on, and not kept
         """
 
         def read(path: Path) -> Artifact:
-            # A file leaves out what no step depends on, the hosts and servers that a job pays for.
+            # A file leaves out the hosts and servers that a job pays for: no step depends on them.
             found = read_artifact(path)
             return replace(found, system=replace(found.system, hosts=system.hosts, servers=system.servers))
 
@@ -107,12 +107,12 @@ class KeptResults:
 
 
 def kept_results(params: Params, system: System, asked: str) -> KeptResults:
-    """Return what is kept for a model on a system, in the user's cache.
+    """Return the kept results of a model on a system, in the user's cache.
 
     Args:
         params: all but the number of systems and the batch, which `asked` has
         system: as the estimate takes it
-        asked: what else an estimate is asked for, in words that are the same for the same
+        asked: the rest of the request, in words that are the same for the same request
     """
     folder = cache_root() / f"estimates-{sources_digest()}"
     try:

@@ -1,4 +1,4 @@
-"""What a job must keep within, and among which clusters and batches a search may choose."""
+"""The limits of a job, and the clusters and batches among which a search may choose."""
 
 import math
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from cstool.plan.estimation.request import COUNT_UNITS
 
 WATT_UNITS = {"W": 1, "kW": 10**3, "MW": 10**6}
 MOST_BATCHES = 64
-"""that a search tries"""
+"""number of batches that a search tries, at most"""
 DAYS, POWER, BUDGET = "--days", "--power", "--budget"
-"""the limits, by what they are asked for with"""
+"""the limits, by their flags"""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a job must keep within; None for no such limit.
+    """Limits of a job; None for no such limit.
 
     Args:
-        days: that it takes, with all that takes time
+        days: of the job, with checkpoints and failures
         power_w: of systems and servers at work [W]
         budget: of all hours of all systems, in the currency of the price
         is_confident: whether days and budget must hold at the slow end of the range of the estimate
@@ -32,14 +32,14 @@ class Limits:
     is_confident: bool = False
 
     def values(self) -> dict[str, float]:
-        """Limits that there are: flag -> the most that is allowed [days, W, currency]."""
+        """The given limits: flag -> the most that is allowed [days, W, currency]."""
         each = {DAYS: self.days, POWER: self.power_w, BUDGET: self.budget}
         return {flag: value for flag, value in each.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Space:
-    """Among what a search chooses.
+    """The choices of a search.
 
     Args:
         batches: global, one of which is taken; empty where each system has its own
@@ -72,7 +72,7 @@ def make_limits(
         confident: see `Limits`
 
     Raises:
-        EstimateError: a limit is not one, there is none at all, or what it is about is missing
+        EstimateError: a limit is invalid, there is none at all, or the quantity that it limits is missing
     """
     if tokens is None:
         raise EstimateError("--tokens is missing: a job is so many tokens", "such as --tokens 300B")
@@ -110,7 +110,7 @@ def make_space(
     batch_per_csx: str | None = None,
     num_csx: int | None = None,
 ) -> Space:
-    """Return among what to choose, checked.
+    """Return the choices of a search, checked.
 
     Args:
         batch_of_file: global, where nothing else is asked for
@@ -130,7 +130,7 @@ def make_space(
 
 
 def parse_doubling(flag: str, text: str) -> tuple[int, ...]:
-    """Return the numbers of `6,8..64`: those listed, and from `a..b` a, doubled until b, and b; ascending.
+    """Return the numbers of `6,8..64`, ascending: single numbers, and from `a..b` a, doubled until b, and b.
 
     >>> parse_doubling("--batch_size", "6,8..50")
     (6, 8, 16, 32, 50)
@@ -167,7 +167,7 @@ def counts_of(space: Space, most: int) -> tuple[int, ...]:
 
 
 def samples_of(space: Space, count: int) -> Sequence[int]:
-    """Return what samples each of so many systems may have.
+    """Return the allowed numbers of samples of each of so many systems.
 
     >>> samples_of(Space(batches=(12, 16, 24)), 8)
     [2, 3]

@@ -2,7 +2,7 @@
 
 Source: the vendor's model zoo, common/utils/model/lora.py and trainer/callbacks/lora.py: `r` is the rank, and a layer
 gets an adapter if all `target_modules` are among the classes of the modules around it, its own included; all weights
-but those of adapters are frozen. Scale, dropout and merging take no time that counts.
+but the adapters' are frozen. Scale, dropout and merging take no time that counts.
 """
 
 from pathlib import Path
@@ -22,13 +22,13 @@ MODULES = {
     "FeedForwardNetwork": "ffn.",
     "Linear": "",
 }
-"""classes of modules, outer ones first -> what names of the layers in them have"""
+"""classes of modules, outer ones first -> parts of the names of layers in them"""
 
 
 def take_lora(file: Path) -> tuple[list[Any], str] | None:
-    """Return the callbacks of a params file without that of adapters, and these as `--adapters` has them.
+    """Return the callbacks of a params file without the adapters' callback, and this one in the form of `--adapters`.
 
-    None where the file has no such callback, is none, or is none of one trainer: whoever reads it then says so.
+    None where the file has no such callback, is invalid, or is not of one trainer: the reader of the params reports it.
 
     Raises:
         EstimateError: the adapters are none that can be estimated

@@ -1,4 +1,4 @@
-"""What updates of masks cost: the step before one, and the mean step of a run."""
+"""The cost of updates of masks: the step before one, and the mean step of a run."""
 
 from dataclasses import dataclass, replace
 
@@ -33,7 +33,7 @@ class MaskUpdates:
 
     @property
     def needs_gradients(self) -> bool:
-        """Whether weights come in by their gradients, so that those of zeros are needed."""
+        """Whether weights come in by their gradients, so that gradients of zeros are needed."""
         return self.algorithm == "rigl"
 
     @property
@@ -47,7 +47,7 @@ class MaskUpdates:
 
 
 def mask_updates(request: Request, found: Estimate) -> tuple[MaskUpdates, ...]:
-    """Return what updates cost for each group of weights whose masks change in the run, weights streamed.
+    """Return the cost of updates for each group of weights whose masks change in the run, weights streamed.
 
     GMP and SET choose by weights alone, which MemoryX has: their updates take the wafers no time.
     """

@@ -9,7 +9,7 @@ T = TypeVar("T")
 def front(plans: Sequence[T], amounts: Callable[[T], Sequence[float]]) -> list[T]:
     """Return the plans that no other one beats: less of something, and of nothing more. Of equals the first.
 
-    The amounts of a plan are what it should have little of. Plans keep their order.
+    The amounts of a plan are costs: less is better. Plans keep their order.
 
     Example, days and systems: 9 days on 2 systems are beaten by 8 days on 2.
 

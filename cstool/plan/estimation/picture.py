@@ -1,4 +1,4 @@
-"""From estimates to what their picture shows."""
+"""From estimates to their picture."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A plan of a job, and what a search for one comes to."""
+"""A plan of a job, and the result of a search for one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Plan:
     """A job on so many systems. All of it is modelled.
 
     Args:
-        sparsity: share of zeros that was asked for; None for that of the file
+        sparsity: share of zeros that was asked for; None for the file's
         estimate: of a step
         cost: of the job
     """
@@ -32,12 +32,12 @@ class Plan:
 
     @property
     def days(self) -> float:
-        """With all that takes time."""
+        """Days of the job, with checkpoints and failures."""
         return self.cost.days
 
     @property
     def slow_days(self) -> float:
-        """At the slow end of the range of the estimate; what takes time beside steps is taken to grow with them."""
+        """At the slow end of the range of the estimate; time beside steps is taken to grow with them."""
         return self.days * self.estimate.band.high
 
     @property
@@ -47,11 +47,11 @@ class Plan:
 
     @property
     def price(self) -> float | None:
-        """Of all hours of all systems; None if nobody asked."""
+        """Of all hours of all systems; None if not asked for."""
         return self.cost.price
 
     def amounts(self, *, is_confident: bool = False) -> dict[str, float]:
-        """Limit, by its flag -> what there is of it [days, W, currency]."""
+        """Limit, by its flag -> amount in this plan [days, W, currency]."""
         slow = self.estimate.band.high if is_confident else 1.0
         return {DAYS: self.days * slow, POWER: self.power_w, BUDGET: (self.price or 0.0) * slow}
 
@@ -68,7 +68,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search comes to.
+    """Result of a search.
 
     Args:
         best: plan

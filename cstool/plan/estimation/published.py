@@ -1,4 +1,4 @@
-"""Published results beside what the model predicts for them.
+"""Published results beside the predictions of the model.
 
 Each result of `plan/timing/published.yaml` names its conditions. A function here predicts each kind of quantity.
 """
@@ -42,11 +42,11 @@ class Published:
 
     Args:
         name: of the result
-        says: what is claimed or was measured
+        says: the claim or the measurement
         source: where it stands
         status: "R1" read in the primary text or a raw log, "R2" second-hand
         use: "fitted", "chosen", "held out", "host-bound" or "headline"
-        quantity: what is compared
+        quantity: the quantity that is compared
         published: its value
         system: name
         num_csx: systems
@@ -58,16 +58,16 @@ class Published:
         tokens: to train with
         size: of a matrix on one PE; of a square of PEs [PEs]
         product: tokens, inputs and outputs of a product on that square
-        groups: that each line of PEs is cut into, to add up
-        prompt_tokens, new_tokens: of a user who is answered
+        groups: parts of each line of PEs in a sum
+        prompt_tokens, new_tokens: of a user's request and its answer
         micro_batch_size: of a system, where the source states it; None for the fastest
-        software: release whose hosts feed the systems, of those that the system file has; None for hosts that take no
+        software: release whose hosts feed the systems, of the releases in the system file; None for hosts that take no
             time
-        workers: input workers of each system; None for as many as a run has unless it asks for others
+        workers: input workers of each system; None for the default number of a run
         fits: dotted key of the number of its system file that comes from it; "" for none
-        numbers: dotted key of its system file -> a number other than that of the file
+        numbers: dotted key of its system file -> a number in place of the file's
         flops_per_token: of training, as the source counts them, where it counts others than products that are useful
-        relative_to: model, batch_per_csx, micro_batch_size and flops_per_token of what a utilization is over
+        relative_to: model, batch_per_csx, micro_batch_size and flops_per_token of the base of a utilization
         assumed: conditions that the source does not state
         reason: why the model is far off, where that is known
         first_error: of the model as it was when the result was added, before anything was changed for it; None for
@@ -113,13 +113,13 @@ class Published:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A result, and what the model says.
+    """A result, and its prediction by the model.
 
     Args:
         result: as published
         predicted: by the model; None if the model does not fit
-        note: in words, what else the model says of it
-        case: what it is like; None for claims
+        note: further results of the model, in words
+        case: its features; None for claims
         band: four fifths of results like it, by the held-out ones but for itself; None for claims
     """
 
@@ -152,16 +152,16 @@ class Prediction:
 
     @property
     def is_within(self) -> bool:
-        """Whether what is published is in the range that the other held-out results give."""
+        """Whether the published value is in the range that the other held-out results give."""
         return self.band is not None and self.log_time is not None and self.band.holds(self.log_time)
 
 
 @dataclass(frozen=True)
 class Errors:
-    """How far predictions are off.
+    """Errors of the predictions.
 
     Args:
-        count: of them
+        count: of results
         median: of the errors without their signs
         average: of these
         largest: of these
@@ -201,7 +201,7 @@ def predict(result: Published) -> Prediction:
 
 
 def _case(result: Published) -> Case | None:
-    """What a result is like, by which the range of an estimate is chosen; None for claims."""
+    """Features of a result, by which the range of an estimate is chosen; None for claims."""
     if result.use == "headline":
         return None
     if result.quantity == "user_tokens_per_s":
@@ -215,7 +215,7 @@ def _case(result: Published) -> Case | None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The model beside all that is published.
+    """Compare the model with all published results.
 
     Args:
         predictions: in the order of the file
@@ -257,9 +257,9 @@ def first_errors(results: Iterable[Published]) -> Errors | None:
 
 
 def known_of(predictions: Iterable[Prediction]) -> list[Known]:
-    """What the held-out ones say of how far others are off.
+    """Return features and errors of the held-out results, from which the errors of others are estimated.
 
-    Kernels that answer are left out: they are met within some percent, which would make ranges of all else narrower.
+    Kernels of answering are left out: their errors of a few percent would make all other ranges narrower.
     """
     return [
         Known(each.result.name, each.case, each.log_time)
@@ -331,7 +331,7 @@ def number_of(system: System, key: str) -> float:
 
 
 def _names(key: str) -> list[str]:
-    """Names of a dotted key; that of a release has a dot of its own."""
+    """Names of a dotted key; the name of a release has a dot of its own."""
     return re.sub(r"releases\.(\d+)\.(\d+)", r"releases.\1:\2", key).replace(".", "/").replace(":", ".").split("/")
 
 

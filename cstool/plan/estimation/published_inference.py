@@ -1,4 +1,4 @@
-"""What the model says of published rates of answering, and of the kernels that answer."""
+"""Predictions of the model for published rates of answering, and for published kernels of answering."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from cstool.plan.timing.resident import tile
 def user_tokens_per_s(
     model: Mapping[str, Any], system: System, prompt_tokens: int, new_tokens: int
 ) -> tuple[float, str]:
-    """Return tokens a second of a user who is alone on the fewest wafers that hold a model, and where the time goes.
+    """Return tokens a second of a single user on the fewest wafers that hold a model, and the parts of the time.
 
     Args:
         model: its section in a params file, and `sequence_length`

@@ -1,4 +1,4 @@
-"""What an estimate is asked for: which systems, how many, which batch."""
+"""The request of an estimate: systems, their number, the batch."""
 
 from dataclasses import dataclass, replace
 
@@ -15,17 +15,17 @@ COUNT_UNITS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 @dataclass(frozen=True)
 class Request:
-    """What to estimate.
+    """Request of an estimate.
 
     Args:
         params: checked params
-        system: what each CSX is
+        system: kind of each CSX
         batch_per_csx: samples of a system, however many there are; None shares the batch of the file out
         execution_mode: "auto", "pipelined" or "weight_streaming"
         recompute: "needed" or "fastest"
-        tokens: to train with; None if nobody asks how long that takes
+        tokens: to train with; None where training time is not asked for
         expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
-        variants: frozen weights or adapters; None for the model as the file has it
+        variants: frozen weights or adapters; None for the model of the file
     """
 
     params: Params
@@ -39,7 +39,7 @@ class Request:
 
     @property
     def batch_size(self) -> int:
-        """Global, as the file has it."""
+        """Global batch size of the file."""
         return loader_of(self.params).batch_size
 
 
@@ -68,7 +68,7 @@ def make_request(
         frozen: weights that stay as they are, such as "first:16"
         adapters: beside frozen layers, such as "rank=16,layers=q,v"
         software: release whose hosts feed the systems, such as "2.0"; None for hosts that take no time
-        workers: input workers of each system; None for those of the params file, or else as many as a run has
+        workers: input workers of each system; None for the params file's number, or else the default of a run
 
     Raises:
         EstimateError: the file has no batch, a size is not one, or experts cannot be so uneven; frozen weights or

@@ -14,7 +14,7 @@ def split_segments(
 
     Args:
         segments: of a graph
-        key_of: for a segment, what tells its repetitions, counted from 0, apart
+        key_of: for a segment, a key of its repetitions, counted from 0, by which they are told apart
 
     >>> segment = Segment((), (), count=5, first=2)
     >>> [(part.first, part.count) for part in split_segments([segment], lambda _: lambda number: number < 2)]

@@ -31,7 +31,7 @@ def input_workers(found: Estimate, worker_tokens_per_s: float | None) -> InputWo
     """Return the input workers of the job of an estimate, as many as let a system work without waiting for them.
 
     Args:
-        worker_tokens_per_s: that each delivers; None for what is known of the system
+        worker_tokens_per_s: that each delivers; None for the number of the system file
     """
     system = found.artifact.system
     software = system.software
@@ -48,7 +48,7 @@ def input_workers(found: Estimate, worker_tokens_per_s: float | None) -> InputWo
         rate = known
     of_system = found.tokens_per_s / found.num_csx
     if found.bound in HOSTS:
-        # What it would take if the rest of it had to wait for nothing else.
+        # The rate that the system would take if no host delayed it.
         of_system /= max(share for name, share in found.busy.items() if name not in HOSTS)
     return InputWorkers(rate, rate_from, max(1, math.ceil(of_system / rate - 1e-9)))
 
@@ -67,7 +67,7 @@ def of_release(system: System, name: str) -> tuple[float | None, str]:
 
 
 def servers_of(artifact: Artifact, unit: ServersUnit, workers: InputWorkers) -> dict[str, int]:
-    """Return the servers of a job: what they do -> how many there are."""
+    """Return the servers of a job: task -> number of servers for it."""
     system, systems = artifact.system, artifact.num_csx
     found: dict[str, int] = {}
     if artifact.streaming is not None:
@@ -77,7 +77,7 @@ def servers_of(artifact: Artifact, unit: ServersUnit, workers: InputWorkers) -> 
         found["SwarmX"] = systems * unit.swarmx_nodes_per_csx
     usual = 1 if system.hosts is None else system.hosts.workers_per_csx
     own = usual if system.software is None else system.software.workers
-    # Those that are asked for; without a release, as many as are needed.
+    # The requested number; without a release, as many as are needed.
     count = own if system.software is not None else max(own, workers.needed_per_csx or 0)
     found["input workers"] = systems * count
     per_server = 1 if system.hosts is None else system.hosts.workers_per_server

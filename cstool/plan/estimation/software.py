@@ -11,13 +11,13 @@ OF_IMAGES = ("MNISTDataProcessor", "ImageNet1KProcessor", "CIFAR10Processor", "C
 def choose_software(system: System, release: str | None, workers: int | None, data_processor: str) -> Software | None:
     """Return the hosts of each system with one release of the software; None for hosts that take no time.
 
-    The rate of an input worker depends on its data. The vendor names data processors after these: those of HDF5 files
-    read tokens, those of images decode them, all others parse text.
+    The rate of an input worker depends on its data. The vendor names data processors after these: processors of
+    HDF5 files read tokens, processors of images decode them, all others parse text.
 
     Args:
-        system: with what is known of its hosts
+        system: with the numbers of its hosts
         release: of the software, such as "2.0"; None for hosts that take no time
-        workers: input workers of a system; None for as many as a run has unless it asks for others
+        workers: input workers of a system; None for the default number of a run
         data_processor: of the samples
 
     Raises:
@@ -48,7 +48,7 @@ def choose_software(system: System, release: str | None, workers: int | None, da
 
 
 def workers_of_file(params: Params) -> int | None:
-    """Return how many input workers of each system a params file asks for; None for the usual number.
+    """Return the number of input workers of each system in a params file; None for the usual number.
 
     Raises:
         EstimateError: it is not a number of workers

@@ -19,9 +19,9 @@ class Row:
     Args:
         label: number of systems, or share of zeros
         estimate: None if there is none
-        why: there is none, in words
-        speedup: throughput over that of the first row; None without an estimate
-        efficiency: throughput over that of the first row, per system or per weight left; None without an estimate
+        why: reason for a missing estimate
+        speedup: throughput relative to the first row; None without an estimate
+        efficiency: throughput relative to the first row, per system or per weight left; None without an estimate
     """
 
     label: float
@@ -32,19 +32,19 @@ class Row:
 
 
 def scale(estimator: Estimator, counts: Sequence[int]) -> list[Row]:
-    """An estimate for each number of systems; efficiency is that of a system, the first row's being 1.
+    """An estimate for each number of systems; efficiency is throughput per system, relative to the first row.
 
     Raises:
-        EstimateError, CompileError: there is not a single one; the error is that of the first
+        EstimateError, CompileError: there is not a single one; the error of the first
     """
     return _rows(counts, lambda count: estimator.at(int(count)), lambda found, base: (base.num_csx, found.num_csx))
 
 
 def sweep_sparsity(estimators: Mapping[float, Estimator], num_csx: int) -> list[Row]:
-    """An estimate for each share of zeros; efficiency is the speedup over what fewer products would allow.
+    """An estimate for each share of zeros; efficiency is the speedup over the ideal from fewer products.
 
     Raises:
-        EstimateError, CompileError: there is not a single one; the error is that of the first
+        EstimateError, CompileError: there is not a single one; the error of the first
     """
     return _rows(
         list(estimators), lambda share: estimators[share].at(num_csx), lambda found, base: (found.flops, base.flops)
@@ -68,10 +68,10 @@ def _rows(
 
 
 def each_or_why(labels: Sequence[Label], at: Callable[[Label], Found]) -> list[tuple[Label, Found | None, str]]:
-    """Return what there is at each label, or None and why there is nothing.
+    """Return the result at each label, or None and the reason for its absence.
 
     Raises:
-        EstimateError, CompileError: there is nothing at all; the error is that of the first
+        EstimateError, CompileError: there is no result at all; the error of the first
     """
     found: list[tuple[Label, Found | None, str]] = []
     errors: list[CompileError | EstimateError] = []

@@ -1,4 +1,4 @@
-"""A modelled step as a timeline: what every resource does when, for viewers of Chrome's trace format."""
+"""A modelled step as a timeline: the work of every resource over time, for viewers of Chrome's trace format."""
 
 import math
 from dataclasses import replace
@@ -28,9 +28,9 @@ from cstool.plan.timing.step_simulation import StepSimulation, simulate
 from cstool.plan.timing.wafer import schedule_of
 
 MOST_TASKS = 12_000
-"""that a trace has of a step; of more, the first micro-batches are drawn"""
+"""tasks of a step in a trace, at most; of more, the first micro-batches are drawn"""
 MOST_SAMPLES = 8
-"""of a pipelined step that are drawn"""
+"""samples of a pipelined step that are drawn, at most"""
 _LANES = {
     WORKERS: ("input workers", "batches"),
     SERVERS: ("activation servers", "batches"),
@@ -60,7 +60,7 @@ def _streamed(found: Estimate, title: str) -> Trace:
     plan = artifact.streaming
     assert plan is not None
     schedule = schedule_of(artifact, found.update_ops)
-    # About how many tasks a micro-batch is.
+    # The approximate number of tasks of a micro-batch.
     tasks = sum(s.count * len(s.ops) * (4 * (2 + s.recomputes) + 5) for s in schedule.sections)
     drawn = min(plan.micro_batches, max(1, MOST_TASKS // tasks))
     steps = simulate(replace(schedule, micro_batches=drawn), steps=2)
@@ -80,7 +80,7 @@ def _streamed(found: Estimate, title: str) -> Trace:
 
 
 def _add_tasks(trace: Trace, steps: StepSimulation, found: Estimate, system: str) -> None:
-    """Add the second step, and what of the first one runs into it, one resource after the other."""
+    """Add the second step, and the tasks of the first one that run into it, one resource after the other."""
     swarmx = found.artifact.system.swarmx
     hop_s = 0.0 if swarmx is None else swarmx.hop_s
     stages = [f"stage {number + 1}" for number in range(found.stages)] or ["link"]
@@ -100,14 +100,14 @@ def _add_tasks(trace: Trace, steps: StepSimulation, found: Estimate, system: str
 def _add_task(trace: Trace, steps: StepSimulation, task: int, place: tuple[str, str], shift_s: float) -> None:
     zero, last = (steps.timeline.ends[task] for task in steps.last)
     start, end = (moment - zero + shift_s for moment in steps.timeline.span(task))
-    # What begins after the step belongs to the next one: its updates, where they wait for a norm.
+    # Tasks that begin after the step belong to the next one: its updates, where they wait for a norm.
     if end > max(start, 0.0) and start < last - zero + shift_s:
         moved: dict[str, Any] = {"bytes": steps.moved_bytes[task]} if task in steps.moved_bytes else {}
         trace.span(*place, steps.simulation.names[task], max(start, 0.0), end, **moved)
 
 
 def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact, system: str) -> None:
-    """Add how much the links off the wafer carry, and the SRAM of the fullest PE while a kernel runs."""
+    """Add the load of the links off the wafer, and the SRAM of the fullest PE while a kernel runs."""
     simulation, timeline = steps.simulation, steps.timeline
     zero = timeline.ends[steps.last[0]]
     sram = {

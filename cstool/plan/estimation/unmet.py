@@ -1,4 +1,4 @@
-"""Why no plan keeps the limits of a job, and what comes nearest, in words."""
+"""The reasons why no plan keeps the limits of a job, and the nearest plan, in words."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def enough_text(flag: str, amount: float) -> str:
 
 
 def unmet(search: Search, elsewhere: Elsewhere, others: tuple[str, ...]) -> EstimateError:
-    """Return why a search found nothing, with the nearest that there is.
+    """Return the reason why a search found nothing, with the nearest plan.
 
     Args:
         search: that found nothing

@@ -1,14 +1,14 @@
-"""What-ifs that change the graph before it is compiled: frozen weights, and low-rank adapters beside them.
+"""Hypothetical changes of the graph before it is compiled: frozen weights, and low-rank adapters beside them.
 
 The compiler does the rest, as it does for every frozen weight: it streams forward, and once more for the delta where
-something that is trained lies before it; it has no gradient, no update and no state of an optimizer; and what it is
-multiplied with is not kept for the backward pass. Before the first weight that is trained nothing runs backward at all.
+a trained weight lies before it; it has no gradient, no update and no state of an optimizer; and its product's other
+input is not kept for the backward pass. Before the first weight that is trained nothing runs backward at all.
 
 A run trains all weights (but the reference of DPO): these are for estimates alone.
 
 Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021, section 4.1: beside a frozen W of
 (outputs, inputs) the product B A, A of (rank, inputs) and B of (outputs, rank), times a constant. Names of weights are
-those of the vendor's release 2.10: `lora_A` and `lora_B` beside the layer's.
+as in the vendor's release 2.10: `lora_A` and `lora_B` beside the layer's.
 """
 
 import re
@@ -22,14 +22,14 @@ from cstool.plan.estimation.adapters import Adapters, parse_adapters, with_adapt
 from cstool.plan.estimation.segments import split_segments
 
 FIRST = "first:"
-"""what a choice of layers begins with that is a number of them: these, and the embeddings before them"""
+"""prefix of a choice of layers by number: the first N layers, and the embeddings before them"""
 EXAMPLE = "such as first:16 for embeddings and 16 layers, or '*ffn*,*embedding*' for names of weights"
 _LAYER = re.compile(r"\blayers\.(\d+)\.")
 
 
 @dataclass(frozen=True)
 class Variants:
-    """What is made of the graph of the params.
+    """Changes to the graph of the params.
 
     Args:
         frozen: choices of weights that stay as they are, see `parse_frozen`
@@ -67,7 +67,7 @@ def parse_frozen(text: str) -> tuple[str, ...]:
 
 
 def make_variants(frozen: str | None, adapters: str | None) -> Variants | None:
-    """Return what is asked for; None where that is nothing.
+    """Return the requested changes; None where there are none.
 
     Args:
         frozen: see `parse_frozen`
@@ -128,7 +128,7 @@ def with_frozen(graph: Graph, choices: Sequence[str]) -> Graph:
 
 
 def as_it_runs(graph: Graph) -> Graph:
-    """Return a graph whose repetitions are alike in what runs forward alone: those that are not are apart.
+    """Return a graph whose repetitions are alike in the ops that run forward alone: other repetitions are split off.
 
     The first layer with something to train has no delta to pass on; the next ones have.
     """

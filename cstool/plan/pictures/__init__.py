@@ -1,4 +1,4 @@
-"""Pictures of an artifact: what stands where on the wafer, and what takes how long."""
+"""Pictures of an artifact: the places of its parts on the wafer, and their times."""
 
 # Ahead of matplotlib, which is told to be quiet there.
 import cstool.foundation.drawing

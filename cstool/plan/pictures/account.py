@@ -1,4 +1,4 @@
-"""The memory of one PE as a bar: what takes how much, and what is free."""
+"""The memory of one PE as a bar: size of each entry, and free memory."""
 
 from collections.abc import Sequence
 
@@ -78,7 +78,7 @@ def spread(middles: Sequence[float], pitch: float, top: float, bottom: float) ->
 
 
 def _color(name: str) -> str:
-    """Return the colour of a kind of entry; the words beside it say what it is."""
+    """Return the colour of a kind of entry; the words beside it name the kind."""
     if name in ("code", "stack"):
         return PROGRAM
     if name.startswith("delta "):

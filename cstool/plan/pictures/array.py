@@ -11,11 +11,11 @@ from cstool.model.ir import Artifact, Layout, StreamedKernel, StreamingPlan
 from cstool.model.short_names import short_name
 
 WIDEST_PT, TALLEST_PT = 300.0, 330.0
-"""of the wafer"""
+"""largest size of the wafer"""
 LEFT_PT, ABOVE_PT, BELOW_PT = 34.0, 46.0, 30.0
 TILE_PT, CELL_PT, TILE_GAP_PT = 130.0, 13.0, 60.0
 MOST_CELLS = 48
-"""in a row or column of the tile; of more, the grid is left out"""
+"""cells in a row or column of the tile; of more, the grid is left out"""
 NARROWEST_ARROW_PT = 20.0
 LEAST_ARROW_PT = 44.0
 """from the top to the arrow along the rows, so that its label is clear of the arrows down the columns"""
@@ -125,7 +125,7 @@ def _draw_tile(block: Axes, left: float, plan: StreamingPlan) -> float:
 
 
 def tile_kernel(plan: StreamingPlan) -> StreamedKernel:
-    """Return the kernel whose input the tile shows: that of the fullest moment, else the widest beside it."""
+    """Return the kernel whose input the tile shows: the kernel of the fullest moment, else the widest beside it."""
     segment = next(
         (kernels for kernels in plan.kernels if any(kernel.name == plan.fullest_kernel for kernel in kernels)),
         plan.kernels[0],
@@ -135,7 +135,7 @@ def tile_kernel(plan: StreamingPlan) -> StreamedKernel:
 
 
 def _zoom(block: Axes, x: float, left: float, bottom: float) -> None:
-    """Mark the PE at the upper right corner of those that work, and draw the lines to its tile."""
+    """Mark the PE at the upper right corner of the working PEs, and draw the lines to its tile."""
     pe = Rectangle((x - PE_PT, ABOVE_PT), PE_PT, PE_PT, facecolor="white", edgecolor=INK, linewidth=0.9, zorder=9)
     block.add_patch(pe)
     for start, end in ((ABOVE_PT, ABOVE_PT), (ABOVE_PT + PE_PT, bottom)):

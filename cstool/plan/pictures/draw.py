@@ -37,7 +37,7 @@ def draw_picture(artifact: Artifact, path: Path, color_by: str = "work", theme: 
     Args:
         artifact: of either mode
         path, theme: as of `write_figure`
-        color_by: "work" or "sram": what the colours of regions say
+        color_by: "work" or "sram": meaning of the colours of regions
 
     Raises:
         OSError: the file cannot be written

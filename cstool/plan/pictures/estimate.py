@@ -1,4 +1,4 @@
-"""The picture of an estimate: how it scales, what bounds its kernels, who works how much of a step, at what."""
+"""The picture of an estimate: scaling, bounds of kernels, busy shares of resources in a step, time of a step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _COLORS = (SKY, BLUE)
 
 @dataclass(frozen=True)
 class Busy:
-    """How much of a step the resources work.
+    """Busy shares of the resources in a step.
 
     Args:
         label: which estimate it is
@@ -39,12 +39,12 @@ class Busy:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """What a system does in a step, kernel by kernel.
+    """Work of a system in a step, kernel by kernel.
 
     Args:
         rows: kernels or stages
         heading: of the panel
-        axis_label: what percentages are of
+        axis_label: base of the percentages
         whole: cycles that are 100%
     """
 
@@ -56,7 +56,7 @@ class Breakdown:
 
 @dataclass(frozen=True)
 class EstimatePicture:
-    """What the picture shows.
+    """Contents of the picture.
 
     Args:
         title, subtitle: of the picture

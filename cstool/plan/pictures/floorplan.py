@@ -17,13 +17,13 @@ from cstool.plan.pictures.routes import draw_routes
 from cstool.plan.pictures.title import picture_title
 
 WIDEST_PT, TALLEST_PT = 560.0, 690.0
-"""of the fabric"""
+"""largest size of the fabric"""
 AXIS_LEFT_PT, AXIS_BELOW_PT = 40.0, 34.0
-"""for the numbers along the fabric"""
+"""space for the numbers along the fabric"""
 SIDE_PT = 210.0
 """width of the column beside the fabric"""
 FLAT = 0.6
-"""of the column beside the fabric: where the fabric is less high, what explains it stands below"""
+"""share of the column's height beside the fabric: where the fabric is lower, the legend stands below"""
 
 
 def draw_floorplan(artifact: Artifact, color_by: str) -> Page:
@@ -128,7 +128,7 @@ def _write(axes: Axes, written: Written, scale: float, color: str) -> None:
         "color": INK,
         "zorder": 6,
     }
-    # What the hatch of the region does not show through.
+    # A plate behind the letters, which hides the hatch of the region.
     plate = {"boxstyle": "square,pad=0.08", "facecolor": color, "edgecolor": "none", "alpha": 0.8}
     middle = "center" if letters.rotation else "center_baseline"
     axes.text(x / scale, y / scale, letters.text, va=middle, bbox=plate, **style)

@@ -1,4 +1,4 @@
-"""Beside the fabric: what colours, lines and frames mean, and where the replicas lie."""
+"""Beside the fabric: meaning of colours, lines and frames, and the places of the replicas."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ BAR_PT = 11.0
 SAMPLE_PT, LINE_PT = 30.0, 15.0
 """width of a sample of a line or an area, and from one to the next"""
 TALLEST_PT = 240.0
-"""of the small wafer"""
+"""largest height of the small wafer"""
 WORDS = {
     "activation": "activations, forward",
     "delta": "deltas, backward",
@@ -79,7 +79,7 @@ def color_bar(coloring: Coloring, width_pt: float) -> Block:
 
 
 def legend(plan: PipelinedPlan, width_pt: float) -> Block:
-    """Return the block that says what lines and frames mean."""
+    """Return the block that explains lines and frames."""
     kinds = {route.kind for route in plan.routes}
     rows: list[tuple[str, Callable[[Axes, float], None]]] = [
         (WORDS[kind], _line_sample(kind)) for kind in ROUTES if kind in kinds

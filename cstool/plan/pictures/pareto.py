@@ -1,4 +1,4 @@
-"""The front of a search: days against systems, power, price; what no other plan beats, and what was asked for."""
+"""The front of a search: days against systems, power, price; plans that no other plan beats, and the limits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class FrontPoint:
     """A plan.
 
     Args:
-        amount: of what the horizontal axis has
+        amount: on the horizontal axis
         days: that it takes
         range_days: of 80% of results like it, the lowest and the highest
         label: short
@@ -52,7 +52,7 @@ class FrontSeries:
 
     Args:
         label: which share; empty where there is only one
-        points: those that no other of them beats, by rising amounts
+        points: plans that no other of them beats, by rising amounts
         beaten: all others
     """
 
@@ -67,7 +67,7 @@ class FrontPanel:
 
     Args:
         heading: of the panel
-        axis: what the amount is, with its unit
+        axis: name of the amount, with its unit
         series: one or more
         most: of the amount that is allowed; None for no limit
         most_days: that are allowed; None for no limit
@@ -82,7 +82,7 @@ class FrontPanel:
 
 @dataclass(frozen=True)
 class FrontPicture:
-    """What the picture shows.
+    """Contents of the picture.
 
     Args:
         title, subtitle: of the picture
@@ -151,7 +151,7 @@ def _ends(values: Sequence[float], limit: float | None) -> tuple[float, float]:
 
 
 def _draw_limits(axes: Axes, panel: FrontPanel) -> None:
-    """Draw what is allowed: left of a line, below a line."""
+    """Draw the limits: allowed plans are left of a line, below a line."""
     label = "limits"
     for most, draw in ((panel.most, axes.axvline), (panel.most_days, axes.axhline)):
         if most is not None:
@@ -176,7 +176,7 @@ def _draw_series(axes: Axes, series: FrontSeries, color: str, marker: str, *, ha
 
 
 def _write_points(axes: Axes, series: Sequence[FrontSeries], answer: FrontPoint | None, taken: Sequence[Box]) -> None:
-    """Write what the points are beside them, the answer first, then the ends."""
+    """Write the labels of the points beside them, the answer first, then the ends."""
     covered = list(taken)
     points: list[FrontPoint] = []
     for each in series:

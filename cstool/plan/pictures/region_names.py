@@ -12,7 +12,7 @@ from cstool.plan.pictures.routes import HEAD_PT
 LARGEST_NAME_PT, SMALLEST_NAME_PT = 10.0, 5.5
 LARGEST_NUMBER_PT, SMALLEST_NUMBER_PT = 7.0, 3.5
 DIGIT_HEIGHT = 0.75
-"""of a digit, which has nothing below the line, in sizes of the type"""
+"""height of a digit, which has nothing below the line, in sizes of the type"""
 _SHRINK = (1.0, 0.85, 0.7, 0.55)
 """sizes that are tried, largest first, where routes are in the way"""
 _STEPS = 12
@@ -25,7 +25,7 @@ class Written:
     """Letters in a region.
 
     Args:
-        letters: what, how large, which way round
+        letters: text, size, direction
         middle: of them, from the upper left corner of the fabric [points]
     """
 
@@ -34,7 +34,7 @@ class Written:
 
     @property
     def box(self) -> Box:
-        """What they cover: left, top, right, bottom [points]."""
+        """The rectangle around them: left, top, right, bottom [points]."""
         width, height = letters_size(self.letters)
         x, y = self.middle
         return x - width / 2, y - height / 2, x + width / 2, y + height / 2
@@ -82,7 +82,7 @@ def write_name(name: str, region: Region, scale: float, covered: Sequence[Box]) 
         name: of the kernel
         region: of it
         scale: [points per PE]
-        covered: what routes cover
+        covered: by routes
     """
     width, height = 0.92 * region.width * scale - 2, 0.92 * region.height * scale - 2
     near = _near(region, scale, covered)
@@ -105,7 +105,7 @@ def write_number(number: int, region: Region, scale: float, covered: Sequence[Bo
         number: of the stage, from 1
         region: of it
         scale: [points per PE]
-        covered: what routes cover
+        covered: by routes
     """
     letters, near = fit_number(number, region, scale), _near(region, scale, covered)
     tried: list[Written] = []

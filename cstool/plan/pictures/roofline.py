@@ -1,4 +1,4 @@
-"""The roofline of a system: what its kernels compute for each byte that crosses its edge, below what it could do."""
+"""The roofline of a system: work of its kernels for each byte that crosses its edge, below the system's peak."""
 
 import itertools
 import math
@@ -28,25 +28,25 @@ from cstool.plan.timing.roofline import WHOLE_STEP, Load
 MARKERS = {"forward": ("o", 46.0), "delta": ("s", 22.0), "gradient": ("^", 26.0), WHOLE_STEP: ("*", 90.0)}
 """phase -> its marker, and how large: where they are over each other, all can be seen"""
 SHORT_WORDS = {"forward": "forward", "delta": "dX", "gradient": "dW"}
-"""what labels of points call phases"""
+"""names of phases in labels of points"""
 MOST_LABELS = 24
 _HALF_MARKER_PT = 3.6
 TOGETHER_PT = (6.0, 10.0, 15.0, 22.0)
 """points of one phase that are so near each other have one label: the first with which there is room for all labels"""
 FARTHEST_PT = (90.0, 160.0)
-"""of a label from its point: the second where the first leaves one out"""
+"""distance of a label from its point, at most: the second where the first leaves one out"""
 MOST_NAMES = (5, 2)
-"""in one label: the second where there is no room for longer ones"""
+"""names in one label: the second where there is no room for longer ones"""
 _TOP_PT = 36.0
 _ROOM, _ABOVE = 0.25, 0.14
-"""of the height between the slowest and the peak: below for labels, above for the words on the peak"""
+"""shares of the height between the slowest and the peak: below for labels, above for the words on the peak"""
 _STRIP = 0.12
-"""of the width, for what moves no bytes"""
+"""share of the width, for kernels that move no bytes"""
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """What a system could do, and what it does.
+    """Peak rates of a system, and rates of its kernels.
 
     Args:
         io_bytes_per_s: of the links off the wafer, each direction
@@ -120,7 +120,7 @@ def _draw_roof(axes: Axes, picture: Roofline, left: float, edge: float) -> None:
 
 
 def _say_peak(axes: Axes, picture: Roofline, unit: float, name: str, edge: float) -> list[Box]:
-    """Write what the level lines are, and return what the words and lines cover."""
+    """Write the names of the level lines, and return the boxes of words and lines."""
     peak, efficiency = picture.peak_flops, picture.efficiency
     text = f"peak {digits_text(peak / unit)} {name}"
     if efficiency < 1:
@@ -137,7 +137,7 @@ def _say_peak(axes: Axes, picture: Roofline, unit: float, name: str, edge: float
 
 
 def _say_links(axes: Axes, picture: Roofline, left: float, low: float) -> list[Box]:
-    """Write what the slope is, along it, from where it comes into sight; return what the words and it cover."""
+    """Write the name of the slope, along it, from where it comes into sight; return the boxes of words and slope."""
     io = picture.io_bytes_per_s
     first = max(left, low / io)
     start, end = axes_points(axes, [(first, first * io), (picture.ridge, picture.peak_flops)])
@@ -193,7 +193,7 @@ def _labels(loads: Sequence[Load], points: Sequence[Point], reach_pt: float, mos
 
 
 def names_text(names: Sequence[str], most: int = MOST_NAMES[0]) -> str:
-    """Return names in a row, a layer said once for all of its kernels, and of very many how many more there are.
+    """Return names in a row, a layer said once for all of its kernels, and of very many the number of further ones.
 
     >>> names_text(["L* qkv", "L* out", "lm_head"]), names_text(["a", "b", "c", "d", "e", "f"])
     ('lm_head, L* qkv, out', 'a, b, c, d + 2 more')

@@ -32,7 +32,7 @@ def draw_line(axes: Axes, kind: str, path: Path) -> None:
 
 
 def draw_head(axes: Axes, kind: str, path: Path, points_per_unit: float) -> None:
-    """Draw the head of an arrow at the end of a path: full for what flows forward, hollow for what flows back."""
+    """Draw the head of an arrow at the end of a path: full for forward flows, hollow for backward flows."""
     style = ROUTES[kind]
     x, y = path[-1]
     before = next((corner for corner in reversed(path) if corner != path[-1]), (x - 1, y))

@@ -1,4 +1,4 @@
-"""Throughput over systems, and speedup over sparsity, each beside what would be ideal."""
+"""Throughput over systems, and speedup over sparsity, each beside the ideal."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class ScalingPoint:
     Args:
         num_csx: systems
         per_s: throughput of all of them
-        efficiency: throughput of a system over that of a system of the first point
+        efficiency: throughput of a system, relative to a system of the first point
         range_per_s: throughput of 80% of results like it, the lowest and the highest; None where nothing is known
     """
 
@@ -63,8 +63,8 @@ class SparsityPoint:
 
     Args:
         sparsity: of the linear layers
-        speedup: of a step over that of the first point
-        products: of a step of the first point, over those that are left
+        speedup: of a step, relative to the first point
+        products: of a step of the first point, over the remaining products
     """
 
     sparsity: float

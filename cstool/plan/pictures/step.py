@@ -1,4 +1,4 @@
-"""The kernels of a step as bars: modelled cycles by phase, and what limits each."""
+"""The kernels of a step as bars: modelled cycles by phase, and the limit of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,8 +31,8 @@ class Row:
     """A kernel, all its repetitions and micro-batches together.
 
     Args:
-        label: what it is, and how often
-        parts: phase -> its cycles in a step, and what limits it
+        label: name, and number of repetitions
+        parts: phase -> its cycles in a step, and its limit
     """
 
     label: str
@@ -54,7 +54,7 @@ def step(artifact: Artifact, plan: StreamingPlan, width_pt: float) -> Block:
 
 
 def cycles_text(cycles: int, clock_hz: float) -> str:
-    """Return cycles, and how long they take, in words."""
+    """Return cycles, and their time, in words."""
     return f"{cycles:,} cycles, {seconds_text(cycles / clock_hz)} at {clock_hz / 1e9:,.4g} GHz"
 
 
@@ -64,7 +64,7 @@ def bars(rows: Sequence[Row], heading: str, axis_label: str, whole: int, width_p
     Args:
         rows: of which one has cycles
         heading: of the block
-        axis_label: what the percentages are of
+        axis_label: base of the percentages
         whole: cycles that are 100%
         width_pt: of the block
     """
@@ -117,9 +117,9 @@ def step_rows(artifact: Artifact, plan: StreamingPlan) -> list[Row]:
 
 
 def stage_rows(plan: PipelinedPlan) -> list[Row]:
-    """Return the stages of a pipeline; of those that are alike but for the layer, the slowest.
+    """Return the stages of a pipeline; of stages that are alike but for the layer, the slowest.
 
-    They run at the same time: of very many, what the shorter ones come to is that of the slowest of them.
+    They run at the same time: of very many, the shorter ones are drawn as their slowest.
     """
     alike: dict[str, list[Stage]] = {}
     for stage in plan.stages:
@@ -168,7 +168,7 @@ def draw_bar(
 
 
 def draw_samples(block: Axes, samples: Sequence[tuple[str, str, str]], middle: float) -> None:
-    """Draw in a line what bars mean: words, colour and hatch of each."""
+    """Draw in a line the meanings of bars: words, colour and hatch of each."""
     x = 0.0
     for text, color, hatch in samples:
         draw_bar(block, (x, middle - BAR_PT / 2), SWATCH_PT, color, hatch)
@@ -177,7 +177,7 @@ def draw_samples(block: Axes, samples: Sequence[tuple[str, str, str]], middle: f
 
 
 def _draw_legend(block: Axes, rows: Sequence[Row], middle: float) -> None:
-    """Draw in a line what colours (phases) and hatches (limits) mean, those that there are."""
+    """Draw in a line the meanings of colours (phases) and hatches (limits) that occur."""
     phases = [phase for phase in PHASES if any(phase in row.parts for row in rows)]
     bounds = [bound for bound in BOUNDS if any(part.bound == bound for row in rows for part in row.parts.values())]
     samples = [(PHASE_WORDS[phase], PHASES[phase], "") for phase in phases]

@@ -1,1 +1,1 @@
-"""What kernels and steps cost on the wafer, in closed form. All of it is modelled; nothing is measured."""
+"""The cost of kernels and steps on the wafer, in closed form. All of it is modelled; nothing is measured."""

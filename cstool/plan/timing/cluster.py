@@ -1,7 +1,7 @@
-"""A training step of a cluster, weight streaming: what every resource does, and what waits for what.
+"""A training step of a cluster, weight streaming: the work of every resource, and the order of this work.
 
 All systems run the same kernels at the same time, so one of them stands for all, the slowest; so does one node of each
-stage of SwarmX. Its stages pass data on at the same rate, each a hop after the one before: none ever queues, so what is
+stage of SwarmX. Its stages pass data on at the same rate, each a hop after the one before: none ever queues. So a
 broadcast takes its bytes at the rate of a link, and arrives as many hops later as there are stages. The same holds on
 the way back.
 
@@ -13,8 +13,8 @@ the way back.
 - Forward, then backward from the last op: an op starts when the one before it has ended, and runs along the stream of
   its weights. Weights are never stored on the wafer: the stream of the next op begins only as far ahead as its buffers
   take (`prefetch_bytes`). Nothing else ties streams to layers, so latencies are hidden but for the first op.
-- What is recomputed streams forward once more before its backward pass. Where it is recomputed more than once,
-  passes lie within passes; here those of a layer follow each other, which takes as long.
+- Recomputed layers stream forward once more before their backward pass. Where this happens more than once,
+  passes lie within passes; here the passes of a layer follow each other, which takes as long.
 - Gradients leave along their op and are reduced on the way. Of several micro-batches, or parts of a sample, MemoryX
   adds them up. Its memory, faster than links, takes a gradient as late as it can, and serves weights meanwhile.
 - An update reads weight, optimizer state and (where it waited) gradient, and writes weight and state. Without a global
@@ -25,7 +25,7 @@ the way back.
   software is given, they take no time: input workers send as fast as a system's links take.
 - The slowest of several systems holds the others up (`cstool/plan/timing/stragglers.py`).
 
-Source: Lie, "Multi-Million Core, Multi-Wafer AI Cluster" (2021), for what runs beside what: coarse-grained pipelining
+Source: Lie, "Multi-Million Core, Multi-Wafer AI Cluster" (2021), for work that overlaps: coarse-grained pipelining
 of forward, delta and gradient, fine-grained overlap of update and next forward, broadcast, reduction on the way back.
 """
 
@@ -62,18 +62,18 @@ from cstool.plan.timing.step_simulation import Lanes, simulate, simulate_lanes
 EXACT_LAYERS, LAYERS_OF_LANES, EXACT_MICRO_BATCHES = 4, 3, 3
 """simulated one by one, of many steps at once fewer; of more, each takes as long as the last of these"""
 STEP = "step"
-"""what all of the time of many steps at once is spent on"""
+"""the one entry of time where only the sum is known, for many steps at once"""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a step comes to.
+    """Time and work of a step.
 
     Args:
-        spent_s: what the time from the end of one step to the end of the next is spent on: a resource, or what all
-            else waits for -> time [s]; every moment counts once
-        busy_s: resource -> its work, whoever else works meanwhile [s]
-        serial_s: were everything done one after the other [s]
+        spent_s: the time from the end of one step to the end of the next, by cause: a resource, or another reason to
+            wait -> time [s]; every moment counts once
+        busy_s: resource -> its work, whether or not others work meanwhile [s]
+        serial_s: the sum of all work, one part after the other [s]
     """
 
     spent_s: dict[str, float]
@@ -87,7 +87,7 @@ class Step:
 
     @property
     def bound(self) -> str:
-        """What works all the time, or else what most of the time is spent on: what would have to be faster.
+        """The resource that works all the time, else the largest entry of the time spent: the part to speed up.
 
         Example: a step that waits for its input workers is theirs, for however long it computes meanwhile.
 
@@ -111,11 +111,11 @@ class Step:
 def step_of(schedule: Schedule) -> Step:
     """Time of a step in the steady state.
 
-    Alike layers and micro-batches beyond a few are not simulated: each of them adds what the last simulated one adds,
+    Alike layers and micro-batches beyond a few are not simulated: each of them adds as much as the last simulated one,
     and all together take no less than the work of the busiest resource.
     """
     micro_batches, cluster = schedule.micro_batches, schedule.cluster
-    # Hosts are left out: they run ahead, and what they hold up does not grow with layers.
+    # Hosts are left out: they run ahead, and the delay that they cause does not grow with layers.
     spent = _grown_from_few(replace(schedule, feed=None), lambda few: simulate(few).spent_s)
     busy = busy_of(schedule)
     ways = sum(s.count * (3 + s.recomputes) for s in schedule.sections for op in s.ops if op.weight_bytes)
@@ -127,7 +127,7 @@ def step_of(schedule: Schedule) -> Step:
 
 
 def seconds_of_lanes(schedule: Schedule, lanes: Lanes) -> Any:
-    """Return what steps take, (lanes,), that differ in what systems compute alone; see `simulate_lanes` [s].
+    """Return step times, (lanes,), of systems that differ in compute alone; see `simulate_lanes` [s].
 
     An estimate, which leaves out hosts, and simulates fewer layers than `step_of`.
     """
@@ -149,9 +149,9 @@ def _in_lanes(section: Section, times: Sequence[tuple[Any, Any, Any]]) -> Sectio
 
 
 def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float]:
-    """Time spent, with what the slowest system takes longer than the mean apart.
+    """Time spent, with the delay of the slowest system over the mean as an entry of its own.
 
-    Example: what the slowest system computes in 1.03 s takes the mean of all 1 s.
+    Example: 1.03 s of compute on the slowest system are 1 s on the mean of all.
 
     >>> {name: round(s, 6) for name, s in with_stragglers({COMPUTE: 1.03, LATENCY: 0.01}, 0.03).items()}
     {'CSX compute': 1.0, 'latency of SwarmX': 0.01, 'waiting for the slowest system': 0.03}
@@ -163,11 +163,11 @@ def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float
 
 
 def held_up(spent: dict[str, float], feed: Feed | None, micro_batches: int = 1) -> dict[str, float]:
-    """Time spent, with what hosts add where they take longer than all else.
+    """Time spent, with the time of hosts where they take longer than all else.
 
     Args:
         spent: see `Step.spent_s`
-        feed: what hosts take; None where they take no time
+        feed: times of the hosts; None where they take no time
         micro_batches: of a step
 
     Example: a step of 140 ms, whose samples take the workers 226 ms, waits 86 ms for them. One of 300 ms does not.
@@ -238,7 +238,7 @@ def _grown(spent: _Spent, more: _Spent, fewer: _Spent, times: int) -> _Spent:
 def _in_order(spent: _Spent) -> _Spent:
     """Time spent in the order of the resources, nothing below zero, the sum as it is.
 
-    Where one more layer has another resource be waited for, what is added for many of them may lie below zero: then all
+    Where one more layer moves the wait to another resource, extrapolation to many layers may go below zero: then all
     others are as much less, in proportion.
 
     >>> found = _in_order({COMPUTE: 6.0, LATENCY: 3.0, EGRESS: -3.0})
@@ -252,9 +252,9 @@ def _in_order(spent: _Spent) -> _Spent:
 
 
 def busy_of(schedule: Schedule) -> dict[str, float]:
-    """Return the work of each resource in a step [s]: closed form, what the tasks of a simulation add up to.
+    """Return the work of each resource in a step [s]: closed form, the sum over the tasks of a simulation.
 
-    Of several systems it is that of the mean; a simulation is of the slowest, which takes `straggle` longer.
+    For several systems it is the mean; a simulation is of the slowest, which takes `straggle` longer.
     """
     cluster, micro_batches, feed = schedule.cluster, schedule.micro_batches, schedule.feed
     busy = {name: 0.0 for name in RESOURCES if feed is not None or name not in HOSTS}

@@ -4,16 +4,16 @@ A wavelet that is added up on its way does not pass a PE in a hop: it goes down 
 added to the PE's own, goes up the ramp and takes the hop. With ramps of T_R cycles that are 2 T_R + 2 for each PE. A
 multicast has one ramp at each end.
 
-- *chain*: each PE adds its own to what comes from its neighbour. The elements follow one another.
+- *chain*: each PE adds its own to the elements from its neighbour. The elements follow one another.
 - *two phases*: chains of about the square root of the PEs, then a chain of their last PEs, each as many hops apart. The
   second begins when the first has ended.
-- *tree*: in each round half of those that are left send all that they have to the other half.
+- *tree*: in each round half of the remaining PEs send all that they have to the other half.
 
 Starts of operations and of tasks are left out: docs/fabric_cycles.md has them beside the simulated fabric. Numbers of
 PEs and elements are integers or integer arrays.
 
 Source: Luczynski et al., "Near-Optimal Wafer-Scale Reduce", HPDC '24, arXiv 2404.15888, for these patterns, 2 T_R + 2
-and what each costs; rounded to whole groups here.
+and the cost of each; rounded to whole groups here.
 """
 
 import math
@@ -110,7 +110,7 @@ def wafer_allreduce_cycles(links: Links, width: int, height: int, elements: int)
     """Return the cycles until each PE of a rectangle has the sums, which meet in its middle.
 
     Both halves of a row add up towards its middle at once, then both halves of the middle column; there the second
-    half's elements come down the same ramp after those of the first. Sums go back the same way. What it takes for one
+    half's elements come down the same ramp after the first half's. Sums go back the same way. The time for one
     element is little more than the diameter of the rectangle.
 
     Args:

@@ -3,7 +3,7 @@
 A resource serves one task at a time, in the order in which they become ready. A task becomes ready when all that it
 waits for has come so far:
 
-- `after` another task: that one has ended, and a lag has passed. A negative lag is what can be done ahead; nobody is
+- `after` another task: that one has ended, and a lag has passed. A negative lag allows work ahead; no task is
   ready before the other has begun.
 - `along` another task: data flows from it while it runs. This one may begin a lag after the other has begun, and cannot
   end before a lag after the other's end. A resource that waits for data is occupied, not busy.
@@ -11,8 +11,8 @@ waits for has come so far:
 Since no lag leads back in time, tasks become ready in the order in which they are looked at, and one pass over a heap
 is exact.
 
-What a span of time was spent on is found by going back from its end, each time to what came last: the work of the task
-itself, or what it waited for. So every moment counts once, and the parts add up.
+The time of a span is explained by going back from its end, each time to the latest cause: the work of
+the task itself, or the event it waited for. So every moment counts once, and the parts add up.
 
 Example: a reader takes 2 s, a sender that begins 1 s after it takes 1 s and waits for the last byte; then comes a task
 of 5 s on the reader.
@@ -42,11 +42,11 @@ import numpy as np
 Edges = Iterable[tuple[int, float]]
 """(task, lag [s])"""
 LAG = "lag"
-"""what time between two tasks is spent on"""
+"""name of the time that passes between two tasks"""
 
 
 class _Cause(NamedTuple):
-    """What a moment was waited for: another task, `lag` seconds after its end, or after its start."""
+    """The cause of a moment: another task, `lag` seconds after its end, or after its start."""
 
     task: int
     lag: float
@@ -58,13 +58,13 @@ _NOTHING = _Cause(-1, 0.0, is_end=False)
 
 @dataclass(frozen=True)
 class Timeline:
-    """When tasks ran, by their numbers [s], and what they waited for last."""
+    """Times of tasks, by their numbers [s], and the last event that each waited for."""
 
     starts: list[float]
     ends: list[float]
     start_causes: list[_Cause] = field(repr=False)
     end_causes: list[_Cause] = field(repr=False)
-    """of those that ended later than their work took"""
+    """causes of the ends of tasks that ended later than their work took"""
 
     def span(self, task: int) -> tuple[float, float]:
         """Return start and end of a task."""
@@ -79,7 +79,7 @@ class Simulation:
     """
 
     resources: list[str] = field(default_factory=list)
-    """of the tasks, by their numbers"""
+    """resources of the tasks, by their numbers"""
     durations: list[Any] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     _after: list[list[tuple[int, float]]] = field(default_factory=list, repr=False)
@@ -92,7 +92,7 @@ class Simulation:
         Args:
             resource: that does it, and nothing else meanwhile
             seconds: of work; a number, or an array (lanes,)
-            name: for whoever draws it
+            name: for drawings
             after: tasks that must have ended, with lags
             along: tasks that data flows from, with lags
 
@@ -205,7 +205,7 @@ class Simulation:
         return ends
 
     def spent(self, timeline: Timeline, last: int, since: float = 0.0) -> dict[str, float]:
-        """Time up to the end of a task by what it was spent on: resource, or `LAG` -> seconds; they add up.
+        """Time up to the end of a task by cause: resource, or `LAG` -> seconds; they add up.
 
         Args:
             timeline: of these tasks
@@ -227,7 +227,7 @@ class Simulation:
                 cause = timeline.start_causes[task]
             task = cause.task
             if task >= 0:
-                # What may be done ahead of an end is waited for in the middle of that task: no time lies between.
+                # With a negative lag, the cause lies in the middle of the other task: no time lies between.
                 moment = back_to(moment - max(cause.lag, 0.0) if cause.is_end else timeline.starts[task], LAG)
         return found
 

@@ -1,23 +1,23 @@
-"""The hosts around a system: what delivers samples to it, and who keeps count of its steps.
+"""The hosts around a system: input workers deliver samples to it, and the coordinator keeps count of its steps.
 
     input workers -> activation servers -> CSX ingress
     coordinator: one step after the other
 
 - An input worker reads samples, makes tensors of them, and sends them to an activation server, which holds them until
   the system takes them. Workers of a system take turns, so together they deliver that many times the samples of one.
-- The coordinator starts every step, and takes what comes back from it: losses, counts. It does so beside the systems,
+- The coordinator starts every step, and takes its outputs: losses, counts. It does so beside the systems,
   one step after the other.
 - Where updates wait for the norm of all gradients, they wait for the coordinator: it has the norm only after the last
   of them, and says then whether and how weights are updated. Nothing runs beside that. Weights that are updated on the
   wafer (pipelined) do not go through it.
 
-All but the norm runs ahead of the systems or beside them: buffers hold more than a step. So it costs nothing until it
-is what all else waits for, and then it is all that counts. That is why one batch is slowed down, and another one of the
-same model, which computes for longer, is not.
+All but the norm runs ahead of the systems or beside them: buffers hold more than a step. So it costs nothing until all
+else waits for it, and then it is all that counts. That is why one batch is slowed down, and another one of the same
+model, which computes for longer, is not.
 
 Sources: the vendor's documentation of its runs (`num_workers_per_csx`, `max_act_per_csx`: workers stream to activation
 servers, these hold and stream on, one for four workers; workers take turns; the user node receives outputs
-asynchronously). Rates are those of the system files, by release of the software.
+asynchronously). Rates come from the system files, by release of the software.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from cstool.model.system import Software
 
 @dataclass(frozen=True)
 class Feed:
-    """What the hosts of one system take beside it.
+    """Times of the hosts of one system.
 
     Args:
         workers_s: all its input workers, for a micro-batch [s]
@@ -41,10 +41,10 @@ class Feed:
 
 
 def feed_of(software: Software, tokens: int, size: int) -> Feed:
-    """What the hosts of one system take, with one release of the software.
+    """Times of the hosts of one system, with one release of the software.
 
     Args:
-        software: the release, and how many hosts there are
+        software: the release, and its numbers of hosts
         tokens: of a micro-batch, all samples; 0 where samples are no sequences, whose workers keep up
         size: of a micro-batch, as it is sent [bytes]
 

@@ -13,9 +13,9 @@ from cstool.model.batch_split import divisors
 from cstool.plan.timing.pe import ceil_div
 
 GAP = 2
-"""times as large as the next smaller equal micro-batches, from which on uneven ones are worth a try (chosen)"""
+"""ratio to the next smaller equal micro-batches, from which on uneven ones are worth a try (chosen)"""
 APART = 1.1
-"""times as large as the next smaller uneven ones (chosen)"""
+"""ratio to the next smaller uneven ones (chosen)"""
 
 
 def even_size(samples: int, most: int) -> int:
@@ -32,8 +32,8 @@ def even_size(samples: int, most: int) -> int:
 def even_sizes(samples: int, most: int) -> Iterator[int]:
     """Yield the sizes of the largest micro-batch that are worth a try, the largest first.
 
-    Equal ones are, and others between two of them that are far apart; whatever lies between two of those makes as many
-    micro-batches as the smaller one.
+    Equal ones are, and others between two of them that are far apart; any other size between two such sizes makes
+    as many micro-batches as the smaller one.
 
     >>> list(even_sizes(12, most=12)), list(even_sizes(13, most=8))
     ([12, 6, 4, 3, 2, 1], [7, 5, 4, 3, 2, 1])
@@ -44,7 +44,7 @@ def even_sizes(samples: int, most: int) -> Iterator[int]:
     for size in all_shares(samples, most):
         place = bisect_left(equal, size)
         is_gap = place > 0 and equal[place] > GAP * equal[place - 1]
-        # What is asked for comes first, whatever lies beside it.
+        # The requested size comes first, with or without close neighbours.
         if equal[place] == size or last == math.inf or (is_gap and last >= APART * size):
             yield size
             last = size

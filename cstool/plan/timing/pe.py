@@ -1,4 +1,4 @@
-"""What one PE does in how many cycles: vector instructions on its memory, partial sums that pass through.
+"""Cycles of work on one PE: vector instructions on its memory, partial sums that pass through.
 
 Integers or integer arrays alike: the placement asks for many shapes of a region at once.
 """
@@ -14,9 +14,9 @@ from cstool.model.ir import Tensor
 from cstool.model.system import System
 
 SUM_BYTES = 4
-"""of a partial sum, a statistic, a score, a delta on its way"""
+"""size of a partial sum, a statistic, a score, a delta on its way"""
 ID_BYTES = 4
-"""of a token's id, of a label"""
+"""size of a token's id, of a label"""
 
 
 def ceil_div(a: Any, b: Any) -> Any:
@@ -67,8 +67,8 @@ class Pe:
     >>> Pe(load_system("cs2"), 16).axpy_cycles(72)
     20
 
-    Operands of 32 bits go one a cycle, in whole rows of 4, if what they are added to is in other banks; if not, both
-    reads take a cycle.
+    Operands of 32 bits go one a cycle, in whole rows of 4, if the operands they are added to are in other
+    banks; if not, both reads take a cycle.
 
     >>> [Pe(load_system("cs2"), 32).axpy_cycles(18, is_apart=is_apart) for is_apart in (True, False)]
     [21, 41]

@@ -12,9 +12,9 @@ class Limits:
     """Cycles of one phase by limit, added up over the ops of a kernel. Numbers or integer arrays.
 
     Args:
-        efficiency: of the PEs, in thousandths: what `compute` is divided by in the end
-        compute, link, ingress, egress: as those of `PhaseCycles`
-        latency: of what has to go along a row and back before the op goes on
+        efficiency: of the PEs, in thousandths: `compute` is divided by it in the end
+        compute, link, ingress, egress: as of `PhaseCycles`
+        latency: of the way along a row and back before the op goes on
 
     >>> Limits(efficiency=500, compute=3, link=5, latency=2).cycles
     8
@@ -28,7 +28,7 @@ class Limits:
     latency: Any = 0
 
     def add(self, compute: Any = 0, link: Any = 0, ingress: Any = 0, egress: Any = 0, latency: Any = 0) -> None:
-        """Add what one op takes."""
+        """Add the cycles of one op."""
         self.compute = self.compute + compute
         self.link = self.link + link
         self.ingress = self.ingress + ingress
@@ -37,7 +37,7 @@ class Limits:
 
     @property
     def compute_cycles(self) -> Any:
-        """What `compute` takes at the efficiency of the PEs."""
+        """Cycles of `compute` at the efficiency of the PEs."""
         return ceil_div(self.compute * 1000, self.efficiency)
 
     @property

@@ -33,9 +33,9 @@ from cstool.plan.timing.pe import SUM_BYTES, Pe, ceil_div, maximum, minimum
 from cstool.plan.timing.phases import Phases
 
 KEYS_BYTES = 4096
-"""that a PE gives to keys and values while they pass by, and their deltas: two blocks of each (chosen)"""
+"""memory that a PE gives to keys and values while they pass by, and their deltas: two blocks of each (chosen)"""
 MOST_KEYS = 64
-"""of a block: longer ones hardly gain (chosen)"""
+"""keys of a block, at most: longer ones hardly gain (chosen)"""
 SOFTMAX_OPS = EXPONENTIAL_OPS + 4
 """per score: scale, mask, maximum, exponential, sum"""
 
@@ -106,7 +106,7 @@ def key_bytes(pe: Pe, d: Any) -> Any:
 def pair_cycles(pe: Pe, keys: int, d: Any, block: Any) -> Any:
     """Return the cycles of one product of a query with its keys.
 
-    The vectors run over the keys of a block, or over the `d` elements of each key, whichever is shorter work.
+    The vectors run over the keys of a block, or over the `d` elements of each key, the shorter work of both.
 
     Example: 100 keys of 4 elements, 64 to a block, are 2 x 4 AXPYs of at most 64 keys, 1 + 16 cycles each; over the
     elements they would be 100 AXPYs of 4, 2 cycles each.

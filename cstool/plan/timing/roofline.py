@@ -1,7 +1,7 @@
-"""Roofline: what the phases of kernels compute for what crosses the edge of a wafer, and how fast.
+"""Roofline: products in the phases of kernels per byte that crosses the edge of a wafer, and their rate.
 
-A phase uses the links one way only: forward and delta bring weights in, gradients go out. What is useful is what the
-products of the model ask for: nothing twice, no zeros. Kernels without products have nothing to show here.
+A phase uses the links one way only: forward and delta bring weights in, gradients go out. Useful work is the
+products of the model: nothing twice, no zeros. Kernels without products have nothing to show here.
 
 Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model" (2009); memory is MemoryX.
 """

@@ -1,4 +1,4 @@
-"""What runs in a step of a cluster, and on what: its resources, kernels as ops of the stream, what resources can do."""
+"""The work of a step of a cluster: its resources, kernels as ops of the stream, rates of the resources."""
 
 from dataclasses import dataclass
 
@@ -17,21 +17,21 @@ COORDINATOR = "coordinator"
 NORM = "norm of all gradients"
 """which the coordinator has: it does nothing else then that would wait for it"""
 RESOURCES = (WORKERS, SERVERS, COORDINATOR, NORM, MEMORY, PROCESSORS, BROADCAST, INGRESS, COMPUTE, EGRESS, REDUCE)
-"""of a cluster"""
+"""resources of a cluster"""
 HOSTS = (SERVERS, COORDINATOR, NORM)
-"""of these, what works only where a release of the software is given"""
+"""resources that work only where a release of the software is given"""
 STRAGGLERS = "waiting for the slowest system"
-"""what else the time of a step is spent on: what the slowest of several systems takes longer than the mean"""
+"""an entry of a step's time: the delay of the slowest of several systems over the mean"""
 OF_SYSTEMS = (INGRESS, COMPUTE, EGRESS)
 """resources that every system has for itself"""
 LATENCY = "latency of SwarmX"
-"""what else the time of a step is spent on: the way over the stages of SwarmX"""
+"""an entry of a step's time: the way over the stages of SwarmX"""
 FILLING = "filling and draining"
-"""of a pipeline: stages that have no sample yet, or none any more"""
+"""an entry of a step's time, of a pipeline: stages that have no sample yet, or none any more"""
 UPDATING = "update on the wafer"
 """pipelined: sums over replicas, and the update of the weights"""
 NUMBER_BYTES = 4
-"""of a weight, gradient or optimizer state in MemoryX"""
+"""size of a weight, gradient or optimizer state in MemoryX"""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Section:
     Args:
         ops: of one repetition
         count: of repetitions
-        recomputes: how often backward repeats their forward pass
+        recomputes: number of times that backward repeats their forward pass
         names: of the ops in each repetition, no two alike; empty to number them
     """
 
@@ -86,7 +86,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What the resources can do.
+    """Rates and sizes of the resources.
 
     Args:
         memory_bytes_per_s: of MemoryX's memory
@@ -98,7 +98,7 @@ class Cluster:
         optimizer_states: numbers of its state per weight
         waits_for_norm: whether updates need the norm of all gradients
         updates_on: resource that updates weights
-        straggle: how much longer than the mean the slowest system takes for what it does, over the mean
+        straggle: delay of the slowest system over the mean, relative to the mean
         reduce_bytes_per_s: of sums that a node of SwarmX makes; None where it adds as fast as its links carry
         norm_s: of the coordinator, from the last gradient to the norm of all, where updates wait for it [s]
     """
@@ -142,14 +142,14 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What runs in a step, and on what.
+    """The work of a step, and its resources.
 
     Args:
         sections: in the order of the stream
         cluster: the resources
         micro_batches: of each system
         input_bytes: of a micro-batch, from the input workers to a system
-        feed: what the hosts of a system take; None where they take no time
+        feed: times of the hosts of a system; None where they take no time
     """
 
     sections: tuple[Section, ...]

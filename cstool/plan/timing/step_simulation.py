@@ -61,7 +61,7 @@ class StepSimulation:
 
     @property
     def spent_s(self) -> dict[str, float]:
-        """What that time is spent on [s]; the parts add up to it."""
+        """That time by cause [s]; the parts add up to it."""
         found = self.simulation.spent(self.timeline, self.last[-1], self._since)
         return {LATENCY if name == LAG else name: seconds for name, seconds in found.items()}
 
@@ -71,7 +71,7 @@ class StepSimulation:
 
 
 Lanes = Sequence[Sequence[tuple[Any, ...]]]
-"""per section and op what its forward pass, delta and gradient take, each (lanes,) [s]"""
+"""per section and op the times of its forward pass, delta and gradient, each (lanes,) [s]"""
 
 
 def simulate(schedule: Schedule, steps: int = STEPS) -> StepSimulation:
@@ -82,7 +82,7 @@ def simulate(schedule: Schedule, steps: int = STEPS) -> StepSimulation:
 
 
 def simulate_lanes(schedule: Schedule, lanes: Lanes) -> Any:
-    """Return what `StepSimulation.step_s` is for many schedules that differ in what systems compute alone, (lanes,).
+    """Return `StepSimulation.step_s` of many schedules that differ in compute of systems alone, (lanes,).
 
     Resources serve in the order of the first lane, see `Simulation.ends_of_lanes`: so others are estimates.
     """
@@ -101,7 +101,7 @@ class _Builder:
         self.moved: dict[int, int] = {}
         if lanes is None:
             lanes = [[(op.forward_s, op.delta_s, op.gradient_s) for op in section.ops] for section in schedule.sections]
-        # Every repetition in the order of the stream: (name, op, what it computes) of its ops, recomputes.
+        # Every repetition in the order of the stream: (name, op, compute times) of its ops, recomputes.
         self.layers = [
             (
                 [(section.name_of(number, k), op, each[k]) for k, op in enumerate(section.ops)],
@@ -115,7 +115,7 @@ class _Builder:
         self.compute: int | None = None
         """the last task of the systems"""
         self.before: list[tuple[int, float]] = []
-        """what the next task of the systems waits for beside it"""
+        """further tasks that the next task of the systems waits for"""
         self.ahead: int | None = None
         """the task of the systems before the last"""
         self.entered: list[int] = []
@@ -146,8 +146,8 @@ class _Builder:
                         self._op(name, "delta", delta_s, op.weight_bytes * op.streams_for_delta)
                     if op.gradient_bytes or op.gradient_s:
                         stored += self._gradient(name, op, gradient_s, number)
-        # What waits for the norm is updated in the order of the stream, one weight after the other, so that what the
-        # next forward pass reads comes between them.
+        # Updates that wait for the norm run in the order of the stream, one weight after the other, so that the next
+        # forward pass reads between them.
         waits = [(sums, 0.0) for _, _, sums in stored]
         if stored and self.cluster.norm_s:
             waits = [(self.simulation.add(NORM, self.cluster.norm_s, "norm", after=waits), 0.0)]
@@ -196,13 +196,13 @@ class _Builder:
         return task
 
     def _gradient(self, name: str, op: StreamedOp, seconds: Any, number: int) -> list[tuple[str, StreamedOp, int]]:
-        """Compute a gradient and send it out; return what waits for the norm of all gradients."""
+        """Compute a gradient and send it out; return the updates that wait for the norm of all gradients."""
         cluster, label = self.cluster, f"{name} gradient"
         task = self._compute(label, seconds, [])
         if not op.gradient_bytes:
             return []
         leave = self._add(EGRESS, label, op.gradient_bytes, cluster.io_bytes_per_s, along=[(task, 0.0)])
-        # It is not kept on the wafer: the next op may begin when it is out, but for what buffers hold.
+        # The gradient is not kept on the wafer: the next op may begin when it is out, but for the buffered part.
         self.before.append((leave, -cluster.prefetch_s))
         hops = [(leave, cluster.hops_s)]
         reduced = self._add(REDUCE, label, op.gradient_bytes, cluster.reduce_rate, along=hops)
@@ -229,7 +229,7 @@ class _Builder:
         return memory
 
     def _update_times(self, op: StreamedOp) -> tuple[float, float]:
-        """Time of an update, of the memory and of what updates [s]."""
+        """Time of an update, of the memory and of the resource that updates [s]."""
         memory_s = self.cluster.update_memory_s(op.weights, gradient_waited=self.schedule.gradients_wait)
         return memory_s, op.weights * self.cluster.update_s_per_weight
 
@@ -241,7 +241,7 @@ class _Builder:
 
 
 def _as_late(flow: int, seconds: float) -> dict[str, list[tuple[int, float]]]:
-    """Return what work along a flow waits for so that it ends with it, begun as late as that allows.
+    """Return the edges of work along a flow that ends with the flow, and begins as late as that allows.
 
     Memory that takes a gradient faster than it comes serves others meanwhile.
     """

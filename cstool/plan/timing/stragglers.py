@@ -2,12 +2,12 @@
 
 
 def slowest_of(systems: int, share: float) -> float:
-    """How much longer than the mean the slowest of so many systems takes, over the mean.
+    """Delay of the slowest of so many systems over the mean, relative to the mean.
 
-    What a system does in a step is many kernels one after the other, so its time is taken to be normal, and that of one
-    system independent of another's. SwarmX broadcasts to all of them as fast as the slowest takes it, and adds up what
-    all of them send: what comes and leaves last counts, be it computed, or on the links of the system. The largest
-    of n is expected at the quantile (n - 3/8) / (n + 1/4); of one that is the mean, so one system never waits.
+    The work of a system in a step is many kernels one after the other, so its time is taken to be normal, and
+    independent of the other systems. SwarmX broadcasts to all of them as fast as the slowest takes it, and adds up the
+    gradients of all of them: the last arrival counts, be it delayed by compute, or on the links of the system. The
+    largest of n is expected at the quantile (n - 3/8) / (n + 1/4); of one that is the mean, so one system never waits.
 
     Source: Blom, *Statistical Estimates and Transformed Beta-Variables* (1958), for the largest of n normal variables:
     4.5% above the integral that defines it for two of them, within half a percent from sixteen on. It grows as

@@ -22,10 +22,10 @@ and with each expert, as if the router balanced them; of sparse experts each has
 is busier than the others, its products hold up the weights behind it, and the weights of the others come no sooner: the
 experts follow one another, and each takes the largest of its own limits. That is this project's reading.
 
-What is normalised, or goes through a softmax, is summed over each token: along the row and back.
+Norms and softmax sum over each token: along the row and back.
 
 Source: Lie, "Multi-Million Core, Multi-Wafer AI Cluster" (2021): activations resident across the fabric, weights
-streamed and never stored, partial sums accumulated across the wafer, gradients streamed out. Which axis holds what,
+streamed and never stored, partial sums accumulated across the wafer, gradients streamed out. The axes of the layout,
 and the order within a row of W, are this project's reading; the vendor has published no more.
 """
 
@@ -49,7 +49,7 @@ LEAST_OUTPUTS = 2
 
 @dataclass(frozen=True, eq=False)
 class Layouts:
-    """Many layouts at once, samples whole: fields as those of `Layout`, in arrays of integers that broadcast."""
+    """Many layouts at once, samples whole: the fields of `Layout`, in arrays of integers that broadcast."""
 
     groups: Any
     columns: Any
@@ -58,7 +58,7 @@ class Layouts:
 
     @property
     def fields(self) -> tuple[Any, Any, Any, Any]:
-        """In the order of those of `Layout`."""
+        """In the order of the fields of `Layout`."""
         return self.groups, self.columns, self.rows, self.tokens_per_pe
 
     @property
@@ -83,7 +83,7 @@ class Layouts:
 
 @dataclass(frozen=True)
 class Stream:
-    """What passes the edge of a wafer takes [bytes].
+    """Sizes of elements that pass the edge of a wafer [bytes].
 
     Args:
         weight_bytes: of a weight of a dense matrix or table, per pass
@@ -139,8 +139,8 @@ def streamed_phases(
 
     Args:
         layout: of the activations of the micro-batch, or many; limits are arrays then
-        stream: what weights take on their way in, gradients on their way out
-        needs_delta: whether something before the kernel wants its delta; if not, products need none
+        stream: sizes of weights on their way in, of gradients on their way out
+        needs_delta: whether a kernel before this one wants its delta; if not, products need none
         outputs_in_flight: accumulators per token; by so many rows of a sparse W may columns be apart
         tokens: of a sample, that are laid out; a kernel may work on fewer of them, which are spread as evenly
 
@@ -166,7 +166,7 @@ def streamed_phases(
                 phases.forward.add(compute=t * forward, link=passing)
                 phases.delta.add(compute=t * delta, link=2 * passing)
             case Lookup():
-                # All rows pass by, those PEs take what their tokens ask for; of gradients, only these rows leave.
+                # All rows pass by, a PE takes the rows that its tokens ask for; of gradients, only these rows leave.
                 i = ceil_div(item.width, layout.columns)
                 sent = min(item.rows, item.tokens * samples)
                 into = edge_cycles(pe, item.rows * item.width * stream.weight_bytes)
@@ -184,7 +184,7 @@ def streamed_phases(
 
 
 def _part_of(layout: Layout | Layouts, item: OpWork, tokens: int | None) -> Layout | Layouts:
-    """Return the layout of what an op works on, where that is fewer of the tokens of a sample."""
+    """Return the layout of an op's tokens, where these are fewer than the tokens of a sample."""
     own = (item.all_tokens if isinstance(item, MatMul) else None) or item.tokens
     if tokens is None or own >= tokens:
         return layout
@@ -228,7 +228,7 @@ def busiest_axpys(item: MatMul, columns: Any, outputs_in_flight: Any) -> Any:
 def hop_latency_cycles(pe: Pe, layout: Layout | Layouts) -> Any:
     """Return the cycles until a phase of a kernel runs on the farthest PE: it is called, and hears past all groups.
 
-    What sums over PEs take longer than their elements is latency, too; each op adds its own.
+    Sums over PEs take longer than their elements; this is latency, too, and each op adds its own.
 
     >>> from cstool.model.system import load_system
     >>> hop_latency_cycles(Pe(load_system("cs2"), 16), Layout(groups=2, columns=3, rows=5, tokens_per_pe=1))
@@ -240,7 +240,7 @@ def hop_latency_cycles(pe: Pe, layout: Layout | Layouts) -> Any:
 
 
 def _sum_latency(pe: Pe, pes: Any, elements: Any) -> Any:
-    """Return the cycles that sums over a line of PEs take beside those of their elements, the cheapest way."""
+    """Return the cycles that sums over a line of PEs take beside the cycles of their elements, the cheapest way."""
     return maximum(0, reduce_cycles(pe.system.links, pes, elements) - elements) * ((pes > 1) & (elements > 0))
 
 
@@ -308,11 +308,11 @@ def _add_experts(
     outputs_in_flight: Any,
     needs_delta: bool,
 ) -> None:
-    """Add the products of experts, those that are alike together; what they wait for one another is latency."""
+    """Add the products of experts, alike experts together; waiting for one another is latency."""
     assert item.all_tokens is not None
     groups = []
     for experts, share in item.shares:
-        # A PE multiplies a weight with those of its tokens that chose the expert.
+        # A PE multiplies a weight with the tokens that chose the expert.
         t = _ceil(layout.tokens_per_pe * item.tokens * share / item.all_tokens)
         nonzeros = None if item.nonzeros is None else int(ceil_div(item.nonzeros * experts, item.experts))
         trained = None if item.trained is None else item.trained * experts // item.experts
@@ -334,7 +334,7 @@ def _add_experts(
 
 
 def _logarithm(numbers: Any) -> Any:
-    """Return natural logarithms, of arrays to the last bit those of their elements."""
+    """Return natural logarithms, of arrays equal to the last bit to the logarithms of their elements."""
     if not isinstance(numbers, np.ndarray):
         return math.log(numbers)
     distinct, places = np.unique(numbers, return_inverse=True)
@@ -346,7 +346,7 @@ def _ceil(values: Any) -> Any:
 
 
 def _add_row_sums(phases: Phases, pe: Pe, item: RowSums, layout: Layout | Layouts) -> None:
-    """Each PE adds its own as they pass; the totals come back. What follows waits for the way there and back."""
+    """Each PE adds its own as they pass; the totals come back. The next op waits for the way there and back."""
     is_shared = layout.columns > 1
     for limits, values in ((phases.forward, item.forward), (phases.delta, item.backward)):
         elements = values * layout.tokens_per_pe

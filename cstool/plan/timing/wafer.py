@@ -89,12 +89,12 @@ def schedule_of(artifact: Artifact, update_ops: int) -> Schedule:
 
 
 def _straggle(system: System, num_csx: int) -> float:
-    """How much longer than the mean the slowest of so many systems takes, over the mean."""
+    """Delay of the slowest of so many systems over the mean, relative to the mean."""
     return 0.0 if system.swarmx is None else slowest_of(num_csx, system.swarmx.straggler_share)
 
 
 def _feed(artifact: Artifact, samples: int) -> Feed | None:
-    """What the hosts of a system take for so many samples; None if they take no time."""
+    """Times of the hosts of a system for so many samples; None if they take no time."""
     software = artifact.system.software
     if software is None:
         return None
@@ -127,7 +127,7 @@ def cluster_step(artifact: Artifact, update_ops: int) -> Step:
     """Time of a step on all systems that an artifact is for, with MemoryX and SwarmX around them.
 
     Args:
-        update_ops: operations of an update per weight; of a pipelined model the artifact has what they take
+        update_ops: operations of an update per weight; unused for a pipelined model, whose artifact has the cycles
     """
     if artifact.pipelined is not None:
         return _pipelined_step(artifact)
@@ -135,7 +135,7 @@ def cluster_step(artifact: Artifact, update_ops: int) -> Step:
 
 
 def _pipelined_step(artifact: Artifact) -> Step:
-    """Time of a pipelined step: that of one system, and of the sums of gradients over all of them.
+    """Time of a pipelined step: of one system, and of the sums of gradients over all of them.
 
     Weights and their updates are on the wafers. Where there are several, gradients leave every system after its last
     sample, are reduced by SwarmX, and the sums come back; each system then makes the same update. They wait for the
@@ -197,7 +197,7 @@ def exchange(system: System, weights: int, num_csx: int) -> tuple[float, float]:
 def useful_flops(artifact: Artifact) -> int:
     """Return the floating-point operations of the products of a step, of all systems: none twice, no zeros.
 
-    Forward, and twice that backward, as the statistics of the model count them; what is computed again does not count.
+    Forward once and backward twice, as the statistics of the model count them; recomputation does not count.
     A pipelined artifact knows no zeros.
     """
     flops = count_statistics(artifact.graph).sample_flops
@@ -217,7 +217,7 @@ def kernel_share_met(segment: Segment, kernel: FusedKernel) -> Fraction:
 
 
 def _zeros(artifact: Artifact) -> Iterator[tuple[int, Fraction, int]]:
-    """Yield the zeros of the weights of each kernel, all layers, what share a token meets, and in how many products."""
+    """Yield per kernel the zeros of its weights in all layers, the share that a token meets, and their products."""
     for segment, kernel, streamed in artifact.streamed():
         # Tied weights are dense, and of another segment.
         dense = sum(weight.size for weight in segment.weights if weight.name in kernel.weights)

@@ -1,1 +1,1 @@
-"""What the commands of the planner do, for Python as well."""
+"""The commands of the planner, for Python as well."""

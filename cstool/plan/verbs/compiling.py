@@ -1,4 +1,4 @@
-"""Compile, from a params file: what the modelled wafer makes of a model; the verbs behind `cstool compile`."""
+"""Compile a params file: the plan of a model on the modelled wafer; the verbs behind `cstool compile`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Compiled:
 
 
 class KernelCount(NamedTuple):
-    """A model whose ops all have a kernel: its name, and how many there are of both."""
+    """A model whose ops all have a kernel: its name, and the numbers of both."""
 
     model: str
     ops: int
@@ -63,16 +63,16 @@ def compile_model(
 
     Args:
         params: a params file of one trainer, or params that are loaded
-        system: what each CSX is: cs1, cs2, cs3, a system file, or a system
+        system: kind of each CSX: cs1, cs2, cs3, a system file, or a system
         overrides: values by dotted key
         num_csx: number of CSX systems
-        execution_mode: how the model uses the wafer; "auto" takes what is faster
+        execution_mode: how the model uses the wafer; "auto" takes the faster one
         recompute: compute activations again where nothing fits otherwise ("needed"), wherever that is faster, never
-            ("none"), or those of every layer ("all")
-        micro_batch_size: so many samples must fit; None for as many as fit, at most those that the params ask for
+            ("none"), or in every layer ("all")
+        micro_batch_size: so many samples must fit; None for as many as fit, at most the params' number
 
     Returns:
-        Everything that the compiler says of the model on the wafer
+        The compiler's results: the model on the wafer
 
     Raises:
         CompileError: the model does not fit, with changes that would; or the systems do not divide the batch
@@ -107,7 +107,7 @@ def compile_trainers(
     Args:
         trainers: of one file
         system: name of a system, or a system file
-        out: the file of the artifact; None for the folder of the params, where what is there is taken
+        out: the file of the artifact; None for the folder of the params, where an existing artifact is reused
         show_after: names of passes after which the program is shown, or "all"
         show: is told the name of a pass, and the program after it
         asked: execution_mode, recompute and micro_batch_size as of `compile_model`
@@ -184,7 +184,7 @@ def load_compiled(file: Path) -> Compiled:
 
 
 def diff_artifacts(old: Path, new: Path) -> list[Change]:
-    """List what is different between two artifacts, what matters most first.
+    """List the differences between two artifacts, the most important first.
 
     Raises:
         ArtifactError: one of them is none

@@ -1,4 +1,4 @@
-"""What a training job costs, of estimates that were made; the verb behind the costs of `cstool estimate`."""
+"""The cost of a training job, from estimates; the verb behind the costs of `cstool estimate`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def check_cost(tokens: str | int | None, **asked: Any) -> CostInputs:
-    """Return what is asked of the cost of a job, checked before anything takes time.
+    """Return the inputs for the cost of a job, checked before any long work.
 
     Args:
-        tokens: of the job, such as "300B"; None for no job
+        tokens: of the job, such as "300B"; None without a job
         asked: the arguments of `cstool.plan.estimation.cost.make_cost_inputs`
 
     Raises:
@@ -36,7 +36,7 @@ def job_costs(
     *,
     overrides: Mapping[str, Any] | Sequence[str] | None = None,
 ) -> list[JobCost]:
-    """Return what a job costs, with its range, for each number of systems, that of `found.estimate` first.
+    """Return the cost of a job, with its range, for each number of systems, `found.estimate` first.
 
     Args:
         found: with the tokens of the job; without them it costs nothing that can be told

@@ -31,7 +31,7 @@ def estimate_inference(
         new_tokens: that each is answered with
         batches: users at a time, several to compare
         overrides: values by dotted key
-        system: what each CSX is
+        system: kind of each CSX
         num_csx: wafers that the model may use; None for the fewest that hold it
 
     Returns:

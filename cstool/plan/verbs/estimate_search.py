@@ -40,31 +40,31 @@ def optimize(
     num_workers_per_csx: int | None = None,
     **costs: Any,
 ) -> Found:
-    """Find the fewest systems on which a job keeps within its limits; of plans on as many, that of the least time.
+    """Find the fewest systems on which a job keeps within its limits; of plans on as many, the plan of the least time.
 
     Without a limit of days one system would always do: then the plan of the least time is found.
 
     Args:
         params: a params file of one trainer, or params that are loaded
         tokens: of the job, such as "300B"
-        days: at most, with all that takes time
+        days: at most, with checkpoints and failures
         power: of systems and servers, at most, such as "500kW"
         budget: at most, such as "2M"; with `price`, of a system for an hour
         confident: whether days and budget must hold at the slow end of the range of the estimate
         num_csx: at most so many systems; None for as many as a cluster has
-        batch_size: global batches that are allowed, such as "512..2048", which doubles; None for that of the file
+        batch_size: global batches that are allowed, such as "512..2048", which doubles; None for the file's batch
         batch_per_csx: batches of each system that are allowed, instead
-        sparsities: shares of zeros that are allowed; none for those of the params. The tokens are the same
+        sparsities: shares of zeros that are allowed; none for the params' share. The tokens are the same
         overrides: of values of the params
         system, memoryx, execution_mode, expert_imbalance, frozen, adapters, software, num_workers_per_csx: see
             `estimate`
         costs: `price` and the other arguments of `cstool.plan.estimation.cost.make_cost_inputs`
 
     Returns:
-        The plan, those of other shares of zeros, and the front of what else can be had; all of it modelled
+        The plan, plans of other shares of zeros, and the front of the alternatives; all of it modelled
 
     Raises:
-        EstimateError: the limits cannot be kept: why, and what is nearest; or they are none
+        EstimateError: the limits cannot be kept: the reason, and the nearest plan; or they are invalid
         CompileError: the model does not fit
         ParamsError: the file breaks rules, or there is no such system
     """

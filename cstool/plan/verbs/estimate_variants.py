@@ -1,4 +1,4 @@
-"""Choices of what is computed again, side by side; the verb behind `cstool estimate --recompute_table`."""
+"""Choices of recomputation, side by side; the verb behind `cstool estimate --recompute_table`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 CHOICES = ("none", "all", "needed", "fastest")
-"""of what is computed again; the first two are what the others choose between, or beyond"""
+"""choices of recomputation; the others choose between the first two, or go beyond them"""
 
 
 class RecomputeChoice(NamedTuple):
-    """A choice of what is computed again, and what comes of it.
+    """A choice of recomputation, and its estimate.
 
     Args:
         name: of the choice
@@ -41,13 +41,13 @@ def recompute_choices(
     sparsity: float | None = None,
     **asked: Any,
 ) -> list[RecomputeChoice]:
-    """Return the estimates of all choices of what is computed again, those that compute least again first.
+    """Return the estimates of all choices of recomputation, the least recomputation first.
 
     Args:
         file: of params
         overrides: of its values
-        num_csx: systems; None for those of the params
-        sparsity: share of zeros; None for that of the params
+        num_csx: systems; None for the params' number
+        sparsity: share of zeros; None for the params' share
         asked: the other arguments of `cstool.plan.verbs.estimating.estimate`
 
     Raises:

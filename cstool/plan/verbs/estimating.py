@@ -1,4 +1,4 @@
-"""Estimate, from a params file: what the modelled cluster makes of a step; the verbs behind `cstool estimate`."""
+"""Estimate a params file: a step on the modelled cluster; the verbs behind `cstool estimate`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Estimates(NamedTuple):
 
     Args:
         first: of the first number of systems and the first share of zeros
-        estimate: that of `first`
+        estimate: the estimate for `first`
         smallest: fewest samples per system with which links off the wafer do not limit it; None if there are none
         scaling: over numbers of systems; empty for one
         sparsities: over shares of zeros; empty for one
@@ -68,21 +68,21 @@ def estimate(
     Args:
         params: a params file of one trainer, or params that are loaded
         overrides: values by dotted key, for example `{"trainer.init.sparsity": 0.9}`
-        num_csx: number of CSX systems; None for that of the params
-        system: what each CSX is: cs1, cs2, cs3, or a system file
+        num_csx: number of CSX systems; None for the params' number
+        system: kind of each CSX: cs1, cs2, cs3, or a system file
         batch_per_csx: samples of each system; None shares the batch of the file out
         memoryx: capacity of MemoryX, such as "12TB"; None for the largest there is
-        tokens: to train with, such as "300B"; `days` of the result is how long that takes
-        execution_mode: how the model uses the wafer; "auto" takes what is faster
+        tokens: to train with, such as "300B"; `days` of the result is the time for them
+        execution_mode: how the model uses the wafer; "auto" takes the faster one
         recompute: compute activations again where that is faster, where it is needed, never, or always
         expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
         software: release whose hosts feed the systems, such as "2.0"; None for hosts that take no time
-        num_workers_per_csx: input workers of each system; None for as many as a run has unless it asks for others
+        num_workers_per_csx: input workers of each system; None for the default number of a run
         frozen: weights that stay as they are, such as "first:16", by patterns of names or numbers of layers
         adapters: low-rank ones beside frozen layers, such as "rank=16,layers=q,v"
 
     Returns:
-        Time of a step [s], what bounds it, tokens/s, power [W], the artifact; all of it modelled
+        Time of a step [s], its bound, tokens/s, power [W], the artifact; all of it modelled
 
     Raises:
         EstimateError: there is nothing to estimate, or not on so many systems
@@ -137,7 +137,7 @@ def estimate_scaling(
         For each number the estimate, or why there is none, with its speedup over the first
 
     Raises:
-        EstimateError, CompileError: there is no estimate at all; the error is that of the first number
+        EstimateError, CompileError: there is no estimate at all; the error of the first number
         ParamsError: the file breaks rules, or there is no such system
     """
     from cstool.plan.estimation import scale
@@ -173,8 +173,8 @@ def estimate_all(
     Args:
         file: of params
         overrides: of its values
-        num_csx: numbers of systems, ascending; none for that of the params
-        sparsities: shares of zeros, ascending; none for those of the params
+        num_csx: numbers of systems, ascending; none for the params' number
+        sparsities: shares of zeros, ascending; none for the params' share
         asked: the other arguments of `estimate`
 
     Raises:
@@ -236,7 +236,7 @@ def write_timeline(found: Estimate, path: Path) -> None:
 
 
 def compare_published() -> tuple[Comparison, dict[str, Prediction]]:
-    """Set the model beside what is published; and what fitted results would be with their numbers fitted to others."""
+    """Compare the model with published results; and predict fitted results with their numbers fitted to others."""
     from cstool.plan.estimation.fit import left_out
     from cstool.plan.estimation.published import compare, load_published
 

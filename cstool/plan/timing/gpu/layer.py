@@ -1,12 +1,12 @@
-"""A layer of a decoder on the GPUs that share it: products, what lies between them, and what they tell each other.
+"""A layer of a decoder on the GPUs that share it: products, the ops between them, and messages between GPUs.
 
-Tensor parallel: each of t GPUs has a t-th of the heads and of what is inside of the feed-forward part. Sequences may be
-shared, too: norms, dropout and residual sums have a t-th of the tokens on each GPU then, so a product is preceded by an
-all-gather and followed by a reduce-scatter of the activations. If not, each GPU has all tokens there, and sums of two
-products a layer are all-reduced.
+Tensor parallel: each of t GPUs has a t-th of the heads and of the inner width of the feed-forward part. Sequences may
+be shared, too: norms, dropout and residual sums have a t-th of the tokens on each GPU then, so a product is preceded by
+an all-gather and followed by a reduce-scatter of the activations. If not, each GPU has all tokens there, and sums of
+two products a layer are all-reduced.
 
-Bytes of what is no product, of 16 bits, in and out for each element: a norm 4, dropout with its mask 5, a residual sum
-6, an activation 4, a softmax 4 and the dropout of its scores 5; backward they are 8, 5, 4, 6, 6 and 5.
+Bytes of ops without products, of 16 bits, in and out per element: a norm 4, dropout with its mask 5, a residual
+sum 6, an activation 4, a softmax 4 and the dropout of its scores 5; backward they are 8, 5, 4, 6, 6 and 5.
 
 Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", arXiv 2205.05198, for the
 split and for activations in memory; Isaev et al., "Calculon", SC '23, for times that are operations plus bytes, each at
@@ -19,14 +19,14 @@ from cstool.plan.timing.gpu.system import GpuSystem
 
 OPERAND_BYTES = 2
 MAIN_GRADIENT_BYTES = 4
-"""of a sum of gradients over micro-batches; each is read and written"""
+"""size of a sum of gradients over micro-batches; each is read and written"""
 BETWEEN_BYTES = 10
-"""of an element that a layer keeps outside of what the GPUs share of it anyway (Korthikanti et al., equation 2)"""
+"""bytes per element that a layer keeps outside of the parts that GPUs share (Korthikanti et al., equation 2)"""
 
 
 @dataclass(frozen=True)
 class GpuModel:
-    """What a decoder is to a GPU.
+    """A decoder as a GPU sees it.
 
     Args:
         hidden: width of the residual stream
@@ -71,11 +71,11 @@ class LayerTimes:
     """Times of a micro-batch in one layer, on each of the GPUs that share it [s].
 
     Args:
-        forward: products and what lies between them
+        forward: products and the ops between them
         backward: the same, with the gradients
-        attention: of forward, what scores and their softmax take, to compute that again
-        talk: of forward, what GPUs tell each other
-        talk_again: what they tell each other beside that backward, where sequences are parallel
+        attention: of forward, the scores and their softmax, for computing these again
+        talk: of forward, messages between GPUs
+        talk_again: further messages in backward, where sequences are parallel
     """
 
     forward: float
@@ -88,7 +88,7 @@ class LayerTimes:
 def layer_times(
     gpu: GpuSystem, model: GpuModel, micro_batch: int, tensor: int, shares_sequences: bool = True
 ) -> LayerTimes:
-    """Return what a layer takes on `tensor` GPUs for so many samples."""
+    """Return the times of a layer on `tensor` GPUs for so many samples."""
     tokens, hidden = micro_batch * model.tokens, model.hidden
     inside, kv = model.inside / tensor, model.kv_width / tensor
 

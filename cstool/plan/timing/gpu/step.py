@@ -5,7 +5,7 @@ the GPUs in turns (interleaved), filling and draining take (p - 1) / v micro-bat
 as often.
 
 Source: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC '21,
-arXiv 2104.04473, for the schedule; Korthikanti et al., arXiv 2205.05198, for what is in memory.
+arXiv 2104.04473, for the schedule; Korthikanti et al., arXiv 2205.05198, for the memory.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from cstool.plan.timing.gpu.system import GpuSystem
 
 RECOMPUTE = ("none", "attention", "all")
 WEIGHT_BYTES, STATE_BYTES = 2 + 4, 12
-"""of a weight with its sum of gradients; of its master copy and two numbers of Adam's, 32 bits each"""
+"""sizes of a weight with its sum of gradients; of its master copy and two numbers of Adam's, 32 bits each"""
 UPDATE_BYTES = 30
-"""that an update of a weight moves: the gradient, three numbers in and out, the weight of 16 bits"""
+"""bytes that an update of a weight moves: the gradient, three numbers in and out, the weight of 16 bits"""
 SPARE_BYTES = 4e9
-"""of a GPU, for its libraries, buffers and fragments (chosen)"""
+"""memory of a GPU for its libraries, buffers and fragments (chosen)"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Split:
         data: copies of that
         micro_batch: samples of a copy at a time
         parts: of a stage, that take turns
-        recompute: what is computed again backward: "none", "attention" or "all"
+        recompute: activations that backward computes again: "none", "attention" or "all"
         shares_sequences: whether GPUs that share layers share the tokens between products, too
     """
 
@@ -71,7 +71,7 @@ class GpuStep:
 
 
 def split_step(gpu: GpuSystem, model: GpuModel, batch_size: int, split: Split) -> GpuStep:
-    """Return what a step takes on the GPUs of a split, whether or not it fits their memory."""
+    """Return the step time on the GPUs of a split, whether or not it fits their memory."""
     micro_batches = batch_size // split.data // split.micro_batch
     times = _layer_times(gpu, model, split.micro_batch, split.tensor, split.shares_sequences)
     again = {"none": 0.0, "attention": times.attention, "all": times.forward + times.talk}[split.recompute]
@@ -100,7 +100,7 @@ def _layer_times(gpu: GpuSystem, model: GpuModel, micro_batch: int, tensor: int,
 
 
 def memory_bytes(model: GpuModel, batch_size: int, split: Split) -> float:
-    """Memory of the fullest GPU, that of the first stage; the state of the optimizer is shared by the copies [bytes].
+    """Memory of the fullest GPU, of the first stage; the state of the optimizer is shared by the copies [bytes].
 
     The first stage has as many micro-batches in flight as there are stages; with parts (p - 1) / (p v) more.
     """

@@ -27,9 +27,9 @@ class GpuLink:
     Args:
         gpus: that they reach
         bytes_per_s: of a GPU, each way
-        efficiency: share of that which is sustained
+        efficiency: sustained share of that rate
         latency_s: of a message [s]
-        collective_factor: bytes that cross a link, over those of a ring, in a reduce-scatter or an all-gather
+        collective_factor: bytes that cross a link in a reduce-scatter or an all-gather, relative to a ring
     """
 
     gpus: int
@@ -110,7 +110,7 @@ class GpuSystem:
     far: GpuLink
 
     def product_s(self, flops: float, moved_bytes: float) -> float:
-        """Time of a product: its operations, and what it moves beside them [s]."""
+        """Time of a product: its operations, and the bytes that it moves beside them [s]."""
         return flops / (self.flops * share_of(self.product_efficiency, flops)) + self.moved_s(moved_bytes)
 
     def vector_s(self, flops: float, moved_bytes: float) -> float:
