@@ -32,21 +32,21 @@ HEADER, DATA = 1, 2
 """tags: MPI keeps the order of messages with the same tag, so arrays come in the order of their headers"""
 PIECE_BYTES = 2**19
 """in which arrays travel between hosts. There MPI holds a large one back until the other side asks for it, and lets
-those behind it go ahead, so that what is needed first would come last [bytes]"""
+later ones overtake it, so that the array needed first would come last [bytes]"""
 BUSY_S, IDLE_S = 2e-5, 1e-3
-"""how long the thread sleeps after a message; that doubles while none comes, up to the latter [s]"""
+"""sleep of the thread after a message; it doubles while none comes, up to the latter [s]"""
 COPYING_S, LOOK_S = (2e-3, 1.0), 3e-4
 """Where a process may read the memory of another, as on most hosts, one look of the receiver passes a message on; else
 MPI copies it piece by piece, while both sides look. Between which ages a message counts as one that is copied so, and
-how long the thread then looks without a sleep [s]"""
+duration of the looking without a sleep then [s]"""
 BEAT_S, SILENT_S = 2.0, 20.0
-"""how often a rank says that it is there, and after how long without a word it counts as lost [s]"""
+"""interval of the signs of life of a rank, and silence after which it counts as lost [s]"""
 GOODBYE_S, PARTING_S = 60.0, 5.0
-"""how long a rank that is through waits for the others to be through, too; and where one is lost [s]"""
+"""longest wait of a finished rank for the others to finish; and if one is lost [s]"""
 NAMING_S = 2.0
-"""how long after an error of MPI it may take to hear which rank is lost [s]"""
+"""longest wait after an error of MPI for the number of the lost rank [s]"""
 SAYING_S = 0.5
-"""how long what a rank prints may take to come through the launcher [s]"""
+"""longest time for the output of a rank to come through the launcher [s]"""
 
 
 @dataclass
@@ -189,7 +189,7 @@ class MpiLink:
         self._thread.join(SILENT_S)
 
     def end_all(self, exit_code: int) -> None:
-        """Have the launcher end whatever it started, at once, when this process comes to its end.
+        """Have the launcher end all that it started, at once, when this process comes to its end.
 
         hydra, the mpirun of MPICH, waits for ever for a host that cannot be reached, unless it is told to stop.
         """
@@ -272,7 +272,7 @@ class MpiLink:
         return False
 
     def _post(self) -> bool:
-        """Begin to send what was handed in."""
+        """Begin to send the messages that were handed in."""
         posted = False
         while self._to_leave:
             message = self._to_leave.popleft()
@@ -324,7 +324,7 @@ class MpiLink:
                 yield flat[start : start + piece_bytes]
 
     def _finish_leaving(self) -> bool:
-        """Let go of messages that have left, those to each rank in their order."""
+        """Let go of messages that have left; messages to one rank in their order."""
         behind: set[int] = set()
         """ranks to which an earlier message has not left"""
         staying: list[_Leaving] = []
@@ -342,7 +342,7 @@ class MpiLink:
         return found
 
     def _finish_arriving(self) -> bool:
-        """Deliver messages whose arrays are there, those of each rank in their order."""
+        """Deliver messages whose arrays are there; messages of one rank in their order."""
         waits_for: set[int] = set()
         here: list[_Arriving] = []
         not_here: list[_Arriving] = []
@@ -395,7 +395,7 @@ def _abort(world: Any, exit_code: int) -> None:
 
 
 def packed(content: Any) -> bytes:
-    """Content as bytes; mappings that nobody may change, which a graph has, are no plain data to `pickle`."""
+    """Content as bytes; read-only mappings, which a graph has, are no plain data to `pickle`."""
     written = io.BytesIO()
     pickler = pickle.Pickler(written)
     pickler.dispatch_table = {**copyreg.dispatch_table, MappingProxyType: lambda m: (_frozen, (dict(m),))}
