@@ -132,7 +132,7 @@ class Plan:
         return Counter(visit.position for visit in self.timeline.visits)
 
     def stream(self, visits: Iterable[Visit]) -> tuple[Panel, ...]:
-        """The panels that stream for some visits to ops, in order; on the way back, panels of a matrix from the last."""
+        """The panels that stream for some visits to ops, in order; on the way back a matrix from its last panel."""
         found: list[Panel] = []
         for position, forward in visits:
             planned = self.ops[position]

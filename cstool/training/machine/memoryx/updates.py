@@ -9,7 +9,8 @@ the step.
 A gradient that is zero, as for an expert that no token chose, is no array; its update has the bits of one with
 zeros. Where MemoryX is in a file the panel is *owed* that update: it is made when the panel is next acquired, or at a
 commit or a checkpoint, together with all others that the panel is owed, in their order. So a panel that is not used
-for some steps is read and written once in place of once a step, and never more often."""
+for some steps is read and written once in place of once a step, and never more often.
+"""
 
 import math
 import threading
@@ -37,8 +38,9 @@ from cstool.training.machine.recorder import OFF, Recorder
 
 Array = np.ndarray[Any, Any]
 AT_ONCE_SIZE = 2**18
-largest panel in memory that is updated by the thread of its last gradient [numbers]: a worker takes as long to be
-woken, and then holds up the lanes, with which it takes turns at the interpreter (measured: a step of 3.1 ms takes 2.9)"""
+"""largest panel in memory that is updated by the thread of its last gradient [numbers]: a worker takes as long to be
+woken, and then holds up the lanes, with which it takes turns at the interpreter (measured: a step of 3.1 ms takes
+2.9)"""
 MOST_OWED = 16
 """updates that a panel is owed at most: the next reader waits for all of them"""
 Gradient = Array | NoGradient | None

@@ -134,7 +134,7 @@ class Go(NamedTuple):
 
 
 class BeginPasses(NamedTuple):
-    """Send rank 0, which computes alone, the own panels of the body of a pass; then the panels named by each `NextPass`.
+    """Send rank 0, which computes alone, its own panels of the body of a pass; then the panels of each `NextPass`.
 
     So they are on their way before rank 0 comes to the pass.
     """
