@@ -26,7 +26,7 @@ class Committed(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
+        """Number of nodes."""
         return len(self.holders)
 
     @property
@@ -51,7 +51,7 @@ class Broken(NamedTuple):
     """names of the shards of other runs"""
 
     def error(self) -> StoreError:
-        """What is wrong with them."""
+        """The error of these shards."""
         missing, path = missing_shards(self.shards), self.folder / self.shards[0].name
         drop = f"cstool checkpoint delete {shlex.quote(str(path))} drops what is there"
         if missing and missing[0] in self.strangers:
@@ -109,7 +109,7 @@ def dealt_rows(committed: Committed, link: Link = ALONE) -> list[Mapping[str, Ra
 
 
 class Survey(NamedTuple):
-    """What there is of MemoryX in a folder of all hosts."""
+    """The state of MemoryX in a folder of all hosts."""
 
     commits: Sequence[Committed]
     """oldest first"""

@@ -17,7 +17,7 @@ from cstool.training.machine.recorder import OFF, LaneTape
 from cstool.training.machine.swarmx import Node, SwarmX
 
 STAGES_APART = 4
-"""how many panels the fastest lane may be ahead of the slowest; bounds the gradients that wait for a sibling"""
+"""largest lead of the fastest lane over the slowest [panels]; bounds the gradients that wait for a sibling"""
 NO_WEIGHTS = np.empty((0, 0), np.float32)
 """in the place of a panel that no token needs"""
 PHASES = ("forward", "again", "backward")
@@ -28,8 +28,8 @@ class Pace:
     """Keeps the lanes of one pass together.
 
     Args:
-        apart: how many stages the fastest may be ahead of the slowest
-        feeder_apart: the same of one more lane behind those, which feeds other ranks; None for no such lane
+        apart: largest lead of the fastest over the slowest [stages]
+        feeder_apart: largest lead over one more lane behind them, which feeds other ranks; None for no such lane
     """
 
     def __init__(self, lanes: int, apart: int, feeder_apart: int | None = None) -> None:
@@ -98,7 +98,7 @@ class Lane:
         self._chosen: dict[int, frozenset[Panel]] = {}
         """of a wave: panels of the experts that its tokens chose, by the position of their op"""
         self.tape = LaneTape(OFF, index, [])
-        """takes down what this lane does, where anybody wants to know"""
+        """records the work of this lane, if a recording is wanted"""
         self.seconds = {phase: [0.0] * len(plan.ops) for phase in PHASES}
         """time in each op since the lane was made, waiting for weights included [s]"""
         for slot in slots:

@@ -1,6 +1,6 @@
 """The arrays of a model: weights and optimizer state, cut into panels; of sparse weights the non-zeros.
 
-A node has those of its own panels in its store; of a weight that is dealt out, their rows one after the other.
+A node has the arrays of its own panels in its store; of a weight that is dealt out, their rows one after the other.
 """
 
 from collections import deque
@@ -142,7 +142,7 @@ class ModelArrays:
 
     @property
     def shard_values(self) -> dict[str, Any]:
-        """What the next commit of this node says of its shard; nothing where it is the only one."""
+        """Values of the shard in the next commit of this node; nothing where it is the only one."""
         shards = self.shards
         if shards.nodes == 1:
             return {}

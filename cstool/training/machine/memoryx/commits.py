@@ -2,7 +2,7 @@
 
 Of several nodes the first leads. All wait for their updates; each makes its own file last; and when all have, each
 knows that the slots of the step before are free. So after a crash there is a step that all of them hold. The first
-commit says of itself that others may lack it, until all have made it: so what a crash left of it is told from shards
+commit says of itself that others may lack it, until all have made it: so the leftovers of a crash are told from shards
 of which one is gone.
 """
 

@@ -18,17 +18,17 @@ Array = np.ndarray[Any, Any]
 
 
 class Draw(NamedTuple):
-    """Which mask: that of a training step, or one of several that an evaluation averages over."""
+    """The number of a mask: of a training step, or of one of several that an evaluation averages over."""
 
     step: int
     sample: int | None = None
 
 
 class DroppedWeight:
-    """One such weight. What is kept of it is divided by the probability of being kept.
+    """One such weight. Kept numbers are divided by the probability of being kept.
 
     Args:
-        rules: its group says how much is left out
+        rules: its group has the probability of being left out
         lend: lends (n,) float32 for the numbers that are kept: n, and at most so many
     """
 
@@ -61,7 +61,7 @@ class DroppedWeight:
         return self._rules.choice(self.weight.name, self.pattern(panel, draw))
 
     def gradient(self, panel: Panel, numbers: Array, draw: Draw) -> Array:
-        """The gradient of a panel from that of its streamed numbers: zero where the weight was left out; it is lent."""
+        """Gradient of a panel from the gradient of its streamed numbers, lent: zero where the weight was left out."""
         pattern = self.pattern(panel, draw)
         whole = self._lend(panel.shape, 0)
         expand(pattern, numbers, whole.reshape(pattern.shape))

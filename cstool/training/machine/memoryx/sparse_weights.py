@@ -36,14 +36,14 @@ def _sparse_kernels(_: Pattern, __: float) -> KernelChoice:
 
 @dataclass(frozen=True)
 class SparsityRules:
-    """Which weights are sparse, and by what rules.
+    """The sparse weights, and the rules of their sparsity.
 
     Args:
         groups: by the name of the weight; a weight that is not there is dense
         seed: of the run, which masks drawn at random come from
         last_step: of the run; None where it is not known
         choose: which kernels compute with a panel that meets a share of the tokens
-        token_shares: of weights that do not meet all tokens: which share they meet on average, as those of experts
+        token_shares: of weights that do not meet all tokens: average share of the tokens that they meet, as for experts
         read_weight: reads a weight with its zeros from a checkpoint, (rows, columns) float32
         read_mask: reads which numbers of a weight a checkpoint keeps, (rows, columns) bool
     """
@@ -149,7 +149,7 @@ class SparseWeight:
         return self.group.algorithm == "rigl" and self.changes_after(step)
 
     def begin(self, dense: Array) -> None:
-        """Choose the first mask for a weight, and keep what it leaves.
+        """Choose the first mask for a weight, and keep the numbers within it.
 
         Args:
             dense: (rows, columns) float32, as initialised
@@ -170,7 +170,7 @@ class SparseWeight:
         self.write(self.arrays[0], dense.reshape(-1)[indices])
 
     def place(self, indices: Array, *, is_stored: bool = False) -> None:
-        """Say where the non-zeros are; what the arrays hold has no meaning until it is written.
+        """Set the places of the non-zeros; the contents of the arrays have no meaning until they are written.
 
         Args:
             indices: (n,) int64, ascending, in the weight laid out row by row
@@ -231,7 +231,7 @@ class SparseWeight:
         return whole
 
     def change_mask(self, step: int, dense_gradient: Array | None) -> None:
-        """Choose another mask after the update of a step. What is new begins with zeros, optimizer state and all.
+        """Choose another mask after the update of a step. New non-zeros begin with zeros, optimizer state and all.
 
         Args:
             dense_gradient: (rows, columns) float32, for the algorithms that ask for it

@@ -10,7 +10,7 @@ from contextlib import suppress
 from cstool.training.machine.ranks.link import Link
 
 CONNECT_S = 10.0
-"""how long connecting may take; where it cannot be, silence is what tells of a death [s]"""
+"""longest time for connecting; without a connection, a death is told by silence alone [s]"""
 ANY_PORT = 9
 """of an address that is looked for, not connected to"""
 
@@ -77,7 +77,7 @@ def _address_towards(host: str) -> str:
 
 
 def _watch(listeners: list[socket.socket], token: bytes, lost: Callable[[int], None]) -> None:
-    """Take connections that show the token, and tell of those that end."""
+    """Take connections that show the token, and tell of the ones that end."""
     with selectors.DefaultSelector() as selector:
         for listener in listeners:
             selector.register(listener, selectors.EVENT_READ)

@@ -59,7 +59,7 @@ class OpenShards:
 
     @property
     def functions(self) -> dict[str, Function]:
-        """What rank 0 calls, by name."""
+        """Functions that rank 0 calls, by name."""
         return {
             "open shard": self._open_shard,
             "read shard": lambda path, key, start, stop: Answer(arrays=[self._open[path].read(key, None, start, stop)]),
@@ -81,6 +81,6 @@ class OpenShards:
         return Answer()
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open shards."""
         for each in self._open.values():
             each.close()

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class PatternSize:
-    """What is known elsewhere of the pattern of a panel; see `Pattern`."""
+    """The pattern of a panel, as known at another node: its size alone; see `Pattern`."""
 
     shape: tuple[int, int]
     count: int
@@ -31,7 +31,7 @@ class PatternSize:
 
 
 class SparseSize(NamedTuple):
-    """What is known elsewhere of a sparse weight; see `SparseWeight`."""
+    """A sparse weight, as known at another node: its sizes alone; see `SparseWeight`."""
 
     capacity: int | None
     patterns: Mapping[Panel, PatternSize]

@@ -1,4 +1,4 @@
-"""What ties a rank to the process that had mpirun start it: streams and signals come by it, the exit code leaves."""
+"""The tie of a rank to the process that had mpirun start it: streams and signals come by it, the exit code leaves."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ class Tether:
         threading.Thread(target=self._obey, name="tether", daemon=True).start()
 
     def _obey(self) -> None:
-        """Take signals as they come; the death of the launcher is that of a terminal."""
+        """Take signals as they come; the death of the launcher counts as the close of a terminal."""
         main = threading.main_thread().ident
         assert main is not None
         while True:
@@ -46,7 +46,7 @@ class Tether:
 
 @contextmanager
 def tethered() -> Iterator[Callable[[str], None]]:
-    """Be tied to a launcher, where it was `--launch` that started this process; what is lent says something to it."""
+    """Be tied to a launcher, if `--launch` started this process; the yielded function sends a word to it."""
     path = os.environ.get(SOCKET_VARIABLE)
     if path is None:
         yield lambda _: None
