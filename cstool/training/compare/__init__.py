@@ -1,4 +1,4 @@
-"""The same run twice, sparse and dense, and one verdict: do kernels agree, is as much learnt, what does a step cost."""
+"""The same run twice, sparse and dense, and one verdict on kernels, learning and the cost of a step."""
 
 from cstool.training.compare.judge import validate
 from cstool.training.compare.request import Request

@@ -38,7 +38,7 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class ComparisonPicture:
-    """What the picture shows.
+    """The contents of the picture.
 
     Args:
         title, subtitle: of the picture
@@ -95,7 +95,7 @@ def _losses(picture: ComparisonPicture) -> Block:
 
 
 def _smoothed(losses: Sequence[float]) -> list[float]:
-    """Return the mean of each loss and those just before it."""
+    """Return the mean of each loss and the losses just before it."""
     width = max(1, len(losses) // _SMOOTHING)
     windows = (losses[max(0, last + 1 - width) : last + 1] for last in range(len(losses)))
     return [sum(window) / len(window) for window in windows]

@@ -25,13 +25,13 @@ from cstool.training.machine.grains import available_cores
 from cstool.training.machine.state import environment
 
 DENSITY_DIGITS = 3
-"""to which densities are rounded for a measurement of kernels: those of one group differ by a few weights"""
+"""decimals of rounded densities for a measurement of kernels: the densities of one group differ by a few weights"""
 
 
 def validate(params: Params, request: Request, progress: Progress) -> Verdict:
-    """Compare sparse training with dense training: what kernels compute, what is learnt, what a step costs.
+    """Compare sparse training with dense training: results of kernels, learning, cost of a step.
 
-    The runs begin with the weights of the seed and see the same data; those that are timed take turns.
+    The runs begin with the weights of the seed and see the same data; the timed runs take turns.
 
     Args:
         params: checked params of one trainer, with training and validation data
@@ -39,7 +39,7 @@ def validate(params: Params, request: Request, progress: Progress) -> Verdict:
 
     Raises:
         NonFiniteError: a run came to NaN or infinity
-        CstoolError: whatever the user can act on
+        CstoolError: an error that the user can act on
     """
     notes = check_params(params)
     first, points = _points(params, request)

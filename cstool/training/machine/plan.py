@@ -186,7 +186,7 @@ def make_plan(
 
     Args:
         keeps: whether ops keep their `keepable` buffers, as the logits
-        recomputes: whether layers keep only tensors that cross their boundaries, and run forward again before their backward
+        recomputes: whether layers keep only tensors at their boundaries, and run forward again before their backward
         narrow: names that are bfloat16
     """
     barrier = graph.barrier
