@@ -33,13 +33,13 @@ log = logging.getLogger("cstool")
 
 
 def run(params: Params, artifact: Artifact, order: RunOrder, progress: Progress) -> RunResult:
-    """Do what a params file asks for.
+    """Run a params file.
 
     Args:
-        artifact: the model compiled; its graph is what runs, op by op in the order of its stream
+        artifact: the compiled model; the run runs its graph, op by op in the order of its stream
 
     Raises:
-        CstoolError: whatever the user can act on
+        CstoolError: an error that the user can act on
     """
     times = TimeSplit()
     mode, states = order.mode, _typed_states(order.load_checkpoint_states)
@@ -166,7 +166,7 @@ def _check_not_stopped(session: Session, data: DataSets, stop: StopRequest) -> N
 
 
 def _finished(session: Session) -> RunResult:
-    """Sum up, and say what is worth saying at the end."""
+    """Sum up, and log the lines for the end of a run."""
     result = result_of(session)
     for line in table_lines(result.sparsity):
         log.info(line)
@@ -187,7 +187,7 @@ LOCK_NAME = "run.lock"
 
 @contextmanager
 def run_lock(params: Params) -> Iterator[None]:
-    """Keep model_dir for a run that trains, and clear it of what a killed one had half written.
+    """Keep model_dir for a run that trains, and clear it of files half written by a killed run.
 
     The lock of a process that is gone does not count. Where a folder cannot be locked, a run does without.
 

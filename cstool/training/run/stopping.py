@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM, SIGHUP and SIGUSR1: what is under way is finished, the run saved, and then it stops."""
+"""SIGINT, SIGTERM, SIGHUP and SIGUSR1: the step under way is finished, the run saved, and then it stops."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class StopRequest:
     """Within the context the signals only set `signal_name`; a second SIGINT acts as usual.
 
     Outside the main thread, where Python cannot set handlers, it does nothing. A signal that is ignored stays so: that
-    is how a shell keeps Ctrl-C from what it started in the background, and `nohup` the end of a terminal, SIGHUP. What
-    is written to a terminal that was closed goes nowhere.
+    is how a shell keeps Ctrl-C from its background processes, and `nohup` the end of a terminal, SIGHUP. Output
+    to a terminal that was closed goes nowhere.
 
     Args:
-        after: what is finished before it stops
-        at_once: what a second SIGINT means
+        after: the work that is finished before it stops
+        at_once: the effect of a second SIGINT
     """
 
     def __init__(

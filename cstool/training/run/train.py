@@ -143,7 +143,7 @@ def _first_batch(position: Position, batch_size: int) -> int:
 
 @dataclass
 class _Loop:
-    """The steps of one train loop, and what is reported of them."""
+    """The steps of one train loop, and their reports."""
 
     session: Session
     worker: InputWorker
@@ -199,7 +199,7 @@ class _Loop:
         return self.evaluate_now is not None and every is not None and step % every == 0 and step < self.last
 
     def _evaluate(self) -> None:
-        """Evaluate, and tell the patience what came of it."""
+        """Evaluate, and tell the patience the result."""
         assert self.evaluate_now is not None
         session = self.session
         self.rates.pause(self.evaluate_now())
