@@ -35,7 +35,7 @@ def validate(params: Params, request: Request, progress: Progress) -> Verdict:
 
     Args:
         params: checked params of one trainer, with training and validation data
-        request: how to compare
+        request: settings of the comparison
 
     Raises:
         NonFiniteError: a run came to NaN or infinity
@@ -87,7 +87,7 @@ def _points(params: Params, request: Request) -> tuple[Runner, list[Runner]]:
 
 
 def _in_words(groups: tuple[SparsityParams, ...]) -> str:
-    """Sparsity of groups: a number if that is all."""
+    """Sparsity of groups, in words: a number if all groups have the same."""
     shares = {group.sparsity for group in groups}
     (share, *others) = shares
     return f"{share:g}" if not others and isinstance(share, float) else "as in the file"

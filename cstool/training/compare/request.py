@@ -17,7 +17,7 @@ a tenth of a nat makes the perplexity 10.5 % larger"""
 
 @dataclass(frozen=True)
 class Request:
-    """How to compare.
+    """The settings of a comparison.
 
     Args:
         sparsity: share of zeros; None: as in the params

@@ -53,7 +53,7 @@ Array = np.ndarray[Any, Any]
 STEPS, MOST_STEPS = 5, 41
 """of each model, at least and at most; the first warms up, of every op the median of the others counts"""
 PROBE_S = 0.6
-"""that a model is trained for, where that is more than the fewest steps"""
+"""duration of the training of a model, unless the fewest steps take longer"""
 SAMPLES = 1024
 """of the data set"""
 UPDATE_WEIGHTS = 1 << 22

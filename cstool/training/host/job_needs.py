@@ -99,7 +99,7 @@ class MemoryNeed:
 
 
 def lanes_of(params: Params, graph: Graph, mode: str, cores: int | None = None) -> int:
-    """The lanes that a run would choose, at most so many; None for the cores of this host."""
+    """Number of lanes that a run would choose on `cores` cores; None for the cores of this host."""
     found = 1
     for loader, _ in _loaders(params, mode):
         grain = grain_samples(graph, loader.batch_size)

@@ -97,13 +97,13 @@ class Traffic:
 
 
 def _weight_ways(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Out of each rank and into it, where each sends so much to each other one."""
+    """Bytes out of each rank and into it, if each sends its number of bytes to each other rank."""
     return [((len(sizes) - 1) * own, sum(sizes) - own) for own in sizes]
 
 
 @dataclass(frozen=True)
 class RanksSetup:
-    """How a run is set up on several ranks, each on a host like this one.
+    """The setup of a run on several ranks, each on a host like this one.
 
     Args:
         setups: by rank: its own grains, its own lanes

@@ -103,7 +103,7 @@ class HostRates:
         update_s: name of an optimizer -> of one weight's update on one thread [s]
         step_s: fixed time of a step, for any ops [s]
         stage_s: of an op of a step more, where lanes wait for each other [s]
-        uneven: by which share of its time the slowest of several lanes is behind
+        uneven: share of its time by which the slowest of several lanes is behind
         cached_bytes_per_s: a copy between memory and the system's page cache [B/s]
         read_bytes_per_s: from the disk [B/s]
         write_bytes_per_s: to the disk, synced [B/s]
@@ -125,7 +125,7 @@ class HostRates:
 
 @dataclass(frozen=True)
 class HostSetup:
-    """How a run is set up on this host.
+    """The setup of a run on this host.
 
     Args:
         grain_samples: samples of a grain
@@ -286,7 +286,7 @@ def fit_rates(rows: Sequence[Sequence[float]], seconds: Sequence[float], scale: 
 
 
 def rest_row(lanes: int, ops: int, compute_s: float) -> tuple[float, float, float]:
-    """Factors of `step_s`, `stage_s` and `uneven` in a step of so many ops, `compute_s` of a lane."""
+    """Factors of `step_s`, `stage_s` and `uneven` in a step of `ops` ops, with `compute_s` of a lane."""
     return (1.0, 2.0 * ops, compute_s) if lanes > 1 else (1.0, 0.0, 0.0)
 
 

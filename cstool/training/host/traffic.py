@@ -91,7 +91,7 @@ def _sums_bytes(layout: Layout, rank: int, size_of: Callable[[Panel], PanelBytes
 
 
 def _rows_bytes(layout: Layout, panels: Sequence[Panel], node: Node) -> int:
-    """The most that the rows of a sum come to: each has the numbers of a row, and its own number [bytes]."""
+    """Largest size of the rows of a sum: each has the numbers of a row, and its own number [bytes]."""
     first, stop = (place << node.level for place in (node.place, node.place + 1))
     tokens = (min(stop, layout.deal.grains) - first) * layout.plan.samples * layout.plan.tokens
     rows = sum(panel.shape[0] for panel in panels)

@@ -41,7 +41,7 @@ from cstool.training.machine.spread import spread_memoryx
 from cstool.training.store import Store
 
 EVALUATION_PART = 4
-"""evaluation beside training takes at most one part in so many of that: its batches go in waves all the sooner"""
+"""evaluation beside training takes at most this part of the memory (1 / it): its batches go in waves all the sooner"""
 
 
 class TrainStep(NamedTuple):
@@ -289,7 +289,7 @@ class Appliance:
         """Lay out the systems for batches of a size.
 
         Args:
-            kinds: of batches that are evaluated, this one included: they share the memory for that
+            kinds: number of batch sizes of evaluations, this one included, which share the memory
 
         Raises:
             ClusterError: the activations of one grain do not fit the memory

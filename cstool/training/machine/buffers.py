@@ -81,7 +81,7 @@ def in_flight_bytes(graph: Graph) -> int:
 
 
 def most_in_flight_bytes(graph: Graph, panels: int) -> int:
-    """Size of the buffers of gradients on their way, at the most, where so many panels of each size may be [bytes].
+    """Largest size of the buffers of gradients on their way, for a number of panels of each size [bytes].
 
     A pool without a limit keeps as many buffers of each size as were ever out at a time.
     """

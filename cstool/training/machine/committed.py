@@ -35,7 +35,7 @@ class Committed(NamedTuple):
         return self.folder / shard_name(0, self.nodes)
 
     def is_in_place(self, nodes: int) -> bool:
-        """Whether so many nodes have their files where they are."""
+        """Whether a number of nodes have their files at their own ranks."""
         return list(self.holders) == list(range(nodes))
 
 
@@ -88,7 +88,7 @@ class TellRows(NamedTuple):
 
 
 def rows_of(path: Path) -> Mapping[str, Ranges]:
-    """Say which rows of the weights a shard has.
+    """Return the rows of the weights that a shard has.
 
     Raises:
         DamagedCheckpointError: its commit record is damaged
@@ -101,7 +101,7 @@ def rows_of(path: Path) -> Mapping[str, Ranges]:
 
 
 def dealt_rows(committed: Committed, link: Link = ALONE) -> list[Mapping[str, Ranges]]:
-    """Say which rows of the weights each node has, where all of them are in place."""
+    """Return the rows of the weights at each node, if all nodes are in place."""
     others = range(1, committed.nodes)
     for node in others:
         link.send(node, "order", TellRows(committed.folder / shard_name(node, committed.nodes)))

@@ -239,7 +239,7 @@ def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
 
 
 def _shorter(loader: DataloaderParams, form: SampleForm, most: int) -> str | None:
-    """How samples can be had that have at most so many tokens."""
+    """Advice on a way to samples of at most `most` tokens; None if there is none."""
     if form.contexts:
         return None
     if most <= 0:

@@ -156,7 +156,7 @@ def lanes_for(graph: Graph, grain: int, grains: int, ranks: int = 1) -> int:
 
 
 def cores_of_rank(ranks: int) -> int:
-    """Cores for each of so many processes that share them."""
+    """Cores for each of a number of processes that share them."""
     return max(1, available_cores() // ranks)
 
 

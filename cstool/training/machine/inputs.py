@@ -59,7 +59,7 @@ class InputWorker:
 
     Args:
         count: number of batches to read; None for no end
-        recorder: takes down how they are read, and waited for
+        recorder: records the reading of batches, and the waits for them
         share: the part of each batch to read; None for all
     """
 

@@ -41,7 +41,7 @@ class Pace:
         self._broken = False
 
     def step(self, lane: int) -> None:
-        """Say that a lane is about to begin its next stage: a panel, or an op without one; waits while it is too far.
+        """Begin the next stage of a lane, a panel or an op without one; waits while the lane is too far ahead.
 
         Raises:
             LaneStopped: another lane failed
@@ -66,7 +66,7 @@ class Pace:
         return self._broken or self._at[lane] - min(self._at) <= self._apart[lane]
 
     def leave(self, lane: int) -> None:
-        """Say that a lane is through."""
+        """Note that a lane has finished."""
         with self._moved:
             self._at[lane] = sys.maxsize
             self._moved.notify_all()

@@ -1,4 +1,4 @@
-"""Which store MemoryX gets: main memory, or a file in model_dir, new or gone on from; and how its memory is shared."""
+"""The store of MemoryX: main memory, or a file in model_dir, new or continued; and the sharing of its memory."""
 
 import logging
 import os
@@ -37,7 +37,7 @@ from cstool.training.store.panel_cache import STAYS_BYTES, buffer_bytes
 
 log = logging.getLogger("cstool")
 EVALUATION_NAME = "memoryx_evaluation.h5"
-"""name of the file in which a model is that is evaluated alone; it goes when that is over"""
+"""name of the file of a model that is evaluated alone; it is deleted after the evaluation"""
 FILE_SHARE = 0.5
 """of the free memory, from which on MemoryX moves to a file by itself"""
 CACHED_SHARE = 0.5
@@ -111,7 +111,7 @@ def open_backing(
     link: Link = ALONE,
     in_place: bool = True,
 ) -> Backing:
-    """Say where MemoryX is, and open the store of its first node, if that is a file.
+    """Log the place of MemoryX, and open the store of its first node, if that is a file.
 
     Args:
         params: of the run; its model_dir is there

@@ -352,7 +352,7 @@ class _Backward:
         return InputDelta(target, target, accumulate=arrived, after=After.NOTHING)
 
     def _may_share(self, now: int, index: int) -> bool:
-        """Say whether input `index` may have its delta in the buffer of the output's delta.
+        """Return whether input `index` may have its delta in the buffer of the output's delta.
 
         Other inputs of the op may share the same buffer. Any op that comes later in backward and writes there (another
         consumer of such an input, or its maker, in place) must come after all readers of this delta, and the

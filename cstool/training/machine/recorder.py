@@ -21,7 +21,7 @@ from cstool.training.machine.plan import PlannedOp
 FIRST, LAST = 2, 4
 """steps of a run that are recorded, if it has that many: kernels and buffers are there from the first one on"""
 SHORTEST_WAIT_S = 1e-5
-"""a wait that is shorter is not taken down: most panels are there when they are asked for [s]"""
+"""a shorter wait is not recorded: most panels are there when they are asked for [s]"""
 NOTHING = nullcontext()
 """a span that is not recorded"""
 
@@ -82,7 +82,7 @@ class Tape:
             self.depth -= 1
 
     def wait(self, process: str, kind: str, start_s: float, arguments: Arguments) -> None:
-        """Take down that something was waited for since a time [s], unless that is short."""
+        """Record a wait since a time [s], unless that is short."""
         end_s = time.perf_counter()
         if end_s - start_s >= SHORTEST_WAIT_S:
             self.spans.append(Span(process, kind, "wait", start_s, end_s, arguments))
@@ -116,11 +116,11 @@ class Recorder:
         return found
 
     def covers(self, step: int) -> bool:
-        """Say whether a step is to be recorded."""
+        """Return whether a step is to be recorded."""
         return self.first <= step <= self.last
 
     def step_span(self, step: int) -> AbstractContextManager[None]:
-        """Take down a step, from here on all that happens in it."""
+        """Record a step, from here on all its spans."""
         self.step, self.is_on = step, True
         return self._steps.span("Appliance", "steps", f"step {step}", {"step": step})
 
@@ -140,11 +140,11 @@ class Recorder:
         self._of_thread.tape = tape
 
     def batch(self, number: int) -> AbstractContextManager[None]:
-        """Take down how a batch is read, if it is time."""
+        """Record the reading of a batch, if it is time."""
         return self.here().span("Input workers", "batches", "read", {"batch": number}) if self.is_on else NOTHING
 
     def waited_for_input(self, start_s: float) -> None:
-        """Take down that the appliance waited for a batch since a time [s], if it is time."""
+        """Record a wait of the appliance for a batch since a time [s], if it is time."""
         if self.is_on:
             self._steps.wait("Appliance", "steps", start_s, {"what": "input"})
 
@@ -153,12 +153,12 @@ class Recorder:
         return self.here().span("MemoryX", kind, name, {"step": step, **more}) if self.covers(step) else NOTHING
 
     def waited_for_commit(self, step: int, start_s: float) -> None:
-        """Take down that an update waited for the commit before it since a time [s], if its step is recorded."""
+        """Record a wait of an update for the commit before it since a time [s], if its step is recorded."""
         if self.covers(step):
             self.here().wait("MemoryX", "updates", start_s, {"step": step, "what": "commit"})
 
     def request(self, what: str, size_bytes: int, start_s: float) -> None:
-        """Take down a request to the file of MemoryX that ends now."""
+        """Record a request to the file of MemoryX that ends now."""
         tape = self.here()
         if self.is_on or tape.depth:
             end_s = time.perf_counter()
@@ -186,7 +186,7 @@ class LaneTape(Tape):
     def kernel(
         self, planned: PlannedOp, phase: str, slot: GrainSlot, panel: Panel | None
     ) -> AbstractContextManager[None]:
-        """Take down the work on a grain of an op, with one panel of its matrix, or of one without."""
+        """Record the work on a grain of an op, with one panel of its matrix, or of one without."""
         if not self.recorder.is_on:
             return NOTHING
         assert slot.grain is not None
@@ -231,7 +231,7 @@ class LaneTape(Tape):
             self.wait(system, "compute", start_s, arguments)
 
     def gradient(self, process: str, kind: str, panel: Panel, op: str, **more: int) -> AbstractContextManager[None]:
-        """Take down how gradients of a panel are added, or received."""
+        """Record the addition, or the receiving, of gradients of a panel."""
         if not self.recorder.is_on:
             return NOTHING
         arguments: Arguments = {"step": self.recorder.step, "weight": panel.weight, "panel": panel.index, **more}

@@ -19,7 +19,7 @@ log = logging.getLogger("cstool")
 SPARSE_KERNELS = ("auto", "always", "never", "measure")
 """auto: by the stored measurement of this machine; measure: likewise, but measured anew"""
 WORTH_SAYING_S = 0.5
-"""from which on a run says where the time went [s]"""
+"""shortest measurement that a run logs [s]"""
 _FORCED = {
     "always": KernelChoice(forward=True, delta=True, gradient=True),
     "never": KernelChoice(forward=False, delta=False, gradient=False),
@@ -27,7 +27,7 @@ _FORCED = {
 
 
 class KernelChooser:
-    """Says it for a pattern, by its shape, its density and the tokens that it meets, once `settle` has measured.
+    """Chooses kernels for a pattern by its shape, its density and the tokens that it meets, after `settle`.
 
     Bits depend on the chosen kernels, so a run that goes on keeps the measurement with which it began.
 

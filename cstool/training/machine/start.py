@@ -348,7 +348,7 @@ def _way_on(damaged: Path, template: str) -> str:
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """Say whether a checkpoint is one, and not damaged."""
+    """Return whether a checkpoint is one, and not damaged."""
     with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:
         reader.verify_all()
         return True

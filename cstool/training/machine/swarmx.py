@@ -47,7 +47,7 @@ class SwarmX(Protocol):
         ...
 
     def want(self, panels: Sequence[Panel], times: int, /) -> None:
-        """Say which panels of experts a lane will acquire, so many times each, where it skips the others."""
+        """Announce the panels of experts that a lane will acquire, and the number of times, if it skips the others."""
         ...
 
     def acquire(self, panel: Panel) -> Weights:

@@ -54,7 +54,7 @@ def values_of(session: Session) -> Callable[[], dict[str, Any]]:
 
 
 def commits(session: Session) -> bool:
-    """Say whether the steps of a run are committed, so that checkpoints can be made of the commits."""
+    """Return whether the steps of a run are committed, so that checkpoints can be made of the commits."""
     file = session.appliance.memoryx.arrays.file
     return file is not None and file.slots == 2 and session.params.memoryx.commit_steps > 0
 

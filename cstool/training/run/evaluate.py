@@ -38,7 +38,7 @@ class Evaluation:
     samples: int
     seconds: float
     masks: int = 0
-    """of DropConnect that the loss is a mean over; 0 where all weights took part"""
+    """number of DropConnect masks over which the loss is a mean; 0 if all weights took part"""
     loss_deviation: float = 0.0
     """standard deviation of the loss over the masks"""
 

@@ -71,7 +71,7 @@ class Patience:
             self.best, self.step, self.best_step, self.bad = best, step, best_step, bad
 
     def reason(self) -> str:
-        """Say why the run stops."""
+        """Return the reason for which the run stops."""
         best = "nothing" if self.best is None else f"{self.best:.5f}, that of step {self.best_step}"
         evaluations = "1 evaluation" if self.bad == 1 else f"{self.bad} evaluations"
         return f"EarlyStopping: {self.asked.monitor} has not improved on {best}, in {evaluations}"

@@ -47,7 +47,7 @@ class RunResult(Brief):
     losses: list[float] = field(default_factory=list)
     """of every step that was run"""
     skipped_steps: int = 0
-    """of these, since a gradient was not finite: they updated nothing"""
+    """number of steps without an update, since a gradient was not finite"""
     samples: int = 0
     tokens: int = 0
     """unmasked ones"""
@@ -72,14 +72,14 @@ class RunResult(Brief):
     dense_streamed_bytes_per_step: int = 0
     """the same if sparse weights streamed with their zeros"""
     checkpoint_s: float = 0.0
-    """that checkpoints took, whether training stood still for them or not"""
+    """time of checkpoints, including time in which training went on [s]"""
     wall_s: float = 0.0
     """of the run, from the opening of its data to its summary"""
     time_s: dict[str, float] = field(default_factory=dict)
     """time by part of the run; the parts add up to the time"""
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     stopped_early: dict[str, Any] | None = None
-    """why training ended before its last step; None where it did not"""
+    """reason for which training ended before its last step; None if it did not"""
     checkpoints: list[str] = field(default_factory=list)
     model_dir: str = ""
     log: str | None = None

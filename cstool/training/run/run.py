@@ -92,7 +92,7 @@ def _typed_states(written: str | None) -> frozenset[str] | None:
 
 
 def _begin(session: Session, start: Start) -> None:
-    """Put the weights in place, and say which kernels compute with them."""
+    """Put the weights in place, and log the kernels that compute with them."""
     take_up(session, start)
     session.appliance.memoryx.reserve()
     settle_kernels(session)

@@ -107,7 +107,7 @@ class Session:
     modelled: Modelled | None = None
     position: Position = field(default_factory=Position)
     chooser: KernelChooser = field(default_factory=lambda: KernelChooser("auto"))
-    """says which kernels compute with sparse weights"""
+    """chooses the kernels for sparse weights"""
     kept_choices: dict[str, Any] = field(default_factory=dict)
     """choices of the run that this one continues"""
     resumes: bool = True
@@ -117,11 +117,11 @@ class Session:
     checkpoints: list[str] = field(default_factory=list)
     """of this run, oldest first"""
     checkpoint_s: float = 0.0
-    """that they took, whether training stood still for them or not"""
+    """time of the checkpoints, including time in which training went on [s]"""
     saving: Saving | None = None
     """the checkpoint that is being made"""
     committed_step: int | None = None
-    """step of the newest commit of MemoryX that is of this run, or that it goes on from"""
+    """step of the newest commit of MemoryX by this run, or of the commit from which it goes on"""
     metrics: dict[str, float] = field(default_factory=dict)
     """of the last evaluation, by tag"""
     evaluated_step: int | None = None
@@ -131,7 +131,7 @@ class Session:
     patience: Patience | None = None
     """None where nothing stops the run early"""
     saved_step: int | None = None
-    """step of the newest checkpoint in model_dir that is of this run, or that it goes on from"""
+    """step of the newest checkpoint of this run in model_dir, or of the one from which it goes on"""
     events: Events = field(default_factory=lambda: Events(None))
     """writes scalars for TensorBoard"""
     times: TimeSplit = field(default_factory=TimeSplit)

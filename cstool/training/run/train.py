@@ -109,7 +109,7 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
 
 
 def _is_due(every: int | None, step: int, last: int) -> bool:
-    """Say whether a checkpoint is saved after a step."""
+    """Return whether a checkpoint is saved after a step."""
     return every is not None and (step % every == 0 or step == last)
 
 
@@ -194,7 +194,7 @@ class _Loop:
             self._count()
 
     def _is_evaluated(self, step: int) -> bool:
-        """Say whether there is an evaluation after a step, on the way."""
+        """Return whether there is an evaluation after a step, on the way."""
         every = self.eval_interval
         return self.evaluate_now is not None and every is not None and step % every == 0 and step < self.last
 
@@ -207,7 +207,7 @@ class _Loop:
             session.patience.look(session.position.step, session.metrics)
 
     def _stop_early(self) -> None:
-        """End the training where it is as if it were at its last step."""
+        """End the training at the present step as if it were the last."""
         session, step = self.session, self.session.position.step
         assert session.patience is not None
         self.rates.pause(finish_save(session))
@@ -301,7 +301,7 @@ class _Loop:
             log.warning(f"Input starvation detected: {wait_share:.0%} of the time is spent waiting for the data set.")
 
     def _reports(self, step: int) -> bool:
-        """Say whether the log has a line about a step, and the events its scalars."""
+        """Return whether the log has a line about a step, and the events its scalars."""
         every = self.session.params.logging.log_steps
         return step % every == 0 or step in (self.start + 1, self.last)
 

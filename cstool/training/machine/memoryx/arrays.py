@@ -34,7 +34,7 @@ class ModelArrays:
 
     Args:
         optimizer: has arrays beside each weight; None for a run that only evaluates
-        buffers: lend the numbers of weights that are dropped from
+        buffers: lend the numbers of weights with DropConnect
         shards: which node keeps which panels; None for one node
         node: which of them this is
         elsewhere: the others, at the first node
@@ -69,7 +69,7 @@ class ModelArrays:
         }
         """panels that are kept here, by weight"""
         self._firsts: dict[str, dict[int, int]] = {}
-        """of each weight: first row of an own panel -> where that is in the store"""
+        """of each weight: first row of an own panel -> its row in the store"""
         self.sparse: dict[str, SparseWeight] = {}
         """weights of which the non-zeros alone are kept, here or elsewhere"""
         experts = (op for op in graph.ops if rules_of(op).matrix_per_expert)
@@ -77,9 +77,9 @@ class ModelArrays:
         """matrices that stream only where tokens chose their expert"""
         self.narrow = frozenset(narrow)
         self._narrow_copies: dict[str, str] = {}
-        """array of a weight as it streams, where that is kept"""
+        """weight -> array of the weight as it streams, if one is kept"""
         self._number_bytes: dict[str, int] = {}
-        """of a weight's number, with its copy, where it is not float32 alone"""
+        """bytes per number of a weight, with its copy, if they are not float32's"""
         self.dropped: dict[str, DroppedWeight] = {}
         """weights of which another part streams at every step"""
         for name, weight in graph.weights.items():

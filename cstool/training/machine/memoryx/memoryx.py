@@ -38,7 +38,7 @@ class MemoryX:
 
     Args:
         graph: names and shapes of the weights, and which ops use them
-        optimizer: None where nothing trains
+        optimizer: None without training
         store: an empty store, in which MemoryX creates its arrays, and which it closes; None for memory
         max_gradient_norm: clip the gradients to this global norm; None for not at all
         least_loss_scale: above which a step is skipped whose gradients are not finite; None for no step: that is an
@@ -76,7 +76,7 @@ class MemoryX:
         self.buffers = buffers
         """of gradients"""
         self.statistics = StepStatistics()
-        """of the step, where anybody looks at it"""
+        """of the step, if it is observed"""
         self.elsewhere = elsewhere
         self._workers = workers
         self._under_way: dict[Panel, Future[None]] = {}

@@ -13,7 +13,7 @@ from cstool.training.store import Ranges
 
 @dataclass(frozen=True)
 class Shards:
-    """How the panels of a model are dealt to nodes.
+    """The dealing of the panels of a model to nodes.
 
     Args:
         nodes: number of nodes

@@ -1,4 +1,4 @@
-"""The weights of which MemoryX keeps the non-zeros alone: where they are, and how that changes.
+"""The weights of which MemoryX keeps the non-zeros alone: their places, and the changes of these.
 
 The arrays of a sparse weight (values, optimizer state) lie in the store panel after panel, in the order of the panels'
 patterns, with room for as many non-zeros as the schedule ever asks for. Outside, in checkpoints, they are in the order
@@ -23,7 +23,7 @@ from cstool.training.store import INDICES, Store, find_checkpoint, index_kind
 
 Array = np.ndarray[Any, Any]
 UNEVEN = 1.05
-"""by which a panel may be denser than its weight before its buffers grow"""
+"""factor by which a panel may be denser than its weight before its buffers grow"""
 
 
 def _read_nothing(path: Path, weight: Weight) -> Array:
@@ -141,11 +141,11 @@ class SparseWeight:
         return most_kept(self.group, self.shape) / self.weight.size
 
     def changes_after(self, step: int) -> bool:
-        """Say whether the mask changes after the update of a step."""
+        """Return whether the mask changes after the update of a step."""
         return self.group.is_dynamic and is_update_step(self.group.update, step)
 
     def wants_dense_gradient(self, step: int) -> bool:
-        """Say whether the gradient of the zeros is needed in a step."""
+        """Return whether the gradient of the zeros is needed in a step."""
         return self.group.algorithm == "rigl" and self.changes_after(step)
 
     def begin(self, dense: Array) -> None:

@@ -37,18 +37,18 @@ class StepStatistics:
     def __init__(self, *, with_norms: bool = False) -> None:
         self.with_norms = with_norms
         self.looks = False
-        """whether anybody looks at the step that runs"""
+        """whether the running step is observed"""
         self._numbers: dict[Panel, int] = {}
         self._weight_squares: dict[Panel, float] = {}
         self._gradient_squares: dict[Panel, float] = {}
 
     @property
     def looks_at_norms(self) -> bool:
-        """Whether anybody wants the norms of the step that runs."""
+        """Whether the norms of the running step are wanted."""
         return self.looks and self.with_norms
 
     def begin_step(self, *, looks: bool) -> None:
-        """Forget the step before, and say whether the next one is looked at."""
+        """Forget the step before, and return whether the next one is observed."""
         self.looks = looks
         for squares in (self._numbers, self._weight_squares, self._gradient_squares):
             squares.clear()

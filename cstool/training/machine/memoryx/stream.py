@@ -78,7 +78,7 @@ class WeightStream:
         arrays.store.expect(order, apart, doubtful)
 
     def want(self, panels: Sequence[Panel], times: int) -> None:
-        """Announce which panels of experts will be acquired, so many times each."""
+        """Announce the panels of experts that will be acquired, and the number of times of each."""
         if not self._arrays.store.in_place:
             self._arrays.store.want([self._rows(panel) for panel in panels], times)
 
@@ -169,7 +169,7 @@ class WeightStream:
         self._arrays.store.give_back(self._arrays.streamed(panel.weight), *span, array, changed=False)
 
     def _returned(self, panel: Panel, loan: _Loan) -> bool:
-        """Count one user less, and say whether it was the last."""
+        """Count one user less, and return whether it was the last."""
         loan.users -= 1
         if not loan.users:
             del self._loans[panel]

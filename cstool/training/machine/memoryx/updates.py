@@ -87,7 +87,7 @@ class Updates:
     ) -> None:
         self.optimizer = optimizer
         self.whole = optimizer if isinstance(optimizer, WholeOptimizer) else None
-        """the same where it needs all of a weight"""
+        """the same, if it needs all of a weight; else None"""
         self.max_gradient_norm, self.least_loss_scale = max_gradient_norm, least_loss_scale
         self.gradients_wait = max_gradient_norm is not None or least_loss_scale is not None
         """until the gradients of all panels, of all nodes, are complete"""
@@ -261,7 +261,7 @@ class Updates:
         return self.whole is not None and len(self._arrays.panels[weight]) > 1
 
     def _begin(self, panel: Panel, gradient: Gradient, step: Step) -> None:
-        """Let a panel be updated; where it waits for the others of its weight, once all of them can be.
+        """Let a panel be updated; if it waits for the other panels of its weight, once all have gradients.
 
         The gradient is None where it waits in the store. The slots that an update writes to are free once the step
         before has been committed.

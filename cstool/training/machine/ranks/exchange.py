@@ -17,7 +17,7 @@ class AcrossRanks:
     """SwarmX of several ranks: for the panels of the node here, and for the panels of the others.
 
     Args:
-        here, away: these two
+        here, away: the SwarmX for each
         memoryx: knows which panels are here
     """
 

@@ -41,12 +41,12 @@ GRACE_S = 6.0
 
 
 class Ended(NamedTuple):
-    """How a launched run ended."""
+    """The end of a launched run."""
 
     exit_code: int
     """of rank 0, or of the rank that spoke for it"""
     died: Sequence[int]
-    """ranks that did not say how they ended"""
+    """ranks that did not report their end"""
     was_stopped: bool
     """by a signal that came here"""
     unsaid: CstoolError | None
@@ -67,7 +67,7 @@ def find_mpirun() -> str:
 
 
 def launch(command: Sequence[str], ranks: int) -> Ended:
-    """Run a command as so many ranks on this host, and wait until all of them have ended.
+    """Run a command as a number of ranks on this host, and wait until all of them have ended.
 
     Args:
         command: which joins the ranks; see `tethered`

@@ -50,7 +50,7 @@ def _wait_for_the_end(connection: socket.socket, lost: Callable[[int], None]) ->
 
 
 def _hold(link: Link, hosts: dict[int, str], lost: Callable[[int], None]) -> None:
-    """Listen where each of the other ranks can reach this one, and tell them where that is."""
+    """Listen at an address for each of the other ranks, and tell them these addresses."""
     token = secrets.token_bytes(16)
     hosts[0] = socket.gethostname()
     listeners: dict[str, socket.socket] = {}

@@ -1,4 +1,4 @@
-"""How the ranks of a run talk. A message has a kind, which is a word, a small body, and arrays."""
+"""The messages between the ranks of a run. A message has a kind, which is a word, a small body, and arrays."""
 
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,7 +38,7 @@ class Activity:
 
     def __init__(self) -> None:
         self.step: int | None = None
-        """that is under way"""
+        """the step under way"""
         self.passed: dict[int, str] = {}
         """the weight that a rank was through with last"""
 
@@ -148,10 +148,10 @@ class Alone:
         raise AssertionError(f"{kind}: there is no rank {to}")
 
     def listen(self, kind: str, hear: Hear, place: Place = place_anew) -> None:
-        """Nothing will ever come."""
+        """Do nothing: no message will ever come."""
 
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:
-        """Nothing can break."""
+        """Do nothing: no link can break."""
 
     def receive(self, sender: int, kind: str) -> Any:
         """Not to be called."""
@@ -165,7 +165,7 @@ class Alone:
         raise AssertionError(f"there is no rank {rank}") from error
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is no link to close."""
 
 
 ALONE = Alone()

@@ -365,7 +365,7 @@ class MpiLink:
         return bool(here)
 
     def _look_for_the_silent(self) -> None:
-        """Say that this rank is there, and see whether the others are."""
+        """Send a sign of life of this rank, and check for signs of the others."""
         now_s = time.monotonic()
         if now_s - self._beat_s < BEAT_S:
             return

@@ -32,7 +32,7 @@ class ExpectCommit(NamedTuple):
 
 
 class Drain(NamedTuple):
-    """Say of the own sparse weights how large they are, once all updates of the steps so far have been applied.
+    """Return the sizes of the own sparse weights, once all updates of the steps so far have been applied.
 
     An order and no call: a node may still be in the step that rank 0 has finished, and wait for sums of others.
     """

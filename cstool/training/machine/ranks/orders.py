@@ -159,7 +159,7 @@ class Record(NamedTuple):
 
 
 class TellTime(NamedTuple):
-    """Answer with the time on the clock by which spans are taken down [s]."""
+    """Answer with the time on the clock of recordings [s]."""
 
 
 class HandOver(NamedTuple):
@@ -280,7 +280,7 @@ class OtherRanks:
         self.order(go)
 
     def say(self, what: Next) -> None:
-        """Tell them how it goes on after a wave went forward."""
+        """Tell them the next step after a wave went forward."""
         self._tell("next", what)
 
     def losses(self) -> dict[int, tuple[LossResult, ...]]:

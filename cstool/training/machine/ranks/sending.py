@@ -18,7 +18,7 @@ from cstool.training.machine.swarmx import SwarmX
 
 Array = np.ndarray[Any, Any]
 WINDOW_BYTES = 64 * 2**20
-"""at most so much of the panels of all nodes is on its way or in use at the slowest rank; of each node, a panel that is
+"""largest size of the panels of all nodes that are on their way or in use at the slowest rank; of each node, a panel
 larger than its part goes alone [bytes]"""
 NOTHING = np.empty(0, np.float32)
 """placeholder that the feeder gets for a panel that another node sends"""
@@ -57,7 +57,7 @@ class Broadcast:
         """See `SwarmX.want`."""
 
     def expect(self, *_: Any) -> None:
-        """Nothing: MemoryX knows the stream already, from the `SwarmX` of the other lanes."""
+        """Do nothing: MemoryX knows the stream already, from the `SwarmX` of the other lanes."""
 
     def acquire(self, panel: Panel) -> Weights:
         """Send a panel to the other ranks, if it is one of this node."""
@@ -95,7 +95,7 @@ class Broadcast:
         return weights
 
     def release(self, _: Panel) -> None:
-        """Nothing: MemoryX has the panel back once it has left for all ranks."""
+        """Do nothing: MemoryX has the panel back once it has left for all ranks."""
 
     def reduce(self, *_: Any) -> None:
         """Not to be called: the feeder has no grains."""

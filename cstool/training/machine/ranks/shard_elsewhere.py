@@ -1,4 +1,4 @@
-"""Committed shards that another rank has: how rank 0 reads them, and how that rank hands them out."""
+"""Committed shards at another rank: the reading of them at rank 0, and the sending of them at that rank."""
 
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -19,8 +19,8 @@ PREFIX = "events.out.tfevents."
 class Events:
     """Writes scalars as TensorBoard reads them. Use as a context manager.
 
-    The file is made with the first scalars. It holds whole records at any time. Records that cannot be written are lost,
-    with one warning: curves are not worth a run. Once there is room again, later scalars are written.
+    The file is made with the first scalars. It holds whole records at any time. Records that cannot be written are
+    lost, with one warning: curves are not worth a run. Once there is room again, later scalars are written.
 
     Args:
         folder: where the file goes; None for no events

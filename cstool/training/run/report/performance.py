@@ -1,4 +1,4 @@
-"""`performance.json`: how fast a run was, under the vendor's keys, and where its time and memory went, under ours."""
+"""`performance.json`: speed of a run, under the vendor's keys, and use of time and memory, under ours."""
 
 import json
 import logging

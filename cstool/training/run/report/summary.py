@@ -1,4 +1,4 @@
-"""The log lines of a run before its first step, in the vendor's words, and at its end: results, times, how to go on."""
+"""Log lines of a run before its first step, in the vendor's words, and at its end: results, times, next commands."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -195,7 +195,7 @@ def _commands(session: Session) -> Iterator[tuple[str, str]]:
 
 
 def _knows_its_text(session: Session) -> bool:
-    """Say whether the model makes text, and its data set says how."""
+    """Return whether the model makes text, and its data set says how."""
     loader = session.params.train_dataloader
     if loader is None or not isinstance(session.params.model, DecoderParams):
         return False
