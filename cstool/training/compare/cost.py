@@ -181,7 +181,7 @@ def _amounts(
     flops, streamed, memory = 0.0, 0, 0
     forward, back = passes(run.result.waves, meets=graph.barrier is not None)
     for op in ops:
-        # What is recomputed goes forward once more on its way back.
+        # Recomputed ops go forward once more on their way back.
         times = forward + (len(run.result.op_seconds.get(op.name, _PASSES)) - 1) * back
         flops += products[op.name][0].total * (1.0 if sparse is None else sparse.density)
         matrices = len(matrices_of(op))

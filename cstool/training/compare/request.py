@@ -128,7 +128,7 @@ def run_params(params: Params, groups: Sequence[SparsityParams], model_dir: Path
         model_dir=model_dir,
         loop=params.loop.model_copy(update=loop),
         checkpoint=params.checkpoint.model_copy(update=checkpoint),
-        # What is compared is the time of steps, and memory.
+        # The times of steps, and memory, are compared.
         memoryx=params.memoryx.model_copy(update={"store": "ram"}),
         checkpoint_path=None,
         eval_checkpoint_path=None,

@@ -142,7 +142,7 @@ def estimate_memory(
         of_lanes = min(FILE_LANE_BYTES, _largest_bytes(graph))
     else:
         taken = memoryx_bytes(graph, optimizer, sparsity, narrow.weights)
-        # Gradients are counted with a quarter for what is on its way, of which the real limit is known here.
+        # Gradients are counted with a quarter for gradients on their way; the real limit of these is known here.
         waiting = (taken - state) * 4 // 5 if optimizer is not None else 0
         narrow_bytes = sum(2 * weight.size for name, weight in graph.trained_weights.items() if name in narrow.weights)
         kept, of_lanes = state, 0

@@ -275,7 +275,7 @@ def fit_rates(rows: Sequence[Sequence[float]], seconds: Sequence[float], scale: 
         rows: amounts
         seconds, scale: their measured times; divisors of the errors
     """
-    # It takes long to import, and only what measures the host needs it.
+    # Its import takes long, and only measurements of the host need it.
     from scipy.optimize import nnls
 
     amounts = np.array(rows, np.float64)

@@ -69,7 +69,7 @@ def memoryx_bytes(
         return need_bytes
     trained = graph.trained_weights
     narrow_bytes = sum(2 * trained[name].size for name in narrow if name not in sparsity.groups and name in trained)
-    # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.
+    # All gradients, where a global norm makes them wait, and RigL's with the zeros, too; a quarter in flight.
     rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
     gradients_bytes = sum(weight_bytes(weight, None, sparsity) for weight in trained.values())
     gradients_bytes += sum(4 * graph.weights[name].size for name in rigl)
@@ -101,6 +101,6 @@ def streamed_activation_bytes(buffers_bytes: int, graph: Graph, nodes: int = 1) 
     """
     in_flight = in_flight_bytes(graph)
     if memory_budget_bytes() is not None:
-        # Its buffers make room for each other, whatever their size.
+        # Its buffers make room for each other, whichever their sizes.
         in_flight = MOST_IN_FLIGHT * in_flight // PANELS_IN_FLIGHT
     return max(0, int((available_memory_bytes() - nodes * (buffers_bytes + in_flight)) * ACTIVATION_SHARE))

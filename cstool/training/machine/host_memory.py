@@ -93,7 +93,7 @@ def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
         return
     for line in lines:
         _, controllers, place = line.split(":", 2)
-        # Those of version 2 name no controllers.
+        # Entries of version 2 name no controllers.
         kinds = [_V1] if "memory" in controllers.split(",") else [] if controllers else _V2
         for kind in kinds:
             root = groups / kind.root

@@ -49,8 +49,8 @@ class Pace:
         if len(self._at) == 1:
             return
         self._at[lane] += 1
-        # Each lane says where it is before it looks whether anybody waits, and who waits says so before it looks where
-        # the others are: so of two lanes one sees the other, without a lock where nobody has to wait.
+        # Each lane sets its place before it looks for waiting lanes, a waiting lane its flag before it looks at
+        # the places of the others: so of two lanes one sees the other, without a lock if no lane has to wait.
         if self._waiting:
             with self._moved:
                 self._moved.notify_all()

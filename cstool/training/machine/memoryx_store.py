@@ -76,7 +76,7 @@ class ShardFile(NamedTuple):
         direct = self.slots * shards.shard_bytes[node] > CACHED_SHARE * available_memory_bytes()
         path = self.path(node, shards.nodes)
         with suppress(OSError):
-            # Whatever is in the way of the folder is said of the file.
+            # An error of the folder is reported for the file.
             self.folder.mkdir(parents=True, exist_ok=True)
         adopts = self.adopt_step is not None
         return FileStore(
@@ -127,7 +127,7 @@ def open_backing(
     nodes = min(link.ranks, params.memoryx.nodes or link.ranks)
     goes_on = start.committed if start.states == ALL_STATES else None
     narrow = narrow_in(params.host_precision, graph).weights
-    # Who only reads the weights, over and over, has them in a file of their own, where they have half the bytes.
+    # Runs that only read the weights, over and over, have them in a file of their own, at half the bytes.
     rounds = optimizer is None and not narrow <= sparsity.groups.keys()
     stays = in_place and not rounds and goes_on is not None and goes_on.is_in_place(nodes)
     adopted = goes_on if stays else None
@@ -190,8 +190,8 @@ def _share(
     tiles_bytes = update_threads(lanes) * (2 + (whole_arrays(optimizer) if optimizer else 0)) * TILE_BYTES
     stays_bytes = sum(size for size in sizes if size <= STAYS_BYTES)
     largest = buffer_bytes(max(sizes))
-    # Each lane has a panel, and what the slowest has yet to come for must not go; one more is on its way.
-    # What feeds other ranks holds panels like a lane.
+    # Each lane has a panel, and panels that the slowest has yet to read must not go; one more is on its way.
+    # The feeder of other ranks holds panels like a lane.
     panels = 2 if threads == 1 and not feeds else threads + feeds + 3
     least_bytes = largest * (panels + (optimizer is not None)) + stays_bytes + tiles_bytes
     if memory_bytes < least_bytes:

@@ -133,7 +133,7 @@ def _second_process(needs: Collection[str]) -> Iterator[None]:
         yield
     finally:
         if process is not None:
-            # At most it compiles what is here by now.
+            # At most it compiles kernels that are here by now.
             process.kill()
             process.wait()
 

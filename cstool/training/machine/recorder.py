@@ -221,7 +221,7 @@ class LaneTape(Tape):
             size_bytes = weights.values.nbytes + weights.pattern.size_bytes
         what: Arguments = {"step": recorder.step, "what": panel.weight, "panel": panel.index, "bytes": size_bytes}
         self._waited(began, what)
-        if self.index == 0:  # every lane acquires every panel, which streams once; of experts those that it needs
+        if self.index == 0:  # every lane acquires every panel, which streams once; of experts only the needed ones
             recorder.streamed_bytes += size_bytes
             self.streamed.append((time.perf_counter(), recorder.streamed_bytes))
         return weights

@@ -155,7 +155,7 @@ def choose_checkpoints(params: Params, checkpoint: Path | None, states: frozense
 
 def _has_weights_alone(checkpoint: Path) -> bool:
     """Whether a checkpoint says nothing of a run, as one that was converted from another library's model."""
-    with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:  # what is wrong is told where it is loaded
+    with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:  # errors are reported when it is loaded
         return LOADER not in reader.values() and not any(map(_is_of_optimizer, reader.tensor_names()))
     return False
 

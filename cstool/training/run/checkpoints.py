@@ -99,7 +99,7 @@ def finish_save(session: Session) -> float:
         return 0.0
     began = time.perf_counter()
     size_bytes, seconds = saving.written.result()
-    # What the commit before it took is time of training.
+    # The time of the commit before it is time of training.
     waited = min(time.perf_counter() - began, seconds)
     note = f", {waited:.2f} s of them waited for"
     return _saved(session, saving.path, saving.step, size_bytes, seconds, waited, note)

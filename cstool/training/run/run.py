@@ -194,13 +194,13 @@ def run_lock(params: Params) -> Iterator[None]:
     Raises:
         StoreError: another run trains there
     """
-    # Whatever is in the way of the folder is said by those who write to it.
+    # Errors of the folder are reported by its writers.
     with suppress(OSError):
         params.model_dir.mkdir(parents=True, exist_ok=True)
     rule = "model_dir must be used by one run that trains at a time"
     lock = StoreLock(params.model_dir / LOCK_NAME, rule=rule, optional=True)
     try:
-        # Nobody else begins any of these here now, however young they are.
+        # No other run writes such files here now, however young they are.
         for name in (f"*{os.path.splitext(params.checkpoint.checkpoint_name)[1]}", "memoryx*.h5"):
             sweep_temporary(params.model_dir, f"{name}.*.tmp", age_s=0)
         yield

@@ -48,7 +48,7 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _set(self, number: int, _frame: FrameType | None) -> None:
-        # A launcher sends it to all processes: what another one passes on must not make it the second here.
+        # A launcher sends it to all processes: a signal passed on by another one must not count as the second here.
         if self._came_here and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._came_here = True

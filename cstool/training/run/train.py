@@ -185,7 +185,7 @@ class _Loop:
             self.rates.pause(finish_save(session))
             session.appliance.memoryx.drain()
         except Exception:
-            # What is on its way is saved, and said to be, whatever became of the steps after it.
+            # The checkpoint on its way is saved, and logged, even if later steps failed.
             with suppress(CstoolError):
                 finish_save(session)
             raise
@@ -211,7 +211,7 @@ class _Loop:
         session, step = self.session, self.session.position.step
         assert session.patience is not None
         self.rates.pause(finish_save(session))
-        # What is saved beside the last checkpoint is saved beside this one.
+        # Files saved beside the last checkpoint are saved beside this one.
         session.last_step = step
         log.info(f"{session.patience.reason()}: stopping after step {step} of {self.last}.")
         if commits(session):

@@ -321,7 +321,7 @@ class ModelArrays:
         shape = self.shape(array)
         if shape == self.graph.weights[weight].shape:
             return [Piece(array, p.start, p.stop, self.shards.node_of(p)) for p in self.panels[weight]]
-        # Who needs arrays of another shape needs all of the weight, so that it is at one node.
+        # An optimizer with arrays of another shape needs all of the weight, so that it is at one node.
         return [Piece(array, 0, shape[0], self.shards.node_of(self.panels[weight][0]))]
 
     def _weight_of(self, array: str) -> str:

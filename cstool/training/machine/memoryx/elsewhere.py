@@ -1,6 +1,6 @@
 """The other nodes of MemoryX, as the first one sees them: it begins, saves and loads for all of them."""
 
-# ruff: noqa: ARG002 - what has no other nodes has no use for what they are asked
+# ruff: noqa: ARG002 - a single node has no use for the arguments
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future

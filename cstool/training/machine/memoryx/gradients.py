@@ -126,7 +126,7 @@ class WaitingGradients:
         if gradient is None:
             del self._in_store[panel]
         else:
-            # The room last: whoever waits for it takes the buffer, too.
+            # The room last: a thread that waits for it takes the buffer, too.
             self.buffers.give_back(gradient)
             self.room.give_back(gradient.nbytes)
 
@@ -134,7 +134,7 @@ class WaitingGradients:
         """Let go of a gradient that is not to be applied, wherever it waits."""
         gradient = self.take(panel)
         if gradient is None:
-            # Nobody may write there any more when that of the next step does.
+            # The sources must not write there any more when the gradient of the next step does.
             self.sources(panel)
         self.let_go(panel, gradient)
 
@@ -147,7 +147,7 @@ class WaitingGradients:
         (start, stop), written = self._in_store.pop(panel)
         written.result()
         shape = self._store.shape(_array(panel.weight))
-        # The caller takes no room for it: what it gave back when it went to the store is enough for a while.
+        # The caller takes no room for it: the room given back when it went to the store is enough for a while.
         buffer = self.buffers.take((stop - start, *shape[1:]))
         self._store.read(_array(panel.weight), start, buffer)
         return buffer

@@ -238,7 +238,7 @@ class MemoryX:
         self._workers.shutdown(cancel_futures=True)
         self.arrays.store.close()
 
-    # What is measured of it.
+    # Measurements of it.
 
     def memory_account(self) -> dict[str, int]:
         """Memory by purpose, of this node [bytes]."""

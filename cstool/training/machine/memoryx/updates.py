@@ -135,7 +135,7 @@ class Updates:
         if self.gradients_wait:
             self._waiting.keep(panel, gradient)
         elif self._gathers(panel.weight, self.step):
-            # It waits for those of the other panels, which need room, too.
+            # It waits for the gradients of the other panels, which need room, too.
             self._waiting.keep(panel, gradient)
             self._begin(panel, self._waiting.take(panel), self.step)
         elif self._arrays.store.in_place and self.whole is None and panel.size <= AT_ONCE_SIZE:
@@ -189,7 +189,7 @@ class Updates:
             return
         self.use.visits += panel.weight in self._arrays.of_experts
         gradients: Gradients = {panel: NoGradient.ZERO}
-        # Nobody need have asked for the panel since its last update.
+        # The panel may not have been read since its last update.
         before = self._under_way.get(panel)
         waits = () if before is None else (before,)
         update = self._workers.submit(self._update, gradients, steps, self._commits.last, waits)
@@ -240,7 +240,7 @@ class Updates:
         if self.least_loss_scale is None:
             raise NonFiniteError(f"step {self.step.number}: the gradient of {weight} is not finite")
         if self.loss_scale <= self.least_loss_scale:
-            # The words are those of the vendor's MixedPrecision.
+            # The words are from the vendor's MixedPrecision.
             raise NonFiniteError(
                 f"step {self.step.number}: Minimum loss scale threshold was reached but gradient norms are still "
                 f"encountering NaN or inf values, that of {weight} with a loss scale of {self.loss_scale:g}",
@@ -276,7 +276,7 @@ class Updates:
                     return
                 del self._gathered[panel.weight]
             gradients = {each: found[each] for each in panels}
-        # Nobody need have asked for a panel without a gradient since its last update.
+        # A panel without a gradient may not have been read since its last update.
         idle = [each for each, found_of in gradients.items() if isinstance(found_of, NoGradient)]
         before = [self._under_way[each] for each in idle if each in self._under_way]
         update = self._workers.submit(self._update, gradients, [step], self._commits.last, before)
@@ -388,7 +388,7 @@ class Updates:
             if rounded is not None:
                 convert(tiles[0], rounded)
             if changes and store.outlives and first_non_finite(tiles[0].reshape(-1)) >= 0:
-                # Before it is committed: who goes on from a commit must be able to.
+                # Before it is committed: a run must be able to go on from any commit.
                 raise NonFiniteError(
                     f"step {step.number}: the weight {panel.weight} is not finite after its update",
                     "a lower learning rate, max_gradient_norm or a longer warm-up may help",

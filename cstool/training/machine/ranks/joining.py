@@ -68,7 +68,7 @@ def joined(transport: str) -> Iterator[Link]:
         delay_aborts()
         if not is_launched() and link.leads_host:
             remove_leftovers()
-        # What comes before a run takes signals has nothing to save.
+        # Until a run takes signals, there is nothing to save.
         end_by_signals()
         with _leading(link, say) if link.rank == 0 else _following(link):
             yield link
@@ -155,10 +155,10 @@ def _following(link: MpiLink) -> Iterator[None]:
             message, hint = error.problems[0]
         elif (known := error if isinstance(error, CstoolError) else fault_of(error)) is not None:
             message, hint = known.message, known.hint
-        elif not hasattr(error, "exit_code"):  # what is wrong with the command line has one
-            # A bug of ours, of which rank 0 knows no more than what it says.
+        elif not hasattr(error, "exit_code"):  # errors of the command line have one
+            # A bug of ours, of which rank 0 knows only the message.
             traceback.print_exc()
-        # Where rank 0 is lost nobody hears it, and rank 1 says what is to be said.
+        # If rank 0 is lost this message goes nowhere, and rank 1 reports the error.
         with suppress(CstoolError):
             link.send(0, "failed", _Failure(message, hint))
     try:

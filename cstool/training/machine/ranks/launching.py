@@ -188,7 +188,7 @@ class _Crew:
                 deadline = time.monotonic() + GRACE_S
             if deadline is not None and time.monotonic() > deadline:
                 return
-            # Before they are tied nobody else sees that one dies or leaves, and MPI waits for it for ever.
+            # Before they are tied, the death of a rank goes unnoticed elsewhere, and MPI waits for it for ever.
             if any(rank.is_tied for rank in self._ranks):
                 continue
             if any(rank.exit_code == Interrupted.exit_code for rank in self._ranks):
@@ -206,7 +206,7 @@ class _Crew:
                 with suppress(ProcessLookupError):
                     os.kill(rank.process, signal.SIGKILL)
         if self._process.poll() is None:
-            # It takes the ranks along that have not come to say who they are.
+            # It takes along the ranks that have not named themselves yet.
             self._process.terminate()
             try:
                 self._process.wait(POLL_S * 10)

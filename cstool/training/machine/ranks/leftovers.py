@@ -38,7 +38,7 @@ def remove_leftovers(places: Places = PLACES) -> None:
     for path in _own_files(places.shared, _SHARED_MEMORY):
         _remove_if_closed(path)
     topologies = list(_own_files(places.temporary, _TOPOLOGY))
-    # Nobody has these open for long: what makes them lives, or does not.
+    # These are open only briefly: either their maker lives, or they are leftovers.
     with suppress(OSError):
         if topologies and not _has_proxies(places.processes):
             for path in topologies:
@@ -62,7 +62,7 @@ def _remove_if_closed(path: Path) -> None:
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            # What it sends to who holds a lease when another process opens the file; SIGIO would end this one.
+            # The signal to the holder of a lease when another process opens the file; SIGIO would end this one.
             fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
             fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
             path.unlink()

@@ -121,7 +121,7 @@ class MpiLink:
         if arrays:
             with self._lock:
                 self.sent_bytes += sum(array.nbytes for array in arrays)
-        # A handler of a signal may be what sends, without arrays: it must not wait for a lock.
+        # A handler of a signal may send, without arrays: it must not wait for a lock.
         self._to_leave.append(message)
         return message.left
 
@@ -248,7 +248,7 @@ class MpiLink:
                 sleep_s = BUSY_S
                 continue
             if self._closed_s is not None:
-                # Where one is lost, only rank 0 stays until the others have heard what to do.
+                # If a rank is lost, only rank 0 stays until the others have their orders.
                 others_are_through = self._gone == set(self._others) or bool(self._lost and self.rank)
                 if others_are_through and not (self._to_leave or self._leaving or self._arriving):
                     return
@@ -280,7 +280,7 @@ class MpiLink:
                 message.left.set_exception(self._error or ClusterError(f"rank {message.to} is lost"))
                 continue
             if message.to in self._parted:
-                # It may be through already: nobody would take the message, and MPI could not end.
+                # It may be through already: the message would never arrive, and MPI could not end.
                 message.left.set_exception(self._error or ClusterError("the link is closed"))
                 continue
             if message.is_goodbye:
@@ -369,10 +369,10 @@ class MpiLink:
         now_s = time.monotonic()
         if now_s - self._beat_s < BEAT_S:
             return
-        # Who was stopped for long itself has heard nothing meanwhile, and no reason to complain.
+        # A rank that was stopped for long has heard nothing meanwhile, and no reason to complain.
         was_away = now_s - self._beat_s > SILENT_S / 2
         self._beat_s = now_s
-        # Rank 0 looks for all, the others for rank 0, so that one alone says who is lost.
+        # Rank 0 looks for all, the others for rank 0, so that one alone reports the lost rank.
         for rank in set(self._others if self.rank == 0 else [0]) - self._gone:
             silent_s = 0.0 if was_away else now_s - self._heard_s[rank]
             self._heard_s[rank] = now_s - silent_s
@@ -389,7 +389,7 @@ def _abort(world: Any, exit_code: int) -> None:
             stream.flush()
     # It travels by way of the launcher, which is about to end.
     time.sleep(SAYING_S)
-    # What there is to say has been said, and MPI would add a line.
+    # All has been reported, and MPI would add a line.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     world.Abort(exit_code)
 

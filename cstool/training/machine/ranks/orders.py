@@ -264,7 +264,7 @@ class OtherRanks:
         with ExitStack() as stack:
             stack.callback(self.order, StopReading(stream))
             yield Share(stream, cluster.own_samples, lambda _, own: own + sum(map(tokens_at, self._ranks))), stack
-        # What they had read ahead is no longer wanted.
+        # Batches read ahead are no longer wanted.
         for rank in self._ranks:
             with suppress(EndOfStream, CstoolError):
                 while rank in open_ranks:

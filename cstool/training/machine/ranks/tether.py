@@ -18,8 +18,8 @@ class Tether:
         self._socket.connect(path)
         self._socket.sendall(f"{launched_rank()} {os.getpid()}\n".encode())
         _, streams, _, _ = socket.recv_fds(self._socket, 1, 3)
-        # What is printed goes where the launcher's goes, a terminal may be; mpirun gave pipes, for lines of its own.
-        # What the launcher is given to read, where it has that open, is for rank 0 alone.
+        # Output goes to the launcher's, a terminal maybe; mpirun gave pipes, for lines of its own.
+        # Input of the launcher, where it has that open, is for rank 0 alone.
         for number, stream in zip((1, 2, 0), streams, strict=False):
             if number or launched_rank() == 0:
                 os.dup2(stream, number)
@@ -63,5 +63,5 @@ def tethered() -> Iterator[Callable[[str], None]]:
         raise
     finally:
         tether.say(f"ending {exit_code}")
-        # Until then whoever called this has yet to print why.
+        # Until then the caller has yet to print the reason.
         once_told(lambda: tether.say(f"over {exit_code}"))

@@ -33,7 +33,7 @@ def restart_event(wall_time_s: float, step: int) -> bytes:
 
 def scalars_event(wall_time_s: float, step: int, values: Mapping[str, float]) -> bytes:
     """Return the record of some scalars of a step, by tag; they are kept as float32."""
-    # What is too large for float32 is infinite there.
+    # Numbers too large for float32 are infinite there.
     with np.errstate(over="ignore"):
         numbers = np.array([*values.values()], np.float64).astype("<f4")
     summary = b"".join(
