@@ -64,7 +64,7 @@ def compare_numerics(
         params: as the file has them
         groups: of sparse weights
         num_steps: of the validation; `MOST_STEPS` at most are trained, and none after the first change of a mask
-        folder: where the runs go
+        folder: for the runs
 
     Raises:
         NonFiniteError: naming the run

@@ -86,7 +86,7 @@ def race(
         params: as the file has them; the sparsity of a runner takes the place of theirs
         runners: in the order of their turns; every other round is in the opposite order
         num_steps: of each run
-        folder: where each has a folder of its own
+        folder: has a folder for each
         lanes: host threads; None to choose
         evaluates: whether each is evaluated after its last step
         keeps: whether the last checkpoints stay

@@ -27,7 +27,7 @@ class Request:
             that grows with the steps
         sweep: further shares of zeros whose cost and loss are measured
         lanes: host threads; None to choose
-        model_dir: where the runs go, and stay; None for a temporary folder
+        model_dir: folder of the runs, where they stay; None for a temporary folder
 
     Raises:
         CstoolError: a number is out of its range
@@ -69,8 +69,8 @@ def sparse_groups(params: Params, sparsity: float | None, flag: str) -> tuple[Sp
 
     Args:
         params: as the file has them
-        sparsity: that was typed; None: as in the file
-        flag: with which it was typed
+        sparsity: the typed value; None: as in the file
+        flag: of that value
 
     Raises:
         CstoolError: there is none; or one was typed, and the file has a schedule where it should go, or a model or an

@@ -123,7 +123,7 @@ class CostRow:
         density: share of non-zeros; None for ops that are dense in both runs
         kernels: "sparse", "dense" or "both" for forward, delta and gradient in the sparse run; None likewise
         dense, sparse: amounts of a step in either run
-        ideal: speedup if time went by non-zeros alone; None where none is to be had
+        ideal: speedup if time went by non-zeros alone; None if there is no ideal
         kernels_alone: speedup of the kernels alone, measured at that shape and density; None for dense ops
     """
 
@@ -232,11 +232,11 @@ class Setting:
     Args:
         sparse_parameters: share of all parameters in weights that are sparse (zeros counted)
         num_steps: of each run
-        file_steps: that the file asks for; None where that depends on the data
+        file_steps: number of steps in the file; None if it depends on the data
         batch_size: samples of a step
         tokens: of a sample; None where samples are no sequences
         lanes: threads
-        cores: that there are
+        cores: number of cores
         seed: of all runs
         loss_of: unit over which a held-out loss is the mean, such as `token`
     """
@@ -274,7 +274,7 @@ class Verdict(Brief):
     Args:
         setting: of the runs
         numerics: of the kernels
-        comparison: that the verdict is about
+        comparison: the one that the verdict is about
         sweep: further ones, in the order of their sparsity, and that one among them; empty without a sweep
         notes: on keys of the file that did not count
     """

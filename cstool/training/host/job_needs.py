@@ -49,7 +49,7 @@ FILE_LANE_BYTES = 16 * MIB
 SCRATCH_SHARES = 0.16, 0.5
 """of the activations of a grain: with all that can be kept, and as it is laid out; scratch of a lane takes no more"""
 BATCHES = 5
-"""that are there at a time: two ahead, one that is read, one that runs, one of an evaluation"""
+"""batches in memory at a time: two ahead, one that is read, one that runs, one of an evaluation"""
 COMFORT_SHARE = 0.5
 """share of the free memory for activations before a batch goes in waves: another job may want some, too"""
 LOG_BYTES = 32 * MIB
@@ -70,7 +70,7 @@ class MemoryNeed:
     Args:
         base: the interpreter, its libraries, kernels
         state: weights and optimizer state, or buffers of their file
-        gradients: that wait, and on their way
+        gradients: waiting gradients, and gradients on their way
         activations: of training and evaluation
         lanes: scratch and memory of threads
         batches: of input

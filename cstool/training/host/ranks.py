@@ -127,8 +127,8 @@ class RankedStep:
     Args:
         step_s: from the end of one to the end of the next, on all of them
         ranks: by rank, its time on its systems alone, were all weights there
-        wires_s: that the busiest wire is busy, forward and on the way back
-        swarmx_s: by which the step is longer for the wire: compute that waits for panels, gradients or messages
+        wires_s: time for which the busiest wire is busy, forward and on the way back
+        swarmx_s: excess of the step for the wire: compute that waits for panels, gradients or messages
     """
 
     step_s: float

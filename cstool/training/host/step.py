@@ -40,7 +40,7 @@ PASSES = ("forward", "backward")
 SPARSE = "sparse"
 """kind of a linear op with sparse kernels"""
 KINDS = (*(str(kind.value) for kind in OpKind), SPARSE)
-"""that have costs"""
+"""kinds of op that have costs"""
 CACHE_BYTES = 1 << 21
 """of a core's own cache, about"""
 PAIR_PRODUCTS = {"forward": 2, "backward": 5}
@@ -98,7 +98,7 @@ class HostRates:
 
     Args:
         cpu: its name
-        cores: that were busy while it was measured
+        cores: number of cores that were busy during the measurement
         costs: "kind pass" -> its times; kinds are the kinds of ops, "sparse" is a linear op with sparse kernels
         update_s: name of an optimizer -> of one weight's update on one thread [s]
         step_s: fixed time of a step, for any ops [s]
@@ -144,7 +144,7 @@ class HostSetup:
         sharing: host threads that share the products, and attention, of a grain which is alone in its batch
         lanes_beside: host threads of other ranks on this host
         memoryx_share: part of MemoryX on this host
-        waves: that the batch goes in; each streams all weights
+        waves: number of waves of the batch; each streams all weights
         met_grains: of the batch, grains whose samples meet here if the graph has a barrier; None for `grains`
     """
 
@@ -224,7 +224,7 @@ def work_on_host(
         samples: of the grain
         keeps: see `HostSetup`
         density, panels: of its matrix
-        lanes: that share the interpreter
+        lanes: number of lanes that share the interpreter
     """
     flops = vector_ops = 0.0
     size = 0

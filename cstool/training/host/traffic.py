@@ -54,7 +54,7 @@ def count_traffic(layout: Layout, size_of: Callable[[Panel], PanelBytes], shards
 
     Args:
         size_of: size of a panel on the wire; steps in which RigL asks for gradients of zeros send more
-        shards: which node keeps which panels
+        shards: the panels of each node
     """
     plan, waves, meets = layout.plan, layout.deal.waves, bool(layout.plan.gathered)
     visits = plan.timeline.visits

@@ -70,7 +70,7 @@ class Appliance:
             activations of a batch do not fit otherwise
         precision: of the operands of products: "float32" or "bfloat16"
         link: to other ranks, which wait for orders
-        shards: which node of MemoryX, at the rank of its number, keeps which panels; None for one node
+        shards: the panels of each node of MemoryX, at the rank of its number; None for one node
         file: the file of each other node; None for main memory
 
     Raises:
@@ -140,7 +140,7 @@ class Appliance:
         """provider of products"""
         self._clusters: dict[tuple[int, bool], Cluster] = {}
         self._meetings: dict[tuple[int, bool], Meeting] = {}
-        """where the samples of a batch meet, as `_clusters` has the systems; none for a graph without a barrier"""
+        """meetings of the samples of a batch, with the keys of `_clusters`; none for a graph without a barrier"""
         self._one_thread = ExitStack()
         self._one_thread.enter_context(one_blas_thread())
 
@@ -191,7 +191,7 @@ class Appliance:
 
         Args:
             step: after which it is
-            sample: which of the masks of DropConnect; None for all weights
+            sample: number of the DropConnect mask; None for all weights
         """
         cluster = self._cluster_for(batch, trains=False)
         self.memoryx.begin_evaluation(step, sample)

@@ -58,7 +58,7 @@ class Cluster:
         layout: of the systems of all ranks
         rank: of this process
         lanes: host threads, at most
-        threads: that share the products of a grain which is alone in its batch
+        threads: number of threads that share the products of a grain which is alone in its batch
         swarmx: stands between its lanes and MemoryX
         feeder: sends panels to other ranks, where MemoryX is here and other ranks are
         apart: largest lead of the fastest lane over the slowest [panels]

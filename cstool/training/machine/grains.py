@@ -148,7 +148,7 @@ def lanes_for(graph: Graph, grain: int, grains: int, ranks: int = 1) -> int:
 
     Args:
         grain: samples of a grain
-        grains: that there are to work on
+        grains: number of grains to work on
         ranks: processes that share the cores
     """
     mean_flops = 2 * grain * graph.tokens * _mean_matrix(graph)

@@ -21,7 +21,7 @@ STAGES_APART = 4
 NO_WEIGHTS = np.empty((0, 0), np.float32)
 """in the place of a panel that no token needs"""
 PHASES = ("forward", "again", "backward")
-"""in which an op runs; again: its second forward, where its layer is recomputed"""
+"""phases in which an op runs; again: its second forward, where its layer is recomputed"""
 
 
 class Pace:

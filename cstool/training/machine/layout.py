@@ -19,7 +19,7 @@ class Layout:
     Args:
         plan: buffers of a slot, the memory of one grain, and the ops to run
         whole_slot_bytes: size of a slot if all that can be kept is kept [bytes]
-        deal: which systems work on which grains
+        deal: the dealing of grains to systems
         ranks: number of ranks; systems are dealt to them in order
         trains: whether it is for training
     """

@@ -32,7 +32,7 @@ class Meeting:
 
     Args:
         batch_size: places of a batch
-        grains: that it is cut into
+        grains: number of grains of a batch
     """
 
     def __init__(self, barrier: Barrier, batch_size: int, grains: int, *, trains: bool, seed: int) -> None:

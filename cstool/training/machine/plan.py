@@ -250,7 +250,7 @@ def _dtype(is_narrow: bool, otherwise: str = "float32") -> str:
 
 
 def _follow(planned: Sequence[PlannedOp], timeline: Timeline, lives: Mapping[str, _Life]) -> None:
-    """Say when everything that ops make or keep counts, following a step from its first moment to its last."""
+    """Follow a step from its first moment to its last, and note the moments at which each output or kept array counts."""
     for moment, (position, forward) in enumerate(timeline.visits):
         p = planned[position]
         made = (*p.op.outputs, *p.kept.values())

@@ -53,7 +53,7 @@ def spread_memoryx(
 
     Args:
         link: to these
-        shards: which node keeps which panels
+        shards: the panels of each node
         store: of the node here; None for memory
         file: the file of each other node; None for memory
         lanes: host threads; None to choose

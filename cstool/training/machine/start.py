@@ -50,7 +50,7 @@ class Start:
     committed: Committed | None
     """the commit of MemoryX that it is"""
     states: frozenset[str]
-    """which parts of it to load"""
+    """the parts of it to load"""
     looks: bool
     """whether it was looked for in model_dir"""
     found: Survey = Survey((), (), ())
@@ -75,7 +75,7 @@ def choose_start(
     Args:
         checkpoint: a file, `DIR:STEP` or `DIR:latest`; None for the one in the params, or the latest state in model_dir
             if there is one
-        states: which parts to load; None: for a given checkpoint as the params say, and all parts of one that
+        states: the parts to load; None: for a given checkpoint as the params say, and all parts of one that
             the run goes on from: an interruption changes nothing
         link: to other ranks, which may have shards of MemoryX
 
@@ -121,7 +121,7 @@ def choose_checkpoints(params: Params, checkpoint: Path | None, states: frozense
 
     Args:
         checkpoint: this one alone; None for the checkpoints of the params, or all in model_dir
-        states: which parts to load; None: as the params say
+        states: the parts to load; None: as the params say
 
     Raises:
         CheckpointError: there is none, or one is not there, or is none, or lacks the weights

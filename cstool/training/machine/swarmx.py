@@ -30,7 +30,7 @@ class SwarmX(Protocol):
     """A transport between MemoryX and the lanes of the systems."""
 
     buffers: BufferPool
-    """where lanes take the buffers of gradients"""
+    """pool of the buffers of gradients"""
 
     @property
     def skips(self) -> bool:

@@ -64,9 +64,9 @@ class RunResult(Brief):
     last_rate: float = 0.0
     """the smoothed rate of the last log line [samples/s]"""
     input_wait_s: float = 0.0
-    """that training waited for batches"""
+    """time for which training waited for batches"""
     stream_wait_s: float = 0.0
-    """that a lane waited, on average, for weights and their updates in training, and steps for commits"""
+    """time for which a lane waited, on average, for weights and their updates in training, and steps for commits"""
     streamed_bytes_per_step: int = 0
     """weights that MemoryX sent out: forward, backward, and forward again for layers that are recomputed"""
     dense_streamed_bytes_per_step: int = 0

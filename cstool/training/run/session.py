@@ -135,9 +135,9 @@ class Session:
     events: Events = field(default_factory=lambda: Events(None))
     """writes scalars for TensorBoard"""
     times: TimeSplit = field(default_factory=TimeSplit)
-    """where the time of the run goes"""
+    """measures the time of the parts of the run"""
     last_step: int | None = None
-    """with which training ends; None before it is known"""
+    """last step of training; None before it is known"""
 
     @property
     def cluster(self) -> Cluster:

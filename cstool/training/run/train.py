@@ -42,7 +42,7 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
 
     Args:
         session: the run; its position moves on
-        data: where batches come from
+        data: delivers the batches
         evaluate_now: evaluates and returns the seconds it took; None for no evaluation on the way
         stop: ends the training after a step when it is asked for
 
@@ -114,7 +114,7 @@ def _is_due(every: int | None, step: int, last: int) -> bool:
 
 
 def _stopped_early(session: Session) -> dict[str, Any]:
-    """Say why a run stopped, and where the best of it is."""
+    """Log the reason for which a run stopped, and the place of its best checkpoint."""
     patience, params = session.patience, session.params
     assert patience is not None
     found = list_checkpoints(params.model_dir, params.checkpoint.checkpoint_name)
@@ -276,7 +276,7 @@ class _Loop:
         raise Interrupted(f"stopped by {signal_name} after step {step}; it is {where}", way_on)
 
     def _report(self, step: int, trained: TrainStep) -> None:
-        """Tell the progress, and every log_steps the log."""
+        """Report the progress, and every log_steps write it to the log."""
         session, rates, params = self.session, self.rates, self.session.params
         done = step - self.start
         speed = f"{rates.global_rate * self.per_sample:,.0f} {self.unit}/s"

@@ -35,8 +35,8 @@ class ModelArrays:
     Args:
         optimizer: has arrays beside each weight; None for a run that only evaluates
         buffers: lend the numbers of weights with DropConnect
-        shards: which node keeps which panels; None for one node
-        node: which of them this is
+        shards: the panels of each node; None for one node
+        node: number of this node
         elsewhere: the others, at the first node
         narrow: matrices that stream as bfloat16. Dense ones are kept so alone where nothing updates them and no commit
             has them, and beside the float32 that is updated in memory. From a file, or frozen, they are rounded as they

@@ -43,7 +43,7 @@ class Commits:
         """files of MemoryX that go once this one is committed: the rank that has them, and the set of a shard"""
         self._arrays, self._elsewhere = arrays, elsewhere
         self._expected: SimpleQueue[tuple[int, Sequence[Future[None]]] | BaseException] = SimpleQueue()
-        """at another node than the first: the step that is to be committed, and its updates, once that is known"""
+        """at another node than the first: the step that will be committed, and its updates, once they are known"""
         self._step = 0
         """at such a node: the step that is being committed"""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")

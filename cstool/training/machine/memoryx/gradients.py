@@ -83,7 +83,7 @@ class WaitingGradients:
 
     Args:
         arrays: of the model; their store has the waiting gradients if there is a limit
-        buffers: where their buffers come from and go
+        buffers: pool of their buffers
         limit_bytes: of `Room`; without one they wait in memory
     """
 

@@ -44,7 +44,7 @@ class MemoryX:
         least_loss_scale: above which a step is skipped whose gradients are not finite; None for no step: that is an
             error
         learning_rate_scales: factors on the learning rate, for weights whose factor is not 1
-        threads: that run updates beside the systems
+        threads: number of threads that run updates beside the systems
         waiting_bytes: limit of gradients that wait for their update; None for no limit: gradients that wait for long
             are in the store, then
         narrow: matrices that stream as bfloat16

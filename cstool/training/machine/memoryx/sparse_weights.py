@@ -42,7 +42,7 @@ class SparsityRules:
         groups: by the name of the weight; a weight that is not there is dense
         seed: of the run, which masks drawn at random come from
         last_step: of the run; None where it is not known
-        choose: which kernels compute with a panel that meets a share of the tokens
+        choose: chooses kernels for a panel that meets a share of the tokens
         token_shares: of weights that do not meet all tokens: average share of the tokens that they meet, as for experts
         read_weight: reads a weight with its zeros from a checkpoint, (rows, columns) float32
         read_mask: reads which numbers of a weight a checkpoint keeps, (rows, columns) bool
@@ -73,7 +73,7 @@ class SparseWeight:
     """One of them: the patterns of its panels, and its arrays in the store.
 
     Args:
-        store: where its arrays are, once `place` has made them
+        store: has its arrays, once `place` has made them
         arrays: their names, the values first
     """
 

@@ -174,7 +174,7 @@ def _following(link: MpiLink) -> Iterator[None]:
 
 
 def _release(link: MpiLink, exit_code: int) -> None:
-    """See that the launcher does not wait for a rank that is lost; `--launch` sees to that itself."""
+    """Make the launcher not wait for a lost rank; `--launch` does so itself."""
     if link.lost and not is_launched():
         link.end_all(exit_code)
 

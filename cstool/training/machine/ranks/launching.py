@@ -33,7 +33,7 @@ OUTLIVING = (
 """runs a command as its child, and leaves a file with its exit code behind: where hydra, the mpirun of MPICH, sees a
 process of its own die of a signal, it kills all"""
 SIGNALLED = 128
-"""from which on a shell's exit code tells of a signal"""
+"""smallest exit code of a shell that tells of a signal"""
 START_S = 120.0
 """longest time for the ranks to find each other [s]"""
 GRACE_S = 6.0
@@ -70,7 +70,7 @@ def launch(command: Sequence[str], ranks: int) -> Ended:
     """Run a command as a number of ranks on this host, and wait until all of them have ended.
 
     Args:
-        command: which joins the ranks; see `tethered`
+        command: joins the ranks; see `tethered`
 
     Raises:
         ClusterError: there is no mpirun, or it cannot start them
@@ -218,7 +218,7 @@ class _Crew:
         self._selector.close()
 
     def ended(self, output: IO[bytes]) -> Ended:
-        """Say how the ranks ended.
+        """Return the end of the ranks.
 
         Args:
             output: of mpirun

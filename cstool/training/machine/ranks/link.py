@@ -43,7 +43,7 @@ class Activity:
         """the weight that a rank was through with last"""
 
     def of(self, rank: int) -> str:
-        """Say where a rank is."""
+        """Return the progress of a rank, in words."""
         if self.step is None:
             return "before the first step"
         weight = self.passed.get(rank)
@@ -86,7 +86,7 @@ class Link(Protocol):
 
         Args:
             to: a rank
-            kind: by which the other rank receives it, or listens
+            kind: word by which the other rank receives it, or listens
             body: small, and of plain data
             arrays: C-contiguous; unchanged until the future is done
 

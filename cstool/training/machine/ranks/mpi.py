@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 HEADER, DATA = 1, 2
 """tags: MPI keeps the order of messages with the same tag, so arrays come in the order of their headers"""
 PIECE_BYTES = 2**19
-"""in which arrays travel between hosts. There MPI holds a large one back until the other side asks for it, and lets
+"""size of pieces of arrays between hosts. There MPI holds a large one back until the other side asks for it, and lets
 later ones overtake it, so that the array needed first would come last [bytes]"""
 BUSY_S, IDLE_S = 2e-5, 1e-3
 """sleep of the thread after a message; it doubles while none comes, up to the latter [s]"""
@@ -51,7 +51,7 @@ SAYING_S = 0.5
 
 @dataclass
 class _Leaving:
-    """A message that is to be sent, or on its way."""
+    """A message to be sent, or on its way."""
 
     to: int
     header: bytes

@@ -102,7 +102,7 @@ class Remote:
         grains: leaves of the tree
         own: the grains of this rank
         buffers: lend lanes the buffers of gradients
-        shards: which node, at the rank of the same number, keeps which panels
+        shards: the panels of each node, which is at the rank of the same number
     """
 
     def __init__(

@@ -39,14 +39,14 @@ class Tether:
                 return
 
     def say(self, line: str) -> None:
-        """Say something to the launcher, if it is still there."""
+        """Send a word to the launcher, if it is still there."""
         with suppress(OSError):
             self._socket.sendall(f"{line}\n".encode())
 
 
 @contextmanager
 def tethered() -> Iterator[Callable[[str], None]]:
-    """Be tied to a launcher, if `--launch` started this process; the yielded function sends a word to it."""
+    """Be tied to a launcher, if `--launch` started this process; the yielded function sends it a word."""
     path = os.environ.get(SOCKET_VARIABLE)
     if path is None:
         yield lambda _: None

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROW_BYTES = 64
-"""that the checksum takes at a time"""
+"""number of bytes that the checksum takes at a time"""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _SESSION_STARTS = 1
 

@@ -23,7 +23,7 @@ class Events:
     lost, with one warning: curves are not worth a run. Once there is room again, later scalars are written.
 
     Args:
-        folder: where the file goes; None for no events
+        folder: of the file; None for no events
     """
 
     def __init__(self, folder: Path | None) -> None:

@@ -29,8 +29,8 @@ class TimeSplit:
         """Return the seconds of each part so far; the waits of training are taken out of it, the rest is computing.
 
         Args:
-            input_wait_s: that training waited for batches
-            stream_wait_s: that it waited for weights and their updates
+            input_wait_s: time for which training waited for batches
+            stream_wait_s: time for which it waited for weights and their updates
         """
         self.turn_to(self._part)
         found = self._seconds
