@@ -12,7 +12,7 @@ from cstool.foundation.drawing.palette import BLUE, FAINT, GREEN, ORANGE, VERMIL
 from cstool.foundation.drawing.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT, draw_curves, plot_axes
 
 _SMOOTHING = 25
-"""a curve of so many times more steps than this is drawn smoothed, the raw one pale behind it"""
+"""a curve is smoothed over its number of steps divided by this, the raw one pale behind it"""
 
 
 @dataclass(frozen=True)

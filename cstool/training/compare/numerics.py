@@ -39,7 +39,7 @@ MASK_TOLERANCE = 1e-3
 """share of the positions of masks that may differ after a change: a rounding decides whether a weight at the threshold
 is just kept or just dropped"""
 _TIED = 16
-"""positions that may differ however few there are; one tie makes two, and most changes drop some and grow others"""
+"""positions that may differ in masks of any size; one tie makes two, and most changes drop some and grow others"""
 _CANCELLED = 2.0**-10
 """of the root mean square of all gradients: a smaller gradient is a difference of larger numbers, with their roundings.
 The gradient of a query is zero but for roundings if every token sees itself alone"""

@@ -31,7 +31,7 @@ def host_link(rates: HostRates) -> Link:
 def planned_ranks(
     params: Params, graph: Graph, batch_size: int, ranks: int, rates: HostRates, link: Link | None
 ) -> RanksSetup:
-    """The setup that a run of these params would have on several ranks, as far as it can be told without one.
+    """The setup that a run of these params would have on several ranks, as far as known without a run.
 
     Args:
         ranks: at most as many as systems
@@ -92,7 +92,7 @@ def dealt_setups(
 
 
 def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
-    """The setup that a run of these params would have here, as far as it can be told without one.
+    """The setup that a run of these params would have here, as far as known without a run.
 
     Sparse kernels are taken to be the faster ones, and activations to fit.
     """

@@ -94,7 +94,7 @@ def file_memory_bytes(params: Params) -> int:
 
 
 def streamed_activation_bytes(buffers_bytes: int, graph: Graph, nodes: int = 1) -> int:
-    """Memory for activations beside a MemoryX in a file, of which so many nodes are on this host [bytes].
+    """Memory for activations beside a MemoryX in a file, of which a number of nodes are on this host [bytes].
 
     Args:
         buffers_bytes: limit of the buffers of a node

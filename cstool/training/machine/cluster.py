@@ -108,7 +108,7 @@ class Cluster:
         return {grain: place for place, grain in enumerate(self.layout.grains(self.rank))}
 
     def multiply_with(self, gemm: Gemm) -> None:
-        """Have all products computed by a provider; of a lone grain, however many threads there are, in parts."""
+        """Have all products computed by a provider; of a lone grain in parts, for any number of threads."""
         self._end_sharing()
         if self.grains == 1:
             gemm = self._shared = SharedGemm(gemm, self.sharing)

@@ -1,7 +1,7 @@
 """Where each activation and delta of one grain lives: liveness over the step, then offsets into one slot.
 
 The plan is a function of the graph, the grain and whether layers are recomputed, so every grain, on every system, meets
-the same layout. A buffer has one place, however often its contents are made.
+the same layout. A buffer has one place, even if its contents are made several times.
 """
 
 import math
@@ -60,7 +60,7 @@ class After(Enum):
 
 @dataclass(frozen=True)
 class InputDelta:
-    """How the delta of one input of an op is made.
+    """The making of the delta of one input of an op.
 
     The kernel writes to (or, with `accumulate`, adds to) buffer `written`; then that is copied or added to `target`.
     """
@@ -250,7 +250,7 @@ def _dtype(is_narrow: bool, otherwise: str = "float32") -> str:
 
 
 def _follow(planned: Sequence[PlannedOp], timeline: Timeline, lives: Mapping[str, _Life]) -> None:
-    """Follow a step from its first moment to its last, and note the moments at which each output or kept array counts."""
+    """Follow a step from its first moment to its last, and note when each output or kept array of ops counts."""
     for moment, (position, forward) in enumerate(timeline.visits):
         p = planned[position]
         made = (*p.op.outputs, *p.kept.values())

@@ -1,4 +1,4 @@
-"""The sparsity of a run: which weights are sparse, and which kernels compute with them, settled once and kept."""
+"""The sparsity of a run: its sparse weights, and the kernels that compute with them, settled once and kept."""
 
 import logging
 import time

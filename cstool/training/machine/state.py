@@ -255,7 +255,7 @@ def _difference(stored: Mapping[str, Shape], graph: Graph, elsewhere: Mapping[st
 
 
 def _tell_what_differs(path: Path, stored: Mapping[str, Shape], graph: Graph, elsewhere: Mapping[str, str]) -> None:
-    """Log which weights a checkpoint lacks, and which of its own this model has no use for."""
+    """Log the weights that a checkpoint lacks, and the ones of its own that this model has no use for."""
     lacking, left = _difference(stored, graph, elsewhere)
     if lacking:
         log.warning(f"{path} lacks {', '.join(lacking)}: they begin at random.")

@@ -327,7 +327,7 @@ class _Loop:
         }
 
     def _count(self) -> None:
-        """Take down the totals of the loop."""
+        """Record the totals of the loop."""
         self.session.times.turn_to(START_UP)
         training, rates = self.session.training, self.rates
         training.samples, training.seconds, training.input_wait_s = rates.samples, rates.seconds, self.worker.waited_s

@@ -1,7 +1,7 @@
 """DropConnect: a weight that MemoryX keeps whole, and streams with another part of it left out at every step.
 
 Source: Wan et al., "Regularization of neural networks using DropConnect", ICML 2013; that the same at inference tells
-how sure a model is: Gal and Ghahramani, arXiv:1506.02142.
+the certainty of a model: Gal and Ghahramani, arXiv:1506.02142.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,11 +25,11 @@ class Draw(NamedTuple):
 
 
 class DroppedWeight:
-    """One such weight. Kept numbers are divided by the probability of being kept.
+    """A weight with DropConnect. Kept numbers are divided by the probability of being kept.
 
     Args:
         rules: its group has the probability of being left out
-        lend: lends (n,) float32 for the numbers that are kept: n, and at most so many
+        lend: lends (n,) float32 for the kept numbers: arguments are n, and its largest value
     """
 
     def __init__(

@@ -252,7 +252,7 @@ class MemoryX:
         return {**found, "gradients": self.buffers.allocated_bytes}
 
     def record(self, recorder: Recorder) -> None:
-        """Have updates, commits and the requests to a file taken down from now on."""
+        """Have updates, commits and the requests to a file recorded from now on."""
         self.commits.recorder = recorder
         if self._updates is not None:
             self._updates.recorder = recorder

@@ -1,4 +1,4 @@
-"""The shards of MemoryX: which of its nodes keeps which panels. A node is the MemoryX of one rank."""
+"""The shards of MemoryX: the panels that each of its nodes keeps. A node is the MemoryX of one rank."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -103,7 +103,7 @@ class SparseWeight:
 
     @property
     def indices_array(self) -> str:
-        """Name of the array that says where the numbers of the others belong, in a store that outlives the process."""
+        """Name of the array with the places of the other arrays' numbers, in a store that outlives the process."""
         return f"{self.arrays[0]}{INDICES}"
 
     def pattern_bytes(self, trains: bool) -> int:

@@ -20,7 +20,7 @@ def tie(link: Link, hosts: dict[int, str], lost: Callable[[int], None]) -> None:
 
     Args:
         hosts: takes the names of the hosts, by rank
-        lost: is told, by a thread, of each rank that died: of all others at rank 0, of that one elsewhere
+        lost: is called, by a thread, for each rank that died: at rank 0 for any other, elsewhere for rank 0
 
     Raises:
         ClusterError: the link is broken
