@@ -29,7 +29,7 @@ class Pace:
 
     Args:
         apart: largest lead of the fastest over the slowest [stages]
-        feeder_apart: largest lead over one more lane behind them, which feeds other ranks; None for no such lane
+        feeder_apart: largest lead of one more, last lane, which feeds other ranks; None for no such lane
     """
 
     def __init__(self, lanes: int, apart: int, feeder_apart: int | None = None) -> None:

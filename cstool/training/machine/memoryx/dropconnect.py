@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Draw(NamedTuple):
-    """The number of a mask: of a training step, or of one of several that an evaluation averages over."""
+    """The choice of a mask: of a training step, or of one of several that an evaluation averages over."""
 
     step: int
     sample: int | None = None

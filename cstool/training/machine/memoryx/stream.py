@@ -203,7 +203,7 @@ class WeightStream:
         return rounded
 
     def _look_at(self, panel: Panel, array: Array) -> None:
-        """Have a panel counted; a sparse panel's non-zeros are counted by its update."""
+        """Add a panel to the statistics; for norms the float32 numbers that updates change, not rounded ones."""
         if not self._statistics.looks:
             return
         if array.dtype != BFLOAT16 or not self._statistics.looks_at_norms:

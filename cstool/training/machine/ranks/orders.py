@@ -177,7 +177,7 @@ class Next(Enum):
 
 @dataclass
 class RankUse:
-    """The use of a rank in training so far."""
+    """Work and traffic of a rank in training so far."""
 
     rank: int
     host: str
