@@ -1,4 +1,4 @@
-"""The same run twice, sparse and dense, and one verdict: do kernels agree, is as much learnt, what does a step cost."""
+"""The same run twice, sparse and dense, and one verdict on kernels, learning and the cost of a step."""
 
 # Ahead of matplotlib, which is told to be quiet there.
 import cstool.foundation.drawing

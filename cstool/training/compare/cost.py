@@ -1,4 +1,4 @@
-"""What a step costs in a sparse run and in a dense one, op by op, those that are alike together."""
+"""The cost of a step in a sparse run and in a dense one, op by op, with like ops together."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -27,7 +27,7 @@ _KINDS = {
     KernelKind.MATMUL: "dense linear layers",
     KernelKind.LOSS: "output and loss",
 }
-"""what rows of ops without a sparse weight are called; all others are one"""
+"""names of the rows of ops without a sparse weight; all others are one row"""
 
 _Key = tuple[str, tuple[int, int] | None, int | None]
 """name of a row, shape and group of its weights"""
@@ -37,7 +37,7 @@ CeilingOf = Callable[[int, int, float, float], Ceiling]
 
 @dataclass(frozen=True)
 class _SparseWeight:
-    """Those that are alike, as a sparse run ended.
+    """Sparse weights that are alike, as a sparse run ended.
 
     Args:
         density: share of non-zeros
@@ -114,7 +114,7 @@ def build_cost(
 
 
 def _outside(rows: list[CostRow], dense: Finish, sparse: Finish) -> CostRow:
-    """Return the row of what is no op: updates, which go by the numbers kept, and input and waiting, which do not."""
+    """Return the row outside of ops: updates, which go by the numbers kept, and input and waiting, which do not."""
     sides = [Amounts(0, 0, 0, run.step_s * max(0.0, 1 - sum(run.op_shares.values()))) for run in (dense, sparse)]
     kept = [sum(row.dense.memory_bytes for row in rows), sum(row.sparse.memory_bytes for row in rows)]
     return CostRow(OUTSIDE, 1, None, None, None, sides[0], sides[1], kept[0] / kept[1], None)
@@ -177,11 +177,11 @@ def _amounts(
     run: Finish,
     narrow: Collection[str],
 ) -> Amounts:
-    """Add up what ops take; `kept` names the weights whose memory counts elsewhere, `narrow` those in bfloat16."""
+    """Add up the amounts of ops; `kept`: weights whose memory counts elsewhere, `narrow`: names in bfloat16."""
     flops, streamed, memory = 0.0, 0, 0
     forward, back = passes(run.result.waves, meets=graph.barrier is not None)
     for op in ops:
-        # What is recomputed goes forward once more on its way back.
+        # Recomputed ops go forward once more on their way back.
         times = forward + (len(run.result.op_seconds.get(op.name, _PASSES)) - 1) * back
         flops += products[op.name][0].total * (1.0 if sparse is None else sparse.density)
         matrices = len(matrices_of(op))

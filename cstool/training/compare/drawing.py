@@ -12,7 +12,7 @@ from cstool.foundation.drawing.palette import BLUE, FAINT, GREEN, ORANGE, VERMIL
 from cstool.foundation.drawing.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT, draw_curves, plot_axes
 
 _SMOOTHING = 25
-"""a curve of so many times more steps than this is drawn smoothed, the raw one pale behind it"""
+"""a curve is smoothed over its number of steps divided by this, the raw one pale behind it"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class ComparisonPicture:
-    """What the picture shows.
+    """The contents of the picture.
 
     Args:
         title, subtitle: of the picture
@@ -95,7 +95,7 @@ def _losses(picture: ComparisonPicture) -> Block:
 
 
 def _smoothed(losses: Sequence[float]) -> list[float]:
-    """Return the mean of each loss and those just before it."""
+    """Return the mean of each loss and the losses just before it."""
     width = max(1, len(losses) // _SMOOTHING)
     windows = (losses[max(0, last + 1 - width) : last + 1] for last in range(len(losses)))
     return [sum(window) / len(window) for window in windows]

@@ -25,21 +25,21 @@ from cstool.training.machine.grains import available_cores
 from cstool.training.machine.state import environment
 
 DENSITY_DIGITS = 3
-"""to which densities are rounded for a measurement of kernels: those of one group differ by a few weights"""
+"""decimals of rounded densities for a measurement of kernels: the densities of one group differ by a few weights"""
 
 
 def validate(params: Params, request: Request, progress: Progress) -> Verdict:
-    """Compare sparse training with dense training: what kernels compute, what is learnt, what a step costs.
+    """Compare sparse training with dense training: results of kernels, learning, cost of a step.
 
-    The runs begin with the weights of the seed and see the same data; those that are timed take turns.
+    The runs begin with the weights of the seed and see the same data; the timed runs take turns.
 
     Args:
         params: checked params of one trainer, with training and validation data
-        request: how to compare
+        request: settings of the comparison
 
     Raises:
         NonFiniteError: a run came to NaN or infinity
-        CstoolError: whatever the user can act on
+        CstoolError: an error that the user can act on
     """
     notes = check_params(params)
     first, points = _points(params, request)
@@ -87,7 +87,7 @@ def _points(params: Params, request: Request) -> tuple[Runner, list[Runner]]:
 
 
 def _in_words(groups: tuple[SparsityParams, ...]) -> str:
-    """Sparsity of groups: a number if that is all."""
+    """Sparsity of groups, in words: a number if all groups have the same."""
     shares = {group.sparsity for group in groups}
     (share, *others) = shares
     return f"{share:g}" if not others and isinstance(share, float) else "as in the file"

@@ -1,8 +1,8 @@
-"""Whether sparse kernels compute what dense kernels compute: two short runs of one sparse model, compared.
+"""Whether sparse and dense kernels compute the same: two short runs of one sparse model, compared.
 
 Both have the same weights, the same masks, the same data; one has sparse kernels throughout, the other dense kernels
 over the weights written out with their zeros. They differ in the order of sums alone, hence in rounding alone. Both
-compute in float32, whatever the params ask for.
+compute in float32, at any precision of the params.
 """
 
 import math
@@ -30,7 +30,7 @@ MOST_STEPS = 10
 _ROUNDING = 2.0**-24
 """largest relative error of a rounding to float32"""
 _ROUNDINGS = 16
-"""that lie between the data and a loss, or a gradient, beside those of sums over many terms"""
+"""number of roundings between the data and a loss, or a gradient, beside the roundings of sums over many terms"""
 STEP_TOLERANCE = _ROUNDINGS * _ROUNDING
 """relative difference of losses that each step may add, 9.5e-7. Adam makes a step of nearly full length of a rounding
 in a gradient that is nearly zero, so weights differ by far more after some steps; the loss does not, since it hardly
@@ -39,12 +39,12 @@ MASK_TOLERANCE = 1e-3
 """share of the positions of masks that may differ after a change: a rounding decides whether a weight at the threshold
 is just kept or just dropped"""
 _TIED = 16
-"""positions that may differ however few there are; one tie makes two, and most changes drop some and grow others"""
+"""positions that may differ in masks of any size; one tie makes two, and most changes drop some and grow others"""
 _CANCELLED = 2.0**-10
-"""of the root mean square of all gradients: what is smaller is a difference of larger numbers, with their roundings.
-The gradient of a query is zero but for those where every token sees itself alone"""
+"""of the root mean square of all gradients: a smaller gradient is a difference of larger numbers, with their roundings.
+The gradient of a query is zero but for roundings if every token sees itself alone"""
 _TINY = 2.0**-126
-"""the smallest normal float32, for what is compared with zero"""
+"""the smallest normal float32, for comparisons with zero"""
 
 Array = np.ndarray[Any, Any]
 
@@ -64,11 +64,11 @@ def compare_numerics(
         params: as the file has them
         groups: of sparse weights
         num_steps: of the validation; `MOST_STEPS` at most are trained, and none after the first change of a mask
-        folder: where the runs go
+        folder: for the runs
 
     Raises:
         NonFiniteError: naming the run
-        CstoolError: whatever the user can act on
+        CstoolError: an error that the user can act on
     """
     # In bfloat16 a difference in the last bit of a float32 sum may be one in the last of 8 bits.
     params = replace(params, precision=params.precision.model_copy(update={"host": FLOAT32}))
@@ -107,7 +107,7 @@ def compare_numerics(
 
 
 def gradient_tolerance(terms: int) -> float:
-    """Return by how much gradients may differ, relative to their Euclidean norm.
+    """Return the largest difference of gradients, relative to their Euclidean norm.
 
     A sum of K terms of either sign that is added up one by one has K roundings, each of some running sum; like the sum
     itself they add up as a random walk does, to at most sqrt(K) roundings of the sum.
@@ -119,13 +119,13 @@ def gradient_tolerance(terms: int) -> float:
 
 
 def first_change(groups: Sequence[SparsityParams]) -> int | None:
-    """Return the first step after which a mask changes by what the weights are; None if none ever does."""
+    """Return the first step after which a mask changes by the values of weights; None if none ever does."""
     steps = [update_steps(group.update) for group in groups if group.is_dynamic]
     return min((found[0] for found in steps if found), default=None)
 
 
 def _compare_gradients(sparse: Finish, dense: Finish) -> tuple[str, float]:
-    """Return the matrix whose gradient differs most, and by how much.
+    """Return the matrix whose gradient differs most, and its difference.
 
     Compared are Euclidean norms, where both runs have a number. Both have the same weights, so a difference is one of
     kernels; after a step of Adam it would be one of signs, too. Biases are left out: the gradient of a key's bias is
@@ -161,7 +161,7 @@ def _compare_gradients(sparse: Finish, dense: Finish) -> tuple[str, float]:
 
 
 def _compare_masks(sparse: Finish, dense: Finish) -> tuple[int, int]:
-    """Counts of mask positions: those that only one of the runs has, those that both have together."""
+    """Counts of mask positions: positions that only one of the runs has, positions that both have together."""
     assert sparse.checkpoint is not None and dense.checkpoint is not None
     lost = positions = 0
     with CheckpointReader(sparse.checkpoint) as ours, CheckpointReader(dense.checkpoint) as theirs:

@@ -1,4 +1,4 @@
-"""From a verdict to what its picture shows."""
+"""From a verdict to the contents of its picture."""
 
 import math
 
@@ -7,7 +7,7 @@ from cstool.training.compare.verdict import Verdict
 
 
 def comparison_picture(verdict: Verdict) -> ComparisonPicture:
-    """What the picture of a verdict shows."""
+    """The contents of the picture of a verdict."""
     setting, quality = verdict.setting, verdict.comparison.quality
     of_step = f"{setting.num_steps:,} steps of {setting.batch_text}"
     return ComparisonPicture(

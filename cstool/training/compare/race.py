@@ -1,7 +1,7 @@
 """Runs that take turns: each trains a few steps, saves, and makes way for the next, until all are at the last step.
 
-So whatever else goes on on the machine slows all of them alike. A run that goes on from its own checkpoint has the
-bits of one that nothing interrupted, so the losses are those of straight runs.
+So other load on the machine slows all of them alike. A run that goes on from its own checkpoint has the
+bits of an uninterrupted one, so the losses are the same as in straight runs.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from cstool.training.run.session import RunOrder
 
 MOST_TURNS = 10
 SYSTEM = "cs2"
-"""what the runs are compiled for, as `cstool run` does: weights of any model stream there, as they do not on all"""
+"""target for which the runs are compiled, as `cstool run` does: weights of any model stream there, unlike on others"""
 FEWEST_STEPS = 10
 """of a turn, where there are more turns than one: its first step is cold, and the median leaves it out"""
 
@@ -34,7 +34,7 @@ class Runner:
     """A run of the race.
 
     Args:
-        label: what progress and errors call it
+        label: its name in progress and errors
         groups: of sparse weights; none for a dense run
         sparse_kernels: as `run` has it
     """
@@ -46,14 +46,14 @@ class Runner:
 
 @dataclass(frozen=True)
 class Finish:
-    """What a run of the race came to; times are measured.
+    """The results of a run of the race; times are measured.
 
     Args:
         label: of the run
         losses: of every step
         step_seconds: of the steps that count: but for the first of a turn, where there are others
         step_s: their median
-        op_shares: for each op the share of its time in that of a step, lanes averaged, forward and backward
+        op_shares: for each op the share of its time in the time of a step, lanes averaged, forward and backward
         evaluation: on the data held out, after the last step; None if there was none
         result: of its last turn: memory, bytes, sparsity
         checkpoint: of the last step; None if it was not kept
@@ -83,10 +83,10 @@ def race(
     """Train runs in turns, from the same weights, on the same data.
 
     Args:
-        params: as the file has them; what a runner says of sparsity takes the place of theirs
+        params: as the file has them; the sparsity of a runner takes the place of theirs
         runners: in the order of their turns; every other round is in the opposite order
         num_steps: of each run
-        folder: where each has a folder of its own
+        folder: has a folder for each
         lanes: host threads; None to choose
         evaluates: whether each is evaluated after its last step
         keeps: whether the last checkpoints stay
@@ -94,7 +94,7 @@ def race(
     Raises:
         NonFiniteError: naming the run
         Interrupted: a signal came
-        CstoolError: whatever the user can act on
+        CstoolError: an error that the user can act on
     """
     ends = turn_ends(num_steps)
     results: dict[str, list[RunResult]] = {runner.label: [] for runner in runners}

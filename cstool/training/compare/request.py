@@ -1,4 +1,4 @@
-"""What a validation is asked for, and the params of the runs that answer."""
+"""The request for a validation, and the params of the runs that answer it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,25 +9,25 @@ from cstool.model.params import ALL_STATES, DpoParams, Params, SparsityParams
 from cstool.model.params.sections.sparsity import ConstantShare
 
 NUM_STEPS = 100
-"""that are trained at the most where nobody says how many"""
+"""largest number of trained steps, if none is given"""
 MAX_LOSS_GAP = 0.1
-"""by which the held-out loss of the sparse run may exceed that of the dense one [nats], where nobody says by how much:
+"""largest excess of the held-out loss of the sparse run over the dense run's [nats], if none is given:
 a tenth of a nat makes the perplexity 10.5 % larger"""
 
 
 @dataclass(frozen=True)
 class Request:
-    """How to compare.
+    """The settings of a comparison.
 
     Args:
-        sparsity: share of zeros; None for what the params ask for
-        num_steps: steps of each run; None for those of the params, at most `NUM_STEPS`
-        max_loss_gap: by which the held-out loss of the sparse run may exceed that of the dense one [nats]
+        sparsity: share of zeros; None: as in the params
+        num_steps: steps of each run; None for the steps of the params, at most `NUM_STEPS`
+        max_loss_gap: largest excess of the held-out loss of the sparse run over the dense run's [nats]
         tolerance: relative difference that losses and weights may have between sparse and dense kernels; None for one
             that grows with the steps
         sweep: further shares of zeros whose cost and loss are measured
         lanes: host threads; None to choose
-        model_dir: where the runs go, and stay; None for a temporary folder
+        model_dir: folder of the runs, where they stay; None for a temporary folder
 
     Raises:
         CstoolError: a number is out of its range
@@ -64,13 +64,13 @@ class Request:
 def sparse_groups(params: Params, sparsity: float | None, flag: str) -> tuple[SparsityParams, ...]:
     """Return the groups of sparse weights to validate.
 
-    A share that was typed takes the place of that of every group of the file. In a file without groups, it means
+    A share that was typed takes the place of the share of every group of the file. In a file without groups, it means
     static zeros drawn at random in every matrix that the vendor's filter takes by default.
 
     Args:
         params: as the file has them
-        sparsity: that was typed; None for what the file asks for
-        flag: with which it was typed
+        sparsity: the typed value; None: as in the file
+        flag: of that value
 
     Raises:
         CstoolError: there is none; or one was typed, and the file has a schedule where it should go, or a model or an
@@ -128,7 +128,7 @@ def run_params(params: Params, groups: Sequence[SparsityParams], model_dir: Path
         model_dir=model_dir,
         loop=params.loop.model_copy(update=loop),
         checkpoint=params.checkpoint.model_copy(update=checkpoint),
-        # What is compared is the time of steps, and memory.
+        # The times of steps, and memory, are compared.
         memoryx=params.memoryx.model_copy(update={"store": "ram"}),
         checkpoint_path=None,
         eval_checkpoint_path=None,
@@ -150,7 +150,7 @@ def run_params(params: Params, groups: Sequence[SparsityParams], model_dir: Path
 
 
 def check_params(params: Params) -> tuple[str, ...]:
-    """Check that a file can be validated, and return notes on what of it does not count.
+    """Check that a file can be validated, and return notes on its keys that do not count.
 
     Raises:
         ParamsError: it has no training data, or no data held out

@@ -1,4 +1,4 @@
-"""What a validation comes to. All times are measured on this host; nothing is modelled."""
+"""The result of a validation. All times are measured on this host; nothing is modelled."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Numerics:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What does not hold, in words."""
+        """The failed checks, in words."""
         steps = enumerate(zip(self.loss_differences, self.loss_tolerances, strict=True), start=1)
         found = [
             f"their losses differ by {difference:.1e} at step {step}, the tolerance is {most:.1e}"
@@ -70,7 +70,7 @@ class Quality:
         sparse_losses, dense_losses: of every training step
         sparse_loss, dense_loss: on the data held out, after the last step [nats per `Setting.loss_of`]
         sparse_accuracy, dense_accuracy: likewise, share of labels that were the likeliest
-        max_loss_gap: what the gap may be [nats]
+        max_loss_gap: limit of the gap [nats]
     """
 
     sparse_losses: tuple[float, ...]
@@ -83,7 +83,7 @@ class Quality:
 
     @property
     def gap(self) -> float:
-        """By how much the sparse run is worse on the data held out [nats]."""
+        """Excess of the loss of the sparse run on the data held out [nats]."""
         return self.sparse_loss - self.dense_loss
 
     @property
@@ -94,7 +94,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Amounts:
-    """What a training step takes.
+    """Amounts of work of a training step.
 
     Args:
         flops: of products of matrices; multiply-adds count twice
@@ -114,17 +114,17 @@ class Amounts:
 
 @dataclass(frozen=True)
 class CostRow:
-    """Ops that are alike: those of one sparse weight in all layers, or all of one kind.
+    """Ops that are alike: the ops of one sparse weight in all layers, or all of one kind.
 
     Args:
-        name: of the weight, `*` for the number of the layer where there are several; or what the ops are
+        name: of the weight, `*` for the number of the layer if there are several; or a name for the ops
         count: of the ops
         shape: of the weight; None where there is no one weight
-        density: share of non-zeros; None for what is dense in both runs
+        density: share of non-zeros; None for ops that are dense in both runs
         kernels: "sparse", "dense" or "both" for forward, delta and gradient in the sparse run; None likewise
-        dense, sparse: what a step takes in either run
-        ideal: speedup if time went by non-zeros alone; None where none is to be had
-        kernels_alone: speedup of the kernels alone, measured at that shape and density; None for what is dense
+        dense, sparse: amounts of a step in either run
+        ideal: speedup if time went by non-zeros alone; None if there is no ideal
+        kernels_alone: speedup of the kernels alone, measured at that shape and density; None for dense ops
     """
 
     name: str
@@ -139,18 +139,18 @@ class CostRow:
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast the sparse run is; None where no time was measured."""
+        """Speedup of the sparse run; None if no time was measured."""
         return self.dense.seconds / self.sparse.seconds if self.sparse.seconds > 0 else None
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step costs, dense and sparse.
+    """The cost of a step, dense and sparse.
 
     Args:
         rows: sparse weights first; together they are the step
         dense_step_seconds, sparse_step_seconds: of the steps of which the median counts
-        dense_memory_bytes, sparse_memory_bytes: what the appliance allocated, by purpose
+        dense_memory_bytes, sparse_memory_bytes: memory allocated by the appliance, by purpose
     """
 
     rows: tuple[CostRow, ...]
@@ -190,8 +190,8 @@ class Cost:
     def step(self) -> CostRow:
         """A whole step.
 
-        It is ideal if what goes by the number of weights took time by non-zeros alone, and all else what it takes
-        dense. With the kernels alone, the ops of sparse weights are as fast as these, and all else is as in the run.
+        Its ideal: the parts that go by the number of weights take time by non-zeros alone, and all else as in the dense
+        run. With the kernels alone, the ops of sparse weights are as fast as these, and all else is as in the run.
 
         Source: Amdahl, "Validity of the single processor approach", AFIPS 1967.
         """
@@ -227,18 +227,18 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Setting:
-    """What was run, and where.
+    """The setting of the runs.
 
     Args:
-        sparse_parameters: of all parameters those in weights that are sparse (zeros counted)
+        sparse_parameters: share of all parameters in weights that are sparse (zeros counted)
         num_steps: of each run
-        file_steps: that the file asks for; None where that depends on the data
+        file_steps: number of steps in the file; None if it depends on the data
         batch_size: samples of a step
         tokens: of a sample; None where samples are no sequences
         lanes: threads
-        cores: that there are
+        cores: number of cores
         seed: of all runs
-        loss_of: what a held-out loss is the mean over, such as `token`
+        loss_of: unit over which a held-out loss is the mean, such as `token`
     """
 
     model: str
@@ -269,14 +269,14 @@ class Setting:
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Brief):
-    """Whether sparse is as good as dense, and what it costs.
+    """Whether sparse is as good as dense, and the cost of both.
 
     Args:
         setting: of the runs
         numerics: of the kernels
-        comparison: that the verdict is about
-        sweep: further ones, in the order of their sparsity, and that one among them; empty if nobody asked
-        notes: on what of the file did not count
+        comparison: the one that the verdict is about
+        sweep: further ones, in the order of their sparsity, and that one among them; empty without a sweep
+        notes: on keys of the file that did not count
     """
 
     setting: Setting
@@ -313,7 +313,7 @@ class Verdict(Brief):
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it ready for JSON, with what follows from the numbers."""
+        """Return it ready for JSON, with the values that follow from the numbers."""
         return {
             "holds": self.holds,
             "problems": list(self.problems),

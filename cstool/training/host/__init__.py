@@ -1,1 +1,1 @@
-"""This host measured, and what a step would take on it: the rates of its kernels, the needs of a job."""
+"""This host measured, and predictions for it: the rates of its kernels, the time of a step, the needs of a job."""

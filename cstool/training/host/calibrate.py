@@ -1,8 +1,8 @@
-"""What this host can do, measured in seconds: small models of every kind of op are trained, and costs fitted to them.
+"""The speed of this host, measured in seconds: small models of every kind of op are trained, and costs fitted to them.
 
-None of them is a model that anybody wants. Batches are read ahead as in a run. Where all cores have a lane, the
-optimizer does nothing, so that what ops take is theirs alone; where cores are left, it updates beside them, as in a
-run. Updates by themselves, memory and disk are measured as well.
+The models are for measurement only. Batches are read ahead as in a run. If all cores have a lane, the optimizer does
+nothing, so that the times of ops are theirs alone; if cores are left, it updates beside them, as in a run. Updates by
+themselves, memory and disk are measured as well.
 """
 
 import os
@@ -53,7 +53,7 @@ Array = np.ndarray[Any, Any]
 STEPS, MOST_STEPS = 5, 41
 """of each model, at least and at most; the first warms up, of every op the median of the others counts"""
 PROBE_S = 0.6
-"""that a model is trained for, where that is more than the fewest steps"""
+"""duration of the training of a model, unless the fewest steps take longer"""
 SAMPLES = 1024
 """of the data set"""
 UPDATE_WEIGHTS = 1 << 22
@@ -62,7 +62,7 @@ DISK_BYTES = 1 << 28
 BLOCK_BYTES = 1 << 23
 MESSAGE_BYTES, MESSAGES = 1 << 19, 400
 Report = Callable[[str, int, int], None]
-"""is told what is measured, how much is done, of how much"""
+"""report(name of the measurement, number done, number in all)"""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def calibrate(folder: Path, report: Report) -> HostRates:
 
     Args:
         folder: on the disk that counts
-        report: is told how far it is
+        report: is told the progress
 
     Raises:
         EstimateError: the folder cannot be written
@@ -181,7 +181,7 @@ def _params(probe: _Probe) -> Params:
 
 
 def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> tuple[Any, float, float]:
-    """Train a model for its times; add those of its ops, and return what a step takes beside them, and in all."""
+    """Train a model for its times; add the times of its ops, and return the overhead of a step, and the time in all."""
     params = _params(probe)
     graph = build_graph(params.model, declared_form(params))
     samples = grain_samples(graph, probe.batch)
@@ -264,7 +264,7 @@ class _Numbers:
 
 
 def _measure_updates() -> dict[str, float]:
-    """Measure what the update of a weight takes on one thread while all cores update, by optimizer [s]."""
+    """Measure the update of a weight on one thread while all cores update, by optimizer [s]."""
     cores, step = available_cores(), Step(2, 1e-3, 1.0)
     found = {}
     with ThreadPoolExecutor(cores) as threads, one_blas_thread():
@@ -290,9 +290,9 @@ def _seconds(run: Callable[[], object], times: int) -> list[float]:
 
 
 def _measure_sockets() -> float:
-    """What a byte takes of a core on its way out of a host, or in: the same by TCP, from this process to itself [s].
+    """Measure the time of a core per byte out of a host, or in: by TCP, from this process to itself [s].
 
-    MPI copies what comes in once more, out of a buffer of its own.
+    MPI copies received bytes once more, out of a buffer of its own.
     """
     leaving, arriving, own = (memoryview(bytearray(MESSAGE_BYTES)) for _ in range(3))
 

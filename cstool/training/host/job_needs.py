@@ -1,4 +1,4 @@
-"""What a run takes of this host, known before it starts: memory at its peak, and no less than that; disk, lanes, time.
+"""Needs of a run on this host, known before it starts: memory at its peak, and no less than that; disk, lanes, time.
 
 A run that is given as much memory keeps to it (`CSTOOL_MEMORY`), since it is laid out here as it lays itself out.
 """
@@ -35,9 +35,9 @@ from cstool.training.store.file import TILE_BYTES
 MIB = 2**20
 BASE_BYTES = 218 * MIB
 """of the interpreter, its libraries and compiled kernels, code included (measured on x86-64, as all numbers here are:
-`python -m benchmarks.job_memory` has them beside what runs took)"""
+`python -m benchmarks.job_memory` prints them beside the use of real runs)"""
 LANE_BYTES = 5 * MIB
-"""of a lane beside its scratch: its stack, and what malloc keeps for a thread"""
+"""of a lane beside its scratch: its stack, and the arena that malloc keeps for a thread"""
 BFLOAT16_BYTES = 22 * MIB
 """of a library of products of bfloat16"""
 COMPILING_BYTES = 160 * MIB
@@ -49,15 +49,15 @@ FILE_LANE_BYTES = 16 * MIB
 SCRATCH_SHARES = 0.16, 0.5
 """of the activations of a grain: with all that can be kept, and as it is laid out; scratch of a lane takes no more"""
 BATCHES = 5
-"""that are there at a time: two ahead, one that is read, one that runs, one of an evaluation"""
+"""batches in memory at a time: two ahead, one that is read, one that runs, one of an evaluation"""
 COMFORT_SHARE = 0.5
-"""of what there is, what activations take before a batch goes in waves: another job may want some, too"""
+"""share of the free memory for activations before a batch goes in waves: another job may want some, too"""
 LOG_BYTES = 32 * MIB
 """on the disk: logs, events, the artifact"""
 OVERHEAD_SHARE, CHECKPOINT_BYTES = 1.01, MIB
 """of files, over their arrays"""
 PLANNED_OPS = 2500
-"""of a model whose activations are laid out to know what they take, at most: the time for that grows with their square,
+"""of a model whose activations are laid out to know their size, at most: the time for that grows with their square,
 from 0.7 s for a plan of 1,540 ops to a minute and more for one of 12,004"""
 START_S = 6.0
 """of a run before its first step and after its last, about [s]"""
@@ -70,15 +70,16 @@ class MemoryNeed:
     Args:
         base: the interpreter, its libraries, kernels
         state: weights and optimizer state, or buffers of their file
-        gradients: that wait, and on their way
+        gradients: waiting gradients, and gradients on their way
         activations: of training and evaluation
-        lanes: scratch and what threads take
+        lanes: scratch and memory of threads
         batches: of input
         beyond: passing needs, of drawing masks and compiling kernels
-        slack: what a run with this budget holds back, or would be laid out for less: with recomputation, waves, or
-            MemoryX in a file; negative where the sum of what each purpose may take is more than a job may be given
+        slack: memory that a run with this budget holds back, as it would be laid out for less otherwise: with
+            recomputation, waves, or MemoryX in a file; negative if the limits of all purposes add up to more than a
+            job may be given
         is_capped: whether activations were not laid out, see `PLANNED_OPS`; then the total is the most that a job may
-            be given, and whether that suffices nobody knows before the run lays them out
+            be given, and may turn out too small when the run lays them out
     """
 
     base: int
@@ -98,7 +99,7 @@ class MemoryNeed:
 
 
 def lanes_of(params: Params, graph: Graph, mode: str, cores: int | None = None) -> int:
-    """The lanes that a run would choose, at most so many; None for the cores of this host."""
+    """Number of lanes that a run would choose on `cores` cores; None for the cores of this host."""
     found = 1
     for loader, _ in _loaders(params, mode):
         grain = grain_samples(graph, loader.batch_size)
@@ -115,7 +116,7 @@ def estimate_memory(
         graph: its model, for the samples of its data
         mode: of the run
         lanes: host threads
-        room_bytes: the most that a job may be given; None for what is free on this host
+        room_bytes: the most that a job may be given; None for the free memory of this host
         compiled: whether its kernels are there; None to look for them
 
     Raises:
@@ -141,7 +142,7 @@ def estimate_memory(
         of_lanes = min(FILE_LANE_BYTES, _largest_bytes(graph))
     else:
         taken = memoryx_bytes(graph, optimizer, sparsity, narrow.weights)
-        # Gradients are counted with a quarter for what is on its way, of which the real limit is known here.
+        # Gradients are counted with a quarter for gradients on their way; the real limit of these is known here.
         waiting = (taken - state) * 4 // 5 if optimizer is not None else 0
         narrow_bytes = sum(2 * weight.size for name, weight in graph.trained_weights.items() if name in narrow.weights)
         kept, of_lanes = state, 0
@@ -202,7 +203,7 @@ def _loaders(params: Params, mode: str) -> list[tuple[DataloaderParams, bool]]:
 
 
 def _layouts(params: Params, graph: Graph, mode: str, free_bytes: int) -> list[Layout]:
-    """The systems as a run lays them out; with what is comfortable, or else with all there is."""
+    """The systems as a run lays them out; within a comfortable share of the memory, or else within all of it."""
     budget = int(free_bytes * ACTIVATION_SHARE)
     try:
         return _laid_out(params, graph, mode, int(budget * COMFORT_SHARE))
@@ -235,7 +236,7 @@ def _laid_out(params: Params, graph: Graph, mode: str, budget: int) -> list[Layo
 
 
 def _file_bytes(params: Params, graph: Graph, optimizer: Optimizer | None, lanes: int, free_bytes: int) -> int:
-    """What the buffers of a MemoryX in a file come to: its limit, or all that they would hold."""
+    """Size of the buffers of a MemoryX in a file: their limit, or all their possible contents."""
     limit = min(params.memoryx.memory, int(BUFFER_SHARE * free_bytes))
     arrays = whole_arrays(optimizer) if optimizer else 0
     tiles = max(2, lanes) * (2 + arrays) * TILE_BYTES
@@ -254,7 +255,7 @@ def _flying_bytes(graph: Graph, grains: int, lanes: int, *, in_file: bool) -> in
     """Gradients on their way, at most.
 
     At each level of the tree that sums them one of a panel waits, each lane has one, one is applied; and there are
-    those of the panels that the fastest lane is ahead.
+    gradients of the panels that the fastest lane is ahead.
     """
     panels = (max(1, grains) - 1).bit_length() + lanes + 1
     if in_file:
@@ -267,7 +268,7 @@ def _batch_bytes(graph: Graph, batch_size: int) -> int:
 
 
 def _meeting_bytes(params: Params, graph: Graph, mode: str) -> int:
-    """What is beyond a barrier, where the samples of a batch meet."""
+    """Memory of the ops beyond a barrier, where the samples of a batch meet."""
     barrier = graph.barrier
     if barrier is None:
         return 0
@@ -278,7 +279,7 @@ def _meeting_bytes(params: Params, graph: Graph, mode: str) -> int:
 
 
 def estimate_disk(params: Params, graph: Graph, mode: str, room_bytes: int) -> int:
-    """Estimate what a run adds to its model_dir: MemoryX in a file with its slots, checkpoints that stay, logs [bytes].
+    """Estimate the growth of model_dir by a run: MemoryX in a file with its slots, checkpoints that stay, logs [bytes].
 
     Args:
         room_bytes: memory that it may take
@@ -314,11 +315,11 @@ def _stored_bytes(graph: Graph, optimizer: Optimizer, sparsity: SparsityRules) -
 
 
 def estimate_seconds(params: Params, graph: Graph, mode: str, lanes: int, step_s: float | None = None) -> float | None:
-    """Estimate the time of a run from step 0 [s]; None where nobody knows.
+    """Estimate the time of a run from step 0 [s]; None if it is unknown.
 
     Args:
-        step_s: of a step, where others took so long; None for what the rates of this host say, if they are measured,
-            and the model is not too large to lay out for that
+        step_s: of a step, if measured elsewhere; None for the prediction by the rates of this host, if they are
+            measured, and the model is not too large to lay out for that
     """
     steps = params.loop.num_steps or params.loop.max_steps
     if mode.startswith("eval") or steps is None:

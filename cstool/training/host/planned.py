@@ -24,14 +24,14 @@ from cstool.training.machine.timeline import make_timeline
 
 
 def host_link(rates: HostRates) -> Link:
-    """What stands for a link between ranks on one host: copies in memory at the rate of the page cache, either way."""
+    """Stand-in for a link between ranks on one host: copies in memory at the rate of the page cache, either way."""
     return Link(rates.cached_bytes_per_s, both_ways=False)
 
 
 def planned_ranks(
     params: Params, graph: Graph, batch_size: int, ranks: int, rates: HostRates, link: Link | None
 ) -> RanksSetup:
-    """The setup that a run of these params would have on several ranks, as far as it can be told without one.
+    """The setup that a run of these params would have on several ranks, as far as known without a run.
 
     Args:
         ranks: at most as many as systems
@@ -59,7 +59,7 @@ def planned_ranks(
 def dealt_setups(
     graph: Graph, layout: Layout, setup: HostSetup, hosts: Sequence[int], shards: Shards, lanes: int | None
 ) -> tuple[HostSetup, ...]:
-    """The setup of each rank: its own grains and lanes, those of the other ranks on its host, and its share of MemoryX.
+    """The setup of each rank: its own grains and lanes, the lanes of other ranks on its host, and its share of MemoryX.
 
     Args:
         hosts: by rank the number of its host
@@ -92,7 +92,7 @@ def dealt_setups(
 
 
 def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
-    """The setup that a run of these params would have here, as far as it can be told without one.
+    """The setup that a run of these params would have here, as far as known without a run.
 
     Sparse kernels are taken to be the faster ones, and activations to fit.
     """
@@ -144,7 +144,7 @@ def setup_with(
     densities: dict[str, float],
     waves: int = 1,
 ) -> HostSetup:
-    """The setup with what follows from the params alone; again: positions of ops that run forward twice."""
+    """The setup as far as it follows from the params alone; again: positions of ops that run forward twice."""
     optimizer = costed_optimizer(params.optimizer)
     return HostSetup(
         grain_samples=grain_samples,

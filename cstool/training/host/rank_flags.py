@@ -1,4 +1,4 @@
-"""What is asked for of several ranks: how many, and the link between their hosts."""
+"""The flags of several ranks: their number, and the link between their hosts."""
 
 import re
 from math import isfinite

@@ -1,8 +1,8 @@
-"""A training step on several ranks: what each computes, as `host` predicts it, and the wire between them.
+"""A training step on several ranks: the compute of each, as `host` predicts it, and the wire between them.
 
 Each node of MemoryX sends its weights to each of the other ranks one after the other, so as many times as there are
 others, and gets the sums of their gradients back. Panels are sent ahead of need and gradients leave while the rest of
-backward runs. So a pass takes what is slower, its compute or the busiest wire; what nothing hides is the first panel of
+backward runs. So a pass takes the slower of the two, its compute or the busiest wire; not hidden are the first panel of
 each pass, and the messages that all wait for.
 """
 
@@ -15,7 +15,7 @@ from cstool.training.host.step import HostRates, HostSetup, HostStep, passes, pr
 
 @dataclass(frozen=True)
 class Link:
-    """What connects a rank with the others.
+    """The connection of a rank with the others.
 
     Args:
         bytes_per_s: each way [B/s]
@@ -30,7 +30,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What goes between ranks in a training step [bytes].
+    """Bytes between ranks in a training step.
 
     Args:
         forward_bytes: weights from each rank to each other one, by rank, forward, in all waves
@@ -51,17 +51,17 @@ class Traffic:
 
     @property
     def passes(self) -> tuple[int, int]:
-        """How often a rank goes forward, and back."""
+        """Number of passes of a rank forward, and back."""
         return passes(self.waves, self.meets)
 
     @property
     def nodes(self) -> int:
-        """How many ranks send weights."""
+        """Number of ranks that send weights."""
         return sum(size > 0 for size in self.forward_bytes)
 
     @property
     def sent_bytes(self) -> tuple[int, ...]:
-        """What leaves each rank, by rank."""
+        """Bytes that leave each rank, by rank."""
         ways = self._forward_ways, self._back_ways
         return tuple(sum(way[rank][0] for way in ways) for rank in range(len(self.forward_bytes)))
 
@@ -97,19 +97,19 @@ class Traffic:
 
 
 def _weight_ways(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Out of each rank and into it, where each sends so much to each other one."""
+    """Bytes out of each rank and into it, if each sends its number of bytes to each other rank."""
     return [((len(sizes) - 1) * own, sum(sizes) - own) for own in sizes]
 
 
 @dataclass(frozen=True)
 class RanksSetup:
-    """How a run is set up on several ranks, each on a host like this one.
+    """The setup of a run on several ranks, each on a host like this one.
 
     Args:
         setups: by rank: its own grains, its own lanes
         traffic: between them
         link: of each
-        message_s: that a message takes beside the link, from whoever sends it to whoever hears it [s]
+        message_s: time of a message beside the link, from sender to receiver [s]
         hosts: by rank the number of its host; of none, each has its own
     """
 
@@ -126,9 +126,9 @@ class RankedStep:
 
     Args:
         step_s: from the end of one to the end of the next, on all of them
-        ranks: by rank, what it would take on its systems alone, were all weights there
-        wires_s: that the busiest wire is busy, forward and on the way back
-        swarmx_s: by which the step is longer for the wire: compute that waits for panels, gradients or messages
+        ranks: by rank, its time on its systems alone, were all weights there
+        wires_s: time for which the busiest wire is busy, forward and on the way back
+        swarmx_s: excess of the step for the wire: compute that waits for panels, gradients or messages
     """
 
     step_s: float
@@ -157,11 +157,12 @@ def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedSt
 
     W waves are N = W passes each way; before a barrier they are 2 W - 1 forward. Each pass takes L more at its end:
     losses come to rank 0 before any goes back, and the last sums after all went. So do the deltas of a barrier take L;
-    and 2 L where several nodes wait for the norm of all gradients. A wire is what leaves a rank, P times the weights
-    that it keeps and, on the way back, sums of gradients; or what comes to it; where all ranks share one rate, all of
-    that. Where rank 0 keeps all weights it waits for nobody, so its own compute counts without what comes first. Ranks
-    of one host have its cores between them: with more lanes than cores, the slowest takes no less than all of their
-    work on all cores. The rest (updates of what is kept there, the loop) is that of the rank with the longest.
+    and 2 L where several nodes wait for the norm of all gradients. A wire is the traffic out of a rank, P times the
+    weights that it keeps and, on the way back, sums of gradients; or the traffic into it; where all ranks share one
+    rate, all of these. Where rank 0 keeps all weights it never waits, so its own compute counts without the time before
+    the first panel. Ranks of one host have its cores between them: with more lanes than cores, the slowest takes no
+    less than all of their work on all cores. The rest (updates of the rank's own weights, the loop) is the longest of
+    any rank.
 
     Source: the order of messages in `training/machine/appliance.py`; that a step is bounded by its busiest resource is
     the model of `perf.cluster`, here without its queue.
@@ -204,8 +205,8 @@ def pass_s(here_s: float, there_s: float, wire_s: float, lead_s: float) -> float
     [13, 20]
 
     Args:
-        here_s: compute at rank 0, where it waits for nobody; else nothing
-        there_s: of the slowest of those that wait
+        here_s: compute at rank 0, if it never waits; else zero
+        there_s: compute of the slowest of the waiting ranks
         wire_s: of all bytes
         lead_s: until the first panel is there
     """
@@ -218,7 +219,7 @@ def _passes(step: HostStep) -> tuple[float, float]:
 
 
 def _messages_s(rates: HostRates, setup: RanksSetup) -> list[tuple[float, float]]:
-    """By rank, what messages take of all cores forward, and on the way back [s].
+    """By rank, the time of messages, spread over all cores, forward and on the way back [s].
 
     Nothing where a core is free for them, nor where they go through memory.
     """
@@ -231,7 +232,7 @@ def _messages_s(rates: HostRates, setup: RanksSetup) -> list[tuple[float, float]
 
 
 def _with_messages(passes: tuple[float, float], messages_s: tuple[float, float]) -> tuple[float, float]:
-    """Compute of both passes with what messages take of the same cores [s]."""
+    """Compute of both passes with the time of messages on the same cores [s]."""
     return passes[0] + messages_s[0], passes[1] + messages_s[1]
 
 

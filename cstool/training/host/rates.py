@@ -1,4 +1,4 @@
-"""What was measured of this host, kept beside the compiled kernels: a YAML file that people can read."""
+"""The measurements of this host, kept beside the compiled kernels: a YAML file that people can read."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,14 +1,14 @@
-"""The host as a system: what its kernels, its memory and its disk take, and what a training step on it comes to.
+"""The host as a system: times of its kernels, memory and disk, and the time of a training step from them.
 
-A call of a kernel on one grain takes a fixed time, more of it where other lanes want the interpreter too; and so much
-per floating-point operation of its products, per vector instruction of what is element by element (as `ir`
-counts them, for the wafer), per byte of weights that it reads or makes gradients of, and per byte of activations:
+A call of a kernel on one grain takes a fixed time, and more if other lanes want the interpreter too; and a time
+per floating-point operation of its products, per vector instruction of its element-wise work (as `ir` counts them, for
+the wafer), per byte of weights that it reads or makes gradients of, and per byte of activations:
 
     seconds = call_s + (shared_s) + flop_s x flops + vector_s x vector ops + weight_s x bytes + activation_s x bytes
 
-The six numbers of each kind of op and pass are fitted to measurements on this host. The step is then that of
-`perf.cluster`: one system, whose compute is a lane and its share of the grains; MemoryX is main memory or a file. What
-comes on top, of the loop and of lanes that wait for each other, is fitted too.
+The six numbers of each kind of op and pass are fitted to measurements on this host. The step then follows the model
+of `perf.cluster`: one system, whose compute is a lane and its share of the grains; MemoryX is main memory or a file.
+The overhead, of the loop and of lanes that wait for each other, is fitted too.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ PASSES = ("forward", "backward")
 SPARSE = "sparse"
 """kind of a linear op with sparse kernels"""
 KINDS = (*(str(kind.value) for kind in OpKind), SPARSE)
-"""that have costs"""
+"""kinds of op that have costs"""
 CACHE_BYTES = 1 << 21
 """of a core's own cache, about"""
 PAIR_PRODUCTS = {"forward": 2, "backward": 5}
@@ -49,7 +49,7 @@ MATMUL_PRODUCTS = {"forward": 1, "backward": 2}
 
 
 class Work(NamedTuple):
-    """What a call of a kernel on one grain does.
+    """Amounts of work in a call of a kernel on one grain.
 
     Args:
         calls: of the kernel: one per panel
@@ -70,9 +70,9 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Cost:
-    """What a kind of op takes in one pass [s per call, shared call, FLOP, vector op, byte of weights, of activations].
+    """Times of a kind of op in one pass [s per call, shared call, FLOP, vector op, byte of weights, of activations].
 
-    The names are those of `Work`.
+    The names are the same as in `Work`.
     """
 
     call_s: float
@@ -94,16 +94,16 @@ class Cost:
 
 @dataclass(frozen=True)
 class HostRates:
-    """What was measured on this host.
+    """The measurements of this host.
 
     Args:
         cpu: its name
-        cores: that were busy while it was measured
-        costs: "kind pass" -> what it takes; kinds are those of ops, "sparse" is a linear op with sparse kernels
+        cores: number of cores that were busy during the measurement
+        costs: "kind pass" -> its times; kinds are the kinds of ops, "sparse" is a linear op with sparse kernels
         update_s: name of an optimizer -> of one weight's update on one thread [s]
-        step_s: of a step, whatever is in it [s]
+        step_s: fixed time of a step, for any ops [s]
         stage_s: of an op of a step more, where lanes wait for each other [s]
-        uneven: by which share of its time the slowest of several lanes is behind
+        uneven: share of its time by which the slowest of several lanes is behind
         cached_bytes_per_s: a copy between memory and the system's page cache [B/s]
         read_bytes_per_s: from the disk [B/s]
         write_bytes_per_s: to the disk, synced [B/s]
@@ -125,7 +125,7 @@ class HostRates:
 
 @dataclass(frozen=True)
 class HostSetup:
-    """How a run is set up on this host.
+    """The setup of a run on this host.
 
     Args:
         grain_samples: samples of a grain
@@ -143,9 +143,9 @@ class HostSetup:
         buffer_bytes: of weights and state that are held in memory, where they are in a file
         sharing: host threads that share the products, and attention, of a grain which is alone in its batch
         lanes_beside: host threads of other ranks on this host
-        memoryx_share: of MemoryX, what is kept on this host
-        waves: that the batch goes in; each streams all weights
-        met_grains: of the batch, those whose samples meet here where the graph has a barrier; None for `grains`
+        memoryx_share: part of MemoryX on this host
+        waves: number of waves of the batch; each streams all weights
+        met_grains: of the batch, grains whose samples meet here if the graph has a barrier; None for `grains`
     """
 
     grain_samples: int
@@ -186,7 +186,7 @@ class HostStep:
 
     @property
     def rest_s(self) -> float:
-        """What is left: updates, waiting for a file, the loop itself."""
+        """The rest of the step: updates, waiting for a file, the loop itself."""
         return max(0.0, self.step_s - self.forward_s - self.again_s - self.backward_s)
 
 
@@ -224,7 +224,7 @@ def work_on_host(
         samples: of the grain
         keeps: see `HostSetup`
         density, panels: of its matrix
-        lanes: that share the interpreter
+        lanes: number of lanes that share the interpreter
     """
     flops = vector_ops = 0.0
     size = 0
@@ -273,9 +273,9 @@ def fit_rates(rows: Sequence[Sequence[float]], seconds: Sequence[float], scale: 
 
     Args:
         rows: amounts
-        seconds, scale: what they took; what the error of each is divided by
+        seconds, scale: their measured times; divisors of the errors
     """
-    # It takes long to import, and only what measures the host needs it.
+    # Its import takes long, and only measurements of the host need it.
     from scipy.optimize import nnls
 
     amounts = np.array(rows, np.float64)
@@ -286,15 +286,15 @@ def fit_rates(rows: Sequence[Sequence[float]], seconds: Sequence[float], scale: 
 
 
 def rest_row(lanes: int, ops: int, compute_s: float) -> tuple[float, float, float]:
-    """Factors of `step_s`, `stage_s` and `uneven` in a step of so many ops, `compute_s` of a lane."""
+    """Factors of `step_s`, `stage_s` and `uneven` in a step of `ops` ops, with `compute_s` of a lane."""
     return (1.0, 2.0 * ops, compute_s) if lanes > 1 else (1.0, 0.0, 0.0)
 
 
 def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
     """Return the predicted time of a training step.
 
-    What is beyond a barrier runs once, on one thread, for all samples that meet here, and is part of the rest; of its
-    scores what reads and writes embeddings counts, not their product.
+    The ops beyond a barrier run once, on one thread, for all samples that meet here, and are part of the rest; of
+    its scores only the reading and writing of embeddings counts, not their product.
     """
     grains_of_lane = int(ceil_div(setup.grains, setup.lanes))
     shapes = shapes_on_host(graph)
@@ -378,7 +378,7 @@ def _density(graph: Graph, op: Op, setup: HostSetup) -> float:
 
 
 def passes(waves: int, meets: bool) -> tuple[int, int]:
-    """How often the waves of a batch go forward, and back, all together.
+    """Number of passes of the waves of a batch forward, and back, all together.
 
     Where all samples of a batch meet at a barrier, all waves go forward before any goes back, and all but the last,
     which is still in memory, go forward once more before they go back: of three waves that is five times.
@@ -390,7 +390,7 @@ def passes(waves: int, meets: bool) -> tuple[int, int]:
 
 
 def _meeting_s(graph: Graph, rates: HostRates, setup: HostSetup, shapes: Mapping[str, tuple[int, ...]]) -> float:
-    """Time of what is beyond a barrier, for all samples that meet here: a call of each op and pass [s]."""
+    """Time of the ops beyond a barrier, for all samples that meet here: a call of each op and pass [s]."""
     grains = setup.grains if setup.met_grains is None else setup.met_grains
     if graph.barrier is None or not grains:
         return 0.0

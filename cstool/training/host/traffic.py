@@ -1,4 +1,4 @@
-"""What a training step sends between ranks, counted before it runs: weights from who keeps them, gradients back."""
+"""The traffic of a training step between ranks, counted before it runs: weights from their nodes, gradients back."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -45,16 +45,16 @@ def present_bytes(memoryx: MemoryX) -> Callable[[Panel], PanelBytes]:
 
 
 def count_traffic(layout: Layout, size_of: Callable[[Panel], PanelBytes], shards: Shards) -> Traffic:
-    """Count what a training step sends between ranks.
+    """Count the bytes of a training step between ranks.
 
     Weights go from the node that keeps them to each other rank, once per visit to an op and wave; before a barrier all
     waves but the last go forward twice. Of each panel as many sums come back from a rank as its grains make whole
-    subtrees. Where a gradient is rows, those of an embedding, a sum has at most one for each token of its grains, with
-    its number: which tokens they are, the data say.
+    subtrees. If a gradient is rows, as for an embedding, a sum has at most one for each token of its grains, with
+    its number: the token numbers depend on the data.
 
     Args:
         size_of: size of a panel on the wire; steps in which RigL asks for gradients of zeros send more
-        shards: which node keeps which panels
+        shards: the panels of each node
     """
     plan, waves, meets = layout.plan, layout.deal.waves, bool(layout.plan.gathered)
     visits = plan.timeline.visits
@@ -91,7 +91,7 @@ def _sums_bytes(layout: Layout, rank: int, size_of: Callable[[Panel], PanelBytes
 
 
 def _rows_bytes(layout: Layout, panels: Sequence[Panel], node: Node) -> int:
-    """The most that the rows of a sum come to: each has the numbers of a row, and its own number [bytes]."""
+    """Largest size of the rows of a sum: each has the numbers of a row, and its own number [bytes]."""
     first, stop = (place << node.level for place in (node.place, node.place + 1))
     tokens = (min(stop, layout.deal.grains) - first) * layout.plan.samples * layout.plan.tokens
     rows = sum(panel.shape[0] for panel in panels)

@@ -41,7 +41,7 @@ from cstool.training.machine.spread import spread_memoryx
 from cstool.training.store import Store
 
 EVALUATION_PART = 4
-"""evaluation beside training takes at most one part in so many of that: its batches go in waves all the sooner"""
+"""evaluation beside training takes at most this part of the memory (1 / it): its batches go in waves all the sooner"""
 
 
 class TrainStep(NamedTuple):
@@ -50,7 +50,7 @@ class TrainStep(NamedTuple):
     loss: float
     """the scaled loss, as it is logged [nats]"""
     gradient_norm: float | None
-    """before clipping; None where nobody needed it"""
+    """before clipping; None: not computed"""
 
     @property
     def is_skipped(self) -> bool:
@@ -63,15 +63,15 @@ class Appliance:
 
     Args:
         optimizer, max_gradient_norm, learning_rate_scales, sparsity, store, waiting_bytes: see `MemoryX`
-        loss_scale: what the loss is multiplied by beside its weight, where the gradients are divided by that again
+        loss_scale: factor on the loss beside its weight, divided out of the gradients
         lanes: host threads; None to choose
-        memory_bytes: what activations may take; None for a share of what the rest leaves
-        recompute: whether training recomputes the activations of layers: "always", "never", or "auto", where those of
-            a batch do not fit otherwise
+        memory_bytes: limit of activations; None for a share of the remaining memory
+        recompute: whether training recomputes the activations of layers: "always", "never", or "auto", if the
+            activations of a batch do not fit otherwise
         precision: of the operands of products: "float32" or "bfloat16"
         link: to other ranks, which wait for orders
-        shards: which node of MemoryX, at the rank of its number, keeps which panels; None for one node
-        file: that of each other node; None for main memory
+        shards: the panels of each node of MemoryX, at the rank of its number; None for one node
+        file: the file of each other node; None for main memory
 
     Raises:
         ClusterError: weights, optimizer state and gradients do not fit the memory
@@ -107,7 +107,7 @@ class Appliance:
         self._recompute = recompute
         self.precision = precision
         self.narrow = narrow_in(precision, graph)
-        """what is bfloat16"""
+        """names that are bfloat16"""
         shards = shards or deal_panels(graph, optimizer, sparsity, 1)
         if memory_bytes is None:
             sizes = enumerate(shards.shard_bytes)
@@ -140,7 +140,7 @@ class Appliance:
         """provider of products"""
         self._clusters: dict[tuple[int, bool], Cluster] = {}
         self._meetings: dict[tuple[int, bool], Meeting] = {}
-        """where the samples of a batch meet, as `_clusters` has the systems; none for a graph without a barrier"""
+        """meetings of the samples of a batch, with the keys of `_clusters`; none for a graph without a barrier"""
         self._one_thread = ExitStack()
         self._one_thread.enter_context(one_blas_thread())
 
@@ -191,7 +191,7 @@ class Appliance:
 
         Args:
             step: after which it is
-            sample: which of the masks of DropConnect; None for all weights
+            sample: number of the DropConnect mask; None for all weights
         """
         cluster = self._cluster_for(batch, trains=False)
         self.memoryx.begin_evaluation(step, sample)
@@ -201,7 +201,7 @@ class Appliance:
         return sum_losses(self._run(cluster, batch, go).values())
 
     def _run(self, cluster: Cluster, batch: Batch, go: Go) -> dict[int, tuple[LossResult, ...]]:
-        """Take a batch all its way: losses by the number of the grain, or those of the batch."""
+        """Run a batch through all its steps: losses by the number of the grain, or the losses of the batch."""
         losses: dict[int, tuple[LossResult, ...]] = {}
         meeting = self._meetings.get((batch.size, go.trains))
         for kind, wave in cluster.legs:
@@ -224,7 +224,7 @@ class Appliance:
         return losses
 
     def _meet(self, cluster: Cluster, meeting: Meeting, go: Go) -> dict[int, tuple[LossResult, ...]]:
-        """Run what is beyond the barrier, here alone; each rank gets the deltas of its own samples."""
+        """Run the ops beyond the barrier, here alone; each rank gets the deltas of its own samples."""
         losses = {0: meeting.run(go.scales)}
         if go.trains:
             self.others.send_deltas(lambda rank: meeting.deltas(cluster.layout.grains(rank)))
@@ -241,10 +241,10 @@ class Appliance:
         """Run a wave forward at all ranks: losses by the number of the grain.
 
         Args:
-            meeting: where what its grains made is gathered; None for nowhere
+            meeting: gathers the tensors that its grains made; None: no gathering
 
         Raises:
-            NonFiniteError: a loss is NaN or infinite, or what is gathered; nothing has been updated
+            NonFiniteError: a loss or a gathered tensor is NaN or infinite; nothing has been updated
         """
         losses = cluster.forward()
         if meeting is not None:
@@ -289,7 +289,7 @@ class Appliance:
         """Lay out the systems for batches of a size.
 
         Args:
-            kinds: of batches that are evaluated, this one included: they share the memory for that
+            kinds: number of batch sizes of evaluations, this one included, which share the memory
 
         Raises:
             ClusterError: the activations of one grain do not fit the memory
@@ -325,23 +325,23 @@ class Appliance:
         return found
 
     def _room_bytes(self, rank: int, trains: bool, kinds: int) -> int:
-        """What the activations of batches of another size may take at a rank [bytes]."""
+        """Memory for the activations of batches of another size at a rank [bytes]."""
         if trains:
             taken_bytes = sum(cluster.layout.activation_bytes(rank) for cluster in self._clusters.values())
             return self._memory_bytes[rank] - taken_bytes
         return self._memory_bytes[rank] // (kinds if self.memoryx.optimizer is None else EVALUATION_PART * kinds)
 
     def streamed_bytes(self, cluster: Cluster) -> int:
-        """What MemoryX sends out for one batch, each panel once per wave and time that its op runs [bytes]."""
+        """Traffic out of MemoryX for one batch, each panel once per wave and time that its op runs [bytes]."""
         return sum(map(self.memoryx.stream_bytes, cluster.stream))
 
     def dense_streamed_bytes(self, cluster: Cluster) -> int:
-        """What MemoryX would send out for one batch with the zeros of sparse weights [bytes]."""
+        """Traffic out of MemoryX for one batch if sparse weights streamed with their zeros [bytes]."""
         narrow = self.narrow.weights
         return sum((2 if panel.weight in narrow else 4) * panel.size for panel in cluster.stream)
 
     def multiply_with(self, gemm: Gemm) -> None:
-        """Have all products computed by a provider, by systems that are prepared and those that will be."""
+        """Have all products computed by a provider, in prepared systems and in later ones."""
         self.gemm = gemm
         for cluster in self._clusters.values():
             cluster.multiply_with(gemm)
@@ -359,11 +359,11 @@ class Appliance:
         trains: bool,
         recorder: Recorder = OFF,
     ) -> Iterator[InputWorker]:
-        """Read batches of a size that has been prepared, ahead of need, at each rank those of its own grains.
+        """Read batches of a size that has been prepared, ahead of need, at each rank the samples of its own grains.
 
         Args:
             where: the dataloader, as `DataSet` has it
-            trains: what they are for
+            trains: whether they are for training
             first, count, recorder: see `InputWorker`
         """
         cluster = self._clusters[sampler.batch_size, trains]
@@ -375,7 +375,7 @@ class Appliance:
             yield worker
 
     def record(self, recorder: Recorder) -> None:
-        """Have what happens in training taken down from now on, or no longer: then what is under way still is."""
+        """Record training from now on, or stop recording: work under way is still recorded."""
         if recorder is not OFF:
             self.memoryx.record(recorder)
             self.others.order(Record(recorder.first, recorder.last))

@@ -1,4 +1,4 @@
-"""Budgets of the host's memory: what weights, optimizer state and gradients need, and what activations may take."""
+"""Budgets of the host's memory: needs of weights, optimizer state and gradients, and room for activations."""
 
 from collections.abc import Collection
 
@@ -13,14 +13,14 @@ from cstool.training.machine.memoryx.shards import weight_bytes
 from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 
 ACTIVATION_SHARE = 0.8
-"""of the memory that weights, optimizer state and gradients leave, what activations may take; beyond it those of layers
-are recomputed, and beyond that a batch goes in waves"""
+"""share for activations of the memory that weights, optimizer state and gradients leave; beyond it the activations
+of layers are recomputed, and beyond that a batch goes in waves"""
 MOST_IN_FLIGHT = 8
-"""within a budget, panels of each size whose gradients may be on their way at a time, beside those that wait: one for
-each level of the tree that sums them and for each lane, and those that the fastest lane is ahead (measured: up to 5.4,
+"""within a budget, panels of each size whose gradients may be on their way at a time, beside waiting gradients: one for
+each level of the tree that sums them and for each lane, and the lead of the fastest lane (measured: up to 5.4,
 with two lanes and eight grains)"""
 BUFFER_SHARE = 0.5
-"""of a budget, what buffers of a MemoryX in a file may take at the most"""
+"""largest share of a budget for the buffers of a MemoryX in a file"""
 
 
 def update_threads(lanes: int | None) -> int:
@@ -38,7 +38,7 @@ def activation_budget_bytes(
     """Memory for activations once everything else has its own [bytes].
 
     Args:
-        share: of MemoryX, what is on this host
+        share: part of MemoryX on this host
         narrow: matrices that stream as bfloat16
 
     Raises:
@@ -69,7 +69,7 @@ def memoryx_bytes(
         return need_bytes
     trained = graph.trained_weights
     narrow_bytes = sum(2 * trained[name].size for name in narrow if name not in sparsity.groups and name in trained)
-    # All gradients, where a global norm makes them wait, those of RigL with the zeros, too; a quarter in flight.
+    # All gradients, where a global norm makes them wait, and RigL's with the zeros, too; a quarter in flight.
     rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
     gradients_bytes = sum(weight_bytes(weight, None, sparsity) for weight in trained.values())
     gradients_bytes += sum(4 * graph.weights[name].size for name in rigl)
@@ -84,7 +84,7 @@ def state_bytes(
 
 
 def file_memory_bytes(params: Params) -> int:
-    """What the buffers of a MemoryX in a file may take: as the params say, but within a budget at most a share of it.
+    """Memory for the buffers of a MemoryX in a file: as the params say, but within a budget at most a share of it.
 
     No bits depend on it.
     """
@@ -94,13 +94,13 @@ def file_memory_bytes(params: Params) -> int:
 
 
 def streamed_activation_bytes(buffers_bytes: int, graph: Graph, nodes: int = 1) -> int:
-    """Memory for activations beside a MemoryX in a file, of which so many nodes are on this host [bytes].
+    """Memory for activations beside a MemoryX in a file, of which a number of nodes are on this host [bytes].
 
     Args:
-        buffers_bytes: what the buffers of a node may take
+        buffers_bytes: limit of the buffers of a node
     """
     in_flight = in_flight_bytes(graph)
     if memory_budget_bytes() is not None:
-        # Its buffers make room for each other, whatever their size.
+        # Its buffers make room for each other, whichever their sizes.
         in_flight = MOST_IN_FLIGHT * in_flight // PANELS_IN_FLIGHT
     return max(0, int((available_memory_bytes() - nodes * (buffers_bytes + in_flight)) * ACTIVATION_SHARE))

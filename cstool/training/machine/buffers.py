@@ -16,34 +16,34 @@ FLOAT32 = np.dtype(np.float32)
 ROUNDING = 2**18
 """buffers above this size have a multiple of it [floats]"""
 PANELS_IN_FLIGHT = 4
-"""gradients that lanes and SwarmX have at a time, beside those that wait, in panels of the largest size"""
+"""gradients of lanes and SwarmX at a time, beside waiting gradients, in panels of the largest size"""
 
 
 class BufferPool:
     """Lends buffers. Sizes are rounded up a little, so that panels of nearly the same size share theirs.
 
     Args:
-        limit_bytes: beyond it, buffers that nobody uses make room for those of another size; None for no limit
+        limit_bytes: beyond it, unused buffers make room for buffers of another size; None for no limit
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes
         self._free: defaultdict[int, list[Array]] = defaultdict(list)
         self._out: dict[int, Array] = {}
-        """buffers that are out, by the identity of the array that owns their memory, as that of all its views"""
+        """buffers that are out, by the identity of the array that owns their memory, which all its views share"""
         self._lock = threading.Lock()
         self.allocated_bytes = 0
 
     @property
     def used(self) -> int:
-        """How many buffers are out."""
+        """Number of buffers that are out."""
         return len(self._out)
 
     def take(self, shape: tuple[int, ...], room: int = 0, dtype: np.dtype = FLOAT32) -> Array:
         """Lend a buffer with arbitrary contents.
 
         Args:
-            room: numbers that whoever asks will want in it at the most, so that it is this buffer then, too
+            room: largest number of elements that the caller will ever want in it, so that it is this buffer then, too
             dtype: float32 or bfloat16
         """
         size = math.prod(shape)
@@ -81,7 +81,7 @@ def in_flight_bytes(graph: Graph) -> int:
 
 
 def most_in_flight_bytes(graph: Graph, panels: int) -> int:
-    """Size of the buffers of gradients on their way, at the most, where so many panels of each size may be [bytes].
+    """Largest size of the buffers of gradients on their way, for a number of panels of each size [bytes].
 
     A pool without a limit keeps as many buffers of each size as were ever out at a time.
     """

@@ -49,7 +49,7 @@ class Leg(NamedTuple):
 
 
 class Cluster:
-    """The systems of one rank, which work with those of the others on batches of one size.
+    """The systems of one rank, which work with the systems of the others on batches of one size.
 
     The grains of a batch are dealt to the systems in order, some of which may get none; in waves, when the arenas do
     not hold them all at once.
@@ -58,11 +58,11 @@ class Cluster:
         layout: of the systems of all ranks
         rank: of this process
         lanes: host threads, at most
-        threads: that share the products of a grain which is alone in its batch
-        swarmx: what stands between its lanes and MemoryX
+        threads: number of threads that share the products of a grain which is alone in its batch
+        swarmx: stands between its lanes and MemoryX
         feeder: sends panels to other ranks, where MemoryX is here and other ranks are
-        apart: how many panels the fastest lane may be ahead of the slowest
-        nodes: of MemoryX; the feeder may be ahead by that many times as many panels, of which about `apart` are its own
+        apart: largest lead of the fastest lane over the slowest [panels]
+        nodes: of MemoryX; the feeder's lead may be that many times larger, as about `apart` of its panels are its own
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Cluster:
         self.layout = layout
         self.plan, self.trains, self.waves = layout.plan, layout.trains, layout.deal.waves
         self.grains = layout.deal.grains
-        """of a global batch, those of all ranks"""
+        """of a global batch, over all ranks"""
         self.rank = rank
         systems = layout.systems(rank)
         self.csx = [Csx(system, self.plan, layout.deal.slots[system], seed) for system in systems]
@@ -104,11 +104,11 @@ class Cluster:
 
     @cached_property
     def _places(self) -> dict[int, int]:
-        """Grain of this rank -> where it is among those of this rank."""
+        """Grain of this rank -> its place among the grains of this rank."""
         return {grain: place for place, grain in enumerate(self.layout.grains(self.rank))}
 
     def multiply_with(self, gemm: Gemm) -> None:
-        """Have all products computed by a provider; of a lone grain, however many threads there are, in parts."""
+        """Have all products computed by a provider; of a lone grain in parts, for any number of threads."""
         self._end_sharing()
         if self.grains == 1:
             gemm = self._shared = SharedGemm(gemm, self.sharing)
@@ -178,7 +178,7 @@ class Cluster:
 
         Args:
             batch: its arrays have the samples of the grains of this rank
-            scales: what each term of a loss is multiplied by, loss by loss
+            scales: factor on each term of a loss, loss by loss
         """
         samples = self.plan.samples
         for csx, share in zip(self.csx, self.layout.wave(wave, self.rank), strict=True):
@@ -203,11 +203,11 @@ class Cluster:
         return {slot.grain: slot.losses for slot in self.filled_slots if slot.grain is not None}
 
     def gathered(self) -> Gathered:
-        """What the grains of a wave that went forward have for the barrier."""
+        """The tensors for the barrier, of the grains of a wave that went forward."""
         return gather(self.filled_slots, self.plan.gathered)
 
     def take_deltas(self, gathered: Gathered) -> None:
-        """Take the deltas of what was gathered, of the grains that the slots hold, among others."""
+        """Take the deltas of gathered tensors, of the grains that the slots hold, among others."""
         scatter(gathered, self.filled_slots, self.plan.gathered)
 
     def first_bad_tensor(self) -> BadTensor:
@@ -225,7 +225,7 @@ class Cluster:
         self._on_all_lanes(Lane.backward)
 
     def record(self, recorder: Recorder) -> None:
-        """Have all lanes take down what they do from now on, or no longer."""
+        """Have all lanes record from now on, or stop."""
         for lane in self.lanes:
             systems = sorted({slot.system for slot in lane.slots})
             lane.tape = recorder.lane(lane.index, systems)

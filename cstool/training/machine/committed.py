@@ -26,7 +26,7 @@ class Committed(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
+        """Number of nodes."""
         return len(self.holders)
 
     @property
@@ -35,7 +35,7 @@ class Committed(NamedTuple):
         return self.folder / shard_name(0, self.nodes)
 
     def is_in_place(self, nodes: int) -> bool:
-        """Whether so many nodes have their files where they are."""
+        """Whether a number of nodes have their files at their own ranks."""
         return list(self.holders) == list(range(nodes))
 
 
@@ -51,7 +51,7 @@ class Broken(NamedTuple):
     """names of the shards of other runs"""
 
     def error(self) -> StoreError:
-        """What is wrong with them."""
+        """The error of these shards."""
         missing, path = missing_shards(self.shards), self.folder / self.shards[0].name
         drop = f"cstool checkpoint delete {shlex.quote(str(path))} drops what is there"
         if missing and missing[0] in self.strangers:
@@ -88,7 +88,7 @@ class TellRows(NamedTuple):
 
 
 def rows_of(path: Path) -> Mapping[str, Ranges]:
-    """Say which rows of the weights a shard has.
+    """Return the rows of the weights that a shard has.
 
     Raises:
         DamagedCheckpointError: its commit record is damaged
@@ -101,7 +101,7 @@ def rows_of(path: Path) -> Mapping[str, Ranges]:
 
 
 def dealt_rows(committed: Committed, link: Link = ALONE) -> list[Mapping[str, Ranges]]:
-    """Say which rows of the weights each node has, where all of them are in place."""
+    """Return the rows of the weights at each node, if all nodes are in place."""
     others = range(1, committed.nodes)
     for node in others:
         link.send(node, "order", TellRows(committed.folder / shard_name(node, committed.nodes)))
@@ -109,7 +109,7 @@ def dealt_rows(committed: Committed, link: Link = ALONE) -> list[Mapping[str, Ra
 
 
 class Survey(NamedTuple):
-    """What there is of MemoryX in a folder of all hosts."""
+    """The state of MemoryX in a folder of all hosts."""
 
     commits: Sequence[Committed]
     """oldest first"""

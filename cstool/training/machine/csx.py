@@ -75,8 +75,8 @@ class GrainSlot:
         """Take the samples of a grain.
 
         Args:
-            inputs: by name, (samples, ...); what the model does not read is left
-            scales: what each term of a loss is multiplied by, loss by loss
+            inputs: by name, (samples, ...); inputs that the model does not read are ignored
+            scales: factor on each term of a loss, loss by loss
             dropout: False for evaluation
         """
         self.grain = grain

@@ -59,7 +59,7 @@ _PROCESSORS: Mapping[type[ModelParams], str] = {
     DpoParams: "DpoHDF5DataProcessor",
     DprParams: "DPRHDF5DataProcessor",
 }
-"""a processor that delivers what a model reads"""
+"""model params -> the default processor, which delivers the fields of that model"""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class DataSet:
     """A data set that is open.
 
     Args:
-        name: among those that are evaluated
+        name: among the evaluated data sets
         where: file and key of its dataloader
     """
 
@@ -83,7 +83,7 @@ class DataSets:
 
     Args:
         train: None for a run that only evaluates
-        held_out: what is evaluated; none for a run that only trains
+        held_out: the evaluated data sets; none for a run that only trains
         form: of their samples
     """
 
@@ -93,17 +93,17 @@ class DataSets:
 
     @property
     def all(self) -> tuple[DataSet, ...]:
-        """That of training first."""
+        """All data sets, the one of training first."""
         return self.held_out if self.train is None else (self.train, *self.held_out)
 
 
 def check_data(params: Params, mode: str, ranks: int = 1) -> Graph:
-    """Check what a run reads, as far as that goes without reading samples, and return the model for it.
+    """Check the data of a run, as far as that goes without reading samples, and return the model for it.
 
-    The systems must share its batches evenly, and each rank must have a part of those that it trains on.
+    The systems must share its batches evenly, and each rank must have a part of the training batches.
 
     Raises:
-        CstoolError: whatever the user can act on
+        CstoolError: an error that the user can act on
     """
     with ExitStack() as stack:
         data = open_data_sets(params, mode, stack)
@@ -121,7 +121,7 @@ def most_ranks(params: Params, mode: str) -> int:
     """The largest number of ranks that each have a system, and a grain of each batch that is trained on.
 
     Raises:
-        CstoolError: whatever the user can act on
+        CstoolError: an error that the user can act on
     """
     with ExitStack() as stack:
         data = open_data_sets(params, mode, stack)
@@ -239,7 +239,7 @@ def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
 
 
 def _shorter(loader: DataloaderParams, form: SampleForm, most: int) -> str | None:
-    """How samples can be had that have at most so many tokens."""
+    """Advice on a way to samples of at most `most` tokens; None if there is none."""
     if form.contexts:
         return None
     if most <= 0:
@@ -252,7 +252,7 @@ def _shorter(loader: DataloaderParams, form: SampleForm, most: int) -> str | Non
 def _check_sides(
     found: DataSet, form: SampleForm, first: DataSet, form_of_first: SampleForm, model: EncoderDecoderParams
 ) -> None:
-    """Check the lengths of sources and targets against the model, and against those of the first data set.
+    """Check the lengths of sources and targets against the model, and against the lengths of the first data set.
 
     Raises:
         DataError: one is too long, or they differ
@@ -292,7 +292,7 @@ def _form_of(data: DataSet) -> SampleForm:
 
 
 def _check_fields(data: DataSet, model: ModelParams, form: SampleForm) -> None:
-    """Check that a data set has what a model reads.
+    """Check that a data set has the fields that a model reads.
 
     Raises:
         DataError: it has not, or not as many of something

@@ -1,4 +1,4 @@
-"""How a global batch is cut into grains, how systems share them, and how many lanes are worth having.
+"""The cut of a global batch into grains, their dealing to systems, and the number of lanes worth having.
 
 The cut is a function of the model and the batch alone: never of the number of systems, cores or lanes.
 So the bits of a run do not depend on these.
@@ -25,7 +25,7 @@ of 64, MemoryX in a file, takes 1.5 s in grains of 16 and 1.25 s in grains of 32
 CACHE_BYTES = 2**21
 """a core's own cache, about [bytes]"""
 LANE_WORTH_FLOPS = 6_000_000
-"""arithmetic of a mean matrix op on one grain from which a second lane pays: below it lanes lose what they gain, by
+"""arithmetic of a mean matrix op on one grain from which a second lane pays: below it lanes lose their gain, by
 taking turns at the interpreter (measured: at 4.7 million a step takes 2.9 ms with one lane as with two that have a core
 each, and a third less CPU time)"""
 
@@ -148,7 +148,7 @@ def lanes_for(graph: Graph, grain: int, grains: int, ranks: int = 1) -> int:
 
     Args:
         grain: samples of a grain
-        grains: that there are to work on
+        grains: number of grains to work on
         ranks: processes that share the cores
     """
     mean_flops = 2 * grain * graph.tokens * _mean_matrix(graph)
@@ -156,7 +156,7 @@ def lanes_for(graph: Graph, grain: int, grains: int, ranks: int = 1) -> int:
 
 
 def cores_of_rank(ranks: int) -> int:
-    """Cores for each of so many processes that share them."""
+    """Cores for each of a number of processes that share them."""
     return max(1, available_cores() // ranks)
 
 

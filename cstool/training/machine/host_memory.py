@@ -1,4 +1,4 @@
-"""How much memory this process may still take: what the machine has, what control groups leave of it, and a budget."""
+"""Memory that this process may still take: the machine's free memory, the limits of control groups, and a budget."""
 
 import os
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ from cstool.foundation.errors import ClusterError
 
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 BUDGET_VARIABLE = "CSTOOL_MEMORY"
-"""of the environment: what this process and those that it starts may take together [bytes]; not set for no budget"""
+"""of the environment: memory limit of this process and its children together [bytes]; not set for no budget"""
 UNCOUNTED_BYTES = 52 * 2**20
-"""of a budget, what a run takes that nobody accounts for: libraries and kernels that are loaded later, stacks of
-threads and what malloc keeps for each, batches that are read ahead (measured: up to 47 MiB, see `python -m
+"""of a budget, memory of a run that is not accounted for: libraries and kernels that are loaded later, stacks of
+threads and the arenas of malloc for each, batches that are read ahead (measured: up to 47 MiB, see `python -m
 benchmarks.job_memory`)"""
 
 
 class _Kind(NamedTuple):
-    """Where a version of control groups says what (Linux kernel documentation, cgroup-v2 and cgroup-v1/memory)."""
+    """The file layout of a version of control groups (Linux kernel documentation, cgroup-v2 and cgroup-v1/memory)."""
 
     root: str
     limit: str
@@ -43,10 +43,10 @@ def available_memory_bytes(proc: Path = PROC, groups: Path = GROUPS) -> int:
 
 
 def memory_budget_bytes() -> int | None:
-    """What this process and those that it starts may take together [bytes]; None where nobody said so.
+    """Memory limit of this process and its children together [bytes]; None if it is not set.
 
     Raises:
-        ClusterError: what was said is no number of bytes
+        ClusterError: the variable is no number of bytes
     """
     text = os.environ.get(BUDGET_VARIABLE, "")
     if not text:
@@ -59,7 +59,7 @@ def memory_budget_bytes() -> int | None:
 
 
 def _resident_bytes(proc: Path) -> int:
-    """Resident memory of this process and of those that it started, what they share counted for each [bytes].
+    """Resident memory of this process and its children, shared memory counted for each [bytes].
 
     `children` of proc(5) is there where the kernel was built for it (CONFIG_PROC_CHILDREN); else none are counted.
     """
@@ -86,14 +86,14 @@ def _of_machine(proc: Path) -> int:
 
 
 def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
-    """Yield what each group that this process is in leaves to it."""
+    """Yield the memory that each group of this process leaves to it."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
         return
     for line in lines:
         _, controllers, place = line.split(":", 2)
-        # Those of version 2 name no controllers.
+        # Entries of version 2 name no controllers.
         kinds = [_V1] if "memory" in controllers.split(",") else [] if controllers else _V2
         for kind in kinds:
             root = groups / kind.root

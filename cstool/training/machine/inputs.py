@@ -1,4 +1,4 @@
-"""Input workers: read the batches of a data set ahead of the appliance, and know how long it waited for them."""
+"""Input workers: read the batches of a data set ahead of the appliance, and measure its waits for them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Share:
-    """What is read of each batch where others read the rest.
+    """The part of each batch that is read here, where others read the rest.
 
     Args:
         stream: number of the stream of batches
         samples: their places in the batch, in order
-        count: count(number, tokens) gives the tokens of a whole batch, from those of this share
+        count: count(number, tokens) gives the tokens of a whole batch, from the tokens of this share
     """
 
     stream: int
@@ -58,9 +58,9 @@ class InputWorker:
     Use as a context manager. Errors of the data set are raised by `next`.
 
     Args:
-        count: how many batches to read; None for no end
-        recorder: takes down how they are read, and waited for
-        share: what is read of each; None for all
+        count: number of batches to read; None for no end
+        recorder: records the reading of batches, and the waits for them
+        share: the part of each batch to read; None for all
     """
 
     def __init__(

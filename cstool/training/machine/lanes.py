@@ -17,19 +17,19 @@ from cstool.training.machine.recorder import OFF, LaneTape
 from cstool.training.machine.swarmx import Node, SwarmX
 
 STAGES_APART = 4
-"""how many panels the fastest lane may be ahead of the slowest; bounds the gradients that wait for a sibling"""
+"""largest lead of the fastest lane over the slowest [panels]; bounds the gradients that wait for a sibling"""
 NO_WEIGHTS = np.empty((0, 0), np.float32)
 """in the place of a panel that no token needs"""
 PHASES = ("forward", "again", "backward")
-"""in which an op runs; again: its second forward, where its layer is recomputed"""
+"""phases in which an op runs; again: its second forward, where its layer is recomputed"""
 
 
 class Pace:
     """Keeps the lanes of one pass together.
 
     Args:
-        apart: how many stages the fastest may be ahead of the slowest
-        feeder_apart: the same of one more lane behind those, which feeds other ranks; None for no such lane
+        apart: largest lead of the fastest over the slowest [stages]
+        feeder_apart: largest lead of one more, last lane, which feeds other ranks; None for no such lane
     """
 
     def __init__(self, lanes: int, apart: int, feeder_apart: int | None = None) -> None:
@@ -41,7 +41,7 @@ class Pace:
         self._broken = False
 
     def step(self, lane: int) -> None:
-        """Say that a lane is about to begin its next stage: a panel, or an op without one; waits while it is too far.
+        """Begin the next stage of a lane, a panel or an op without one; waits while the lane is too far ahead.
 
         Raises:
             LaneStopped: another lane failed
@@ -49,8 +49,8 @@ class Pace:
         if len(self._at) == 1:
             return
         self._at[lane] += 1
-        # Each lane says where it is before it looks whether anybody waits, and who waits says so before it looks where
-        # the others are: so of two lanes one sees the other, without a lock where nobody has to wait.
+        # Each lane sets its place before it looks for waiting lanes, a waiting lane its flag before it looks at
+        # the places of the others: so of two lanes one sees the other, without a lock if no lane has to wait.
         if self._waiting:
             with self._moved:
                 self._moved.notify_all()
@@ -66,7 +66,7 @@ class Pace:
         return self._broken or self._at[lane] - min(self._at) <= self._apart[lane]
 
     def leave(self, lane: int) -> None:
-        """Say that a lane is through."""
+        """Note that a lane has finished."""
         with self._moved:
             self._at[lane] = sys.maxsize
             self._moved.notify_all()
@@ -98,7 +98,7 @@ class Lane:
         self._chosen: dict[int, frozenset[Panel]] = {}
         """of a wave: panels of the experts that its tokens chose, by the position of their op"""
         self.tape = LaneTape(OFF, index, [])
-        """takes down what this lane does, where anybody wants to know"""
+        """records the work of this lane, if a recording is wanted"""
         self.seconds = {phase: [0.0] * len(plan.ops) for phase in PHASES}
         """time in each op since the lane was made, waiting for weights included [s]"""
         for slot in slots:

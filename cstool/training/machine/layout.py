@@ -1,4 +1,4 @@
-"""How the systems of all ranks are laid out for batches of one size: the memory of a grain, and who gets which."""
+"""The layout of the systems of all ranks for batches of one size: the memory of a grain, and the dealing of grains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class Layout:
     """The systems for batches of one size, as all ranks agree on it: rank 0 makes it and sends it to the others.
 
     Args:
-        plan: what is where in a slot, the memory of one grain, and which ops run
-        whole_slot_bytes: what a slot takes, or would take, with all that can be kept [bytes]
-        deal: which systems work on which grains
-        ranks: how many there are; systems are dealt to them in order
+        plan: buffers of a slot, the memory of one grain, and the ops to run
+        whole_slot_bytes: size of a slot if all that can be kept is kept [bytes]
+        deal: the dealing of grains to systems
+        ranks: number of ranks; systems are dealt to them in order
         trains: whether it is for training
     """
 
@@ -70,9 +70,9 @@ def lay_out(
         grain: samples of a grain
         grains: grains of a global batch
         trains: whether it is for training
-        memory_bytes: what the slots of a rank may take together, by rank [bytes]
+        memory_bytes: limit of the slots of a rank together, by rank [bytes]
         recompute: see `Appliance`
-        narrow: what is bfloat16
+        narrow: names that are bfloat16
 
     Raises:
         ClusterError: the activations of one grain do not fit

@@ -1,4 +1,4 @@
-"""What the loss is multiplied by, step after step, and how many steps were skipped.
+"""The factor on the loss, step after step, and the number of skipped steps.
 
 Deltas and gradients are all multiplied by it, and divided again before they are clipped and applied. A power of two
 changes no bit, as long as nothing is too large or too small for its type.
@@ -15,7 +15,7 @@ class LossScale:
     """The scale of the loss of a run, which is saved with it.
 
     Args:
-        asked: how it begins, and what becomes of it
+        asked: its first value, and the rules of its changes
     """
 
     def __init__(self, asked: LossScaling) -> None:
@@ -41,13 +41,13 @@ class LossScale:
 
     @property
     def saved(self) -> Scaler | None:
-        """What is saved of it; None where there is nothing to say."""
+        """The state to save; None if there is nothing to save."""
         if not self.asked.is_dynamic and not self.skipped:
             return None
         return Scaler(self.value, self._good_steps, self.skipped)
 
     def adopt(self, saved: Scaler | None) -> None:
-        """Go on from what was saved: with its scale where that may change, within the limits of this run."""
+        """Go on from a saved state: with its scale where that may change, within the limits of this run."""
         if saved is None:
             return
         self.skipped = saved.num_skipped_steps

@@ -1,4 +1,4 @@
-"""Where all samples of a batch meet: what their grains made is gathered, and deltas go back to them."""
+"""The meeting of all samples of a batch: the tensors of their grains are gathered, and deltas go back to them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Gathered(NamedTuple):
 class Meeting:
     """The whole batch as one grain, which runs the ops beyond a barrier. Rank 0 has it.
 
-    Rows are in the order of the samples, whoever brought them and when: so the bits depend on nothing else.
+    Rows are in the order of the samples, in any order of arrival: so the bits depend on nothing else.
 
     Args:
         batch_size: places of a batch
-        grains: that it is cut into
+        grains: number of grains of a batch
     """
 
     def __init__(self, barrier: Barrier, batch_size: int, grains: int, *, trains: bool, seed: int) -> None:
@@ -51,21 +51,21 @@ class Meeting:
         self._deltas = [deltas[name] for name in self._names if name in deltas]
 
     def take(self, gathered: Gathered) -> None:
-        """Take what some grains made."""
+        """Take the tensors of some grains."""
         if not gathered.grains:
             return
         for name, rows in zip(self._names, gathered.arrays, strict=True):
             self._of_grains(name)[list(gathered.grains)] = rows.reshape(len(gathered.grains), -1)
 
     def is_finite(self, grains: Sequence[int]) -> bool:
-        """Whether what some grains made is finite throughout."""
+        """Whether the tensors of some grains are finite throughout."""
         return all(bool(np.isfinite(self._of_grains(name)[list(grains)]).all()) for name in self._names)
 
     def run(self, scales: Sequence[float]) -> tuple[LossResult, ...]:
         """Run the ops beyond the barrier, forward and, where it trains, backward: the losses of the batch.
 
         Args:
-            scales: what each term of a loss is multiplied by, loss by loss
+            scales: factor on each term of a loss, loss by loss
         """
         self._slot.load(0, {}, 0, scales, dropout=False)
         for planned, call in zip(self.plan.ops, self._slot.calls, strict=True):
@@ -87,7 +87,7 @@ class Meeting:
 
 
 def gather(slots: Sequence[GrainSlot], names: Mapping[str, str | None]) -> Gathered:
-    """Gather what slots that hold a grain have for the barrier."""
+    """Gather the tensors for the barrier from slots that hold a grain."""
     grains = [slot.grain for slot in slots if slot.grain is not None]
     if not grains:
         return Gathered((), ())

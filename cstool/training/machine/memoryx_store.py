@@ -1,4 +1,4 @@
-"""Which store MemoryX gets: main memory, or a file in model_dir, new or gone on from; and how its memory is shared."""
+"""The store of MemoryX: main memory, or a file in model_dir, new or continued; and the sharing of its memory."""
 
 import logging
 import os
@@ -37,14 +37,14 @@ from cstool.training.store.panel_cache import STAYS_BYTES, buffer_bytes
 
 log = logging.getLogger("cstool")
 EVALUATION_NAME = "memoryx_evaluation.h5"
-"""name of the file in which a model is that is evaluated alone; it goes when that is over"""
+"""name of the file of a model that is evaluated alone; it is deleted after the evaluation"""
 FILE_SHARE = 0.5
 """of the free memory, from which on MemoryX moves to a file by itself"""
 CACHED_SHARE = 0.5
 """of the free memory, from which on a file is read and written past the system's page cache"""
 _MORE = f"half of what the run may take is for it: {BUDGET_VARIABLE}, or --memory of a job, says how much that is"
 GRADIENT_SHARE = 0.25
-"""of the memory of a file, what gradients take that wait for their update"""
+"""share of the memory of a file for gradients that wait for their update"""
 
 
 class ShardFile(NamedTuple):
@@ -54,29 +54,29 @@ class ShardFile(NamedTuple):
     is_for_run: bool
     """whether it is for more than an evaluation"""
     memory_bytes: int
-    """what its rows in memory may take"""
+    """limit of its rows in memory"""
     slots: int
     adopt_step: int | None
     """the step of the commit to go on from; None for a new file"""
 
     def path(self, node: int, nodes: int) -> Path:
-        """Where that of a node is."""
+        """Path of the file of a node."""
         name = shard_name(node, nodes)
         return self.folder / (name if self.is_for_run else name.replace("memoryx", "memoryx_evaluation", 1))
 
     def open(self, node: int, shards: Shards, check: Callable[[], None] = lambda: None) -> FileStore:
-        """Open that of a node here.
+        """Open the file of a node here.
 
         Args:
             check: see `FileStore`
 
         Raises:
-            StoreError: the file cannot be made, is in use, damaged, or is not what is to be gone on from
+            StoreError: the file cannot be made, is in use, damaged, or is not the file to go on from
         """
         direct = self.slots * shards.shard_bytes[node] > CACHED_SHARE * available_memory_bytes()
         path = self.path(node, shards.nodes)
         with suppress(OSError):
-            # Whatever is in the way of the folder is said of the file.
+            # An error of the folder is reported for the file.
             self.folder.mkdir(parents=True, exist_ok=True)
         adopts = self.adopt_step is not None
         return FileStore(
@@ -91,13 +91,13 @@ class Backing(NamedTuple):
     store: FileStore | None = None
     """of the first node; None for main memory"""
     waiting_bytes: int | None = None
-    """what gradients may take; None for main memory"""
+    """limit of waiting gradients; None for main memory"""
     file: ShardFile | None = None
-    """that of each node"""
+    """file of each node"""
     outdated: Sequence[tuple[int, Path, str]] = ()
     """files of MemoryX that go once this one is committed: the rank that has them, and the set of a shard"""
     buffers_bytes: int = 0
-    """what the buffers of each file may take"""
+    """limit of the buffers of each file"""
 
 
 def open_backing(
@@ -111,7 +111,7 @@ def open_backing(
     link: Link = ALONE,
     in_place: bool = True,
 ) -> Backing:
-    """Say where MemoryX is, and open the store of its first node, if that is a file.
+    """Log the place of MemoryX, and open the store of its first node, if that is a file.
 
     Args:
         params: of the run; its model_dir is there
@@ -122,12 +122,12 @@ def open_backing(
 
     Raises:
         ClusterError: the memory that a file may have is too small
-        StoreError: the file cannot be made, is in use, damaged, or holds what no checkpoint has
+        StoreError: the file cannot be made, is in use, damaged, or holds a state that no checkpoint has
     """
     nodes = min(link.ranks, params.memoryx.nodes or link.ranks)
     goes_on = start.committed if start.states == ALL_STATES else None
     narrow = narrow_in(params.host_precision, graph).weights
-    # Who only reads the weights, over and over, has them in a file of their own, where they have half the bytes.
+    # Runs that only read the weights, over and over, have them in a file of their own, at half the bytes.
     rounds = optimizer is None and not narrow <= sparsity.groups.keys()
     stays = in_place and not rounds and goes_on is not None and goes_on.is_in_place(nodes)
     adopted = goes_on if stays else None
@@ -179,7 +179,7 @@ def _share(
     """Share the memory of a file out: for rows, and for gradients that wait [bytes].
 
     Args:
-        feeds: whether what feeds other ranks is here
+        feeds: whether the feeder of other ranks is here
         is_cut: whether it is less than was asked for, as a budget has no more
 
     Raises:
@@ -190,8 +190,8 @@ def _share(
     tiles_bytes = update_threads(lanes) * (2 + (whole_arrays(optimizer) if optimizer else 0)) * TILE_BYTES
     stays_bytes = sum(size for size in sizes if size <= STAYS_BYTES)
     largest = buffer_bytes(max(sizes))
-    # Each lane has a panel, and what the slowest has yet to come for must not go; one more is on its way.
-    # What feeds other ranks holds panels like a lane.
+    # Each lane has a panel, and panels that the slowest has yet to read must not go; one more is on its way.
+    # The feeder of other ranks holds panels like a lane.
     panels = 2 if threads == 1 and not feeds else threads + feeds + 3
     least_bytes = largest * (panels + (optimizer is not None)) + stays_bytes + tiles_bytes
     if memory_bytes < least_bytes:
@@ -220,11 +220,11 @@ def _outdated(start: Start, shards: Shards, folder: Path) -> list[tuple[int, Pat
 
 
 def _check_nothing_is_lost(params: Params, path: Path, start: Start | None) -> None:
-    """Check that files may be replaced: that a checkpoint, or what is gone on from, is as new as their last commits.
+    """Check that files may be replaced: that a checkpoint, or the source of the run, is as new as their last commits.
 
     Args:
         path: of the file that would take the place of one
-        start: knows what else would go; None for nothing
+        start: knows which other files would go; None for no check
 
     Raises:
         StoreError: none is

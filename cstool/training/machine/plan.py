@@ -1,7 +1,7 @@
 """Where each activation and delta of one grain lives: liveness over the step, then offsets into one slot.
 
 The plan is a function of the graph, the grain and whether layers are recomputed, so every grain, on every system, meets
-the same layout. A buffer has one place, however often its contents are made.
+the same layout. A buffer has one place, even if its contents are made several times.
 """
 
 import math
@@ -51,7 +51,7 @@ class Buffer:
 
 
 class After(Enum):
-    """What is done with the delta of an input once the kernel has run."""
+    """The use of the delta of an input once the kernel has run."""
 
     NOTHING = "nothing"
     COPY = "copy"
@@ -60,7 +60,7 @@ class After(Enum):
 
 @dataclass(frozen=True)
 class InputDelta:
-    """How the delta of one input of an op is made.
+    """The making of the delta of one input of an op.
 
     The kernel writes to (or, with `accumulate`, adds to) buffer `written`; then that is copied or added to `target`.
     """
@@ -83,7 +83,7 @@ class PlannedOp:
     """the other weights, one panel each"""
     kept: Mapping[str, str]
     delta_outputs: tuple[str | None, ...] = ()
-    """buffers of the deltas of the outputs; None for a loss, where backward begins, and for what nobody reads"""
+    """buffers of the deltas of the outputs; None for a loss, where backward begins, and for outputs without readers"""
     delta_inputs: tuple[InputDelta | None, ...] = ()
 
     def panels_of_experts(self, experts: Collection[int]) -> tuple[Panel, ...]:
@@ -100,7 +100,7 @@ class PlannedOp:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a CSX lays out for each of its grains."""
+    """The memory layout of a CSX for each of its grains."""
 
     ops: tuple[PlannedOp, ...]
     timeline: Timeline
@@ -113,7 +113,7 @@ class Plan:
     keeps: bool = False
     """whether ops keep all that they can, so that nothing is computed twice"""
     gathered: Mapping[str, str | None] = field(default_factory=dict)
-    """what crosses the barrier of the graph -> buffer of its delta; None for what has none"""
+    """tensor that crosses the barrier of the graph -> buffer of its delta; None without a delta"""
 
     @cached_property
     def routed(self) -> Mapping[int, tuple[int, ...]]:
@@ -128,11 +128,11 @@ class Plan:
 
     @cached_property
     def passes(self) -> Counter[int]:
-        """How many times each op runs, by position."""
+        """Number of runs of each op, by position."""
         return Counter(visit.position for visit in self.timeline.visits)
 
     def stream(self, visits: Iterable[Visit]) -> tuple[Panel, ...]:
-        """The panels that stream for some visits to ops, in order; on the way back those of a matrix from the last."""
+        """The panels that stream for some visits to ops, in order; on the way back a matrix from its last panel."""
         found: list[Panel] = []
         for position, forward in visits:
             planned = self.ops[position]
@@ -155,7 +155,7 @@ class _Life:
 
     @property
     def moments(self) -> int:
-        """How long its contents count."""
+        """Duration for which its contents count [moments]."""
         return sum(stop - start + 1 for start, stop in self.spans)
 
     @property
@@ -185,9 +185,9 @@ def make_plan(
     """Plan the buffers of one grain, as far as a grain is computed by itself: to the barrier, where the graph has one.
 
     Args:
-        keeps: whether ops keep what is `keepable`, as the logits are
-        recomputes: whether layers keep only what crosses their boundaries, and run forward again before their backward
-        narrow: what is bfloat16
+        keeps: whether ops keep their `keepable` buffers, as the logits
+        recomputes: whether layers keep only tensors at their boundaries, and run forward again before their backward
+        narrow: names that are bfloat16
     """
     barrier = graph.barrier
     tokens, crossing = graph.tokens, () if barrier is None else tuple(tensor.name for tensor in barrier.gathered)
@@ -196,7 +196,7 @@ def make_plan(
 
 
 def plan_beyond(graph: Graph, samples: int, *, trains: bool) -> Plan:
-    """Plan the buffers of what is beyond a barrier, for all samples of a batch; see `Barrier.beyond`."""
+    """Plan the buffers of the ops beyond a barrier, for all samples of a batch; see `Barrier.beyond`."""
     return _plan(graph, samples, (), graph.tokens, trains=trains)
 
 
@@ -211,7 +211,7 @@ def _plan(
     recomputes: bool = False,
     narrow: Narrow = ALL_FLOAT32,
 ) -> Plan:
-    """Plan buffers; what is `crossing` counts until the end of forward, and its delta from the begin of backward."""
+    """Plan buffers; `crossing` tensors count until the end of forward, their deltas from the begin of backward."""
     shapes = {t.name: (samples * t.tokens, *t.shape[1:]) for t in graph.tensors.values()}
     weight_shapes = {name: weight.shape for name, weight in graph.weights.items()}
     timeline = make_timeline(graph, trains=trains, recomputes=recomputes)
@@ -250,7 +250,7 @@ def _dtype(is_narrow: bool, otherwise: str = "float32") -> str:
 
 
 def _follow(planned: Sequence[PlannedOp], timeline: Timeline, lives: Mapping[str, _Life]) -> None:
-    """Say when everything that ops make or keep counts, following a step from its first moment to its last."""
+    """Follow a step from its first moment to its last, and note when each output or kept array of ops counts."""
     for moment, (position, forward) in enumerate(timeline.visits):
         p = planned[position]
         made = (*p.op.outputs, *p.kept.values())
@@ -289,7 +289,7 @@ class _Backward:
         """tensor -> buffer of its delta, once its first consumer (the last in order) has been reached"""
 
     def begin(self, crossing: Iterable[str]) -> dict[str, str]:
-        """Give what crosses a barrier buffers for the deltas that come from beyond; none to inputs of the model."""
+        """Give tensors that cross a barrier buffers for the deltas from beyond; none to inputs of the model."""
         for name in crossing:
             if name in self.maker:
                 self.place[name] = f"delta/{name}"
@@ -313,7 +313,7 @@ class _Backward:
         return result[::-1]
 
     def _delta(self, op: Op, index: int) -> Delta:
-        """How the delta of an input is made: in another precision than that of the output it is computed."""
+        """The way the delta of an input is made: computed if its precision differs from the delta of the output."""
         how = rules_of(op).delta(op.attributes, index)
         if how is Delta.COMPUTED or (op.inputs[index] in self.narrow) == (delta_source(op, index) in self.narrow):
             return how
@@ -352,9 +352,9 @@ class _Backward:
         return InputDelta(target, target, accumulate=arrived, after=After.NOTHING)
 
     def _may_share(self, now: int, index: int) -> bool:
-        """Say whether input `index` may have its delta in the buffer of the output's delta.
+        """Return whether input `index` may have its delta in the buffer of the output's delta.
 
-        Other inputs of the op may share the same buffer. Whoever comes later in backward and writes there (another
+        Other inputs of the op may share the same buffer. Any op that comes later in backward and writes there (another
         consumer of such an input, or its maker, in place) must come after all readers of this delta, and the
         other way round.
         """
@@ -386,7 +386,7 @@ class _Backward:
 
 
 def _place(lives: Mapping[str, _Life]) -> tuple[dict[str, Buffer], int]:
-    """Give every buffer an offset so that those alive together do not overlap: the longest-lived first, or the largest.
+    """Give every buffer an offset so that buffers alive together do not overlap: longest-lived first, or largest first.
 
     The former wastes nothing where all tokens of a model are in most buffers, the latter where few tokens are read.
     """
@@ -410,11 +410,11 @@ def _most_alive_bytes(lives: Mapping[str, _Life]) -> int:
 def _place_in_order(
     lives: Mapping[str, _Life], order: Callable[[_Life], tuple[int, int]]
 ) -> tuple[dict[str, Buffer], int]:
-    """Give every buffer the first offset where it fits, in an order, those that are born first among equals."""
+    """Give every buffer the first offset where it fits, in an order; among equals the first born comes first."""
     buffers: dict[str, Buffer] = {}
     spans = np.array([(*span, i) for i, life in enumerate(lives.values()) for span in life.spans])
     places = np.zeros((len(lives), 2), np.int64)
-    """offset and end of those that have been placed"""
+    """offset and end of the buffers placed so far"""
     for i, (name, life) in sorted(enumerate(lives.items()), key=lambda item: order(item[1][1])):
         meets = np.zeros(len(lives), bool)
         for start, stop in life.spans:

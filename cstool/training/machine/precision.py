@@ -1,8 +1,8 @@
-"""What of a model is bfloat16 in a run of that precision: weights as they stream, activations, deltas.
+"""The bfloat16 part of a model in a run of that precision: weights as they stream, activations, deltas.
 
-bfloat16 are the operands of products, and what lies between products: outputs of norms that only products read,
-queries, keys, values, contexts, both sides of an activation function, and those deltas of these that are written once.
-float32 stay the residual, statistics, scores, whatever is a sum of several parts, gradients, and weights in MemoryX.
+bfloat16 are the operands of products, and tensors between products: outputs of norms that only products read,
+queries, keys, values, contexts, both sides of an activation function, and deltas of all these that are written once.
+float32 stay the residual, statistics, scores, sums of several parts, gradients, and weights in MemoryX.
 
 The rules look at the graph alone, so all grains, systems and ranks have the same.
 """
@@ -29,14 +29,14 @@ _MAKERS = frozenset(
 )
 """kinds of op that can write bfloat16"""
 _BETWEEN = frozenset({OpKind.ROTARY, OpKind.ACTIVATION, OpKind.GATED_ACTIVATION})
-"""those of them that work element by element on bfloat16"""
+"""ops between products that work element by element on bfloat16"""
 _PRODUCTS = frozenset({OpKind.LINEAR, OpKind.EXPERT_LINEAR, OpKind.SOFTMAX_LOSS, OpKind.TOKEN_LOSS})
 """kinds of op that multiply by a matrix in that precision; not routers, by which experts are chosen"""
 
 
 @dataclass(frozen=True)
 class Narrow:
-    """The names of what is bfloat16."""
+    """The names of the bfloat16 tensors and weights."""
 
     weights: frozenset[str] = frozenset()
     """matrices, as they stream"""
@@ -50,12 +50,12 @@ ALL_FLOAT32 = Narrow()
 
 
 def narrow_in(precision: str, graph: Graph) -> Narrow:
-    """Say what of a model is bfloat16 in a run of some precision; see `narrow_parts`."""
+    """Return the bfloat16 part of a model in a run of some precision; see `narrow_parts`."""
     return narrow_parts(graph) if precision == BFLOAT16_NAME else ALL_FLOAT32
 
 
 def narrow_parts(graph: Graph) -> Narrow:
-    """Say what of a model is bfloat16."""
+    """Return the bfloat16 part of a model."""
     weights = frozenset(name for op in graph.ops if op.kind in _PRODUCTS for name in matrices_of(op))
     readers: dict[str, list[tuple[Op, int]]] = {}
     for op in graph.ops:
@@ -85,14 +85,14 @@ def _operands(op: Op) -> tuple[str, ...]:
 
 
 def _reads(op: Op) -> bool:
-    """Whether an op takes bfloat16 as what it reads."""
+    """Whether an op takes bfloat16 inputs."""
     if op.kind in _PRODUCTS:
         return bool(matrices_of(op))
     return op.kind in _BETWEEN or op.kind in (OpKind.ATTENTION, OpKind.COMBINE)
 
 
 def _enters_products(maker: Op, tensors: Collection[str]) -> bool:
-    """Whether the delta of what an op makes is multiplied, by it or by those before it."""
+    """Whether the delta of the output of an op is multiplied, by it or by the ops before it."""
     if maker.kind in (OpKind.LINEAR, OpKind.EXPERT_LINEAR):
         return True
     return maker.kind in _BETWEEN | {OpKind.ATTENTION} and set(_operands(maker)) <= set(tensors)

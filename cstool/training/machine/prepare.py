@@ -1,4 +1,4 @@
-"""What must be there before a machine is: its kernels compiled, and the folder that its files go to."""
+"""Preparations before a machine is made: its kernels compiled, and the folder of its files."""
 
 import logging
 import os
@@ -39,7 +39,7 @@ _WATCH_S = 0.2
 
 
 def prepare_model_dir(folder: Path) -> None:
-    """Make the folder, and clear it of what a killed writer left.
+    """Make the folder, and clear it of the leftovers of a killed writer.
 
     Raises:
         CheckpointError: it cannot be made
@@ -54,7 +54,7 @@ def prepare_model_dir(folder: Path) -> None:
 
 
 def needed_kernels(graph: Graph, precision: str, sparse: Collection[str], *, answers: bool = False) -> frozenset[str]:
-    """What a run needs of kernels beside what every run does.
+    """The kernels that a run needs beside the kernels of every run.
 
     Args:
         graph: of its model
@@ -74,7 +74,7 @@ def needed_kernels(graph: Graph, precision: str, sparse: Collection[str], *, ans
 
 
 def prepare_kernels(progress: Progress, needs: Collection[str] = (), *, alone: bool = False) -> None:
-    """Compile the kernels for this machine, or load what an earlier run compiled.
+    """Compile the kernels for this machine, or load them if an earlier run compiled them.
 
     Args:
         needs: see `needed_kernels`
@@ -118,7 +118,7 @@ def compile_within_budget(progress: Progress, needs: Collection[str] = ()) -> No
 
 @contextmanager
 def _second_process(needs: Collection[str]) -> Iterator[None]:
-    """Within the context, where a core is free for it, another process compiles what this one has not come to.
+    """Within the context, if a core is free for it, another process compiles kernels that this one has not come to.
 
     A thread would not do: compiling holds Python's lock. Where the process fails, this one compiles all.
     """
@@ -133,7 +133,7 @@ def _second_process(needs: Collection[str]) -> Iterator[None]:
         yield
     finally:
         if process is not None:
-            # At most it compiles what is here by now.
+            # At most it compiles kernels that are here by now.
             process.kill()
             process.wait()
 

@@ -1,6 +1,6 @@
-"""What really happens in a few steps, taken down by the threads that do it.
+"""The real course of a few steps, recorded by the threads that run them.
 
-Every thread has a tape of its own, so nobody waits for anybody, and what is computed is the same with and without.
+Every thread has a tape of its own, so threads never wait for each other, and results are the same with and without.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from cstool.training.machine.plan import PlannedOp
 FIRST, LAST = 2, 4
 """steps of a run that are recorded, if it has that many: kernels and buffers are there from the first one on"""
 SHORTEST_WAIT_S = 1e-5
-"""a wait that is shorter is not taken down: most panels are there when they are asked for [s]"""
+"""a shorter wait is not recorded: most panels are there when they are asked for [s]"""
 NOTHING = nullcontext()
-"""a span that nobody takes down"""
+"""a span that is not recorded"""
 
 
 Arguments: TypeAlias = dict[str, str | int | float]
-"""what is known of a span beside its name"""
+"""facts of a span beside its name"""
 
 
 class Span(NamedTuple):
@@ -35,7 +35,7 @@ class Span(NamedTuple):
 
     process: str
     kind: str
-    """of what is done there: a thread has a lane for each"""
+    """of the work there: a thread has a lane for each"""
     name: str
     start_s: float
     end_s: float
@@ -43,7 +43,7 @@ class Span(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """How many gradients there are at a time."""
+    """Number of gradients at a time."""
 
     at_s: float
     waiting: int
@@ -51,14 +51,14 @@ class Gradients(NamedTuple):
     buffers: int
     """of gradients that are computed, wait or are applied"""
     buffer_bytes: int
-    """of all buffers, those that nobody uses, too"""
+    """of all buffers, including unused ones"""
 
 
 class Tape:
-    """What one thread does.
+    """The recording of one thread.
 
     Args:
-        thread: what its lanes are called; empty where there is one thread only
+        thread: name of its lanes; empty if there is one thread only
     """
 
     def __init__(self, thread: str) -> None:
@@ -72,7 +72,7 @@ class Tape:
 
     @contextmanager
     def span(self, process: str, kind: str, name: str, arguments: Arguments) -> Iterator[None]:
-        """Take down what is done within a context, however it ends."""
+        """Record the work within a context, however it ends."""
         self.depth += 1
         start_s = time.perf_counter()
         try:
@@ -82,7 +82,7 @@ class Tape:
             self.depth -= 1
 
     def wait(self, process: str, kind: str, start_s: float, arguments: Arguments) -> None:
-        """Take down that something was waited for since a time [s], unless that is short."""
+        """Record a wait since a time [s], unless that is short."""
         end_s = time.perf_counter()
         if end_s - start_s >= SHORTEST_WAIT_S:
             self.spans.append(Span(process, kind, "wait", start_s, end_s, arguments))
@@ -91,7 +91,7 @@ class Tape:
 class Recorder:
     """Records the steps 2 to 4 of a run, or all of one that has fewer than four.
 
-    That is what happens from the beginning of the first of them to the end of the last, and the updates and the commit
+    The recording spans from the beginning of the first of them to the end of the last, and the updates and the commit
     of the last to their end.
     """
 
@@ -103,7 +103,7 @@ class Recorder:
         self.is_on = start < last and is_short
         """whether it is time to record; batches are read before the first step"""
         self.streamed_bytes = 0
-        """what MemoryX sent out so far [bytes]"""
+        """traffic out of MemoryX so far [bytes]"""
         self.tapes: list[Tape] = []
         self._steps = self._new(Tape(""))
         self._of_thread = threading.local()
@@ -116,11 +116,11 @@ class Recorder:
         return found
 
     def covers(self, step: int) -> bool:
-        """Say whether a step is to be recorded."""
+        """Return whether a step is to be recorded."""
         return self.first <= step <= self.last
 
     def step_span(self, step: int) -> AbstractContextManager[None]:
-        """Take down a step, from here on all that happens in it."""
+        """Record a step, from here on all its spans."""
         self.step, self.is_on = step, True
         return self._steps.span("Appliance", "steps", f"step {step}", {"step": step})
 
@@ -140,25 +140,25 @@ class Recorder:
         self._of_thread.tape = tape
 
     def batch(self, number: int) -> AbstractContextManager[None]:
-        """Take down how a batch is read, if it is time."""
+        """Record the reading of a batch, if it is time."""
         return self.here().span("Input workers", "batches", "read", {"batch": number}) if self.is_on else NOTHING
 
     def waited_for_input(self, start_s: float) -> None:
-        """Take down that the appliance waited for a batch since a time [s], if it is time."""
+        """Record a wait of the appliance for a batch since a time [s], if it is time."""
         if self.is_on:
             self._steps.wait("Appliance", "steps", start_s, {"what": "input"})
 
     def in_memoryx(self, step: int, kind: str, name: str, **more: int) -> AbstractContextManager[None]:
-        """Take down what is done for an update or the commit of a step, if that is recorded."""
+        """Record the work for an update or the commit of a step, if that step is recorded."""
         return self.here().span("MemoryX", kind, name, {"step": step, **more}) if self.covers(step) else NOTHING
 
     def waited_for_commit(self, step: int, start_s: float) -> None:
-        """Take down that an update waited for the commit before it since a time [s], if its step is recorded."""
+        """Record a wait of an update for the commit before it since a time [s], if its step is recorded."""
         if self.covers(step):
             self.here().wait("MemoryX", "updates", start_s, {"step": step, "what": "commit"})
 
     def request(self, what: str, size_bytes: int, start_s: float) -> None:
-        """Take down a request to the file of MemoryX that ends now."""
+        """Record a request to the file of MemoryX that ends now."""
         tape = self.here()
         if self.is_on or tape.depth:
             end_s = time.perf_counter()
@@ -170,7 +170,7 @@ class Recorder:
 
 
 class LaneTape(Tape):
-    """What one lane does, while its recorder is on."""
+    """The recording of one lane, while its recorder is on."""
 
     def __init__(self, recorder: Recorder, index: int, systems: Sequence[int]) -> None:
         super().__init__(f"lane {index}")
@@ -186,7 +186,7 @@ class LaneTape(Tape):
     def kernel(
         self, planned: PlannedOp, phase: str, slot: GrainSlot, panel: Panel | None
     ) -> AbstractContextManager[None]:
-        """Take down the work on a grain of an op, with one panel of its matrix, or of one without."""
+        """Record the work on a grain of an op, with one panel of its matrix, or of one without."""
         if not self.recorder.is_on:
             return NOTHING
         assert slot.grain is not None
@@ -202,14 +202,14 @@ class LaneTape(Tape):
                 slot.settle(planned)
 
     def keep(self, call: Callable[[int], None]) -> None:
-        """Call what waits for other lanes with the number of this one; take down how long it did."""
+        """Call a function that waits for other lanes with the number of this one; record the duration."""
         began = time.perf_counter()
         call(self.index)
         if self.recorder.is_on:
             self._waited(began, {"step": self.recorder.step, "what": "other lanes"})
 
     def acquire(self, call: Callable[[Panel], Weights], panel: Panel) -> Weights:
-        """Acquire a panel, and take down how long it was waited for."""
+        """Acquire a panel, and record the wait for it."""
         began = time.perf_counter()
         weights = call(panel)
         if not self.recorder.is_on:
@@ -221,7 +221,7 @@ class LaneTape(Tape):
             size_bytes = weights.values.nbytes + weights.pattern.size_bytes
         what: Arguments = {"step": recorder.step, "what": panel.weight, "panel": panel.index, "bytes": size_bytes}
         self._waited(began, what)
-        if self.index == 0:  # every lane acquires every panel, which streams once; of experts those that it needs
+        if self.index == 0:  # every lane acquires every panel, which streams once; of experts only the needed ones
             recorder.streamed_bytes += size_bytes
             self.streamed.append((time.perf_counter(), recorder.streamed_bytes))
         return weights
@@ -231,14 +231,14 @@ class LaneTape(Tape):
             self.wait(system, "compute", start_s, arguments)
 
     def gradient(self, process: str, kind: str, panel: Panel, op: str, **more: int) -> AbstractContextManager[None]:
-        """Take down how gradients of a panel are added, or received."""
+        """Record the addition, or the receiving, of gradients of a panel."""
         if not self.recorder.is_on:
             return NOTHING
         arguments: Arguments = {"step": self.recorder.step, "weight": panel.weight, "panel": panel.index, **more}
         return self.span(process, kind, f"{op} {kind}", arguments)
 
     def count(self, waiting: int, buffers: int, buffer_bytes: int) -> None:
-        """Take down how many gradients there are, as `Gradients` says."""
+        """Record the number of gradients, see `Gradients`."""
         if self.recorder.is_on:
             self.gradients.append(Gradients(time.perf_counter(), waiting, buffers, buffer_bytes))
 

@@ -15,7 +15,7 @@ class _Renamed(SavedState):
     """The weights of a saved state under other names, without anything else but its values.
 
     Args:
-        names: key -> that of the state
+        names: key -> key in the state
     """
 
     def __init__(self, state: SavedState, names: Mapping[str, str]) -> None:
@@ -38,7 +38,7 @@ class _Renamed(SavedState):
         self._state.verify_all(progress)
 
     def close(self) -> None:
-        """Leave the state open: it is somebody else's."""
+        """Leave the state open: another object owns it."""
 
     def _tensor(self, key: str) -> Place:
         shape, dtype = self._state.shape(self._names[key]), self._state.dtype(self._names[key])

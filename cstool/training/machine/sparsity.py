@@ -1,4 +1,4 @@
-"""The sparsity of a run: which weights are sparse, and which kernels compute with them, settled once and kept."""
+"""The sparsity of a run: its sparse weights, and the kernels that compute with them, settled once and kept."""
 
 import logging
 import time
@@ -17,9 +17,9 @@ from cstool.training.store import read_mask, read_weight
 
 log = logging.getLogger("cstool")
 SPARSE_KERNELS = ("auto", "always", "never", "measure")
-"""auto: by what was measured on this machine once; measure: likewise, but measured anew"""
+"""auto: by the stored measurement of this machine; measure: likewise, but measured anew"""
 WORTH_SAYING_S = 0.5
-"""from which on a run says where the time went [s]"""
+"""shortest measurement that a run logs [s]"""
 _FORCED = {
     "always": KernelChoice(forward=True, delta=True, gradient=True),
     "never": KernelChoice(forward=False, delta=False, gradient=False),
@@ -27,9 +27,9 @@ _FORCED = {
 
 
 class KernelChooser:
-    """Says it for a pattern, by its shape, its density and the tokens that it meets, once `settle` has measured.
+    """Chooses kernels for a pattern by its shape, its density and the tokens that it meets, after `settle`.
 
-    Bits depend on what is chosen, so a run that goes on keeps the measurement with which it began.
+    Bits depend on the chosen kernels, so a run that goes on keeps the measurement with which it began.
 
     Args:
         mode: one of `SPARSE_KERNELS`
@@ -41,13 +41,13 @@ class KernelChooser:
         """up to which density sparse kernels pay, by the shape of a panel and the share of the tokens that it meets"""
 
     def settle(self, shapes: Iterable[tuple[int, int, float]], tokens: int, gemm: Gemm, kept: Any = None) -> None:
-        """Measure where sparse kernels begin to pay, or take what an earlier run measured.
+        """Measure from which sparsity sparse kernels pay, or take the measurement of an earlier run.
 
         Args:
             shapes: (rows, columns, share of the tokens that it meets) of the sparse panels
             tokens: of a grain
             gemm: provider of the products of dense kernels
-            kept: what `as_dict` said in the run that this one continues; None where there is none
+            kept: result of `as_dict` in the run that this one continues; None without one
         """
         if self.mode in _FORCED:
             return

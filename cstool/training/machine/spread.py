@@ -26,7 +26,7 @@ class Spread(NamedTuple):
     """the node here"""
     others: OtherRanks
     memory_bytes: Sequence[int]
-    """what each of them has for activations [bytes]"""
+    """memory of each of them for activations [bytes]"""
 
     def close(self) -> None:
         """End the threads, close the store."""
@@ -53,12 +53,12 @@ def spread_memoryx(
 
     Args:
         link: to these
-        shards: which node keeps which panels
+        shards: the panels of each node
         store: of the node here; None for memory
-        file: that of each other node; None for memory
+        file: the file of each other node; None for memory
         lanes: host threads; None to choose
         seed: of the run
-        apart: how many panels the fastest lane may be ahead of the slowest
+        apart: largest lead of the fastest lane over the slowest [panels]
         waiting_bytes, of_each: arguments of each `MemoryX`
 
     Raises:

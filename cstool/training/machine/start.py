@@ -1,4 +1,4 @@
-"""What a run or a model that answers starts from, and how that gets into MemoryX; with the vendor's log lines."""
+"""The starting point of a run or of a model that answers, and its loading into MemoryX; with the vendor's log lines."""
 
 import logging
 import shlex
@@ -43,18 +43,18 @@ _WEIGHTS = frozenset({"model"})
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts from."""
+    """The starting point of a run."""
 
     checkpoint: Path | None
     """None for a commit of MemoryX, or for random weights"""
     committed: Committed | None
     """the commit of MemoryX that it is"""
     states: frozenset[str]
-    """which parts of it to load"""
+    """the parts of it to load"""
     looks: bool
     """whether it was looked for in model_dir"""
     found: Survey = Survey((), (), ())
-    """what was there of MemoryX"""
+    """state of MemoryX found on disk"""
 
     @property
     def resumes(self) -> bool:
@@ -70,12 +70,12 @@ class Start:
 def choose_start(
     params: Params, checkpoint: Path | None, states: frozenset[str] | None, *, trains: bool, link: Link = ALONE
 ) -> Start:
-    """Say what a run starts from.
+    """Find the starting point of a run.
 
     Args:
-        checkpoint: a file, `DIR:STEP` or `DIR:latest`; None for that of the params, or the latest state in model_dir
+        checkpoint: a file, `DIR:STEP` or `DIR:latest`; None for the one in the params, or the latest state in model_dir
             if there is one
-        states: which parts to load; None for what the params say of a checkpoint that was given, and all of one that
+        states: the parts to load; None: for a given checkpoint as the params say, and all parts of one that
             the run goes on from: an interruption changes nothing
         link: to other ranks, which may have shards of MemoryX
 
@@ -120,8 +120,8 @@ def choose_checkpoints(params: Params, checkpoint: Path | None, states: frozense
     """List the checkpoints to evaluate, all of which are there.
 
     Args:
-        checkpoint: this one alone; None for those of the params, or all in model_dir
-        states: which parts to load; None for what the params say
+        checkpoint: this one alone; None for the checkpoints of the params, or all in model_dir
+        states: the parts to load; None: as the params say
 
     Raises:
         CheckpointError: there is none, or one is not there, or is none, or lacks the weights
@@ -154,8 +154,8 @@ def choose_checkpoints(params: Params, checkpoint: Path | None, states: frozense
 
 
 def _has_weights_alone(checkpoint: Path) -> bool:
-    """Whether a checkpoint says nothing of a run, as one that was converted from another library's model."""
-    with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:  # what is wrong is told where it is loaded
+    """Whether a checkpoint has no state of a run, like one converted from another library's model."""
+    with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:  # errors are reported when it is loaded
         return LOADER not in reader.values() and not any(map(_is_of_optimizer, reader.tensor_names()))
     return False
 
@@ -171,7 +171,7 @@ def _require_model(states: frozenset[str]) -> None:
 
 
 def restore(memoryx: MemoryX, params: Params, start: Start, progress: Progress) -> tuple[Position, dict[str, Any]]:
-    """Load what a run starts from into MemoryX, or random weights; shows how far the verifying of a file has come.
+    """Load the starting point of a run into MemoryX, or random weights; shows the progress of verifying a file.
 
     Returns:
         where the run is, and the values of the saved state beside its arrays, none for random weights
@@ -308,7 +308,7 @@ def _look_for_latest(folder: Path, template: str, found: Survey) -> tuple[Path |
 
 @contextmanager
 def way_on_from_damage(path: Path, template: str, *, is_ours: bool = False) -> Iterator[None]:
-    """Say of a MemoryX file that turns out to be damaged what to start from instead: the newest of what is whole.
+    """Add to the error of a damaged MemoryX file another state to start from: the newest one that is whole.
 
     Args:
         is_ours: whether this process holds its lock
@@ -339,7 +339,7 @@ def _way_on_without(path: Path, template: str, is_ours: bool) -> str:
 
 
 def _way_on(damaged: Path, template: str) -> str:
-    """Say what to start from instead of the latest checkpoint of a folder."""
+    """Name a state to start from instead of the latest checkpoint of a folder."""
     others = [entry.path for entry in list_checkpoints(damaged.parent, template) if entry.path != damaged]
     whole = next((path for path in reversed(others) if is_whole(path)), None)
     if whole is None:
@@ -348,7 +348,7 @@ def _way_on(damaged: Path, template: str) -> str:
 
 
 def is_whole(checkpoint: Path) -> bool:
-    """Say whether a checkpoint is one, and not damaged."""
+    """Return whether a checkpoint is one, and not damaged."""
     with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:
         reader.verify_all()
         return True

@@ -1,4 +1,4 @@
-"""The state of a run, out to a checkpoint and back: weights, optimizer state, where it is, what it chose."""
+"""The state of a run, out to a checkpoint and back: weights, optimizer state, position, choices."""
 
 import logging
 import math
@@ -66,7 +66,7 @@ def environment() -> dict[str, str]:
 
 
 def forms(params: Params) -> dict[str, Any]:
-    """The form, the vendor's or PyTorch's, of whatever the two compute in different ways, where it matters."""
+    """The form, the vendor's or PyTorch's, of every computation in which the two differ, where it matters."""
     found: dict[str, Any] = {}
     optimizer, model = params.optimizer, params.model
     model = model.policy_model if isinstance(model, DpoParams) else model
@@ -84,7 +84,7 @@ def state_values(
 
     Args:
         memoryx: with all updates applied
-        choices: what the run chose that its bits depend on
+        choices: of the run, on which its bits depend
         params: as a file
     """
     described = {
@@ -149,7 +149,7 @@ def adopt_state(store: FileStore, memoryx: MemoryX) -> Position:
 
     Raises:
         StoreError: it is of another model, or of another optimizer
-        CheckpointError: what its record says makes no sense
+        CheckpointError: its record makes no sense
     """
     assert store.record is not None, "it was committed"
     path, values = store.path, store.record.values
@@ -173,8 +173,8 @@ def load_state(
     """Read a checkpoint, or commits of MemoryX, into MemoryX.
 
     Args:
-        strict: whether the checkpoint must hold exactly the weights of the model; if not, what it lacks stays as it
-            is, and the encoder of a BERT with other heads is taken
+        strict: whether the checkpoint must hold exactly the weights of the model; if not, weights that it lacks stay
+            as they are, and the encoder of a BERT with other heads is taken
 
     Returns:
         where the run is, and the values of the checkpoint
@@ -231,11 +231,11 @@ def load_state(
 
 
 ENCODERS = ("model.bert_encoder.", "model.bert.")
-"""what the names of an encoder's weights begin with: as it is pre-trained, and below the heads of other tasks"""
+"""prefixes of the names of an encoder's weights: as it is pre-trained, and below the heads of other tasks"""
 
 
 def other_names(stored: Mapping[str, Shape], graph: Graph) -> dict[str, str]:
-    """Return the weights of an encoder that a checkpoint has under the names of other heads, by those of this model."""
+    """Return the weights of an encoder that a checkpoint has under names of other heads, by the names of this model."""
     found = {}
     for weight in graph.weights:
         name = f"model.{weight}"
@@ -247,7 +247,7 @@ def other_names(stored: Mapping[str, Shape], graph: Graph) -> dict[str, str]:
 
 
 def _difference(stored: Mapping[str, Shape], graph: Graph, elsewhere: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the weights of a model that a checkpoint lacks, and those of the checkpoint that the model lacks."""
+    """Return the weights of a model that a checkpoint lacks, and the weights of the checkpoint that the model lacks."""
     lacking = [name for name in graph.weights if f"model.{name}" not in stored and f"model.{name}" not in elsewhere]
     known = {f"model.{name}" for name in graph.weights} | set(elsewhere.values())
     left = [name.removeprefix("model.") for name in stored if name.startswith("model.") and name not in known]
@@ -255,7 +255,7 @@ def _difference(stored: Mapping[str, Shape], graph: Graph, elsewhere: Mapping[st
 
 
 def _tell_what_differs(path: Path, stored: Mapping[str, Shape], graph: Graph, elsewhere: Mapping[str, str]) -> None:
-    """Log which weights a checkpoint lacks, and which of its own this model has no use for."""
+    """Log the weights that a checkpoint lacks, and the ones of its own that this model has no use for."""
     lacking, left = _difference(stored, graph, elsewhere)
     if lacking:
         log.warning(f"{path} lacks {', '.join(lacking)}: they begin at random.")
@@ -269,7 +269,7 @@ def _load_sparse(
     """Read a weight that is sparse in the checkpoint, in the run, or in both.
 
     Args:
-        arrays: of the weight, those that are wanted
+        arrays: the wanted arrays of the weight
         keeps_state: whether the run goes on with the optimizer state of the checkpoint
 
     Raises:
@@ -324,7 +324,7 @@ def _load_dense(tensors: SparseTensors, memoryx: MemoryX, key: str, indices: Arr
 
 
 def _check_heads(path: Path, stored: Mapping[str, Shape], graph: Graph) -> None:
-    """Say of a checkpoint whose encoder fits, and whose heads are of another task, what differs, and the way on."""
+    """Raise the error of a checkpoint whose encoder fits but whose heads are of another task: differences, a way on."""
     elsewhere = other_names(stored, graph)
     # Without pairs of texts an encoder has neither a pooling layer nor segments.
     of_pairs = (".pooler.", ".segment_embeddings.")

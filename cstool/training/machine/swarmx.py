@@ -1,6 +1,6 @@
 """SwarmX: hands the weight stream of MemoryX to all systems, and sums their gradients on the way back.
 
-The sum has the shape of one fixed binary tree over the grain numbers, whoever computes its parts and in whatever
+The sum has the shape of one fixed binary tree over the grain numbers, wherever its parts are computed and in any
 order they arrive, so its bits never depend on the number of systems, lanes or ranks.
 """
 
@@ -30,24 +30,24 @@ class SwarmX(Protocol):
     """A transport between MemoryX and the lanes of the systems."""
 
     buffers: BufferPool
-    """where lanes take the buffers of gradients"""
+    """pool of the buffers of gradients"""
 
     @property
     def skips(self) -> bool:
-        """Whether lanes acquire the panels of those experts alone that tokens chose, and `want` them before."""
+        """Whether lanes acquire, of the experts, only the panels that tokens chose, and `want` them before."""
         ...
 
     def expect(self, stream: Sequence[Panel], apart: int, lanes: int, /) -> None:
         """Announce the panels of a batch, in order.
 
         Args:
-            apart: how many panels the fastest lane may be ahead of the slowest
-            lanes: how many will acquire each of them
+            apart: largest lead of the fastest lane over the slowest [panels]
+            lanes: number of lanes that acquire each panel
         """
         ...
 
     def want(self, panels: Sequence[Panel], times: int, /) -> None:
-        """Say which panels of experts a lane will acquire, so many times each, where it skips the others."""
+        """Announce the panels of experts that a lane will acquire, and the number of times, if it skips the others."""
         ...
 
     def acquire(self, panel: Panel) -> Weights:
@@ -62,7 +62,7 @@ class SwarmX(Protocol):
         """Hand in the gradient of one grain, or the sum below another node; SwarmX owns its buffer from now on.
 
         Args:
-            tape: takes down what is done here
+            tape: records the work done here
         """
         ...
 
@@ -78,11 +78,11 @@ def held(swarmx: SwarmX, panel: Panel) -> Iterator[Weights]:
 
 
 class GradientTree:
-    """Sums the gradients of grains, those of a pair of nodes by whoever brings the second of the two.
+    """Sums the gradients of grains; the thread with the second gradient of a pair adds the two.
 
     Args:
         grains: leaves of the tree
-        buffers: where the buffers of what was added go
+        buffers: take back the buffers of added gradients
         own: the grains whose gradients come here
     """
 
@@ -121,7 +121,7 @@ class GradientTree:
         return Node(level, index), payload
 
     def _nodes(self, level: int) -> int:
-        """Number of nodes of a level; 0 is that of the leaves."""
+        """Number of nodes of a level; level 0 has the leaves."""
         return -(-self.grains // (1 << level))
 
     def _has_own_leaves(self, level: int, index: int) -> bool:
@@ -156,8 +156,8 @@ class InProcess:
 
     Args:
         grains: leaves of the tree
-        memoryx: where panels come from, and where a sum goes when it is complete, by whoever completed it
-        is_alone: whether no other rank asks for its panels: then those of experts that no token chose stay there
+        memoryx: sends panels, and takes a complete sum, from the thread that completed it
+        is_alone: whether no other rank needs its panels: then panels of experts that no token chose stay there
     """
 
     def __init__(self, grains: int, memoryx: MemoryX, *, is_alone: bool = True) -> None:
@@ -172,7 +172,7 @@ class InProcess:
 
     @property
     def skips(self) -> bool:
-        """See `SwarmX.skips`. Who wants the norms of all weights has all of them acquired."""
+        """See `SwarmX.skips`. If the norms of all weights are wanted, all panels are acquired."""
         return self._is_alone and not self._memoryx.statistics.looks_at_norms
 
     def want(self, panels: Sequence[Panel], times: int) -> None:

@@ -1,8 +1,8 @@
 """The order in which a training step runs the ops of a grain: forward, then back, layer by layer forward again.
 
-A layer whose activations are recomputed keeps only what crosses its boundary: what ops before it made, and what ops
-after it read. Everything else that its ops make lives while the layer runs forward, and again from its second forward
-to the end of its backward. A function of the graph alone, like the plan.
+A layer whose activations are recomputed keeps only the tensors that cross its boundary: its inputs from ops before
+it, and its outputs to ops after it. All other outputs of its ops live while the layer runs forward, and again from its
+second forward to the end of its backward. A function of the graph alone, like the plan.
 """
 
 import re
@@ -30,7 +30,7 @@ class Timeline:
     """When each op runs. Moments count from 0, the first op's forward.
 
     Args:
-        way_back: what follows the forward pass; empty where nothing is trained
+        way_back: visits after the forward pass; empty without training
         recomputed: the layers that run forward again, as ranges of positions
     """
 
@@ -88,7 +88,7 @@ def layers_of(ops: Sequence[Op]) -> list[range]:
 def _runs_again(ops: Sequence[Op], layer: range) -> list[int]:
     """Positions of the ops that must run forward again for the backward of a layer.
 
-    Those that make something that is read then, but for what crosses the boundary, which is still there.
+    These ops make tensors that are read then, except for tensors that cross the boundary, which are still there.
     """
     crossing = {name for position, op in enumerate(ops) if position not in layer for name in op.inputs}
     read: set[str] = set()

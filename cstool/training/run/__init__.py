@@ -1,1 +1,1 @@
-"""A run: what it starts from, training, evaluation, checkpoints; `report` has what it leaves behind."""
+"""A run: its start, training, evaluation, checkpoints; `report` has its output."""

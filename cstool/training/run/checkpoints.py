@@ -1,7 +1,7 @@
-"""When and where a run saves itself, which checkpoints stay, what is saved beside them; with the vendor's log lines.
+"""Times and places of saving a run, checkpoints that stay, files saved beside them; with the vendor's log lines.
 
-All of it follows from the step and from what the folder says, so a run that was interrupted leaves what a straight one
-leaves.
+All of it follows from the step and from the state of the folder, so an interrupted run leaves the same as a
+straight one.
 """
 
 import logging
@@ -54,7 +54,7 @@ def values_of(session: Session) -> Callable[[], dict[str, Any]]:
 
 
 def commits(session: Session) -> bool:
-    """Say whether the steps of a run are committed, so that checkpoints can be made of the commits."""
+    """Return whether the steps of a run are committed, so that checkpoints can be made of the commits."""
     file = session.appliance.memoryx.arrays.file
     return file is not None and file.slots == 2 and session.params.memoryx.commit_steps > 0
 
@@ -99,7 +99,7 @@ def finish_save(session: Session) -> float:
         return 0.0
     began = time.perf_counter()
     size_bytes, seconds = saving.written.result()
-    # What the commit before it took is time of training.
+    # The time of the commit before it is time of training.
     waited = min(time.perf_counter() - began, seconds)
     note = f", {waited:.2f} s of them waited for"
     return _saved(session, saving.path, saving.step, size_bytes, seconds, waited, note)
@@ -108,7 +108,7 @@ def finish_save(session: Session) -> float:
 def _saved(
     session: Session, path: Path, step: int, size_bytes: int, seconds: float, waited: float, note: str = ""
 ) -> float:
-    """Note a checkpoint that is whole, and do what follows from it; the seconds that training stood still for all."""
+    """Note a complete checkpoint, and act on it; returns the seconds for which training stood still for all of this."""
     folder = session.params.model_dir
     register_checkpoint(folder, step, path, session.run_id if session.params.keep_checkpoints else None)
     log.info(
@@ -132,7 +132,7 @@ def _save_beside(session: Session, checkpoint: Path, step: int, *, unless_there:
 
     Args:
         checkpoint: just saved, or gone on from
-        unless_there: leave out what is there already, from before the run was killed
+        unless_there: leave out files that exist already, from before the run was killed
 
     Raises:
         CheckpointError: it cannot be written
@@ -149,7 +149,7 @@ def _save_beside(session: Session, checkpoint: Path, step: int, *, unless_there:
 
 
 def _delete_oldest(session: Session) -> None:
-    """Delete the oldest checkpoints of this run, but for as many as are to stay; those of other runs are left alone.
+    """Delete the oldest checkpoints of this run beyond the number to keep; checkpoints of other runs are left alone.
 
     One that cannot be deleted stays, with a warning: nothing is lost by it.
     """
@@ -169,7 +169,7 @@ def _delete_oldest(session: Session) -> None:
 
 
 def catch_up(session: Session) -> None:
-    """Do what was left undone where a run was killed just after its latest checkpoint, from whose step it goes on."""
+    """Finish the work of a run that was killed just after its latest checkpoint, from whose step it goes on."""
     params = session.params
     held = newest_checkpoints(params.model_dir, params.checkpoint.checkpoint_name)
     if not held:

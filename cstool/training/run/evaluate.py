@@ -25,7 +25,7 @@ TASK = "Evaluating"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation comes to."""
+    """The result of an evaluation."""
 
     data_set: str
     """its name"""
@@ -38,7 +38,7 @@ class Evaluation:
     samples: int
     seconds: float
     masks: int = 0
-    """of DropConnect that the loss is a mean over; 0 where all weights took part"""
+    """number of DropConnect masks over which the loss is a mean; 0 if all weights took part"""
     loss_deviation: float = 0.0
     """standard deviation of the loss over the masks"""
 
@@ -49,7 +49,7 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float:
-        """That of the first loss."""
+        """The accuracy of the first loss."""
         return self.means[0].accuracy
 
     def metrics(self, *, several: bool) -> dict[str, float]:
@@ -70,7 +70,7 @@ class Evaluation:
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it ready for JSON; accuracy and perplexity are those of the first loss, masks only where there are."""
+        """Return it ready for JSON; accuracy and perplexity are of the first loss, masks only where there are any."""
         first, *others = self.means
         found = {
             "data_set": self.data_set,
@@ -99,11 +99,11 @@ class MeanLoss:
     accuracy: float
     """share of them whose label is the likeliest class"""
     told: tuple[float, ...] = ()
-    """what else it tells, in the order of `Loss.told`"""
+    """its further values, in the order of `Loss.told`"""
 
     @property
     def perplexity(self) -> float:
-        """What the mean comes to; of a hopeless model, a number all the same."""
+        """The perplexity of the mean; of a hopeless model, a number all the same."""
         return math.exp(min(self.mean, 700.0))
 
 
@@ -120,7 +120,7 @@ class _Totals(NamedTuple):
     samples: int
 
     def means(self) -> list[tuple[float, ...]]:
-        """Of each loss the mean, the accuracy, and what else it tells.
+        """Of each loss the mean, the accuracy, and its further values.
 
         They are over the tokens of the first, over the samples of others; of nothing they are NaN.
         """
@@ -147,12 +147,12 @@ class _Totals(NamedTuple):
 def evaluate_sets(
     session: Session, data: Sequence[DataSet], stop: StopRequest, checkpoint: Path | None = None
 ) -> float:
-    """Evaluate on data sets, one after the other, and note in the session and its result what came of it.
+    """Evaluate on data sets, one after the other, and note the results in the session.
 
     Args:
         session: the run; all updates of its weights need not have been applied
         stop: gives up between two batches when it is asked for; then nothing counts as evaluated
-        checkpoint: what the weights are from, where nothing trains them
+        checkpoint: source of the weights, where nothing trains them
 
     Returns:
         the seconds it took

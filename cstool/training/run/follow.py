@@ -1,4 +1,4 @@
-"""What a rank other than rank 0 does of a run, and how rank 0 checks that all ranks have the same."""
+"""The part of a rank other than rank 0 in a run, and the check of rank 0 that all ranks have the same."""
 
 import hashlib
 import json
@@ -21,9 +21,9 @@ from cstool.training.machine.state import environment
 
 log = logging.getLogger("cstool")
 NO_DATA = DataSets(None, (), SampleForm(None))
-"""what a model that answers reads at rank 0 alone"""
+"""data of a model that answers, at all ranks but rank 0, which alone reads them"""
 SAMPLES_COMPARED = 16
-"""how many samples of each data set are compared between ranks, evenly spread"""
+"""number of samples of each data set that are compared between ranks, evenly spread"""
 
 
 def follow(trainers: Sequence[Params], mode: str, lanes: int | None, link: Link) -> NoReturn:
@@ -49,7 +49,7 @@ def follow(trainers: Sequence[Params], mode: str, lanes: int | None, link: Link)
 
 
 def identity(params: Params, data: DataSets) -> dict[str, str]:
-    """What all ranks must have alike, by what it is: a version, or a digest."""
+    """Facts that must be alike on all ranks, by name: a version, or a digest."""
     found = {"version of cstool": cstool.__version__, "params": _digest(json.dumps(params.resolved(), default=str))}
     for each in data.all:
         count = each.samples.sample_count
@@ -65,7 +65,7 @@ def check_alike(params: Params, data: DataSets, trainer: int, link: Link) -> Non
     """Check, at rank 0, that the others have the same program, params and samples; warn of other versions and CPUs.
 
     Raises:
-        ClusterError: naming the first rank and what differs
+        ClusterError: naming the first rank and the difference
     """
     others = range(1, link.ranks)
     for rank in others:

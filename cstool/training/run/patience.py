@@ -1,4 +1,4 @@
-"""How long a run goes on without an improvement: what `EarlyStopping` asks for."""
+"""The longest time of a run without an improvement, as set by `EarlyStopping`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from cstool.model.params import EarlyStopping
 
 @dataclass
 class Patience:
-    """What the evaluations of a run have come to so far.
+    """The evaluations of a run so far, as early stopping sees them.
 
     It is saved with the run, so that one that is interrupted stops where a straight one does.
 
     Args:
-        asked: what counts as an improvement, and after how many evaluations without one to stop
+        asked: the size of an improvement, and the number of evaluations without one after which to stop
     """
 
     asked: EarlyStopping
@@ -42,7 +42,7 @@ class Patience:
             self.bad += 1
 
     def _improves(self, value: float) -> bool:
-        """Say whether a value is better than the best; what is not a number is not."""
+        """Return whether a value is better than the best; NaN is not."""
         sign = -1 if self.asked.mode == "min" else 1
         if self.best is None:
             return value == value
@@ -60,7 +60,7 @@ class Patience:
         }
 
     def adopt(self, state: object) -> None:
-        """Go on from what a checkpoint says; from nothing, if that is of another metric."""
+        """Go on from the state in a checkpoint; from nothing, if that is for another metric."""
         if not isinstance(state, dict) or (state.get("monitor"), state.get("mode")) != (
             self.asked.monitor,
             self.asked.mode,
@@ -71,7 +71,7 @@ class Patience:
             self.best, self.step, self.best_step, self.bad = best, step, best_step, bad
 
     def reason(self) -> str:
-        """Say why the run stops."""
+        """Return the reason for which the run stops."""
         best = "nothing" if self.best is None else f"{self.best:.5f}, that of step {self.best_step}"
         evaluations = "1 evaluation" if self.bad == 1 else f"{self.bad} evaluations"
         return f"EarlyStopping: {self.asked.monitor} has not improved on {best}, in {evaluations}"

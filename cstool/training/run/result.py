@@ -1,4 +1,4 @@
-"""What a run came to, whole: `report/summary.py` puts it together at the end."""
+"""The whole result of a run: `report/summary.py` puts it together at the end."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ from cstool.training.run.report.file_traffic import FileTraffic
 
 @dataclass(frozen=True)
 class Modelled:
-    """What the compiler says of the wafer; nothing of it was measured.
+    """The compiler's model of the wafer; nothing of it was measured.
 
     Args:
         execution_mode: pipelined or weight_streaming
@@ -23,11 +23,11 @@ class Modelled:
 
 @dataclass(frozen=True)
 class Recomputed:
-    """The layers whose activations are computed again in backward, and what that saves.
+    """The layers whose activations are computed again in backward, and the saving.
 
     Args:
         grain_bytes: activations of one grain
-        whole_grain_bytes: what they would take if all were kept
+        whole_grain_bytes: their size if all were kept
     """
 
     layers: int
@@ -37,7 +37,7 @@ class Recomputed:
 
 @dataclass(frozen=True, repr=False)
 class RunResult(Brief):
-    """What a run came to. Times and memory were measured on this host, but for `modelled`."""
+    """The result of a run. Times and memory were measured on this host, but for `modelled`."""
 
     mode: str
     model: str
@@ -47,7 +47,7 @@ class RunResult(Brief):
     losses: list[float] = field(default_factory=list)
     """of every step that was run"""
     skipped_steps: int = 0
-    """of these, since a gradient was not finite: they updated nothing"""
+    """number of steps without an update, since a gradient was not finite"""
     samples: int = 0
     tokens: int = 0
     """unmasked ones"""
@@ -64,22 +64,22 @@ class RunResult(Brief):
     last_rate: float = 0.0
     """the smoothed rate of the last log line [samples/s]"""
     input_wait_s: float = 0.0
-    """that training waited for batches"""
+    """time for which training waited for batches"""
     stream_wait_s: float = 0.0
-    """that a lane waited, on average, for weights and their updates in training, and steps for commits"""
+    """time for which a lane waited, on average, for weights and their updates in training, and steps for commits"""
     streamed_bytes_per_step: int = 0
     """weights that MemoryX sent out: forward, backward, and forward again for layers that are recomputed"""
     dense_streamed_bytes_per_step: int = 0
-    """what it would have been with the zeros of sparse weights"""
+    """the same if sparse weights streamed with their zeros"""
     checkpoint_s: float = 0.0
-    """that checkpoints took, whether training stood still for them or not"""
+    """time of checkpoints, including time in which training went on [s]"""
     wall_s: float = 0.0
     """of the run, from the opening of its data to its summary"""
     time_s: dict[str, float] = field(default_factory=dict)
-    """what it was spent on; the parts add up to it"""
+    """time by part of the run; the parts add up to the time"""
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     stopped_early: dict[str, Any] | None = None
-    """why training ended before its last step; None where it did not"""
+    """reason for which training ended before its last step; None if it did not"""
     checkpoints: list[str] = field(default_factory=list)
     model_dir: str = ""
     log: str | None = None
@@ -87,14 +87,14 @@ class RunResult(Brief):
     events: str | None = None
     """folder of its event files; None where it wrote none"""
     commands: dict[str, str] = field(default_factory=dict)
-    """what to type next: continue, evaluate, generate; nothing where nothing was saved"""
+    """commands to type next: continue, evaluate, generate; nothing where nothing was saved"""
     memory_bytes: dict[str, int] = field(default_factory=dict)
-    """what the appliance allocated, by purpose"""
+    """memory allocated by the appliance, by purpose"""
     peak_resident_bytes: int = 0
     num_csx: int = 1
     lanes: int = 1
     ranks: list[RankUse] = field(default_factory=list)
-    """what each did in training; none where all was in one process"""
+    """use of each in training; none where all was in one process"""
     grain_samples: int = 1
     waves: int = 1
     recomputed: Recomputed | None = None
@@ -102,7 +102,7 @@ class RunResult(Brief):
     memoryx: FileTraffic | None = None
     """None where it is in main memory"""
     sparsity: list[dict[str, Any]] = field(default_factory=list)
-    """of the sparse weights, those that are alike together: how sparse, and which kernels computed with them"""
+    """sparse weights, like ones together: their sparsity, and the kernels that computed with them"""
     op_seconds: dict[str, dict[str, float]] = field(default_factory=dict)
     """of a training step, by op, all lanes together: forward, backward, and again (the second forward of an op whose
     layer is recomputed)"""

@@ -33,13 +33,13 @@ log = logging.getLogger("cstool")
 
 
 def run(params: Params, artifact: Artifact, order: RunOrder, progress: Progress) -> RunResult:
-    """Do what a params file asks for.
+    """Run a params file.
 
     Args:
-        artifact: the model compiled; its graph is what runs, op by op in the order of its stream
+        artifact: the compiled model; the run runs its graph, op by op in the order of its stream
 
     Raises:
-        CstoolError: whatever the user can act on
+        CstoolError: an error that the user can act on
     """
     times = TimeSplit()
     mode, states = order.mode, _typed_states(order.load_checkpoint_states)
@@ -92,7 +92,7 @@ def _typed_states(written: str | None) -> frozenset[str] | None:
 
 
 def _begin(session: Session, start: Start) -> None:
-    """Put the weights in place, and say which kernels compute with them."""
+    """Put the weights in place, and log the kernels that compute with them."""
     take_up(session, start)
     session.appliance.memoryx.reserve()
     settle_kernels(session)
@@ -166,7 +166,7 @@ def _check_not_stopped(session: Session, data: DataSets, stop: StopRequest) -> N
 
 
 def _finished(session: Session) -> RunResult:
-    """Sum up, and say what is worth saying at the end."""
+    """Sum up, and log the lines for the end of a run."""
     result = result_of(session)
     for line in table_lines(result.sparsity):
         log.info(line)
@@ -187,20 +187,20 @@ LOCK_NAME = "run.lock"
 
 @contextmanager
 def run_lock(params: Params) -> Iterator[None]:
-    """Keep model_dir for a run that trains, and clear it of what a killed one had half written.
+    """Keep model_dir for a run that trains, and clear it of files half written by a killed run.
 
     The lock of a process that is gone does not count. Where a folder cannot be locked, a run does without.
 
     Raises:
         StoreError: another run trains there
     """
-    # Whatever is in the way of the folder is said by those who write to it.
+    # Errors of the folder are reported by its writers.
     with suppress(OSError):
         params.model_dir.mkdir(parents=True, exist_ok=True)
     rule = "model_dir must be used by one run that trains at a time"
     lock = StoreLock(params.model_dir / LOCK_NAME, rule=rule, optional=True)
     try:
-        # Nobody else begins any of these here now, however young they are.
+        # No other run writes such files here now, however young they are.
         for name in (f"*{os.path.splitext(params.checkpoint.checkpoint_name)[1]}", "memoryx*.h5"):
             sweep_temporary(params.model_dir, f"{name}.*.tmp", age_s=0)
         yield

@@ -1,9 +1,10 @@
-"""Scores of an evaluation: what cannot be had as a mean over batches, from counts over all of its data.
+"""Scores of an evaluation: not means over batches, but from counts over all of its data.
 
-Of a class TP is how often it was predicted rightly, P how often it was predicted, L how often it was the label; its F1
-score is 2 TP / (P + L), the harmonic mean of precision, TP / P, and recall, TP / L, and 0 where it is neither. ROUGE-N
-is that of n-grams: TP those that the chosen sentences and those of the labels have in common, P and L all of either. Of
-samples, each predicted once, P is L, and the score the accuracy. Scores of no labels at all, and of a half without a
+For a class, TP is the number of its right predictions, P the number of its predictions, L the number of its labels; its
+F1 score is 2 TP / (P + L), the harmonic mean of precision, TP / P, and recall, TP / L, and 0 where it is neither.
+ROUGE-N is the score of n-grams: TP the n-grams that the chosen sentences and the labelled sentences have in common, P
+and L all n-grams of either. If each sample is predicted once, P is L over all classes, and the score the accuracy.
+Scores of no labels at all, and of a half without a
 sample, are NaN.
 
 Source: van Rijsbergen, "Information retrieval", 1979, chapter 7; Lin, "ROUGE: a package for automatic evaluation of
@@ -18,14 +19,14 @@ from cstool.model.ir import Loss
 from cstool.training.data import Dataset, TokenClassesDataset
 
 _OF_NAMES = ("B", "I")
-"""what labels begin with that count: tokens at the beginning of something, and inside of it"""
+"""first letters of labels that count: tokens at the beginning of an entity, and inside of it"""
 
 
 def scores_of(loss: Loss, tallies: Sequence[int], samples: Dataset) -> tuple[float, ...]:
     """Return the scores of a loss, in the order of `Loss.score_names`.
 
     Args:
-        tallies: what was counted over all of the data; see `LossResult`
+        tallies: counts over all of the data; see `LossResult`
         samples: the data set, which may know the names of classes
     """
     if loss.scores is None:

@@ -1,4 +1,4 @@
-"""What the parts of a run share: the machine, where the run is, and what it came to so far."""
+"""The shared state of the parts of a run: the machine, the position of the run, and its results so far."""
 
 import resource
 import secrets
@@ -26,7 +26,7 @@ from cstool.training.run.report.time_split import TimeSplit
 from cstool.training.run.result import Modelled
 
 COMPARED_STEPS = 1000
-"""last steps of a run, at the most, whose times are compared with what was predicted"""
+"""largest number of last steps of a run whose times are compared with the prediction"""
 
 
 class Saving(NamedTuple):
@@ -40,13 +40,13 @@ class Saving(NamedTuple):
 
 @dataclass
 class Training:
-    """What training came to so far, counted by the train loop; times were measured on this host."""
+    """Results of training so far, counted by the train loop; times were measured on this host."""
 
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
     step_seconds: list[float] = field(default_factory=list)
     phase_seconds: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=COMPARED_STEPS + 1))
-    """what the ops took since the lanes were made, of a lane, after each of the last steps: forward, again, backward"""
+    """time of the ops since the lanes were made, of a lane, after each of the last steps: forward, again, backward"""
     samples: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -68,17 +68,17 @@ class Training:
 
 @dataclass(frozen=True)
 class RunOrder:
-    """What a run does with its params and its artifact.
+    """The order to a run, beside its params and its artifact.
 
     Args:
         mode: "train", "eval", "train_and_eval", or "eval_all"
         checkpoint_path: start from this one; None for the latest in model_dir, if there is one
-        load_checkpoint_states: "all", or which parts to load; None for what the params say
+        load_checkpoint_states: "all", or which parts to load; None: as the params say
         lanes: host threads; None to choose
         sparse_kernels: one of `SPARSE_KERNELS`
         trace: the file that a trace of a few training steps goes to; None for no trace
         log_folder: of the log of this run, for `performance.json`; None for none
-        command: writes the command that began the run with other flags, for what to type next; None for nothing
+        command: writes the command that began the run with other flags, as the one to type next; None for no such line
         link: to the other ranks
         trainer: number of the trainer in its file
     """
@@ -107,9 +107,9 @@ class Session:
     modelled: Modelled | None = None
     position: Position = field(default_factory=Position)
     chooser: KernelChooser = field(default_factory=lambda: KernelChooser("auto"))
-    """says which kernels compute with sparse weights"""
+    """chooses the kernels for sparse weights"""
     kept_choices: dict[str, Any] = field(default_factory=dict)
-    """what the run that this one continues chose"""
+    """choices of the run that this one continues"""
     resumes: bool = True
     """whether the same command would go on from the latest checkpoint in model_dir"""
     training: Training = field(default_factory=Training)
@@ -117,27 +117,27 @@ class Session:
     checkpoints: list[str] = field(default_factory=list)
     """of this run, oldest first"""
     checkpoint_s: float = 0.0
-    """that they took, whether training stood still for them or not"""
+    """time of the checkpoints, including time in which training went on [s]"""
     saving: Saving | None = None
     """the checkpoint that is being made"""
     committed_step: int | None = None
-    """step of the newest commit of MemoryX that is of this run, or that it goes on from"""
+    """step of the newest commit of MemoryX by this run, or of the commit from which it goes on"""
     metrics: dict[str, float] = field(default_factory=dict)
     """of the last evaluation, by tag"""
     evaluated_step: int | None = None
     """after which that was"""
     run_id: str = field(default_factory=lambda: secrets.token_hex(8))
-    """tells the checkpoints of this run, all its interruptions included, from those of others"""
+    """tells the checkpoints of this run, all its interruptions included, from the checkpoints of other runs"""
     patience: Patience | None = None
     """None where nothing stops the run early"""
     saved_step: int | None = None
-    """step of the newest checkpoint in model_dir that is of this run, or that it goes on from"""
+    """step of the newest checkpoint of this run in model_dir, or of the one from which it goes on"""
     events: Events = field(default_factory=lambda: Events(None))
     """writes scalars for TensorBoard"""
     times: TimeSplit = field(default_factory=TimeSplit)
-    """where the time of the run goes"""
+    """measures the time of the parts of the run"""
     last_step: int | None = None
-    """with which training ends; None before it is known"""
+    """last step of training; None before it is known"""
 
     @property
     def cluster(self) -> Cluster:
@@ -151,7 +151,7 @@ class Session:
 
     @property
     def steps_left(self) -> int:
-        """How many steps training has not come to."""
+        """Number of steps that training has yet to run."""
         return 0 if self.last_step is None else max(0, self.last_step - self.position.step)
 
 

@@ -1,4 +1,4 @@
-"""From params to a session: the appliance, laid out for the batches, its kernels compiled; and what it starts from."""
+"""From params to a session: the appliance, laid out for the batches, its kernels compiled; and its starting point."""
 
 import json
 import logging
@@ -51,11 +51,11 @@ def open_session(
 
     Args:
         params: their model_dir is there
-        data: its batches are what the systems are laid out for
-        start, order: what the run starts from, what it does
+        data: the systems are laid out for its batches
+        start, order: starting point of the run; its order
 
     Raises:
-        CstoolError: whatever the user can act on
+        CstoolError: an error that the user can act on
     """
     graph, trains = artifact.graph, data.train is not None
     optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
@@ -111,7 +111,7 @@ def open_session(
 
 
 def _tell_scaling(model: ModelParams, losses: Sequence[Loss]) -> None:
-    """Log what the losses of steps are, where each is a sum over several terms of a sample."""
+    """Log the meaning of the losses of steps, if each is a sum over several terms of a sample."""
     term = loss_term(model)
     if term == "sample":
         return
@@ -173,7 +173,7 @@ def _prepare_systems(session: Session, data: DataSet, *, trains: bool, kinds: in
 
 
 def take_up(session: Session, start: Start) -> None:
-    """Load what a run starts from into MemoryX, or begin with random weights, and go on from where that run was.
+    """Load the starting point of a run into MemoryX, or begin with random weights, and go on from its position.
 
     Raises:
         CheckpointError: it cannot be read, or is of another model

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM, SIGHUP and SIGUSR1: what is under way is finished, the run saved, and then it stops."""
+"""SIGINT, SIGTERM, SIGHUP and SIGUSR1: the step under way is finished, the run saved, and then it stops."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class StopRequest:
     """Within the context the signals only set `signal_name`; a second SIGINT acts as usual.
 
     Outside the main thread, where Python cannot set handlers, it does nothing. A signal that is ignored stays so: that
-    is how a shell keeps Ctrl-C from what it started in the background, and `nohup` the end of a terminal, SIGHUP. What
-    is written to a terminal that was closed goes nowhere.
+    is how a shell keeps Ctrl-C from its background processes, and `nohup` the end of a terminal, SIGHUP. Output
+    to a terminal that was closed goes nowhere.
 
     Args:
-        after: what is finished before it stops
-        at_once: what a second SIGINT means
+        after: the work that is finished before it stops
+        at_once: the effect of a second SIGINT
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _set(self, number: int, _frame: FrameType | None) -> None:
-        # A launcher sends it to all processes: what another one passes on must not make it the second here.
+        # A launcher sends it to all processes: a signal passed on by another one must not count as the second here.
         if self._came_here and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._came_here = True

@@ -42,7 +42,7 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
 
     Args:
         session: the run; its position moves on
-        data: where batches come from
+        data: delivers the batches
         evaluate_now: evaluates and returns the seconds it took; None for no evaluation on the way
         stop: ends the training after a step when it is asked for
 
@@ -109,12 +109,12 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
 
 
 def _is_due(every: int | None, step: int, last: int) -> bool:
-    """Say whether a checkpoint is saved after a step."""
+    """Return whether a checkpoint is saved after a step."""
     return every is not None and (step % every == 0 or step == last)
 
 
 def _stopped_early(session: Session) -> dict[str, Any]:
-    """Say why a run stopped, and where the best of it is."""
+    """Log the reason for which a run stopped, and the place of its best checkpoint."""
     patience, params = session.patience, session.params
     assert patience is not None
     found = list_checkpoints(params.model_dir, params.checkpoint.checkpoint_name)
@@ -143,7 +143,7 @@ def _first_batch(position: Position, batch_size: int) -> int:
 
 @dataclass
 class _Loop:
-    """The steps of one train loop, and what is reported of them."""
+    """The steps of one train loop, and their reports."""
 
     session: Session
     worker: InputWorker
@@ -185,7 +185,7 @@ class _Loop:
             self.rates.pause(finish_save(session))
             session.appliance.memoryx.drain()
         except Exception:
-            # What is on its way is saved, and said to be, whatever became of the steps after it.
+            # The checkpoint on its way is saved, and logged, even if later steps failed.
             with suppress(CstoolError):
                 finish_save(session)
             raise
@@ -194,12 +194,12 @@ class _Loop:
             self._count()
 
     def _is_evaluated(self, step: int) -> bool:
-        """Say whether there is an evaluation after a step, on the way."""
+        """Return whether there is an evaluation after a step, on the way."""
         every = self.eval_interval
         return self.evaluate_now is not None and every is not None and step % every == 0 and step < self.last
 
     def _evaluate(self) -> None:
-        """Evaluate, and tell the patience what came of it."""
+        """Evaluate, and tell the patience the result."""
         assert self.evaluate_now is not None
         session = self.session
         self.rates.pause(self.evaluate_now())
@@ -207,11 +207,11 @@ class _Loop:
             session.patience.look(session.position.step, session.metrics)
 
     def _stop_early(self) -> None:
-        """End the training where it is as if it were at its last step."""
+        """End the training at the present step as if it were the last."""
         session, step = self.session, self.session.position.step
         assert session.patience is not None
         self.rates.pause(finish_save(session))
-        # What is saved beside the last checkpoint is saved beside this one.
+        # Files saved beside the last checkpoint are saved beside this one.
         session.last_step = step
         log.info(f"{session.patience.reason()}: stopping after step {step} of {self.last}.")
         if commits(session):
@@ -276,7 +276,7 @@ class _Loop:
         raise Interrupted(f"stopped by {signal_name} after step {step}; it is {where}", way_on)
 
     def _report(self, step: int, trained: TrainStep) -> None:
-        """Tell the progress, and every log_steps the log."""
+        """Report the progress, and every log_steps write it to the log."""
         session, rates, params = self.session, self.rates, self.session.params
         done = step - self.start
         speed = f"{rates.global_rate * self.per_sample:,.0f} {self.unit}/s"
@@ -301,7 +301,7 @@ class _Loop:
             log.warning(f"Input starvation detected: {wait_share:.0%} of the time is spent waiting for the data set.")
 
     def _reports(self, step: int) -> bool:
-        """Say whether the log has a line about a step, and the events its scalars."""
+        """Return whether the log has a line about a step, and the events its scalars."""
         every = self.session.params.logging.log_steps
         return step % every == 0 or step in (self.start + 1, self.last)
 
@@ -327,7 +327,7 @@ class _Loop:
         }
 
     def _count(self) -> None:
-        """Take down the totals of the loop."""
+        """Record the totals of the loop."""
         self.session.times.turn_to(START_UP)
         training, rates = self.session.training, self.rates
         training.samples, training.seconds, training.input_wait_s = rates.samples, rates.seconds, self.worker.waited_s

@@ -1,6 +1,6 @@
 """The arrays of a model: weights and optimizer state, cut into panels; of sparse weights the non-zeros.
 
-A node has those of its own panels in its store; of a weight that is dealt out, their rows one after the other.
+A node has the arrays of its own panels in its store; of a weight that is dealt out, their rows one after the other.
 """
 
 from collections import deque
@@ -34,9 +34,9 @@ class ModelArrays:
 
     Args:
         optimizer: has arrays beside each weight; None for a run that only evaluates
-        buffers: lend the numbers of weights that are dropped from
-        shards: which node keeps which panels; None for one node
-        node: which of them this is
+        buffers: lend the numbers of weights with DropConnect
+        shards: the panels of each node; None for one node
+        node: number of this node
         elsewhere: the others, at the first node
         narrow: matrices that stream as bfloat16. Dense ones are kept so alone where nothing updates them and no commit
             has them, and beside the float32 that is updated in memory. From a file, or frozen, they are rounded as they
@@ -69,7 +69,7 @@ class ModelArrays:
         }
         """panels that are kept here, by weight"""
         self._firsts: dict[str, dict[int, int]] = {}
-        """of each weight: first row of an own panel -> where that is in the store"""
+        """of each weight: first row of an own panel -> its row in the store"""
         self.sparse: dict[str, SparseWeight] = {}
         """weights of which the non-zeros alone are kept, here or elsewhere"""
         experts = (op for op in graph.ops if rules_of(op).matrix_per_expert)
@@ -77,9 +77,9 @@ class ModelArrays:
         """matrices that stream only where tokens chose their expert"""
         self.narrow = frozenset(narrow)
         self._narrow_copies: dict[str, str] = {}
-        """array of a weight as it streams, where that is kept"""
+        """weight -> array of the weight as it streams, if one is kept"""
         self._number_bytes: dict[str, int] = {}
-        """of a weight's number, with its copy, where it is not float32 alone"""
+        """bytes per number of a weight, with its copy, if they are not float32's"""
         self.dropped: dict[str, DroppedWeight] = {}
         """weights of which another part streams at every step"""
         for name, weight in graph.weights.items():
@@ -142,7 +142,7 @@ class ModelArrays:
 
     @property
     def shard_values(self) -> dict[str, Any]:
-        """What the next commit of this node says of its shard; nothing where it is the only one."""
+        """Values of the shard in the next commit of this node; nothing where it is the only one."""
         shards = self.shards
         if shards.nodes == 1:
             return {}
@@ -321,7 +321,7 @@ class ModelArrays:
         shape = self.shape(array)
         if shape == self.graph.weights[weight].shape:
             return [Piece(array, p.start, p.stop, self.shards.node_of(p)) for p in self.panels[weight]]
-        # Who needs arrays of another shape needs all of the weight, so that it is at one node.
+        # An optimizer with arrays of another shape needs all of the weight, so that it is at one node.
         return [Piece(array, 0, shape[0], self.shards.node_of(self.panels[weight][0]))]
 
     def _weight_of(self, array: str) -> str:

@@ -2,7 +2,7 @@
 
 Of several nodes the first leads. All wait for their updates; each makes its own file last; and when all have, each
 knows that the slots of the step before are free. So after a crash there is a step that all of them hold. The first
-commit says of itself that others may lack it, until all have made it: so what a crash left of it is told from shards
+commit says of itself that others may lack it, until all have made it: so the leftovers of a crash are told from shards
 of which one is gone.
 """
 
@@ -43,7 +43,7 @@ class Commits:
         """files of MemoryX that go once this one is committed: the rank that has them, and the set of a shard"""
         self._arrays, self._elsewhere = arrays, elsewhere
         self._expected: SimpleQueue[tuple[int, Sequence[Future[None]]] | BaseException] = SimpleQueue()
-        """at another node than the first: the step that is to be committed, and its updates, once that is known"""
+        """at another node than the first: the step that will be committed, and its updates, once they are known"""
         self._step = 0
         """at such a node: the step that is being committed"""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")

@@ -1,7 +1,7 @@
 """DropConnect: a weight that MemoryX keeps whole, and streams with another part of it left out at every step.
 
 Source: Wan et al., "Regularization of neural networks using DropConnect", ICML 2013; that the same at inference tells
-how sure a model is: Gal and Ghahramani, arXiv:1506.02142.
+the certainty of a model: Gal and Ghahramani, arXiv:1506.02142.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,18 +18,18 @@ Array = np.ndarray[Any, Any]
 
 
 class Draw(NamedTuple):
-    """Which mask: that of a training step, or one of several that an evaluation averages over."""
+    """The choice of a mask: of a training step, or of one of several that an evaluation averages over."""
 
     step: int
     sample: int | None = None
 
 
 class DroppedWeight:
-    """One such weight. What is kept of it is divided by the probability of being kept.
+    """A weight with DropConnect. Kept numbers are divided by the probability of being kept.
 
     Args:
-        rules: its group says how much is left out
-        lend: lends (n,) float32 for the numbers that are kept: n, and at most so many
+        rules: its group has the probability of being left out
+        lend: lends (n,) float32 for the kept numbers: arguments are n, and its largest value
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class DroppedWeight:
         return self._rules.choice(self.weight.name, self.pattern(panel, draw))
 
     def gradient(self, panel: Panel, numbers: Array, draw: Draw) -> Array:
-        """The gradient of a panel from that of its streamed numbers: zero where the weight was left out; it is lent."""
+        """Gradient of a panel from the gradient of its streamed numbers, lent: zero where the weight was left out."""
         pattern = self.pattern(panel, draw)
         whole = self._lend(panel.shape, 0)
         expand(pattern, numbers, whole.reshape(pattern.shape))

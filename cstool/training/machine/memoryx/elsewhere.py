@@ -1,6 +1,6 @@
 """The other nodes of MemoryX, as the first one sees them: it begins, saves and loads for all of them."""
 
-# ruff: noqa: ARG002 - what has no other nodes has no use for what they are asked
+# ruff: noqa: ARG002 - a single node has no use for the arguments
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
@@ -20,7 +20,7 @@ Squares = Mapping[Panel, float]
 
 
 class Piece(NamedTuple):
-    """Rows of an array that one node keeps: those of a panel, or all of an array that has another shape."""
+    """Rows of an array that one node keeps: the rows of a panel, or all of an array that has another shape."""
 
     array: str
     start: int
@@ -30,14 +30,17 @@ class Piece(NamedTuple):
 
 
 class Elsewhere:
-    """What MemoryX asks of its other nodes, where there are none. What fails there fails here, too."""
+    """Requests of MemoryX to its other nodes, for a single node: there are none.
+
+    Errors of other nodes are raised here, too.
+    """
 
     def initialize(self, seed: int) -> Callable[[], None]:
-        """Have them fill their weights; what is returned waits until they have. See `MemoryX.initialize`."""
+        """Have them fill their weights; the returned function waits until they have. See `MemoryX.initialize`."""
         return lambda: None
 
     def seen(self) -> list[Seen]:
-        """What each of them saw of the step before."""
+        """The statistics of each of them of the step before."""
         return []
 
     def reserve(self) -> None:
@@ -47,7 +50,7 @@ class Elsewhere:
         """Wait until they have done all that was asked of them; see `MemoryX.drain`."""
 
     def adopt(self) -> None:
-        """Have them go on with what is in their files, and wait for that."""
+        """Have them go on with the state in their files, and wait for that."""
 
     def read(self, pieces: Sequence[Piece]) -> Generator[Array, None, None]:
         """Yield the rows of pieces in order, fetched a little ahead."""
@@ -55,17 +58,17 @@ class Elsewhere:
         yield from ()
 
     def write(self, piece: Piece, rows: Array) -> Future[Any]:
-        """Have the rows of a piece written; nobody may change them until that is done."""
+        """Have the rows of a piece written; they must not change until the future is done."""
         raise AssertionError(f"{piece.array} is here")
 
     def sparse_weight(
         self, node: int, weight: Weight, panels: Sequence[Panel], rules: SparsityRules
     ) -> SparseWeight | None:
-        """A sparse weight that another node keeps; None where it is nobody's business here."""
+        """A sparse weight that another node keeps; None if this node needs none of it."""
         return None
 
     def all_squares(self, own: Squares) -> Squares:
-        """Those of all panels, from those of this node. All nodes ask for them."""
+        """Squares of all panels, from the squares of this node. All nodes ask for them."""
         return own
 
     def begin_commit(self) -> None:
@@ -75,7 +78,7 @@ class Elsewhere:
         """Wait until they have applied the updates of that step."""
 
     def commit(self, values: Mapping[str, Any]) -> Callable[[], None]:
-        """Have them make their parts of it last; what is returned waits until they do."""
+        """Have them make their parts of it last; the returned function waits until they do."""
         return lambda: None
 
     def drop(self, rank: int, path: Path, name: str) -> None:

@@ -1,7 +1,7 @@
-"""Gradients on their way in: complete once every op that uses the weight has sent that of every grain.
+"""Gradients on their way in: complete once every op that uses the weight has sent the gradient of every grain.
 
-They wait for a tied weight's other op, and for those of all panels: in memory, or in scratch arrays of the store; then
-only those on their way there and back take memory, within a limit.
+They wait for a tied weight's other op, and for all other panels: in memory, or in scratch arrays of the store; then
+only gradients on their way there and back take memory, within a limit.
 """
 
 import threading
@@ -24,16 +24,16 @@ Array = np.ndarray[Any, Any]
 
 
 class Room:
-    """A limit for what may be under way at a time.
+    """A limit for the bytes under way at a time.
 
     Args:
-        limit_bytes: None for no limit; what is larger by itself may go alone
+        limit_bytes: None for no limit; a larger item may go alone
     """
 
     def __init__(self, limit_bytes: int | None) -> None:
         self.limit_bytes = limit_bytes
         self.waited_s = 0.0
-        """time that was waited for room, summed over those who did [s]"""
+        """time waited for room, summed over the waiting threads [s]"""
         self._used_bytes = 0
         self._error: BaseException | None = None
         self._changed = threading.Condition()
@@ -42,7 +42,7 @@ class Room:
         """Wait until there is room, and take it.
 
         Raises:
-            BaseException: what went wrong where room would have been given back
+            BaseException: the error of a thread that would have given room back
         """
         began = time.perf_counter()
         with self._changed:
@@ -64,7 +64,7 @@ class Room:
 
     @contextmanager
     def closed_by_errors(self) -> Iterator[None]:
-        """Do within the context what gives room back; if it fails, nobody waits for that, but hears of the error."""
+        """Give room back within the context; if that fails, waiting threads get the error instead of room."""
         try:
             yield
         except BaseException as error:
@@ -72,18 +72,18 @@ class Room:
             raise
 
     def close(self, error: BaseException) -> None:
-        """Let nobody wait any more: whoever does, and whoever comes later, hears of the error."""
+        """End all waiting: every present and later caller gets the error."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
 
 
 class WaitingGradients:
-    """The gradients that wait, by panel. Whoever gives one takes room for it first.
+    """The gradients that wait, by panel. A thread takes room for a gradient before it gives it.
 
     Args:
-        arrays: of the model; their store has those that wait if there is a limit
-        buffers: where their buffers come from and go
+        arrays: of the model; their store has the waiting gradients if there is a limit
+        buffers: pool of their buffers
         limit_bytes: of `Room`; without one they wait in memory
     """
 
@@ -126,7 +126,7 @@ class WaitingGradients:
         if gradient is None:
             del self._in_store[panel]
         else:
-            # The room last: whoever waits for it takes the buffer, too.
+            # The room last: a thread that waits for it takes the buffer, too.
             self.buffers.give_back(gradient)
             self.room.give_back(gradient.nbytes)
 
@@ -134,7 +134,7 @@ class WaitingGradients:
         """Let go of a gradient that is not to be applied, wherever it waits."""
         gradient = self.take(panel)
         if gradient is None:
-            # Nobody may write there any more when that of the next step does.
+            # The sources must not write there any more when the gradient of the next step does.
             self.sources(panel)
         self.let_go(panel, gradient)
 
@@ -147,7 +147,7 @@ class WaitingGradients:
         (start, stop), written = self._in_store.pop(panel)
         written.result()
         shape = self._store.shape(_array(panel.weight))
-        # The caller takes no room for it: what it gave back when it went to the store is enough for a while.
+        # The caller takes no room for it: the room given back when it went to the store is enough for a while.
         buffer = self.buffers.take((stop - start, *shape[1:]))
         self._store.read(_array(panel.weight), start, buffer)
         return buffer
@@ -163,7 +163,7 @@ def _array(weight: str) -> str:
 
 
 class NoGradient(Enum):
-    """A gradient that is zero, as that of an expert that no token chose: it takes no memory."""
+    """A gradient that is zero, as for an expert that no token chose: it takes no memory."""
 
     ZERO = "zero"
 
@@ -172,7 +172,7 @@ class ArrivingGradients:
     """Puts the sums that ops send together to the gradient of a panel.
 
     Args:
-        takes_none: whether who gets them takes `NoGradient`, or zeros
+        takes_none: whether the receiver takes `NoGradient`, or zeros
     """
 
     def __init__(self, arrays: ModelArrays, waiting: WaitingGradients, *, takes_none: bool = True) -> None:

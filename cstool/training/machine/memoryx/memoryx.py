@@ -1,8 +1,8 @@
 """MemoryX: where the weights and the optimizer state live; it streams the former and applies the optimizer.
 
-`stream.py` lends panels, `gradients.py` puts together what comes back, `updates.py` applies the optimizer, `commits.py`
-makes a step last. A gradient is complete when every op that uses the weight has sent that of every grain; a grain sends
-it when it runs such an op backward, and a layer that is recomputed has run it forward again before that.
+`stream.py` lends panels, `gradients.py` sums the returned gradients, `updates.py` applies the optimizer, `commits.py`
+makes a step last. A gradient is complete when every op that uses the weight has sent its part for every grain. A grain
+sends it when it runs such an op backward, and a layer that is recomputed has run it forward again before that.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from cstool.training.store import RamStore, Store
 
 
 class MemoryX:
-    """Owns the arrays of a model behind a `Store`; of several nodes, one has those of its own panels.
+    """Owns the arrays of a model behind a `Store`; of several nodes, each has the arrays of its own panels.
 
     The first node begins, saves and loads for all of them. A step has each node do its part.
 
     Args:
         graph: names and shapes of the weights, and which ops use them
-        optimizer: None where nothing trains
+        optimizer: None without training
         store: an empty store, in which MemoryX creates its arrays, and which it closes; None for memory
         max_gradient_norm: clip the gradients to this global norm; None for not at all
         least_loss_scale: above which a step is skipped whose gradients are not finite; None for no step: that is an
             error
-        learning_rate_scales: what the learning rate is multiplied by, for weights where that is not 1
-        threads: that run updates beside the systems
-        waiting_bytes: what gradients that wait for their update may take; None for no limit: those that wait for long
+        learning_rate_scales: factors on the learning rate, for weights whose factor is not 1
+        threads: number of threads that run updates beside the systems
+        waiting_bytes: limit of gradients that wait for their update; None for no limit: gradients that wait for long
             are in the store, then
         narrow: matrices that stream as bfloat16
         shards, node, elsewhere: see `ModelArrays`
@@ -76,7 +76,7 @@ class MemoryX:
         self.buffers = buffers
         """of gradients"""
         self.statistics = StepStatistics()
-        """of the step, where anybody looks at it"""
+        """of the step, if it is observed"""
         self.elsewhere = elsewhere
         self._workers = workers
         self._under_way: dict[Panel, Future[None]] = {}
@@ -137,8 +137,8 @@ class MemoryX:
 
         Args:
             step: from 1
-            loss_scale: what its gradients are multiplied by as they come
-            skipped: how many steps before it updated nothing
+            loss_scale: factor on its gradients as they come
+            skipped: number of skipped steps before it, which updated nothing
         """
         if self._updates is not None:
             self._updates.begin_step(step, learning_rate, loss_scale, skipped)
@@ -193,13 +193,13 @@ class MemoryX:
 
     @property
     def wants_to_see(self) -> bool:
-        """Whether anybody wants to know what the nodes saw of the step that runs."""
+        """Whether the statistics of the running step are wanted from the nodes."""
         return self.statistics.looks and (self.statistics.with_norms or bool(self.arrays.sparse))
 
     def commit(self, values: Callable[[], Mapping[str, Any]]) -> None:
         """Let the step that has just been finished be committed, once its last update is; the next may begin meanwhile.
 
-        Values are what else a checkpoint would hold, when all updates have been applied.
+        Values are the further contents of a checkpoint, when all updates have been applied.
 
         Raises:
             StoreError: the commit before could not be made
@@ -220,7 +220,7 @@ class MemoryX:
         """Let a checkpoint be written from the last commit asked for: bytes of its tensors, seconds that it took.
 
         The next steps may begin meanwhile. The commit after it waits for it, and the updates after that for that
-        commit: until then nobody overwrites what is copied.
+        commit: until then the copied arrays are not overwritten.
         """
         return self.commits.snapshot(path)
 
@@ -238,7 +238,7 @@ class MemoryX:
         self._workers.shutdown(cancel_futures=True)
         self.arrays.store.close()
 
-    # What is measured of it.
+    # Measurements of it.
 
     def memory_account(self) -> dict[str, int]:
         """Memory by purpose, of this node [bytes]."""
@@ -252,7 +252,7 @@ class MemoryX:
         return {**found, "gradients": self.buffers.allocated_bytes}
 
     def record(self, recorder: Recorder) -> None:
-        """Have updates, commits and the requests to a file taken down from now on."""
+        """Have updates, commits and the requests to a file recorded from now on."""
         self.commits.recorder = recorder
         if self._updates is not None:
             self._updates.recorder = recorder
@@ -260,16 +260,16 @@ class MemoryX:
             self.arrays.file.observe(recorder.request)
 
     def stream_bytes(self, panel: Panel) -> int:
-        """What streams when a panel is sent out [bytes]."""
+        """Traffic of a panel that is sent out [bytes]."""
         return self._stream.panel_bytes(panel)
 
     def gradient_bytes(self, panel: Panel) -> int:
-        """What comes back of a panel, where all its rows have gradients and its zeros need none [bytes]."""
+        """Traffic of the gradient of a panel, if all its rows have gradients and its zeros need none [bytes]."""
         return self._stream.gradient_bytes(panel)
 
     @property
     def expert_use(self) -> ExpertUse | None:
-        """What became of the gradients of experts that no token chose; None where nothing is trained."""
+        """Statistics of the gradients of experts that no token chose; None without training."""
         return None if self._updates is None else self._updates.use
 
     @property

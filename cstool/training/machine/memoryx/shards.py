@@ -1,4 +1,4 @@
-"""The shards of MemoryX: which of its nodes keeps which panels. A node is the MemoryX of one rank."""
+"""The shards of MemoryX: the panels that each of its nodes keeps. A node is the MemoryX of one rank."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from cstool.training.store import Ranges
 
 @dataclass(frozen=True)
 class Shards:
-    """How the panels of a model are dealt to nodes.
+    """The dealing of the panels of a model to nodes.
 
     Args:
-        nodes: how many there are
+        nodes: number of nodes
         owners: panel -> number of its node; of one node it may be empty
         shard_bytes: weights and optimizer state of each node [bytes]
-        name: tells the shards of one run from those of others
+        name: of the run's shards, unlike the names of other runs
     """
 
     nodes: int
@@ -68,9 +68,9 @@ def dealt_already(
     rows: Sequence[Mapping[str, Ranges]],
     name: str,
 ) -> Shards | None:
-    """The dealing of shards that are there, which need not be that of today.
+    """The dealing of existing shards, which may differ from a dealing made today.
 
-    It depends on the optimizer and on what a weight has room for. None where a panel is not at one node, or a weight
+    It depends on the optimizer and on the room of a weight. None where a panel is not at one node, or a weight
     that stays whole.
 
     Args:

@@ -1,4 +1,4 @@
-"""The weights of which MemoryX keeps the non-zeros alone: where they are, and how that changes.
+"""The weights of which MemoryX keeps the non-zeros alone: their places, and the changes of these.
 
 The arrays of a sparse weight (values, optimizer state) lie in the store panel after panel, in the order of the panels'
 patterns, with room for as many non-zeros as the schedule ever asks for. Outside, in checkpoints, they are in the order
@@ -23,7 +23,7 @@ from cstool.training.store import INDICES, Store, find_checkpoint, index_kind
 
 Array = np.ndarray[Any, Any]
 UNEVEN = 1.05
-"""by which a panel may be denser than its weight before its buffers grow"""
+"""factor by which a panel may be denser than its weight before its buffers grow"""
 
 
 def _read_nothing(path: Path, weight: Weight) -> Array:
@@ -36,14 +36,14 @@ def _sparse_kernels(_: Pattern, __: float) -> KernelChoice:
 
 @dataclass(frozen=True)
 class SparsityRules:
-    """Which weights are sparse, and by what rules.
+    """The sparse weights, and the rules of their sparsity.
 
     Args:
         groups: by the name of the weight; a weight that is not there is dense
         seed: of the run, which masks drawn at random come from
         last_step: of the run; None where it is not known
-        choose: which kernels compute with a panel that meets a share of the tokens
-        token_shares: of weights that do not meet all tokens: which share they meet on average, as those of experts
+        choose: chooses kernels for a panel that meets a share of the tokens
+        token_shares: of weights that do not meet all tokens: average share of the tokens that they meet, as for experts
         read_weight: reads a weight with its zeros from a checkpoint, (rows, columns) float32
         read_mask: reads which numbers of a weight a checkpoint keeps, (rows, columns) bool
     """
@@ -73,7 +73,7 @@ class SparseWeight:
     """One of them: the patterns of its panels, and its arrays in the store.
 
     Args:
-        store: where its arrays are, once `place` has made them
+        store: has its arrays, once `place` has made them
         arrays: their names, the values first
     """
 
@@ -103,7 +103,7 @@ class SparseWeight:
 
     @property
     def indices_array(self) -> str:
-        """Name of the array that says where the numbers of the others belong, in a store that outlives the process."""
+        """Name of the array with the places of the other arrays' numbers, in a store that outlives the process."""
         return f"{self.arrays[0]}{INDICES}"
 
     def pattern_bytes(self, trains: bool) -> int:
@@ -141,15 +141,15 @@ class SparseWeight:
         return most_kept(self.group, self.shape) / self.weight.size
 
     def changes_after(self, step: int) -> bool:
-        """Say whether the mask changes after the update of a step."""
+        """Return whether the mask changes after the update of a step."""
         return self.group.is_dynamic and is_update_step(self.group.update, step)
 
     def wants_dense_gradient(self, step: int) -> bool:
-        """Say whether the gradient of the zeros is needed in a step."""
+        """Return whether the gradient of the zeros is needed in a step."""
         return self.group.algorithm == "rigl" and self.changes_after(step)
 
     def begin(self, dense: Array) -> None:
-        """Choose the first mask for a weight, and keep what it leaves.
+        """Choose the first mask for a weight, and keep the numbers within it.
 
         Args:
             dense: (rows, columns) float32, as initialised
@@ -170,7 +170,7 @@ class SparseWeight:
         self.write(self.arrays[0], dense.reshape(-1)[indices])
 
     def place(self, indices: Array, *, is_stored: bool = False) -> None:
-        """Say where the non-zeros are; what the arrays hold has no meaning until it is written.
+        """Set the places of the non-zeros; the contents of the arrays have no meaning until they are written.
 
         Args:
             indices: (n,) int64, ascending, in the weight laid out row by row
@@ -231,7 +231,7 @@ class SparseWeight:
         return whole
 
     def change_mask(self, step: int, dense_gradient: Array | None) -> None:
-        """Choose another mask after the update of a step. What is new begins with zeros, optimizer state and all.
+        """Choose another mask after the update of a step. New non-zeros begin with zeros, optimizer state and all.
 
         Args:
             dense_gradient: (rows, columns) float32, for the algorithms that ask for it

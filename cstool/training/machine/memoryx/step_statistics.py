@@ -1,4 +1,4 @@
-"""What is known of a step beside its loss: norms of weights and gradients, and how sparse the weights were.
+"""Statistics of a step beside its loss: norms of weights and gradients, and sparsity of the weights.
 
 All of it is taken where weights and gradients pass through MemoryX anyway, and only in steps that are looked at.
 """
@@ -15,11 +15,11 @@ from cstool.training.kernels.magnitudes import sum_squares
 
 Array = np.ndarray[Any, Any]
 LAYER = re.compile(r".*layers\.(\d+)\.")
-"""what the vendor's ComputeNorm takes for a layer"""
+"""name of a layer in the vendor's ComputeNorm"""
 
 
 class Seen(NamedTuple):
-    """What one node saw of a step, by panel."""
+    """The statistics of a step at one node, by panel."""
 
     numbers: Mapping[Panel, int]
     """streamed, at the beginning of the step"""
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
 
 
 class StepStatistics:
-    """Counts what passes through MemoryX in a step that is looked at; threads may add panels at the same time.
+    """Counts the panels that pass through MemoryX in an observed step; threads may add panels at the same time.
 
     Args:
         with_norms: whether norms are wanted, which cost a pass over every weight and every gradient
@@ -37,18 +37,18 @@ class StepStatistics:
     def __init__(self, *, with_norms: bool = False) -> None:
         self.with_norms = with_norms
         self.looks = False
-        """whether anybody looks at the step that runs"""
+        """whether the running step is observed"""
         self._numbers: dict[Panel, int] = {}
         self._weight_squares: dict[Panel, float] = {}
         self._gradient_squares: dict[Panel, float] = {}
 
     @property
     def looks_at_norms(self) -> bool:
-        """Whether anybody wants the norms of the step that runs."""
+        """Whether the norms of the running step are wanted."""
         return self.looks and self.with_norms
 
     def begin_step(self, *, looks: bool) -> None:
-        """Forget the step before, and say whether the next one is looked at."""
+        """Forget the step before, and return whether the next one is observed."""
         self.looks = looks
         for squares in (self._numbers, self._weight_squares, self._gradient_squares):
             squares.clear()
@@ -67,11 +67,11 @@ class StepStatistics:
             self._gradient_squares[panel] = squares
 
     def seen(self) -> Seen:
-        """What this node saw of the step."""
+        """The statistics of the step at this node."""
         return Seen(self._numbers, self._weight_squares, self._gradient_squares)
 
     def add(self, seen: Seen) -> None:
-        """Take note of what another node saw."""
+        """Add the statistics of another node."""
         self._numbers |= seen.numbers
         self._weight_squares |= seen.weight_squares
         self._gradient_squares |= seen.gradient_squares
@@ -86,7 +86,7 @@ class StepStatistics:
     def norms(self) -> dict[str, float]:
         """Norms of the step by tag: of all, of each layer and of each weight; none if none were wanted.
 
-        Gradients are those before clipping; weights are those that the gradients belong to.
+        Gradients are taken before clipping; weights are the ones for which the gradients were computed.
 
         Source: the vendor's ComputeNorm for the first three tags (trainer/callbacks/norm.py).
         """
@@ -107,7 +107,7 @@ class StepStatistics:
 
 
 def _by_weight(squares: Mapping[Panel, float]) -> dict[str, float]:
-    """Sums of panels by weight, in an order that does not depend on threads; that of a sum does not matter."""
+    """Sums of panels by weight, in an order that does not depend on threads; `fsum` is exact in any order."""
     found: dict[str, list[float]] = {}
     for panel, square in squares.items():
         found.setdefault(panel.weight, []).append(square)

@@ -25,17 +25,17 @@ class _Loan:
 
     def __init__(self) -> None:
         self.users = 0
-        """how many hold it, or wait for it"""
+        """number of lanes that hold it, or wait for it"""
         self.out: Future[tuple[tuple[int, int], Array, Weights]] = Future()
-        """the span of the store that was lent, its array, and that as it streams; once whoever came first has it"""
+        """span of the lent array in the store, the array, and its weights as they stream; the first reader sets it"""
 
 
 class WeightStream:
     """Lends panels of weights.
 
     Args:
-        updates: under way, by panel: who asks for a panel waits for its own
-        buffers: lend what sparse weights are written out to
+        updates: under way, by panel: the reader of a panel waits for its own
+        buffers: lend the buffers into which sparse weights are expanded
         trains: whether sparse weights may be asked for the gradients of their zeros
     """
 
@@ -51,7 +51,7 @@ class WeightStream:
         self.step = 0
         """the step that runs"""
         self.draw: Draw | None = None
-        """what is left out of the weights that are dropped from; None: nothing"""
+        """the draw of DropConnect masks; None: no weight is dropped"""
         self.waited_s = 0.0
         """time that lanes waited for a panel [s], summed over the lanes"""
         self._arrays, self._updates, self._buffers, self._trains = arrays, updates, buffers, trains
@@ -65,8 +65,8 @@ class WeightStream:
         """Announce the order in which panels will be acquired, so that the store can fetch them ahead.
 
         Args:
-            stream: all panels of a batch, each as often as it streams; those of other nodes do not count
-            apart: how many panels the fastest lane may be ahead of the slowest
+            stream: all panels of a batch, each as often as it streams; panels of other nodes do not count
+            apart: largest lead of the fastest lane over the slowest [panels]
             skips: whether panels of experts are acquired only once `want` has named them
         """
         arrays = self._arrays
@@ -78,7 +78,7 @@ class WeightStream:
         arrays.store.expect(order, apart, doubtful)
 
     def want(self, panels: Sequence[Panel], times: int) -> None:
-        """Announce which panels of experts will be acquired, so many times each."""
+        """Announce the panels of experts that will be acquired, and the number of times of each."""
         if not self._arrays.store.in_place:
             self._arrays.store.want([self._rows(panel) for panel in panels], times)
 
@@ -87,13 +87,13 @@ class WeightStream:
         return self._arrays.streamed(panel.weight), *self._arrays.span(panel)
 
     def panel_bytes(self, panel: Panel) -> int:
-        """What streams when a panel is sent out [bytes]."""
+        """Traffic of a panel that is sent out [bytes]."""
         pattern = self._pattern(panel)
         number_bytes = 2 if panel.weight in self._arrays.narrow else 4
         return number_bytes * panel.size if pattern is None else number_bytes * pattern.count + pattern.size_bytes
 
     def gradient_bytes(self, panel: Panel) -> int:
-        """A sum of gradients of a panel, where all rows have one and those of zeros are not asked for [bytes]."""
+        """Traffic of a sum of gradients of a panel, if all rows have one and zeros need none [bytes]."""
         pattern = self._pattern(panel)
         return 4 * (panel.size if pattern is None else pattern.count)
 
@@ -122,7 +122,7 @@ class WeightStream:
         return weights
 
     def _where_it_stands(self, panel: Panel) -> Array | None:
-        """The array of the store that a panel streams as; None where it is fetched, or made from what is stored."""
+        """The array of the store that a panel streams as; None if it is fetched, or made from stored arrays."""
         arrays, name = self._arrays, self._arrays.streamed(panel.weight)
         if not arrays.store.in_place or panel.weight in arrays.sparse or panel.weight in arrays.dropped:
             return None
@@ -169,7 +169,7 @@ class WeightStream:
         self._arrays.store.give_back(self._arrays.streamed(panel.weight), *span, array, changed=False)
 
     def _returned(self, panel: Panel, loan: _Loan) -> bool:
-        """Count one user less, and say whether it was the last."""
+        """Count one user less, and return whether it was the last."""
         loan.users -= 1
         if not loan.users:
             del self._loans[panel]
@@ -203,7 +203,7 @@ class WeightStream:
         return rounded
 
     def _look_at(self, panel: Panel, array: Array) -> None:
-        """Have a panel counted; what is known of its numbers is known of those that are updated."""
+        """Add a panel to the statistics; for norms the float32 numbers that updates change, not rounded ones."""
         if not self._statistics.looks:
             return
         if array.dtype != BFLOAT16 or not self._statistics.looks_at_norms:

@@ -1,14 +1,15 @@
 """Updates of the weights, beside the systems. Two paths.
 
 Without a global norm a panel is updated as soon as its gradient is complete, while backward still runs: by a worker, or
-by who completed it where it is small. Where the norm is needed, to clip or to know whether all gradients are finite,
-they wait; each panel is updated in the order of the next stream, which overlaps the next forward pass, and whoever
-acquires a panel waits for its update alone. Either way nobody reads a panel between its update and the end of the step.
+by the thread that completed it if it is small. Where the norm is needed, to clip or to check that all gradients are
+finite, they wait; each panel is updated in the order of the next stream, which overlaps the next forward pass, and a
+lane that acquires a panel waits for its update alone. Either way no panel is read between its update and the end of
+the step.
 
-A gradient that is zero, as that of an expert that no token chose, is no array; its update has the bits of one with
-zeros. Where MemoryX is in a file the panel is *owed* that update: it is made when somebody asks for the panel again,
-or a commit or a checkpoint does, together with all others that the panel is owed, in their order. So a panel that is
-not used for some steps is read and written once in place of once a step, and never more often.
+A gradient that is zero, as for an expert that no token chose, is no array; its update has the bits of one with
+zeros. Where MemoryX is in a file the panel is *owed* that update: it is made when the panel is next acquired, or at a
+commit or a checkpoint, together with all others that the panel is owed, in their order. So a panel that is not used
+for some steps is read and written once in place of once a step, and never more often.
 """
 
 import math
@@ -37,11 +38,11 @@ from cstool.training.machine.recorder import OFF, Recorder
 
 Array = np.ndarray[Any, Any]
 AT_ONCE_SIZE = 2**18
-"""of a panel in memory, at most, that whoever brings its last gradient updates: a worker takes as long to be woken,
-and then holds up the lanes, with which it takes turns at the interpreter (measured: a step of 3.1 ms takes 2.9)
-[numbers]"""
+"""largest panel in memory that is updated by the thread of its last gradient [numbers]: a worker takes as long to be
+woken, and then holds up the lanes, with which it takes turns at the interpreter (measured: a step of 3.1 ms takes
+2.9)"""
 MOST_OWED = 16
-"""updates that a panel is owed at most: whoever asks for it waits for all of them"""
+"""updates that a panel is owed at most: the next reader waits for all of them"""
 Gradient = Array | NoGradient | None
 """None where it waits in the store"""
 Gradients = dict[Panel, Gradient]
@@ -50,12 +51,12 @@ Gradients = dict[Panel, Gradient]
 
 @dataclass
 class ExpertUse:
-    """What became of the gradients of experts that no token chose."""
+    """Statistics of the gradients of experts that no token chose."""
 
     idle: int = 0
     """panels without a gradient, summed over the steps"""
     visits: int = 0
-    """how many times a panel was gone over to update it without one, perhaps for several steps"""
+    """number of passes over a panel to update it without a gradient, perhaps for several steps"""
 
 
 class Updates:
@@ -66,7 +67,7 @@ class Updates:
         under_way: receives the updates that have begun, by panel
         commits: an update waits for the commit before, which names the slots that it writes to
         workers: run the updates
-        waiting: where gradients wait, with the room and the buffers of those on their way
+        waiting: holds waiting gradients, with the room and the buffers of gradients on their way
         all_squares: see `Elsewhere`
     """
 
@@ -86,15 +87,15 @@ class Updates:
     ) -> None:
         self.optimizer = optimizer
         self.whole = optimizer if isinstance(optimizer, WholeOptimizer) else None
-        """the same where it needs all of a weight"""
+        """the same, if it needs all of a weight; else None"""
         self.max_gradient_norm, self.least_loss_scale = max_gradient_norm, least_loss_scale
         self.gradients_wait = max_gradient_norm is not None or least_loss_scale is not None
-        """for those of all panels, of all nodes"""
+        """until the gradients of all panels, of all nodes, are complete"""
         self.learning_rate_scales = learning_rate_scales
         self.step = Step(0, 0.0, 1.0)
         """the step that gradients belong to"""
         self.loss_scale = 1.0
-        """what they are multiplied by as they come"""
+        """factor on gradients as they come"""
         self.recorder: Recorder = OFF
         self.owes = False
         """whether panels of experts without a gradient wait for their update until they are asked for"""
@@ -108,7 +109,7 @@ class Updates:
         self._all_squares = all_squares
         self._sum_squares: dict[Panel, float] = {}
         self._gathered: dict[str, Gradients] = {}
-        """gradients of weights that are updated as a whole, until those of all panels are there"""
+        """gradients of weights that are updated as a whole, until all panels of the weight have one"""
         self._dense_gradients: dict[Panel, Array] = {}
         """of sparse weights whose mask changes by them"""
         self._lock = threading.Lock()
@@ -134,7 +135,7 @@ class Updates:
         if self.gradients_wait:
             self._waiting.keep(panel, gradient)
         elif self._gathers(panel.weight, self.step):
-            # It waits for those of the other panels, which need room, too.
+            # It waits for the gradients of the other panels, which need room, too.
             self._waiting.keep(panel, gradient)
             self._begin(panel, self._waiting.take(panel), self.step)
         elif self._arrays.store.in_place and self.whole is None and panel.size <= AT_ONCE_SIZE:
@@ -171,7 +172,7 @@ class Updates:
                 self._begin_owed(panel)
 
     def catch_up(self, panel: Panel) -> None:
-        """Let the updates begin that a panel is owed; who asks for it then finds them under way."""
+        """Begin the updates that a panel is owed; its next reader then finds them under way."""
         if panel in self._owed:
             with self._owing:
                 self._begin_owed(panel)
@@ -188,7 +189,7 @@ class Updates:
             return
         self.use.visits += panel.weight in self._arrays.of_experts
         gradients: Gradients = {panel: NoGradient.ZERO}
-        # Nobody need have asked for the panel since its last update.
+        # The panel may not have been read since its last update.
         before = self._under_way.get(panel)
         waits = () if before is None else (before,)
         update = self._workers.submit(self._update, gradients, steps, self._commits.last, waits)
@@ -202,7 +203,7 @@ class Updates:
         With a dynamic scale of the loss nothing is updated, and no mask changes, where the norm is not finite.
 
         Returns:
-            the norm before clipping, without the scale of the loss; None where nobody needed it
+            the norm before clipping, without the scale of the loss; None: not computed
 
         Raises:
             NonFiniteError: naming the first gradient that has NaN or infinity, where the step is not skipped
@@ -239,7 +240,7 @@ class Updates:
         if self.least_loss_scale is None:
             raise NonFiniteError(f"step {self.step.number}: the gradient of {weight} is not finite")
         if self.loss_scale <= self.least_loss_scale:
-            # The words are those of the vendor's MixedPrecision.
+            # The words are from the vendor's MixedPrecision.
             raise NonFiniteError(
                 f"step {self.step.number}: Minimum loss scale threshold was reached but gradient norms are still "
                 f"encountering NaN or inf values, that of {weight} with a loss scale of {self.loss_scale:g}",
@@ -260,7 +261,7 @@ class Updates:
         return self.whole is not None and len(self._arrays.panels[weight]) > 1
 
     def _begin(self, panel: Panel, gradient: Gradient, step: Step) -> None:
-        """Let a panel be updated; where it waits for the others of its weight, once all of them can be.
+        """Let a panel be updated; if it waits for the other panels of its weight, once all have gradients.
 
         The gradient is None where it waits in the store. The slots that an update writes to are free once the step
         before has been committed.
@@ -275,7 +276,7 @@ class Updates:
                     return
                 del self._gathered[panel.weight]
             gradients = {each: found[each] for each in panels}
-        # Nobody need have asked for a panel without a gradient since its last update.
+        # A panel without a gradient may not have been read since its last update.
         idle = [each for each, found_of in gradients.items() if isinstance(found_of, NoGradient)]
         before = [self._under_way[each] for each in idle if each in self._under_way]
         update = self._workers.submit(self._update, gradients, [step], self._commits.last, before)
@@ -370,7 +371,7 @@ class Updates:
         *,
         changes: bool = True,
     ) -> None:
-        """Go over a panel: visit(tiles of the named arrays, that of the gradient, first row)."""
+        """Go over a panel: visit(tiles of the named arrays, tile of the gradient, first row)."""
         store, (start, stop) = self._arrays.store, self._arrays.span(panel)
         copy = self._arrays.streamed(panel.weight)
         copies = [copy] if changes and copy != names[0] else []
@@ -387,7 +388,7 @@ class Updates:
             if rounded is not None:
                 convert(tiles[0], rounded)
             if changes and store.outlives and first_non_finite(tiles[0].reshape(-1)) >= 0:
-                # Before it is committed: who goes on from a commit must be able to.
+                # Before it is committed: a run must be able to go on from any commit.
                 raise NonFiniteError(
                     f"step {step.number}: the weight {panel.weight} is not finite after its update",
                     "a lower learning rate, max_gradient_norm or a longer warm-up may help",

@@ -1,4 +1,4 @@
-"""Calls of rank 0 to another rank, which answers them one after the other, beside whatever it does else."""
+"""Calls of rank 0 to another rank, which answers them one after the other, beside its other work."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +10,14 @@ from cstool.training.machine.ranks.link import Array, Link
 
 
 class Answer(NamedTuple):
-    """What a call came to."""
+    """The result of a call."""
 
     result: Any = None
     arrays: Sequence[Array] = ()
 
 
 Function: TypeAlias = Callable[..., Answer]
-"""what a call asks for: function(*arguments, *arrays)"""
+"""function of a call: function(*arguments, *arrays)"""
 
 
 class _Call(NamedTuple):
@@ -43,7 +43,7 @@ class Caller:
         link.on_failure(self._fail)
 
     def call(self, rank: int, function: str, *arguments: Any, arrays: Sequence[Array] = ()) -> Future[Answer]:
-        """Call a function at a rank; nobody may change the arrays before the answer."""
+        """Call a function at a rank; the arrays must not change before the answer."""
         found: Future[Answer] = Future()
         with self._lock:
             if self._error is not None:
@@ -71,7 +71,7 @@ class Caller:
 class Answering:
     """Answers the calls of rank 0, in a thread of its own.
 
-    What goes wrong breaks the link at this rank, which then tells rank 0.
+    An error breaks the link at this rank, which then tells rank 0.
 
     Args:
         functions: by the name with which they are called

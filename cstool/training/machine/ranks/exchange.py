@@ -1,4 +1,4 @@
-"""What a rank exchanges with the others while a batch runs: panels and sums of gradients, both ways."""
+"""The exchange of a rank with the others while a batch runs: panels and sums of gradients, both ways."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,11 +14,11 @@ from cstool.training.machine.swarmx import InProcess, Node, SwarmX
 
 
 class AcrossRanks:
-    """SwarmX of several ranks: for the panels of the node here, and for those of the others.
+    """SwarmX of several ranks: for the panels of the node here, and for the panels of the others.
 
     Args:
-        here, away: these two
-        memoryx: knows which is for what
+        here, away: the SwarmX for each
+        memoryx: knows which panels are here
     """
 
     def __init__(self, here: SwarmX, away: SwarmX, memoryx: MemoryX) -> None:
@@ -34,7 +34,7 @@ class AcrossRanks:
         self._away.expect(stream, apart, lanes)
 
     skips = False
-    """a panel is sent to all ranks, whoever needs it"""
+    """a panel is sent to all ranks, needed there or not"""
 
     def want(self, *_: Any) -> None:
         """See `SwarmX.want`."""
@@ -53,7 +53,7 @@ class AcrossRanks:
 
 
 class Use(NamedTuple):
-    """What a rank did in a wave that trains."""
+    """The work of a rank in a wave that trains."""
 
     waited_s: float
     """a lane waiting for panels, on average [s]"""
@@ -62,7 +62,7 @@ class Use(NamedTuple):
 
 
 class Exchange:
-    """Sends the panels that are kept here, and takes those of others and the sums for these, one batch at a time.
+    """Sends the panels that are kept here, and takes other nodes' panels and the sums for these, one batch at a time.
 
     Args:
         memoryx: the node here, which may have no panels
@@ -85,7 +85,7 @@ class Exchange:
 
         Args:
             grains: of a batch
-            own: those of this rank
+            own: the grains of this rank
         """
         here = InProcess(grains, self._memoryx, is_alone=self._link.ranks == 1)
         shards = self._memoryx.arrays.shards
@@ -108,13 +108,13 @@ class Exchange:
         self.panels.waited_s, self._sent_before = 0.0, self._link.sent_bytes
 
     def end_wave(self, lanes: int) -> Mapping[int, Use]:
-        """End the way back of a wave: say that all sums of this rank have left, and wait for those that come here.
+        """End the way back of a wave: say that all sums of this rank have left, and wait for the sums that come here.
 
         Returns:
-            what each rank did, by rank, as far as they say so here
+            the work of each rank, by rank, as far as they report it here
 
         Raises:
-            BaseException: what went wrong where a sum was added
+            BaseException: the error with which the addition of a sum failed
         """
         mine = Use(self.panels.waited_s / lanes, self._link.sent_bytes - self._sent_before)
         self.panels.waited_s, self._sent_before = 0.0, self._link.sent_bytes
@@ -129,6 +129,6 @@ class Exchange:
         return found
 
     def close(self) -> None:
-        """End the thread; what is still on its way to other ranks is their own business."""
+        """End the thread; messages still on their way to other ranks are left to these."""
         self._broadcast.close()
         self._sums.close()

@@ -24,11 +24,11 @@ TRANSPORTS = ("auto", "in_process", "mpi")
 
 
 ENDING_S = 15.0
-"""after which a rank whose run has ended ends, whatever it waits for [s]"""
+"""after which a rank whose run has ended ends, even while it waits [s]"""
 
 
 class _Failure(NamedTuple):
-    """What went wrong at another rank."""
+    """An error at another rank."""
 
     message: str
     hint: str | None
@@ -39,7 +39,7 @@ class _Over(NamedTuple):
 
     exit_code: int
     lost: Collection[int]
-    """ranks that nobody is to wait for"""
+    """ranks that are not to be waited for"""
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def joined(transport: str) -> Iterator[Link]:
         transport: one of `TRANSPORTS`
 
     Raises:
-        ClusterError: there is no MPI, or not that of the launcher; at rank 0 also, something went wrong at another rank
+        ClusterError: there is no MPI, or not the launcher's MPI; at rank 0 also, something went wrong at another rank
         ToldElsewhere: at every rank but rank 0, when the command ends at rank 0, with its exit code
     """
     if transport == "in_process" or (transport == "auto" and launched_ranks() == 1 and not is_launched()):
@@ -68,7 +68,7 @@ def joined(transport: str) -> Iterator[Link]:
         delay_aborts()
         if not is_launched() and link.leads_host:
             remove_leftovers()
-        # What comes before a run takes signals has nothing to save.
+        # Until a run takes signals, there is nothing to save.
         end_by_signals()
         with _leading(link, say) if link.rank == 0 else _following(link):
             yield link
@@ -114,10 +114,10 @@ def _leading(link: MpiLink, say: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def _following(link: MpiLink) -> Iterator[None]:
-    """Be another rank: tell rank 0 of failures and signals here, and stop when rank 0 ends, whatever is under way.
+    """Be another rank: tell rank 0 of failures and signals here, and stop at once when rank 0 ends.
 
     Raises:
-        RankLostError: at rank 1 alone, where rank 0 is lost: somebody must say it
+        RankLostError: at rank 1 alone, if rank 0 is lost: one rank must report it
         ToldElsewhere: else
     """
     ended: Future[int] = Future()
@@ -155,10 +155,10 @@ def _following(link: MpiLink) -> Iterator[None]:
             message, hint = error.problems[0]
         elif (known := error if isinstance(error, CstoolError) else fault_of(error)) is not None:
             message, hint = known.message, known.hint
-        elif not hasattr(error, "exit_code"):  # what is wrong with the command line has one
-            # A bug of ours, of which rank 0 knows no more than what it says.
+        elif not hasattr(error, "exit_code"):  # errors of the command line have one
+            # A bug of ours, of which rank 0 knows only the message.
             traceback.print_exc()
-        # Where rank 0 is lost nobody hears it, and rank 1 says what is to be said.
+        # If rank 0 is lost this message goes nowhere, and rank 1 reports the error.
         with suppress(CstoolError):
             link.send(0, "failed", _Failure(message, hint))
     try:
@@ -174,7 +174,7 @@ def _following(link: MpiLink) -> Iterator[None]:
 
 
 def _release(link: MpiLink, exit_code: int) -> None:
-    """See that the launcher does not wait for a rank that is lost; `--launch` sees to that itself."""
+    """Make the launcher not wait for a lost rank; `--launch` does so itself."""
     if link.lost and not is_launched():
         link.end_all(exit_code)
 

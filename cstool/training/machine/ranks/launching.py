@@ -23,7 +23,7 @@ from cstool.training.machine.ranks.leftovers import remove_leftovers
 from cstool.training.machine.ranks.signals import collected_signals
 
 POLL_S = 0.1
-"""how often the launcher looks whether mpirun is there, and whether a signal came [s]"""
+"""interval at which the launcher looks for mpirun and for signals [s]"""
 OUTLIVING = (
     "sh",
     "-c",
@@ -33,24 +33,24 @@ OUTLIVING = (
 """runs a command as its child, and leaves a file with its exit code behind: where hydra, the mpirun of MPICH, sees a
 process of its own die of a signal, it kills all"""
 SIGNALLED = 128
-"""from which on a shell's exit code tells of a signal"""
+"""smallest exit code of a shell that tells of a signal"""
 START_S = 120.0
-"""how long the ranks may take to find each other [s]"""
+"""longest time for the ranks to find each other [s]"""
 GRACE_S = 6.0
-"""how long ranks may take to end once one of them has, or mpirun has [s]"""
+"""longest time for the ranks to end once one of them has, or mpirun has [s]"""
 
 
 class Ended(NamedTuple):
-    """How a launched run ended."""
+    """The end of a launched run."""
 
     exit_code: int
     """of rank 0, or of the rank that spoke for it"""
     died: Sequence[int]
-    """ranks that did not say how they ended"""
+    """ranks that did not report their end"""
     was_stopped: bool
     """by a signal that came here"""
     unsaid: CstoolError | None
-    """what no rank was there to say"""
+    """an error that no rank was there to report"""
 
 
 def find_mpirun() -> str:
@@ -67,10 +67,10 @@ def find_mpirun() -> str:
 
 
 def launch(command: Sequence[str], ranks: int) -> Ended:
-    """Run a command as so many ranks on this host, and wait until all of them have ended.
+    """Run a command as a number of ranks on this host, and wait until all of them have ended.
 
     Args:
-        command: which joins the ranks; see `tethered`
+        command: joins the ranks; see `tethered`
 
     Raises:
         ClusterError: there is no mpirun, or it cannot start them
@@ -102,7 +102,7 @@ def launch(command: Sequence[str], ranks: int) -> Ended:
 
 
 def _options(mpirun: str) -> list[str]:
-    """What makes an mpirun stay on this host, and leave the other ranks alone when one dies: they say so themselves."""
+    """Options that keep an mpirun on this host, and the other ranks alive when one dies: they report it themselves."""
     found = subprocess.run([mpirun, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if "HYDRA" in found.stdout:
         return ["-disable-auto-cleanup", "-launcher", "fork", "-rmk", "user"]
@@ -141,7 +141,7 @@ class _Rank:
 
     @property
     def exit_code(self) -> int | None:
-        """With what it ended, if it said all that it had to say before."""
+        """Its exit code, if it had reported everything before."""
         word = "ending" if self.was_given_up else "over"
         return next((int(words[1]) for words in self.lines if words[0] == word), None)
 
@@ -166,7 +166,7 @@ class _Crew:
         self._died: list[_Rank] = []
         """ranks that ended without a word, in that order"""
         self._early: dict[int, int] = {}
-        """exit codes of those that ended before they said anything"""
+        """exit codes of ranks that ended before any report"""
         self._is_late = False
         """whether the ranks took too long to find each other"""
 
@@ -188,7 +188,7 @@ class _Crew:
                 deadline = time.monotonic() + GRACE_S
             if deadline is not None and time.monotonic() > deadline:
                 return
-            # Before they are tied nobody else sees that one dies or leaves, and MPI waits for it for ever.
+            # Before they are tied, the death of a rank goes unnoticed elsewhere, and MPI waits for it for ever.
             if any(rank.is_tied for rank in self._ranks):
                 continue
             if any(rank.exit_code == Interrupted.exit_code for rank in self._ranks):
@@ -199,14 +199,14 @@ class _Crew:
                     return
 
     def end(self) -> None:
-        """Kill what is left."""
+        """Kill the remaining processes."""
         for rank in self._ranks:
             if rank.is_there and rank.process is not None:
                 rank.was_given_up = True
                 with suppress(ProcessLookupError):
                     os.kill(rank.process, signal.SIGKILL)
         if self._process.poll() is None:
-            # It takes the ranks along that have not come to say who they are.
+            # It takes along the ranks that have not named themselves yet.
             self._process.terminate()
             try:
                 self._process.wait(POLL_S * 10)
@@ -218,10 +218,10 @@ class _Crew:
         self._selector.close()
 
     def ended(self, output: IO[bytes]) -> Ended:
-        """Say how the ranks ended.
+        """Return the end of the ranks.
 
         Args:
-            output: what mpirun said
+            output: of mpirun
 
         Raises:
             ClusterError: mpirun could not start them
@@ -255,7 +255,7 @@ class _Crew:
         return Ended(exit_code, died, bool(self._signals), unsaid)
 
     def _died_early(self) -> bool:
-        """Look for ranks that have ended without ever saying who they are."""
+        """Look for ranks that have ended without ever naming themselves."""
         known = {rank.number for rank in self._ranks}
         for path in self._address.parent.glob(f"{self._address.name}.*"):
             number, code = path.suffix[1:], path.read_text().strip()
@@ -302,7 +302,7 @@ class _Crew:
 
 
 def _stop(code: int) -> str | None:
-    """The signal that stopped a rank which ended so; None where none of those did that ask runs to stop.
+    """The signal that stopped a rank which ended so; None unless it is a signal that asks runs to stop.
 
     >>> _stop(143), _stop(130), _stop(137), _stop(2)
     ('SIGTERM', 'a signal', None, None)

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SHARED_MEMORY = re.compile(r"mpich_shm_[0-9a-f]+_\d+")
-"""files in /dev/shm by which ranks on one host reach each other, who have them open for as long as they live"""
+"""files in /dev/shm by which ranks on one host reach each other; the ranks have them open for as long as they live"""
 _TOPOLOGY = re.compile(r"hydra_hwloc_xmlfile_\w{6}")
 """files in /tmp in which a proxy of hydra, the mpirun of MPICH, tells its ranks of the cores; it removes its own"""
 _PROXY = "hydra_pmi_proxy"
 AGE_S = 2.0
-"""what is younger may be about to be opened [s]"""
+"""age below which a file may be about to be opened [s]"""
 _FIRST_NAMESPACE = "pid:[4026531836]"
-"""of processes, as Linux has it: who is in it sees all of them, who is in a container does not"""
+"""of processes, as Linux has it: a process in it sees all of them, a process in a container does not"""
 
 
 class Places(NamedTuple):
@@ -38,7 +38,7 @@ def remove_leftovers(places: Places = PLACES) -> None:
     for path in _own_files(places.shared, _SHARED_MEMORY):
         _remove_if_closed(path)
     topologies = list(_own_files(places.temporary, _TOPOLOGY))
-    # Nobody has these open for long: what makes them lives, or does not.
+    # These are open only briefly: either their maker lives, or they are leftovers.
     with suppress(OSError):
         if topologies and not _has_proxies(places.processes):
             for path in topologies:
@@ -62,7 +62,7 @@ def _remove_if_closed(path: Path) -> None:
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            # What it sends to who holds a lease when another process opens the file; SIGIO would end this one.
+            # The signal to the holder of a lease when another process opens the file; SIGIO would end this one.
             fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
             fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
             path.unlink()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from cstool.training.machine.ranks.link import Link
 
 CONNECT_S = 10.0
-"""how long connecting may take; where it cannot be, silence is what tells of a death [s]"""
+"""longest time for connecting; without a connection, a death is told by silence alone [s]"""
 ANY_PORT = 9
 """of an address that is looked for, not connected to"""
 
@@ -20,7 +20,7 @@ def tie(link: Link, hosts: dict[int, str], lost: Callable[[int], None]) -> None:
 
     Args:
         hosts: takes the names of the hosts, by rank
-        lost: is told, by a thread, of each rank that died: of all others at rank 0, of that one elsewhere
+        lost: is called, by a thread, for each rank that died: at rank 0 for any other, elsewhere for rank 0
 
     Raises:
         ClusterError: the link is broken
@@ -50,7 +50,7 @@ def _wait_for_the_end(connection: socket.socket, lost: Callable[[int], None]) ->
 
 
 def _hold(link: Link, hosts: dict[int, str], lost: Callable[[int], None]) -> None:
-    """Listen where each of the other ranks can reach this one, and tell them where that is."""
+    """Listen at an address for each of the other ranks, and tell them these addresses."""
     token = secrets.token_bytes(16)
     hosts[0] = socket.gethostname()
     listeners: dict[str, socket.socket] = {}
@@ -77,7 +77,7 @@ def _address_towards(host: str) -> str:
 
 
 def _watch(listeners: list[socket.socket], token: bytes, lost: Callable[[int], None]) -> None:
-    """Take connections that show the token, and tell of those that end."""
+    """Take connections that show the token, and tell of the ones that end."""
     with selectors.DefaultSelector() as selector:
         for listener in listeners:
             selector.register(listener, selectors.EVENT_READ)

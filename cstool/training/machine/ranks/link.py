@@ -1,4 +1,4 @@
-"""How the ranks of a run talk. A message has a kind, which is a word, a small body, and arrays."""
+"""The messages between the ranks of a run. A message has a kind, which is a word, a small body, and arrays."""
 
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ class Form(NamedTuple):
 
 
 Place: TypeAlias = Callable[[Any, Sequence[Form]], Sequence[Array]]
-"""place(body, forms) gives the arrays into which those of a message are received"""
+"""place(body, forms) gives the arrays into which the arrays of a message are received"""
 Hear: TypeAlias = Callable[[int, Any, Sequence[Array]], None]
 """hear(sender, body, arrays) takes a message"""
 
@@ -34,16 +34,16 @@ def place_anew(_: Any, forms: Sequence[Form]) -> Sequence[Array]:
 
 
 class Activity:
-    """What the ranks do, as far as this one knows: for the message of one that is lost."""
+    """The activity of the ranks, as far as this one knows: for the message of one that is lost."""
 
     def __init__(self) -> None:
         self.step: int | None = None
-        """that is under way"""
+        """the step under way"""
         self.passed: dict[int, str] = {}
         """the weight that a rank was through with last"""
 
     def of(self, rank: int) -> str:
-        """Say where a rank is."""
+        """Return the progress of a rank, in words."""
         if self.step is None:
             return "before the first step"
         weight = self.passed.get(rank)
@@ -54,7 +54,7 @@ class Link(Protocol):
     """One rank's end of the link. Messages of a rank to another arrive in the order in which they were sent."""
 
     activity: Activity
-    """what is under way"""
+    """the present activity"""
 
     @property
     def hosts(self) -> Mapping[int, str]:
@@ -68,12 +68,12 @@ class Link(Protocol):
 
     @property
     def ranks(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
         ...
 
     @property
     def host_ranks(self) -> int:
-        """How many of them are on this host."""
+        """Number of ranks on this host."""
         ...
 
     @property
@@ -86,9 +86,9 @@ class Link(Protocol):
 
         Args:
             to: a rank
-            kind: by which the other rank receives it, or listens
+            kind: word by which the other rank receives it, or listens
             body: small, and of plain data
-            arrays: C-contiguous; nobody may change them until the future is done
+            arrays: C-contiguous; unchanged until the future is done
 
         Returns:
             done once the message has left this rank
@@ -99,19 +99,19 @@ class Link(Protocol):
         ...
 
     def listen(self, kind: str, hear: Hear, place: Place = place_anew) -> None:
-        """Have the messages of a kind heard as they come, from whatever rank.
+        """Have the messages of a kind heard as they come, from any rank.
 
-        Those that came earlier are heard at once, without their arrays. Both functions are called by the thread of the
+        Earlier messages are heard at once, without their arrays. Both functions are called by the thread of the
         link: they must not wait for anything.
         """
         ...
 
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:
-        """Have a function called with the error when the link breaks, to wake whoever waits for what is listened to."""
+        """Have a function called with the error when the link breaks, to wake threads that wait for such messages."""
         ...
 
     def receive(self, sender: int, kind: str) -> Any:
-        """Wait for the next message of a kind from a rank, which nobody listens to, and give its body.
+        """Wait for the next message of a kind from a rank, one without a listener, and give its body.
 
         Raises:
             ClusterError: the link is broken
@@ -119,7 +119,7 @@ class Link(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Break the link at this rank: whoever waits here for a message gets the error."""
+        """Break the link at this rank: threads that wait here for a message get the error."""
         ...
 
     def lose(self, rank: int, error: BaseException) -> None:
@@ -148,24 +148,24 @@ class Alone:
         raise AssertionError(f"{kind}: there is no rank {to}")
 
     def listen(self, kind: str, hear: Hear, place: Place = place_anew) -> None:
-        """Nothing will ever come."""
+        """Do nothing: no message will ever come."""
 
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:
-        """Nothing can break."""
+        """Do nothing: no link can break."""
 
     def receive(self, sender: int, kind: str) -> Any:
         """Not to be called."""
         raise AssertionError(f"{kind}: there is no rank {sender}")
 
     def fail(self, error: BaseException) -> None:
-        """Nobody waits."""
+        """Do nothing: no thread waits."""
 
     def lose(self, rank: int, error: BaseException) -> None:
         """Not to be called."""
         raise AssertionError(f"there is no rank {rank}") from error
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is no link to close."""
 
 
 ALONE = Alone()

@@ -31,27 +31,27 @@ Array = np.ndarray[Any, Any]
 HEADER, DATA = 1, 2
 """tags: MPI keeps the order of messages with the same tag, so arrays come in the order of their headers"""
 PIECE_BYTES = 2**19
-"""in which arrays travel between hosts. There MPI holds a large one back until the other side asks for it, and lets
-those behind it go ahead, so that what is needed first would come last [bytes]"""
+"""size of pieces of arrays between hosts. There MPI holds a large one back until the other side asks for it, and lets
+later ones overtake it, so that the array needed first would come last [bytes]"""
 BUSY_S, IDLE_S = 2e-5, 1e-3
-"""how long the thread sleeps after a message; that doubles while none comes, up to the latter [s]"""
+"""sleep of the thread after a message; it doubles while none comes, up to the latter [s]"""
 COPYING_S, LOOK_S = (2e-3, 1.0), 3e-4
 """Where a process may read the memory of another, as on most hosts, one look of the receiver passes a message on; else
 MPI copies it piece by piece, while both sides look. Between which ages a message counts as one that is copied so, and
-how long the thread then looks without a sleep [s]"""
+duration of the looking without a sleep then [s]"""
 BEAT_S, SILENT_S = 2.0, 20.0
-"""how often a rank says that it is there, and after how long without a word it counts as lost [s]"""
+"""interval of the signs of life of a rank, and silence after which it counts as lost [s]"""
 GOODBYE_S, PARTING_S = 60.0, 5.0
-"""how long a rank that is through waits for the others to be through, too; and where one is lost [s]"""
+"""longest wait of a finished rank for the others to finish; and if one is lost [s]"""
 NAMING_S = 2.0
-"""how long after an error of MPI it may take to hear which rank is lost [s]"""
+"""longest wait after an error of MPI for the number of the lost rank [s]"""
 SAYING_S = 0.5
-"""how long what a rank prints may take to come through the launcher [s]"""
+"""longest time for the output of a rank to come through the launcher [s]"""
 
 
 @dataclass
 class _Leaving:
-    """A message that is to be sent, or on its way."""
+    """A message to be sent, or on its way."""
 
     to: int
     header: bytes
@@ -121,7 +121,7 @@ class MpiLink:
         if arrays:
             with self._lock:
                 self.sent_bytes += sum(array.nbytes for array in arrays)
-        # A handler of a signal may be what sends, without arrays: it must not wait for a lock.
+        # A handler of a signal may send, without arrays: it must not wait for a lock.
         self._to_leave.append(message)
         return message.left
 
@@ -189,7 +189,7 @@ class MpiLink:
         self._thread.join(SILENT_S)
 
     def end_all(self, exit_code: int) -> None:
-        """Have the launcher end whatever it started, at once, when this process comes to its end.
+        """Have the launcher end all that it started, at once, when this process comes to its end.
 
         hydra, the mpirun of MPICH, waits for ever for a host that cannot be reached, unless it is told to stop.
         """
@@ -248,7 +248,7 @@ class MpiLink:
                 sleep_s = BUSY_S
                 continue
             if self._closed_s is not None:
-                # Where one is lost, only rank 0 stays until the others have heard what to do.
+                # If a rank is lost, only rank 0 stays until the others have their orders.
                 others_are_through = self._gone == set(self._others) or bool(self._lost and self.rank)
                 if others_are_through and not (self._to_leave or self._leaving or self._arriving):
                     return
@@ -272,7 +272,7 @@ class MpiLink:
         return False
 
     def _post(self) -> bool:
-        """Begin to send what was handed in."""
+        """Begin to send the messages that were handed in."""
         posted = False
         while self._to_leave:
             message = self._to_leave.popleft()
@@ -280,7 +280,7 @@ class MpiLink:
                 message.left.set_exception(self._error or ClusterError(f"rank {message.to} is lost"))
                 continue
             if message.to in self._parted:
-                # It may be through already: nobody would take the message, and MPI could not end.
+                # It may be through already: the message would never arrive, and MPI could not end.
                 message.left.set_exception(self._error or ClusterError("the link is closed"))
                 continue
             if message.is_goodbye:
@@ -324,7 +324,7 @@ class MpiLink:
                 yield flat[start : start + piece_bytes]
 
     def _finish_leaving(self) -> bool:
-        """Let go of messages that have left, those to each rank in their order."""
+        """Let go of messages that have left; messages to one rank in their order."""
         behind: set[int] = set()
         """ranks to which an earlier message has not left"""
         staying: list[_Leaving] = []
@@ -342,7 +342,7 @@ class MpiLink:
         return found
 
     def _finish_arriving(self) -> bool:
-        """Deliver messages whose arrays are there, those of each rank in their order."""
+        """Deliver messages whose arrays are there; messages of one rank in their order."""
         waits_for: set[int] = set()
         here: list[_Arriving] = []
         not_here: list[_Arriving] = []
@@ -365,14 +365,14 @@ class MpiLink:
         return bool(here)
 
     def _look_for_the_silent(self) -> None:
-        """Say that this rank is there, and see whether the others are."""
+        """Send a sign of life of this rank, and check for signs of the others."""
         now_s = time.monotonic()
         if now_s - self._beat_s < BEAT_S:
             return
-        # Who was stopped for long itself has heard nothing meanwhile, and no reason to complain.
+        # A rank that was stopped for long has heard nothing meanwhile, and no reason to complain.
         was_away = now_s - self._beat_s > SILENT_S / 2
         self._beat_s = now_s
-        # Rank 0 looks for all, the others for rank 0, so that one alone says who is lost.
+        # Rank 0 looks for all, the others for rank 0, so that one alone reports the lost rank.
         for rank in set(self._others if self.rank == 0 else [0]) - self._gone:
             silent_s = 0.0 if was_away else now_s - self._heard_s[rank]
             self._heard_s[rank] = now_s - silent_s
@@ -389,13 +389,13 @@ def _abort(world: Any, exit_code: int) -> None:
             stream.flush()
     # It travels by way of the launcher, which is about to end.
     time.sleep(SAYING_S)
-    # What there is to say has been said, and MPI would add a line.
+    # All has been reported, and MPI would add a line.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     world.Abort(exit_code)
 
 
 def packed(content: Any) -> bytes:
-    """Content as bytes; mappings that nobody may change, which a graph has, are no plain data to `pickle`."""
+    """Content as bytes; read-only mappings, which a graph has, are no plain data to `pickle`."""
     written = io.BytesIO()
     pickler = pickle.Pickler(written)
     pickler.dispatch_table = {**copyreg.dispatch_table, MappingProxyType: lambda m: (_frozen, (dict(m),))}

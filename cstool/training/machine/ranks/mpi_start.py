@@ -61,7 +61,7 @@ def _begin(mpi: Any) -> None:
             else "--transport in_process needs no MPI",
         ) from error
     with warnings.catch_warnings():
-        # What is said of another launcher it would say in its own words.
+        # Its warning about another launcher is reported here in other words.
         warnings.simplefilter("ignore", RuntimeWarning)
         mpi.Init_thread(getattr(mpi, f"THREAD_{_LEVEL.upper()}"))
     if session is not None:

@@ -1,4 +1,4 @@
-"""A node of MemoryX at another rank: it does what the first node asks for."""
+"""A node of MemoryX at another rank: it serves the requests of the first node."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Node:
-    """Does with the MemoryX of a rank that follows what the first node asks for."""
+    """Serves the requests of the first node with the MemoryX of a rank that follows."""
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
         self._memoryx, self._arrays = memoryx, memoryx.arrays

@@ -22,7 +22,7 @@ from cstool.training.store import ShardSource
 
 Array = np.ndarray[Any, Any]
 CALLS, COMMITS = "memoryx", "commits"
-"""channels: what happens between steps, and what goes on beside them"""
+"""channels: calls between steps, and commits beside them"""
 FETCHED_AHEAD = 3
 """pieces of an array that are on their way from other nodes at a time"""
 
@@ -32,7 +32,7 @@ class ExpectCommit(NamedTuple):
 
 
 class Drain(NamedTuple):
-    """Say of the own sparse weights how large they are, once all updates of the steps so far have been applied.
+    """Return the sizes of the own sparse weights, once all updates of the steps so far have been applied.
 
     An order and no call: a node may still be in the step that rank 0 has finished, and wait for sums of others.
     """
@@ -42,7 +42,7 @@ class OtherNodes(Elsewhere):
     """See `Elsewhere`.
 
     Args:
-        nodes: of MemoryX; those but the first are at the ranks of their numbers
+        nodes: of MemoryX; all but the first are at the ranks of their numbers
     """
 
     def __init__(self, link: Link, nodes: int) -> None:
@@ -51,7 +51,7 @@ class OtherNodes(Elsewhere):
         self._sparse: dict[str, SparseElsewhere] = {}
 
     def _all(self, caller: Caller, function: str, *arguments: Any) -> list[Any]:
-        """Call a function at all of them, and wait; what they answer, in their order."""
+        """Call a function at all of them, and wait; their answers, in their order."""
         called = [caller.call(node, function, *arguments) for node in self._nodes]
         return [each.result().result for each in called]
 

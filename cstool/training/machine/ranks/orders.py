@@ -1,4 +1,4 @@
-"""The orders that rank 0, which has MemoryX and runs the run, gives to the other ranks, and what they answer."""
+"""The orders of rank 0, which has MemoryX and runs the run, to the other ranks, and their answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cstool.training.machine.recorder import Tape
 from cstool.training.machine.swarmx import SwarmX
 
 CLOCK_LOOKS = 10
-"""how often the clock of another rank is looked at"""
+"""number of readings of the clock of another rank"""
 BURST = 8
 """arrays of 1 MiB in a row that measure a wire"""
 
@@ -37,7 +37,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Identify(NamedTuple):
-    """Open the data sets of a trainer, and answer with what all ranks must have alike."""
+    """Open the data sets of a trainer, and answer with the facts that must be alike on all ranks."""
 
     trainer: int
 
@@ -48,7 +48,7 @@ class Begin(NamedTuple):
     graph: Graph
     seed: int
     apart: int
-    """how many panels the fastest lane may be ahead of the slowest"""
+    """largest lead of the fastest lane over the slowest [panels]"""
     memoryx: Mapping[str, Any]
     """arguments of the MemoryX of each rank; see there"""
     file: ShardFile | None
@@ -56,16 +56,16 @@ class Begin(NamedTuple):
     hosts: Sequence[str]
     """by rank"""
     taken_bytes: Sequence[int]
-    """what MemoryX takes of the memory, by rank [bytes]"""
+    """memory that MemoryX takes, by rank [bytes]"""
 
     def taken_beside(self, rank: int) -> int:
-        """What MemoryX takes of the memory on the host of a rank [bytes]."""
+        """Memory that MemoryX takes on the host of a rank [bytes]."""
         host = self.hosts[rank]
         return sum(size for size, other in zip(self.taken_bytes, self.hosts, strict=True) if other == host)
 
 
 class CompileKernels(NamedTuple):
-    """Compile the kernels, or load them where this host has them compiled, as that of rank 0 has by now."""
+    """Compile the kernels, or load them if this host has them compiled, as rank 0 has its own by now."""
 
     needs: frozenset[str]
 
@@ -103,7 +103,7 @@ class StopReading(NamedTuple):
 
 
 class SettleKernels(NamedTuple):
-    """Choose the kernels of sparse weights by what rank 0 measured."""
+    """Choose the kernels of sparse weights by the measurement of rank 0."""
 
     crossovers: Mapping[tuple[int, int, float], Crossover]
     """see `KernelChooser`"""
@@ -118,13 +118,13 @@ class Go(NamedTuple):
     learning_rate: float | None
     """None for an evaluation"""
     loss_scale: float = 1.0
-    """in a training step what is in the scale beside the weight of a token; see `MemoryX.begin_step`"""
+    """in a training step the factor in the scale beside the weight of a token; see `MemoryX.begin_step`"""
     skipped: int = 0
-    """in a training step how many before it updated nothing"""
+    """in a training step the number of skipped steps before it, which updated nothing"""
     sample: int | None = None
     """in an evaluation which of the masks of DropConnect; None for all weights"""
     wants_to_see: bool = False
-    """whether to say what was seen of the step; see `StepStatistics`"""
+    """whether to report the statistics of the step; see `StepStatistics`"""
     with_norms: bool = False
 
     @property
@@ -134,15 +134,15 @@ class Go(NamedTuple):
 
 
 class BeginPasses(NamedTuple):
-    """Send rank 0, which computes alone, the own panels of the body of a pass; and then what each `NextPass` asks for.
+    """Send rank 0, which computes alone, its own panels of the body of a pass; then the panels of each `NextPass`.
 
     So they are on their way before rank 0 comes to the pass.
     """
 
     body: Sequence[Panel]
-    """what every pass takes, in order"""
+    """panels of every pass, in order"""
     head: Sequence[Panel]
-    """what comes after it in a pass whose logits are wanted"""
+    """panels after the body, in a pass whose logits are wanted"""
 
 
 class NextPass(NamedTuple):
@@ -152,22 +152,22 @@ class NextPass(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Take down what happens in the steps from the first to the last."""
+    """Record the steps from the first to the last."""
 
     first: int
     last: int
 
 
 class TellTime(NamedTuple):
-    """Answer with the time on the clock by which spans are taken down [s]."""
+    """Answer with the time on the clock of recordings [s]."""
 
 
 class HandOver(NamedTuple):
-    """Answer with what was taken down."""
+    """Answer with the recording."""
 
 
 class Next(Enum):
-    """What comes after a wave went forward."""
+    """The next step after a wave went forward."""
 
     ON = "on"
     """backward, where it trains, then the next wave"""
@@ -177,23 +177,23 @@ class Next(Enum):
 
 @dataclass
 class RankUse:
-    """What a rank did in training so far."""
+    """Work and traffic of a rank in training so far."""
 
     rank: int
     host: str
     waited_s: float = 0.0
-    """a lane waiting for panels of other ranks, on average; at rank 0 also for what the others compute [s]"""
+    """a lane waiting for panels of other ranks, on average; at rank 0 also for their computing [s]"""
     sent_bytes: int = 0
     """size of the arrays that left it, weights and gradients [bytes]"""
 
 
 class Wire(NamedTuple):
-    """What was measured between two hosts."""
+    """The measured connection of two hosts."""
 
     bytes_per_s: float
     """one way [B/s]"""
     latency_s: float
-    """of a message, one way, with what the link takes at both ends [s]"""
+    """of a message, one way, including the time of the link at both ends [s]"""
 
 
 class EndOfStream(Exception):
@@ -214,7 +214,7 @@ class OtherRanks:
         """numbers of the streams of batches that are being read"""
 
     def gather_at(self, meeting: Meeting) -> None:
-        """Take what the other ranks have gathered of the wave that goes forward to a meeting."""
+        """Add the tensors that the other ranks gathered, of the wave that goes forward, to a meeting."""
         for rank in self._ranks:
             meeting.take(Gathered(*self.link.receive(rank, "gathered")))
 
@@ -232,7 +232,7 @@ class OtherRanks:
             self.link.send(rank, kind, body)
 
     def begin_model(self, begin: Begin) -> list[int]:
-        """Have them get ready for a model; gives what memory each has for activations [bytes]."""
+        """Have them get ready for a model; returns the memory of each for activations [bytes]."""
         self.order(begin)
         return self.answers("ready")
 
@@ -247,7 +247,7 @@ class OtherRanks:
         """Have them read their samples of batches.
 
         Yields:
-            which samples are for rank 0, and what to close before what reads these: it has the others stop
+            the samples for rank 0, and a function to close before their reader: it has the others stop
         """
         stream = next(number for number in count_from(1) if number not in self._streams)
         self._streams.add(stream)
@@ -264,7 +264,7 @@ class OtherRanks:
         with ExitStack() as stack:
             stack.callback(self.order, StopReading(stream))
             yield Share(stream, cluster.own_samples, lambda _, own: own + sum(map(tokens_at, self._ranks))), stack
-        # What they had read ahead is no longer wanted.
+        # Batches read ahead are no longer wanted.
         for rank in self._ranks:
             with suppress(EndOfStream, CstoolError):
                 while rank in open_ranks:
@@ -280,7 +280,7 @@ class OtherRanks:
         self.order(go)
 
     def say(self, what: Next) -> None:
-        """Tell them how it goes on after a wave went forward."""
+        """Tell them the next step after a wave went forward."""
         self._tell("next", what)
 
     def losses(self) -> dict[int, tuple[LossResult, ...]]:
@@ -296,7 +296,7 @@ class OtherRanks:
         """Wait until all sums of a wave that come here have come and have been added.
 
         Raises:
-            BaseException: what went wrong where one was added
+            BaseException: the error with which the addition of a gradient failed
         """
         began = time.perf_counter()
         for rank, use in self.exchange.end_wave(lanes).items():
@@ -306,7 +306,7 @@ class OtherRanks:
         self._waited_s = 0.0
 
     def tapes(self) -> list[Tape]:
-        """What they took down, on the clock of this rank."""
+        """The recordings of the other ranks, on the clock of this rank."""
         found = []
         for rank in self._ranks:
             ahead_s = self._clock_ahead_s(rank)
@@ -319,7 +319,7 @@ class OtherRanks:
         return found
 
     def measure_wire(self) -> Wire | None:
-        """Measure what goes from here to the first rank on another host; None where there is no other host.
+        """Measure the connection from here to the first rank on another host; None without another host.
 
         At 1 Gbit/s that takes 0.2 s.
         """
@@ -333,14 +333,14 @@ class OtherRanks:
         return Wire(sum(array.nbytes for array in burst) / max(burst_s, 1e-6), back_s / 2)
 
     def _clock_ahead_s(self, rank: int) -> float:
-        """By how much the clock of a rank is ahead of this one's [s]: as the fastest of some answers says."""
+        """Lead of the clock of a rank over this one's [s], by the fastest of some answers."""
         return min((took_s, ahead_s) for ahead_s, took_s in (self._ask_time(rank) for _ in range(CLOCK_LOOKS)))[1]
 
     def _ask_time(self, rank: int, arrays: Sequence[Array] = ()) -> tuple[float, float]:
         """Ask a rank for the time, behind arrays that it throws away.
 
         Returns:
-            how much later it is there than halfway to the answer here, and how long the answer took [s]
+            lead of the clock there over the time halfway to the answer here, and duration of the answer [s]
         """
         asked_s = time.perf_counter()
         for array in arrays:

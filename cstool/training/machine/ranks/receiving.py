@@ -37,13 +37,13 @@ class ArrivingPanels:
     def __init__(self, link: Link) -> None:
         self.buffers = BufferPool()
         self.lanes = 1
-        """how many acquire each panel"""
+        """number of lanes that acquire each panel"""
         self.waited_s = 0.0
         """time that lanes waited for panels [s], summed over the lanes"""
         self._link = link
         self._error: BaseException | None = None
         self._arrived: defaultdict[Panel, deque[_Arrived]] = defaultdict(deque)
-        """those that some lane has yet to acquire; a panel comes several times in a step, and may be here twice"""
+        """panels that some lane has yet to acquire; a panel comes several times in a step, and may be here twice"""
         self._held: dict[tuple[int, Panel], _Arrived] = {}
         """by thread"""
         self._changed = threading.Condition()
@@ -83,7 +83,7 @@ class ArrivingPanels:
             return found.weights
 
     def release(self, panel: Panel) -> None:
-        """Give a panel back; after the last lane its buffers are free, and who sent it hears of it."""
+        """Give a panel back; after the last lane its buffers are free, and its sender is told so."""
         with self._changed:
             found = self._held.pop((threading.get_ident(), panel))
             found.released += 1
@@ -101,8 +101,8 @@ class Remote:
     Args:
         grains: leaves of the tree
         own: the grains of this rank
-        buffers: where lanes take those of gradients
-        shards: which node, at the rank of the same number, keeps which panels
+        buffers: lend lanes the buffers of gradients
+        shards: the panels of each node, which is at the rank of the same number
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Remote:
         self._tree = GradientTree(grains, buffers, own)
 
     def expect(self, _: Sequence[Panel], __: int, lanes: int) -> None:
-        """See `SwarmX.expect`. Who sends panels settles in which order they come, so nothing is announced."""
+        """See `SwarmX.expect`. The sender of panels settles their order, so nothing is announced."""
         self._panels.lanes = lanes
 
     skips = False

@@ -18,18 +18,19 @@ from cstool.training.machine.swarmx import SwarmX
 
 Array = np.ndarray[Any, Any]
 WINDOW_BYTES = 64 * 2**20
-"""at most so much of the panels of all nodes is on its way or in use at the slowest rank; of each node, a panel that is
+"""largest size of the panels of all nodes that are on their way or in use at the slowest rank; of each node, a panel
 larger than its part goes alone [bytes]"""
 NOTHING = np.empty(0, np.float32)
-"""what the feeder gets of a panel that another node sends"""
+"""placeholder that the feeder gets for a panel that another node sends"""
 
 
 class Broadcast:
-    """The `SwarmX` of the feeder, a lane without slots: what it acquires of the own panels is sent to all other ranks.
+    """The `SwarmX` of the feeder, a lane without slots: each panel that it acquires is sent to all other ranks.
 
     So panels leave in the order in which the systems need them, and no further ahead than lanes may be apart. The other
     ranks say when they are through with a panel; while too many bytes are in use there, the feeder waits. Vectors do
-    not count: a rank keeps those of an op until the last panel of its matrix has come, which must not wait for them.
+    not count: a rank keeps the vectors of an op until the last panel of its matrix has come, which must not wait for
+    them.
     """
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
@@ -40,7 +41,7 @@ class Broadcast:
         self._window = Room(WINDOW_BYTES // memoryx.arrays.shards.nodes)
         self._number = 0
         self._in_use: dict[int, tuple[int, int, str]] = {}
-        """by the number of a panel that was sent: how many ranks still use it, its size [bytes], and its weight"""
+        """number of a sent panel -> number of ranks that still use it, its size [bytes], its weight"""
         self._on_the_way = 0
         """panels that have not left for all ranks"""
         self._is_closed = False
@@ -56,7 +57,7 @@ class Broadcast:
         """See `SwarmX.want`."""
 
     def expect(self, *_: Any) -> None:
-        """Nothing: MemoryX knows the stream already, from the `SwarmX` of the other lanes."""
+        """Do nothing: MemoryX knows the stream already, from the `SwarmX` of the other lanes."""
 
     def acquire(self, panel: Panel) -> Weights:
         """Send a panel to the other ranks, if it is one of this node."""
@@ -94,17 +95,17 @@ class Broadcast:
         return weights
 
     def release(self, _: Panel) -> None:
-        """Nothing: MemoryX has the panel back once it has left for all ranks."""
+        """Do nothing: MemoryX has the panel back once it has left for all ranks."""
 
     def reduce(self, *_: Any) -> None:
         """Not to be called: the feeder has no grains."""
         raise AssertionError("a lane without grains has no gradients")
 
     def finish(self) -> None:
-        """Wait until MemoryX has all panels back: who asked for one sooner would get it as it was before an update.
+        """Wait until MemoryX has all panels back: an earlier reader would get a panel as it was before an update.
 
-        What all other ranks have computed with has come to them, so this takes no longer than this rank needs to hear
-        of that.
+        All other ranks have received the panels that they computed with, so this takes no longer than this rank needs
+        to hear of that.
 
         Raises:
             BaseException: the link is broken
@@ -131,7 +132,7 @@ class Broadcast:
         self._window.give_back(size_bytes)
 
     def close(self) -> None:
-        """Give nothing back any more: what is on its way leaves without MemoryX, which may be gone by then."""
+        """Give no panel back any more: messages on their way leave without MemoryX, which may be gone by then."""
         with self._lock:
             self._is_closed = True
 
@@ -148,7 +149,7 @@ class ArrivingSums:
         link.listen("sum", self._hear, self._place)
 
     def begin(self, swarmx: SwarmX) -> None:
-        """Hand sums from now on to this SwarmX, that of the systems that run."""
+        """Hand sums from now on to this SwarmX, the one of the systems that run."""
         self._swarmx = swarmx
 
     def _place(self, sent: SumSent, forms: Sequence[Form]) -> Sequence[Array]:
@@ -169,7 +170,7 @@ class ArrivingSums:
         """Wait until all that arrived has been taken.
 
         Raises:
-            BaseException: what went wrong where one was added
+            BaseException: the error with which the addition of a sum failed
         """
         while self._taken:
             self._taken.pop(0).result()

@@ -1,4 +1,4 @@
-"""Committed shards that another rank has: how rank 0 reads them, and how that rank hands them out."""
+"""Committed shards at another rank: the reading of them at rank 0, and the sending of them at that rank."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -59,7 +59,7 @@ class OpenShards:
 
     @property
     def functions(self) -> dict[str, Function]:
-        """What rank 0 calls, by name."""
+        """Functions that rank 0 calls, by name."""
         return {
             "open shard": self._open_shard,
             "read shard": lambda path, key, start, stop: Answer(arrays=[self._open[path].read(key, None, start, stop)]),
@@ -81,6 +81,6 @@ class OpenShards:
         return Answer()
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open shards."""
         for each in self._open.values():
             each.close()

@@ -10,10 +10,10 @@ from cstool.foundation.launched import STOPS
 
 
 def delay_aborts() -> None:
-    """Have a thread that calls abort() sleep for some seconds first, in which others may say what has happened.
+    """Have a thread that calls abort() sleep for some seconds first, in which other threads may report the cause.
 
     MPI may abort where a rank dies whose memory it was just reading; that rank's connection has told of it by then.
-    What sleeps is libc itself, which takes the number of the signal for seconds: nothing of Python runs there.
+    libc itself sleeps, and takes the number of the signal for seconds: nothing of Python runs there.
     """
     libc = ctypes.CDLL(None)
     libc.signal.restype = ctypes.c_void_p

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class PatternSize:
-    """What is known elsewhere of the pattern of a panel; see `Pattern`."""
+    """The pattern of a panel, as known at another node: its size alone; see `Pattern`."""
 
     shape: tuple[int, int]
     count: int
@@ -31,21 +31,21 @@ class PatternSize:
 
 
 class SparseSize(NamedTuple):
-    """What is known elsewhere of a sparse weight; see `SparseWeight`."""
+    """A sparse weight, as known at another node: its sizes alone; see `SparseWeight`."""
 
     capacity: int | None
     patterns: Mapping[Panel, PatternSize]
 
 
 class SparseElsewhere(SparseWeight):
-    """A sparse weight that another node keeps: how large it is, as of the last call, and its numbers by calls."""
+    """A sparse weight that another node keeps: its size, as of the last call, and its numbers by calls."""
 
     def __init__(self, weight: Weight, panels: Sequence[Panel], rules: SparsityRules, call: Callable[..., Answer]):
         super().__init__(weight, panels, rules, RamStore(), [f"model.{weight.name}"])
         self._call = partial(call, weight.name)
 
     def see(self, size: SparseSize) -> None:
-        """Take note of how large it is."""
+        """Take note of its size."""
         self.capacity, self._patterns = size.capacity, size.patterns  # type: ignore[assignment]
 
     def begin(self, dense: Array) -> None:
@@ -73,7 +73,7 @@ class SparseElsewhere(SparseWeight):
 
 
 def size_of(sparse: SparseWeight) -> SparseSize:
-    """How large a sparse weight is, which is kept here."""
+    """The size of a sparse weight that is kept here."""
 
     def of(pattern: Pattern) -> PatternSize:
         return PatternSize(pattern.shape, pattern.count, pattern.size_bytes)

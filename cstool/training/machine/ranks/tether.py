@@ -1,4 +1,4 @@
-"""What ties a rank to the process that had mpirun start it: streams and signals come by it, the exit code leaves."""
+"""The tie of a rank to the process that had mpirun start it: streams and signals come by it, the exit code leaves."""
 
 import os
 import signal
@@ -18,8 +18,8 @@ class Tether:
         self._socket.connect(path)
         self._socket.sendall(f"{launched_rank()} {os.getpid()}\n".encode())
         _, streams, _, _ = socket.recv_fds(self._socket, 1, 3)
-        # What is printed goes where the launcher's goes, a terminal may be; mpirun gave pipes, for lines of its own.
-        # What the launcher is given to read, where it has that open, is for rank 0 alone.
+        # Output goes to the launcher's, a terminal maybe; mpirun gave pipes, for lines of its own.
+        # Input of the launcher, where it has that open, is for rank 0 alone.
         for number, stream in zip((1, 2, 0), streams, strict=False):
             if number or launched_rank() == 0:
                 os.dup2(stream, number)
@@ -27,7 +27,7 @@ class Tether:
         threading.Thread(target=self._obey, name="tether", daemon=True).start()
 
     def _obey(self) -> None:
-        """Take signals as they come; the death of the launcher is that of a terminal."""
+        """Take signals as they come; the death of the launcher counts as the close of a terminal."""
         main = threading.main_thread().ident
         assert main is not None
         while True:
@@ -39,14 +39,14 @@ class Tether:
                 return
 
     def say(self, line: str) -> None:
-        """Say something to the launcher, if it is still there."""
+        """Send a word to the launcher, if it is still there."""
         with suppress(OSError):
             self._socket.sendall(f"{line}\n".encode())
 
 
 @contextmanager
 def tethered() -> Iterator[Callable[[str], None]]:
-    """Be tied to a launcher, where it was `--launch` that started this process; what is lent says something to it."""
+    """Be tied to a launcher, if `--launch` started this process; the yielded function sends it a word."""
     path = os.environ.get(SOCKET_VARIABLE)
     if path is None:
         yield lambda _: None
@@ -63,5 +63,5 @@ def tethered() -> Iterator[Callable[[str], None]]:
         raise
     finally:
         tether.say(f"ending {exit_code}")
-        # Until then whoever called this has yet to print why.
+        # Until then the caller has yet to print the reason.
         once_told(lambda: tether.say(f"over {exit_code}"))

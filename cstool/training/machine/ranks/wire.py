@@ -28,7 +28,7 @@ class PanelSent(NamedTuple):
 
     panel: Panel
     number: int
-    """which of all panels that were sent it is, from 1"""
+    """its number among all sent panels, from 1"""
     sparse: SparseForm | None
     """None of a dense panel"""
 

@@ -71,7 +71,7 @@ class Worker:
         self._link, self._open_trainer, self._lanes = link, open_trainer, lanes
         self._opened = ExitStack()
         self._begun = ExitStack()
-        """closes what is there for a model"""
+        """closes the objects of a model"""
         self._gemm = choose_gemm()
         self._clusters: dict[tuple[int, bool], Cluster] = {}
         self._inputs: dict[int, InputWorker] = {}

@@ -1,1 +1,1 @@
-"""What a run says of itself: log lines, scalars, a summary, a trace, predicted times beside measured ones."""
+"""The reports of a run: log lines, scalars, a summary, a trace, predicted times beside measured ones."""

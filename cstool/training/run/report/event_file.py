@@ -1,7 +1,7 @@
 """Event files as TensorBoard reads them: scalars by tag and step, in records with checksums.
 
-Written here, record by record, rather than by a library: what is in a file is whole records, whenever a run is killed,
-and a disk that is full is found out where it can be told.
+Written here, record by record, rather than by a library: a file holds whole records, whenever a run is killed,
+and a full disk is found out where it can be told.
 
 Source: TensorFlow's tfrecord format (length, masked CRC-32C of it, data, masked CRC-32C of that; little-endian) and its
 messages Event, Summary and SessionLog (tensorflow/core/util/event.proto, framework/summary.proto) in the wire format of
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROW_BYTES = 64
-"""that the checksum takes at a time"""
+"""number of bytes that the checksum takes at a time"""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _SESSION_STARTS = 1
 
@@ -27,13 +27,13 @@ def version_event(wall_time_s: float) -> bytes:
 
 
 def restart_event(wall_time_s: float, step: int) -> bytes:
-    """Return the record that lets readers forget what earlier files have of a step and those after it."""
+    """Return the record that lets readers forget earlier files' records of a step and of later ones."""
     return _record(_event(wall_time_s, _number(2, step) + _field(7, _number(1, _SESSION_STARTS))))
 
 
 def scalars_event(wall_time_s: float, step: int, values: Mapping[str, float]) -> bytes:
     """Return the record of some scalars of a step, by tag; they are kept as float32."""
-    # What is too large for float32 is infinite there.
+    # Numbers too large for float32 are infinite there.
     with np.errstate(over="ignore"):
         numbers = np.array([*values.values()], np.float64).astype("<f4")
     summary = b"".join(
@@ -82,7 +82,7 @@ def _masked_crc(data: bytes) -> bytes:
 def crc32c(data: bytes) -> int:
     """Return the CRC-32C (Castagnoli) of some bytes.
 
-    Byte by byte up to a multiple of a row, then row by row: what each byte of a row does to the remainder does not
+    Byte by byte up to a multiple of a row, then row by row: the effect of each byte of a row on the remainder does not
     depend on the others, so they are looked up at once.
 
     Source: RFC 3720, appendix B.4, for the polynomial.

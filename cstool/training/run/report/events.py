@@ -1,4 +1,4 @@
-"""What a run writes for TensorBoard: its scalars, in a file of its own in the folder of the events."""
+"""The output of a run for TensorBoard: its scalars, in a file of its own in the folder of the events."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PREFIX = "events.out.tfevents."
 class Events:
     """Writes scalars as TensorBoard reads them. Use as a context manager.
 
-    The file is made with the first scalars. It holds whole records at any time. What cannot be written is lost, with
-    one warning: curves are not worth a run. Once there is room again, later scalars are written.
+    The file is made with the first scalars. It holds whole records at any time. Records that cannot be written are
+    lost, with one warning: curves are not worth a run. Once there is room again, later scalars are written.
 
     Args:
-        folder: where the file goes; None for no events
+        folder: of the file; None for no events
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -45,7 +45,7 @@ class Events:
             self._descriptor = None
 
     def train_from(self, step: int) -> None:
-        """Let what earlier files have of a step, and of those after it, count no longer: they run again."""
+        """Make earlier files' records of a step, and of later steps, invalid: they run again."""
         self._restarts_at = step
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
@@ -75,7 +75,7 @@ class Events:
                 )
 
     def _open(self, folder: Path, now: float) -> None:
-        """Make a file whose name comes after those that are there: TensorBoard reads them in that order."""
+        """Make a file whose name comes after the existing ones: TensorBoard reads them in that order."""
         folder.mkdir(parents=True, exist_ok=True)
         begun = (path.name.removeprefix(PREFIX).partition(".")[0] for path in folder.glob(f"{PREFIX}*"))
         newest = max((int(second) for second in begun if second.isdecimal()), default=0)

@@ -1,4 +1,4 @@
-"""What the file behind MemoryX read and wrote, and how much of that nobody waited for."""
+"""Reads and writes of the file behind MemoryX, and the share of their time that was hidden."""
 
 from dataclasses import dataclass
 
@@ -8,17 +8,17 @@ from cstool.training.machine.memoryx.memoryx import MemoryX
 
 @dataclass(frozen=True)
 class FileTraffic:
-    """What the file of a run read and wrote, measured on this host.
+    """Reads and writes of the file of a run, measured on this host.
 
     Args:
         read_bytes, written_bytes: by all threads
         busy_s: time that threads spent in requests, summed over them
         waited_s: time that lanes waited for weights and their updates, and for room for gradients, summed over them,
-            and that steps waited for commits: for the file, or for what is computed on the way to it
-        ahead_bytes: how far ahead weights were fetched in the end
+            and that steps waited for commits: for the file, or for computing on the way to it
+        ahead_bytes: distance by which weights were fetched ahead at the end [bytes]
         committed_step: of the last commit; None where there is none
         idle_panels: of experts that no token of a step chose, summed over the steps: they were not read for it
-        idle_visits: how many times such panels were read and written, for the updates of one step or of several
+        idle_visits: number of reads and writes of such panels, for the updates of one step or of several
     """
 
     path: str
@@ -33,7 +33,7 @@ class FileTraffic:
 
     @property
     def hidden_share(self) -> float:
-        """Of the time of requests, what nobody waited for, at the least."""
+        """Share of the time of requests without a waiting thread, at the least."""
         return max(0.0, 1 - self.waited_s / self.busy_s) if self.busy_s else 1.0
 
     def line(self) -> str:

@@ -1,4 +1,4 @@
-"""What this host was predicted to take for a step, beside what it took: how anyone can check the model on a machine."""
+"""The predicted time of a step on this host beside the measured time: a check of the model on any machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ class PhaseTimes:
 
 @dataclass(frozen=True)
 class HostComparison:
-    """A step predicted and measured, phase by phase: of the lanes on average, and what is not hidden behind them.
+    """A step predicted and measured, phase by phase: of the lanes on average, and the time not hidden behind them.
 
     Measured are medians over the steps but the first, of a long run over the last.
 
     Args:
-        phases: step, forward, again (where layers are recomputed), backward, rest; of several ranks those of rank 0,
+        phases: step, forward, again (where layers are recomputed), backward, rest; with several ranks only rank 0,
             whose rest is waiting for the others, too
-        wire: of several ranks, what is taken for the wire between them
+        wire: of several ranks, the assumed wire between them
     """
 
     phases: Mapping[str, PhaseTimes]
@@ -60,7 +60,7 @@ class HostComparison:
 
 
 def compare(session: Session, rates: HostRates) -> HostComparison | None:
-    """Return the prediction for a run in float32 that has ended beside what it took; None if it had too few steps."""
+    """Return the prediction for an ended run in float32 beside its measured times; None if it had too few steps."""
     training = session.training
     if len(training.step_seconds) < FEWEST_STEPS:
         return None
@@ -75,7 +75,7 @@ def compare(session: Session, rates: HostRates) -> HostComparison | None:
 
 
 def _predicted(session: Session, rates: HostRates) -> tuple[HostStep, str | None]:
-    """The step of a run, of several ranks as rank 0 sees it; and what was taken for the wire between these."""
+    """The predicted step of a run, of several ranks as rank 0 sees it; and the assumed wire between these."""
     setup = setup_of(session)
     if len(session.appliance.others.used) == 1:
         return predict_step(session.graph, rates, setup), None
@@ -109,7 +109,7 @@ def setup_of(session: Session) -> HostSetup:
 
 
 def ranks_setup_of(session: Session, rates: HostRates, setup: HostSetup) -> RanksSetup:
-    """The setup of a run on several ranks, of which `setup` is that of rank 0 as if it were alone."""
+    """The setup of a run on several ranks; `setup` is the setup of rank 0 as if it were alone."""
     appliance = session.appliance
     layout, names = appliance.training_cluster.layout, [use.host for use in appliance.others.used]
     hosts = [names.index(name) for name in names]

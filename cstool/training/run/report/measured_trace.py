@@ -1,4 +1,4 @@
-"""The trace file of a run: what its threads took down, on lanes that people can read."""
+"""The trace file of a run: the recordings of its threads, on lanes that people can read."""
 
 import logging
 import re
@@ -23,7 +23,7 @@ KINDS = ("steps", "batches", "updates", "receive", "commits", "reads and writes"
 def recorded(session: Session, start: int, last: int) -> Iterator[Recorder]:
     """Record steps within the context, and write the trace at its end, if one is asked for.
 
-    It is written however the context ends: then it has what there is.
+    It is written however the context ends: then it has the recording so far.
 
     Raises:
         TraceError: it cannot be written
@@ -47,7 +47,7 @@ def recorded(session: Session, start: int, last: int) -> Iterator[Recorder]:
 
 @contextmanager
 def recorded_step(session: Session, recorder: Recorder, step: int) -> Iterator[None]:
-    """Record what happens in a step, if it is one of those that are recorded."""
+    """Record a step, if it is one of the steps to record."""
     if not recorder.covers(step):
         yield
         return
@@ -77,7 +77,7 @@ def trace_of(recorder: Recorder, title: str) -> Trace:
     """The recorded spans as a trace.
 
     Args:
-        recorder: other threads may still take down what they do
+        recorder: other threads may still record their work
     """
     trace = Trace(title, "measured")
     tapes = list(recorder.tapes)

@@ -1,4 +1,4 @@
-"""`performance.json`: how fast a run was, under the vendor's keys, and where its time and memory went, under ours."""
+"""`performance.json`: speed of a run, under the vendor's keys, and use of time and memory, under ours."""
 
 import json
 import logging
@@ -22,8 +22,8 @@ def performance(session: Session, result: RunResult) -> dict[str, Any]:
     """Return the document of a run that has ended.
 
     The vendor's keys are of training, or of the last evaluation where there was none. `flops_utilization` is there
-    only if this host was calibrated; `host` says what it is a share of. `modelled` is of the wafer, nothing of it was
-    measured.
+    only if this host was calibrated; `host` names the peak of which it is a share. `modelled` is of the wafer,
+    nothing of it was measured.
     """
     samples, seconds = result.samples, result.seconds
     if not result.losses and result.evaluations:

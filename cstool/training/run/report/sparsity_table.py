@@ -1,4 +1,4 @@
-"""What a run says of its sparse weights: those that are alike in one row."""
+"""The log lines of a run on its sparse weights: like ones in one row."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ def sparsity_table(memoryx: MemoryX) -> list[dict[str, Any]]:
 
 
 def sparsity_scalars(memoryx: MemoryX) -> dict[str, float]:
-    """Sparsity of the weights that streamed in the step that was looked at, those that are alike together.
+    """Sparsity of the weights that streamed in the observed step, like ones together.
 
     Source of the tags: the vendor's LogSparsity.
     """
@@ -81,5 +81,5 @@ def _kernels(panels: Iterable[tuple[SparseWeight, Panel]]) -> dict[str, str]:
 
 
 def starred(name: str) -> str:
-    """Return the name of a weight with `*` for its first number, that of its layer, and for that of its expert."""
+    """Return the name of a weight with `*` for its first number, its layer's, and for its expert's number."""
     return _EXPERT.sub("*", re.sub(r"(?<=\.)\d+(?=\.)", "*", name, count=1))

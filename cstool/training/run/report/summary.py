@@ -1,4 +1,4 @@
-"""What a run says before its first step, in the vendor's words, and at its end: results, times, how to go on."""
+"""Log lines of a run before its first step, in the vendor's words, and at its end: results, times, next commands."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ WORDS = {
 
 
 def conclude(session: Session, result: RunResult) -> None:
-    """Say what a run came to, and leave it beside its log."""
+    """Log the result of a run, and leave it beside its log."""
     for line in summary_lines(session, result):
         log.info(line)
     if session.order.log_folder is not None:
@@ -37,7 +37,7 @@ def conclude(session: Session, result: RunResult) -> None:
 
 
 def result_of(session: Session) -> RunResult:
-    """Put together what a run came to, whether it came to its end or was interrupted."""
+    """Put together the result of a run, whether it came to its end or was interrupted."""
     params, training, cluster = session.params, session.training, session.cluster
     appliance, timeline = session.appliance, cluster.plan.timeline
     steps, layers = len(training.losses), len(timeline.recomputed)
@@ -173,7 +173,7 @@ def _files(session: Session, result: RunResult) -> Iterator[str]:
 
 
 def _commands(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield what to type next, as it works: only where something was saved to go on from."""
+    """Yield the commands to type next, as they work: only where something was saved to go on from."""
     params, mode, checkpoints = session.params, session.order.mode, session.checkpoints
     is_saved = session.position.step in (session.saved_step, session.committed_step)
     if session.order.command is None or mode.startswith("eval") or not is_saved:
@@ -195,7 +195,7 @@ def _commands(session: Session) -> Iterator[tuple[str, str]]:
 
 
 def _knows_its_text(session: Session) -> bool:
-    """Say whether the model makes text, and its data set says how."""
+    """Return whether the model makes text, and its data set says how."""
     loader = session.params.train_dataloader
     if loader is None or not isinstance(session.params.model, DecoderParams):
         return False
@@ -213,8 +213,8 @@ def fit_summary(params: Params, start: int, last: int, eval_interval: int | None
     Args:
         eval_interval: steps between evaluations; None for none on the way
 
-    Source: the lines are those of the vendor's trainer (trainer/callbacks/run_schedule.py); ours are that about
-    validation, which is no loop of its own here, and that about no checkpoints.
+    Source: the lines of the vendor's trainer (trainer/callbacks/run_schedule.py); ours are the line about
+    validation, which is no loop of its own here, and the line about no checkpoints.
     """
     steps, every = last - start, params.checkpoint.steps
     lines = [

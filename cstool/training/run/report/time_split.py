@@ -6,7 +6,7 @@ START_UP, TRAINING, CHECKPOINT, EVALUATION = "start_up", "training", "checkpoint
 
 
 class TimeSplit:
-    """Measures how long a run was in each of its parts. It begins with start-up, which also has what ends the run."""
+    """Measures the time of a run in each of its parts. It begins with start-up, which also has the end of the run."""
 
     def __init__(self) -> None:
         self._seconds = dict.fromkeys((START_UP, TRAINING, CHECKPOINT, EVALUATION), 0.0)
@@ -14,23 +14,23 @@ class TimeSplit:
         self._began = time.perf_counter()
 
     def turn_to(self, part: str) -> None:
-        """Count the time from now on as that of another part."""
+        """Count the time from now on for another part."""
         now = time.perf_counter()
         self._seconds[self._part] += now - self._began
         self._part, self._began = part, now
 
     def move(self, seconds: float, part: str) -> float:
-        """Count seconds that have just passed as those of another part; return them."""
+        """Count seconds that have just passed for another part; return them."""
         self._seconds[self._part] -= seconds
         self._seconds[part] += seconds
         return seconds
 
     def seconds(self, input_wait_s: float, stream_wait_s: float) -> dict[str, float]:
-        """Return the seconds of each part so far; what training waited for is taken out of it, the rest is computing.
+        """Return the seconds of each part so far; the waits of training are taken out of it, the rest is computing.
 
         Args:
-            input_wait_s: that training waited for batches
-            stream_wait_s: that it waited for weights and their updates
+            input_wait_s: time for which training waited for batches
+            stream_wait_s: time for which it waited for weights and their updates
         """
         self.turn_to(self._part)
         found = self._seconds
@@ -62,7 +62,7 @@ class Rates:
         self.samples += samples
 
     def pause(self, seconds: float) -> None:
-        """Leave time out that was not spent training, such as that of a checkpoint."""
+        """Leave time out that was not spent training, such as the time of a checkpoint."""
         self._paused_s += seconds
         self._last += seconds
 
