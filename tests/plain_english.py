@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "cstool"
-MOST = 0.05
+MOST = 0.01
 """the share of lines that may have such a clause"""
 CLAUSE = re.compile(
     r"\b(what|whatever|whichever|whoever|who|those|nobody|somebody)\b|\bthat of\b|\bhow (many|much|often|far|long)\b",

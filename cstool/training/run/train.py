@@ -114,7 +114,7 @@ def _is_due(every: int | None, step: int, last: int) -> bool:
 
 
 def _stopped_early(session: Session) -> dict[str, Any]:
-    """Log the reason for which a run stopped, and the place of its best checkpoint."""
+    """Return the state of early stopping and its best checkpoint; log the place of the latter."""
     patience, params = session.patience, session.params
     assert patience is not None
     found = list_checkpoints(params.model_dir, params.checkpoint.checkpoint_name)
