@@ -78,7 +78,7 @@ def convert_legacy(
 
     What the file does not say is left out. Paths in it stay as they are, but in another folder they become absolute.
     """
-    target = file.with_name(f"{file.stem}_v2.yaml") if out is None else out
+    target = file.parent / f"{file.stem}_v2.yaml" if out is None else out
     mistakes = configs.convert_legacy(file, target)
     print_line(f"Converted {file} to {target}")
     if mistakes is not None:

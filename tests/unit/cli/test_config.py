@@ -273,6 +273,10 @@ def test_a_file_with_mistakes_is_converted_with_a_warning(cstool, tmp_path):
     )
 
 
+def test_a_folder_is_no_file_to_convert(cstool):
+    assert cstool("config", "convert_legacy", ".").refusal == error(".: must be a YAML file, got a folder")
+
+
 OLDER = "DIR/x.yaml: must be in the older layout (train_input, model, optimizer, runconfig), got"
 NOT_CONVERTED = rows("""\
 taken.yaml LEGACY => DIR/taken.yaml: must be a new file, found one there
