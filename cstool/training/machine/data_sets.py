@@ -143,7 +143,8 @@ def open_data_sets(params: Params, mode: str, stack: ExitStack) -> DataSets:
         [loader] = params.dataloaders("train")
         where = f"{params.path}: trainer.fit.train_dataloader"
         train = DataSet("train", where, loader, open_samples(params, loader, stack))
-        batches_per_epoch(train.samples.sample_count, loader.batch_size, loader.drop_last, f"{where}.batch_size")
+        count = loader.epoch_samples or train.samples.sample_count
+        batches_per_epoch(count, loader.batch_size, loader.drop_last, f"{where}.batch_size")
     held_out: tuple[DataSet, ...] = ()
     if mode != "train":
         loaders = params.dataloaders(mode if train is None else "val")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from cstool.foundation.words import counted, rate_text
 from cstool.model.ir import Loss
-from cstool.training.data import Dataset, Sampler, batches_per_epoch
+from cstool.training.data import Dataset, Sampler
 from cstool.training.kernels.call import LossResult, sum_losses
 from cstool.training.machine.data_sets import DataSet
 from cstool.training.run.report.time_split import Rates
@@ -250,8 +250,8 @@ def _pass(session: Session, data: DataSet, mask: int | None, shown: str, stop: S
     """Go over the data set once; None if it gave up."""
     loader, count, step = data.loader, data.samples.sample_count, session.position.step
     steps, log_steps = session.params.loop.eval_steps, session.params.logging.log_steps
-    sampler = Sampler(count, loader.batch_size, loader.shuffle, loader.shuffle_seed, drop_last=False)
-    batches = batches_per_epoch(count, loader.batch_size, drop_last=False)
+    sampler = Sampler(count, loader.batch_size, loader.shuffle, loader.shuffle_seed, False, loader.epoch_samples)
+    batches = sampler.batches_per_epoch
     if steps is not None and steps > batches and not mask:  # of several passes the first says it
         have = "is 1 batch" if batches == 1 else f"are {batches:,} batches"
         log.info(f"{data.where}: eval_steps is {steps:,}, and there {have}: the evaluation ends with the last.")

@@ -53,7 +53,9 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
         TraceError: the trace that was asked for cannot be written
     """
     params, start, loader, count = session.params, session.position.step, data.loader, data.samples.sample_count
-    sampler = Sampler(count, loader.batch_size, loader.shuffle, loader.shuffle_seed, loader.drop_last)
+    sampler = Sampler(
+        count, loader.batch_size, loader.shuffle, loader.shuffle_seed, loader.drop_last, loader.epoch_samples
+    )
     last = _last_step(params.loop, start, sampler.batches_per_epoch)
     session.training.first_step, session.last_step = start, last
     if session.resumes and session.saved_step == start:

@@ -77,6 +77,11 @@ class DataloaderParams(Section):
         return tuple(folder.path for folder in self.folders)
 
     @property
+    def epoch_samples(self) -> int | None:
+        """How many samples an epoch has; None for all of the data set once."""
+        return None
+
+    @property
     def sample_length(self) -> int | None:
         """S, tokens of a sample, as far as the file says it."""
         return None
@@ -129,6 +134,7 @@ class StockLoaderParams(DataloaderParams):
     data_processor: Literal["GptHDF5MapDataProcessor", "GptHDF5DataProcessor"]
     max_sequence_length: Count | None = None
     mixture: Annotated[tuple[MixturePartParams, ...], List, AfterValidator(_has_weight)] = ()
+    num_samples: Count | None = None
     use_vsl: bool = False
     data_transforms: Annotated[tuple[SinkTokensParams, ...], List, not_beside("use_vsl")] = ()
 
@@ -136,7 +142,7 @@ class StockLoaderParams(DataloaderParams):
         "fake_data_seed repeat use_worker_cache".split()
     )
     supported: ClassVar[dict[str, tuple[Any, ...]]] = {
-        **dict.fromkeys("data_subset dataset_map_fn num_samples pad_last sampler use_fake_data".split(), ()),
+        **dict.fromkeys("data_subset dataset_map_fn pad_last sampler use_fake_data".split(), ()),
         "features_list": (["input_ids", "attention_mask", "labels"],),
         "sort_files": (True,),
     }
@@ -145,6 +151,11 @@ class StockLoaderParams(DataloaderParams):
         """Return the section as plain YAML data; of a mixture, without the folders, which are in its parts."""
         found = super().dump()
         return {name: value for name, value in found.items() if name != "data_dir"} if self.mixture else found
+
+    @property
+    def epoch_samples(self) -> int | None:
+        """How many samples an epoch has; None for all of the data set once."""
+        return self.num_samples
 
     @property
     def is_packed(self) -> bool:

@@ -1,5 +1,7 @@
 """Which samples make a batch."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -57,9 +59,33 @@ def test_each_epoch_and_each_seed_has_its_own_order_which_is_fixed():
     assert Sampler(10, 4, True, 1, False).indices(3).tolist() == [4, 7, 3, 6]
 
 
+@given(samples=counts, length=counts, shuffle=st.booleans(), number=st.integers(0, 3))
+def test_an_epoch_of_another_length_has_all_samples_so_often_and_the_rest_at_most_once_more(
+    samples, length, shuffle, number
+):
+    sampler = Sampler(samples, 7, shuffle, 5, False, length)
+    seen = epoch(sampler, number)
+    times = np.bincount(seen, minlength=samples)
+    assert len(seen) == length
+    assert set(times.tolist()) <= {length // samples, -(-length // samples)}
+    if not shuffle:
+        assert seen == [sample % samples for sample in range(length)]
+    elif length <= samples:
+        assert seen == epoch(Sampler(samples, 7, True, 5, False), number)[:length]
+    # Another process reads the same.
+    assert epoch(pickle.loads(pickle.dumps(sampler)), number) == seen
+
+
+def test_a_longer_epoch_shuffles_all_that_is_in_it_together():
+    firsts = [epoch(Sampler(50, 5, True, 1, False, 100), number)[:50] for number in range(3)]
+    assert all(len(set(first)) < 50 for first in firsts)
+    assert firsts[0] != firsts[1] != firsts[2]
+
+
 def test_fewer_samples_than_a_batch_make_one_where_the_last_is_kept_and_are_refused_where_it_is_dropped(error_of):
     assert Sampler(3, 4, False, 1, False).indices(0).tolist() == [0, 1, 2]
     assert error_of(Sampler, 3, 4, True, 1, True) == (
         "batch_size: must be at most the number of samples (3) to fill one batch, got 4\n"
         "hint: set batch_size to at most 3, or drop_last to false"
     )
+    assert error_of(Sampler, 9, 4, True, 1, True, 3) == error_of(Sampler, 3, 4, True, 1, True)

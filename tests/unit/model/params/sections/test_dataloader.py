@@ -27,6 +27,8 @@ fit.train_dataloader.data_transforms: [{name: add_sink_tokens}] =>
 {init.model: {name: fc_mnist}, fit.train_dataloader.data_processor: null} =>
     train_dataloader.data_processor: MNISTDataProcessor
 fit.train_dataloader.use_vsl: true => train_dataloader.is_packed: true
+fit.train_dataloader.num_samples: 5 => train_dataloader.epoch_samples: 5
+{} => train_dataloader.epoch_samples: null
 """)
 
 
