@@ -188,7 +188,8 @@ def _config_path(target: Path, to: str, described: Described | None) -> Path | N
     if to == "hf":
         is_one = described is None or not isinstance(described.model, DprParams)
         return target / CONFIG_NAME if is_one else None
-    return target.with_suffix(".yaml") if described is not None and described.is_new else None
+    # A folder such as "." or "/", which is refused after this, has no suffix to replace.
+    return target.parent / f"{target.stem}.yaml" if described is not None and described.is_new else None
 
 
 def _check_new(target: Path, to: str, config: Path | None, tokenizer: Path | None) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from cstool.convert.safetensors_reader import widen_bfloat16
 from cstool.foundation.errors import CheckpointError
+from cstool.foundation.watched_hdf5 import open_watched
 from cstool.training.store.checkpoint_format import SIGNATURE, SPEC, SUCCESS, VERSION, metadata_name
 from cstool.training.store.checkpoint_layout import TAKE_ANOTHER
 from cstool.training.store.saved_state import Opened
@@ -53,7 +54,7 @@ def is_vendor_checkpoint(path: Path) -> bool:
         with open(path, "rb") as file:
             if file.read(len(SIGNATURE)) != SIGNATURE:
                 return False
-        with h5py.File(path, "r", locking=False) as h5:
+        with open_watched(path) as h5:
             return isinstance(h5.attrs.get(VERSION), np.floating)
     except Exception:
         return False
@@ -69,7 +70,7 @@ class VendorReader(Opened):
                 f"{path}: must be a checkpoint of the vendor's, an HDF5 file whose __version__ is 0.x, it is not"
             )
         with self._reporting():
-            self._h5 = h5py.File(path, "r", locking=False, rdcc_nbytes=_CACHE_BYTES)
+            self._h5 = open_watched(path, rdcc_nbytes=_CACHE_BYTES)
         with self._or_closed(), self._reporting():
             version = float(self._h5.attrs[VERSION])
             if not 0 < version < 1:

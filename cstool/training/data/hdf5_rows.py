@@ -12,6 +12,7 @@ import numpy as np
 
 from cstool.foundation.atomic_file import NO_LOCKS
 from cstool.foundation.errors import DataError
+from cstool.foundation.watched_hdf5 import open_watched
 from cstool.training.data.dataset import Array, is_special, names_in_folder
 
 OPEN_FILES_LIMIT = 64
@@ -135,7 +136,7 @@ def inspected(path: Path, inspect: Callable[[h5py.File], Found]) -> Found:
             pass
         if not h5py.is_hdf5(path):
             raise DataError(f"{path}: must be an HDF5 file, got something else", "remove it, or make it again")
-        with closing(open_hdf5(path)) as file:
+        with closing(open_hdf5(path)), closing(open_watched(path)) as file:
             return inspect(file)
     except IsADirectoryError:
         raise DataError(f"{path}: must be an HDF5 file, got a folder", "rename the folder") from None

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
+from cstool.foundation.watched_hdf5 import open_watched
 from cstool.training.store.checkpoint_format import (
     CSTOOL_VERSION,
     DIGEST,
@@ -70,7 +71,7 @@ def read_layout(path: Path, descriptor: int) -> Layout:
     if os.pread(descriptor, len(SIGNATURE), 0) != SIGNATURE:
         raise CheckpointError(f"{path}: a checkpoint must be an HDF5 file, this one is not", _NAMING)
     try:
-        with h5py.File(path, "r", locking=False) as h5:
+        with open_watched(path) as h5:
             version = _check_kind(path, h5)
             layout = _LayoutReader(path, descriptor, h5).read(version)
             if version != WITHOUT_DIGEST and (found := layout.digest()) != (written := _text(h5, DIGEST)):

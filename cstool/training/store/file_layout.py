@@ -21,6 +21,7 @@ import numpy as np
 import cstool
 from cstool.foundation.atomic_file import sync_folder
 from cstool.foundation.errors import DamagedCheckpointError, StoreError
+from cstool.foundation.watched_hdf5 import open_watched
 from cstool.training.store.block_file import PAGE_BYTES, BlockFile
 from cstool.training.store.checkpoint_format import LIBVER
 from cstool.training.store.commit_record import CommitRecord, Extent
@@ -56,7 +57,7 @@ def is_store(path: Path) -> bool:
     """Tell whether a file is MemoryX's by its content."""
     try:
         _check_regular(path)
-        with h5py.File(path, "r", locking=False) as h5:
+        with open_watched(path) as h5:
             return _text(h5, "kind") == KIND
     except MemoryError:
         raise
@@ -74,7 +75,7 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
     """
     try:
         _check_regular(path)
-        with h5py.File(path, "r", locking=False) as h5:
+        with open_watched(path) as h5:
             _check_described(path, h5, record)
             file_bytes = os.stat(path).st_size
             # The shard of a node that has no rows has no arrays.
