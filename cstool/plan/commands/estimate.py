@@ -95,6 +95,7 @@ def estimate(
             "N",
             "Samples of each system, so that batches grow with systems.",
             min=1,
+            max=2**31 - 1,
             show_default="the batch of the file is shared out",
         ),
     ] = None,
