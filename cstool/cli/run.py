@@ -47,7 +47,7 @@ def run(
 
     Without a checkpoint given, a run continues from the latest one in its model_dir.
     Only flags that are typed override the file. A file with several trainers runs them in order.
-    With --appliance it is a job that waits for its turn, and is followed to its end.
+    With --appliance the run is a job: it waits for its turn, and is followed to its end.
     """
     from cstool.inference.commands.infer import infer
     from cstool.training.verbs.ranks import is_to_launch, joined_ranks

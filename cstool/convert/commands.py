@@ -31,37 +31,48 @@ def convert(
     ] = None,
     to: Annotated[
         TargetFormat | None,
-        flag("--to", "cstool's own with dense or sparse weights, or Hugging Face's; hf and vendor become dense."),
+        flag("--to", "Format of TARGET: cstool's own, dense or sparse, or Hugging Face's; hf and vendor become dense."),
     ] = None,
     params: Annotated[
-        Path | None, params_option("Params file of the model, where SOURCE does not say which it is.")
+        Path | None, params_option("Params file of the model, if SOURCE does not name the model.")
     ] = None,
     sparsity: Annotated[
         float | None,
-        option("--sparsity", "X", "With --to sparse: share of zeros, the largest stay; without it, by zeros."),
+        option(
+            "--sparsity",
+            "X",
+            "With --to sparse: share of zeros, the largest weights stay; if not given, by the zeros of SOURCE.",
+        ),
     ] = None,
     param_filter: Annotated[
         list[str] | None,
-        option("--param_filter", "GLOB", "With --to sparse: names of the weights; may be given again."),
+        option("--param_filter", "GLOB", "With --to sparse: names of the weights; may be repeated."),
     ] = None,
     shard_size: Annotated[
-        str | None, option("--shard_size", "SIZE", "With --to hf: largest file, such as 5GB; without it, one.")
+        str | None,
+        option(
+            "--shard_size", "SIZE", "With --to hf: size of the largest file, such as 5GB; if not given, a single file."
+        ),
     ] = None,
     tokenizer: Annotated[
         str | None,
-        option("--tokenizer", "bytes|FILE", "With --to hf: the tokenizer, if not that of the training data."),
+        option("--tokenizer", "bytes|FILE", "With --to hf: the tokenizer, if not the one of the training data."),
     ] = None,
     model_type: Annotated[
         str | None,
-        option("--model_type", "NAME", "With --to hf: which of those that compute the same; else the first that fits."),
+        option(
+            "--model_type",
+            "NAME",
+            "With --to hf: model_type, where several compute the same; if not given, the first that fits.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Convert a checkpoint: dense and sparse, Hugging Face's models, the vendor's own files.
 
-    It streams: no model is ever in memory. Nothing is overwritten. Of DPO the policy is taken. Hugging Face's are those
-    with the model_type gpt2, llama, mistral, mixtral, qwen2, qwen3, phi3, phi, gptj, gpt_neox, falcon, bloom,
-    gpt_bigcode, starcoder2, gemma2, bert, roberta, esm, dpr, t5 or vit.
+    It streams: a model is never whole in memory. Nothing is overwritten. Of DPO the policy is taken. Models of Hugging
+    Face are supported if their model_type is gpt2, llama, mistral, mixtral, qwen2, qwen3, phi3, phi, gptj, gpt_neox,
+    falcon, bloom, gpt_bigcode, starcoder2, gemma2, bert, roberta, esm, dpr, t5 or vit.
     """
     for name, target_format, value in (
         ("sparsity", "sparse", sparsity),

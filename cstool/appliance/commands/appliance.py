@@ -13,7 +13,7 @@ appliance_app = new_group(
     "cstool appliance start",
     "cstool appliance status",
     epilog="An appliance is a folder with a queue of jobs, and a supervisor that starts them, each on cores and with "
-    "memory of its own. Jobs go on where the supervisor is stopped, and the next one finds them.",
+    "memory of its own. Jobs go on when the supervisor is stopped, and the next supervisor finds them.",
 )
 
 
@@ -31,11 +31,11 @@ def start(
     ] = None,
     memory: Annotated[
         str | None,
-        option("--memory", "SIZE", "Memory of all jobs together.", show_default="nine tenths of what is free"),
+        option("--memory", "SIZE", "Memory of all jobs together.", show_default="nine tenths of the free memory"),
     ] = None,
     disk: Annotated[
         str | None,
-        option("--disk", "SIZE", "Disk of all jobs together.", show_default="nine tenths of what is free"),
+        option("--disk", "SIZE", "Disk of all jobs together.", show_default="nine tenths of the free space"),
     ] = None,
     systems: Annotated[
         int | None,
@@ -43,18 +43,18 @@ def start(
     ] = None,
     compiles: Annotated[
         int | None,
-        option("--compiles", "N", "Jobs that compile at a time, beside those that run.", show_default="1", min=1),
+        option("--compiles", "N", "Jobs that compile at a time, beside running jobs.", show_default="1", min=1),
     ] = None,
     group: Annotated[
-        str | None, option("--group", "NAME", "Have members of this group submit jobs, too; for root alone.")
+        str | None, option("--group", "NAME", "Let members of this group submit jobs, too; for root alone.")
     ] = None,
     foreground: Annotated[bool, flag("--foreground", "Supervise in this process, until it is stopped.")] = False,
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Start the supervisor of an appliance, which is made where there is none.
+    """Start the supervisor of an appliance, and create the appliance if there is none.
 
-    It goes on when this shell ends, and is started again should it die. What is not said stays as it was before.
+    It goes on when this shell ends, and is started again if it dies. Settings that are not given stay as before.
     """
     from cstool.appliance.commands.appliance_report import print_appliance, status_document
     from cstool.appliance.verbs import appliance as verbs
@@ -72,7 +72,7 @@ def start(
     "stop",
     "cstool appliance stop",
     "cstool appliance stop --cancel_jobs",
-    short_help="Stop the supervisor; jobs that run go on.",
+    short_help="Stop the supervisor; running jobs go on.",
 )
 def stop(
     cancel_jobs: Annotated[
@@ -81,7 +81,7 @@ def stop(
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop the supervisor. Jobs that run go on; those that wait do so until the next supervisor."""
+    """Stop the supervisor. Running jobs go on; waiting jobs wait for the next supervisor."""
     from cstool.appliance.verbs import appliance as verbs
 
     ran = verbs.stop(root, cancel_jobs=cancel_jobs)
@@ -114,7 +114,7 @@ def status(root: RootOption = None, as_json: JsonOption = False) -> None:
     "drain",
     "cstool appliance drain --wait",
     "cstool appliance drain --off",
-    short_help="Start no more jobs; those that run go on.",
+    short_help="Start no more jobs; running jobs go on.",
 )
 def drain(
     off: Annotated[bool, flag("--off", "Start jobs again.")] = False,
@@ -122,7 +122,7 @@ def drain(
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have the appliance start no more jobs, before a reboot for example. Those that run go on; new ones are taken."""
+    """Start no more jobs, before a reboot for example. Running jobs go on; new jobs are accepted."""
     from cstool.appliance.verbs import appliance as verbs
 
     idle = verbs.drain(root, drained=not off, waits=wait)
@@ -142,14 +142,14 @@ def drain(
 )
 def serve(
     host: Annotated[
-        str | None, option("--host", "ADDRESS", "Where to listen.", show_default="127.0.0.1, this host alone")
+        str | None, option("--host", "ADDRESS", "Address to listen at.", show_default="127.0.0.1, this host alone")
     ] = None,
     port: Annotated[
         int | None, option("--port", "N", "Port to listen at; 0 for any.", show_default="8650", min=0, max=65535)
     ] = None,
     token_file: Annotated[
         Path | None,
-        option("--token_file", "FILE", "Whoever has the token in this file may cancel and label jobs."),
+        option("--token_file", "FILE", "File with a token; its holders may cancel and label jobs."),
     ] = None,
     root: RootOption = None,
 ) -> None:

@@ -30,8 +30,8 @@ job_app = new_group(
     "cstool job submit --params gpt_tiny --num_steps 100",
     "cstool job list",
     epilog="A job compiles, then executes. It gets cores, memory and disk of its own; one with --priority p1 starts "
-    "before those with p2. `cstool appliance start` starts who runs them; `cstool run --appliance` submits a run and "
-    "follows it. Names of jobs may be cut short as long as no other one begins so.",
+    "before those with p2. `cstool appliance start` starts their supervisor; `cstool run --appliance` submits a "
+    "run and follows it. A job name may be cut to a beginning that no other name has.",
 )
 LimitOption = Annotated[int | None, option("--limit", "N", "Only the newest N.", min=1)]
 
@@ -48,14 +48,14 @@ def submit(
     flags: RunFlags,
     job: JobFlags,
     more: SubmitFlags,
-    wait: Annotated[bool, flag("--wait", "Wait until it has ended; its exit code is that of this command.")] = False,
+    wait: Annotated[bool, flag("--wait", "Wait until the job has ended, and return its exit code.")] = False,
     as_json: JsonOption = False,
     logging: Annotated[LogLevel | None, LOGGING] = None,
 ) -> None:
     """Submit a run as a job: it compiles, waits for its turn, and runs. Its name is printed.
 
-    The flags of `cstool run` mean what they mean there; the job keeps a copy of the params file as it is now. What it
-    needs and is not said is estimated, and it never gets more.
+    The flags of `cstool run` have the same meaning here; the job keeps a copy of the params file as it is now. Needs
+    that are not given are estimated, and a job never gets more than its needs.
     """
     from cstool.appliance.commands.job_report import job_document
     from cstool.appliance.verbs.jobs import submit_job, wait_for_jobs
@@ -84,26 +84,26 @@ def submit(
     short_help="List jobs, the newest last.",
 )
 def list_(
-    every: Annotated[bool, flag("--all -a", "Those that have ended, too.")] = False,
+    every: Annotated[bool, flag("--all -a", "List ended jobs, too.")] = False,
     phase: Annotated[
         list[str] | None,
-        option("--phase", "PHASE", "Only those in this phase, such as FAILED; may be given several times."),
+        option("--phase", "PHASE", "Only jobs in this phase, such as FAILED; may be given several times."),
     ] = None,
-    user: Annotated[str | None, option("--user", "NAME", "Only those of this user.")] = None,
+    user: Annotated[str | None, option("--user", "NAME", "Only jobs of this user.")] = None,
     label: Annotated[
-        list[str] | None, option("--label", "KEY=VALUE", "Only those with this label; may be given several times.")
+        list[str] | None, option("--label", "KEY=VALUE", "Only jobs with this label; may be given several times.")
     ] = None,
     limit: Annotated[
         str | None,
-        option("--limit", "N|all", "Only the newest N; if not said, of those that have ended the newest 100."),
+        option("--limit", "N|all", "Only the newest N; if not given, the newest 100 of the ended jobs."),
     ] = None,
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List jobs that have not ended, the newest last, in the vendor's columns.
 
-    AGE counts from when a job was submitted, DURATION from when it first ran. Those that wait have a position in the
-    queue, and when they are expected to start. On a narrow terminal some columns are left out.
+    AGE counts from submission, DURATION from the first start. Waiting jobs have a position in the queue, and an
+    expected start. On a narrow terminal some columns are left out.
     """
     from cstool.appliance.commands.job_report import job_document, print_jobs
     from cstool.appliance.verbs.jobs import list_jobs
@@ -167,7 +167,7 @@ def get(
 )
 def events(
     name: Annotated[str | None, argument("NAME", "Name of a job.", complete_job)] = None,
-    every: Annotated[bool, flag("--all -a", "Of all jobs, and of the appliance.")] = False,
+    every: Annotated[bool, flag("--all -a", "List the events of all jobs, and of the appliance.")] = False,
     limit: LimitOption = None,
     root: RootOption = None,
     as_json: JsonOption = False,
@@ -195,15 +195,15 @@ def events(
 )
 def logs(
     name: NameArgument,
-    follow: Annotated[bool, flag("--follow -f", "Go on with new lines, until the job has ended.")] = False,
+    follow: Annotated[bool, flag("--follow -f", "Print new lines, too, until the job has ended.")] = False,
     stream: Annotated[
         Literal["out", "err"] | None,
-        flag("--stream", "Only its stdout, or only its stderr, on stdout; if not said, each where it belongs."),
+        flag("--stream", "Print only its stdout, or only its stderr, on stdout; if not given, each on its own stream."),
     ] = None,
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the output of a job: its stdout on stdout, its stderr on stderr, as of a run."""
+    """Show the output of a job: its stdout on stdout, its stderr on stderr, as `cstool run` does."""
     from cstool.appliance.verbs.jobs import job_logs, shower
 
     streams: dict[Stream, TextIO] = {"out": sys.stdout, "err": sys.stderr} if stream is None else {stream: sys.stdout}
@@ -224,11 +224,11 @@ def logs(
 )
 def cancel(
     names: NamesArgument,
-    now: Annotated[bool, flag("--now", "End the run at once; it does not save.")] = False,
+    now: Annotated[bool, flag("--now", "End the run at once, without a checkpoint.")] = False,
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Cancel jobs. One that runs finishes its step and saves a checkpoint first."""
+    """Cancel jobs. A running job finishes its step and saves a checkpoint first."""
     from cstool.appliance.commands.job_report import job_document
     from cstool.appliance.verbs.jobs import cancel_jobs
 
@@ -255,7 +255,7 @@ def label(
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set labels of a job, or remove them; `cstool job list --label` lists those that have one."""
+    """Set labels of a job, or remove them; `cstool job list --label` lists the jobs with a label."""
     from cstool.appliance.commands.job_report import job_document, labels_text
     from cstool.appliance.verbs.jobs import label_job
 
@@ -275,14 +275,14 @@ def label(
 )
 def wait(
     names: NamesArgument,
-    timeout: Annotated[float | None, option("--timeout", "SECONDS", "Wait no longer than this.", min=0)] = None,
+    timeout: Annotated[float | None, option("--timeout", "SECONDS", "Wait at most this time.", min=0)] = None,
     root: RootOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Wait until jobs have ended. The exit code is that of the first that did not succeed.
+    """Wait until jobs have ended. The exit code is the one of the first job that did not succeed.
 
-    That is the exit code of its run; 1 if the run was ended, or crashed; 130 if the job was cancelled. It is 1, too,
-    where one has not ended in time.
+    It is the exit code of the job's run; 1 if the run was ended, or crashed; 130 if the job was cancelled. It is 1,
+    too, if a job has not ended in time.
     """
     from cstool.appliance.commands.job_report import job_document
     from cstool.appliance.verbs.jobs import wait_for_jobs

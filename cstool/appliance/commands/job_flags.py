@@ -34,8 +34,10 @@ RootOption = Annotated[
     Path | None,
     option("--root", "DIR", "Folder of the appliance.", show_default="$CSTOOL_APPLIANCE, or one in your home"),
 ]
-NameArgument = Annotated[str, argument("NAME", "Name of a job, or how no other name begins.", complete_job)]
-NamesArgument = Annotated[list[str], argument("NAME...", "Names of jobs, or how no other names begin.", complete_job)]
+NameArgument = Annotated[str, argument("NAME", "Name of a job, or a beginning that no other name has.", complete_job)]
+NamesArgument = Annotated[
+    list[str], argument("NAME...", "Names of jobs, or beginnings that no other names have.", complete_job)
+]
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,13 @@ class JobFlags:
             show_default="job_priority of the params file, or p2",
         ),
     ] = None
-    note: Annotated[str | None, option("--note", "TEXT", "job: a line for people, shown with it.")] = None
+    note: Annotated[str | None, option("--note", "TEXT", "job: a line of text, shown with the job.")] = None
     memory: Annotated[
         str | None,
         option(
             "--memory",
             "SIZE",
-            "job: memory of its processes together, such as 4GiB; one that takes more is ended.",
+            "job: memory of all its processes, such as 4GiB; a job that takes more is ended.",
             show_default="estimated",
         ),
     ] = None
@@ -67,7 +69,7 @@ class JobFlags:
     ] = None
     preempt: Annotated[
         bool | None,
-        flag("--preempt", "job: where it has to wait, stop jobs of a lower priority; those save, and go on later."),
+        flag("--preempt", "job: if it has to wait, stop jobs of a lower priority; they save, and go on later."),
     ] = None
     backend: Annotated[
         BackendName | None,
@@ -88,18 +90,18 @@ class JobFlags:
 
 @dataclass(frozen=True)
 class SubmitFlags:
-    """Further flags of a job that is submitted; of a run these are flags of `--launch`, too."""
+    """Further flags of `cstool job submit`; `cstool run` has them for `--launch`, too."""
 
     max_restarts: Annotated[
         int | None,
-        option("--max_restarts", "N", "job: how often to go on from the last commit or checkpoint after it crashed."),
+        option("--max_restarts", "N", "job: most restarts after a crash, from the last commit or checkpoint."),
     ] = None
     time: Annotated[
         str | None,
         option(
             "--time",
             "LIMIT",
-            "job: time limit, as 90 (minutes), 1:30:00 or 2-12 (days-hours); it saves then, and has failed.",
+            "job: time limit, as 90 (minutes), 1:30:00 or 2-12 (days-hours); then the job saves, and has failed.",
         ),
     ] = None
     sbatch: Annotated[
@@ -114,11 +116,13 @@ class ApplianceFlags:
 
     appliance: Annotated[
         bool | None,
-        flag("--appliance", "Submit it as a job, and follow that to its end; `cstool job --help` tells about jobs."),
+        flag("--appliance", "Submit the run as a job, and follow it to its end; see `cstool job --help`."),
     ] = None
     on_interrupt: Annotated[
         Literal["cancel", "detach"] | None,
-        flag("--on_interrupt", "job: effect of Ctrl-C, cancel it or follow it no longer.", show_default="cancel"),
+        flag(
+            "--on_interrupt", "job: effect of Ctrl-C: cancel the job, or only stop following it.", show_default="cancel"
+        ),
     ] = None
 
 

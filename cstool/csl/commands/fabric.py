@@ -18,7 +18,7 @@ fabric_app = new_group(
     epilog="cslc and cs_python, which come with cstool, compile and run such programs as well. All cycles are "
     "simulated: counted in the simulator, measured on no wafer.",
 )
-OutputOption = Annotated[Path | None, option("--output -o", "FILE", "Draw it into this file, .svg or .png.")]
+OutputOption = Annotated[Path | None, option("--output -o", "FILE", "Write the picture to this file, .svg or .png.")]
 OutDirArgument = Annotated[Path, argument("OUT_DIR", "Directory that cslc wrote.")]
 
 
@@ -32,28 +32,26 @@ OutDirArgument = Annotated[Path, argument("OUT_DIR", "Directory that cslc wrote.
 def run(
     directory: Annotated[Path, argument("DIR", "Directory with a program in CSL and its command script.")],
     arch: Annotated[
-        Literal["wse2", "wse3"], option("--arch", "wse2|wse3", "Which script: commands_wse2.sh or commands_wse3.sh.")
+        Literal["wse2", "wse3"], option("--arch", "wse2|wse3", "Run commands_wse2.sh, or commands_wse3.sh.")
     ] = "wse2",
-    script: Annotated[str | None, option("--script", "NAME", "Another script of the directory.")] = None,
+    script: Annotated[str | None, option("--script", "NAME", "Run another script of the directory.")] = None,
     copy: Annotated[
         Path | None, option("--copy", "NEW_DIR", "Copy the directory to a new one first, and run it there.")
     ] = None,
-    max_cycles: Annotated[
-        int | None, option("--max_cycles", "N", "Give up after so many simulated cycles.", min=1)
-    ] = None,
+    max_cycles: Annotated[int | None, option("--max_cycles", "N", "Give up after N simulated cycles.", min=1)] = None,
     trace: Annotated[
-        Path | None, option("--trace", "FILE", "Record what happens, cycle by cycle; `cstool fabric trace` reads it.")
+        Path | None, option("--trace", "FILE", "Record the run, cycle by cycle, for `cstool fabric trace`.")
     ] = None,
     memcpy: Annotated[
         Literal["direct", "modelled"],
-        option("--memcpy", "direct|modelled", "Copies of the host take no cycles, or as long as on the I/O channels."),
+        option("--memcpy", "direct|modelled", "Copies by the host take no cycles, or the cycles of the I/O channels."),
     ] = "direct",
     as_json: JsonOption = False,
 ) -> None:
     """Run the command script of a directory as it is, with the cslc and cs_python of this installation.
 
-    What the script prints is shown while it runs; then come the cycles that its last simulation took, how busy its PEs
-    were, and its fullest link. The exit code is 0 if the script's is, else 1; 2 if there is something to fix.
+    The output of the script is shown while it runs. Then come the cycles of its last simulation, the load of its PEs,
+    and its fullest link. The exit code is 0 if the script's is 0, else 1; 2 for an error that you can fix.
     """
     from cstool.csl.commands.fabric_report import print_stats, stats_document
     from cstool.csl.verbs import ScriptError, run_directory
@@ -98,8 +96,8 @@ def routes(
 ) -> None:
     """List the colors of a compiled program, and draw the route of each before it runs.
 
-    In the picture each PE takes the hue of its program; a dot is where its PE sends, a ring where it takes. Letters are
-    the positions of switches. What is sent to a neighbour that does not take it is marked.
+    In the picture each PE has the hue of its program; a dot marks a PE that sends, a ring a PE that receives. Letters
+    are the positions of switches. Wavelets to a neighbour that does not take them are marked.
     """
     from cstool.csl.commands.fabric_report import print_colors
     from cstool.csl.verbs import draw_routes, load_program, short_path, used_colors
@@ -119,17 +117,17 @@ def routes(
     fabric_app,
     "heat",
     "cstool fabric heat sim_stats.json -o heat.svg",
-    short_help="Tell and draw how busy PEs and links were in a run.",
+    short_help="Report and draw the load of PEs and links in a run.",
 )
 def heat(
-    stats: Annotated[Path, argument("DIR|FILE", "sim_stats.json of a run, or the directory that it is in.")],
+    stats: Annotated[Path, argument("DIR|FILE", "sim_stats.json of a run, or its directory.")],
     output: OutputOption = None,
     theme: ThemeOption = "light",
     as_json: JsonOption = False,
 ) -> None:
-    """Tell how busy PEs and links were in a run, and draw it.
+    """Report the load of PEs and links in a run, and draw it.
 
-    A directory may also be the one with the compiled program, where the run was in the one around it.
+    The directory of the compiled program works, too, if the run was in its parent directory.
     """
     from cstool.csl.commands.fabric_report import print_stats, stats_document
     from cstool.csl.verbs import draw_heat, load_stats, short_path
@@ -161,15 +159,15 @@ def trace_(
             "--link", "X.Y:PORT", "Show the wavelets that left this PE's router by RAMP, WEST, EAST, NORTH or SOUTH."
         ),
     ] = None,
-    cycles: Annotated[str | None, option("--cycles", "FROM:TO", "Of these cycles alone.")] = None,
+    cycles: Annotated[str | None, option("--cycles", "FROM:TO", "Show these cycles alone.")] = None,
     chrome: Annotated[
-        Path | None, option("--chrome", "FILE", "Write it for Perfetto; with --pe that PE alone.")
+        Path | None, option("--chrome", "FILE", "Write a file for Perfetto; with --pe, for that PE alone.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the work of a PE, cycle by cycle, or the traffic of a link, from a recorded trace; or write it for Perfetto.
+    """Show the work of a PE, cycle by cycle, or the traffic of a link, from a recorded trace.
 
-    In the file for Perfetto a cycle is a microsecond.
+    With --chrome, write a file for Perfetto, in which a cycle is a microsecond.
     """
     from cstool.csl.commands import fabric_report
     from cstool.csl.verbs import TraceQuestions, link_named, place_named
@@ -203,7 +201,7 @@ def trace_(
 
 @command(fabric_app, "builtins", "cstool fabric builtins", "cstool fabric builtins --markdown > builtins.md")
 def builtins(
-    markdown: Annotated[bool, flag("--markdown", "As a table in Markdown.")] = False, as_json: JsonOption = False
+    markdown: Annotated[bool, flag("--markdown", "Print a table in Markdown.")] = False, as_json: JsonOption = False
 ) -> None:
     """List the builtins of CSL: the place and effect of each, or the reason for its refusal."""
     from cstool.csl.commands.fabric_report import builtins_markdown, print_builtins

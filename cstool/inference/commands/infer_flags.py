@@ -32,26 +32,29 @@ class InferFlags:
         option(
             "--prompt_file",
             "FILE",
-            "infer: a prompt per line, or per object with a key prompt if it ends in .jsonl; - for stdin.",
+            "infer: file with a prompt per line; of .jsonl, the key prompt of each object; - for stdin.",
         ),
     ] = None
     max_tokens: Annotated[
-        int | None, option("--max_tokens", "N", "infer: tokens after each prompt, 128 if not said.")
+        int | None, option("--max_tokens", "N", "infer: number of new tokens per prompt, 128 if not given.")
     ] = None
     temperature: Annotated[
-        float | None, option("--temperature", "T", "infer: 0 takes the likeliest token; 1 if not said.")
+        float | None,
+        option("--temperature", "T", "infer: temperature of sampling; 0 takes the likeliest token; 1 if not given."),
     ] = None
     top_k: Annotated[
         int | None,
-        option("--top_k", "K", "infer: draw from the K likeliest only; an encoder's tokens for a mask."),
+        option(
+            "--top_k", "K", "infer: draw from the K likeliest tokens only; of an encoder, number of tokens for a mask."
+        ),
     ] = None
     top_p: Annotated[
-        float | None, option("--top_p", "P", "infer: draw from the likeliest tokens, of probability P together.")
+        float | None, option("--top_p", "P", "infer: draw from the likeliest tokens, up to a total probability of P.")
     ] = None
     num_beams: Annotated[
         int | None,
         option(
-            "--num_beams", "N", "infer: search the likeliest text with N hypotheses side by side, in place of drawing."
+            "--num_beams", "N", "infer: search the likeliest text with N hypotheses (beam search), in place of drawing."
         ),
     ] = None
     length_penalty: Annotated[
@@ -59,26 +62,26 @@ class InferFlags:
         option(
             "--length_penalty",
             "A",
-            "infer: with --num_beams: log probabilities are divided by the length to this power; 1 if not said.",
+            "infer: with --num_beams: log probabilities are divided by the length to this power; 1 if not given.",
         ),
     ] = None
     stop: Annotated[list[str] | None, option("--stop", "TEXT", "infer: end at this text; may be repeated.")] = None
     tokenizer: Annotated[
         str | None,
-        option("--tokenizer", "bytes|FILE", "infer: tokenizer, if not that of the data set."),
+        option("--tokenizer", "bytes|FILE", "infer: tokenizer; if not given, the one of the data set."),
     ] = None
     truncate_prompt: Annotated[
         bool | None, flag("--truncate_prompt", "infer: go on from the end of a prompt that is too long.")
     ] = None
     no_kv_cache: Annotated[
-        bool | None, flag("--no_kv_cache", "infer: compute every token again for each that follows. Same tokens.")
+        bool | None, flag("--no_kv_cache", "infer: compute all earlier tokens again for each new one. Same tokens.")
     ] = None
     special_tokens: Annotated[
         bool | None,
         flag(
             "--special_tokens/--no_special_tokens",
-            "infer: begin a prompt as the tokenizer's template says, with <s> for example, or do not.",
-            show_default="as the texts of the data set do",
+            "infer: begin a prompt with the special tokens of the tokenizer's template, such as <s>, or not.",
+            show_default="as in the data set",
         ),
     ] = None
     batch_size: Annotated[
@@ -86,14 +89,16 @@ class InferFlags:
     ] = None
     pair: Annotated[
         list[str] | None,
-        option("--pair", "TEXT", "infer: an encoder's second text, of the prompt of the same place; may be repeated."),
+        option(
+            "--pair", "TEXT", "infer: second text of an encoder, one per prompt, in the same order; may be repeated."
+        ),
     ] = None
     embed: Annotated[
         Literal["mean", "first", "pooled", "question", "context"] | None,
         flag(
             "--embed",
-            "infer: an encoder's vectors of texts; mean of all tokens, the first one, or as it is pooled; of DPR those "
-            "of questions or of contexts.",
+            "infer: vectors of texts from an encoder: mean of all tokens, the first token, or its pooled output; of "
+            "DPR, vectors of questions or of contexts.",
         ),
     ] = None
     output: Annotated[
@@ -101,7 +106,7 @@ class InferFlags:
         option(
             "--output",
             "FILE",
-            "infer: predicted classes go here, .csv or .h5; text and what encoders answer as .jsonl, vectors as .npy.",
+            "infer: file of predicted classes, .csv or .h5; of texts and encoder answers, .jsonl; of vectors, .npy.",
         ),
     ] = None
 

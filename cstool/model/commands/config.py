@@ -56,8 +56,8 @@ def show(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False
 def stats(file: FileArgument, set_: SetOption = None, as_json: JsonOption = False) -> None:
     """Count parameters, bytes and floating-point operations of a model.
 
-    FLOPs are those of the products of matrices; a multiply-add is two of them, and attention counts the pairs
-    that its mask lets through.
+    FLOPs count products of matrices alone: a multiply-add is two, and attention counts the pairs that its mask
+    allows.
     """
     trainers = configs.config_statistics(file, set_ or ())
     if as_json:
@@ -76,7 +76,7 @@ def convert_legacy(
 ) -> None:
     """Write a params file of the older layout (train_input, model, runconfig) in the trainer layout.
 
-    What the file does not say is left out. Paths in it stay as they are, but in another folder they become absolute.
+    Missing keys stay missing. Paths stay as they are; in another folder they become absolute.
     """
     target = file.parent / f"{file.stem}_v2.yaml" if out is None else out
     mistakes = configs.convert_legacy(file, target)
@@ -152,9 +152,9 @@ def pull(
     set_: Annotated[
         list[str] | None, option("--set", "KEY=VALUE", "Another value for a key, by its dotted path.")
     ] = None,
-    force: Annotated[bool, flag("--force", "Replace a file that is there.")] = False,
+    force: Annotated[bool, flag("--force", "Replace an existing file.")] = False,
 ) -> None:
-    """Write a stock params file into the working directory, comments and all, to change it there.
+    """Write a stock params file, with its comments, into the working directory, to edit it there.
 
     Data is looked for in the working directory.
     """

@@ -40,7 +40,7 @@ ExpertImbalanceOption = Annotated[
 ]
 MemoryXSizeOption = Annotated[
     str | None,
-    option("--memoryx", "SIZE", "Capacity of MemoryX, such as 12TB.", show_default="the largest there is"),
+    option("--memoryx", "SIZE", "Capacity of MemoryX, such as 12TB.", show_default="the largest unit"),
 ]
 ModelParamsOption = Annotated[Path | None, params_option(MODEL_FILE)]
 NumCsxOption = Annotated[int | None, option("--num_csx", "N", "Number of CSX systems.")]
@@ -48,7 +48,7 @@ RecomputeOption = Annotated[
     Recompute,
     flag(
         "--recompute",
-        "Modelled wafer: compute activations again where nothing fits otherwise, where that is faster, never, always.",
+        "Modelled wafer: compute activations again if nothing fits otherwise, where that is faster, never, or always.",
     ),
 ]
 SeedOption = Annotated[int | None, option("--seed", "N", "Seed of all random numbers.")]
@@ -57,7 +57,12 @@ SetOption = Annotated[
 ]
 SoftwareOption = Annotated[
     str | None,
-    option("--software", "RELEASE", "Whose hosts feed the systems, such as 2.0.", show_default="hosts keep up"),
+    option(
+        "--software",
+        "RELEASE",
+        "Software of the hosts that feed the systems, such as 2.0.",
+        show_default="hosts keep up",
+    ),
 ]
 SoftwareWorkersOption = Annotated[
     int | None,

@@ -40,7 +40,9 @@ class CompileGroup(Group):
         return ["--params FILE [OPTIONS] | COMMAND [ARGS]..."]
 
 
-ColorOption = Annotated[Literal["work", "sram"], flag("--color_by", "What the colours of the picture's regions say.")]
+ColorOption = Annotated[
+    Literal["work", "sram"], flag("--color_by", "Quantity shown by the colours of the picture's regions.")
+]
 compile_app = typer.Typer(cls=CompileGroup, invoke_without_command=True, no_args_is_help=True)
 
 
@@ -56,7 +58,7 @@ def compile_(
     num_csx: NumCsxOption = None,
     execution_mode: ExecutionModeOption = "auto",
     micro_batch_size: Annotated[
-        int | None, option("--micro_batch_size", "N", "Samples that are on a wafer at a time.", min=1)
+        int | None, option("--micro_batch_size", "N", "Samples on a wafer at a time.", min=1)
     ] = None,
     recompute: RecomputeOption = "fastest",
     compile_dir: CompileDirOption = None,
@@ -125,12 +127,12 @@ def compile_(
 @command(compile_app, "diff", "cstool compile diff a.json b.json")
 def diff(
     old: Annotated[Path, argument("A", "An artifact.", complete_artifact)],
-    new: Annotated[Path, argument("B", "Another one.", complete_artifact)],
+    new: Annotated[Path, argument("B", "Another artifact.", complete_artifact)],
     as_json: JsonOption = False,
 ) -> None:
     """List the differences between two artifacts, the most important first.
 
-    The exit code is 0 if nothing is, 1 if something is, 2 if they cannot be read.
+    The exit code is 0 if they are equal, 1 if they differ, 2 if one cannot be read.
     """
     from cstool.plan.commands.compile_report import print_differences
     from cstool.plan.verbs.compiling import diff_artifacts

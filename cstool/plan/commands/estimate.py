@@ -72,7 +72,7 @@ def estimate(
     ctx: typer.Context,
     *,
     params: ModelParamsOption = None,
-    mode: Annotated[Literal["train", "infer"], flag("--mode", "Estimate training, or answering.")] = "train",
+    mode: Annotated[Literal["train", "infer"], flag("--mode", "Estimate training, or inference.")] = "train",
     system: Annotated[
         str,
         option(
@@ -85,7 +85,7 @@ def estimate(
             "--num_csx",
             "N,N..N",
             "Numbers of systems; 4..192 doubles from 4 up to 192.",
-            show_default="that of the file",
+            show_default="the number in the file",
         ),
     ] = None,
     batch_per_csx: Annotated[
@@ -93,16 +93,18 @@ def estimate(
         option(
             "--batch_per_csx",
             "N",
-            "Samples of each system, so that batches grow with systems.",
+            "Samples of each system; the batch grows with the number of systems.",
             min=1,
             max=2**31 - 1,
-            show_default="the batch of the file is shared out",
+            show_default="a share of the batch of the file",
         ),
     ] = None,
     sparsity: Annotated[
         str | None, option("--sparsity", "S,S,...", "Shares of zeros of the linear layers, side by side.")
     ] = None,
-    tokens: Annotated[str | None, option("--tokens", "N", "Tokens to train with, such as 300B: how many days?")] = None,
+    tokens: Annotated[
+        str | None, option("--tokens", "N", "Tokens to train with, such as 300B; adds the days that it takes.")
+    ] = None,
     memoryx: MemoryXSizeOption = None,
     execution_mode: ExecutionModeOption = "auto",
     recompute: Annotated[
@@ -119,7 +121,7 @@ def estimate(
     theme: ThemeOption = "light",
     csv: Annotated[Path | None, option("--csv", "FILE", "Write the rows of all tables into a file.")] = None,
     validate: Annotated[
-        bool, flag("--validate", "Set the model beside published results, and print its errors.")
+        bool, flag("--validate", "Compare the model with published results, and print its errors.")
     ] = False,
     calibrate: Annotated[bool, flag("--calibrate", "With --system host: measure this machine once more.")] = False,
     ranks: Annotated[
@@ -131,7 +133,7 @@ def estimate(
         option(
             "--link",
             "RATE[,LATENCY]",
-            "With --ranks: each has a host like this one, linked at 10Gb/s, or 1Gb/s,5ms.",
+            "With --ranks: each rank has a host like this one, with links such as 10Gb/s or 1Gb/s,5ms.",
             show_default="all on this host",
         ),
     ] = None,

@@ -35,7 +35,7 @@ class CostFlags:
         option(
             "--restart_minutes",
             "MIN",
-            "With --mtbf: from a failure to the next step, the checkpoint not counted.",
+            "With --mtbf: time from a failure to the next step, without reading the checkpoint.",
             show_default="10",
         ),
     ] = None
@@ -45,12 +45,12 @@ class CostFlags:
             "--checkpoint_hours",
             "HOURS",
             "With --tokens: work between two checkpoints.",
-            show_default="that of the file, or the best",
+            show_default="the interval in the file, or the best one",
         ),
     ] = None
     checkpoint_rate: Annotated[
         str | None,
-        option("--checkpoint_rate", "SIZE", "With --tokens: bytes of a checkpoint that are written in a second."),
+        option("--checkpoint_rate", "SIZE", "With --tokens: bytes of a checkpoint written in a second."),
     ] = None
     worker_rate: Annotated[
         float | None,

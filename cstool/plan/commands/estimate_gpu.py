@@ -25,9 +25,7 @@ class GpuFlags:
         str | None,
         option("--gpu", "NAME|FILE", "With --gpus: their kind, a100 or a GPU file.", show_default="a100"),
     ] = None
-    gpus: Annotated[
-        str | None, option("--gpus", "N,N..N", "Set so many GPUs beside it, for the same job; N..N doubles.")
-    ] = None
+    gpus: Annotated[str | None, option("--gpus", "N,N..N", "Compare with N GPUs on the same job; N..N doubles.")] = None
 
 
 def print_gpus(found: Beside) -> None:

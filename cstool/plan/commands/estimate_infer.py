@@ -35,7 +35,7 @@ class InferFlags:
     ] = None
     batch: Annotated[
         str | None,
-        option("--batch", "N,N,...", "With --mode infer: users that are answered at a time.", show_default="1"),
+        option("--batch", "N,N,...", "With --mode infer: number of users at a time.", show_default="1"),
     ] = None
 
 

@@ -27,11 +27,13 @@ def optimize(
     *,
     params: ModelParamsOption = None,
     tokens: Annotated[str | None, option("--tokens", "N", "Tokens of the job, such as 300B.")] = None,
-    days: Annotated[float | None, option("--days", "D", "The job takes at most so many days.")] = None,
+    days: Annotated[float | None, option("--days", "D", "The job takes at most D days.")] = None,
     power: Annotated[
-        str | None, option("--power", "P", "Systems and servers draw at most so much, such as 500kW.")
+        str | None, option("--power", "P", "Systems and servers draw at most this power, such as 500kW.")
     ] = None,
-    budget: Annotated[str | None, option("--budget", "B", "With --price: it costs at most this, such as 2M.")] = None,
+    budget: Annotated[
+        str | None, option("--budget", "B", "With --price: the job costs at most this amount, such as 2M.")
+    ] = None,
     confident: Annotated[
         bool, flag("--confident", "Days and budget must hold at the slow end of the range of the estimate.")
     ] = False,
@@ -41,27 +43,27 @@ def optimize(
     ] = "cs2",
     num_csx: Annotated[
         int | None,
-        option("--num_csx", "N", "At most so many systems.", min=1, show_default="as many as a cluster has"),
+        option("--num_csx", "N", "At most N systems.", min=1, show_default="all of a cluster"),
     ] = None,
     batch_size: Annotated[
         str | None,
         option(
             "--batch_size",
             "N,N..N",
-            "Global batches that are allowed; 512..4096 doubles from 512 up to 4096.",
-            show_default="that of the file",
+            "Allowed global batches; 512..4096 doubles from 512 up to 4096.",
+            show_default="the batch in the file",
         ),
     ] = None,
     batch_per_csx: Annotated[
-        str | None, option("--batch_per_csx", "N,N..N", "Batches of each system that are allowed, instead.")
+        str | None, option("--batch_per_csx", "N,N..N", "Allowed batches of each system, instead.")
     ] = None,
     sparsity: Annotated[
         str | None,
         option(
             "--sparsity",
             "S,S,...",
-            "Shares of zeros of the linear layers that are allowed.",
-            show_default="that of the file",
+            "Allowed shares of zeros of the linear layers.",
+            show_default="the share in the file",
         ),
     ] = None,
     memoryx: MemoryXSizeOption = None,
@@ -78,8 +80,8 @@ def optimize(
 ) -> None:
     """Find the fewest systems on which a job keeps within its limits, the best batch for them, and the alternatives.
 
-    Of plans on as many systems, that which takes least time is taken: its batch, its micro-batches, its mode, what it
-    computes again. Without --days it is the plan that takes least time of all. All that is printed is modelled.
+    Of all plans on the same number of systems, the fastest is taken: its batch, micro-batches, mode and recomputation.
+    Without --days it is the fastest plan of all. All printed numbers are modelled.
     """
     from cstool.plan.commands.estimate import parse_sparsities
     from cstool.plan.commands.optimize_report import front_document, print_found, write_front

@@ -25,7 +25,7 @@ class ModelVariantFlags:
 
     frozen: Annotated[
         str | None,
-        option("--frozen", "WHAT,...", "Estimate only: weights that stay as they are, by pattern, or first:N layers."),
+        option("--frozen", "WHAT,...", "Estimate only: weights that are not trained, by pattern, or first:N layers."),
     ] = None
     adapters: Annotated[
         str | None,
@@ -38,7 +38,7 @@ class VariantFlags(ModelVariantFlags):
     """Hypothetical changes of an estimate."""
 
     recompute_table: Annotated[
-        bool, flag("--recompute_table", "Set the choices of --recompute side by side, with time and SRAM.")
+        bool, flag("--recompute_table", "Compare the choices of --recompute, by time and SRAM.")
     ] = False
 
 

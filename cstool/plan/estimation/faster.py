@@ -1,7 +1,7 @@
-"""What is faster than what is asked for: a smaller batch, fewer systems.
+"""Faster alternatives to an estimate: a smaller batch, or fewer systems.
 
-All micro-batches of a step have one layout: whole samples in each group of columns, whole tokens on each PE, and as
-many cycles as the fullest takes. So one sample more may cost all PEs a token more, or a step one micro-batch more.
+All micro-batches of a step have one layout: whole samples in each group of columns, whole tokens on each PE, and the
+cycles of the fullest PE. So one more sample may add a token to all PEs, or a micro-batch to the step.
 """
 
 from collections import Counter
@@ -15,19 +15,19 @@ from cstool.plan.timing.micro_batches import all_shares
 from cstool.plan.timing.pe import Pe, ceil_div
 
 WORTH = 1.01
-"""times the rate, from which on something else is told to be faster"""
+"""smallest ratio of rates at which an alternative is reported as faster"""
 TRIED = 3
-"""smaller batches (chosen)"""
+"""number of smaller batches to try (chosen)"""
 
 
 def smaller_batch(estimator: Estimator, found: Estimate) -> Estimate | None:
-    """Return the estimate of a smaller batch on as many systems, at a rate over 1 % higher; None if none is found.
+    """Return the estimate of a smaller batch on the same systems, at a rate over 1 % higher; None if none is found.
 
-    Only batches that fill the layout of the estimate are tried, of these the fastest is returned; none where the file
-    says how large micro-batches are, which must divide them.
+    Only batches that fill the layout of the estimate are tried; the fastest is returned. None, too, where the file sets
+    the size of micro-batches, which must divide the batch.
 
     Args:
-        estimator: of the estimate
+        estimator: maker of the estimate
         found: the estimate
     """
     request, num_csx = estimator.request, found.num_csx
@@ -44,10 +44,10 @@ def smaller_batch(estimator: Estimator, found: Estimate) -> Estimate | None:
 def fewer_systems(estimator: Estimator, found: Estimate) -> Estimate | None:
     """Return the estimate of fewer systems with the same batch, at a rate over 1 % higher; None if none is found.
 
-    None, too, where each system has a batch of its own.
+    None, too, where the batch is given per system.
 
     Args:
-        estimator: of the estimate
+        estimator: maker of the estimate
         found: the estimate
     """
     request, batch_size = estimator.request, found.batch_size
@@ -61,7 +61,7 @@ def fewer_systems(estimator: Estimator, found: Estimate) -> Estimate | None:
 
 
 def _halvings(batch_size: int, num_csx: int) -> list[int]:
-    """Return the next fewer systems that share a batch out, then the most up to a half of them, a quarter, and so on.
+    """Return the next smaller divisor of the batch, then the largest up to a half of the systems, a quarter, and so on.
 
     >>> _halvings(12, 12), _halvings(200, 50)
     ([6, 3, 1], [40, 25, 10, 5, 2, 1])
@@ -78,7 +78,7 @@ def _kept_best(
     found: Estimate,
     labels: Callable[[], Iterable[int]],
 ) -> Estimate | None:
-    """Return the fastest estimate of some labels, if it is faster than what was found; its label is kept."""
+    """Return the fastest estimate over the labels if it is faster than `found`, else None; its label is kept."""
     tried: dict[int, Estimate] = {}
 
     def search() -> int:
@@ -97,9 +97,9 @@ def _kept_best(
 
 
 def _filling(found: Estimate) -> list[int]:
-    """Return samples of a system, fewer than there are, that fill a step: those that promise most, and the largest.
+    """Return smaller numbers of samples per system that fill a step: the most promising ones, and the largest.
 
-    Pipelined, each replica has whole samples.
+    In pipelined mode each replica has whole samples.
     """
     artifact, samples = found.artifact, found.samples_per_csx
     if (placed := artifact.pipelined) is not None:
@@ -113,14 +113,14 @@ def _filling(found: Estimate) -> list[int]:
         sizes.update(products.filling(most=(samples - 1) // count))
     rates = {size: rate for size in sizes if (rate := products.rate(size)) > WORTH * products.now}
     tried = sorted(rates, key=lambda size: (size <= artifact.micro_batch_size, rates[size], size), reverse=True)[:TRIED]
-    # Products are not all that counts: the largest is the most like what is asked for. Others as large hardly fit.
+    # Products are not all of the time. The largest is closest to the request; others as large hardly fit.
     if rates and max(rates) not in tried:
         tried[-1] = max(rates)
     return [size * min(micro_batches, (samples - 1) // size) for size in tried]
 
 
 class _Products:
-    """What products with weights take of PEs: most of a step, and all that tells which batches are worth a try.
+    """Cycles of products with weights: most of a step, and the only criterion for batches that are worth a try.
 
     Args:
         found: estimate with weights streamed
@@ -133,7 +133,7 @@ class _Products:
         self._pe, self._fabric = Pe(artifact.system, artifact.operand_bits), artifact.system.fabric
         self._tokens = artifact.tokens
         self._outputs: Counter[int] = Counter()
-        """inputs of matrices -> outputs of all that have so many"""
+        """inputs of a matrix -> sum of outputs over all matrices with that number of inputs"""
         for segment in artifact.graph.segments:
             linear = {op.weights[0] for op in segment.ops if op.kind is OpKind.LINEAR}
             for weight in segment.weights:
@@ -141,19 +141,19 @@ class _Products:
                     outputs, inputs = weight.shape
                     self._outputs[inputs] += segment.count * outputs
         self.now = artifact.micro_batch_size / self._cycles(layout.columns, layout.tokens_per_pe)
-        """samples per cycle of the layout that there is, up to a factor"""
+        """samples per cycle in the layout of the estimate, up to a factor"""
 
     def rate(self, size: int) -> float:
-        """Return samples per cycle with micro-batches of so many, over the best groups there may be, up to a factor."""
+        """Return samples per cycle with micro-batches of a size, for the best number of groups, up to a factor."""
         return size / min(
             self._cycles(self._fabric.width // groups, self._per_pe(size, groups)) for groups in self._groups(size)
         )
 
     def filling(self, most: int) -> Iterator[int]:
-        """Yield micro-batches of at most so many samples that fill groups of columns, or PEs with tokens."""
+        """Yield sizes of micro-batches, up to `most`, that fill groups of columns, or PEs with tokens."""
         for groups in self._groups(most):
             yield most - most % groups
-            # As many samples as fit with the tokens that a PE takes at the best rate.
+            # The samples of the number of tokens per PE that has the best rate.
             tokens = range(1, self._per_pe(most, groups) + 1)
             best = max(tokens, key=lambda each: (each / self._pe.axpy_cycles(each), each))
             if 0 < (size := groups * (best * self._fabric.height // self._tokens)) <= most:
@@ -163,10 +163,10 @@ class _Products:
         return [count for count in all_shares(size, size) if count <= self._fabric.width] if size else []
 
     def _cycles(self, columns: int, tokens_per_pe: int) -> int:
-        """Of a micro-batch: each weight of a PE takes an AXPY over its tokens."""
+        """Cycles of a micro-batch: each weight of a PE takes an AXPY over its tokens."""
         weights = sum(outputs * ceil_div(inputs, columns) for inputs, outputs in self._outputs.items())
         return int(max(1, weights) * self._pe.axpy_cycles(tokens_per_pe))
 
     def _per_pe(self, size: int, groups: int) -> int:
-        """Tokens of a PE."""
+        """Number of tokens per PE."""
         return int(ceil_div(int(ceil_div(size, groups)) * self._tokens, self._fabric.height))

@@ -1,4 +1,4 @@
-"""Answering on the modelled cluster: how soon the first token comes, how fast the others, for how many users."""
+"""Inference on the modelled cluster: time to the first token, time per token, and number of users."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from cstool.plan.timing.resident import (
 PRODUCTS, ATTENTION, OTHER, SUMS = "products", "attention", "element by element", "sums over PEs"
 LINKS, WEIGHTS, TURN = "between regions and wafers", "weights from MemoryX", "turn of other users"
 PARTS = (PRODUCTS, ATTENTION, OTHER, SUMS, LINKS, WEIGHTS, TURN)
-"""of the time from token to token"""
+"""parts of the time per token"""
 GRIDS = ((1, 1), (2, 1), (1, 2), (2, 2), (2, 3), (3, 3), (3, 4), (4, 4), (5, 5), (6, 6), (8, 8))
-"""regions of a wafer, across and down, that are tried: small ones have shorter sums, large ones fewer ways between"""
+"""tried grids of regions of a wafer, across and down: small regions have shorter sums, large ones fewer transfers"""
 
 
 @dataclass(frozen=True)
 class InferRequest:
-    """What is asked.
+    """The model, the systems and the load of an estimate.
 
     Args:
         params: of a model that generates text
-        system: each wafer
-        prompt_tokens: of each user
-        new_tokens: that each is answered with
-        batches: users at a time, several to compare
-        wafers: that the model may use; None for the fewest that hold it
+        system: kind of each wafer
+        prompt_tokens: length of each user's prompt
+        new_tokens: length of each answer
+        batches: numbers of simultaneous users to compare
+        wafers: number of wafers; None: the fewest that hold the model
     """
 
     params: Params
@@ -57,24 +57,24 @@ class InferRequest:
 
 @dataclass(frozen=True)
 class InferEstimate:
-    """Answers for one number of users. All of it is modelled.
+    """The estimate for one number of users. All of it is modelled.
 
     Args:
-        model: its name
-        parameters: of it
-        system: each wafer
-        wafers: that are used
+        model: name of the model
+        parameters: number of its parameters
+        system: kind of each wafer
+        wafers: number of wafers in use
         regions: of each wafer, across and down; each has layers of its own
-        is_resident: whether weights stay on them; else they come from MemoryX for each token
-        users: at a time
-        first_token_s: until the last of them has its first token, if all prompts come at once [s]
-        token_s: from a token of a user to its next one, halfway through the answer [s]
-        parts_s: what that time is spent on: one of `PARTS` -> time [s]
+        is_resident: whether weights stay on the wafers; else they come from MemoryX for each token
+        users: number of simultaneous users
+        first_token_s: time until the last user has its first token, if all prompts come at once [s]
+        token_s: time between two tokens of a user, halfway through the answer [s]
+        parts_s: breakdown of `token_s`: one of `PARTS` -> time [s]
         power_w: of the systems while they decode [W]
-        sram_bytes: of the fullest PE
-        weights_bytes: of that, weights
-        cache_bytes: of that, keys and values at the end of the answers
-        most_users: that the SRAM has room for
+        sram_bytes: use of SRAM on the fullest PE
+        weights_bytes: part of `sram_bytes` for weights
+        cache_bytes: part of `sram_bytes` for keys and values at the end of the answers
+        most_users: largest number of users that fits the SRAM
     """
 
     model: str
@@ -94,38 +94,38 @@ class InferEstimate:
     most_users: int
 
     def answer_s(self, new_tokens: int) -> float:
-        """Until a user has an answer of so many tokens, at least 1 [s]: a token takes longer the further it is."""
+        """Time until a user has an answer of `new_tokens`, at least 1 [s]; later tokens take longer."""
         return self.first_token_s + (new_tokens - 1) * self.token_s
 
     @property
     def user_tokens_per_s(self) -> float:
-        """Of one user."""
+        """Tokens per second of one user."""
         return 1 / self.token_s
 
     @property
     def tokens_per_s(self) -> float:
-        """Of all users."""
+        """Tokens per second of all users."""
         return self.users / self.token_s
 
     @property
     def joules_per_token(self) -> float:
-        """Of the systems [J]."""
+        """Energy of the systems per token [J]."""
         return self.power_w / self.tokens_per_s
 
     @property
     def band(self) -> Band:
-        """Range of the time from token to token, by errors of measured rates of answering, each of one user."""
+        """Range of the time per token, from the errors of measured decoding rates of single users."""
         return band_of(Case("inference", system=self.system.name))
 
     @property
     def bound(self) -> str:
-        """What most of the time is spent on."""
+        """The largest part of the time per token."""
         return max(self.parts_s, key=lambda name: self.parts_s[name])
 
 
 @dataclass(frozen=True)
 class InferRow:
-    """One of several numbers of users, or why there is no estimate for it."""
+    """The estimate for one number of users, or the reason that there is none."""
 
     users: int
     estimate: InferEstimate | None
@@ -149,10 +149,10 @@ def make_infer_request(
     batches: Sequence[int],
     wafers: int | None = None,
 ) -> InferRequest:
-    """A request, checked.
+    """Return a request, checked.
 
     Raises:
-        EstimateError: the model does not generate text, the context is too short, there are not so many systems
+        EstimateError: the model does not generate text, the context is too short, or a cluster has fewer systems
         ParamsError: there is no such system
     """
     model = params.model
@@ -180,10 +180,10 @@ def make_infer_request(
 
 
 def infer_rows(request: InferRequest) -> list[InferRow]:
-    """Return an estimate for each number of users, all on as many wafers: the fewest that hold the most of them.
+    """Return an estimate for each number of users, all on the same number of wafers: the fewest for the most users.
 
     Raises:
-        EstimateError: there is not a single one; the error is that of the first
+        EstimateError: no number of users can be estimated; it is the error of the first
     """
     model = _Model(request)
     wafers, is_resident = _wafers(model)
@@ -192,7 +192,7 @@ def infer_rows(request: InferRequest) -> list[InferRow]:
 
 
 class _Model:
-    """A model as layers that follow one another."""
+    """A model as a sequence of layers."""
 
     def __init__(self, request: InferRequest) -> None:
         self.request, self.system = request, request.system
@@ -208,9 +208,9 @@ class _Model:
 
 
 def _wafers(model: _Model) -> tuple[int, bool]:
-    """Return how many wafers there are, and whether weights stay on them."""
+    """Return the number of wafers, and whether weights stay on them."""
     request, system = model.request, model.system
-    # Fewer have no room for the weights; more than there are layers have nothing to do.
+    # Fewer wafers cannot hold the weights; more wafers than layers would be idle.
     least = -(-model.whole_bytes // (system.fabric.pes * system.pe.free_bytes))
     asked = range(least, system.max_systems + 1) if request.wafers is None else (request.wafers,)
     counts = [n for n in asked if least <= n <= len(model.layers)]
@@ -231,7 +231,7 @@ def _wafers(model: _Model) -> tuple[int, bool]:
 
 
 def _answers(model: _Model, users: int, wafers: int, is_resident: bool) -> InferEstimate:
-    """Return the estimate for so many users, in the regions in which tokens follow each other fastest.
+    """Return the estimate for a number of users, with the grid of regions that has the shortest time per token.
 
     Raises:
         EstimateError: keys and values do not fit
@@ -259,11 +259,11 @@ def _too_many(model: _Model, users: int, wafers: int, most: int, is_resident: bo
 
 
 class _Stages:
-    """Layers dealt to regions of wafers: in order, as many bytes to each as can be.
+    """Layers dealt to the regions of wafers, in order, in shares of nearly equal bytes.
 
     Args:
-        model: whose layers they are
-        wafers: that there are
+        model: its layers
+        wafers: number of wafers
         grid: regions of a wafer, across and down
         is_streamed: no weights stay; each wafer has all layers, and users of its own
     """
@@ -293,14 +293,14 @@ class _Stages:
         return chunks
 
     def turns(self, users: int) -> tuple[int, int]:
-        """Groups of users that follow one another through the stages, and users in each."""
+        """Number of groups of users that follow one another through the stages, and users per group."""
         if self.is_streamed:
             return 1, -(-users // self.wafers)
         turns = min(users, self.count)
         return turns, -(-users // turns)
 
     def used(self, users: int) -> tuple[int, int, int]:
-        """Bytes of the fullest PE, and of those of weights, and of keys and values."""
+        """Bytes of the fullest PE: all of them, bytes of weights, bytes of keys and values."""
         _, each = self.turns(users)
         there = each if self.is_streamed else users
         buffers = max(buffer_bytes(self.pe, layer.work, each) for layer in self.alike.values())
@@ -312,11 +312,11 @@ class _Stages:
         return max(found)
 
     def fits(self, users: int) -> bool:
-        """Whether all of it fits the PEs."""
+        """Whether weights, cache and buffers fit the PEs."""
         return self.used(users)[0] <= self.model.system.pe.free_bytes
 
     def most_users(self) -> int:
-        """Return the most users that fit; 0 if none do."""
+        """Return the largest number of users that fits; 0 if none."""
         if not self.fits(1):
             return 0
         low, high = 1, 2
@@ -328,7 +328,7 @@ class _Stages:
         return low
 
     def _decode(self, users: int) -> list[DecodeCycles]:
-        """Cycles of a step of each stage, halfway through the answer."""
+        """Decoding cycles of each stage for one token, halfway through the answer."""
         asked = self.model.request
         halfway = asked.prompt_tokens + asked.new_tokens // 2
         known = {key: decode_cycles(self.pe, each.work, users, halfway) for key, each in self.alike.items()}
@@ -339,7 +339,7 @@ class _Stages:
         return [sum(known[id(layer)] for layer in chunk) / self.model.system.clock_hz for chunk in self.chunks]
 
     def _between_s(self, tokens: int) -> float:
-        """Mean time of activations of so many tokens from a stage to the next: past PEs, or over links [s]."""
+        """Mean transfer time of the tokens' activations to the next stage, over the fabric or over links [s]."""
         system, hidden = self.model.system, self.model.request.params.model.hidden_size  # type: ignore[union-attr]
         if self.count == 1:
             return 0.0
@@ -352,7 +352,7 @@ class _Stages:
         return (past_s * (self.count - crossings) + over_s * crossings) / self.count
 
     def resident(self, users: int) -> InferEstimate:
-        """Weights stay where they are."""
+        """Estimate with weights that stay on the wafers."""
         clock_hz, (turns, each) = self.model.system.clock_hz, self.turns(users)
         steps, between_s = self._decode(each), self._between_s(each)
         stages_s = [step.total / clock_hz + between_s for step in steps]
@@ -367,7 +367,7 @@ class _Stages:
         return self._estimate(users, first_s, token_s, parts, busy)
 
     def streamed(self, users: int) -> InferEstimate:
-        """Weights come from MemoryX, for each token of all users."""
+        """Estimate with weights streamed from MemoryX for each token of all users."""
         system = self.model.system
         assert system.swarmx is not None or self.wafers == 1
         compute_s = sum(self._decode(self.turns(users)[1]), DecodeCycles())

@@ -1,4 +1,4 @@
-"""One estimate: a model on so many systems."""
+"""One estimate: a model on a given number of systems."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,18 +26,18 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, repr=False)
 class Estimate(Brief):
-    """What a step comes to on so many systems. All of it is modelled.
+    """Time, throughput and power of a training step on a number of systems. All of it is modelled.
 
     Args:
-        artifact: compiled for so many systems; its step is the one that is estimated
-        step: what its time is spent on, and the work of each resource
+        artifact: the compiled model; it sets the number of systems
+        step: time of the step by cause, and the work of each resource
         update_ops: operations of an update per weight
-        limits: limit -> share of the kernels' time for which it counts
-        flops: of the products of a step, all systems, zeros and repetitions left out [FLOP]
+        limits: limit -> share of the kernels' time in which it is the bound
+        flops: of the products of a step on all systems, without zeros and recomputation [FLOP]
         peak_flops: of all systems [FLOP/s]
         memoryx_unit_bytes: the smallest MemoryX that holds the model; None where there is none, or none is needed
         stages: of SwarmX
-        tokens: to train with; None if nobody asked
+        tokens: number of training tokens; None: not given
     """
 
     artifact: Artifact
@@ -52,84 +52,84 @@ class Estimate(Brief):
 
     @property
     def num_csx(self) -> int:
-        """Systems."""
+        """Number of systems."""
         return self.artifact.num_csx
 
     @property
     def batch_size(self) -> int:
-        """Global."""
+        """Global batch size [samples]."""
         return self.artifact.batch_size
 
     @property
     def samples_per_csx(self) -> int:
-        """Of a step."""
+        """Samples of a step per system."""
         return self.batch_size // self.num_csx
 
     @property
     def step_s(self) -> float:
-        """Of a step, as the compiler has it [s]."""
+        """Time of a step, from the artifact [s]."""
         return self.artifact.step_s
 
     @property
     def samples_per_s(self) -> float:
-        """Of all systems."""
+        """Samples per second of all systems."""
         return self.batch_size / self.step_s
 
     @property
     def tokens_per_s(self) -> float:
-        """Of all systems; samples where there is no sequence."""
+        """Tokens per second of all systems; samples where the model has no sequence."""
         return self.samples_per_s * self.artifact.tokens
 
     @property
     def zero_weights(self) -> int:
-        """Weights that are zero and not streamed."""
+        """Number of zero weights, which are not streamed."""
         return zero_weights(self.artifact)
 
     @property
     def flops_per_s(self) -> float:
-        """Of the useful products [FLOP/s]."""
+        """Rate of useful products [FLOP/s]."""
         return self.flops / self.step_s
 
     @property
     def share_of_peak(self) -> float:
-        """Of the peak that follows from PEs, clock and datapath."""
+        """Share of the peak of all PEs, by clock and datapath."""
         return self.flops_per_s / self.peak_flops
 
     @property
     def busy(self) -> dict[str, float]:
-        """Resource -> share of the step in which it works."""
+        """Resource -> share of the step in which it is busy."""
         return {name: seconds / self.step_s for name, seconds in self.step.busy_s.items()}
 
     @property
     def bound(self) -> str:
-        """What most of the step is spent on: what would have to be faster."""
+        """The cause of the largest part of the step: the bottleneck."""
         return self.step.bound
 
     @property
     def power_w(self) -> float:
-        """Of all systems [W]; what the servers around them draw is among the costs of a job."""
+        """Power of all systems [W]; the power of their servers is part of `JobCost`."""
         system = self.artifact.system
         busy = self.busy[COMPUTE]
         return self.num_csx * (system.idle_power_w + (system.power_w - system.idle_power_w) * min(1.0, busy))
 
     @property
     def joules_per_token(self) -> float:
-        """Of the systems [J]."""
+        """Energy of the systems per token [J]."""
         return self.power_w / self.tokens_per_s
 
     @property
     def reads_images(self) -> bool:
-        """Whether samples are numbers, those of pixels, and not tokens."""
+        """Whether samples are images, that is values of pixels, and not tokens."""
         return self.artifact.graph.inputs[0].dtype == "float32"
 
     @property
     def days(self) -> float | None:
-        """To train with the tokens that were asked for."""
+        """Days of training with the given number of tokens; None without one."""
         return None if self.tokens is None else self.tokens / self.tokens_per_s / DAY_S
 
     @property
     def band(self) -> Band:
-        """Range of the time of a step, by the held-out results that are like it."""
+        """Range of the time of a step, from the held-out errors of similar published results."""
         return band_for(self)
 
     def facts(self) -> dict[str, str]:
@@ -148,11 +148,11 @@ class Estimate(Brief):
 
 
 class Estimator:
-    """Estimates of one request; what is compiled is compiled once for each number of samples and systems.
+    """Estimates of one request; the model is compiled once for each number of samples and systems.
 
     Args:
-        request: what is asked for
-        keeps: whether what is compiled is kept in the user's cache, for estimates to come
+        request: model, systems and choices of the estimates
+        keeps: whether artifacts are kept in the user's cache, for later estimates
     """
 
     def __init__(self, request: Request, *, keeps: bool = False) -> None:
@@ -162,7 +162,7 @@ class Estimator:
         self._compiled: dict[tuple[int, str, int | None, int], Artifact] = {}
 
     def at(self, num_csx: int) -> Estimate:
-        """Return the estimate for so many systems.
+        """Return the estimate for a number of systems.
 
         Raises:
             EstimateError: the systems do not divide the batch or are more than a cluster has, or MemoryX is too small
@@ -175,7 +175,7 @@ class Estimator:
     def compiled(
         self, samples: int, execution_mode: str, micro_batch_size: int | None = None, *, num_csx: int = 1
     ) -> Artifact:
-        """Return the model compiled for systems with so many samples of a step each.
+        """Return the model compiled for a number of samples per system and step.
 
         Raises:
             CompileError, EstimateError: it does not fit
@@ -203,16 +203,16 @@ class Estimator:
                 like=self._program,
             )
         except CompileError:
-            # That MemoryX is too small says more than what else does not fit.
+            # If MemoryX is too small, that error is the more useful one.
             _check_memoryx(params, system, compiler.count_memoryx(params, system, variant=self.request.variants))
             raise
 
     def kept_number(self, asked: str, make: Callable[[], float]) -> float:
-        """Return a number that follows from the request and from what is asked of it; kept once it is made."""
+        """Return a number derived from the request and the key `asked`; made once, then kept."""
         return self._kept.number(asked, make)
 
     def edge_share(self, micro_batch_size: int) -> float:
-        """Share of the kernels' time for which the links off the wafer count, weights streamed.
+        """Share of the kernels' time in which links off the wafer are the bound, with weights streamed.
 
         Raises:
             CompileError: such a micro-batch does not fit
@@ -226,7 +226,7 @@ class Estimator:
 
     @cached_property
     def _program(self) -> Program:
-        """The model, with what searches found: neither batch nor number of systems count."""
+        """The model and results of earlier searches, which do not depend on batch or number of systems."""
         request = self.request
         return compiler.make_program(
             self._params_of(1, 1),
@@ -247,7 +247,7 @@ class Estimator:
 
 
 def estimate_of(request: Request, artifact: Artifact) -> Estimate:
-    """The estimate of an artifact that is made for a request, for so many systems and samples as it has."""
+    """The estimate of an artifact of a request, for the systems and samples of the artifact."""
     system, update_ops = artifact.system, costed_optimizer(request.params.optimizer).update_ops
     sizes = () if system.memoryx is None else system.memoryx.units_bytes
     units = [unit for unit in sizes if unit >= artifact.memoryx.total_bytes]
@@ -265,7 +265,7 @@ def estimate_of(request: Request, artifact: Artifact) -> Estimate:
 
 
 def _check_memoryx(params: Params, system: System, need: MemoryXNeed) -> None:
-    """Raise where MemoryX is too small, with a unit that is not."""
+    """Raise EstimateError where MemoryX is too small, and name a unit that is large enough."""
     if system.memoryx is None or need.total_bytes <= system.memoryx.capacity_bytes:
         return
     units = [

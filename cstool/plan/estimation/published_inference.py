@@ -1,4 +1,4 @@
-"""Predictions of the model for published rates of answering, and for published kernels of answering."""
+"""Predictions of the model for published rates of inference, and for published kernels of inference."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,12 +19,12 @@ from cstool.plan.timing.resident import tile
 def user_tokens_per_s(
     model: Mapping[str, Any], system: System, prompt_tokens: int, new_tokens: int
 ) -> tuple[float, str]:
-    """Return tokens a second of a single user on the fewest wafers that hold a model, and the parts of the time.
+    """Return tokens a second of a single user on the fewest wafers that hold a model, and a text with the largest part.
 
     Args:
-        model: its section in a params file, and `sequence_length`
-        system: each wafer
-        prompt_tokens, new_tokens: of the user
+        model: section of the model in a params file, with `sequence_length`
+        system: kind of each wafer
+        prompt_tokens, new_tokens: lengths of prompt and answer
     """
     shape = dict(model)
     shape["max_position_embeddings"] = shape.pop("sequence_length")
@@ -38,13 +38,13 @@ def user_tokens_per_s(
 
 
 def product_cycles(system: System, side: int, product: Sequence[int], groups: int | None) -> float:
-    """Return the cycles of a product of 16-bit operands on a square of PEs: of two matrices, or of one and a vector.
+    """Return the cycles of a product of 16-bit operands on a square of PEs: two matrices, or a matrix and a vector.
 
     Args:
         system: of the PEs
         side: of the square [PEs]
-        product: tokens, inputs and outputs; of one token it is that of a vector, whose sums all PEs of a line get
-        groups: that a line is cut into; None where a matrix is multiplied
+        product: tokens, inputs and outputs; one token is a vector, and all PEs of a line get its sums
+        groups: number of groups of a line; None for two matrices
     """
     tokens, inputs, outputs = product
     pe = Pe(replace(system, fabric=Fabric(side, side)), 16)

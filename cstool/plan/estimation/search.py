@@ -1,19 +1,19 @@
-"""Search: the fewest systems on which a job keeps within its limits, or what is fastest within them; and what else.
+"""Search: the fewest systems on which a job keeps its limits, or the fastest plan that does; and the alternatives.
 
-Where days are limited, the fewest systems are the answer, and of plans on as many the fastest. Where they are not, one
-system would always do, so the fastest plan is.
+With a limit on days, the answer is the fewest systems, with the fastest plan on them. Without one, a single system
+would always do, so the answer is the fastest plan.
 
-A candidate is a share of zeros, a number of systems, a batch that they share out, and a way to run it: pipelined, or
-weights streamed in micro-batches of some size, laid out and recomputed in some way. Of each number of systems all
-batches and ways are considered; those that cannot be the answer are left out by bounds that hold for every candidate:
+A candidate is a share of zeros, a number of systems, a batch that they share, and a way to run it: pipelined, or
+weights streamed, with a size of micro-batches, a layout and a choice of recomputation. For each number of systems, all
+batches and ways are considered. Lower bounds exclude candidates that cannot be the answer:
 
-- A streamed step takes no less than its PEs are at work in it, which is known of each way before anything is simulated:
-  a number of micro-batches times the cycles of one. A pipelined step takes no less than its products do at the peak.
-- Systems draw no less than when they are idle.
-- A job takes no less than its steps, and costs no less than the hours of those.
+- A streamed step takes at least the busy time of its PEs. It is known for each way before any simulation: the number
+  of micro-batches times the cycles of one. A pipelined step takes at least the time of its products at the peak.
+- Systems draw at least their idle power.
+- A job takes at least the time of its steps, and costs at least the price of these hours.
 
-Time does not fall with every system: batches are whole, and so are micro-batches. So nothing is taken to fall or rise
-with the number of systems, nor with that of zeros.
+More systems are not always faster: batches and micro-batches are whole numbers of samples. So the search assumes
+no quantity to fall or rise with the number of systems, nor with the share of zeros.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ MODES = {
     "pipelined": (ExecutionMode.PIPELINED,),
 }
 MOST_ROWS = 24
-"""numbers of systems up to which the front has all of them; beyond, doublings, the last, and those at the answer"""
+"""most rows that list every number of systems; beyond: doublings, the last one, the answer and its neighbours"""
 
 
 class Model:
     """Estimates of a model with one share of zeros, each made once.
 
     Args:
-        sparsity: share of zeros; None for that of the file
-        request: what is estimated
+        sparsity: share of zeros; None: the share of the file
+        request: model, systems and tokens of the estimates
         inputs: of the cost
         checkpoint_steps: between checkpoints, as the params have it
     """
@@ -62,7 +62,7 @@ class Model:
 
     @cached_property
     def prepared(self) -> Prepared:
-        """What all numbers of systems share."""
+        """The compiler passes that all numbers of systems share."""
         request = self.request
         return Prepared(
             request.params,
@@ -74,12 +74,12 @@ class Model:
 
     @cached_property
     def _flops_s(self) -> float:
-        """A sample at the peak of one system [s]."""
+        """Time of a sample at the peak of one system [s]."""
         peak = self.request.system.peak_flops(self.request.params.operand_bits)
         return self.prepared.sample_flops / peak
 
     def least_step_s(self, samples: int) -> float:
-        """Lower bound of a step on systems with so many samples each, however many there are; infinite if none fits."""
+        """Lower bound of a step [s] by samples per system, for any number of systems; infinite if nothing fits."""
         prepared, clock_hz = self.prepared, self.request.system.clock_hz
         ways = prepared.streamed(samples)
         bound = prepared.busy_cycles(ways[0], samples) / clock_hz if ways else math.inf
@@ -88,7 +88,7 @@ class Model:
         return max(0.0, bound - 1 / clock_hz)
 
     def least(self, count: int, samples: int) -> dict[str, float]:
-        """Lower bounds of a job on so many systems with so many samples each: limit, by its flag -> amount."""
+        """Lower bounds of a job, by the number of systems and samples per system: flag of the limit -> amount."""
         tokens = self.request.tokens
         assert tokens is not None
         job_s = tokens / (count * samples * self.prepared.tokens) * self.least_step_s(samples)
@@ -99,7 +99,7 @@ class Model:
         return {DAYS: slack * job_s / DAY_S, POWER: slack * power_w, BUDGET: slack * price}
 
     def fastest(self, count: int, samples: int) -> Plan | None:
-        """The plan on so many systems with so many samples each that takes least time; None where nothing fits."""
+        """The fastest plan for a number of systems and samples per system; None where nothing fits."""
         key = count, samples
         if key not in self._fastest:
             best: Artifact | None = None
@@ -116,7 +116,7 @@ class Model:
         return self._fastest[key]
 
     def every(self, count: int, samples: int) -> list[Plan]:
-        """All plans on so many systems with so many samples each, the fastest first."""
+        """All plans for a number of systems and samples per system, the fastest first."""
         key = count, samples
         if key not in self._all:
             ways = [way for choice in ("fastest", "all") for way in self.prepared.streamed(samples, choice)]
@@ -136,19 +136,19 @@ class Model:
         try:
             cost = job_cost(estimate, self._inputs, self._steps)
         except EstimateError:
-            # It never ends, so often something fails.
+            # Failures are so frequent that the job never ends.
             return None
         assert cost is not None
         return Plan(self.sparsity, estimate, cost)
 
 
 class Search:
-    """Plans of a job, among some clusters and batches.
+    """Plans of a job, over a space of clusters and batches.
 
     Args:
-        models: by their shares of zeros, one or more
-        space: among what is chosen
-        limits: what must be kept
+        models: one for each share of zeros, at least one
+        space: the choices of systems and batches
+        limits: of the job
 
     Raises:
         EstimateError: more systems are asked for than a cluster has
@@ -165,7 +165,7 @@ class Search:
         self.counts = counts_of(space, most)
 
     def run(self) -> Found | None:
-        """Return what is found; None where the limits cannot be kept."""
+        """Return the result; None where no plan keeps the limits."""
         of_shares = {model.sparsity: self._best_of(model) for model in self.models}
         has_days = self.limits.days is not None
 
@@ -212,10 +212,10 @@ class Search:
         return None
 
     def _meeting(self, model: Model, count: int, samples: int, limits: Limits) -> Iterator[Plan]:
-        """Yield plans that keep limits, the fastest first: one alone, unless slower ones draw less and so keep them.
+        """Yield plans that keep the limits, the fastest first: only one, unless slower plans are needed to keep them.
 
-        Days and price grow with the time of a step, so where the fastest plan has too many of them, all have, unless
-        it is the slow end of a range that counts.
+        Days and price grow with the time of a step. So where the fastest plan exceeds them, all plans do, unless the
+        slow end of the range of the estimate must keep them.
         """
         bounds = model.least(count, samples)
         if any(bounds[flag] > most for flag, most in limits.values().items()):
@@ -227,12 +227,12 @@ class Search:
         if not broken:
             yield plan
         elif broken == [POWER] or limits.is_confident:
-            # What is slower has systems work for less of the time, so that they draw less; and the range of one mode
-            # may be narrower than that of the faster one.
+            # In slower plans, systems are idle for a larger share of the time and draw less; and the range of one
+            # mode may be narrower than the range of the faster mode.
             yield from (each for each in model.every(count, samples) if not each.breaks(limits))
 
     def fastest_on(self, count: int) -> list[Plan]:
-        """Return the fastest plan on so many systems, over all batches, of each share of zeros with which it fits."""
+        """Return the fastest plan on a number of systems, over all batches, for each share of zeros that fits."""
         found = []
         for model in self.models:
             plans = [plan for each in samples_of(self.space, count) if (plan := model.fastest(count, each)) is not None]
@@ -259,7 +259,7 @@ class Search:
         def amount(plan: Plan) -> float:
             return plan.amounts(is_confident=limits.is_confident)[flag]
 
-        # Those that may have least come first, so that bounds leave most of the others out.
+        # The lowest bounds come first, so that the loop ends early.
         points = sorted(
             (model.least(count, samples)[flag], count, samples, number)
             for number, model in enumerate(models)
@@ -279,7 +279,7 @@ class Search:
         return best
 
     def _rows(self, answer: int) -> list[int]:
-        """Numbers of systems of the front."""
+        """Numbers of systems in the front."""
         counts = self.counts
         if len(counts) <= MOST_ROWS:
             return list(counts)
@@ -289,7 +289,7 @@ class Search:
         return sorted(kept)
 
     def raise_misfit(self) -> None:
-        """Raise why nothing fits on any number of systems, as an estimate of the first of them would."""
+        """Raise the reason that nothing fits, the error of an estimate for the first number of systems."""
         request = self.models[0].request
         samples = samples_of(self.space, 1) or samples_of(self.space, self.counts[0])
         Estimator(request).compiled(min(samples), request.execution_mode, num_csx=1)

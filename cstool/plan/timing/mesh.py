@@ -1,17 +1,17 @@
-"""Kernels that answer, as they were measured on a mesh of PEs: sums along a line, a matrix times a vector or a matrix.
+"""Kernels of inference, as measured on a mesh of PEs: sums along a line, a matrix times a vector or a matrix.
 
-They are the kernels of WaferLLM, written in CSL, timed on a WSE-3. What they take follows from the numbers of a system
-and from three of their own, which differ from what the links and the datapath allow:
+They are the kernels of WaferLLM, written in CSL, timed on a WSE-3. Their cycles follow from the numbers of a system
+and from three measured overheads beyond the limits of links and datapath:
 
 - *latency*: a hop and an addition on the way take `LATENCY_FACTOR` times the cycles of the links. Over a line of n PEs
-  in 2, 4 or 8 groups an all-reduce took 5.5, 3.75 and 2.875 cycles more for each PE more; with 2 cycles for a hop and
-  2 x 5 for an addition these are 5.5, 3.75 and 2.875.
+  in 2, 4 or 8 groups, each further PE added 5.5, 3.75 and 2.875 cycles to an all-reduce; with 2 cycles for a hop and
+  2 x 5 for an addition, the model has 5.5, 3.75 and 2.875.
 - *start*: a multiply-add of operands of 16 bits takes 2.9 cycles for 8 elements and 3.0 for one: `MORE_START_CYCLES`
-  beside the start of a vector instruction.
-- *calls*: `call_cycles` for a product with a vector, for each phase of an all-reduce, for each element of the side that
-  is summed over, and `ROUND_CALLS` for each round of a product of matrices.
+  on top of the start of a vector instruction.
+- *calls*: `call_cycles` for a product with a vector, and for each phase of an all-reduce; in a product of matrices, one
+  for each element of the summed side and `ROUND_CALLS` for each round.
 
-CS-2 and CS-1 are taken as CS-3. No efficiency is applied: what a kernel takes is measured, not what a PE could do.
+CS-2 and CS-1 are taken as CS-3. No efficiency is applied: the measured cycles include it.
 
 Source: MeshGEMV and MeshGEMM of He et al., OSDI '25, arXiv 2502.04563 (MeshInfra/WaferLLM); cycles on a WSE-3 by
 FxPiGaAo/WaferLLM, MeshGEMV/WSE-3 and MeshGEMM/WSE-3, wse_result.json (2025-11).
@@ -27,11 +27,11 @@ from cstool.plan.timing.pe import Pe, ceil_div
 LATENCY_FACTOR = 2
 MORE_START_CYCLES = 1
 ROUND_CALLS = 3
-"""both operands are shifted, then the next round starts"""
+"""calls per round: a shift of each operand, and the start of the next round"""
 
 
 def multiply_add_cycles(pe: Pe, length: int) -> int:
-    """Return the cycles of one multiply-add of a vector with a number.
+    """Return the cycles of one multiply-add of a vector with a scalar.
 
     Example, WSE-3: 8 elements of 16 bits.
 
@@ -43,7 +43,7 @@ def multiply_add_cycles(pe: Pe, length: int) -> int:
 
 
 def matvec_cycles(pe: Pe, i: int, o: int, users: int) -> int:
-    """Return the cycles of a tile of i x o weights times a vector of each user, one after the other.
+    """Return the cycles of a tile of i x o weights times a vector of each user, one user after the other.
 
     >>> from cstool.model.system import load_system
     >>> matvec_cycles(Pe(load_system("cs3"), 16), 8, 1, users=2)  # 39 + 2 x 3
@@ -54,16 +54,16 @@ def matvec_cycles(pe: Pe, i: int, o: int, users: int) -> int:
 
 
 def mesh_allreduce_cycles(pe: Pe, pes: int, elements: int, groups: int | None = None) -> int:
-    """Return the cycles until each PE of a line has the sums of so many elements of each; none for one PE.
+    """Return the cycles of an all-reduce over the PEs of a line; 0 for one PE.
 
-    Groups add up towards their middle, their middles towards that of the line, and the sums go back to all. Sums are as
-    wide as operands.
+    Each group adds up towards its middle, the middles towards the middle of the line, and the sums go back to all PEs.
+    Sums are as wide as operands.
 
     Args:
-        pe: of the line
-        pes: of the line
-        elements: of each
-        groups: that the line is cut into; None for as many as are fastest
+        pe: kind of the PEs
+        pes: number of PEs in the line
+        elements: number of elements of each PE
+        groups: number of groups of the line; None for the fastest number
 
     Example, WSE-3: 144 PEs in 8 groups of 18, one element. 144 + 18 hops at 2, 9 + 4 additions at 10, three calls and
     wavelets. It was measured at 602 with a product of 42.
@@ -82,7 +82,7 @@ def mesh_allreduce_cycles(pe: Pe, pes: int, elements: int, groups: int | None = 
 
 @lru_cache(maxsize=1 << 14)
 def _fastest(links: Links, call: int, pes: int, wavelets: int) -> int:
-    # Beyond twice the square root, groups of few PEs cost more than they save.
+    # More groups than twice the square root cost more than they save.
     return min(_in_groups(links, call, pes, wavelets, groups) for groups in range(1, min(pes, 2 * isqrt(pes)) + 1))
 
 
@@ -98,12 +98,12 @@ def _in_groups(links: Links, call: int, pes: int, wavelets: int, groups: int) ->
 def rounds_cycles(pe: Pe, tokens: int, inputs: int, outputs: int) -> int:
     """Return the cycles of a product of two matrices that are shifted past each other, (tokens, inputs) x W.
 
-    Tokens are dealt over rows and outputs over columns, or the other way round. In each of as many rounds as the
-    longer side has PEs, a PE multiplies its tile of the one with its tile of the other, k inputs deep, and passes both
-    on: k calls, and a multiply-add of the tokens for each of k x n weights.
+    Tokens are dealt over rows and outputs over columns, or the other way round. There is a round for each PE of the
+    longer side. In each, a PE multiplies its tiles of the two matrices, k inputs deep, and passes both on: k calls, and
+    a multiply-add of the tokens for each of k x n weights.
 
     Args:
-        pe: of all PEs
+        pe: kind of the PEs; its system has the fabric
         tokens, inputs, outputs: of the product
 
     Example, WSE-3: 5,760 tokens by 5,760 x 5,760 on 720 x 720 PEs are tiles of 8 x 8; 720 rounds of 3 calls and 8 times

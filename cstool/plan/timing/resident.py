@@ -1,20 +1,19 @@
-"""Answering: weights stay on the wafer, and the tokens of users go past them.
+"""Inference: weights stay on the wafer, and the tokens of users stream past them.
 
-Each layer lies on all PEs of its wafer: a PE of the W x H of them has of each matrix i = ceil(inputs / W) of its inputs
-and o = ceil(outputs / H) of its outputs, or the two the other way round. Layers follow one another, on as many wafers
-as hold them.
+Each layer lies on all W x H PEs of its wafer. Of each matrix, a PE has i = ceil(inputs / W) inputs and
+o = ceil(outputs / H) outputs, or W and H swapped. Layers follow one another, on the fewest wafers that hold them.
 
-- *decode*: a token of each user meets all matrices. A product is i multiply-adds of length o for each user, then the o
-  sums are added up along the PEs that share them and sent back, for all users together: the next product needs them
-  there. What a PE computes for a token is little; sums, which go over hundreds of PEs, are most of the time.
-- *attention*: keys and values stay where they were made, elements over columns, tokens of all users dealt over rows. A
-  PE has d elements of the queries of a token and n of its keys: two products of n x d; scores are partial sums where a
-  head lies over several columns; maximum and sum of the softmax, and what it weighs, are sums along the rows.
-- *prefill*: each product is one of two matrices that are shifted past each other; of few tokens, a token after the
-  other. What lies between is as in pipelined mode (`cstool.plan.timing.region`).
+- *decode*: a token of each user meets all matrices. A product is i multiply-adds of length o for each user. Then the o
+  sums are reduced along the PEs that share them and sent back, for all users together, as inputs of the next product.
+  A PE computes little for a token; the sums, over hundreds of PEs, are most of the time.
+- *attention*: keys and values stay on the PEs that made them: elements over columns, tokens of all users over rows. A
+  PE has d elements of a token's queries and n of the keys: two products of n x d. Scores are partial sums where a head
+  spans several columns; maximum and sum of the softmax, and the weighted values, are sums along the rows.
+- *prefill*: each product is of two matrices that are shifted past each other; with few tokens, one token after the
+  other. Work between products is as in pipelined mode (`cstool.plan.timing.region`).
 
-Products and sums are those of `cstool.plan.timing.mesh`, as measured. Attention and element-wise work, which nobody
-measured, have the efficiency of training.
+Products and sums are timed by `cstool.plan.timing.mesh`, as measured. Attention and element-wise work were not
+measured; they have the efficiency of training.
 
 Source: He et al., "WaferLLM: Large Language Model Inference at Wafer Scale", OSDI '25, arXiv 2502.04563: decoding as
 products of a matrix and a vector on the whole wafer, their sums by trees, keys and values balanced over the rows, a
@@ -34,13 +33,13 @@ from cstool.plan.timing.region import SOFTMAX_OPS, pair_cycles, region_phases
 
 @dataclass(frozen=True)
 class DecodeCycles:
-    """What a step of decoding takes, part by part; they follow one another.
+    """Cycles of a decoding step, by part; the parts follow one another.
 
     Args:
-        products: of the busiest PE
-        attention: the same, at the efficiency of PEs, of queries with their keys and values, softmax included
-        other: the same, element by element
-        sums: over PEs, there and back, and on the way to the farthest PE
+        products: with weights, of the busiest PE
+        attention: of the busiest PE, at its efficiency: queries with keys and values, softmax included
+        other: of the busiest PE, at its efficiency: element-wise work
+        sums: reductions over PEs, there and back, and transfers to the farthest PE
     """
 
     products: int = 0
@@ -49,7 +48,7 @@ class DecodeCycles:
     sums: int = 0
 
     def __add__(self, more: "DecodeCycles") -> "DecodeCycles":
-        """Return both, one after the other."""
+        """Return the cycles of both, one after the other."""
         return DecodeCycles(
             self.products + more.products,
             self.attention + more.attention,
@@ -58,23 +57,23 @@ class DecodeCycles:
         )
 
     def __mul__(self, times: int) -> "DecodeCycles":
-        """Return this so many times."""
+        """Return the cycles of `times` repetitions."""
         return DecodeCycles(times * self.products, times * self.attention, times * self.other, times * self.sums)
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of the parts."""
         return self.products + self.attention + self.other + self.sums
 
 
 def decode_cycles(pe: Pe, work: Sequence[OpWork], users: int, context: int) -> DecodeCycles:
-    """Return what ops take for a token of each of so many users, behind so many tokens of context.
+    """Return the cycles of ops for one token of each user.
 
     Args:
         pe: of the wafer
-        work: of the ops, as of a longer sample: sizes count, tokens do not
-        users: that decode together
-        context: tokens that each of them has behind it
+        work: of the ops; its sizes count, its numbers of tokens do not
+        users: number of users that decode together
+        context: number of earlier tokens of each user
 
     Example, WSE-2, a product of 8,192 by 8,192 for one user: tiles of 11 x 9 elements, 9 multiply-adds of 11 at 2 + 3
     cycles, and a call of 39. Nine sums go over 750 columns in 33 groups of 23 and back.
@@ -97,7 +96,7 @@ def decode_cycles(pe: Pe, work: Sequence[OpWork], users: int, context: int) -> D
             case RowSums():
                 found += DecodeCycles(sums=mesh_allreduce_cycles(pe, pe.system.fabric.width, users * item.forward))
             case Lookup():
-                # The row of each user's token goes from where it is to where the first layer wants it.
+                # The row of each user's token goes from its place to the first layer.
                 fabric, links = pe.system.fabric, pe.system.links
                 way = (fabric.width + fabric.height) * links.hop_cycles + 2 * links.ramp_cycles + READ_CYCLES
                 found += DecodeCycles(sums=way + users * int(pe.wavelets(ceil_div(item.width, fabric.width))))
@@ -109,9 +108,9 @@ def _sustained(pe: Pe, cycles: int) -> int:
 
 
 def tile(pe: Pe, item: MatMul) -> tuple[int, int, int]:
-    """Inputs and outputs of a matrix that the fullest PE has, and the PEs that share an output: the fewest elements.
+    """Inputs and outputs of a matrix on the fullest PE, and the number of PEs per output, for the smallest tile.
 
-    Of experts, the outputs of all of them.
+    Outputs are summed over all experts.
     """
     fabric = pe.system.fabric
     ways = [
@@ -124,7 +123,7 @@ def tile(pe: Pe, item: MatMul) -> tuple[int, int, int]:
 def _product(pe: Pe, item: MatMul, users: int) -> DecodeCycles:
     i, o, across = tile(pe, item)
     if item.all_tokens is not None:
-        # Each token meets some of the experts; which, differs from user to user.
+        # Each token meets some of the experts, which differ from user to user.
         o = int(ceil_div(o * item.tokens, item.all_tokens))
     sums = mesh_allreduce_cycles(pe, min(across, item.inputs), users * o)
     return DecodeCycles(products=matvec_cycles(pe, i, o, users), sums=sums)
@@ -137,7 +136,7 @@ def _attention(pe: Pe, item: Pairs, users: int, context: int) -> DecodeCycles:
     columns = int(ceil_div(item.head_width, d))
     product = users * 2 * int(pair_cycles(pe, keys, d, keys))
     softmax = users * heads * int(pe.vector_cycles(keys, SOFTMAX_OPS))
-    # Scores along a head, then maximum, sum and what they weigh along the rows.
+    # Scores along a head, then maximum, sum and weighted values along the rows.
     scores = mesh_allreduce_cycles(pe, columns, users * heads * keys)
     per_head, weighed = (mesh_allreduce_cycles(pe, fabric.height, users * each) for each in (heads, d))
     rows = 2 * per_head + weighed
@@ -145,7 +144,7 @@ def _attention(pe: Pe, item: Pairs, users: int, context: int) -> DecodeCycles:
 
 
 def prefill_cycles(pe: Pe, work: Sequence[OpWork], prompts: int) -> int:
-    """Return what ops take for all tokens of so many prompts, one prompt after the other.
+    """Return the cycles of ops for all tokens of a number of prompts, one prompt after the other.
 
     Args:
         work: of the ops, for the tokens of one prompt
@@ -159,7 +158,7 @@ def prefill_cycles(pe: Pe, work: Sequence[OpWork], prompts: int) -> int:
                 cycles += _prompt_product(pe, item)
             case Pairs():
                 keys = int(ceil_div(item.pairs, item.tokens))
-                # Scores and what they weigh: products of matrices, too, a query with the keys it sees on average.
+                # Scores and weighted values are products of matrices, too: of a query with its mean number of keys.
                 cycles += rounds_cycles(pe, item.tokens, item.width, keys)
                 cycles += rounds_cycles(pe, item.tokens, keys, item.width)
                 heads = int(ceil_div(item.width, item.head_width))
@@ -173,8 +172,8 @@ def prefill_cycles(pe: Pe, work: Sequence[OpWork], prompts: int) -> int:
 
 
 def _prompt_product(pe: Pe, item: MatMul) -> int:
-    """Cycles of a product of all tokens of a prompt: in rounds, or as tokens that follow one another."""
-    # PEs that have the busiest expert multiply with the tokens of that; the others wait for them.
+    """Cycles of a product of all tokens of a prompt: the faster of rounds, and one token after the other."""
+    # PEs with the busiest expert multiply with all of its tokens; the others wait for them.
     tokens = math.ceil(item.tokens * item.busiest)
     i, o, across = tile(pe, item)
     of_token = matvec_cycles(pe, i, o, 1) + mesh_allreduce_cycles(pe, min(across, item.inputs), o)
@@ -185,7 +184,7 @@ def resident_bytes(pe: Pe, work: Sequence[OpWork], vectors: Sequence[int]) -> in
     """Size of the weights of ops on the fullest PE [bytes].
 
     Args:
-        vectors: elements of biases and weights of norms
+        vectors: sizes of biases and of weights of norms
     """
     pes, size = pe.system.fabric.pes, 0
     for item in work:
@@ -199,7 +198,7 @@ def resident_bytes(pe: Pe, work: Sequence[OpWork], vectors: Sequence[int]) -> in
 
 
 def cache_bytes(pe: Pe, work: Sequence[OpWork], users: int, context: int) -> int:
-    """Size of keys and values on the fullest PE [bytes]: elements over columns, tokens of all users dealt over rows.
+    """Size of keys and values on the fullest PE [bytes]: elements over columns, tokens of all users over rows.
 
     Example, WSE-3: 1,024 elements of keys and as many of values, 2 of each on a PE; 8 users with 2,560 tokens are 18
     tokens to a row.

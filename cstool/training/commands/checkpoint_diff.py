@@ -34,13 +34,13 @@ def diff(
     tensors_only: Annotated[
         bool, flag("--tensors_only", "Compare the tensors alone: are the weights and states the same?")
     ] = False,
-    with_paths: Annotated[bool, flag("--with_paths", "Take other paths in the params for a difference, too.")] = False,
+    with_paths: Annotated[bool, flag("--with_paths", "Count other paths in the params as a difference, too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two checkpoints: keys, shapes, types, numbers and values.
 
     Sparse and dense tensors are compared by their values. NaN equals NaN if the bits are the same.
-    Where a run found and left its files (paths in the params) is told, and is no difference.
+    Different paths of a run's files in the params are reported, but do not count as a difference.
     The exit code is 0 if the checkpoints match, 1 if they differ, 2 if one cannot be read or is damaged.
     """
     is_close = tensor_comparison_op == "allclose"

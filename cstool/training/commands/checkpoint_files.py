@@ -58,7 +58,7 @@ def list_(folder: FolderArgument, as_json: JsonOption = False) -> None:
 def verify(files: CheckpointsArgument, as_json: JsonOption = False) -> None:
     """Read checkpoints and verify every checksum, their parts, and the needs of a run.
 
-    The exit code is 0 if all are whole, 1 if one is damaged, 2 if one is no checkpoint or not there at all.
+    The exit code is 0 if all are whole, 1 if one is damaged, 2 if one is missing or is no checkpoint.
     """
     code, document = 0, []
     for path in find_checkpoints(files):
@@ -82,15 +82,15 @@ def verify(files: CheckpointsArgument, as_json: JsonOption = False) -> None:
 
 def copy(
     source: CheckpointArgument,
-    destination: Annotated[str, argument("DEST", "A new file, or a folder: the name stays.")],
+    destination: Annotated[str, argument("DEST", "A new file, or a folder, where it keeps its name.")],
     older: Annotated[bool, flag("--older", "Of a MemoryX file, copy the commit before the last one.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Copy a checkpoint, verifying every checksum on the way; nothing is overwritten.
 
-    Where the folder has an index of checkpoints, the copy is entered in it.
-    The last commit of a MemoryX file (memoryx.h5) becomes a checkpoint, in a folder one that is named by its step.
-    A shard (memoryx_1_of_4.h5) stands for all of them, which must be in its folder.
+    If the folder has an index of checkpoints, the copy is entered in it.
+    The last commit of a MemoryX file (memoryx.h5) becomes a checkpoint; in a folder, its name has the step.
+    A shard (memoryx_1_of_4.h5) stands for all shards, which must be in its folder.
     """
     with bars_in_bytes() as progress:
         made = copy_checkpoint(source, destination, older=older, progress=progress)
@@ -103,10 +103,10 @@ def copy(
 
 
 def delete(targets: CheckpointsArgument, dry_run: DryRunOption = False, as_json: JsonOption = False) -> None:
-    """Delete checkpoints, whole or damaged; if one of the files is anything else, none is deleted.
+    """Delete checkpoints, whole or damaged; if one of the files is no checkpoint, none is deleted.
 
     The index of their folder is updated. A MemoryX file (memoryx.h5) goes with its commit record and its lock.
-    With a shard (memoryx_1_of_4.h5) go all others in its folder that belong to it.
+    A shard (memoryx_1_of_4.h5) goes with all other shards of the same MemoryX in its folder.
     """
     deleted = delete_checkpoints(targets, dry_run=dry_run)
     if as_json:
@@ -117,13 +117,13 @@ def delete(targets: CheckpointsArgument, dry_run: DryRunOption = False, as_json:
 
 def prune(
     folder: FolderArgument,
-    keep: Annotated[int, option("--keep", "N", "How many whole ones to keep, at least 1.")],
+    keep: Annotated[int, option("--keep", "N", "Number of whole checkpoints to keep, at least 1.")],
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete the oldest checkpoints of a folder, and keep the N latest that are whole.
+    """Delete the oldest checkpoints of a folder, and keep the N latest whole ones.
 
-    These are verified. Damaged ones among them do not count, and stay. The index of the folder is updated.
+    The latest are verified. Damaged ones among them do not count, and stay. The index of the folder is updated.
     """
     with bars_in_bytes() as progress:
         pruned = prune_checkpoints(folder, keep, dry_run=dry_run, progress=progress)

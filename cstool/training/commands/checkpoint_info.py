@@ -22,9 +22,7 @@ def info(
     file: CheckpointArgument,
     verify: Annotated[bool, flag("--verify", "Read all of it and check its checksums.")] = False,
     all_: Annotated[bool, flag("--all", "List all tensors, not the weights alone.")] = False,
-    tensors: Annotated[
-        str | None, option("--tensors", "GLOB", "List the tensors of these names, whatever they are.")
-    ] = None,
+    tensors: Annotated[str | None, option("--tensors", "GLOB", "List the tensors of these names, of any kind.")] = None,
     norms: Annotated[bool, flag("--norms", "Compute the L2 norm of every tensor that is listed.")] = False,
     as_json: JsonOption = False,
 ) -> None:

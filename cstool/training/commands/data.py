@@ -48,28 +48,28 @@ data_app.add_typer(prepare_app, name="prepare")
 OutputOption = Annotated[Path, option("--output", "DIR", "Folder of the data set.")]
 SourcesArgument = Annotated[
     list[Path] | None,
-    argument("SOURCES", "Files and folders; without any, the sources of the running Python's standard library."),
+    argument("SOURCES", "Files and folders; if not given, the sources of Python's standard library."),
 ]
 JsonlKeyOption = Annotated[
     str | None,
     option(
         "--jsonl_key",
         "KEY",
-        "Where each line of a .jsonl or .ndjson has its text.",
+        "Key of the text in each line of a .jsonl or .ndjson.",
         show_default="text, content, ...",
     ),
 ]
 CsvColumnOption = Annotated[
     str | None,
-    option("--csv_column", "NAME", "Column of .csv and .tsv with the texts.", show_default="such tables are no text"),
+    option("--csv_column", "NAME", "Column of .csv and .tsv with the texts.", show_default="tables are not text"),
 ]
 PackingOption = Annotated[
     Literal["stream", "documents"],
-    flag("--packing", "Documents back to back, or each the begin of a sample, its end padded."),
+    flag("--packing", "Put documents back to back, or begin a sample with each and pad its end."),
 ]
-ValFractionOption = Annotated[float, option("--val_fraction", "X", "Share of the text that is held out.")]
+ValFractionOption = Annotated[float, option("--val_fraction", "X", "Share of held-out text.")]
 SeedOption = Annotated[int, option("--seed", "N", "Seed of the held-out part.")]
-ProcessesOption = Annotated[int, option("--processes", "N", "Processes that do the work; the files are the same.")]
+ProcessesOption = Annotated[int, option("--processes", "N", "Number of processes; the files do not depend on it.")]
 OverwriteOption = Annotated[bool, flag("--overwrite", "Replace a different data set.")]
 
 
@@ -88,20 +88,22 @@ def text(
     ] = "bytes",
     train_tokenizer: Annotated[
         int | None,
-        option("--train_tokenizer", "VOCAB_SIZE", "Train a byte-level BPE on the train part, and take that."),
+        option("--train_tokenizer", "VOCAB_SIZE", "Train a byte-level BPE on the train part, and use it."),
     ] = None,
     allow_unknown: Annotated[
-        bool, flag("--allow_unknown", "Count characters that no token stands for; else an error.")
+        bool, flag("--allow_unknown", "Count characters without a token; else they are an error.")
     ] = False,
-    any_file: Annotated[bool, flag("--any_file", "Take files that are no text, too, as their bytes.")] = False,
+    any_file: Annotated[bool, flag("--any_file", "Read files that are no text, too, as bytes.")] = False,
     begin_texts: Annotated[
-        bool, flag("--begin_texts", "Begin each document as the tokenizer's template says, with <s> for example.")
+        bool,
+        flag("--begin_texts", "Begin each document with the special tokens of the tokenizer's template, such as <s>."),
     ] = False,
     jsonl_key: JsonlKeyOption = None,
     csv_column: CsvColumnOption = None,
     packing: PackingOption = "stream",
     shuffle_seed: Annotated[
-        int | None, option("--shuffle_seed", "N", "Seed of the order of the samples.", show_default="that of the text")
+        int | None,
+        option("--shuffle_seed", "N", "Seed of the order of the samples.", show_default="the order of the text"),
     ] = None,
     val_fraction: ValFractionOption = 0.05,
     seed: SeedOption = 1,
@@ -111,9 +113,9 @@ def text(
 ) -> None:
     """Make a text data set, of bytes or of a tokenizer's tokens, split into train and held-out by document.
 
-    A file is a document; of files .jsonl and .ndjson each line is one. Where no choice of whole documents comes near
-    the share, the end of the largest is held out. A data set made before from the same files with the same arguments
-    is kept; one that was begun is gone on with.
+    A file is a document; in .jsonl and .ndjson files each line is one. If no choice of whole documents comes near the
+    share, the end of the largest is held out. An existing data set of the same files and arguments is kept; an
+    unfinished one is completed.
     """
     with bars_in_bytes() as progress:
         made = prepare_text(
@@ -152,10 +154,10 @@ def mlm(
         int, option("--vocab_size", "N", "Tokens of the WordPiece vocabulary that is trained on the train part.")
     ] = 8192,
     vocab_file: Annotated[
-        Path | None, option("--vocab_file", "FILE", "Take a vocabulary instead, a token on each line; it is copied.")
+        Path | None, option("--vocab_file", "FILE", "Use this vocabulary instead, a token on each line; it is copied.")
     ] = None,
-    do_lower: Annotated[bool, flag("--do_lower", "Take text in lower case.")] = False,
-    nsp: Annotated[bool, flag("--nsp", "Make pairs of texts, of which half follow each other.")] = False,
+    do_lower: Annotated[bool, flag("--do_lower", "Convert text to lower case.")] = False,
+    nsp: Annotated[bool, flag("--nsp", "Make pairs of texts; in half of them the second follows the first.")] = False,
     jsonl_key: JsonlKeyOption = None,
     csv_column: CsvColumnOption = None,
     packing: PackingOption = "stream",
@@ -165,9 +167,9 @@ def mlm(
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a data set for masked language models: tokens of WordPiece, whose masks are drawn when it is read.
+    """Make a data set for masked language models: WordPiece tokens; masks are drawn when it is read.
 
-    For BertCSVDynamicMaskDataProcessor, in the vendor's layout: vocab.txt, and files of CSV. Text is found and held out
+    For BertCSVDynamicMaskDataProcessor, in the vendor's layout: vocab.txt, and CSV files. Text is found and held out
     as by `cstool data prepare text`. Needs the package tokenizers (the extra `tokenizers`).
     """
     with bars_in_bytes() as progress:
@@ -200,14 +202,14 @@ def mlm(
 def span(
     output: OutputOption,
     sequence_length: Annotated[
-        int, option("--sequence_length", "N", "Tokens of a sample that the encoder reads, spans taken out.")
+        int, option("--sequence_length", "N", "Tokens of a sample for the encoder, after spans are taken out.")
     ],
     sources: SourcesArgument = None,
     vocab_size: Annotated[
         int, option("--vocab_size", "N", "Tokens of the byte-level BPE that is trained on the train part.")
     ] = 8192,
     tokenizer: Annotated[
-        Path | None, option("--tokenizer", "FILE", "Take a tokenizers JSON file instead; it is copied.")
+        Path | None, option("--tokenizer", "FILE", "Use this tokenizers JSON file instead; it is copied.")
     ] = None,
     jsonl_key: JsonlKeyOption = None,
     csv_column: CsvColumnOption = None,
@@ -218,7 +220,7 @@ def span(
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a data set for span corruption (T5): plain tokens, of which spans are taken out when it is read.
+    """Make a data set for span corruption (T5): plain tokens; spans are taken out when it is read.
 
     For T5DynamicDataProcessor, in the vendor's layout: vocab.txt, and files of lines. Text is found and held out as by
     `cstool data prepare text`. Needs the package tokenizers (the extra `tokenizers`).
@@ -254,7 +256,7 @@ def preferences(
     tokenizer: Annotated[
         str, option("--tokenizer", "bytes|FILE", "Bytes, or a tokenizers JSON file; it is copied.")
     ] = "bytes",
-    val_fraction: Annotated[float, option("--val_fraction", "X", "Share of the pairs that is held out.")] = 0.05,
+    val_fraction: Annotated[float, option("--val_fraction", "X", "Share of held-out pairs.")] = 0.05,
     seed: SeedOption = 1,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
@@ -284,14 +286,14 @@ def preferences(
 @command(prepare_app, "digits", "cstool data prepare digits --output datasets/mnist")
 def digits(
     output: OutputOption,
-    val_fraction: Annotated[float, option("--val_fraction", "X", "Share of the pictures that is held out.")] = 0.2,
+    val_fraction: Annotated[float, option("--val_fraction", "X", "Share of held-out pictures.")] = 0.2,
     seed: Annotated[int, option("--seed", "N", "Seed of the choice of held-out pictures.")] = 1,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make files of MNIST from scikit-learn's handwritten digits: 1,797 pictures of 28 x 28, scaled up from 8 x 8.
 
-    For params/fc_mnist.yaml where MNIST itself cannot be had. Needs the package scikit-learn (the extra `data`).
+    For params/fc_mnist.yaml if MNIST itself is not at hand. Needs the package scikit-learn (the extra `data`).
     """
     made = prepare_digits(output, val_fraction=val_fraction, seed=seed, overwrite=overwrite)
     if as_json:
@@ -309,8 +311,8 @@ FolderArgument = Annotated[Path, argument("DIR", "Folder of a data set.")]
 def info(folder: FolderArgument, as_json: JsonOption = False) -> None:
     """Describe a data set: its parts, tokenizer, padding, source, and first text.
 
-    Of folders with the vendor's files of HDF5 or CSV, with tables of GLUE, with the files of MNIST and with images in
-    folders for their classes, too.
+    It describes folders with the vendor's HDF5 or CSV files, tables of GLUE, files of MNIST, and a folder of images for
+    each class, too.
     """
     found = data_info(folder)
     if as_json:
@@ -323,14 +325,14 @@ def info(folder: FolderArgument, as_json: JsonOption = False) -> None:
 def check(
     folder: FolderArgument,
     vocab_size: Annotated[
-        int | None, option("--vocab_size", "N", "Tokens must be below it.", min=1, show_default="that of the record")
+        int | None, option("--vocab_size", "N", "Tokens must be below N.", min=1, show_default="the size in the record")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read all of a data set, and list everything that is wrong with it.
+    """Read all of a data set, and list all of its errors.
 
-    Damaged files, tokens outside of the vocabulary, masks other than 0 and 1; of what was made here also sizes, counts,
-    and labels that are not the next token. The exit code is 1 if something is wrong.
+    Errors are damaged files, tokens outside of the vocabulary, masks other than 0 and 1; in data sets made by cstool
+    also wrong sizes and counts, and labels that are not the next token. The exit code is 1 if there is an error.
     """
     with bars_in_bytes() as progress:
         checked = check_data(folder, vocab_size=vocab_size, progress=progress)

@@ -28,7 +28,7 @@ class LaunchFlags:
         option(
             "--ranks",
             "N",
-            "How many processes; if not said, one per core as far as there are systems, with slurm one per node.",
+            "Number of processes; if not given, one per core, at most one per system; with slurm, one per node.",
         ),
     ] = None
     max_restarts: Annotated[
@@ -36,12 +36,12 @@ class LaunchFlags:
         option(
             "--max_restarts",
             "N",
-            "How often to go on from the last commit or checkpoint after one has died, with slurm also after the time "
-            "limit.",
+            "Most restarts from the last commit or checkpoint after a process has died, with slurm also after the "
+            "time limit.",
         ),
     ] = None
-    nodes: Annotated[int | None, option("--nodes", "N", "slurm: how many nodes, 1 if not said.")] = None
-    partition: Annotated[str | None, option("--partition", "NAME", "slurm: where the job waits and runs.")] = None
+    nodes: Annotated[int | None, option("--nodes", "N", "slurm: number of nodes, 1 if not given.")] = None
+    partition: Annotated[str | None, option("--partition", "NAME", "slurm: partition of the job.")] = None
     time: Annotated[
         str | None, option("--time", "LIMIT", "slurm, job: time limit, as 90 (minutes), 1:30:00 or 2-12 (days-hours).")
     ] = None

@@ -28,10 +28,10 @@ from cstool.model.verbs.asked import load_trainers, typed
 if TYPE_CHECKING:
     from cstool.model.params import Params
 
-PARAMS_HELP = "Params file (YAML), or the name of a stock one; to infer, a checkpoint has them as well."
+PARAMS_HELP = "Params file (YAML), or the name of a stock one; to infer, the params in a checkpoint do as well."
 TRACE_HELP = (
-    "Record what happens on this host in steps 2 to 4 of the run (in all, if it has fewer than 4) into a .json file "
-    "that Perfetto opens."
+    "Record the work of this host in steps 2 to 4 of the run (in all steps, if it has fewer than 4) into a .json file "
+    "for Perfetto."
 )
 
 
@@ -50,7 +50,7 @@ class RunFlags:
         option(
             "--checkpoint_path",
             "CHECKPOINT",
-            "Start from this one (a file, DIR:STEP or DIR:latest), not from the latest.",
+            "Start from this checkpoint (a file, DIR:STEP or DIR:latest), not from the latest.",
             complete_checkpoint,
         ),
     ] = None
@@ -92,29 +92,35 @@ class RunFlags:
     ] = "auto"
     precision: Annotated[
         Literal["float32", "bfloat16"] | None,
-        flag("--precision", "Operands of products on this host; the params file says it if this does not."),
+        flag("--precision", "Operands of products on this host; if not given, as in the params file."),
     ] = None
     memoryx: Annotated[
         Literal["auto", "ram", "file"] | None,
-        flag("--memoryx", "Where weights and optimizer state are; auto: in a file from half of the free memory on."),
+        flag(
+            "--memoryx",
+            "Place of weights and optimizer state; auto: a file if they need half of the free memory or more.",
+        ),
     ] = None
     memoryx_memory: Annotated[
-        str | None, option("--memoryx_memory", "SIZE", "Memory of the buffers of that file, 2GiB if not said.")
+        str | None, option("--memoryx_memory", "SIZE", "Memory of the buffers of that file, 2GiB if not given.")
     ] = None
     memoryx_nodes: Annotated[
         int | None,
-        option("--memoryx_nodes", "N", "How many ranks keep a part of MemoryX each.", show_default="all of them"),
+        option("--memoryx_nodes", "N", "Number of ranks that keep a part of MemoryX each.", show_default="all ranks"),
     ] = None
     trace: Annotated[Path | None, option("--trace", "FILE", TRACE_HELP)] = None
     transport: Annotated[
         Literal["auto", "in_process", "mpi"],
-        flag("--transport", "How systems reach MemoryX; auto: MPI where mpirun or srun started several processes."),
+        flag(
+            "--transport",
+            "Transport between systems and MemoryX; auto: MPI if mpirun or srun started several processes.",
+        ),
     ] = "auto"
     num_workers_per_csx: Annotated[int | None, typer.Option("--num_workers_per_csx", hidden=True)] = None
     mount_dirs: Annotated[list[str] | None, typer.Option("--mount_dirs", hidden=True)] = None
     python_paths: Annotated[list[str] | None, typer.Option("--python_paths", hidden=True)] = None
     job_labels: Annotated[
-        list[str] | None, option("--job_labels", "KEY=VALUE", "job: labels, by which `cstool job list` finds it.")
+        list[str] | None, option("--job_labels", "KEY=VALUE", "job: labels, by which `cstool job list` finds the job.")
     ] = None
     disable_version_check: Annotated[bool | None, typer.Option("--disable_version_check", hidden=True)] = None
 

@@ -32,7 +32,7 @@ _UNITS = {
 
 @command(system_app, "list", "cstool system list", "cstool system list --json")
 def list_(as_json: JsonOption = False) -> None:
-    """List the systems that need no file of one's own."""
+    """List the built-in systems, which need no system file."""
     systems = known_systems()
     if as_json:
         print_json({"systems": [{"name": system.name, "wafer": system.wafer} for system in systems]})
@@ -60,7 +60,7 @@ def show(
 ) -> None:
     """Show every number of a system with its status and source, and the numbers derived from them.
 
-    Of this machine (host) it shows who multiplies matrices, in which precision, and how fast that is.
+    Of this machine (host) it shows the libraries for products of matrices, with their precision and speed.
     """
     if name == "host":
         _show_host(as_json)

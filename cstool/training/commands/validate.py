@@ -18,33 +18,34 @@ from cstool.plan.commands.compile import check_plots
 def validate(
     params: Annotated[Path, params_option("Params file (YAML), or the name of a stock one.")],
     sparsity: Annotated[
-        float | None, option("--sparsity", "S", "Share of zeros; takes the place of that of the file.")
+        float | None, option("--sparsity", "S", "Share of zeros, in place of the share in the file.")
     ] = None,
     num_steps: Annotated[
-        int | None, option("--num_steps", "K", "Steps of each run.", show_default="those of the file, at most 100")
+        int | None, option("--num_steps", "K", "Steps of each run.", show_default="the steps of the file, at most 100")
     ] = None,
     num_csx: NumCsxOption = None,
     max_loss_gap: Annotated[
-        float, option("--max_loss_gap", "X", "By how much the sparse run's held-out loss may be larger [nats].")
+        float,
+        option("--max_loss_gap", "X", "Largest excess of the sparse run's held-out loss over the dense one [nats]."),
     ] = 0.1,
     tolerance: Annotated[
         float | None,
         option(
             "--tolerance",
             "T",
-            "Relative difference that sparse and dense kernels may come to.",
+            "Largest relative difference between sparse and dense kernels.",
             show_default="9.5e-7 per step",
         ),
     ] = None,
     sweep: Annotated[
-        str | None, option("--sweep", "S,S,...", "Measure these sparsities, too; the verdict is not of them.")
+        str | None, option("--sweep", "S,S,...", "Measure these sparsities, too; they do not affect the verdict.")
     ] = None,
     set_: SetOption = None,
     seed: SeedOption = None,
     lanes: Annotated[str, lanes_option("Threads of this host. Losses do not depend on it.")] = "auto",
     model_dir: Annotated[
         Path | None,
-        option("--model_dir -o", "DIR", "New folder in which the runs stay.", show_default="a temporary one"),
+        option("--model_dir -o", "DIR", "New folder that keeps the runs.", show_default="a temporary one"),
     ] = None,
     plot: PlotOption = None,
     theme: ThemeOption = "light",
@@ -54,8 +55,8 @@ def validate(
 ) -> None:
     """Compare sparse training with dense training: numerics, held-out loss, cost of a step.
 
-    The exit code is 0 if sparse kernels compute what dense ones do and the held-out loss is close enough to that of a
-    dense run, 1 if not, 2 if there is something to fix. Everything is measured on this host.
+    The exit code is 0 if sparse kernels agree with dense ones and the held-out loss is close enough to the loss of a
+    dense run, 1 if not, 2 for an error that you can fix. Everything is measured on this host.
     """
     from cstool.training.commands.validate_report import print_verdict
     from cstool.training.verbs.comparison import draw_verdict, validate_logged
