@@ -67,6 +67,7 @@ sparse.mdl a.mdl --to sparse =>
 dense.mdl sparse.mdl --to sparse --sparsity 0.5 => Checkpoint at 'TMP/sparse.mdl' already exists\n{TAKEN}
 dense.mdl hf --to hf => TMP/hf: must be a new or an empty folder, got one with files in it\n{TAKEN}
 dense.mdl sparse.mdl --to hf => TMP/sparse.mdl: must be a new or an empty folder, got a file\n{TAKEN}
+hf / => Checkpoint at '/' already exists\n{TAKEN}
 hf taken.mdl => Config at 'TMP/taken.yaml' already exists\n{TAKEN}
 dense.mdl a.mdl --to sparse --sparsity 1.5 => --sparsity: must be greater than 0 and less than 1, got 1.5
     hint: it is the share of zeros: 0.9 leaves a tenth of the weights

@@ -273,8 +273,10 @@ def test_a_file_with_mistakes_is_converted_with_a_warning(cstool, tmp_path):
     )
 
 
-def test_a_folder_is_no_file_to_convert(cstool):
-    assert cstool("config", "convert_legacy", ".").refusal == error(".: must be a YAML file, got a folder")
+@pytest.mark.parametrize("folder", ["", ".", "/"])
+def test_a_folder_without_a_name_is_no_file_of_the_older_layout(cstool, folder):
+    refusal = cstool("config", "convert_legacy", folder).refusal
+    assert refusal == error(f"{folder or '.'}: must be a YAML file, got a folder")
 
 
 OLDER = "DIR/x.yaml: must be in the older layout (train_input, model, optimizer, runconfig), got"

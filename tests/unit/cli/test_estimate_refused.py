@@ -78,6 +78,8 @@ INFER --num_csx 1,2 => --num_csx: must be one number of systems beside --mode in
 INFER --tokens 3B => --tokens: must be left out beside --mode infer, where it has no effect
 INFER --price 3 => --price: must be left out beside --mode infer, where it has no effect
 -p llama3_8b --prompt_tokens 9 => --prompt_tokens: must stand beside --mode infer
+-p gpt3_xl --batch_per_csx 2147483648 => --batch_per_csx: Input should be less than or equal to 2147483647
+    hint: `cstool estimate --help` lists what there is
 -p llama3_8b --batch 9 => --batch: must stand beside --mode infer
 optimize --days 3 => --params is missing\nhint: cstool estimate optimize --params FILE --tokens 300B --days 30
 optimize -p small.yaml --days 3 => --tokens is missing: a job is so many tokens\nhint: such as --tokens 300B
