@@ -66,7 +66,7 @@ def prepared(tmp_path_factory) -> Path:
     write_data(folder)
     save_checkpoints(folder / "params" / "gpt_tiny.yaml", folder / "checkpoints" / "gpt_tiny", (200, 400, 600))
     shutil.copy(INTEROP / "gpt2_small_legacy.yaml", folder / "params_gpt2.yaml")
-    shutil.copy(PROJECT / "cstool" / "system" / "systems" / "cs2.yaml", folder / "my_system.yaml")
+    shutil.copy(PROJECT / "cstool" / "model" / "system" / "systems" / "cs2.yaml", folder / "my_system.yaml")
     (folder / "pairs.jsonl").write_text('{"prompt": "1+1=", "chosen": "2", "rejected": "3"}\n' * 4)
     (folder / "kept").mkdir()
     with pytest.MonkeyPatch.context() as patch:

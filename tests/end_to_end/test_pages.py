@@ -342,7 +342,7 @@ def test_the_commands_of_a_page_train_the_stock_file(cstool, tmp_path, name, mad
     prepare, train, *rest = re.findall(r"^\$ cstool (.*)$", page(name), re.MULTILINE)
     words, settings = prepare.split(), []
     if made:
-        words = [*words[:3], PROJECT / "cstool" / "data", *words[3:], "--val_fraction", 0.2]
+        words = [*words[:3], PROJECT / "cstool" / "training" / "data", *words[3:], "--val_fraction", 0.2]
         settings = ["--set", f"trainer.init.model_dir={tmp_path / 'model_dir'}"]
         for part in ("train", "val"):
             loader, data = f"trainer.fit.{part}_dataloader", tmp_path / "datasets" / made
