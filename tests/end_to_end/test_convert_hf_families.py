@@ -251,7 +251,7 @@ def test_buffers_are_passed_over_and_a_tie_by_another_name_is_checked(tmp_path):
 
 def test_the_help_names_all_families(cstool):
     shown = " ".join(cstool("checkpoint", "convert", "--help").stdout.split())
-    assert f"model_type {', '.join(MODEL_TYPES[:-1])} or {MODEL_TYPES[-1]}." in shown
+    assert f"model_type is {', '.join(MODEL_TYPES[:-1])} or {MODEL_TYPES[-1]}." in shown
 
 
 def test_what_is_stored_of_other_heads_and_old_names_is_taken(tmp_path):
