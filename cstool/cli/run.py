@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -28,9 +28,6 @@ from cstool.model.commands.options import (
 from cstool.model.verbs.asked import check_trace_file
 from cstool.training.commands.launch_flags import LaunchFlags, command_of_a_rank, launch_words
 from cstool.training.commands.run_flags import RunFlags, load_run
-
-if TYPE_CHECKING:
-    pass
 
 
 def run(

@@ -12,7 +12,7 @@ from cstool.foundation.terminal.options import option
 from cstool.foundation.terminal.render import print_json, print_line, print_table
 from cstool.foundation.words import bytes_text, counted, time_text
 from cstool.plan.commands.compile_report import number_text
-from cstool.plan.commands.estimate_report import BAND_SHARE, joules_text
+from cstool.plan.commands.estimate_report import interval_document, interval_facts, joules_text, rough_text
 
 if TYPE_CHECKING:
     from cstool.plan.estimation.inference import InferEstimate, InferRow
@@ -126,8 +126,7 @@ def _facts(found: InferEstimate, new_tokens: int) -> Iterator[tuple[str, str]]:
     each = number_text(found.user_tokens_per_s)
     yield "then", f"{each} tokens/s for each user, most of the time for {found.bound}"
     low, high = found.band.of_rate(found.user_tokens_per_s)
-    yield f"{BAND_SHARE:.0%} interval", f"{_rough(low)} to {_rough(high)} tokens/s for each user"
-    yield "by errors of", f"{counted(found.band.count, 'held-out result')}: {found.band.of}"
+    yield from interval_facts(found.band, f"{rough_text(low)} to {rough_text(high)} tokens/s for each user")
     yield "answer", f"{time_text(found.answer_s(new_tokens))} after the prompt, {counted(new_tokens, 'token')}"
     held = f"{bytes_text(found.weights_bytes)} of weights, {bytes_text(found.cache_bytes)} of keys and values"
     yield "SRAM", f"{found.sram_bytes:,} of {found.system.pe.sram_bytes:,} bytes of the fullest PE: {held}"
@@ -178,16 +177,12 @@ def _row_document(row: InferRow, new_tokens: int) -> dict[str, Any]:
         "tokens_per_s": found.tokens_per_s,
         "joules_per_token": found.joules_per_token,
         "power_w": found.power_w,
-        "band": {
-            "share": BAND_SHARE,
-            "low": found.band.low,
-            "high": found.band.high,
-            "token_s": found.band.of_time(found.token_s),
-            "tokens_per_s_each": found.band.of_rate(found.user_tokens_per_s),
-            "tokens_per_s": found.band.of_rate(found.tokens_per_s),
-            "results": found.band.count,
-            "of": found.band.of,
-        },
+        "band": interval_document(
+            found.band,
+            token_s=found.band.of_time(found.token_s),
+            tokens_per_s_each=found.band.of_rate(found.user_tokens_per_s),
+            tokens_per_s=found.band.of_rate(found.tokens_per_s),
+        ),
         "spent_s": found.parts_s,
         "bound_by": found.bound,
         "sram_bytes": found.sram_bytes,
@@ -195,15 +190,6 @@ def _row_document(row: InferRow, new_tokens: int) -> dict[str, Any]:
         "cache_bytes": found.cache_bytes,
         "most_users": found.most_users,
     }
-
-
-def _rough(rate: float) -> str:
-    """Return a rate to three digits.
-
-    >>> _rough(1234.5)
-    '1,230'
-    """
-    return f"{float(f'{rate:.3g}'):,.10g}"
 
 
 def _time(seconds: float) -> str:

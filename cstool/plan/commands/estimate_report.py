@@ -21,6 +21,7 @@ from cstool.plan.commands.estimate_variants import choices_document, trained_tex
 if TYPE_CHECKING:
     from cstool.model.ir import Artifact
     from cstool.plan.estimation import Estimate, Row
+    from cstool.plan.estimation.bands import Band
     from cstool.plan.estimation.cost import JobCost
     from cstool.plan.estimation.mask_updates import MaskUpdates
     from cstool.plan.verbs.estimate_variants import RecomputeChoice
@@ -110,21 +111,35 @@ def _range_facts(found: Estimate) -> Iterator[tuple[str, str]]:
         return
     low, high = band.of_rate(found.tokens_per_s)
     unit = "tokens/s" if found.artifact.tokens > 1 else "samples/s"
-    parts = [f"{_step_range(found)} a step", f"{float(f'{low:.3g}'):,.10g} to {float(f'{high:.3g}'):,.10g} {unit}"]
+    parts = [f"{_step_range(found)} a step", f"{rough_text(low)} to {rough_text(high)} {unit}"]
     if found.days is not None:
-        parts.append(_range(*(_days(days) for days in band.of_time(found.days))))
-    yield f"{BAND_SHARE:.0%} interval", ", ".join(parts)
+        parts.append(range_text(*(_days(days) for days in band.of_time(found.days))))
+    yield from interval_facts(band, ", ".join(parts))
+
+
+def interval_facts(band: Band, ranges: str) -> Iterator[tuple[str, str]]:
+    """Yield an 80 % interval in words, and the results that it comes from."""
+    yield f"{BAND_SHARE:.0%} interval", ranges
     yield "by errors of", f"{counted(band.count, 'held-out result')}: {band.of}"
+
+
+def rough_text(rate: float) -> str:
+    """Return a rate to three digits.
+
+    >>> rough_text(1234.5)
+    '1,230'
+    """
+    return f"{float(f'{rate:.3g}'):,.10g}"
 
 
 def _step_range(found: Estimate) -> str:
     """Return the range of 80 % of steps like it."""
     if not found.band.is_known:
         return "not known"
-    return _range(*(time_text(float(f"{s:.3g}")).partition(" (")[0] for s in found.band.of_time(found.step_s)))
+    return range_text(*(time_text(float(f"{s:.3g}")).partition(" (")[0] for s in found.band.of_time(found.step_s)))
 
 
-def _range(low: str, high: str) -> str:
+def range_text(low: str, high: str) -> str:
     """Return a range, its unit once where both have the same."""
     number, _, unit = low.partition(" ")
     return f"{number if unit == high.partition(' ')[2] else low} to {high}"
@@ -342,14 +357,22 @@ def band_document(found: Estimate) -> dict[str, Any] | None:
     band = found.band
     if not band.is_known:
         return None
+    return interval_document(
+        band,
+        step_s=band.of_time(found.step_s),
+        samples_per_s=band.of_rate(found.samples_per_s),
+        tokens_per_s=band.of_rate(found.tokens_per_s),
+        days=None if found.days is None else band.of_time(found.days),
+    )
+
+
+def interval_document(band: Band, **ranges: tuple[float, float] | None) -> dict[str, Any]:
+    """Return an 80 % interval, ready for JSON: its factors, these ranges, and the results that it comes from."""
     return {
         "share": BAND_SHARE,
         "low": band.low,
         "high": band.high,
-        "step_s": band.of_time(found.step_s),
-        "samples_per_s": band.of_rate(found.samples_per_s),
-        "tokens_per_s": band.of_rate(found.tokens_per_s),
-        "days": None if found.days is None else band.of_time(found.days),
+        **ranges,
         "results": band.count,
         "of": band.of,
     }

@@ -13,7 +13,7 @@ from cstool.foundation.terminal.render import print_line, print_table
 from cstool.foundation.words import counted, digits_text, micro_batches_text
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.estimate_cost import cost_document
-from cstool.plan.commands.estimate_report import BAND_SHARE, band_document
+from cstool.plan.commands.estimate_report import BAND_SHARE, band_document, range_text
 from cstool.plan.commands.estimate_variants import trained_text
 
 if TYPE_CHECKING:
@@ -123,9 +123,7 @@ def _range_text(plan: Plan) -> str:
     """The range of days in words, its unit once where both ends have the same."""
     if not plan.estimate.band.is_known:
         return "not known"
-    low, high = (amount_text(DAYS, days) for days in plan.estimate.band.of_time(plan.days))
-    number, _, unit = low.partition(" ")
-    return f"{number if unit == high.partition(' ')[2] else low} to {high}"
+    return range_text(*(amount_text(DAYS, days) for days in plan.estimate.band.of_time(plan.days)))
 
 
 def _range(plan: Plan) -> str:
