@@ -36,8 +36,8 @@ class QueueFile:
     """The database, open.
 
     Writers, and processes that close it, hold `Root.queue_lock`. So SQLite, whose own locks make no queue, never has to
-    wait, and no two processes copy the log into the database at a time, which in versions before 3.51.3 may damage
-    it, though hardly ever (https://www.sqlite.org/wal.html#walresetbug).
+    wait, and no two processes copy the log into the database at a time. Two at a time
+    may, rarely, damage it in versions before 3.51.3 (https://www.sqlite.org/wal.html#walresetbug).
 
     Args:
         root: of the appliance

@@ -1,6 +1,6 @@
-"""A report on a deadlock, a simulation in which nothing can move any more, for people.
+"""A report on a deadlock, the state of a simulation without a possible move, for people.
 
-It draws a circle of nodes that wait for each other, where there is one, and tells where all other waits end.
+It draws the circle of nodes that wait for each other, if there is one, and names the end of every other wait.
 """
 
 import textwrap

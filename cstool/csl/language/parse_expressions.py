@@ -1,7 +1,7 @@
 """Expressions, types and literals of CSL.
 
-Operators have Zig's precedence (Zig language reference, "Precedence"), which CSL takes over; all of them group to the
-left, and comparisons do not chain.
+Operators have the precedence of Zig (Zig language reference, "Precedence"). They group to the left, and comparisons do
+not chain.
 """
 
 from abc import abstractmethod

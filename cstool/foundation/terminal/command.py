@@ -121,7 +121,7 @@ def _listed(examples: tuple[str, ...]) -> str:
 def with_messages(function: Callable[..., None]) -> Callable[..., None]:
     """A function for typer whose errors become messages; with `--debug` they show their traceback.
 
-    A parameter whose type is a dataclass becomes an option for each field of the dataclass.
+    A parameter of a dataclass type becomes options, one for each field.
     """
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}

@@ -47,11 +47,11 @@ class Optimizer(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name, different for optimizers that differ in cost."""
+        """Its name; optimizers of different cost have different names."""
 
     @property
     def artifact_key(self) -> str:
-        """Name of its state in the inputs of an artifact; different for optimizers whose artifacts differ."""
+        """Name of its state in the inputs of an artifact; optimizers with different artifacts have different names."""
 
     @property
     def update_ops(self) -> int:

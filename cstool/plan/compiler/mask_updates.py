@@ -1,4 +1,4 @@
-"""Steps after which masks change by gradients: gradients of zero weights are computed, and leave the wafer, too.
+"""Steps before a change of masks by gradients: gradients of zero weights are computed, and leave the wafer, too.
 
 RigL lets weights come in where the gradient is largest, so a step before an update needs the gradients of all weights
 of its group, zeros included. Forward and for the delta, weights are as sparse as in any step: only the gradient's own

@@ -226,7 +226,7 @@ class Estimator:
 
     @cached_property
     def _program(self) -> Program:
-        """The model and results of earlier searches, which do not depend on batch or number of systems."""
+        """The model and results of earlier searches, independent of batch and number of systems."""
         request = self.request
         return compiler.make_program(
             self._params_of(1, 1),

@@ -88,8 +88,7 @@ def _lowest(draws: Array, may_mask: Array, wanted: Array) -> Array:
 def _words(draws: Array, may_mask: Array, goes_on: Array, wanted: int, most: int) -> list[int]:
     """Return the positions of whole words, in the order of their lowest draws, until there are `wanted` or more.
 
-    A word with which there would be more than `most` is left out. The token behind one that may not be masked begins a
-    word.
+    A word beyond a total of `most` positions is left out. A token behind an unmaskable token begins a word.
     """
     places = np.flatnonzero(may_mask)
     starts = np.flatnonzero(~goes_on[places] | (np.diff(places, prepend=-2) > 1))

@@ -171,7 +171,7 @@ _dots_of_bfloat16: Any = _make_dots(of_bfloat16=True)
 
 
 def _make_weighted_sum(vectors: int) -> Any:
-    """Return sum(shares, count, rows, stride, y), which adds rows, each times its share, to `vectors` vectors of y.
+    """Return sum(shares, count, rows, stride, y), a kernel: it adds rows, each times its share, to vectors of y.
 
     The sums stay in registers; each goes over the rows in their order.
     """

@@ -42,7 +42,7 @@ class CommittedShards(SavedState):
         record = self._sources[0].record
         self.path = self._sources[0].path
         self.step = record.step
-        """the step after which it was committed"""
+        """last step before the commit"""
         self.format_version = f"MemoryX {VERSION} in {counted(len(self._sources), 'shard')}"
         self.is_bound, self.cstool_version = True, "not said"
         with suppress(LookupError, TypeError):

@@ -23,7 +23,7 @@ from cstool.training.machine.ranks.leftovers import remove_leftovers
 from cstool.training.machine.ranks.signals import collected_signals
 
 POLL_S = 0.1
-"""interval at which the launcher looks for mpirun and for signals [s]"""
+"""interval of the launcher's checks of mpirun and signals [s]"""
 OUTLIVING = (
     "sh",
     "-c",

@@ -37,8 +37,8 @@ class HostComparison:
     Measured are medians over the steps but the first, of a long run over the last.
 
     Args:
-        phases: step, forward, again (where layers are recomputed), backward, rest; with several ranks only rank 0,
-            whose rest is waiting for the others, too
+        phases: step, forward, again (recomputed layers), backward, rest; with several ranks those of rank 0 alone, with
+            its waits for the other ranks in the rest
         wire: of several ranks, the assumed wire between them
     """
 
