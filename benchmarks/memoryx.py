@@ -199,7 +199,7 @@ def experts(folder: Path) -> None:
         print(
             f"    {memoryx['idle_panels'] / panels:.0%} of the panels of experts were idle, and updated in "
             f"{memoryx['idle_visits']:,} visits in place of {memoryx['idle_panels']:,}; with all in use a step reads "
-            # Weights twice, or once more for their update, and moments: docs/memoryx.md.
+            # Weights twice, or once more for their update, and moments: docs/training/memoryx.md.
             f"{4 * weights / 1e9:.1f} to {5 * weights / 1e9:.1f} GB and writes {3 * weights / 1e9:.1f} GB",
             flush=True,
         )

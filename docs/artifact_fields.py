@@ -20,7 +20,7 @@ _ARGUMENT = re.compile(r" {4}(\w+): (.*)")
 def schema_text() -> str:
     """Return every field of the artifact, type by type in the order of first use, ending in a newline.
 
-    `make golden` writes it into docs/artifact.md.
+    `make golden` writes it into docs/model/artifact.md.
 
     Raises:
         ValueError: a field or a value has no docstring

@@ -74,7 +74,7 @@ def training_text(described: Described, checkpoint: Path, tokenizer: Path | None
         rest += _TEXTS.format(train=json.dumps(f"{data}/train"), val=json.dumps(f"{data}/val"))
     else:
         page = next((page for other, page in _PAGES.items() if isinstance(kind, other)), "encoders")
-        head += [f"Its data are to be named: train_dataloader below `fit`, as docs/{page}.md describes it. Then:"]
+        head += [f"Its data are to be named: train_dataloader below `fit`, as docs/model/{page}.md describes it. Then:"]
     head += [f"  cstool run --params {shlex.quote(checkpoint.with_suffix('.yaml').name)}"]
     return "".join(f"# {' '.join(line.splitlines())}\n" for line in head) + model + rest
 

@@ -14,7 +14,9 @@ PROJECT = Path(__file__).parents[2]
 
 
 def page(name: str) -> str:
-    return (PROJECT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    """Text of the page of this name, in whichever folder of docs it is."""
+    (path,) = (PROJECT / "docs").rglob(f"{name}.md")
+    return path.read_text(encoding="utf-8")
 
 
 def blocks(name: str, *kinds: str) -> list[str]:

@@ -211,13 +211,3 @@ def test_what_is_refused_is_refused_in_these_words(message):
     """Each is tested in full beside the code that says it; here, that the code still has the words."""
     code = "".join(path.read_text(encoding="utf-8") for path in (PROJECT / "cstool" / "csl").rglob("*.py"))
     assert re.sub(r"^(@\w+|'a') ", "", message) in code
-
-
-def test_its_links_lead_somewhere():
-    text = re.sub(r"^```.*?^```", "", PAGE, flags=re.DOTALL | re.MULTILINE)
-    headings = {
-        re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    }
-    for file, anchor in re.findall(r"\]\(([\w/.]*)#?([\w-]*)\)", text):
-        assert (PROJECT / "docs" / file).exists()
-        assert file or anchor in headings, anchor

@@ -74,8 +74,26 @@ def test_a_system_file_may_have_the_line_ends_of_windows(cstool):
 
 
 def test_the_index_names_every_page_once():
-    named = re.findall(r"\]\((\w+\.md)\)", page("README").partition("# Pages")[2])
-    assert set(named) == {path.name for path in (PROJECT / "docs").glob("*.md")} - {"README.md", "python_reference.md"}
+    named = re.findall(r"\]\(([\w/]+\.md)\)", page("README").partition("# Pages")[2])
+    pages = {path.relative_to(PROJECT / "docs").as_posix() for path in (PROJECT / "docs").rglob("*.md")}
+    assert sorted(named) == sorted(pages - {"README.md", "python_reference.md"})
+
+
+def anchors(text: str) -> set[str]:
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def test_links_of_all_pages_lead_somewhere():
+    dead = []
+    for path in (PROJECT / "docs").rglob("*.md"):
+        text = re.sub(r"^```.*?^```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for target, anchor in re.findall(r"\]\(([\w/.-]*)(?:#([\w-]*))?\)", text):
+            found = path.parent / target if target else path
+            if not found.exists() or (anchor and anchor not in anchors(found.read_text(encoding="utf-8"))):
+                dead.append(f"{path.name}: {target}#{anchor}")
+    assert not dead
 
 
 # Precision
@@ -321,7 +339,7 @@ def test_all_tags_of_events_are_on_the_page_and_a_small_picture(cstool):
     rows = re.findall(r"^\| (`.*?`) \|.* \| (?:ours|the vendor's) \|$", page("runs"), re.MULTILINE)
     listed = {tag for row in rows for tag in re.findall(r"`(.*?)`", row)}
     assert {re.sub(r"layer_\d", "layer_N", tag) for tag in found} == listed
-    (image,) = re.findall(r"\]\((images/.*?)\)", page("runs"))
+    (image,) = re.findall(r"\]\(../(images/.*?)\)", page("runs"))
     assert 10_000 < (PROJECT / "docs" / image).stat().st_size < 200_000
 
 

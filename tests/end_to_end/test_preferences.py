@@ -232,7 +232,7 @@ def test_data_that_cannot_be_had_is_refused(cstool, tmp_path, change, rule, hint
 
 @pytest.mark.lab
 def test_the_page_makes_pairs_and_trains_on_them(cstool, tmp_path, monkeypatch):
-    text = (Path(__file__).parents[2] / "docs" / "preferences.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "training" / "preferences.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     [script], [file] = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("python", "yaml"))
     exec(compile(script, "preferences.md", "exec"), {})

@@ -1,4 +1,4 @@
-"""The stock params files, and the vendor's own: they load, and describe models of the size that docs/models.md says."""
+"""The stock params files, and the vendor's own, load and have the sizes in docs/model/models.md."""
 
 import hashlib
 import re
@@ -34,8 +34,8 @@ def test_a_schedule_ends_where_training_does_or_stays_at_its_end(path):
 
 
 def table_of_models() -> dict[str, list[str]]:
-    """Return the rows of the table of docs/models.md: file -> the other cells."""
-    lines = (PROJECT / "docs" / "models.md").read_text(encoding="utf-8").splitlines()
+    """Return the rows of the table of docs/model/models.md: file -> the other cells."""
+    lines = (PROJECT / "docs" / "model" / "models.md").read_text(encoding="utf-8").splitlines()
     header = "| file | layers | width | heads | embeddings | one layer | last norm | parameters | published |"
     start = lines.index(header) + 2
     rows: dict[str, list[str]] = {}
@@ -97,7 +97,7 @@ def test_a_row_of_the_table_agrees_with_its_file(file):
         of_norm = sum(size for name, size in sizes.items() if name.startswith("transformer_decoder.norm."))
         of_embeddings = sum(size for name, size in sizes.items() if not name.startswith("transformer_decoder."))
     assert [embeddings, layer, last_norm] == [f"{size:,}" for size in (of_embeddings, of_layer, of_norm)]
-    if model.name in ("gpt2", "gpt3") and not model.moe.is_mixture:  # docs/models.md has the terms one by one
+    if model.name in ("gpt2", "gpt3") and not model.moe.is_mixture:  # docs/model/models.md has the terms one by one
         assert of_layer == 12 * model.hidden_size**2 + 13 * model.hidden_size
     assert of_embeddings + model.num_hidden_layers * of_layer + of_norm == graph.parameter_count
 
@@ -123,7 +123,7 @@ def check_two_stacks(model: EncoderDecoderParams, graph: Graph, row: list[str]) 
 def test_a_published_count_is_the_count_rounded_or_explained(file):
     parameters, published = ROWS[file][-2:]
     explained = re.findall(r"\(([a-z])\)", published)
-    text = (PROJECT / "docs" / "models.md").read_text(encoding="utf-8")
+    text = (PROJECT / "docs" / "model" / "models.md").read_text(encoding="utf-8")
     assert all(f"\n- ({letter}) " in text for letter in explained)
     for number, unit in re.findall(r"(\d+(?:\.\d+)?)([MBT])\b", published):
         digits = len(number.partition(".")[2])

@@ -1,6 +1,6 @@
 """Limits of a PE of the two wafers that CSL is compiled for; programs are checked against them.
 
-Sources: SDK 2.10 documentation (task ids, DSDs, DSRs), gathered in `docs/csl.md`.
+Sources: SDK 2.10 documentation (task ids, DSDs, DSRs), gathered in `docs/csl/csl.md`.
 """
 
 from dataclasses import dataclass

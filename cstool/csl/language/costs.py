@@ -1,6 +1,6 @@
 """Costs of scalar code: cycles, and bytes of code, for each act of a statement.
 
-A PE issues one scalar instruction a cycle and its SRAM answers in the next (P13; `docs/csl.md` lists these sources). A
+A PE issues one scalar instruction a cycle and its SRAM answers in the next (P13; sources in `docs/csl/csl.md`). A
 division of float32 is a routine of about 50 cycles (P12). The rest is this project's assumption, and one place to
 change it: an instruction takes 4 bytes; an integer's multiplication is one instruction, its division 20 cycles; a call
 is a jump there and one back. A loop's turn costs its count, its test and its jump; of P11's 16 cycles for a call of

@@ -9,8 +9,8 @@ multicast has one ramp at each end.
   second begins when the first has ended.
 - *tree*: in each round half of the remaining PEs send all that they have to the other half.
 
-Starts of operations and of tasks are left out: docs/fabric_cycles.md has them beside the simulated fabric. Numbers of
-PEs and elements are integers or integer arrays.
+Starts of operations and of tasks are left out: docs/csl/fabric_cycles.md has them beside the simulated fabric.
+Numbers of PEs and elements are integers or integer arrays.
 
 Source: Luczynski et al., "Near-Optimal Wafer-Scale Reduce", HPDC '24, arXiv 2404.15888, for these patterns, 2 T_R + 2
 and the cost of each; rounded to whole groups here.

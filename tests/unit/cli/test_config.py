@@ -316,7 +316,7 @@ def test_samples_are_as_long_as_their_sinks_make_them(cstool, small):
 
 
 def test_the_keys_are_those_of_the_documentation(cstool, golden):
-    golden("../../docs/keys.md", cstool("config", "keys").said)
+    golden("../../docs/model/keys.md", cstool("config", "keys").said)
     found = cstool("config", "keys", "--json").document
     loop = next(table for table in found["trainer"] if table["places"] == ["trainer.init.loop"])
     steps = {"name": "max_steps", "fate": "acted on", "values": "a whole number from 1", "default": ""}

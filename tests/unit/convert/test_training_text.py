@@ -11,7 +11,7 @@ from tests.models import MODELS, decoder_params, encoder_params
 
 T5: Any = MODELS["t5"].model_validate({"name": "t5", "src_vocab_size": 61, "d_model": 48, "num_heads": 6})
 PREPARE = "#   cstool data prepare text TEXTS --output 'my model_data' --sequence_length"
-NAMED = "# Its data are to be named: train_dataloader below `fit`, as docs/{}.md describes it. Then:"
+NAMED = "# Its data are to be named: train_dataloader below `fit`, as docs/model/{}.md describes it. Then:"
 LONG = decoder_params(sequence=131072, position_embedding_type="rotary", rotary_dim=4)
 
 

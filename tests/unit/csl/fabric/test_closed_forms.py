@@ -1,4 +1,4 @@
-"""Simulated cycles of CSL programs beside closed forms of `cstool.plan.timing`: small rows of docs/fabric_cycles.md."""
+"""Simulated cycles of CSL programs beside closed forms of `cstool.plan.timing`: rows of docs/csl/fabric_cycles.md."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.closed_forms import PROGRAMS, VARIANTS, Row, apart, rows, table, terms
 
-PAGE = Path(__file__).parents[4] / "docs" / "fabric_cycles.md"
+PAGE = Path(__file__).parents[4] / "docs" / "csl" / "fabric_cycles.md"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""docs/artifact.md: its fields are those of the program, its questions have the answers that it gives."""
+"""docs/model/artifact.md: its fields are those of the program, its questions have the answers that it gives."""
 
 import dataclasses
 import doctest
@@ -13,7 +13,7 @@ from cstool.model.ir import write_artifact
 from docs import artifact_fields as schema
 from tests.unit.model.ir.artifacts import pipelined_artifact, streaming_artifact
 
-DOCUMENT = Path(__file__).parents[4] / "docs" / "artifact.md"
+DOCUMENT = Path(__file__).parents[4] / "docs" / "model" / "artifact.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
 FIELDS = TEXT.index("### Artifact\n")
 HEAD = TEXT[:FIELDS]
@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def test_the_fields_are_those_of_the_program(golden):
-    golden("../../docs/artifact.md", HEAD + schema.schema_text())
+    golden("../../docs/model/artifact.md", HEAD + schema.schema_text())
 
 
 def test_links_lead_to_sections():

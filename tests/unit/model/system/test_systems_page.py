@@ -1,4 +1,4 @@
-"""docs/systems.md: its table has the numbers of the system files, and its example is a file that can be read."""
+"""docs/model/systems.md: its table has the numbers of the system files, and its example is a file that can be read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from cstool.model.system import STATUSES, System, load_system, system_names
 from cstool.plan.timing.streaming import stream_of
 
-PAGE = Path(__file__).parents[4] / "docs" / "systems.md"
+PAGE = Path(__file__).parents[4] / "docs" / "model" / "systems.md"
 DOCUMENTS = {
     "Cerebras SDK 2.10 documentation": "of the vendor, public: the language CSL, its builtins, an appendix on the PE",
     "Cerebras/csl-examples": "of the vendor, on GitHub: programs and benchmarks for the SDK, and how they are timed",
@@ -90,7 +90,7 @@ def test_the_page_has_the_numbers_of_the_files(golden):
         first = re.escape(block.partition("\n")[0].partition(":")[0])
         page, count = re.subn(rf"^{first}.*?(?=\n\n|\n\Z)", lambda _, block=block: block, page, flags=re.M | re.S)
         assert count == 1, block
-    golden("../../docs/systems.md", page)
+    golden("../../docs/model/systems.md", page)
 
 
 def documents_of(source: str) -> set[str]:

@@ -214,7 +214,7 @@ def test_the_reason_says_that_it_was_asked_for_and_one_layer_has_nothing_to_comp
     assert "activations are recomputed in the backward pass, once per layer: all of them are to be" in three.reasons
 
 
-# docs/sram.md: what one PE holds, to the byte; its tables are those that the compiler makes.
+# docs/plan/sram.md: what one PE holds, to the byte; its tables are those that the compiler makes.
 
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 
@@ -242,9 +242,9 @@ def test_the_page_says_what_the_compiler_makes(golden, tmp_path):
         for size in (994, 65_536)
     )
     assert wide.streaming.layout.groups == 1
-    page = (ROOT / "docs" / "sram.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "plan" / "sram.md").read_text(encoding="utf-8")
     tables = iter([table(plan.sram), table(stage.sram), table(wide.streaming.sram)])
-    golden("../../docs/sram.md", TABLE.sub(lambda _: next(tables), page))
+    golden("../../docs/plan/sram.md", TABLE.sub(lambda _: next(tables), page))
     text = " ".join(page.split())
     for said in (
         f"The {CS2.pe.code_bytes:,} and {CS2.pe.stack_bytes:,} bytes of the system files",
