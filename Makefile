@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install smoke demo test lab lab_failures machines check golden reference bench clean
+.PHONY: help install smoke demo test lab lab_failures machines check golden reference bench release clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z_]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench: install  ## compare with PyTorch and SciPy on this machine (installs the 
 	$(BIN)/python -m benchmarks.sparse
 	$(BIN)/python -m benchmarks.sparse_step
 
+release: install  ## build and check dist: the source archive, and the wheel in a new environment
+	PYTHON=$(abspath $(BIN))/python .ci/release
+
 clean:  ## remove what make, Python and the tools left behind; data sets and checkpoints stay
-	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

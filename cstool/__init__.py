@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from cstool.training.verbs.run import run_trainers as run_trainers
     from cstool.training.verbs.run import train as train
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _NAMES = {
     "cstool.inference.verbs.answer": ("generate", "open_model", "predict"),

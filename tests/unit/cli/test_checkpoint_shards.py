@@ -85,7 +85,7 @@ def test_info_and_verify_are_of_all_shards(cstool: Cstool, shards):
     lines = cstool("checkpoint", "info", shards[1], "--verify").stdout.splitlines()
     facts = dict(line.split(None, 1) for line in lines[: lines.index("")])
     assert facts["file"] == str(shards[0])
-    assert facts["format"] == "MemoryX 1 in 3 shards, written by cstool 0.1.0"
+    assert facts["format"] == "MemoryX 1 in 3 shards, written by cstool 1.0.0"
     assert (facts["step"], facts["checksums"], facts["parameters"]) == ("3", "all right", "122")
     document = cstool("checkpoint", "info", shards[1], "--json").document
     assert document["bytes"] == sum(path.stat().st_size for path in shards)

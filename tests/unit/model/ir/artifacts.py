@@ -62,7 +62,7 @@ def streaming_artifact(graph: Graph | None = None, **changes: Any) -> Artifact:
     )
     artifact = Artifact(
         schema=ir.SCHEMA,
-        cstool="0.1.0",
+        cstool="1.0.0",
         inputs=MappingProxyType({"num_csx": "2", "model.name": "gpt2"}),
         system=SYSTEM,
         num_csx=2,

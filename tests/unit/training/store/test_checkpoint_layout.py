@@ -44,7 +44,7 @@ def write(path: Path, add: Callable[[h5py.File], object] = plain_tensor, **chang
     plain = {
         "__spec__": text(["t"]),
         "__version__": np.bytes_(b"1.0"),
-        "__cstool_version__": np.bytes_(b"0.1.0"),
+        "__cstool_version__": np.bytes_(b"1.0.0"),
         "__SUCCESS__": True,
         "t.__metadata__": text({"kind": "tensor"}),
     }

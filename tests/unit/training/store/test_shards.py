@@ -116,7 +116,7 @@ def test_shards_have_what_one_file_has(shards):
     with open_checkpoint(shards[1]) as state:
         assert isinstance(state, CommittedShards)
         assert (state.step, state.path, state.paths) == (3, shards[0], tuple(shards))
-        assert (state.format_version, state.is_bound, state.cstool_version) == ("MemoryX 1 in 3 shards", True, "0.1.0")
+        assert (state.format_version, state.is_bound, state.cstool_version) == ("MemoryX 1 in 3 shards", True, "1.0.0")
         assert state.keys() == [*in_order_of_a_checkpoint(MODEL), *LINKS, *values_of(MODEL, 3)]
         assert state.tensor_names() == in_order_of_a_checkpoint(MODEL)
         assert state.values() == values_of(MODEL, 3)
