@@ -62,7 +62,8 @@ class _Watched:
 
     def readinto(self, view: memoryview) -> int:
         """Fill a buffer from the position on, zeros behind the end of the file; check the heaps that begin there."""
-        place, done = self._position, 0
+        # h5py of 2024 hands in a view of Cython, to which no bytes can be assigned.
+        view, place, done = memoryview(view), self._position, 0
         while done < len(view) and (count := os.preadv(self._descriptor, [view[done:]], place + done)):
             done += count
         view[done:] = bytes(len(view) - done)

@@ -20,9 +20,9 @@ from tests.reference import models as reference
 
 Array = np.ndarray
 
-GRADIENT_TOLERANCE = 1e-5
+GRADIENT_TOLERANCE = 2e-5
 """largest error of a slope, as a share of the gradient's length: float32 gives 6e-8 for one operation, a whole model
-adds up some hundred of them, one after the other"""
+adds up some 300 of them, one after the other"""
 
 
 class GradientKeeper:
