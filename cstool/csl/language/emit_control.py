@@ -8,19 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
-from cstool.csl.language.emit_frame import (
-    EITHER,
-    NEVER,
-    NOTHING,
-    Code,
-    Frame,
-    Loop,
-    converted,
-    expression,
-    handles,
-    joined,
-    typed,
-)
+from cstool.csl.language.emit_code import NEVER, NOTHING, Code, Level, joined
+from cstool.csl.language.emit_frame import EXPRESSIONS, STATEMENTS, Frame, Loop
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import EnumType, IntType, Type
 from cstool.csl.language.values import Value
@@ -31,25 +20,26 @@ from cstool.csl.language.values import Value
 def branch(frame: Frame, node: syntax.Node, want: Type | None) -> Code:
     """A branch whose value is used; type `NEVER` if it never ends."""
     if isinstance(node, syntax.Expression):
-        return expression(frame, node, want)
-    falls = frame.program.statement(frame, node)
+        return frame.expression(node, want)
+    falls = frame.statement(node)
     return NOTHING if falls else Code(NEVER)
 
 
 def branch_statement(frame: Frame, node: syntax.Node) -> bool:
     """A branch whose value is unused, with its own names."""
     with frame.block():
-        return frame.program.statement(frame, node)
+        return frame.statement(node)
 
 
 def decided(frame: Frame, node: syntax.Expression, what: str) -> Code:
     """A condition, which may be known."""
-    return typed(frame, node, types.BOOL, f"the condition of {what}")
+    return frame.typed(node, types.BOOL, f"the condition of {what}")
 
 
 # --- if ---
 
 
+@STATEMENTS.at(syntax.If)
 def if_statement(frame: Frame, node: syntax.If) -> bool:
     """An `if` whose value is unused."""
     condition = decided(frame, node.condition, "an 'if'")
@@ -88,7 +78,7 @@ def _join_elif(frame: Frame) -> None:
     frame.lines[at + 1 :] = [line[4:] for line in inner[1:]]
 
 
-@handles(syntax.If)
+@EXPRESSIONS.at(syntax.If)
 def if_expression(frame: Frame, node: syntax.If, want: Type | None) -> Code:
     """`if (c) a else b`."""
     condition = decided(frame, node.condition, "an 'if'")
@@ -120,10 +110,10 @@ def _conditional(frame: Frame, condition: Code, node: syntax.If, want: Type | No
     (then, one), (otherwise, other) = made
     type_ = common(want, [then, otherwise], node.place, "an 'if'")
     frame.pending += max(one, other)
-    then = converted(then, type_, node.then.place)
-    otherwise = converted(otherwise, type_, node.otherwise.place)
+    then = then.converted(type_, node.then.place)
+    otherwise = otherwise.converted(type_, node.otherwise.place)
     low, high = _hull([then, otherwise])
-    text = f"{then.at(EITHER)} if {condition.at(EITHER)} else {otherwise.python}"
+    text = f"{then.at(Level.EITHER)} if {condition.at(Level.EITHER)} else {otherwise.python}"
     return joined(type_, text, [condition, then, otherwise], low=low, high=high)
 
 
@@ -184,7 +174,7 @@ def _written(frame: Frame, branches: Sequence[Branch], want: Type | None, place:
             code = branch(frame, node, want)
             if code.type != NEVER:
                 comes_back = True
-                assign_value(frame, name, converted(code, type_, node.place))
+                assign_value(frame, name, code.converted(type_, node.place))
     if not comes_back:
         return Code(NEVER)
     return NOTHING if name is None else Code(type_, name)
@@ -204,9 +194,10 @@ def assign_value(frame: Frame, name: str | None, code: Code) -> None:
 # --- switch ---
 
 
+@STATEMENTS.at(syntax.Switch)
 def switch_statement(frame: Frame, node: syntax.Switch) -> bool:
     """A `switch` whose value is unused."""
-    subject = expression(frame, node.subject)
+    subject = frame.expression(node.subject)
     if subject.known:
         chosen = _case_of(frame, node, subject.pair)
         return True if chosen is None else branch_statement(frame, chosen.body)
@@ -220,10 +211,10 @@ def switch_statement(frame: Frame, node: syntax.Switch) -> bool:
     return falls
 
 
-@handles(syntax.Switch)
+@EXPRESSIONS.at(syntax.Switch)
 def switch_expression(frame: Frame, node: syntax.Switch, want: Type | None) -> Code:
     """A `switch` whose value is used."""
-    subject = expression(frame, node.subject)
+    subject = frame.expression(node.subject)
     if subject.known:
         chosen = _case_of(frame, node, subject.pair)
         if chosen is None:
@@ -317,6 +308,7 @@ def _test(subject: str, ranges: Sequence[tuple[int, int]], type_: Type) -> str:
 # --- blocks ---
 
 
+@STATEMENTS.at(syntax.Block)
 def block_statement(frame: Frame, node: syntax.Block) -> bool:
     """Statements in braces."""
     if node.label is not None:
@@ -327,10 +319,10 @@ def block_statement(frame: Frame, node: syntax.Block) -> bool:
 
 def statements(frame: Frame, nodes: Sequence[syntax.Node]) -> bool:
     """Statements, up to the first one that jumps away."""
-    return all(frame.program.statement(frame, each) for each in nodes)
+    return all(frame.statement(each) for each in nodes)
 
 
-@handles(syntax.Block)
+@EXPRESSIONS.at(syntax.Block)
 def block_expression(frame: Frame, node: syntax.Block, want: Type | None) -> Code:
     """`label: { ... break :label x; }`; without a label its value is void."""
     if node.label is not None:
@@ -379,6 +371,7 @@ def _labeled_body(frame: Frame, node: syntax.Block, loop: Loop) -> Code:
 # --- break and continue ---
 
 
+@STATEMENTS.at(syntax.Break, syntax.Continue)
 def leave(frame: Frame, node: syntax.Break | syntax.Continue) -> bool:
     """`break`, `break :label value`, `continue`."""
     loop = _meant(frame, node)
@@ -420,12 +413,12 @@ def _break_value(frame: Frame, node: syntax.Break, loop: Loop) -> None:
         loop.codes.append(NOTHING)
         return
     if loop.want is None:
-        loop.codes.append(expression(frame, node.value))
+        loop.codes.append(frame.expression(node.value))
         return
-    code = expression(frame, node.value, loop.want)
+    code = frame.expression(node.value, loop.want)
     loop.codes.append(code)
     if loop.variable is not None:
-        assign_value(frame, loop.variable, converted(code, loop.want, node.value.place))
+        assign_value(frame, loop.variable, code.converted(loop.want, node.value.place))
     elif code.calls:
         frame.flush()
         frame.line(code.text)

@@ -1,12 +1,13 @@
 """Loops as Python: `while` with its step, `for` over ranges and arrays, and loops written out turn by turn."""
 
-from collections.abc import Callable
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types
+from cstool.csl.language.emit_code import Code, Level, known
 from cstool.csl.language.emit_control import branch_statement, decided, flags
-from cstool.csl.language.emit_frame import LOWEST, NEGATED, Code, Frame, Local, Loop, known, typed
+from cstool.csl.language.emit_frame import STATEMENTS, Frame, Local, Loop
 from cstool.csl.language.emit_places import Spot, load, pointed, spot_of
 from cstool.csl.language.limits import INLINED
 from cstool.csl.language.source import CslError
@@ -14,6 +15,7 @@ from cstool.csl.language.types import ArrayType, IntType, PointerType, Type
 from cstool.csl.language.values import Value
 
 
+@STATEMENTS.at(syntax.While)
 def while_loop(frame: Frame, node: syntax.While) -> bool:
     """`while (c) : (step) { ... }`."""
     if node.inline:
@@ -23,14 +25,14 @@ def while_loop(frame: Frame, node: syntax.While) -> bool:
         return True
     frame.flush()
     at = len(frame.lines)
-    polls = frame.program.polls(frame, node)
-    loop = Loop(node.label, step=_step(frame, node))
+    polls = _polls(frame, node)
+    loop = Loop(node.label, step=None if node.step is None else partial(frame.statement, node.step))
     frame.line(f"while {condition.python}:" if not lines else "while True:")
     frame.indent += 1
     if lines:
         condition = decided(frame, node.condition, "a 'while'")
         frame.flush()
-        frame.line(f"if not {condition.at(NEGATED)}:")
+        frame.line(f"if not {condition.at(Level.NEGATED)}:")
         with frame.indented():
             frame.line("break")
     frame.cost(costs.TURN + (0 if lines else cycles), 3)
@@ -45,11 +47,6 @@ def while_loop(frame: Frame, node: syntax.While) -> bool:
     frame.indent -= 1
     flags(frame, at)
     return loop.broken or not (condition.known and condition.value)
-
-
-def _step(frame: Frame, node: syntax.While) -> Callable[[], None] | None:
-    step = node.step
-    return None if step is None else lambda: frame.program.step(frame, step)
 
 
 def _body(frame: Frame, node: syntax.Node, loop: Loop) -> bool:
@@ -77,6 +74,7 @@ def _inline_while(frame: Frame, node: syntax.While) -> bool:
         turns += 1
 
 
+@STATEMENTS.at(syntax.For)
 def for_loop(frame: Frame, node: syntax.For) -> bool:
     """`for (values) |value, index| { ... }`."""
     if node.inline:
@@ -181,10 +179,7 @@ def _plain(line: str, margin: str) -> bool:
 
 def _range_numbers(frame: Frame, node: syntax.Builtin) -> tuple[Type, list[Code]]:
     arguments = node.arguments
-    if node.name == "range_start":
-        if len(arguments) != 3:
-            raise CslError(f"@range_start takes a type, a start and an end, got {len(arguments)} arguments", node.place)
-    elif len(arguments) not in (2, 4):
+    if node.name == "range" and len(arguments) == 3:
         raise CslError(
             f"@range takes a type and an end, or a type, start, end and step, got {len(arguments)} arguments",
             node.place,
@@ -192,7 +187,7 @@ def _range_numbers(frame: Frame, node: syntax.Builtin) -> tuple[Type, list[Code]
     type_ = evaluate.evaluate_type(arguments[0], frame.scope)
     if not isinstance(type_, IntType):
         raise CslError(f"@range takes an integer type, got {type_}", arguments[0].place)
-    made = frame.ordered([partial(typed, frame, each, type_, f"a bound of @{node.name}") for each in arguments[1:]])
+    made = frame.ordered([partial(frame.typed, each, type_, f"a bound of @{node.name}") for each in arguments[1:]])
     zero, one = known((type_, 0)), known((type_, 1))
     if len(made) == 1:
         return type_, [zero, made[0], one]
@@ -254,7 +249,7 @@ def _array_loop(frame: Frame, node: syntax.For) -> bool:
             if element.address is None:
                 raise CslError(f"{spot.name} is not in SRAM, so that its elements have no address", node.values.place)
             pointer = PointerType(array.element, const=spot.const)
-            code = Code(pointer, element.address.text(), level=LOWEST)
+            code = Code(pointer, element.address.text(), level=Level.LOWEST)
         else:
             code = load(frame, element)
         frame.declare(name, Local(code.type, node.place, frame.variable(code, name if name != "_" else "each")))
@@ -279,3 +274,27 @@ def _element_at(frame: Frame, spot: Spot, array: ArrayType, index: str) -> Spot:
     else:
         text = code.operand if code is not None else str(spot.variable)
     return Spot(array.element, title, True, code=Code(array.element, f"{text}[{index}]", reads=True))
+
+
+def _polls(frame: Frame, node: syntax.While) -> bool:
+    """Whether a loop polls memory that only a microthread can change, which must go on meanwhile.
+
+    So it is if the condition reads a variable of the program, or the target of a pointer, and the body neither assigns
+    to it, nor calls, nor leaves the loop.
+    """
+    names = {each.name for each in syntax.walk(node.condition) if isinstance(each, syntax.Name)}
+    watched = {name for name in names if frame.find(name) is None and frame.scope.find(name) is None}
+    reads = any(isinstance(each, syntax.Dereference | syntax.Index) for each in syntax.walk(node.condition))
+    value = evaluate.try_comptime(node.condition, frame.scope)
+    if value is not None or not (watched or reads):
+        return False
+    for each in syntax.walk((node.body, node.step)):
+        if isinstance(each, syntax.Break | syntax.Return | syntax.Call):
+            return False
+        if isinstance(each, syntax.Assign):
+            root: Any = each.target
+            while isinstance(root, syntax.Field | syntax.Index | syntax.Dereference):
+                root = root.pointer if isinstance(root, syntax.Dereference) else root.base
+            if isinstance(root, syntax.Name) and root.name in names:
+                return False
+    return True
