@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cstool.csl.language import syntax
-from cstool.csl.language.evaluate_core import Code, Env, Frame, NotKnown, compile_expression, constant, expression_of
+from cstool.csl.language.evaluate_core import EXPRESSIONS, Code, Frame, NotKnown, Scope, constant
 from cstool.csl.language.instance import Instance
 from cstool.csl.language.intrinsics import INTRINSICS
 from cstool.csl.language.operands import FORMS, MEANINGS
@@ -30,13 +30,13 @@ class Called:
         instance: the program or layout in compilation
         node: the call
         arguments: values of its arguments
-        env: meanings of names there
+        scope: meanings of names there
     """
 
     instance: Instance
     node: syntax.Builtin
     arguments: list[Value]
-    env: Env
+    scope: Scope
 
     @property
     def place(self) -> Place:
@@ -49,7 +49,7 @@ class Called:
 
 
 Action = Callable[[Called], Value]
-Special = Callable[[syntax.Builtin, Env], Code]
+Special = Callable[[syntax.Builtin, Scope], Code]
 
 
 @dataclass(frozen=True)
@@ -153,22 +153,22 @@ def _misplaced(spec: Builtin, place: Place) -> CslError:
     return CslError(f"@{spec.name} stands in {where} alone", place)
 
 
-@expression_of(syntax.Builtin)
-def _builtin(node: syntax.Builtin, env: Env) -> Code:
-    module = env.module
+@EXPRESSIONS.at(syntax.Builtin)
+def _builtin(node: syntax.Builtin, scope: Scope) -> Code:
+    module = scope.module
     instance = module.instance
     spec = check_builtin(node, instance, module.is_library)
     name, place = node.name, node.place
     if spec is not None and name in _SPECIAL:
-        return _SPECIAL[name](node, env)
+        return _SPECIAL[name](node, scope)
     action = _ACTIONS.get(name)
-    parts = [compile_expression(argument, env) for argument in node.arguments]
+    parts = [scope.expression(argument) for argument in node.arguments]
     runs = [part.run for part in parts]
     if spec is None:
         if action is None:
             raise NotKnown(f"@{name} happens at run time: it has no value at compile time", place)
         intrinsic = action
-        return Code(lambda frame: intrinsic(Called(instance, node, [run(frame) for run in runs], env)))
+        return Code(lambda frame: intrinsic(Called(instance, node, [run(frame) for run in runs], scope)))
     if action is None:
         raise _misplaced(spec, place)
     does = action
@@ -178,7 +178,7 @@ def _builtin(node: syntax.Builtin, env: Env) -> Code:
     def run(frame: Frame) -> Value:
         if not always and (not in_blocks or instance.phase == "value"):
             raise _misplaced(spec, place)
-        return does(Called(instance, node, [run(frame) for run in runs], env))
+        return does(Called(instance, node, [run(frame) for run in runs], scope))
 
     if name in _PURE and all(part.value is not None for part in parts):
         return constant(run([]))

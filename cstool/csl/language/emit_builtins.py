@@ -120,9 +120,7 @@ def _assert(frame: Frame, node: syntax.Builtin) -> Code:
     frame.cost(costs.ALU + costs.BRANCH, 2)
     if condition.known and condition.value:
         return NOTHING
-    frame.flush()
-    frame.line(f"if not {condition.at(Level.NEGATED)}:")
-    with frame.indented():
+    with frame.indented(f"if not {condition.at(Level.NEGATED)}:"):
         frame.line(f"pe.fail({f'@assert({text}) does not hold'!r}, {frame.where(node.place)})")
     return NOTHING
 
@@ -140,9 +138,7 @@ def _task(frame: Frame, node: syntax.Builtin) -> Code:
     code = frame.expression(node.arguments[0])
     task = task_id(frame, code, f"@{node.name}", queues=node.name != "activate", place=node.arguments[0].place)
     frame.cost(costs.TASK_CALL)
-    frame.flush()
-    frame.line(f"pe.{node.name}({task.python})")
-    return NOTHING
+    return frame.timed(f"pe.{node.name}({task.python})")
 
 
 _TASKS = (types.LOCAL_TASK, types.DATA_TASK, types.CONTROL_TASK)
@@ -180,9 +176,7 @@ def _flush(frame: Frame, node: syntax.Builtin) -> Code:
     if code.type not in (types.INPUT_QUEUE, types.OUTPUT_QUEUE):
         raise CslError(f"@queue_flush takes an input or output queue, got {code.type}", node.place)
     frame.cost(costs.TASK_CALL)
-    frame.flush()
-    frame.line(f"pe.queue_flush({code.python}, {code.type == types.OUTPUT_QUEUE})")
-    return NOTHING
+    return frame.timed(f"pe.queue_flush({code.python}, {code.type == types.OUTPUT_QUEUE})")
 
 
 @BUILTINS.at("random16")
@@ -212,9 +206,7 @@ def _get_config(frame: Frame, node: syntax.Builtin) -> Code:
 def _set_config(frame: Frame, node: syntax.Builtin) -> Code:
     made = _arguments(frame, node, (types.U16, types.U16))
     frame.cost(costs.STORE)
-    frame.flush()
-    frame.line(f"pe.config_write({made[0].python}, {made[1].python})")
-    return NOTHING
+    return frame.timed(f"pe.config_write({made[0].python}, {made[1].python})")
 
 
 def _arguments(frame: Frame, node: syntax.Builtin, wanted: Sequence[Type]) -> list[Code]:
@@ -246,9 +238,7 @@ def _intrinsic(frame: Frame, node: syntax.Builtin) -> Code:
     made = _arguments(frame, node, [types.U16] * len(node.arguments))
     if name == "__config_read":
         return Code(types.U16, f"pe.config_read({made[0].python})", reads=True)
-    frame.flush()
-    frame.line(f"pe.{_CALLS.get(name, name[2:])}({', '.join(code.python for code in made)})")
-    return NOTHING
+    return frame.timed(f"pe.{_CALLS.get(name, name[2:])}({', '.join(code.python for code in made)})")
 
 
 def _function(frame: Frame, node: syntax.Builtin) -> Code:
@@ -292,6 +282,4 @@ def _say(frame: Frame, node: syntax.Builtin) -> Code:
         for at, piece in enumerate(pieces)
         if at % 2 or piece
     ]
-    frame.flush()
-    frame.line(f"pe.say({' + '.join(out) or repr('')})")
-    return NOTHING
+    return frame.timed(f"pe.say({' + '.join(out) or repr('')})")

@@ -47,18 +47,26 @@ def if_statement(frame: Frame, node: syntax.If) -> bool:
         chosen = node.then if condition.value else node.otherwise
         return True if chosen is None else branch_statement(frame, chosen)
     frame.cost(costs.BRANCH)
-    frame.flush()
-    frame.line(f"if {condition.text}:")
-    with frame.indented():
-        falls = branch_statement(frame, node.then)
-    otherwise = node.otherwise
-    if otherwise is None:
+    head = f"if {condition.python}:"
+    if node.otherwise is None:
+        _run(frame, [(head, node.then)])
         return True
-    frame.line("else:")
-    with frame.indented():
-        falls_too = branch_statement(frame, otherwise)
+    falls = _run(frame, [(head, node.then), ("else:", node.otherwise)])
     _join_elif(frame)
-    return falls or falls_too
+    return falls
+
+
+Branch = tuple[str, syntax.Node]
+"""The head line of a branch in Python, and its body."""
+
+
+def _run(frame: Frame, branches: Sequence[Branch]) -> bool:
+    """Write branches whose values are unused."""
+    falls = False
+    for head, body in branches:
+        with frame.indented(head):
+            falls = branch_statement(frame, body) or falls
+    return falls
 
 
 def _join_elif(frame: Frame) -> None:
@@ -91,9 +99,11 @@ def if_expression(frame: Frame, node: syntax.If, want: Type | None) -> Code:
     if node.otherwise is None:
         raise CslError("an 'if' whose value is used needs an 'else'", node.place)
     frame.cost(costs.BRANCH)
-    branches = [("if {}:", condition, node.then), ("else:", None, node.otherwise)]
     simple = _conditional(frame, condition, node, want)
-    return simple if simple is not None else _written(frame, branches, want, node.place, "an 'if'")
+    if simple is not None:
+        return simple
+    branches = [(f"if {condition.python}:", node.then), ("else:", node.otherwise)]
+    return _written(frame, branches, want, node.place, "an 'if'")
 
 
 def _conditional(frame: Frame, condition: Code, node: syntax.If, want: Type | None) -> Code | None:
@@ -153,13 +163,10 @@ def common(want: Type | None, codes: Sequence[Code], place: Place, what: str) ->
     return type_
 
 
-Branch = tuple[str, Code | None, syntax.Node]
-
-
 def _written(frame: Frame, branches: Sequence[Branch], want: Type | None, place: Place, what: str) -> Code:
     """Branches as statements that leave their value in a variable."""
     types_ = []
-    for _, _, node in branches:
+    for _, node in branches:
         effects, writes, loops = frame.effects, frame.writes, len(frame.loops)
         types_.append(frame.captured(partial(_branch_in_block, frame, node, want))[0])
         frame.effects, frame.writes = effects, writes
@@ -167,28 +174,20 @@ def _written(frame: Frame, branches: Sequence[Branch], want: Type | None, place:
     type_ = common(want, types_, place, what)
     name = None if type_ == types.VOID else frame.fresh("value")
     comes_back = False
-    for head, condition, node in branches:
-        frame.flush()
-        frame.line(head.format(condition.python if condition is not None else ""))
-        with frame.indented(), frame.block():
+    for head, node in branches:
+        with frame.indented(head), frame.block():
             code = branch(frame, node, want)
-            if code.type != NEVER:
-                comes_back = True
-                assign_value(frame, name, code.converted(type_, node.place))
+            if code.type == NEVER:
+                continue
+            comes_back = True
+            code = code.converted(type_, node.place)
+            if name is not None:
+                frame.assign(name, code)
+            elif code.calls:
+                frame.timed(code.text)
     if not comes_back:
         return Code(NEVER)
     return NOTHING if name is None else Code(type_, name)
-
-
-def assign_value(frame: Frame, name: str | None, code: Code) -> None:
-    """Assign a branch's value to a variable; without a name, evaluate it for its effect."""
-    code = frame.settled(code)
-    if code.calls:
-        frame.flush()
-    if name is not None:
-        frame.line(f"{name} = {code.python}")
-    elif code.calls:
-        frame.line(code.text)
 
 
 # --- switch ---
@@ -201,14 +200,7 @@ def switch_statement(frame: Frame, node: syntax.Switch) -> bool:
     if subject.known:
         chosen = _case_of(frame, node, subject.pair)
         return True if chosen is None else branch_statement(frame, chosen.body)
-    subject = frame.variable(subject, "subject") if not subject.text.isidentifier() else subject
-    falls = False
-    for head, condition, body in _branches(frame, node, subject):
-        frame.flush()
-        frame.line(head.format(condition.python if condition is not None else ""))
-        with frame.indented():
-            falls = branch_statement(frame, body) or falls
-    return falls
+    return _run(frame, _branches(frame, node, subject))
 
 
 @EXPRESSIONS.at(syntax.Switch)
@@ -221,7 +213,6 @@ def switch_expression(frame: Frame, node: syntax.Switch, want: Type | None) -> C
             raise CslError(f"the switch has no case for {values.show(subject.pair)}", node.place)
         with frame.block():
             return branch(frame, chosen.body, want)
-    subject = frame.variable(subject, "subject") if not subject.text.isidentifier() else subject
     return _written(frame, _branches(frame, node, subject), want, node.place, "a 'switch'")
 
 
@@ -248,6 +239,8 @@ def _case_range(frame: Frame, node: syntax.Expression, type_: Type) -> tuple[int
 
 def _branches(frame: Frame, node: syntax.Switch, subject: Code) -> list[Branch]:
     """The cases as `if`, `elif`, `else`."""
+    if not subject.text.isidentifier():
+        subject = frame.variable(subject, "subject")
     type_ = subject.type
     if not (isinstance(type_, IntType | EnumType | types.OpaqueType) or type_ == types.BOOL):
         raise CslError(f"a switch is over integers, enums and bool, got {type_}", node.subject.place)
@@ -260,17 +253,16 @@ def _branches(frame: Frame, node: syntax.Switch, subject: Code) -> list[Branch]:
             continue
         ranges = [_covering(frame, value, type_, covered) for value in case.values]
         frame.cost(costs.ALU * len(ranges) + costs.BRANCH, 2 * len(ranges))
-        test = _test(subject.text, ranges, type_)
-        found.append(("elif {}:" if found else "if {}:", Code(types.BOOL, test), case.body))
+        found.append((f"{'elif' if found else 'if'} {_test(subject.text, ranges, type_)}:", case.body))
     frame.flush()
     if otherwise is not None:
         if not found:
-            return [("if True:", None, otherwise.body)]
-        found.append(("else:", None, otherwise.body))
+            return [("if True:", otherwise.body)]
+        found.append(("else:", otherwise.body))
     elif sum(high - low + 1 for low, high, _ in covered) < _count(type_):
         raise CslError(f"a switch must have a case for every {type_}, or an 'else'", node.place)
     elif len(found) > 1:
-        found[-1] = ("else:", None, found[-1][2])
+        found[-1] = ("else:", found[-1][1])
     return found
 
 
@@ -311,10 +303,7 @@ def _test(subject: str, ranges: Sequence[tuple[int, int]], type_: Type) -> str:
 @STATEMENTS.at(syntax.Block)
 def block_statement(frame: Frame, node: syntax.Block) -> bool:
     """Statements in braces."""
-    if node.label is not None:
-        return _labeled(frame, node, None).type != NEVER
-    with frame.block():
-        return statements(frame, node.statements)
+    return block_expression(frame, node, None).type != NEVER
 
 
 def statements(frame: Frame, nodes: Sequence[syntax.Node]) -> bool:
@@ -347,8 +336,7 @@ def _labeled(frame: Frame, node: syntax.Block, want: Type | None) -> Code:
     frame.indent += 1
     falls = _labeled_body(frame, node, loop).type != NEVER
     if falls:
-        frame.flush()
-        frame.line("break")
+        frame.timed("break")
     frame.indent -= 1
     flags(frame, at)
     if not falls and not loop.broken:
@@ -374,8 +362,8 @@ def _labeled_body(frame: Frame, node: syntax.Block, loop: Loop) -> Code:
 @STATEMENTS.at(syntax.Break, syntax.Continue)
 def leave(frame: Frame, node: syntax.Break | syntax.Continue) -> bool:
     """`break`, `break :label value`, `continue`."""
-    loop = _meant(frame, node)
     word = "break" if isinstance(node, syntax.Break) else "continue"
+    loop = _meant(frame, node, word)
     if word == "continue" and loop.block:
         raise CslError("'continue' goes on with a loop, got a labeled block", node.place)
     if isinstance(node, syntax.Break):
@@ -384,21 +372,19 @@ def leave(frame: Frame, node: syntax.Break | syntax.Continue) -> bool:
     elif loop.step is not None and frame.loops[-1] is loop:
         loop.step()
     frame.flush()
-    if frame.loops[-1] is loop:
-        frame.line(word)
-        return False
-    if word not in loop.flags:
-        loop.flags[word] = frame.fresh("leave" if word == "break" else "go_on")
-    frame.line(f"{loop.flags[word]} = True")
-    frame.line("break")
+    if frame.loops[-1] is not loop:
+        if word not in loop.flags:
+            loop.flags[word] = frame.fresh("leave" if word == "break" else "go_on")
+        frame.line(f"{loop.flags[word]} = True")
+        word = "break"
+    frame.line(word)
     return False
 
 
-def _meant(frame: Frame, node: syntax.Break | syntax.Continue) -> Loop:
+def _meant(frame: Frame, node: syntax.Break | syntax.Continue, word: str) -> Loop:
     for loop in reversed(frame.loops):
         if loop.label == node.label if node.label is not None else not loop.block:
             return loop
-    word = "break" if isinstance(node, syntax.Break) else "continue"
     if node.label is None:
         raise CslError(f"'{word}' stands in no loop", node.place)
     raise CslError(f"there is no loop or block ':{node.label}' around", node.place)
@@ -409,19 +395,14 @@ def _break_value(frame: Frame, node: syntax.Break, loop: Loop) -> None:
         if node.value is not None:
             raise CslError("a loop has no value, got 'break' with one", node.place)
         return
-    if node.value is None:
-        loop.codes.append(NOTHING)
-        return
-    if loop.want is None:
-        loop.codes.append(frame.expression(node.value))
-        return
-    code = frame.expression(node.value, loop.want)
+    code = NOTHING if node.value is None else frame.expression(node.value, loop.want)
     loop.codes.append(code)
+    if node.value is None or loop.want is None:
+        return
     if loop.variable is not None:
-        assign_value(frame, loop.variable, code.converted(loop.want, node.value.place))
+        frame.assign(loop.variable, code.converted(loop.want, node.value.place))
     elif code.calls:
-        frame.flush()
-        frame.line(code.text)
+        frame.timed(code.text)
 
 
 def flags(frame: Frame, at: int) -> None:
@@ -431,12 +412,9 @@ def flags(frame: Frame, at: int) -> None:
             if not any(f"{flag} = True" in line for line in frame.lines[at:]):
                 continue
             frame.lines.insert(at, "    " * frame.indent + f"{flag} = False")
-            frame.line(f"if {flag}:")
-            with frame.indented():
-                if frame.loops[-1] is outer:
-                    if word == "continue" and outer.step is not None:
-                        outer.step()
-                        frame.flush()
-                    frame.line(word)
-                else:
-                    frame.line("break")
+            with frame.indented(f"if {flag}:"):
+                if frame.loops[-1] is not outer:
+                    word = "break"
+                elif word == "continue" and outer.step is not None:
+                    outer.step()
+                frame.timed(word)

@@ -176,10 +176,8 @@ def _logic(frame: Frame, node: syntax.Binary) -> Code:
         level = Level.BOTH if word == "and" else Level.EITHER
         return joined(types.BOOL, f"{left.at(level)} {word} {right.at(level)}", [left, right], level=level)
     name = frame.fresh("both" if word == "and" else "either")
-    frame.flush()  # behind the line of the `if` it would be no line of its block
-    frame.line(f"{name} = {left.text}")
-    frame.line(f"if {name}:" if word == "and" else f"if not {name}:")
-    with frame.indented():
+    frame.timed(f"{name} = {left.text}")
+    with frame.indented(f"if {name}:" if word == "and" else f"if not {name}:"):
         right = frame.typed(node.right, types.BOOL, f"the right side of '{word}'")
         frame.line(f"{name} = {right.python}")
     return Code(types.BOOL, name)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cstool.csl.language import evaluate, syntax
-from cstool.csl.language.emit_code import Code, known
+from cstool.csl.language.emit_code import NOTHING, Code, known
 from cstool.csl.language.evaluate import RunTime, Scope
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import Type
@@ -133,12 +133,23 @@ class Frame:
         if not self.capturing:
             self.flush()
 
-    @contextmanager
-    def indented(self) -> Iterator[None]:
-        """Write an inner block, `pass` if it is empty; its cost is counted inside.
+    def timed(self, text: str) -> Code:
+        """Write a line behind the counted cycles, since it looks at the clock, or jumps; it has no value."""
+        self.flush()
+        self.line(text)
+        return NOTHING
 
-        Callers flush before they write the head line of the block: behind it, cycles would stand outside the block.
-        """
+    def assign(self, variable: str, code: Code, *, effect: bool = True) -> None:
+        """Write a value to a Python variable."""
+        code = self.settled(code)
+        if code.calls:
+            self.flush()
+        self.line(f"{variable} = {code.python}", effect=effect)
+
+    @contextmanager
+    def indented(self, head: str) -> Iterator[None]:
+        """Write a head line and an inner block, `pass` if it is empty; its cost is counted inside."""
+        self.timed(head)
         self.indent += 1
         before = len(self.lines)
         yield

@@ -1,5 +1,6 @@
 """Loops as Python: `while` with its step, `for` over ranges and arrays, and loops written out turn by turn."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -31,15 +32,12 @@ def while_loop(frame: Frame, node: syntax.While) -> bool:
     frame.indent += 1
     if lines:
         condition = decided(frame, node.condition, "a 'while'")
-        frame.flush()
-        frame.line(f"if not {condition.at(Level.NEGATED)}:")
-        with frame.indented():
+        with frame.indented(f"if not {condition.at(Level.NEGATED)}:"):
             frame.line("break")
     frame.cost(costs.TURN + (0 if lines else cycles), 3)
     if polls:
         frame.waits = True
-        frame.flush()
-        frame.line("yield from pe.pause()")
+        frame.timed("yield from pe.pause()")
     falls = _body(frame, node.body, loop)
     if falls and loop.step is not None:
         loop.step()
@@ -113,7 +111,6 @@ def _inline_for(frame: Frame, node: syntax.For) -> bool:
 def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Expression) -> bool:
     """`for (@range(i16, n)) |i|`: Python's `range`; the program is responsible that the end fits the type."""
     value = evaluate.try_comptime(values_, frame.scope)
-    name, _ = _loop_names(node)
     if value is not None:
         type_, span = value[1]
         numbers = [known((type_, each)) for each in (span.start, span.stop, span.step)]
@@ -123,26 +120,40 @@ def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Expression) -> b
     start, stop, step = numbers
     low, high = _span(type_, start, stop, step)
     text = _range_text(start, stop, step)
-    code = Code(type_, frame.fresh(name), low=low, high=high)
+    code = Code(type_, frame.fresh(_value_name(node)), low=low, high=high)
     count = _turns(start.value, stop.value, step.value) if all(each.known for each in numbers) else None
     if count == 0:
         return True
-    index = frame.fresh(node.variables[1][0]) if len(node.variables) > 1 else None
+    if len(node.variables) == 1:
+        return _counted(frame, node, text, count, f"for {code.text} in {text}:", lambda: [code])
+    index = Code(types.U16, frame.fresh(node.variables[1][0]))
+    head = f"for {index.text}, {code.text} in enumerate({text}):"
+    return _counted(frame, node, text, count, head, lambda: [code, index])
+
+
+def _counted(
+    frame: Frame, node: syntax.For, text: str, count: int | None, head: str, values: Callable[[], Sequence[Code]]
+) -> bool:
+    """A loop of Python's `for`.
+
+    Args:
+        frame: the function
+        node: the loop
+        text: the `range` of its turns
+        count: the number of its turns, if it is known
+        head: the head line
+        values: makes the values of its variables, inside
+    """
     frame.cost(costs.ALU)
     frame.flush()
     at = len(frame.lines)
-    if index is None:
-        frame.line(f"for {code.text} in {text}:")
-    else:
-        frame.line(f"for {index}, {code.text} in enumerate({text}):")
-    loop = Loop(node.label)
+    frame.line(head)
     frame.indent += 1
     with frame.block():
-        frame.declare(node.variables[0][0], Local(type_, node.place, code))
-        if index is not None:
-            frame.declare(node.variables[1][0], Local(types.U16, node.place, Code(types.U16, index)))
         frame.cost(costs.TURN, 3)
-        _body(frame, node.body, loop)
+        for (name, _), code in zip(node.variables, values(), strict=False):
+            frame.declare(name, Local(code.type, node.place, code))
+        _body(frame, node.body, Loop(node.label))
     _end_of_turns(frame, at, text, count)
     return True
 
@@ -216,52 +227,35 @@ def _span(type_: IntType, start: Code, stop: Code, step: Code) -> tuple[int, int
     return max(low, type_.least), max(min(high, type_.most), type_.least)
 
 
-def _loop_names(node: syntax.For) -> tuple[str, str | None]:
-    names = [name for name, _ in node.variables]
-    return ("each" if names[0] == "_" else names[0]), (names[1] if len(names) > 1 else None)
+def _value_name(node: syntax.For) -> str:
+    name = node.variables[0][0]
+    return "each" if name == "_" else name
 
 
 def _array_loop(frame: Frame, node: syntax.For) -> bool:
     """Over the elements of an array, or by pointer to each."""
     spot = spot_of(frame, node.values)
     if isinstance(spot.type, PointerType) and not spot.type.many:
-        from_pointer = load(frame, spot)
-        spot = _behind(frame, from_pointer, node)
+        spot = pointed(frame.variable(load(frame, spot), "array"), node.values.place)
     array = spot.type
     if not isinstance(array, ArrayType) or len(array.shape) != 1:
         raise CslError(f"a 'for' goes over a range or an array of one dimension, got {array}", node.values.place)
     if not array.count:
         return True
-    index = frame.fresh(_loop_names(node)[1] or "at")
-    frame.cost(costs.ALU)
-    frame.flush()
-    at = len(frame.lines)
+    index = frame.fresh(node.variables[1][0] if len(node.variables) > 1 else "at")
     text = f"range({array.count})"
-    frame.line(f"for {index} in {text}:")
-    loop = Loop(node.label)
-    frame.indent += 1
-    with frame.block():
-        frame.cost(costs.TURN, 3)
-        counter = Code(types.U16, index, low=0, high=array.count - 1)
-        (name, by_pointer) = node.variables[0]
+
+    def values() -> Sequence[Code]:
         element = _element_at(frame, spot, array, index)
-        if by_pointer:
-            if element.address is None:
-                raise CslError(f"{spot.name} is not in SRAM, so that its elements have no address", node.values.place)
-            pointer = PointerType(array.element, const=spot.const)
-            code = Code(pointer, element.address.text(), level=Level.LOWEST)
-        else:
+        if not node.variables[0][1]:
             code = load(frame, element)
-        frame.declare(name, Local(code.type, node.place, frame.variable(code, name if name != "_" else "each")))
-        if len(node.variables) > 1:
-            frame.declare(node.variables[1][0], Local(types.U16, node.place, counter))
-        _body(frame, node.body, loop)
-    _end_of_turns(frame, at, text, array.count)
-    return True
+        elif element.address is not None:
+            code = Code(PointerType(array.element, const=spot.const), element.address.text(), level=Level.LOWEST)
+        else:
+            raise CslError(f"{spot.name} is not in SRAM, so that its elements have no address", node.values.place)
+        return frame.variable(code, _value_name(node)), Code(types.U16, index, low=0, high=array.count - 1)
 
-
-def _behind(frame: Frame, pointer: Code, node: syntax.For) -> Spot:
-    return pointed(frame.variable(pointer, "array"), node.values.place)
+    return _counted(frame, node, text, array.count, f"for {index} in {text}:", values)
 
 
 def _element_at(frame: Frame, spot: Spot, array: ArrayType, index: str) -> Spot:

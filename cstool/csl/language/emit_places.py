@@ -413,10 +413,7 @@ def store(frame: Frame, spot: Spot, code: Code, place: Place) -> None:
     elif spot.address is not None:
         _store(frame, spot.type, spot.address, code)
     else:
-        code = frame.settled(code)
-        if code.calls:
-            frame.flush()
-        frame.line(f"{spot.variable} = {code.python}")
+        frame.assign(str(spot.variable), code)
 
 
 def _store_bits(frame: Frame, spot: Spot, code: Code, place: Place) -> None:

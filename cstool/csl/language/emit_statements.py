@@ -54,12 +54,10 @@ def _declare_const(frame: Frame, node: syntax.Declare, code: Code) -> None:
     if code.type == types.VOID:
         raise CslError(f"'{node.name}' needs a value, got void", node.place)
     frame.cost(costs.ALU)
-    kept_code = frame.settled(code)
+    code = frame.settled(code)
     name = frame.fresh(node.name)
-    if kept_code.calls:
-        frame.flush()
-    frame.line(f"{name} = {kept_code.python}", effect=kept_code.calls)
-    frame.declare(node.name, Local(code.type, node.place, kept_code.in_variable(name)))
+    frame.assign(name, code, effect=code.calls)
+    frame.declare(node.name, Local(code.type, node.place, code.in_variable(name)))
 
 
 def _declare_var(frame: Frame, node: syntax.Declare, code: Code, what: str) -> None:
@@ -122,10 +120,9 @@ def _assign(frame: Frame, node: syntax.Assign) -> bool:
     target = node.target
     if isinstance(target, syntax.Name):
         if target.name == "_":
-            code = frame.settled(frame.expression(node.value))
+            code = frame.expression(node.value)
             if code.calls:
-                frame.flush()
-                frame.line(code.text)
+                frame.timed(code.text)
             return code.type != NEVER
         found = frame.scope.find(target.name)
         if found is not None and not isinstance(found, evaluate.RunTime):
@@ -139,13 +136,12 @@ def _assign(frame: Frame, node: syntax.Assign) -> bool:
         if code.type == NEVER:
             return False
         code = code.converted(spot.type, node.value.place, spot.name)
-        store(frame, spot, code, target.place)
-        return True
-    spot = _steady(frame, spot)
-    before = load(frame, spot)
-    left, right = frame.ordered([lambda: before, lambda: frame.expression(node.value, spot.type)])
-    code = operate(frame, node.operator, left, right, node.place)
-    code = code.converted(spot.type, node.place, spot.name)
+    else:
+        spot = _steady(frame, spot)
+        before = load(frame, spot)
+        left, right = frame.ordered([lambda: before, lambda: frame.expression(node.value, spot.type)])
+        code = operate(frame, node.operator, left, right, node.place)
+        code = code.converted(spot.type, node.place, spot.name)
     store(frame, spot, code, target.place)
     return True
 
@@ -163,8 +159,7 @@ def _steady(frame: Frame, spot: Spot) -> Spot:
             terms.append((text, scale))
             continue
         name = frame.fresh("at")
-        frame.flush()
-        frame.line(f"{name} = {_bare(text)}")
+        frame.timed(f"{name} = {_bare(text)}")
         terms.append((name, scale))
     return replace(spot, address=Address(address.base, tuple(terms)))
 
@@ -190,10 +185,9 @@ def _evaluate(frame: Frame, node: syntax.Evaluate) -> bool:
     if isinstance(inner, syntax.Builtin) and inner.name in _AT_ONCE:
         evaluate.execute(node, frame.scope)
         return True
-    code = frame.settled(frame.expression(inner))
+    code = frame.expression(inner)
     if code.calls:
-        frame.flush()
-        frame.line(_bare(code.text))
+        frame.timed(_bare(code.text))
     elif isinstance(inner, syntax.Builtin) and inner.name in FORMS:
         pass  # whether an operation on a FIFO did all its elements
     elif code.type not in (types.VOID, NEVER) and not code.known:
@@ -207,8 +201,7 @@ def _return(frame: Frame, node: syntax.Return) -> bool:
     if node.value is None:
         if result != types.VOID:
             raise CslError(f"this function returns {result}, got 'return' without a value", node.place)
-        frame.flush()
-        frame.line("return")
+        frame.timed("return")
         return False
     code = frame.expression(node.value, result)
     if code.type == NEVER:
@@ -217,15 +210,9 @@ def _return(frame: Frame, node: syntax.Return) -> bool:
         raise CslError(f"this function returns void, got {code.type}", node.place)
     code = frame.settled(code.converted(result, node.value.place, "what is returned"))
     frame.cost(costs.RETURN)
-    if result == types.VOID:
-        if code.calls:
-            frame.flush()
-            frame.line(_bare(code.text))
-        frame.flush()
-        frame.line("return")
-        return False
-    frame.flush()
-    frame.line(f"return {code.python}")
+    if result == types.VOID and code.calls:
+        frame.timed(_bare(code.text))
+    frame.timed("return" if result == types.VOID else f"return {code.python}")
     return False
 
 

@@ -557,6 +557,4 @@ def _load_to_dsr(frame: Frame, node: syntax.Builtin) -> Code:
         vector(frame, dsd, role, node.arguments[1]),
     ]
     frame.cost(costs.DSD_CHANGE)
-    frame.flush()
-    frame.line(f"pe.load_dsr({made[0].python}, {made[1].python}, {settings.text}, {save})")
-    return NOTHING
+    return frame.timed(f"pe.load_dsr({made[0].python}, {made[1].python}, {settings.text}, {save})")
