@@ -30,9 +30,8 @@ from cstool.csl.language.types import (
     StructType,
     Type,
 )
-from cstool.csl.language.values import Value
+from cstool.csl.language.values import FALSE, TRUE, Value
 
-ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
 WRAPPING = frozenset({"+%", "-%", "*%"})
 BITWISE = frozenset({"&", "|", "^"})
 SHIFTS = frozenset({"<<", ">>"})
@@ -265,7 +264,7 @@ def unary(operator: str, value: Value, place: Place | None) -> Value:
     type_, data = value
     unary_type(operator, type_, place)
     if operator == "!":
-        return BOOL, not data
+        return FALSE if data else TRUE
     if operator == "-":
         if isinstance(type_, IntType):
             return type_, fit(type_, -data, place, f"-({data})")

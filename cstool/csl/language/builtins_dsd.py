@@ -12,7 +12,7 @@ from cstool.csl.fabric.program import FifoBuffer
 from cstool.csl.language import conversions, syntax, types, values
 from cstool.csl.language.builtins_table import RUN, VALUE, Called, builtin, special
 from cstool.csl.language.builtins_values import number_of, type_argument
-from cstool.csl.language.evaluate_core import Code, Env, Frame, NotKnown, compile_expression, constant, expression_of
+from cstool.csl.language.evaluate_core import EXPRESSIONS, Code, Frame, NotKnown, Scope, constant
 from cstool.csl.language.evaluate_expressions import resolve
 from cstool.csl.language.evaluate_places import address_of, index_count
 from cstool.csl.language.instance import Instance
@@ -56,19 +56,18 @@ class Access(NamedTuple):
     strides: tuple[int, ...]
 
 
-@expression_of(syntax.TensorAccess)
-def _tensor_access(node: syntax.TensorAccess, env: Env) -> Code:
-    extents = [compile_expression(extent, env) for extent in node.extents]
-    base = _base_pointer(node.base, env)
-    inner = env.child()
-    slots = [inner.declare(name, node.place, changes=False) for name in node.variables]
-    indices = [compile_expression(index, inner) for index in node.indices]
+@EXPRESSIONS.at(syntax.TensorAccess)
+def _tensor_access(node: syntax.TensorAccess, scope: Scope) -> Code:
+    extents = [scope.expression(extent) for extent in node.extents]
+    base = _base_pointer(node.base, scope)
+    inner = scope.child()
+    slots = [inner.local(name, node.place, changes=False) for name in node.variables]
+    indices = [inner.expression(index) for index in node.indices]
     place = node.place
     extent_places = [extent.place for extent in node.extents]
 
     def run(frame: Frame) -> Value:
-        if len(frame) < env.shape.size:
-            frame.extend([None] * (env.shape.size - len(frame)))
+        scope.shape.fit(frame)
         counts = [extent_of(extent.run(frame), where) for extent, where in zip(extents, extent_places, strict=True)]
         type_, address = base.run(frame)
         if isinstance(address, Reference):
@@ -112,9 +111,9 @@ def _array_behind(type_: Type, place: Place) -> ArrayType | Type:
     raise CslError(f"a tensor access goes over an array, got {type_}", place)
 
 
-def _base_pointer(node: syntax.Expression, env: Env) -> Code:
+def _base_pointer(node: syntax.Expression, scope: Scope) -> Code:
     """Code of a pointer to the array of a tensor access."""
-    what = resolve(node, env)
+    what = resolve(node, scope)
     if isinstance(what, Constant) and isinstance(what.type, PointerType):
         return constant(what.value)
     if isinstance(what, Variable) and isinstance(what.type, PointerType):
@@ -124,11 +123,11 @@ def _base_pointer(node: syntax.Expression, env: Env) -> Code:
         if isinstance(type_, PointerType):
             raise NotKnown("the pointer must be known at compile time, it is a variable", node.place)
         if type_ is None:
-            code = compile_expression(node, env)
+            code = scope.expression(node)
             if code.value is None or isinstance(code.value[0], PointerType):
                 return code
             raise NotKnown("the address of a constant of a function is known at run time alone", node.place)
-    return address_of(node, env)
+    return address_of(node, scope)
 
 
 def element_offset(array: ArrayType | Type, indices: list[Value], place: Place) -> int:
@@ -411,17 +410,17 @@ def _increment_dsd_offset(called: Called) -> Value:
 
 
 @special("allocate_fifo", 1, 2, (VALUE,), "a FIFO in the memory of an array")
-def _allocate_fifo(node: syntax.Builtin, env: Env) -> Code:
-    instance, place = env.module.instance, node.place
+def _allocate_fifo(node: syntax.Builtin, scope: Scope) -> Code:
+    instance, place = scope.module.instance, node.place
     buffer = node.arguments[0]
     is_pointer = isinstance(buffer, syntax.Unary) or isinstance(
-        getattr(resolve(buffer, env), "type", None), PointerType
+        getattr(resolve(buffer, scope), "type", None), PointerType
     )
-    pointer = compile_expression(buffer, env) if is_pointer else address_of(buffer, env)
-    options = compile_expression(node.arguments[1], env) if len(node.arguments) > 1 else constant(values.VOID)
+    pointer = scope.expression(buffer) if is_pointer else address_of(buffer, scope)
+    options = scope.expression(node.arguments[1]) if len(node.arguments) > 1 else constant(values.VOID)
 
     def run(frame: Frame) -> Value:
-        called = Called(instance, node, [pointer.run(frame), options.run(frame)], env)
+        called = Called(instance, node, [pointer.run(frame), options.run(frame)], scope)
         type_, address = called.arguments[0]
         array = type_.pointee if isinstance(type_, PointerType) else type_
         if not isinstance(array, ArrayType) or isinstance(address, Reference):

@@ -72,4 +72,4 @@ def _import_module(called: Called) -> Value:
         bound = fields or {}
     compilation = called.instance.compilation
     path = string_of(called, 0)
-    return types.MODULE, compilation.import_module(called.instance, called.env.module, path, bound, called.node)
+    return types.MODULE, compilation.import_module(called.instance, called.scope.module, path, bound, called.node)

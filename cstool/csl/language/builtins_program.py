@@ -6,7 +6,7 @@ from cstool.csl.language import syntax, types, values
 from cstool.csl.language.builtins_dsd import color_number, fields_of, task_number
 from cstool.csl.language.builtins_table import COMPTIME, RUN, Called, builtin, special
 from cstool.csl.language.builtins_values import string_of
-from cstool.csl.language.evaluate_core import Code, Env, Frame, compile_expression
+from cstool.csl.language.evaluate_core import Code, Frame, Scope
 from cstool.csl.language.evaluate_expressions import resolve
 from cstool.csl.language.instance import BoundTask, Instance
 from cstool.csl.language.module import Constant, Variable
@@ -205,18 +205,18 @@ def _set_local_color_config(called: Called) -> Value:
 
 
 @special("export_symbol", 1, 2, (COMPTIME,), "lets the host use a variable or function")
-def _export_symbol(node: syntax.Builtin, env: Env) -> Code:
-    instance = env.module.instance
+def _export_symbol(node: syntax.Builtin, scope: Scope) -> Code:
+    instance = scope.module.instance
     subject = node.arguments[0]
-    what = resolve(subject, env)
-    name = compile_expression(node.arguments[1], env) if len(node.arguments) > 1 else None
+    what = resolve(subject, scope)
+    name = scope.expression(node.arguments[1]) if len(node.arguments) > 1 else None
 
     def run(frame: Frame) -> Value:
         if instance.is_layout or instance.phase == "value":
             raise CslError("@export_symbol stands in a comptime block of a PE program alone", node.place)
         exported = getattr(subject, "name", None)
         if name is not None:
-            called = Called(instance, node, [values.VOID, name.run(frame)], env)
+            called = Called(instance, node, [values.VOID, name.run(frame)], scope)
             exported = string_of(called, 1)
         if exported is None:
             raise CslError("@export_symbol of something without a name needs one", node.place)
@@ -224,7 +224,7 @@ def _export_symbol(node: syntax.Builtin, env: Env) -> Code:
             type_: Type = what.type
             symbol = _pointer_symbol(instance, what, subject.place)
         else:
-            value = compile_expression(subject, env).run(frame)
+            value = scope.expression(subject).run(frame)
             type_ = value[0]
             symbol = _symbol(instance, value, subject.place)
         before = instance.symbols.get(exported)

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cstool.csl.language import syntax
-from cstool.csl.language.evaluate_core import Code, Env, Frame, NotKnown, compile_expression, constant, expression_of
+from cstool.csl.language.evaluate_core import EXPRESSIONS, Code, Frame, NotKnown, Scope, constant
 from cstool.csl.language.instance import Instance
 from cstool.csl.language.intrinsics import INTRINSICS
+from cstool.csl.language.operands import FORMS, MEANINGS
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.values import Value
 from cstool.foundation.words import counted, nearest
@@ -29,13 +30,13 @@ class Called:
         instance: the program or layout in compilation
         node: the call
         arguments: values of its arguments
-        env: meanings of names there
+        scope: meanings of names there
     """
 
     instance: Instance
     node: syntax.Builtin
     arguments: list[Value]
-    env: Env
+    scope: Scope
 
     @property
     def place(self) -> Place:
@@ -48,7 +49,7 @@ class Called:
 
 
 Action = Callable[[Called], Value]
-Special = Callable[[syntax.Builtin, Env], Code]
+Special = Callable[[syntax.Builtin, Scope], Code]
 
 
 @dataclass(frozen=True)
@@ -152,22 +153,22 @@ def _misplaced(spec: Builtin, place: Place) -> CslError:
     return CslError(f"@{spec.name} stands in {where} alone", place)
 
 
-@expression_of(syntax.Builtin)
-def _builtin(node: syntax.Builtin, env: Env) -> Code:
-    module = env.module
+@EXPRESSIONS.at(syntax.Builtin)
+def _builtin(node: syntax.Builtin, scope: Scope) -> Code:
+    module = scope.module
     instance = module.instance
     spec = check_builtin(node, instance, module.is_library)
     name, place = node.name, node.place
     if spec is not None and name in _SPECIAL:
-        return _SPECIAL[name](node, env)
+        return _SPECIAL[name](node, scope)
     action = _ACTIONS.get(name)
-    parts = [compile_expression(argument, env) for argument in node.arguments]
+    parts = [scope.expression(argument) for argument in node.arguments]
     runs = [part.run for part in parts]
     if spec is None:
         if action is None:
             raise NotKnown(f"@{name} happens at run time: it has no value at compile time", place)
         intrinsic = action
-        return Code(lambda frame: intrinsic(Called(instance, node, [run(frame) for run in runs], env)))
+        return Code(lambda frame: intrinsic(Called(instance, node, [run(frame) for run in runs], scope)))
     if action is None:
         raise _misplaced(spec, place)
     does = action
@@ -177,7 +178,7 @@ def _builtin(node: syntax.Builtin, env: Env) -> Code:
     def run(frame: Frame) -> Value:
         if not always and (not in_blocks or instance.phase == "value"):
             raise _misplaced(spec, place)
-        return does(Called(instance, node, [run(frame) for run in runs], env))
+        return does(Called(instance, node, [run(frame) for run in runs], scope))
 
     if name in _PURE and all(part.value is not None for part in parts):
         return constant(run([]))
@@ -194,51 +195,9 @@ def intrinsic_action(name: str) -> Callable[[Action], Action]:
     return register
 
 
-for _name, _least, _meaning in (
-    ("add16", 3, "dest = a + b"),
-    ("addc16", 3, "dest = a + b + carry"),
-    ("and16", 3, "dest = a & b"),
-    ("clz", 2, "dest = leading zeros of a"),
-    ("ctz", 2, "dest = trailing zeros of a"),
-    ("fabsh", 2, "dest = |a|, f16"),
-    ("fabss", 2, "dest = |a|, f32"),
-    ("faddh", 3, "dest = a + b, f16"),
-    ("faddhs", 3, "dest = a + b, f32 from f16 and f32"),
-    ("fadds", 3, "dest = a + b, f32"),
-    ("fh2s", 2, "dest = a, f16 to f32"),
-    ("fh2xp16", 2, "dest = a, f16 to i16"),
-    ("fmach", 4, "dest = a + b * c, f16"),
-    ("fmachs", 4, "dest = a + b * c, f32 from f16"),
-    ("fmacs", 4, "dest = a + b * c, f32"),
-    ("fmaxh", 3, "dest = max(a, b), f16"),
-    ("fmaxs", 3, "dest = max(a, b), f32"),
-    ("fmovh", 2, "dest = a, f16"),
-    ("fmovs", 2, "dest = a, f32"),
-    ("fmulh", 3, "dest = a * b, f16"),
-    ("fmuls", 3, "dest = a * b, f32"),
-    ("fnegh", 2, "dest = -a, f16"),
-    ("fnegs", 2, "dest = -a, f32"),
-    ("fnormh", 3, "dest = mantissa of a, f16"),
-    ("fnorms", 3, "dest = mantissa of a, f32"),
-    ("fs2h", 2, "dest = a, f32 to f16"),
-    ("fs2xp16", 2, "dest = a, f32 to i16"),
-    ("fscaleh", 3, "dest = a * 2**b, f16"),
-    ("fscales", 3, "dest = a * 2**b, f32"),
-    ("fsubh", 3, "dest = a - b, f16"),
-    ("fsubs", 3, "dest = a - b, f32"),
-    ("mov16", 2, "dest = a, 16 bits"),
-    ("mov32", 2, "dest = a, 32 bits"),
-    ("or16", 3, "dest = a | b"),
-    ("popcnt", 2, "dest = ones in a"),
-    ("sar16", 3, "dest = a >> b, signed"),
-    ("sll16", 3, "dest = a << b"),
-    ("slr16", 3, "dest = a >> b"),
-    ("sub16", 3, "dest = a - b"),
-    ("xor16", 3, "dest = a ^ b"),
-    ("xp162fh", 2, "dest = a, i16 to f16"),
-    ("xp162fs", 2, "dest = a, i16 to f32"),
-):
-    run_time(_name, _least, _least + 1, _meaning)
+for _name, _forms in FORMS.items():
+    _least = min(map(len, _forms))
+    run_time(_name, _least, _least + 1, f"dest = {MEANINGS[_name]}")
 run_time("map", 2, 9, "calls a function for each element of DSDs")
 run_time("load_to_dsr", 2, 3, "puts a DSD into a register")
 run_time("queue_flush", 1, 1, "calls the teardown task when a queue is empty", "wse3")

@@ -7,7 +7,7 @@ from cstool.csl.fabric.arch import COLORS
 from cstool.csl.fabric.scalar import function
 from cstool.csl.language import conversions, syntax, types, values
 from cstool.csl.language.builtins_table import COMPTIME, LAYOUT, RUN, VALUE, Called, builtin, intrinsic_action, special
-from cstool.csl.language.evaluate_core import Code, Env, Frame, NotKnown, compile_expression, constant
+from cstool.csl.language.evaluate_core import Code, Frame, NotKnown, Scope, constant
 from cstool.csl.language.evaluate_expressions import resolve
 from cstool.csl.language.evaluate_places import field_of
 from cstool.csl.language.evaluate_types import as_type
@@ -81,66 +81,65 @@ def check_ptrcast(source: Type, target: Type, place: Place) -> None:
 # --- types ---
 
 
-def type_of(node: syntax.Expression, env: Env) -> Type:
+def type_of(node: syntax.Expression, scope: Scope) -> Type:
     """The type of an expression, known or not.
 
     Raises:
         NotKnown: the value is known at run time alone, and nothing tells its type.
     """
     try:
-        code = compile_expression(node, env)
+        code = scope.expression(node)
         if code.value is not None:
             return code.value[0]
     except NotKnown:
-        what = resolve(node, env)
+        what = resolve(node, scope)
         if isinstance(what, Variable):
             return what.type
         found = getattr(what, "type", None)
         if isinstance(found, Type):
             return found
-        if env.outer is not None and env.outer.type_of is not None:
-            return env.outer.type_of(node, env.outer)
-        return _static_type(node, env)
+        return scope.run_time_type(node) or _static_type(node, scope)
     raise NotKnown("the type must be known at compile time", node.place)
 
 
-def _static_type(node: syntax.Expression, env: Env) -> Type:
+def _static_type(node: syntax.Expression, scope: Scope) -> Type:
     """The type of an element or of the target of a pointer."""
     if isinstance(node, syntax.Index):
-        base = type_of(node.base, env)
+        base = type_of(node.base, scope)
         if isinstance(base, PointerType):
             base = base.pointee
         if isinstance(base, ArrayType):
             return base.element
     if isinstance(node, syntax.Dereference):
-        pointer = type_of(node.pointer, env)
+        pointer = type_of(node.pointer, scope)
         if isinstance(pointer, PointerType):
             return pointer.pointee
     raise NotKnown("the type must be known at compile time", node.place)
 
 
 @special("type_of", 1, 1, ANYWHERE, "the type of an expression")
-def _type_of(node: syntax.Builtin, env: Env) -> Code:
+def _type_of(node: syntax.Builtin, scope: Scope) -> Code:
     argument = node.arguments[0]
     try:
-        return constant((types.TYPE, type_of(argument, env)))
+        return constant((types.TYPE, type_of(argument, scope)))
     except NotKnown:
-        run = compile_expression(argument, env).run  # a local of code that runs now: its value tells
+        run = scope.expression(argument).run  # a local of code that runs now: its value tells
 
     def ask(frame: Frame) -> Value:
         try:
             return types.TYPE, run(frame)[0]
         except NotKnown:
-            if env.outer is None or env.outer.type_of is None:
+            type_ = scope.run_time_type(argument)
+            if type_ is None:
                 raise
-            return types.TYPE, env.outer.type_of(argument, env.outer)
+            return types.TYPE, type_
 
     return Code(ask)
 
 
 def _shape_query(name: str, meaning: str, answer: Any) -> None:
     @special(name, 1, 1, ANYWHERE, meaning)
-    def query(node: syntax.Builtin, env: Env) -> Code:
+    def query(node: syntax.Builtin, scope: Scope) -> Code:
         argument, place = node.arguments[0], node.place
 
         def of(value: Value) -> Value:
@@ -155,9 +154,9 @@ def _shape_query(name: str, meaning: str, answer: Any) -> None:
             return result
 
         try:
-            code = compile_expression(argument, env)
+            code = scope.expression(argument)
         except NotKnown:
-            return constant(of((types.TYPE, type_of(argument, env))))
+            return constant(of((types.TYPE, type_of(argument, scope))))
         if code.value is not None:
             return constant(of(code.value))
         run = code.run
@@ -166,7 +165,7 @@ def _shape_query(name: str, meaning: str, answer: Any) -> None:
             try:
                 value = run(frame)
             except NotKnown:
-                value = types.TYPE, type_of(argument, env)
+                value = types.TYPE, type_of(argument, scope)
             return of(value)
 
         return Code(ask)
@@ -193,11 +192,11 @@ def _fp16(called: Called) -> Value:
 
 
 @special("is_comptime", 0, 1, ANYWHERE, "whether this runs, or the argument is known, at compile time")
-def _is_comptime(node: syntax.Builtin, env: Env) -> Code:
+def _is_comptime(node: syntax.Builtin, scope: Scope) -> Code:
     if not node.arguments:
-        return constant(_bool(env.calls))
+        return constant(_bool(scope.calls))
     try:
-        compile_expression(node.arguments[0], env)
+        scope.expression(node.arguments[0])
     except NotKnown:
         return constant(values.FALSE)
     return constant(values.TRUE)
@@ -333,7 +332,7 @@ def _comptime_print(called: Called) -> Value:
 def _import_comptime_value(called: Called) -> Value:
     type_ = type_argument(called, 0)
     path = string_of(called, 1)
-    text = called.instance.compilation.read_text(path, called.env.module, called.at(1))
+    text = called.instance.compilation.read_text(path, called.scope.module, called.at(1))
     try:
         parsed = json.loads(text)
     except ValueError as error:

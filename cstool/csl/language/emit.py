@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from cstool.csl.fabric.dsd import FabricOut
-from cstool.csl.language import costs, emit_control, emit_statements, emit_vector, evaluate, syntax, types
-from cstool.csl.language.emit_frame import Code, Frame, Local, literal
+from cstool.csl.language import costs, emit_control, emit_loops, emit_statements, emit_vector, evaluate, syntax, types
+from cstool.csl.language.emit_code import Code, literal
+from cstool.csl.language.emit_frame import Frame, Local
 from cstool.csl.language.emit_places import VIEWS, Address, Spot, store
 from cstool.csl.language.evaluate import Specialised
 from cstool.csl.language.instance import EmittedCode, Instance, Root
 from cstool.csl.language.limits import FUNCTION
-from cstool.csl.language.module import Module, Variable
+from cstool.csl.language.module import Variable
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, OpaqueType, PointerType, StructType, Type
 
-_ = emit_vector  # its builtins are found by their names
+_ = emit_loops  # its statements are found by their classes
 
 _IMPORTS = {
     "cstool.csl.fabric.dsd": "Dsr FabricIn FabricOut Fifo Mem1d Mem4d OnControl Pointer Settings",
@@ -82,7 +83,6 @@ class ProgramText:
         self.unaligned = unaligned
         self.pointers_wait = pointers_wait
         self.views: set[str] = set()
-        self.imports: set[str] = set()
         self.inputs: set[int] = set()
         self.outputs: set[int] = set()
         self.local_names: set[str] = set()
@@ -98,14 +98,6 @@ class ProgramText:
         self._cells = self._depth = 0
 
     # --- asked for by frames ---
-
-    statement = staticmethod(emit_statements.statement)
-    polls = staticmethod(emit_statements.polls)
-
-    @staticmethod
-    def step(frame: Frame, node: syntax.Node) -> None:
-        """The step of a `while`."""
-        emit_statements.statement(frame, node)
 
     def free_name(self, name: str, taken: set[str]) -> str:
         """An unused Python name like `name`."""
@@ -135,10 +127,6 @@ class ProgramText:
         if isinstance(type_, StructType):
             return all(self.in_sram(field) for _, field in type_.fields)
         return not (isinstance(type_, OpaqueType) and type_.is_dsd)
-
-    def is_library(self, module: Module) -> bool:
-        """Whether a module may use intrinsics."""
-        return module.is_library
 
     def need_unaligned(self, pointer: PointerType) -> None:
         """Note a pointer whose address may be no multiple of its element's size.

@@ -5,55 +5,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
-from cstool.csl.language.emit_frame import (
-    NEGATED,
-    NOTHING,
-    Code,
-    Frame,
-    cast,
-    converted,
-    expression,
-    from_bits,
-    handles,
-    is_raw,
-    joined,
-    known,
-    retyped,
-    rounded,
-    to_bits,
-    typed,
-)
+from cstool.csl.language.emit_code import NOTHING, Code, Level, is_raw, joined, known, rounded
+from cstool.csl.language.emit_frame import EXPRESSIONS, Frame
 from cstool.csl.language.emit_places import Address
 from cstool.csl.language.intrinsics import INTRINSICS
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import FloatType, IntType, OpaqueType, PointerType, Type
 from cstool.csl.language.values import FunctionValue
 
-Maker = Callable[[Frame, syntax.Builtin], Code]
-BUILTINS: dict[str, Maker] = {}
-"""The maker of each builtin, by its name without the @; vector operations are in `emit_vector`."""
+BUILTINS: syntax.Table[str, Callable[[Frame, syntax.Builtin], Code]] = syntax.Table()
+"""The maker of each builtin, by its name without the @; `builtins_table.check_builtin` has counted the arguments."""
 
 
-def builtin(*names: str, arguments: int | None = None) -> Callable[[Maker], Maker]:
-    """Register a function as the maker of these builtins, with their number of arguments."""
-
-    def put(maker: Maker) -> Maker:
-        def checked(frame: Frame, node: syntax.Builtin) -> Code:
-            if arguments is not None and len(node.arguments) != arguments:
-                plural = "" if arguments == 1 else "s"
-                raise CslError(
-                    f"@{node.name} takes {arguments} argument{plural}, got {len(node.arguments)}", node.place
-                )
-            return maker(frame, node)
-
-        for name in names:
-            BUILTINS[name] = checked
-        return maker
-
-    return put
-
-
-@handles(syntax.Builtin)
+@EXPRESSIONS.at(syntax.Builtin)
 def make(frame: Frame, node: syntax.Builtin, want: Type | None) -> Code:  # noqa: ARG001
     """`@name(...)`, known at run time alone."""
     maker = BUILTINS.get(node.name)
@@ -67,64 +31,58 @@ def make(frame: Frame, node: syntax.Builtin, want: Type | None) -> Code:  # noqa
 # --- conversions ---
 
 
-@builtin("as", arguments=2)
+@BUILTINS.at("as")
 def _as(frame: Frame, node: syntax.Builtin) -> Code:
     target = evaluate.evaluate_type(node.arguments[0], frame.scope)
-    code = expression(frame, node.arguments[1], target)
+    code = frame.expression(node.arguments[1], target)
     conversions.check_cast(code.type, target, node.place)
     if code.known:
         return known(conversions.cast(code.pair, target, node.place))
     if target.comptime_only:
         raise CslError(f"@as({target}, ...) needs a value that is known at compile time, got {code.type}", node.place)
     if code.fields is not None or not types.is_number(target) and target != types.BOOL:
-        return converted(code, target, node.place)
+        return code.converted(target, node.place)
     frame.cost(costs.ALU)
-    return cast(code, target)
+    return code.cast(target)
 
 
-@builtin("bitcast", arguments=2)
+@BUILTINS.at("bitcast")
 def _bitcast(frame: Frame, node: syntax.Builtin) -> Code:
     target = evaluate.evaluate_type(node.arguments[0], frame.scope)
-    code = expression(frame, node.arguments[1])
+    code = frame.expression(node.arguments[1])
     conversions.check_bitcast(code.type, target, node.place)
     if isinstance(target, PointerType):
         frame.program.need_unaligned(target)
-        return retyped(to_bits(code), target, low=None, high=None)
+        return code.to_bits().retyped(target, low=None, high=None)
     if is_raw(code.type):
-        code = retyped(code, types.int_type(types.bits_of(code.type), False))
-    bits = to_bits(code)
+        code = code.retyped(types.int_type(types.bits_of(code.type), False))
+    bits = code.to_bits()
     if is_raw(target):
-        return retyped(bits, target)
-    return from_bits(target, bits)
+        return bits.retyped(target)
+    return bits.from_bits(target)
 
 
-@builtin("ptrcast", arguments=2)
+@BUILTINS.at("ptrcast")
 def _ptrcast(frame: Frame, node: syntax.Builtin) -> Code:
     target = evaluate.evaluate_type(node.arguments[0], frame.scope)
-    code = expression(frame, node.arguments[1])
+    code = frame.expression(node.arguments[1])
     if not isinstance(target, PointerType) or not isinstance(code.type, PointerType):
         raise CslError(f"@ptrcast makes a pointer of a pointer, got {code.type} to {target}", node.place)
     if code.type.const and not target.const:
         raise CslError(f"@ptrcast keeps const, got {code.type} to {target}", node.place)
-    if _unit(code.type) < _unit(target):
+    if code.type.pointee.align < target.pointee.align:
         frame.program.need_unaligned(target)
-    return retyped(code, target)
+    return code.retyped(target)
 
 
-def _unit(pointer: PointerType) -> int:
-    return pointer.pointee.align
-
-
-@builtin("get_int", "__id", arguments=1)
+@BUILTINS.at("get_int", "__id")
 def _number(frame: Frame, node: syntax.Builtin) -> Code:
-    code = expression(frame, node.arguments[0])
+    code = frame.expression(node.arguments[0])
     if not isinstance(code.type, OpaqueType | types.EnumType | IntType):
         raise CslError(f"@{node.name} takes a color, an id, a queue or an enum, got {code.type}", node.place)
-    return (
-        cast(retyped(code, types.U16), types.U16)
-        if isinstance(code.type, OpaqueType)
-        else cast(retyped(code, code.type.tag if isinstance(code.type, types.EnumType) else code.type), types.U16)
-    )
+    if isinstance(code.type, OpaqueType):
+        return code.retyped(types.U16)
+    return (code.retyped(code.type.tag) if isinstance(code.type, types.EnumType) else code).cast(types.U16)
 
 
 _IDS = {
@@ -138,35 +96,31 @@ _IDS = {
 }
 
 
-@builtin(*_IDS, arguments=1)
+@BUILTINS.at(*_IDS)
 def _id(frame: Frame, node: syntax.Builtin) -> Code:
-    code = typed(frame, node.arguments[0], types.U16, f"the number of @{node.name}")
-    return retyped(code, _IDS[node.name], low=None, high=None)
+    code = frame.typed(node.arguments[0], types.U16, f"the number of @{node.name}")
+    return code.retyped(_IDS[node.name], low=None, high=None)
 
 
-@builtin("field", arguments=2)
+@BUILTINS.at("field")
 def _field(frame: Frame, node: syntax.Builtin) -> Code:
     name = evaluate.evaluate(node.arguments[1], frame.scope)
     if name[0] != types.STRING:
         raise CslError(f"@field takes the name of a field, got {values.describe(name)}", node.arguments[1].place)
-    return expression(frame, syntax.Field(node.place, node.arguments[0], name[1]))
+    return frame.expression(syntax.Field(node.place, node.arguments[0], name[1]))
 
 
 # --- assertions ---
 
 
-@builtin("assert")
+@BUILTINS.at("assert")
 def _assert(frame: Frame, node: syntax.Builtin) -> Code:
-    if len(node.arguments) not in (1, 2):
-        raise CslError(f"@assert takes 1 argument, got {len(node.arguments)}", node.place)
-    condition = typed(frame, node.arguments[0], types.BOOL, "the condition of @assert")
+    condition = frame.typed(node.arguments[0], types.BOOL, "the condition of @assert")
     text = _source_text(node.arguments[0].place)
     frame.cost(costs.ALU + costs.BRANCH, 2)
     if condition.known and condition.value:
         return NOTHING
-    frame.flush()
-    frame.line(f"if not {condition.at(NEGATED)}:")
-    with frame.indented():
+    with frame.indented(f"if not {condition.at(Level.NEGATED)}:"):
         frame.line(f"pe.fail({f'@assert({text}) does not hold'!r}, {frame.where(node.place)})")
     return NOTHING
 
@@ -179,14 +133,12 @@ def _source_text(place: Place) -> str:
 # --- tasks ---
 
 
-@builtin("activate", "block", "unblock", arguments=1)
+@BUILTINS.at("activate", "block", "unblock")
 def _task(frame: Frame, node: syntax.Builtin) -> Code:
-    code = expression(frame, node.arguments[0])
+    code = frame.expression(node.arguments[0])
     task = task_id(frame, code, f"@{node.name}", queues=node.name != "activate", place=node.arguments[0].place)
     frame.cost(costs.TASK_CALL)
-    frame.flush()
-    frame.line(f"pe.{node.name}({task.python})")
-    return NOTHING
+    return frame.timed(f"pe.{node.name}({task.python})")
 
 
 _TASKS = (types.LOCAL_TASK, types.DATA_TASK, types.CONTROL_TASK)
@@ -201,7 +153,7 @@ def task_id(frame: Frame, code: Code, what: str, *, queues: bool, place: Place) 
     if code.known and isinstance(code.value, FunctionValue):
         return known((types.U16, _bound(frame, code.value, place)))
     if code.type in _TASKS or (queues and code.type == types.COLOR):
-        return retyped(code, types.U16)
+        return code.retyped(types.U16)
     if queues and code.type == types.INPUT_QUEUE:
         if code.known:
             return known((types.U16, 64 + code.value))
@@ -218,18 +170,16 @@ def _bound(frame: Frame, function: FunctionValue, place: Place) -> int:
     raise CslError(f"'{name}' is not bound to a task id", place, f"@bind_local_task({name}, ...)")
 
 
-@builtin("queue_flush", arguments=1)
+@BUILTINS.at("queue_flush")
 def _flush(frame: Frame, node: syntax.Builtin) -> Code:
-    code = expression(frame, node.arguments[0])
+    code = frame.expression(node.arguments[0])
     if code.type not in (types.INPUT_QUEUE, types.OUTPUT_QUEUE):
         raise CslError(f"@queue_flush takes an input or output queue, got {code.type}", node.place)
     frame.cost(costs.TASK_CALL)
-    frame.flush()
-    frame.line(f"pe.queue_flush({code.python}, {code.type == types.OUTPUT_QUEUE})")
-    return NOTHING
+    return frame.timed(f"pe.queue_flush({code.python}, {code.type == types.OUTPUT_QUEUE})")
 
 
-@builtin("random16", arguments=0)
+@BUILTINS.at("random16")
 def _random16(frame: Frame, node: syntax.Builtin) -> Code:  # noqa: ARG001
     frame.cost(costs.ALU)
     name = frame.fresh("random")
@@ -237,34 +187,32 @@ def _random16(frame: Frame, node: syntax.Builtin) -> Code:  # noqa: ARG001
     return Code(types.U16, name)
 
 
-@builtin("set_active_prng", arguments=1)
+@BUILTINS.at("set_active_prng")
 def _set_active_prng(frame: Frame, node: syntax.Builtin) -> Code:
-    number = typed(frame, node.arguments[0], types.U16, "the generator of @set_active_prng")
+    number = frame.typed(node.arguments[0], types.U16, "the generator of @set_active_prng")
     frame.cost(costs.STORE)
     frame.line(f"set_active_prng(pe, {number.python})")
     return NOTHING
 
 
-@builtin("get_config", arguments=1)
+@BUILTINS.at("get_config")
 def _get_config(frame: Frame, node: syntax.Builtin) -> Code:
-    address = typed(frame, node.arguments[0], types.U16, "the address of @get_config")
+    address = frame.typed(node.arguments[0], types.U16, "the address of @get_config")
     frame.cost(costs.LOAD)
     return Code(types.U16, f"pe.config_read({address.python})", reads=True)
 
 
-@builtin("set_config", arguments=2)
+@BUILTINS.at("set_config")
 def _set_config(frame: Frame, node: syntax.Builtin) -> Code:
     made = _arguments(frame, node, (types.U16, types.U16))
     frame.cost(costs.STORE)
-    frame.flush()
-    frame.line(f"pe.config_write({made[0].python}, {made[1].python})")
-    return NOTHING
+    return frame.timed(f"pe.config_write({made[0].python}, {made[1].python})")
 
 
 def _arguments(frame: Frame, node: syntax.Builtin, wanted: Sequence[Type]) -> list[Code]:
     return frame.ordered(
         [
-            partial(typed, frame, each, type_, f"argument {at} of @{node.name}")
+            partial(frame.typed, each, type_, f"argument {at} of @{node.name}")
             for at, (each, type_) in enumerate(zip(node.arguments, wanted, strict=True), 1)
         ]
     )
@@ -278,14 +226,8 @@ _CALLS = {"__activate": "activate", "__unblock": "unblock", "__config_write": "c
 def _intrinsic(frame: Frame, node: syntax.Builtin) -> Code:
     name = node.name
     what = INTRINSICS[name]
-    if not frame.program.is_library(frame.scope.module):
-        raise CslError(f"@{name} is for the library alone", node.place)
-    if name == "__is_known":
-        return known(values.FALSE)
     if name == "__say":
         return _say(frame, node)
-    if len(node.arguments) != len(what.parameters):
-        raise CslError(f"@{name} takes {len(what.parameters)} arguments, got {len(node.arguments)}", node.place)
     frame.cost(what.cycles, 4)
     if name in ("__pe_x", "__pe_y"):
         return Code(types.U16, f"pe.{name[-1]}")
@@ -296,23 +238,21 @@ def _intrinsic(frame: Frame, node: syntax.Builtin) -> Code:
     made = _arguments(frame, node, [types.U16] * len(node.arguments))
     if name == "__config_read":
         return Code(types.U16, f"pe.config_read({made[0].python})", reads=True)
-    frame.flush()
-    frame.line(f"pe.{_CALLS.get(name, name[2:])}({', '.join(code.python for code in made)})")
-    return NOTHING
+    return frame.timed(f"pe.{_CALLS.get(name, name[2:])}({', '.join(code.python for code in made)})")
 
 
 def _function(frame: Frame, node: syntax.Builtin) -> Code:
-    first = expression(frame, node.arguments[0])
+    first = frame.expression(node.arguments[0])
     if not isinstance(first.type, FloatType):
         raise CslError(f"@{node.name} takes f16 or f32, got {first.type}", node.place)
     type_ = first.type
-    made = frame.ordered([lambda: first, *(partial(typed, frame, each, type_) for each in node.arguments[1:])])
+    made = frame.ordered([lambda: first, *(partial(frame.typed, each, type_) for each in node.arguments[1:])])
     text = ", ".join(code.python for code in made)
     return rounded(type_, f"function({node.name[2:]!r}, {text})", made, level=0)
 
 
 def _time(frame: Frame, node: syntax.Builtin) -> Code:
-    pointer = expression(frame, node.arguments[0])
+    pointer = frame.expression(node.arguments[0])
     frame.flush()
     clock, at = frame.fresh("clock"), Address(0, ((pointer.operand, 1),))
     if pointer.known:
@@ -328,7 +268,7 @@ def _time(frame: Frame, node: syntax.Builtin) -> Code:
 def _say(frame: Frame, node: syntax.Builtin) -> Code:
     """`@__say(text, fields)`: the k-th `{}` is the k-th field."""
     text = evaluate.evaluate(node.arguments[0], frame.scope)
-    made = expression(frame, node.arguments[1])
+    made = frame.expression(node.arguments[1])
     fields = list(made.fields.values()) if made.fields is not None else []
     if made.known and isinstance(made.value, dict):
         fields = [known(value) for value in made.value.values()]
@@ -337,17 +277,9 @@ def _say(frame: Frame, node: syntax.Builtin) -> Code:
         raise CslError(
             f"the text has {len(pieces) // 2} places for values ({{}}), got {len(fields)} values", node.place
         )
-    out = [repr(piece) for piece in pieces[::2] if piece][:0]
-    for at, piece in enumerate(pieces):
-        if at % 2 == 0:
-            out += [repr(piece)] if piece else []
-        else:
-            out.append(f"shown({piece!r}, {fields[at // 2].python})")
-    frame.flush()
-    frame.line(f"pe.say({' + '.join(out) or repr('')})")
-    return NOTHING
-
-
-def statement_builtin(name: str) -> bool:
-    """Whether a builtin runs at compile time where it stands in a function."""
-    return name in ("comptime_assert", "comptime_print")
+    out = [
+        f"shown({piece!r}, {fields[at // 2].python})" if at % 2 else repr(piece)
+        for at, piece in enumerate(pieces)
+        if at % 2 or piece
+    ]
+    return frame.timed(f"pe.say({' + '.join(out) or repr('')})")

@@ -8,19 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
-from cstool.csl.language.emit_frame import (
-    EITHER,
-    NEVER,
-    NOTHING,
-    Code,
-    Frame,
-    Loop,
-    converted,
-    expression,
-    handles,
-    joined,
-    typed,
-)
+from cstool.csl.language.emit_code import NEVER, NOTHING, Code, Level, joined
+from cstool.csl.language.emit_frame import EXPRESSIONS, STATEMENTS, Frame, Loop
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import EnumType, IntType, Type
 from cstool.csl.language.values import Value
@@ -31,25 +20,26 @@ from cstool.csl.language.values import Value
 def branch(frame: Frame, node: syntax.Node, want: Type | None) -> Code:
     """A branch whose value is used; type `NEVER` if it never ends."""
     if isinstance(node, syntax.Expression):
-        return expression(frame, node, want)
-    falls = frame.program.statement(frame, node)
+        return frame.expression(node, want)
+    falls = frame.statement(node)
     return NOTHING if falls else Code(NEVER)
 
 
 def branch_statement(frame: Frame, node: syntax.Node) -> bool:
     """A branch whose value is unused, with its own names."""
     with frame.block():
-        return frame.program.statement(frame, node)
+        return frame.statement(node)
 
 
 def decided(frame: Frame, node: syntax.Expression, what: str) -> Code:
     """A condition, which may be known."""
-    return typed(frame, node, types.BOOL, f"the condition of {what}")
+    return frame.typed(node, types.BOOL, f"the condition of {what}")
 
 
 # --- if ---
 
 
+@STATEMENTS.at(syntax.If)
 def if_statement(frame: Frame, node: syntax.If) -> bool:
     """An `if` whose value is unused."""
     condition = decided(frame, node.condition, "an 'if'")
@@ -57,18 +47,26 @@ def if_statement(frame: Frame, node: syntax.If) -> bool:
         chosen = node.then if condition.value else node.otherwise
         return True if chosen is None else branch_statement(frame, chosen)
     frame.cost(costs.BRANCH)
-    frame.flush()
-    frame.line(f"if {condition.text}:")
-    with frame.indented():
-        falls = branch_statement(frame, node.then)
-    otherwise = node.otherwise
-    if otherwise is None:
+    head = f"if {condition.python}:"
+    if node.otherwise is None:
+        _run(frame, [(head, node.then)])
         return True
-    frame.line("else:")
-    with frame.indented():
-        falls_too = branch_statement(frame, otherwise)
+    falls = _run(frame, [(head, node.then), ("else:", node.otherwise)])
     _join_elif(frame)
-    return falls or falls_too
+    return falls
+
+
+Branch = tuple[str, syntax.Node]
+"""The head line of a branch in Python, and its body."""
+
+
+def _run(frame: Frame, branches: Sequence[Branch]) -> bool:
+    """Write branches whose values are unused."""
+    falls = False
+    for head, body in branches:
+        with frame.indented(head):
+            falls = branch_statement(frame, body) or falls
+    return falls
 
 
 def _join_elif(frame: Frame) -> None:
@@ -88,7 +86,7 @@ def _join_elif(frame: Frame) -> None:
     frame.lines[at + 1 :] = [line[4:] for line in inner[1:]]
 
 
-@handles(syntax.If)
+@EXPRESSIONS.at(syntax.If)
 def if_expression(frame: Frame, node: syntax.If, want: Type | None) -> Code:
     """`if (c) a else b`."""
     condition = decided(frame, node.condition, "an 'if'")
@@ -101,9 +99,11 @@ def if_expression(frame: Frame, node: syntax.If, want: Type | None) -> Code:
     if node.otherwise is None:
         raise CslError("an 'if' whose value is used needs an 'else'", node.place)
     frame.cost(costs.BRANCH)
-    branches = [("if {}:", condition, node.then), ("else:", None, node.otherwise)]
     simple = _conditional(frame, condition, node, want)
-    return simple if simple is not None else _written(frame, branches, want, node.place, "an 'if'")
+    if simple is not None:
+        return simple
+    branches = [(f"if {condition.python}:", node.then), ("else:", node.otherwise)]
+    return _written(frame, branches, want, node.place, "an 'if'")
 
 
 def _conditional(frame: Frame, condition: Code, node: syntax.If, want: Type | None) -> Code | None:
@@ -120,10 +120,10 @@ def _conditional(frame: Frame, condition: Code, node: syntax.If, want: Type | No
     (then, one), (otherwise, other) = made
     type_ = common(want, [then, otherwise], node.place, "an 'if'")
     frame.pending += max(one, other)
-    then = converted(then, type_, node.then.place)
-    otherwise = converted(otherwise, type_, node.otherwise.place)
+    then = then.converted(type_, node.then.place)
+    otherwise = otherwise.converted(type_, node.otherwise.place)
     low, high = _hull([then, otherwise])
-    text = f"{then.at(EITHER)} if {condition.at(EITHER)} else {otherwise.python}"
+    text = f"{then.at(Level.EITHER)} if {condition.at(Level.EITHER)} else {otherwise.python}"
     return joined(type_, text, [condition, then, otherwise], low=low, high=high)
 
 
@@ -163,13 +163,10 @@ def common(want: Type | None, codes: Sequence[Code], place: Place, what: str) ->
     return type_
 
 
-Branch = tuple[str, Code | None, syntax.Node]
-
-
 def _written(frame: Frame, branches: Sequence[Branch], want: Type | None, place: Place, what: str) -> Code:
     """Branches as statements that leave their value in a variable."""
     types_ = []
-    for _, _, node in branches:
+    for _, node in branches:
         effects, writes, loops = frame.effects, frame.writes, len(frame.loops)
         types_.append(frame.captured(partial(_branch_in_block, frame, node, want))[0])
         frame.effects, frame.writes = effects, writes
@@ -177,60 +174,45 @@ def _written(frame: Frame, branches: Sequence[Branch], want: Type | None, place:
     type_ = common(want, types_, place, what)
     name = None if type_ == types.VOID else frame.fresh("value")
     comes_back = False
-    for head, condition, node in branches:
-        frame.flush()
-        frame.line(head.format(condition.python if condition is not None else ""))
-        with frame.indented(), frame.block():
+    for head, node in branches:
+        with frame.indented(head), frame.block():
             code = branch(frame, node, want)
-            if code.type != NEVER:
-                comes_back = True
-                assign_value(frame, name, converted(code, type_, node.place))
+            if code.type == NEVER:
+                continue
+            comes_back = True
+            code = code.converted(type_, node.place)
+            if name is not None:
+                frame.assign(name, code)
+            elif code.calls:
+                frame.timed(code.text)
     if not comes_back:
         return Code(NEVER)
     return NOTHING if name is None else Code(type_, name)
 
 
-def assign_value(frame: Frame, name: str | None, code: Code) -> None:
-    """Assign a branch's value to a variable; without a name, evaluate it for its effect."""
-    code = frame.settled(code)
-    if code.calls:
-        frame.flush()
-    if name is not None:
-        frame.line(f"{name} = {code.python}")
-    elif code.calls:
-        frame.line(code.text)
-
-
 # --- switch ---
 
 
+@STATEMENTS.at(syntax.Switch)
 def switch_statement(frame: Frame, node: syntax.Switch) -> bool:
     """A `switch` whose value is unused."""
-    subject = expression(frame, node.subject)
+    subject = frame.expression(node.subject)
     if subject.known:
         chosen = _case_of(frame, node, subject.pair)
         return True if chosen is None else branch_statement(frame, chosen.body)
-    subject = frame.variable(subject, "subject") if not subject.text.isidentifier() else subject
-    falls = False
-    for head, condition, body in _branches(frame, node, subject):
-        frame.flush()
-        frame.line(head.format(condition.python if condition is not None else ""))
-        with frame.indented():
-            falls = branch_statement(frame, body) or falls
-    return falls
+    return _run(frame, _branches(frame, node, subject))
 
 
-@handles(syntax.Switch)
+@EXPRESSIONS.at(syntax.Switch)
 def switch_expression(frame: Frame, node: syntax.Switch, want: Type | None) -> Code:
     """A `switch` whose value is used."""
-    subject = expression(frame, node.subject)
+    subject = frame.expression(node.subject)
     if subject.known:
         chosen = _case_of(frame, node, subject.pair)
         if chosen is None:
             raise CslError(f"the switch has no case for {values.show(subject.pair)}", node.place)
         with frame.block():
             return branch(frame, chosen.body, want)
-    subject = frame.variable(subject, "subject") if not subject.text.isidentifier() else subject
     return _written(frame, _branches(frame, node, subject), want, node.place, "a 'switch'")
 
 
@@ -257,6 +239,8 @@ def _case_range(frame: Frame, node: syntax.Expression, type_: Type) -> tuple[int
 
 def _branches(frame: Frame, node: syntax.Switch, subject: Code) -> list[Branch]:
     """The cases as `if`, `elif`, `else`."""
+    if not subject.text.isidentifier():
+        subject = frame.variable(subject, "subject")
     type_ = subject.type
     if not (isinstance(type_, IntType | EnumType | types.OpaqueType) or type_ == types.BOOL):
         raise CslError(f"a switch is over integers, enums and bool, got {type_}", node.subject.place)
@@ -269,17 +253,16 @@ def _branches(frame: Frame, node: syntax.Switch, subject: Code) -> list[Branch]:
             continue
         ranges = [_covering(frame, value, type_, covered) for value in case.values]
         frame.cost(costs.ALU * len(ranges) + costs.BRANCH, 2 * len(ranges))
-        test = _test(subject.text, ranges, type_)
-        found.append(("elif {}:" if found else "if {}:", Code(types.BOOL, test), case.body))
+        found.append((f"{'elif' if found else 'if'} {_test(subject.text, ranges, type_)}:", case.body))
     frame.flush()
     if otherwise is not None:
         if not found:
-            return [("if True:", None, otherwise.body)]
-        found.append(("else:", None, otherwise.body))
+            return [("if True:", otherwise.body)]
+        found.append(("else:", otherwise.body))
     elif sum(high - low + 1 for low, high, _ in covered) < _count(type_):
         raise CslError(f"a switch must have a case for every {type_}, or an 'else'", node.place)
     elif len(found) > 1:
-        found[-1] = ("else:", None, found[-1][2])
+        found[-1] = ("else:", found[-1][1])
     return found
 
 
@@ -317,20 +300,18 @@ def _test(subject: str, ranges: Sequence[tuple[int, int]], type_: Type) -> str:
 # --- blocks ---
 
 
+@STATEMENTS.at(syntax.Block)
 def block_statement(frame: Frame, node: syntax.Block) -> bool:
     """Statements in braces."""
-    if node.label is not None:
-        return _labeled(frame, node, None).type != NEVER
-    with frame.block():
-        return statements(frame, node.statements)
+    return block_expression(frame, node, None).type != NEVER
 
 
 def statements(frame: Frame, nodes: Sequence[syntax.Node]) -> bool:
     """Statements, up to the first one that jumps away."""
-    return all(frame.program.statement(frame, each) for each in nodes)
+    return all(frame.statement(each) for each in nodes)
 
 
-@handles(syntax.Block)
+@EXPRESSIONS.at(syntax.Block)
 def block_expression(frame: Frame, node: syntax.Block, want: Type | None) -> Code:
     """`label: { ... break :label x; }`; without a label its value is void."""
     if node.label is not None:
@@ -355,8 +336,7 @@ def _labeled(frame: Frame, node: syntax.Block, want: Type | None) -> Code:
     frame.indent += 1
     falls = _labeled_body(frame, node, loop).type != NEVER
     if falls:
-        frame.flush()
-        frame.line("break")
+        frame.timed("break")
     frame.indent -= 1
     flags(frame, at)
     if not falls and not loop.broken:
@@ -379,10 +359,11 @@ def _labeled_body(frame: Frame, node: syntax.Block, loop: Loop) -> Code:
 # --- break and continue ---
 
 
+@STATEMENTS.at(syntax.Break, syntax.Continue)
 def leave(frame: Frame, node: syntax.Break | syntax.Continue) -> bool:
     """`break`, `break :label value`, `continue`."""
-    loop = _meant(frame, node)
     word = "break" if isinstance(node, syntax.Break) else "continue"
+    loop = _meant(frame, node, word)
     if word == "continue" and loop.block:
         raise CslError("'continue' goes on with a loop, got a labeled block", node.place)
     if isinstance(node, syntax.Break):
@@ -391,21 +372,19 @@ def leave(frame: Frame, node: syntax.Break | syntax.Continue) -> bool:
     elif loop.step is not None and frame.loops[-1] is loop:
         loop.step()
     frame.flush()
-    if frame.loops[-1] is loop:
-        frame.line(word)
-        return False
-    if word not in loop.flags:
-        loop.flags[word] = frame.fresh("leave" if word == "break" else "go_on")
-    frame.line(f"{loop.flags[word]} = True")
-    frame.line("break")
+    if frame.loops[-1] is not loop:
+        if word not in loop.flags:
+            loop.flags[word] = frame.fresh("leave" if word == "break" else "go_on")
+        frame.line(f"{loop.flags[word]} = True")
+        word = "break"
+    frame.line(word)
     return False
 
 
-def _meant(frame: Frame, node: syntax.Break | syntax.Continue) -> Loop:
+def _meant(frame: Frame, node: syntax.Break | syntax.Continue, word: str) -> Loop:
     for loop in reversed(frame.loops):
         if loop.label == node.label if node.label is not None else not loop.block:
             return loop
-    word = "break" if isinstance(node, syntax.Break) else "continue"
     if node.label is None:
         raise CslError(f"'{word}' stands in no loop", node.place)
     raise CslError(f"there is no loop or block ':{node.label}' around", node.place)
@@ -416,19 +395,14 @@ def _break_value(frame: Frame, node: syntax.Break, loop: Loop) -> None:
         if node.value is not None:
             raise CslError("a loop has no value, got 'break' with one", node.place)
         return
-    if node.value is None:
-        loop.codes.append(NOTHING)
-        return
-    if loop.want is None:
-        loop.codes.append(expression(frame, node.value))
-        return
-    code = expression(frame, node.value, loop.want)
+    code = NOTHING if node.value is None else frame.expression(node.value, loop.want)
     loop.codes.append(code)
+    if node.value is None or loop.want is None:
+        return
     if loop.variable is not None:
-        assign_value(frame, loop.variable, converted(code, loop.want, node.value.place))
+        frame.assign(loop.variable, code.converted(loop.want, node.value.place))
     elif code.calls:
-        frame.flush()
-        frame.line(code.text)
+        frame.timed(code.text)
 
 
 def flags(frame: Frame, at: int) -> None:
@@ -438,12 +412,9 @@ def flags(frame: Frame, at: int) -> None:
             if not any(f"{flag} = True" in line for line in frame.lines[at:]):
                 continue
             frame.lines.insert(at, "    " * frame.indent + f"{flag} = False")
-            frame.line(f"if {flag}:")
-            with frame.indented():
-                if frame.loops[-1] is outer:
-                    if word == "continue" and outer.step is not None:
-                        outer.step()
-                        frame.flush()
-                    frame.line(word)
-                else:
-                    frame.line("break")
+            with frame.indented(f"if {flag}:"):
+                if frame.loops[-1] is not outer:
+                    word = "break"
+                elif word == "continue" and outer.step is not None:
+                    outer.step()
+                frame.timed(word)

@@ -1,34 +1,13 @@
 """Operators, calls and literals as Python."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cstool.csl.language import arithmetic, costs, evaluate, syntax, types, values
-from cstool.csl.language.emit_frame import (
-    AND,
-    ATOM,
-    BOTH,
-    COMPARED,
-    EITHER,
-    NEGATED,
-    OR,
-    PRODUCT,
-    SHIFT,
-    SUM,
-    XOR,
-    Code,
-    Frame,
-    converted,
-    expression,
-    handles,
-    joined,
-    known,
-    rounded,
-    typed,
-    unit_cost,
-    wrapped,
-)
-from cstool.csl.language.emit_inline import in_place
+from cstool.csl.language.emit_code import NOTHING, Code, Level, joined, known, rounded, wrapped
+from cstool.csl.language.emit_frame import EXPRESSIONS, Frame, Local
 from cstool.csl.language.emit_places import address_of
+from cstool.csl.language.evaluate import Scope
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import FloatType, FunctionType, IntType, OpaqueType, PointerType, Type
 from cstool.csl.language.values import FunctionValue
@@ -37,25 +16,25 @@ from cstool.foundation.words import counted
 _ORDERED = arithmetic.ORDER | arithmetic.EQUALITY
 
 
-@handles(syntax.Unary)
+@EXPRESSIONS.at(syntax.Unary)
 def unary(frame: Frame, node: syntax.Unary, want: Type | None) -> Code:
     """`-x`, `!x`, `~x`, `&x`."""
     if node.operator == "&":
         return address_of(frame, node)
-    operand = expression(frame, node.operand, want)
+    operand = frame.expression(node.operand, want)
     type_ = arithmetic.unary_type(node.operator, operand.type, node.place)
     frame.cost(costs.ALU)
     if node.operator == "!":
-        return joined(type_, f"not {operand.at(NEGATED)}", [operand], level=NEGATED)
+        return joined(type_, f"not {operand.at(Level.NEGATED)}", [operand], level=Level.NEGATED)
     if node.operator == "-" and isinstance(type_, IntType):
         low, high = operand.bounds
-        return wrapped(type_, f"-{operand.operand}", -high, -low, [operand], level=PRODUCT)
+        return wrapped(type_, f"-{operand.operand}", -high, -low, [operand], level=Level.PRODUCT)
     if node.operator == "~" and isinstance(type_, IntType) and not type_.signed:
-        return joined(type_, f"{operand.at(XOR)} ^ {hex(type_.most)}", [operand], level=XOR)
-    return joined(type_, f"{node.operator}{operand.operand}", [operand], level=PRODUCT)
+        return joined(type_, f"{operand.at(Level.XOR)} ^ {hex(type_.most)}", [operand], level=Level.XOR)
+    return joined(type_, f"{node.operator}{operand.operand}", [operand], level=Level.PRODUCT)
 
 
-@handles(syntax.Binary)
+@EXPRESSIONS.at(syntax.Binary)
 def binary(frame: Frame, node: syntax.Binary, want: Type | None) -> Code:
     """`a + b` and its kind."""
     if node.operator in arithmetic.LOGIC:
@@ -72,20 +51,20 @@ def operate(frame: Frame, operator: str, left: Code, right: Code, place: Place) 
     left_data = left.value if left.known else None
     right_data = right.value if right.known else None
     how = arithmetic.operation(operator, left.type, right.type, place, left_data, right_data)
-    frame.cost(unit_cost(how.left, operator))
+    frame.cost(_unit_cost(how.left, operator))
     if operator in arithmetic.SHIFTS:
         return _shift(frame, operator, left, right, place)
-    left = frame.settled(converted(left, how.left, place, "the left side"))
-    right = frame.settled(converted(right, how.right, place, "the right side"))
+    left = frame.settled(left.converted(how.left, place, "the left side"))
+    right = frame.settled(right.converted(how.right, place, "the right side"))
     parts = [left, right]
     if operator in _ORDERED:
-        return joined(types.BOOL, f"{left.at(OR)} {operator} {right.at(OR)}", parts, level=COMPARED)
+        return joined(types.BOOL, f"{left.at(Level.OR)} {operator} {right.at(Level.OR)}", parts, level=Level.COMPARED)
     if isinstance(how.result, FloatType):
         return _float(how.result, operator, left, right)
     if isinstance(how.result, IntType):
         return _integer(frame, how.result, operator, left, right, place)
     if operator in arithmetic.BITWISE and how.result == types.BOOL:
-        level = {"&": AND, "^": XOR, "|": OR}[operator]
+        level = {"&": Level.AND, "^": Level.XOR, "|": Level.OR}[operator]
         return joined(types.BOOL, f"{left.at(level)} {operator} {right.at(level - 1)}", parts, level=level)
     raise CslError(f"no operator '{operator}' on {left.type} and {right.type} at run time", place)
 
@@ -96,7 +75,7 @@ def _float(type_: FloatType, operator: str, left: Code, right: Code) -> Code:
         return rounded(type_, f"ratio({left.python}, {right.python})", parts, level=0)
     if operator == "%":
         return rounded(type_, f"modulo({left.python}, {right.python})", parts, level=0)
-    level = PRODUCT if operator == "*" else SUM
+    level = Level.PRODUCT if operator == "*" else Level.SUM
     return rounded(type_, f"{left.at(level)} {operator} {right.at(level - 1)}", parts, level=level)
 
 
@@ -109,7 +88,7 @@ def _integer(frame: Frame, type_: IntType, operator: str, left: Code, right: Cod
         return _division(frame, type_, sign, left, right, place)
     a, b = left.bounds
     c, d = right.bounds
-    level = {"&": AND, "^": XOR, "|": OR}[sign]
+    level = {"&": Level.AND, "^": Level.XOR, "|": Level.OR}[sign]
     text = f"{left.at(level)} {sign} {right.at(level - 1)}"
     if sign == "&" and (a >= 0 or c >= 0):
         most = min(each for each, least in ((b, a), (d, c)) if least >= 0)
@@ -123,7 +102,7 @@ _LARGE = 1 << 60
 
 def _ring(type_: IntType, sign: str, left: Code, right: Code) -> Code:
     """`+`, `-`, `*`: operands need not wrap before the result does, as long as they are not large."""
-    level = PRODUCT if sign == "*" else SUM
+    level = Level.PRODUCT if sign == "*" else Level.SUM
     for loose in (True, False):
         first, one, (a, b) = _side(left, loose)
         second, other, (c, d) = _side(right, loose)
@@ -140,7 +119,7 @@ def _side(code: Code, loose: bool) -> tuple[str, int, tuple[int, int]]:
     if loose and code.loose is not None:
         text, level, low, high = code.loose
         return text, level, (low, high)
-    return code.python, ATOM if code.known else code.level, code.bounds
+    return code.python, Level.ATOM if code.known else code.level, code.bounds
 
 
 def _division(frame: Frame, type_: IntType, sign: str, left: Code, right: Code, place: Place) -> Code:
@@ -148,14 +127,14 @@ def _division(frame: Frame, type_: IntType, sign: str, left: Code, right: Code, 
     a, b = left.bounds
     c, d = right.bounds
     if a >= 0 and c > 0:
-        text = f"{left.at(PRODUCT)} {'//' if sign == '/' else '%'} {right.operand}"
+        text = f"{left.at(Level.PRODUCT)} {'//' if sign == '/' else '%'} {right.operand}"
         high = b // c if sign == "/" else min(b, d - 1)
-        return joined(type_, text, parts, level=PRODUCT, low=0, high=high)
+        return joined(type_, text, parts, level=Level.PRODUCT, low=0, high=high)
     name = "quotient" if sign == "/" else "remainder"
     text = f"{name}(pe, {frame.where(place)}, {left.python}, {right.python})"
     if sign == "/" and a == type_.least and type_.signed and c <= -1 <= d:
         # The least integer divided by -1 is one more than the most.
-        return wrapped(type_, text, type_.least, type_.most + 1, parts, level=ATOM)
+        return wrapped(type_, text, type_.least, type_.most + 1, parts, level=Level.ATOM)
     return joined(type_, text, parts, level=0)
 
 
@@ -169,48 +148,48 @@ def _shift(frame: Frame, operator: str, left: Code, right: Code, place: Place) -
         count, low, high = repr(right.value), right.value, right.value
     else:
         low, high = right.bounds
-        count = right.at(SUM)
+        count = right.at(Level.SUM)
         if low < 0 or high > 64:
             count, low, high = f"shift(pe, {frame.where(place)}, {right.python})", 0, 64
     a, b = left.bounds
     parts = [left, right]
     if operator == ">>":
         ends = (a >> low, a >> high, b >> low, b >> high)
-        return joined(type_, f"{left.at(SHIFT)} >> {count}", parts, level=SHIFT, low=min(ends), high=max(ends))
+        return joined(
+            type_, f"{left.at(Level.SHIFT)} >> {count}", parts, level=Level.SHIFT, low=min(ends), high=max(ends)
+        )
     corners = (a << low, a << high, b << low, b << high)
-    return wrapped(type_, f"{left.at(SHIFT)} << {count}", min(corners), max(corners), parts, level=SHIFT)
+    return wrapped(type_, f"{left.at(Level.SHIFT)} << {count}", min(corners), max(corners), parts, level=Level.SHIFT)
 
 
 def _logic(frame: Frame, node: syntax.Binary) -> Code:
     word = node.operator
-    left = typed(frame, node.left, types.BOOL, f"the left side of '{word}'")
+    left = frame.typed(node.left, types.BOOL, f"the left side of '{word}'")
     if left.known:
         if left.value == (word == "or"):
             return left
-        return typed(frame, node.right, types.BOOL, f"the right side of '{word}'")
+        return frame.typed(node.right, types.BOOL, f"the right side of '{word}'")
     frame.cost(costs.ALU)
-    right, lines, cycles = frame.captured(lambda: typed(frame, node.right, types.BOOL, f"the right side of '{word}'"))
+    right, lines, cycles = frame.captured(lambda: frame.typed(node.right, types.BOOL, f"the right side of '{word}'"))
     if not lines:
         frame.pending += cycles
-        level = BOTH if word == "and" else EITHER
+        level = Level.BOTH if word == "and" else Level.EITHER
         return joined(types.BOOL, f"{left.at(level)} {word} {right.at(level)}", [left, right], level=level)
     name = frame.fresh("both" if word == "and" else "either")
-    frame.flush()  # behind the line of the `if` it would be no line of its block
-    frame.line(f"{name} = {left.text}")
-    frame.line(f"if {name}:" if word == "and" else f"if not {name}:")
-    with frame.indented():
-        right = typed(frame, node.right, types.BOOL, f"the right side of '{word}'")
+    frame.timed(f"{name} = {left.text}")
+    with frame.indented(f"if {name}:" if word == "and" else f"if not {name}:"):
+        right = frame.typed(node.right, types.BOOL, f"the right side of '{word}'")
         frame.line(f"{name} = {right.python}")
     return Code(types.BOOL, name)
 
 
-@handles(syntax.Comptime)
+@EXPRESSIONS.at(syntax.Comptime)
 def comptime(frame: Frame, node: syntax.Comptime, want: Type | None) -> Code:  # noqa: ARG001
     """`comptime x`: x must be known."""
     return known(evaluate.evaluate(node.expression, frame.scope))
 
 
-@handles(syntax.StructLiteral)
+@EXPRESSIONS.at(syntax.StructLiteral)
 def struct_literal(frame: Frame, node: syntax.StructLiteral, want: Type | None) -> Code:
     """`.{ .a = x }`, `T{ .a = x }`, `[3]i16{ x, y, z }`, some parts known at run time alone."""
     type_ = None if node.type is None else _literal_type(frame, node)
@@ -218,7 +197,7 @@ def struct_literal(frame: Frame, node: syntax.StructLiteral, want: Type | None) 
     wants = [_field_want(want if type_ is None else type_, name) for name in names]
     made = frame.made([each for _, each in node.fields], wants)
     code = Code(types.STRUCT, fields=dict(zip(names, made, strict=True)))
-    return code if type_ is None else converted(code, type_, node.place)
+    return code if type_ is None else code.converted(type_, node.place)
 
 
 def _literal_type(frame: Frame, node: syntax.StructLiteral) -> Type:
@@ -235,10 +214,19 @@ def _field_want(type_: Type | None, name: str) -> Type | None:
     return type_.element if isinstance(type_, types.ArrayType) else None
 
 
+def _unit_cost(type_: Type, operator: str) -> int:
+    """Cycles of an operator."""
+    if operator in ("/", "%"):
+        if types.is_float(type_):
+            return costs.DIVIDE_F32 if type_ == types.F32 else costs.DIVIDE_F16
+        return costs.DIVIDE_INT
+    return costs.ALU * max(1, -(-types.bits_of(type_) // 32))
+
+
 # --- calls ---
 
 
-@handles(syntax.Call)
+@EXPRESSIONS.at(syntax.Call)
 def call(frame: Frame, node: syntax.Call, want: Type | None) -> Code:  # noqa: ARG001
     """`f(a, b)`."""
     function = _callee(frame, node)
@@ -259,7 +247,7 @@ def _callee(frame: Frame, node: syntax.Call) -> FunctionValue | Code:
     target = node.function.pointer if isinstance(node.function, syntax.Dereference) else node.function
     value = evaluate.try_comptime(target, frame.scope)
     if value is None:
-        pointer = expression(frame, target)
+        pointer = frame.expression(target)
         if types.points_to_function(pointer.type):
             return pointer
         raise CslError(f"only a function can be called, got {pointer.type}", node.place)
@@ -282,7 +270,7 @@ def _call_by_pointer(frame: Frame, pointer: Code, node: syntax.Call) -> Code:
     made = frame.made(node.arguments, function.parameters)
     for argument, code, type_ in zip(node.arguments, made, function.parameters, strict=True):
         assert type_ is not None
-        passed.append(frame.settled(converted(code, type_, argument.place)))
+        passed.append(frame.settled(code.converted(type_, argument.place)))
     frame.cost(costs.CALL + len(passed) * costs.ALU, 1 + len(passed))
     frame.tick()
     failure = f"pe.fail('a pointer that is called points to a function, got another', {frame.where(node.place)})"
@@ -297,7 +285,7 @@ def _call_by_pointer(frame: Frame, pointer: Code, node: syntax.Call) -> Code:
 def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], node: syntax.Expression) -> Code:
     """A call with arguments that are made already."""
     if any(code.fields is not None for code in arguments):
-        return in_place(frame, function, arguments, node)
+        return _in_place(frame, function, arguments, node)
     handed = [code.pair if code.known else code.type for code in arguments]
     chosen = evaluate.specialise(function, handed, node.place)
     if chosen.comptime_result:
@@ -316,7 +304,7 @@ def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], 
     written = frame.program.function(chosen, node.place)
     passed = []
     for at, name, type_ in chosen.parameters:
-        code = converted(arguments[at], type_, node.place, f"parameter '{name}'")
+        code = arguments[at].converted(type_, node.place, f"parameter '{name}'")
         passed.append(frame.settled(code))
     frame.cost(costs.CALL + len(passed) * costs.ALU, 1 + len(passed))
     frame.tick()
@@ -326,3 +314,51 @@ def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], 
         text = f"(yield from {text})"
     frame.effects += 1
     return Code(written.result, text, calls=True, reads=True)
+
+
+def _in_place(frame: Frame, function: FunctionValue, arguments: Sequence[Code], node: syntax.Expression) -> Code:
+    """The body of a function in the place of its call `f(x, .{ a, b })`, for a struct known at run time alone.
+
+    In practice it prints; it returns nothing.
+
+    Raises:
+        CslError: it returns a value, or returns early; its parameters are of other types.
+    """
+    declared = function.declaration
+    if (
+        declared.body is None
+        or evaluate.function_type(function).result != types.VOID
+        or any(isinstance(each, syntax.Return) for each in syntax.walk(declared.body))
+    ):
+        raise CslError(
+            f"{declared.name}() is handed a struct without a type that is not known at compile time: "
+            "only a function that returns nothing takes one",
+            node.place,
+            "a struct type, or a parameter for each field",
+        )
+    if len(arguments) != len(declared.parameters):
+        raise CslError(
+            f"{declared.name}() takes {len(declared.parameters)} arguments, got {len(arguments)}", node.place
+        )
+    made = [
+        code.converted(type_, node.place, f"parameter '{parameter.name}'") if type_ is not None else code
+        for parameter, type_, code in zip(
+            declared.parameters, evaluate.function_type(function).parameters, arguments, strict=True
+        )
+    ]
+    outer, names, loops = frame.scope, frame.locals, frame.loops
+    frame.scope = Scope(function.module, None, outer.type_of)
+    frame.locals, frame.loops = [{}], []
+    for parameter, code in zip(declared.parameters, made, strict=True):
+        if code.known:
+            frame.declare(parameter.name, code.pair)
+            continue
+        if code.fields is not None:
+            kept = {name: frame.variable(each, f"{parameter.name}_{name}") for name, each in code.fields.items()}
+            code = replace(code, fields=kept)
+        else:
+            code = frame.variable(code, parameter.name)
+        frame.declare(parameter.name, Local(code.type, parameter.place, code))
+    frame.statement(declared.body)
+    frame.scope, frame.locals, frame.loops = outer, names, loops
+    return NOTHING

@@ -1,12 +1,14 @@
 """Loops as Python: `while` with its step, `for` over ranges and arrays, and loops written out turn by turn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types
+from cstool.csl.language.emit_code import Code, Level, known
 from cstool.csl.language.emit_control import branch_statement, decided, flags
-from cstool.csl.language.emit_frame import LOWEST, NEGATED, Code, Frame, Local, Loop, known, typed
+from cstool.csl.language.emit_frame import STATEMENTS, Frame, Local, Loop
 from cstool.csl.language.emit_places import Spot, load, pointed, spot_of
 from cstool.csl.language.limits import INLINED
 from cstool.csl.language.source import CslError
@@ -14,6 +16,7 @@ from cstool.csl.language.types import ArrayType, IntType, PointerType, Type
 from cstool.csl.language.values import Value
 
 
+@STATEMENTS.at(syntax.While)
 def while_loop(frame: Frame, node: syntax.While) -> bool:
     """`while (c) : (step) { ... }`."""
     if node.inline:
@@ -23,21 +26,18 @@ def while_loop(frame: Frame, node: syntax.While) -> bool:
         return True
     frame.flush()
     at = len(frame.lines)
-    polls = frame.program.polls(frame, node)
-    loop = Loop(node.label, step=_step(frame, node))
+    polls = _polls(frame, node)
+    loop = Loop(node.label, step=None if node.step is None else partial(frame.statement, node.step))
     frame.line(f"while {condition.python}:" if not lines else "while True:")
     frame.indent += 1
     if lines:
         condition = decided(frame, node.condition, "a 'while'")
-        frame.flush()
-        frame.line(f"if not {condition.at(NEGATED)}:")
-        with frame.indented():
+        with frame.indented(f"if not {condition.at(Level.NEGATED)}:"):
             frame.line("break")
     frame.cost(costs.TURN + (0 if lines else cycles), 3)
     if polls:
         frame.waits = True
-        frame.flush()
-        frame.line("yield from pe.pause()")
+        frame.timed("yield from pe.pause()")
     falls = _body(frame, node.body, loop)
     if falls and loop.step is not None:
         loop.step()
@@ -45,11 +45,6 @@ def while_loop(frame: Frame, node: syntax.While) -> bool:
     frame.indent -= 1
     flags(frame, at)
     return loop.broken or not (condition.known and condition.value)
-
-
-def _step(frame: Frame, node: syntax.While) -> Callable[[], None] | None:
-    step = node.step
-    return None if step is None else lambda: frame.program.step(frame, step)
 
 
 def _body(frame: Frame, node: syntax.Node, loop: Loop) -> bool:
@@ -77,6 +72,7 @@ def _inline_while(frame: Frame, node: syntax.While) -> bool:
         turns += 1
 
 
+@STATEMENTS.at(syntax.For)
 def for_loop(frame: Frame, node: syntax.For) -> bool:
     """`for (values) |value, index| { ... }`."""
     if node.inline:
@@ -115,7 +111,6 @@ def _inline_for(frame: Frame, node: syntax.For) -> bool:
 def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Expression) -> bool:
     """`for (@range(i16, n)) |i|`: Python's `range`; the program is responsible that the end fits the type."""
     value = evaluate.try_comptime(values_, frame.scope)
-    name, _ = _loop_names(node)
     if value is not None:
         type_, span = value[1]
         numbers = [known((type_, each)) for each in (span.start, span.stop, span.step)]
@@ -125,26 +120,40 @@ def _range_loop(frame: Frame, node: syntax.For, values_: syntax.Expression) -> b
     start, stop, step = numbers
     low, high = _span(type_, start, stop, step)
     text = _range_text(start, stop, step)
-    code = Code(type_, frame.fresh(name), low=low, high=high)
+    code = Code(type_, frame.fresh(_value_name(node)), low=low, high=high)
     count = _turns(start.value, stop.value, step.value) if all(each.known for each in numbers) else None
     if count == 0:
         return True
-    index = frame.fresh(node.variables[1][0]) if len(node.variables) > 1 else None
+    if len(node.variables) == 1:
+        return _counted(frame, node, text, count, f"for {code.text} in {text}:", lambda: [code])
+    index = Code(types.U16, frame.fresh(node.variables[1][0]))
+    head = f"for {index.text}, {code.text} in enumerate({text}):"
+    return _counted(frame, node, text, count, head, lambda: [code, index])
+
+
+def _counted(
+    frame: Frame, node: syntax.For, text: str, count: int | None, head: str, values: Callable[[], Sequence[Code]]
+) -> bool:
+    """A loop of Python's `for`.
+
+    Args:
+        frame: the function
+        node: the loop
+        text: the `range` of its turns
+        count: the number of its turns, if it is known
+        head: the head line
+        values: makes the values of its variables, inside
+    """
     frame.cost(costs.ALU)
     frame.flush()
     at = len(frame.lines)
-    if index is None:
-        frame.line(f"for {code.text} in {text}:")
-    else:
-        frame.line(f"for {index}, {code.text} in enumerate({text}):")
-    loop = Loop(node.label)
+    frame.line(head)
     frame.indent += 1
     with frame.block():
-        frame.declare(node.variables[0][0], Local(type_, node.place, code))
-        if index is not None:
-            frame.declare(node.variables[1][0], Local(types.U16, node.place, Code(types.U16, index)))
         frame.cost(costs.TURN, 3)
-        _body(frame, node.body, loop)
+        for (name, _), code in zip(node.variables, values(), strict=False):
+            frame.declare(name, Local(code.type, node.place, code))
+        _body(frame, node.body, Loop(node.label))
     _end_of_turns(frame, at, text, count)
     return True
 
@@ -181,10 +190,7 @@ def _plain(line: str, margin: str) -> bool:
 
 def _range_numbers(frame: Frame, node: syntax.Builtin) -> tuple[Type, list[Code]]:
     arguments = node.arguments
-    if node.name == "range_start":
-        if len(arguments) != 3:
-            raise CslError(f"@range_start takes a type, a start and an end, got {len(arguments)} arguments", node.place)
-    elif len(arguments) not in (2, 4):
+    if node.name == "range" and len(arguments) == 3:
         raise CslError(
             f"@range takes a type and an end, or a type, start, end and step, got {len(arguments)} arguments",
             node.place,
@@ -192,7 +198,7 @@ def _range_numbers(frame: Frame, node: syntax.Builtin) -> tuple[Type, list[Code]
     type_ = evaluate.evaluate_type(arguments[0], frame.scope)
     if not isinstance(type_, IntType):
         raise CslError(f"@range takes an integer type, got {type_}", arguments[0].place)
-    made = frame.ordered([partial(typed, frame, each, type_, f"a bound of @{node.name}") for each in arguments[1:]])
+    made = frame.ordered([partial(frame.typed, each, type_, f"a bound of @{node.name}") for each in arguments[1:]])
     zero, one = known((type_, 0)), known((type_, 1))
     if len(made) == 1:
         return type_, [zero, made[0], one]
@@ -221,52 +227,35 @@ def _span(type_: IntType, start: Code, stop: Code, step: Code) -> tuple[int, int
     return max(low, type_.least), max(min(high, type_.most), type_.least)
 
 
-def _loop_names(node: syntax.For) -> tuple[str, str | None]:
-    names = [name for name, _ in node.variables]
-    return ("each" if names[0] == "_" else names[0]), (names[1] if len(names) > 1 else None)
+def _value_name(node: syntax.For) -> str:
+    name = node.variables[0][0]
+    return "each" if name == "_" else name
 
 
 def _array_loop(frame: Frame, node: syntax.For) -> bool:
     """Over the elements of an array, or by pointer to each."""
     spot = spot_of(frame, node.values)
     if isinstance(spot.type, PointerType) and not spot.type.many:
-        from_pointer = load(frame, spot)
-        spot = _behind(frame, from_pointer, node)
+        spot = pointed(frame.variable(load(frame, spot), "array"), node.values.place)
     array = spot.type
     if not isinstance(array, ArrayType) or len(array.shape) != 1:
         raise CslError(f"a 'for' goes over a range or an array of one dimension, got {array}", node.values.place)
     if not array.count:
         return True
-    index = frame.fresh(_loop_names(node)[1] or "at")
-    frame.cost(costs.ALU)
-    frame.flush()
-    at = len(frame.lines)
+    index = frame.fresh(node.variables[1][0] if len(node.variables) > 1 else "at")
     text = f"range({array.count})"
-    frame.line(f"for {index} in {text}:")
-    loop = Loop(node.label)
-    frame.indent += 1
-    with frame.block():
-        frame.cost(costs.TURN, 3)
-        counter = Code(types.U16, index, low=0, high=array.count - 1)
-        (name, by_pointer) = node.variables[0]
+
+    def values() -> Sequence[Code]:
         element = _element_at(frame, spot, array, index)
-        if by_pointer:
-            if element.address is None:
-                raise CslError(f"{spot.name} is not in SRAM, so that its elements have no address", node.values.place)
-            pointer = PointerType(array.element, const=spot.const)
-            code = Code(pointer, element.address.text(), level=LOWEST)
-        else:
+        if not node.variables[0][1]:
             code = load(frame, element)
-        frame.declare(name, Local(code.type, node.place, frame.variable(code, name if name != "_" else "each")))
-        if len(node.variables) > 1:
-            frame.declare(node.variables[1][0], Local(types.U16, node.place, counter))
-        _body(frame, node.body, loop)
-    _end_of_turns(frame, at, text, array.count)
-    return True
+        elif element.address is not None:
+            code = Code(PointerType(array.element, const=spot.const), element.address.text(), level=Level.LOWEST)
+        else:
+            raise CslError(f"{spot.name} is not in SRAM, so that its elements have no address", node.values.place)
+        return frame.variable(code, _value_name(node)), Code(types.U16, index, low=0, high=array.count - 1)
 
-
-def _behind(frame: Frame, pointer: Code, node: syntax.For) -> Spot:
-    return pointed(frame.variable(pointer, "array"), node.values.place)
+    return _counted(frame, node, text, array.count, f"for {index} in {text}:", values)
 
 
 def _element_at(frame: Frame, spot: Spot, array: ArrayType, index: str) -> Spot:
@@ -279,3 +268,27 @@ def _element_at(frame: Frame, spot: Spot, array: ArrayType, index: str) -> Spot:
     else:
         text = code.operand if code is not None else str(spot.variable)
     return Spot(array.element, title, True, code=Code(array.element, f"{text}[{index}]", reads=True))
+
+
+def _polls(frame: Frame, node: syntax.While) -> bool:
+    """Whether a loop polls memory that only a microthread can change, which must go on meanwhile.
+
+    So it is if the condition reads a variable of the program, or the target of a pointer, and the body neither assigns
+    to it, nor calls, nor leaves the loop.
+    """
+    names = {each.name for each in syntax.walk(node.condition) if isinstance(each, syntax.Name)}
+    watched = {name for name in names if frame.find(name) is None and frame.scope.find(name) is None}
+    reads = any(isinstance(each, syntax.Dereference | syntax.Index) for each in syntax.walk(node.condition))
+    value = evaluate.try_comptime(node.condition, frame.scope)
+    if value is not None or not (watched or reads):
+        return False
+    for each in syntax.walk((node.body, node.step)):
+        if isinstance(each, syntax.Break | syntax.Return | syntax.Call):
+            return False
+        if isinstance(each, syntax.Assign):
+            root: Any = each.target
+            while isinstance(root, syntax.Field | syntax.Index | syntax.Dereference):
+                root = root.pointer if isinstance(root, syntax.Dereference) else root.base
+            if isinstance(root, syntax.Name) and root.name in names:
+                return False
+    return True

@@ -5,29 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cstool.csl.language import costs, evaluate, syntax, types, values
-from cstool.csl.language.emit_frame import (
-    AND,
-    ATOM,
-    COMPARED,
-    LOWEST,
-    OR,
-    SHIFT,
-    SUM,
-    XOR,
-    Code,
-    Frame,
-    expression,
-    from_bits,
-    handles,
-    is_raw,
-    joined,
-    known,
-    raw_bits,
-    retyped,
-    to_bits,
-    tuple_of,
-    wrapped,
-)
+from cstool.csl.language.emit_code import Code, Level, is_raw, joined, known, tuple_of, wrapped
+from cstool.csl.language.emit_frame import EXPRESSIONS, Frame
 from cstool.csl.language.module import Variable
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import (
@@ -126,7 +105,7 @@ def spot_of(frame: Frame, node: syntax.Expression) -> Spot:
         return _element(frame, node)
     if isinstance(node, syntax.Dereference):
         return _pointed(frame, node)
-    code = expression(frame, node)
+    code = frame.expression(node)
     return Spot(code.type, "a value", True, code=code)
 
 
@@ -198,7 +177,7 @@ def _field_of(base: Spot, name: str, place: Place) -> Spot:
 
 
 def _pointed(frame: Frame, node: syntax.Dereference) -> Spot:
-    return pointed(expression(frame, node.pointer), node.place)
+    return pointed(frame.expression(node.pointer), node.place)
 
 
 def pointed(pointer: Code, place: Place) -> Spot:
@@ -297,7 +276,7 @@ def _of_many(frame: Frame, pointer: Code, node: syntax.Index) -> Spot:
     assert isinstance(pointer.type, PointerType)
     if len(node.indices) != 1:
         raise CslError(f"{pointer.type} takes one index, got {len(node.indices)}", node.place)
-    pointer, index = frame.ordered([lambda: pointer, lambda: expression(frame, node.indices[0])])
+    pointer, index = frame.ordered([lambda: pointer, lambda: frame.expression(node.indices[0])])
     if not types.is_int(index.type):
         raise CslError(f"an index must be an integer, got {index.type}", node.indices[0].place)
     element = pointer.type.pointee  # type: ignore[attr-defined]
@@ -326,19 +305,24 @@ def load(frame: Frame, spot: Spot) -> Code:
     return Code(spot.type, str(spot.variable), reads=True)
 
 
+def _raw_bits(type_: StructType) -> int:
+    """Bits of the integer for a packed struct or a union."""
+    return type_.bits if type_.is_packed else 8 * type_.size
+
+
 def _load_bits(frame: Frame, spot: Spot) -> Code:
     assert spot.inside is not None
     whole = load(frame, spot.inside)
     bits = types.bits_of(spot.type)
     frame.cost(costs.ALU, 1)
     unsigned = types.int_type(bits, False)
-    text, level = (f"{whole.at(SHIFT)} >> {spot.bit}", SHIFT) if spot.bit else (whole.python, whole.level)
-    outer = raw_bits(spot.inside.type)  # type: ignore[arg-type]
+    text, level = (f"{whole.at(Level.SHIFT)} >> {spot.bit}", Level.SHIFT) if spot.bit else (whole.python, whole.level)
+    outer = _raw_bits(spot.inside.type)  # type: ignore[arg-type]
     if spot.bit + bits < outer:
-        inner = text if level <= AND else f"({text})"
-        text, level = f"{inner} & {hex((1 << bits) - 1)}", AND
+        inner = text if level <= Level.AND else f"({text})"
+        text, level = f"{inner} & {hex((1 << bits) - 1)}", Level.AND
     part = joined(unsigned, text, [whole], level=level)
-    return part if is_raw(spot.type) and spot.type == part.type else from_bits(spot.type, part)
+    return part if is_raw(spot.type) and spot.type == part.type else part.from_bits(spot.type)
 
 
 def _load(frame: Frame, type_: Type, address: Address) -> Code:
@@ -362,8 +346,8 @@ def _read(frame: Frame, type_: Type, address: Address) -> tuple[str, int]:
         program.views.add("w")
         text = f"load64(U32, {address.text()})"
         if isinstance(type_, IntType) and type_.signed:
-            return wrapped(type_, text, 0, (1 << 64) - 1, [], level=ATOM).text, SUM
-        return text, ATOM
+            return wrapped(type_, text, 0, (1 << 64) - 1, [], level=Level.ATOM).text, Level.SUM
+        return text, Level.ATOM
     letter = _letter(type_)
     if _odd(program.unaligned, address, size):
         text = f"pe.load({letter!r}, {address.text()})"
@@ -374,7 +358,7 @@ def _read(frame: Frame, type_: Type, address: Address) -> tuple[str, int]:
             text = f"HALVES[U16[{address.text(size)}]]"
         else:
             text = f"{VIEWS[letter]}[{address.text(size)}]"
-    return (f"{text} != 0", COMPARED) if type_ == types.BOOL else (text, ATOM)
+    return (f"{text} != 0", Level.COMPARED) if type_ == types.BOOL else (text, Level.ATOM)
 
 
 def _odd(unaligned: bool, address: Address, size: int) -> bool:
@@ -429,28 +413,25 @@ def store(frame: Frame, spot: Spot, code: Code, place: Place) -> None:
     elif spot.address is not None:
         _store(frame, spot.type, spot.address, code)
     else:
-        code = frame.settled(code)
-        if code.calls:
-            frame.flush()
-        frame.line(f"{spot.variable} = {code.python}")
+        frame.assign(str(spot.variable), code)
 
 
 def _store_bits(frame: Frame, spot: Spot, code: Code, place: Place) -> None:
     assert spot.inside is not None
     outer = spot.inside
     bits = types.bits_of(spot.type)
-    width = raw_bits(outer.type)  # type: ignore[arg-type]
+    width = _raw_bits(outer.type)  # type: ignore[arg-type]
     code = frame.settled(code)
-    piece = to_bits(code)
-    shifted = f"{piece.at(SHIFT)} << {spot.bit}" if spot.bit else piece.at(XOR)
+    piece = code.to_bits()
+    shifted = f"{piece.at(Level.SHIFT)} << {spot.bit}" if spot.bit else piece.at(Level.XOR)
     frame.cost(2 * costs.ALU, 2)
     if bits == width:
-        store(frame, outer, retyped(piece, outer.type), place)
+        store(frame, outer, piece.retyped(outer.type), place)
         return
     whole = load(frame, outer)
     keep = hex(((1 << width) - 1) & ~(((1 << bits) - 1) << spot.bit))
-    text = f"{whole.at(AND)} & {keep} | {shifted}"
-    store(frame, outer, joined(outer.type, text, [whole, piece], level=OR), place)
+    text = f"{whole.at(Level.AND)} & {keep} | {shifted}"
+    store(frame, outer, joined(outer.type, text, [whole, piece], level=Level.OR), place)
 
 
 def _store(frame: Frame, type_: Type, address: Address, code: Code) -> None:
@@ -513,7 +494,7 @@ def parts_of(type_: Type, code: Code) -> list[tuple[Code, Type, int]]:
 # --- expressions ---
 
 
-@handles(syntax.Name, syntax.Field, syntax.Index, syntax.Dereference)
+@EXPRESSIONS.at(syntax.Name, syntax.Field, syntax.Index, syntax.Dereference)
 def read(frame: Frame, node: syntax.Expression, want: Type | None) -> Code:  # noqa: ARG001
     """The value in the place that an expression names."""
     return load(frame, spot_of(frame, node))
@@ -528,11 +509,11 @@ def address_of(frame: Frame, node: syntax.Unary) -> Code:
     operand = node.operand
     spot = spot_of(frame, operand)
     if spot.code is not None and spot.code.known and isinstance(spot.type, FunctionType):
-        return retyped(spot.code, PointerType(spot.type, const=True))
+        return spot.code.retyped(PointerType(spot.type, const=True))
     if spot.address is None or spot.inside is not None:
         hint = "keep its value in an array" if isinstance(spot.type, OpaqueType) else None
         raise CslError(f"{spot.name} ({spot.type}) has no address in SRAM", node.place, hint)
     pointer = PointerType(spot.type, const=spot.const)
     if not spot.address.terms:
         return known((pointer, spot.address.base))
-    return joined(pointer, spot.address.text(), spot.address.parts, level=LOWEST)
+    return joined(pointer, spot.address.text(), spot.address.parts, level=Level.LOWEST)

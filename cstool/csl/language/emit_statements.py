@@ -1,42 +1,22 @@
 """Statements of a function, its parameters, and its variables in SRAM."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from cstool.csl.language import costs, emit_control, emit_loops, evaluate, syntax, types, values
-from cstool.csl.language.emit_builtins import statement_builtin
+from cstool.csl.language import costs, evaluate, syntax, types, values
+from cstool.csl.language.emit_code import NEVER, Code, is_raw, known
 from cstool.csl.language.emit_expressions import operate
-from cstool.csl.language.emit_frame import (
-    NEVER,
-    Code,
-    Frame,
-    Local,
-    converted,
-    expression,
-    in_variable,
-    is_raw,
-    known,
-    runtime,
-)
+from cstool.csl.language.emit_frame import STATEMENTS, Frame, Local
 from cstool.csl.language.emit_places import Address, Spot, load, spot_of, store
 from cstool.csl.language.operands import FORMS
 from cstool.csl.language.source import CslError, Place
-from cstool.csl.language.types import ArrayType, StructType, Type
+from cstool.csl.language.types import ArrayType, FunctionType, StructType, Type
 
-Writer = Callable[[Frame, Any], bool]
-
-
-def statement(frame: Frame, node: syntax.Node) -> bool:
-    """Write a statement; returns whether the code behind it can be reached."""
-    writer = _WRITERS.get(type(node))
-    if writer is None and isinstance(node, syntax.Expression):  # of a case: `1 => f(),`
-        return _evaluate(frame, syntax.Evaluate(node.place, node))
-    if writer is None:
-        raise CslError("a statement stands here", node.place)
-    return writer(frame, node)
+_AT_ONCE = ("comptime_assert", "comptime_print")
+"""builtins that run at compile time where they stand in a function"""
 
 
+@STATEMENTS.at(syntax.Declare)
 def _declare(frame: Frame, node: syntax.Declare) -> bool:
     what = f"'{node.name}'"
     if node.comptime or node.linkage is not None:
@@ -47,11 +27,11 @@ def _declare(frame: Frame, node: syntax.Declare) -> bool:
         assert wanted is not None
         code = known(values.UNDEFINED)
     else:
-        code = expression(frame, node.value, wanted, raw=True)
+        code = frame.expression(node.value, wanted, raw=True)
     if code.type == NEVER:
         return False
     if wanted is not None:
-        code = converted(code, wanted, node.place if node.value is None else node.value.place, what)
+        code = code.converted(wanted, node.place if node.value is None else node.value.place, what)
     if node.keyword == "const":
         _declare_const(frame, node, code)
     else:
@@ -74,16 +54,14 @@ def _declare_const(frame: Frame, node: syntax.Declare, code: Code) -> None:
     if code.type == types.VOID:
         raise CslError(f"'{node.name}' needs a value, got void", node.place)
     frame.cost(costs.ALU)
-    kept_code = frame.settled(code)
+    code = frame.settled(code)
     name = frame.fresh(node.name)
-    if kept_code.calls:
-        frame.flush()
-    frame.line(f"{name} = {kept_code.python}", effect=kept_code.calls)
-    frame.declare(node.name, Local(code.type, node.place, in_variable(kept_code, name)))
+    frame.assign(name, code, effect=code.calls)
+    frame.declare(node.name, Local(code.type, node.place, code.in_variable(name)))
 
 
 def _declare_var(frame: Frame, node: syntax.Declare, code: Code, what: str) -> None:
-    runtime(code, node.place, what)
+    _check_runtime(code, node.place, what)
     type_ = code.type
     if type_ == types.VOID:
         raise CslError(f"{what} needs a value, got void", node.place)
@@ -100,6 +78,18 @@ def _declare_var(frame: Frame, node: syntax.Declare, code: Code, what: str) -> N
         text = f"list({text})"
     frame.line(f"{name} = {text}")
     frame.declare(node.name, Local(type_, node.place, variable=name, const=False))
+
+
+def _check_runtime(code: Code, place: Place, what: str) -> None:
+    """Check that a type exists at run time.
+
+    Raises:
+        CslError: it does not: the program must name a type.
+    """
+    if code.known and code.type in (types.COMPTIME_INT, types.COMPTIME_FLOAT, types.ENUM_LITERAL, types.UNDEFINED):
+        raise CslError(f"{what} is needed at run time and must have a type, got {code.type}", place, "@as gives one")
+    if code.fields is not None or (code.type.comptime_only and not isinstance(code.type, FunctionType)):
+        raise CslError(f"{what} must exist at run time, got {code.type}", place)
 
 
 def _is_undefined(node: syntax.Declare) -> bool:
@@ -125,14 +115,14 @@ def _in_sram(frame: Frame, name: str, type_: Type, place: Place, code: Code | No
 # --- assignment ---
 
 
+@STATEMENTS.at(syntax.Assign)
 def _assign(frame: Frame, node: syntax.Assign) -> bool:
     target = node.target
     if isinstance(target, syntax.Name):
         if target.name == "_":
-            code = frame.settled(expression(frame, node.value))
+            code = frame.expression(node.value)
             if code.calls:
-                frame.flush()
-                frame.line(code.text)
+                frame.timed(code.text)
             return code.type != NEVER
         found = frame.scope.find(target.name)
         if found is not None and not isinstance(found, evaluate.RunTime):
@@ -142,17 +132,16 @@ def _assign(frame: Frame, node: syntax.Assign) -> bool:
     if spot.const:
         raise CslError(f"{spot.name} is const and cannot be assigned to", target.place)
     if node.operator is None:
-        code = expression(frame, node.value, spot.type, raw=True)
+        code = frame.expression(node.value, spot.type, raw=True)
         if code.type == NEVER:
             return False
-        code = converted(code, spot.type, node.value.place, spot.name)
-        store(frame, spot, code, target.place)
-        return True
-    spot = _steady(frame, spot)
-    before = load(frame, spot)
-    left, right = frame.ordered([lambda: before, lambda: expression(frame, node.value, spot.type)])
-    code = operate(frame, node.operator, left, right, node.place)
-    code = converted(code, spot.type, node.place, spot.name)
+        code = code.converted(spot.type, node.value.place, spot.name)
+    else:
+        spot = _steady(frame, spot)
+        before = load(frame, spot)
+        left, right = frame.ordered([lambda: before, lambda: frame.expression(node.value, spot.type)])
+        code = operate(frame, node.operator, left, right, node.place)
+        code = code.converted(spot.type, node.place, spot.name)
     store(frame, spot, code, target.place)
     return True
 
@@ -170,8 +159,7 @@ def _steady(frame: Frame, spot: Spot) -> Spot:
             terms.append((text, scale))
             continue
         name = frame.fresh("at")
-        frame.flush()
-        frame.line(f"{name} = {_bare(text)}")
+        frame.timed(f"{name} = {_bare(text)}")
         terms.append((name, scale))
     return replace(spot, address=Address(address.base, tuple(terms)))
 
@@ -191,15 +179,15 @@ def _bare(text: str) -> str:
 # --- the rest ---
 
 
+@STATEMENTS.at(syntax.Evaluate)
 def _evaluate(frame: Frame, node: syntax.Evaluate) -> bool:
     inner = node.expression
-    if isinstance(inner, syntax.Builtin) and statement_builtin(inner.name):
+    if isinstance(inner, syntax.Builtin) and inner.name in _AT_ONCE:
         evaluate.execute(node, frame.scope)
         return True
-    code = frame.settled(expression(frame, inner))
+    code = frame.expression(inner)
     if code.calls:
-        frame.flush()
-        frame.line(_bare(code.text))
+        frame.timed(_bare(code.text))
     elif isinstance(inner, syntax.Builtin) and inner.name in FORMS:
         pass  # whether an operation on a FIFO did all its elements
     elif code.type not in (types.VOID, NEVER) and not code.known:
@@ -207,78 +195,40 @@ def _evaluate(frame: Frame, node: syntax.Evaluate) -> bool:
     return code.type != NEVER
 
 
+@STATEMENTS.at(syntax.Return)
 def _return(frame: Frame, node: syntax.Return) -> bool:
     result = frame.result
     if node.value is None:
         if result != types.VOID:
             raise CslError(f"this function returns {result}, got 'return' without a value", node.place)
-        frame.flush()
-        frame.line("return")
+        frame.timed("return")
         return False
-    code = expression(frame, node.value, result)
+    code = frame.expression(node.value, result)
     if code.type == NEVER:
         return False
     if result == types.VOID and code.type != types.VOID:
         raise CslError(f"this function returns void, got {code.type}", node.place)
-    code = frame.settled(converted(code, result, node.value.place, "what is returned"))
+    code = frame.settled(code.converted(result, node.value.place, "what is returned"))
     frame.cost(costs.RETURN)
-    if result == types.VOID:
-        if code.calls:
-            frame.flush()
-            frame.line(_bare(code.text))
-        frame.flush()
-        frame.line("return")
-        return False
-    frame.flush()
-    frame.line(f"return {code.python}")
+    if result == types.VOID and code.calls:
+        frame.timed(_bare(code.text))
+    frame.timed("return" if result == types.VOID else f"return {code.python}")
     return False
 
 
+@STATEMENTS.at(syntax.ComptimeBlock)
 def _comptime(frame: Frame, node: syntax.ComptimeBlock) -> bool:
     evaluate.execute(node, frame.scope)
     return True
 
 
-_WRITERS: dict[type, Writer] = {
-    syntax.Declare: _declare,
-    syntax.Assign: _assign,
-    syntax.Evaluate: _evaluate,
-    syntax.Return: _return,
-    syntax.ComptimeBlock: _comptime,
-    syntax.If: emit_control.if_statement,
-    syntax.Switch: emit_control.switch_statement,
-    syntax.Block: emit_control.block_statement,
-    syntax.While: emit_loops.while_loop,
-    syntax.For: emit_loops.for_loop,
-    syntax.Break: emit_control.leave,
-    syntax.Continue: emit_control.leave,
-}
-
-
 # --- facts from a function's text, before it is written ---
-
-
-def _children(node: Any) -> Iterator[Any]:
-    for name in type(node).__slots__ if hasattr(type(node), "__slots__") else ():
-        yield getattr(node, name)
-
-
-def walk(node: Any) -> Iterator[syntax.Node]:
-    """Iterate over all nodes of a tree."""
-    pending = [node]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, tuple) and not isinstance(each, Place):
-            pending.extend(each)
-        elif isinstance(each, syntax.Node):
-            yield each
-            pending.extend(_children(each))
 
 
 def escaping(body: syntax.Node) -> set[str]:
     """Names whose address is taken somewhere in a function."""
     found = set()
-    for node in walk(body):
+    for node in syntax.walk(body):
         inner: Any = None
         if isinstance(node, syntax.Unary) and node.operator == "&":
             inner = node.operand
@@ -291,27 +241,3 @@ def escaping(body: syntax.Node) -> set[str]:
         if isinstance(inner, syntax.Name):
             found.add(inner.name)
     return found
-
-
-def polls(frame: Frame, node: syntax.While) -> bool:
-    """Whether a loop polls memory that only a microthread can change, which must go on meanwhile.
-
-    So it is if the condition reads a variable of the program, or the target of a pointer, and the body neither assigns
-    to it, nor calls, nor leaves the loop.
-    """
-    names = {each.name for each in walk(node.condition) if isinstance(each, syntax.Name)}
-    watched = {name for name in names if frame.find(name) is None and frame.scope.find(name) is None}
-    reads = any(isinstance(each, syntax.Dereference | syntax.Index) for each in walk(node.condition))
-    value = evaluate.try_comptime(node.condition, frame.scope)
-    if value is not None or not (watched or reads):
-        return False
-    for each in walk((node.body, node.step)):
-        if isinstance(each, syntax.Break | syntax.Return | syntax.Call):
-            return False
-        if isinstance(each, syntax.Assign):
-            root: Any = each.target
-            while isinstance(root, syntax.Field | syntax.Index | syntax.Dereference):
-                root = root.pointer if isinstance(root, syntax.Dereference) else root.base
-            if isinstance(root, syntax.Name) and root.name in names:
-                return False
-    return True

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from cstool.csl.fabric.dsd import FabricIn, FabricOut
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
 from cstool.csl.language.builtins_dsd import UNKNOWN_COLOR
-from cstool.csl.language.emit_builtins import BUILTINS, builtin, task_id
-from cstool.csl.language.emit_frame import ATOM, NOTHING, Code, Frame, converted, expression, joined, known
+from cstool.csl.language.emit_builtins import BUILTINS, task_id
+from cstool.csl.language.emit_code import NOTHING, Code, Level, joined, known
+from cstool.csl.language.emit_frame import Frame
 from cstool.csl.language.operands import FORMS, Form, Operand, say
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import DSR_NAMES, ArrayType, OpaqueType, PointerType, Type
@@ -35,6 +36,7 @@ _SCALARS: dict[str, tuple[Type, ...]] = {
 # --- operations ---
 
 
+@BUILTINS.at(*FORMS)
 def _operation(frame: Frame, node: syntax.Builtin) -> Code:
     """`@fadds(dest, a, b, .{ ... })`."""
     arguments = list(node.arguments)
@@ -42,7 +44,7 @@ def _operation(frame: Frame, node: syntax.Builtin) -> Code:
     settings_node = arguments.pop() if len(arguments) > min(len(form) for form in forms) else None
     made = frame.made(arguments)
     if settings_node is not None and not _is_settings(frame, settings_node):
-        made.append(expression(frame, settings_node))
+        made.append(frame.expression(settings_node))
         arguments.append(settings_node)
         settings_node = None
     form = _form(node, forms, made)
@@ -69,13 +71,9 @@ def _form(node: syntax.Builtin, forms: Sequence[Form], made: Sequence[Code]) -> 
     for form in forms:
         if len(form) == len(made) and all(map(_fits, form, made)):
             return form
-    got = ", ".join(_said(code) for code in made)
+    got = ", ".join(str(code.type) for code in made)
     ways = " or ".join(f"({say(form)})" for form in forms)
     raise CslError(f"@{node.name} takes {ways}, got ({got})", node.place)
-
-
-def _said(code: Code) -> str:
-    return str(code.type)
 
 
 def _fits(operand_: Operand, code: Code) -> bool:
@@ -104,7 +102,7 @@ def operand(frame: Frame, code: Code, form: Operand, role: str, node: syntax.Exp
         return joined(code.type, text, [code], level=0)
     for type_ in _SCALARS[form.letter]:
         if conversions.coerces(code.type, type_) and not types.is_int(code.type):
-            return converted(code, type_, node.place)
+            return code.converted(type_, node.place)
         if code.type == type_:
             return code
     return _integer_scalar(code, _SCALARS[form.letter], node)
@@ -115,8 +113,8 @@ def _integer_scalar(code: Code, targets: Sequence[Type], node: syntax.Expression
         assert isinstance(type_, types.IntType)
         if code.known and not type_.least <= code.value <= type_.most:
             continue
-        return converted(code, type_, node.place)
-    return converted(code, targets[-1], node.place)
+        return code.converted(type_, node.place)
+    return code.converted(targets[-1], node.place)
 
 
 def vector(frame: Frame, code: Code, role: str, node: syntax.Expression) -> Code:
@@ -187,7 +185,7 @@ def _settings(frame: Frame, node: syntax.Expression | None, place: Place, extra:
         elif name == "ut_id":
             parts.append(f"microthread={code.python}")
         elif name == "index":
-            parts.append(f"first_index={converted(code, types.U16, at, '.index').python}")
+            parts.append(f"first_index={code.converted(types.U16, at, '.index').python}")
         elif name == "priority":
             parts.append(f"priority={_priority(code, at)!r}")
         elif name == "saturate":
@@ -206,7 +204,7 @@ def struct_fields(frame: Frame, node: syntax.Expression) -> dict[str, Code]:
     Raises:
         CslError: it is no such struct.
     """
-    code = expression(frame, node)
+    code = frame.expression(node)
     if code.fields is not None:
         return code.fields
     if code.known and values.is_unit(code.pair):
@@ -250,7 +248,6 @@ def _on_control(frame: Frame, code: Code, place: Place) -> str:
             parts.append(f"{name}={_task_of(frame, each, name, place).python}")
         else:
             raise CslError(f"'.on_control' has no field '.{name}'", place, "terminate, activate, unblock")
-    frame.program.imports.add("OnControl")
     return f"OnControl({', '.join(parts)})"
 
 
@@ -280,18 +277,12 @@ def _waits(type_: Type) -> bool:
     return isinstance(type_, OpaqueType) and type_.is_dsd and type_ not in _MEMORY
 
 
-for _name in FORMS:
-    BUILTINS[_name] = _operation
-
-
 # --- @map ---
 
 
-@builtin("map")
+@BUILTINS.at("map")
 def _map(frame: Frame, node: syntax.Builtin) -> Code:
     """`@map(callback, source, ..., dest)`: the callback takes an element of each source."""
-    if len(node.arguments) < 2:
-        raise CslError(f"@map takes a function and operands, got {len(node.arguments)} arguments", node.place)
     function = evaluate.evaluate(node.arguments[0], frame.scope)
     if types.points_to_function(function[0]):
         function = function[0], frame.program.instance.function_at(function[1])
@@ -333,7 +324,7 @@ def _map_operand(frame: Frame, code: Code, role: str, node: syntax.Expression, t
         if isinstance(code.type, PointerType) and code.type.pointee == type_ and not code.type.const:
             return joined(code.type, f"Pointer({code.python})", [code], level=0)
         raise CslError(f"the result of @map goes to a DSD or a *{type_}, got {code.type}", node.place)
-    return converted(code, type_, node.place, "an operand of @map")
+    return code.converted(type_, node.place, "an operand of @map")
 
 
 def _callback_types(function: FunctionValue, made: Sequence[Code], node: syntax.Builtin) -> list[Type]:
@@ -359,18 +350,18 @@ def _letter(type_: Type, node: syntax.Builtin) -> str:
 # --- DSDs ---
 
 
-@builtin("get_dsd", arguments=2)
+@BUILTINS.at("get_dsd")
 def _get_dsd(frame: Frame, node: syntax.Builtin) -> Code:
     """`@get_dsd(type, .{ ... })` with parts known at run time alone."""
     type_ = evaluate.evaluate_type(node.arguments[0], frame.scope)
     fields = struct_fields(frame, node.arguments[1])
     frame.cost(costs.DSD_CHANGE * len(fields), 2)
     if type_ == types.MEM1D and "tensor_access" not in fields:
-        return _memory(frame, fields, node)
+        return _memory(fields, node)
     return _fabric(frame, type_, fields, node)
 
 
-def _memory(frame: Frame, fields: dict[str, Code], node: syntax.Builtin) -> Code:
+def _memory(fields: dict[str, Code], node: syntax.Builtin) -> Code:
     """A vector in memory: base, extent, stride and offset may all be known at run time alone."""
     for name in fields:
         if name not in ("base_address", "extent", "stride", "offset", "wavelet_index_offset"):
@@ -388,15 +379,14 @@ def _memory(frame: Frame, fields: dict[str, Code], node: syntax.Builtin) -> Code
     address = base.operand
     offset = fields.get("offset")
     if offset is not None:
-        moved = converted(offset, types.I16, node.place, "'.offset'")
+        moved = offset.converted(types.I16, node.place, "'.offset'")
         address += f" + {moved.operand} * {width}"
     count = length(extent, _EXTENT, node.place)
     stride = fields.get("stride", known((types.COMPTIME_INT, 1)))
-    step = converted(stride, types.I16, node.place, "'.stride'")
+    step = stride.converted(types.I16, node.place, "'.stride'")
     step_text = str(step.value * width) if step.known else f"{step.operand} * {width}"
     indexed = fields.get("wavelet_index_offset")
     extra = ", True" if indexed is not None and _flag(indexed, "wavelet_index_offset", node.place) else ""
-    frame.program.imports.add("Mem1d")
     text = f"Mem1d({address}, {count.python}, {step_text}, {width}{extra})"
     return joined(types.MEM1D, text, [base, extent, stride, *([] if offset is None else [offset])], level=0)
 
@@ -408,7 +398,7 @@ def length(code: Code, what: str, place: Place) -> Code:
         CslError: it is no 16-bit integer.
     """
     if code.known or code.type == types.U16 or conversions.coerces(code.type, types.U16):
-        return converted(code, types.U16, place, what)
+        return code.converted(types.U16, place, what)
     if code.type == types.I16:
         return joined(types.U16, f"{code.operand} & 0xffff", [code])
     raise CslError(f"{what} must be u16, got {code.type}", place, "convert it: @as(u16, ...)")
@@ -461,18 +451,18 @@ def _replaced(
         parts.append(f"extent={length(fields['extent'], _EXTENT, node.place).python}")
     for name in ("input_queue", "output_queue"):
         if name in late:
-            queue = converted(fields[name], cast_type(name), node.place, f"'.{name}'")
+            queue = fields[name].converted(cast_type(name), node.place, f"'.{name}'")
             parts.append(f"queue={queue.python}")
             if name == "output_queue" and "fabric_color" not in fields:
                 parts.append(f"color=pe.queue_color({queue.python}, True)")
                 frame.program.outputs.update(color for color, _ in frame.program.instance.output_queues.values())
     if "fabric_color" in fields and ("fabric_color" in late or "output_queue" in late):
-        color = converted(fields["fabric_color"], types.COLOR, node.place, "'.fabric_color'")
+        color = fields["fabric_color"].converted(types.COLOR, node.place, "'.fabric_color'")
         parts.append(f"color={color.python}")
         if color.known:
             frame.program.outputs.add(color.value)
     text = frame.program.constant("stream", type_, made)
-    return joined(type_, f"{text}._replace({', '.join(parts)})", [fields[name] for name in late], level=ATOM)
+    return joined(type_, f"{text}._replace({', '.join(parts)})", [fields[name] for name in late], level=Level.ATOM)
 
 
 _EXTENT = "'.extent'"
@@ -505,7 +495,7 @@ def _changed(name: str, types_: Sequence[Type]) -> Callable[[Callable[..., Code]
                 raise CslError(f"@{node.name} takes {' or '.join(map(str, types_))}, got {dsd.type}", node.place)
             return change(frame, node, dsd, value)
 
-        builtin(name, arguments=3 if name == "increment_dsd_offset" else 2)(make)
+        BUILTINS[name] = make
         return change
 
     return put
@@ -516,7 +506,6 @@ def _increment(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> Co
     element = evaluate.evaluate_type(node.arguments[2], frame.scope)
     if not types.is_int(value.type):
         raise CslError(f"@{node.name} moves by an integer, got {value.type}", node.arguments[1].place)
-    frame.program.imports.add("offset_dsd")
     text = f"offset_dsd({dsd.python}, {value.python}, {element.size})"
     return joined(dsd.type, text, [dsd, value], level=0)
 
@@ -529,7 +518,6 @@ def _set_base(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> Cod
     element = pointee.element if isinstance(pointee, ArrayType) else pointee
     if dsd.type != types.MEM1D or element.size not in (2, 4):
         return joined(dsd.type, f"{dsd.operand}._replace(address={value.python})", [dsd, value], level=0)
-    frame.program.imports.add("placed_dsd")
     return joined(dsd.type, f"placed_dsd({dsd.python}, {value.python}, {element.size})", [dsd, value], level=0)
 
 
@@ -541,7 +529,7 @@ def _set_length(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> C
 
 @_changed("set_dsd_stride", (types.MEM1D,))
 def _set_stride(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> Code:
-    step = converted(value, types.I16, node.arguments[1].place, "the stride")
+    step = value.converted(types.I16, node.arguments[1].place, "the stride")
     kept = dsd if dsd.text.isidentifier() else frame.variable(dsd, "dsd")
     text = f"{kept.text}._replace(stride={step.operand} * {kept.text}.width)"
     return joined(dsd.type, text, [kept, step], level=0)
@@ -550,10 +538,8 @@ def _set_stride(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> C
 # --- DSRs ---
 
 
-@builtin("load_to_dsr")
+@BUILTINS.at("load_to_dsr")
 def _load_to_dsr(frame: Frame, node: syntax.Builtin) -> Code:
-    if len(node.arguments) not in (2, 3):
-        raise CslError(f"@load_to_dsr takes a DSR, a DSD and settings, got {len(node.arguments)} arguments", node.place)
     register, dsd = frame.made(node.arguments[:2])
     if str(register.type) not in DSR_NAMES:
         raise CslError(f"@load_to_dsr loads into a DSR, got {register.type}", node.arguments[0].place)
@@ -571,6 +557,4 @@ def _load_to_dsr(frame: Frame, node: syntax.Builtin) -> Code:
         vector(frame, dsd, role, node.arguments[1]),
     ]
     frame.cost(costs.DSD_CHANGE)
-    frame.flush()
-    frame.line(f"pe.load_dsr({made[0].python}, {made[1].python}, {settings.text}, {save})")
-    return NOTHING
+    return frame.timed(f"pe.load_dsr({made[0].python}, {made[1].python}, {settings.text}, {save})")

@@ -8,8 +8,6 @@ For `emit.py`: a function body is compiled in a `Scope`, a chain of blocks. A na
 `try_comptime` on an expression gives its value if all of it is known; errors are raised either way.
 """
 
-from collections.abc import Sequence
-
 from cstool.csl.language import (
     builtins_dsd,
     builtins_handles,
@@ -17,25 +15,13 @@ from cstool.csl.language import (
     builtins_program,
     builtins_values,
     conversions,
-    evaluate_calls,
     syntax,
 )
 from cstool.csl.language.evaluate_assignments import check_initializer, initializer
-from cstool.csl.language.evaluate_calls import Specialised, function_type, scope_type, specialise
-from cstool.csl.language.evaluate_core import (
-    Env,
-    Frame,
-    JumpOut,
-    NotKnown,
-    RunTime,
-    Scope,
-    Shape,
-    compile_expression,
-    compile_statement,
-)
-from cstool.csl.language.source import CslError, Place
-from cstool.csl.language.types import Type
-from cstool.csl.language.values import UNDEFINED, FunctionValue, Value
+from cstool.csl.language.evaluate_calls import Specialised, call, evaluate_type, evaluated, function_type, specialise
+from cstool.csl.language.evaluate_core import JumpOut, NotKnown, RunTime, Scope, Shape
+from cstool.csl.language.source import CslError
+from cstool.csl.language.values import UNDEFINED, Value
 
 __all__ = [
     "NotKnown",
@@ -65,12 +51,8 @@ def evaluate(expression: syntax.Expression, scope: Scope) -> Value:
 
 
 def _value(expression: syntax.Expression, scope: Scope, calls: bool) -> Value:
-    shape = Shape()
-    code = compile_expression(expression, Env(scope.module, shape, None, scope, calls))
-    if code.value is not None:
-        return code.value
     try:
-        return code.run([None] * shape.size)
+        return evaluated(expression, scope, calls)
     except JumpOut as out:
         raise CslError("this leads out of an expression", out.jump.place) from None
 
@@ -91,15 +73,6 @@ def try_comptime(expression: syntax.Expression, scope: Scope) -> Value | None:
         return None
 
 
-def evaluate_type(expression: syntax.Expression, scope: Scope) -> Type:
-    """The type that an expression denotes.
-
-    Raises:
-        CslError: it is no type.
-    """
-    return scope_type(expression, scope)
-
-
 def declared_value(declaration: syntax.Declare, scope: Scope) -> Value:
     """The initial value of a declaration, of its type.
 
@@ -108,11 +81,11 @@ def declared_value(declaration: syntax.Declare, scope: Scope) -> Value:
     """
     check_initializer(declaration)
     shape = Shape()
-    code = initializer(declaration, Env(scope.module, shape, None, scope))
-    value = UNDEFINED if code is None else code.run(_frame(shape))
+    code = initializer(declaration, Scope(scope.module, scope, shape=shape))
+    value = UNDEFINED if code is None else code.run(shape.frame())
     if declaration.type is None:
         return value
-    type_ = scope_type(declaration.type, scope)
+    type_ = evaluate_type(declaration.type, scope)
     place = declaration.place if declaration.value is None else declaration.value.place
     return conversions.coerce(value, type_, place, f"'{declaration.name}'")
 
@@ -130,23 +103,10 @@ def execute(statement: syntax.Node, scope: Scope) -> None:
         scope.declare(statement.name, value, statement.place, changes=statement.keyword == "var")
         return
     shape = Shape()
-    step = compile_statement(statement, Env(scope.module, shape, None, scope))
+    step = Scope(scope.module, scope, shape=shape).statement(statement)
     try:
-        jump = step(_frame(shape))
+        jump = step(shape.frame())
     except JumpOut as out:
         jump = out.jump
     if jump is not None:
         raise CslError(f"'{jump.kind}' cannot lead out of code that runs at compile time", jump.place)
-
-
-def _frame(shape: Shape) -> Frame:
-    return [None] * shape.size
-
-
-def call(function: FunctionValue, arguments: Sequence[Value], place: Place) -> Value:
-    """Call a function at compile time.
-
-    Raises:
-        CslError: it has an error, or needs a value known at run time alone.
-    """
-    return evaluate_calls.call(function, arguments, place)

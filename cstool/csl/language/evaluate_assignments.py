@@ -1,23 +1,24 @@
 """Compilers of declarations and assignments."""
 
+from typing import Any
+
 from cstool.csl.language import arithmetic, conversions, syntax, types, values
 from cstool.csl.language.evaluate_core import (
+    STATEMENTS,
     Code,
-    Env,
     Frame,
     Local,
     NotKnown,
     Run,
     RunTime,
+    Scope,
     Step,
-    compile_expression,
+    mapped,
     nothing,
-    run_of,
-    statement_of,
 )
 from cstool.csl.language.evaluate_expressions import resolve
-from cstool.csl.language.evaluate_places import address_of, dereference, field_of, flat_index
-from cstool.csl.language.evaluate_types import enum_type, struct_type, type_run
+from cstool.csl.language.evaluate_places import address_of, dereference, field_of, flat_index, no_target
+from cstool.csl.language.evaluate_types import enum_type, struct_type, type_code
 from cstool.csl.language.module import Constant, Variable
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, PointerType, StructType
@@ -26,13 +27,13 @@ from cstool.csl.language.values import Reference, Value
 # --- declarations ---
 
 
-def initializer(node: syntax.Declare, env: Env) -> Code | None:
+def initializer(node: syntax.Declare, scope: Scope) -> Code | None:
     """Code of a declaration's initial value; None without one. A type gets the declaration's name."""
     if isinstance(node.value, syntax.StructType):
-        return struct_type(node.value, env, node.name)
+        return struct_type(node.value, scope, node.name)
     if isinstance(node.value, syntax.EnumType):
-        return enum_type(node.value, env, node.name)
-    return None if node.value is None else compile_expression(node.value, env)
+        return enum_type(node.value, scope, node.name)
+    return None if node.value is None else scope.expression(node.value)
 
 
 def check_initializer(node: syntax.Declare) -> None:
@@ -42,26 +43,23 @@ def check_initializer(node: syntax.Declare) -> None:
         raise CslError(f"'{node.name}' needs {missing}", node.place)
 
 
-@statement_of(syntax.Declare)
-def _declare(node: syntax.Declare, env: Env) -> Step:
+@STATEMENTS.at(syntax.Declare)
+def _declare(node: syntax.Declare, scope: Scope) -> Step:
     check_initializer(node)
-    code = initializer(node, env)
-    type_of, known_type = (None, None) if node.type is None else type_run(node.type, env)
-    what = f"'{node.name}'"
-    is_constant = node.keyword == "const" and (type_of is None or known_type is not None)
-    if is_constant and code is not None and code.value is not None:
-        value = code.value if known_type is None else conversions.coerce(code.value, known_type, node.place, what)
-        env.define(node.name, node.place, value)
+    code = initializer(node, scope)
+    place, what = node.place, f"'{node.name}'"
+    if code is None:
+        code = Code(lambda frame: values.UNDEFINED)
+    if node.type is not None:
+        type_ = type_code(node.type, scope)
+        code = mapped(lambda value, type_: conversions.coerce(value, type_[1], place, what), code, type_)
+    if node.keyword == "const" and code.value is not None:
+        scope.declare(node.name, code.value, place)
         return nothing
-    run = None if code is None else code.run
-    slot = env.declare(node.name, node.place, node.keyword == "var")
-    place = node.place
+    slot, run = scope.local(node.name, place, node.keyword == "var"), code.run
 
     def step(frame: Frame) -> None:
-        value = values.UNDEFINED if run is None else run(frame)
-        if type_of is not None:
-            value = conversions.coerce(value, type_of(frame), place, what)
-        frame[slot] = value
+        frame[slot] = run(frame)
 
     return step
 
@@ -69,9 +67,9 @@ def _declare(node: syntax.Declare, env: Env) -> Step:
 # --- assignments ---
 
 
-@statement_of(syntax.Assign)
-def _assign(node: syntax.Assign, env: Env) -> Step:
-    value_run = run_of(node.value, env)
+@STATEMENTS.at(syntax.Assign)
+def _assign(node: syntax.Assign, scope: Scope) -> Step:
+    value_run = scope.run_of(node.value)
     if isinstance(node.target, syntax.Name) and node.target.name == "_":
 
         def discard(frame: Frame) -> None:
@@ -83,24 +81,24 @@ def _assign(node: syntax.Assign, env: Env) -> Step:
         get: Run | None = None
         new = value_run
     else:
-        get = run_of(node.target, env)
+        get = scope.run_of(node.target)
         old = get
 
         def new(frame: Frame) -> Value:
             return arithmetic.binary(operator, old(frame), value_run(frame), place)
 
-    return _store(node.target, new, env)
+    return _store(node.target, new, scope)
 
 
-def _store(target: syntax.Expression, new: Run, env: Env) -> Step:
+def _store(target: syntax.Expression, new: Run, scope: Scope) -> Step:
     place = target.place
-    what = resolve(target, env)
+    what = resolve(target, scope)
     if isinstance(what, Local):
         return _store_local(what, target, new)
-    if isinstance(target, syntax.Name) and env.outer is not None and what is not None:
-        scope = env.outer.holder(target.name)
-        if scope is not None and target.name in scope.changing:
-            names, name = scope.names, target.name
+    if isinstance(target, syntax.Name) and what is not None:
+        holder, name = scope.holder(target.name), target.name
+        if holder is not None and name in holder.changing:
+            names: dict[str, Any] = holder.names
 
             def step(frame: Frame) -> None:
                 now = names[name]
@@ -117,11 +115,11 @@ def _store(target: syntax.Expression, new: Run, env: Env) -> Step:
         name = getattr(target, "name", "")
         raise CslError(f"'{name}' is a constant and cannot be changed", place, "declare it with 'var'")
     if isinstance(target, syntax.Index):
-        return _store_element(target, new, env)
+        return _store_element(target, new, scope)
     if isinstance(target, syntax.Field):
-        return _store_field(target, new, env)
+        return _store_field(target, new, scope)
     if isinstance(target, syntax.Dereference):
-        return _store_behind(run_of(target.pointer, env), new, place)
+        return _store_behind(scope.run_of(target.pointer), new, place)
     raise CslError("only a variable, an element, a field or what a pointer points at can be assigned to", place)
 
 
@@ -141,10 +139,10 @@ def _store_local(local: Local, target: syntax.Expression, new: Run) -> Step:
     return step
 
 
-def _store_element(target: syntax.Index, new: Run, env: Env) -> Step:
-    runs = [run_of(index, env) for index in target.indices]
+def _store_element(target: syntax.Index, new: Run, scope: Scope) -> Step:
+    runs = [scope.run_of(index) for index in target.indices]
     place = target.place
-    local = resolve(target.base, env) if isinstance(target.base, syntax.Name) else None
+    local = resolve(target.base, scope) if isinstance(target.base, syntax.Name) else None
     if isinstance(local, Local):
         slot = local.slot
         if not local.changes:
@@ -165,7 +163,7 @@ def _store_element(target: syntax.Index, new: Run, env: Env) -> Step:
             data[at] = value
 
         return step
-    pointer = address_of(target.base, env).run
+    pointer = address_of(target.base, scope).run
 
     def step_behind(frame: Frame) -> None:
         _set_element(pointer(frame), [run(frame) for run in runs], new(frame), place)
@@ -176,7 +174,7 @@ def _store_element(target: syntax.Index, new: Run, env: Env) -> Step:
 def _set_element(pointer: Value, indices: list[Value], value: Value, place: Place) -> None:
     type_, data = pointer
     if not isinstance(data, Reference):
-        raise NotKnown(f"what {type_} points at must be known at compile time, it is memory of run time", place)
+        raise no_target(type_, place)
     whole, elements = data.get()
     if not isinstance(whole, ArrayType):
         raise CslError(f"only arrays have elements, got {whole}", place)
@@ -186,14 +184,14 @@ def _set_element(pointer: Value, indices: list[Value], value: Value, place: Plac
     data.set((whole, tuple(changed)))
 
 
-def _store_field(target: syntax.Field, new: Run, env: Env) -> Step:
-    pointer = address_of(target.base, env).run
+def _store_field(target: syntax.Field, new: Run, scope: Scope) -> Step:
+    pointer = address_of(target.base, scope).run
     name, place = target.name, target.place
 
     def step(frame: Frame) -> None:
         type_, data = pointer(frame)
         if not isinstance(data, Reference):
-            raise NotKnown(f"what {type_} points at must be known at compile time, it is memory of run time", place)
+            raise no_target(type_, place)
         whole = data.get()
         if isinstance(whole[1], Reference):
             data = whole[1]

@@ -1,13 +1,13 @@
 """Calls: the copy of a function for its arguments, and its run at compile time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cstool.csl.language import conversions, syntax, types, values
 from cstool.csl.language.evaluate_core import (
+    EXPRESSIONS,
     Code,
-    Env,
     Frame,
     JumpOut,
     NotKnown,
@@ -15,11 +15,9 @@ from cstool.csl.language.evaluate_core import (
     Scope,
     Shape,
     Step,
-    compile_expression,
-    expression_of,
 )
 from cstool.csl.language.evaluate_statements import statements
-from cstool.csl.language.evaluate_types import as_type, type_run
+from cstool.csl.language.evaluate_types import as_type, type_code
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ANYTYPE, FunctionType, Type
 from cstool.csl.language.values import FunctionValue, Value, describe, key_of
@@ -32,25 +30,29 @@ class Compiled:
         declaration, module = function
         self.function = function
         self.shape = Shape()
-        self.env = Env(module, self.shape, None, None)
-        self.parameters: list[tuple[int, str, Callable[[Frame], Type], Place]] = []
+        self.scope = Scope(module, shape=self.shape)
+        self.parameters: list[tuple[int, str, Code]] = []
         for parameter in declaration.parameters:
             # Types of parameters see the parameters before: fn f(comptime T: type, x: T).
-            type_of, _ = type_run(parameter.type, self.env)
-            slot = self.env.declare(parameter.name, parameter.place, changes=False)
-            self.parameters.append((slot, f"parameter '{parameter.name}'", type_of, parameter.place))
-        self.result, self.known_result = type_run(declaration.result, self.env)
+            type_ = type_code(parameter.type, self.scope)
+            slot = self.scope.local(parameter.name, parameter.place, changes=False)
+            self.parameters.append((slot, f"parameter '{parameter.name}'", type_))
+        self._result = type_code(declaration.result, self.scope)
         self.body: Step | None = None
 
     def bind(self, arguments: Sequence[Value], place: Place | None) -> Frame:
         """A frame with the arguments."""
         if len(arguments) != len(self.parameters):
             raise _wrong_count(self.function, len(arguments), place)
-        frame: Frame = [None] * self.shape.size
-        for (slot, what, type_of, _), argument in zip(self.parameters, arguments, strict=True):
-            type_ = type_of(frame)
+        frame = self.shape.frame()
+        for (slot, what, code), argument in zip(self.parameters, arguments, strict=True):
+            type_ = (code.value or code.run(frame))[1]
             frame[slot] = argument if argument[0] is type_ else conversions.coerce(argument, type_, place, what)
         return frame
+
+    def result(self, frame: Frame) -> Type:
+        """The type of the result."""
+        return (self._result.value or self._result.run(frame))[1]  # type: ignore[no-any-return]
 
     def run(self, frame: Frame, place: Place | None) -> Value:
         """Run the body with a frame from `bind`."""
@@ -58,7 +60,7 @@ class Compiled:
         if self.body is None:
             if declaration.body is None:
                 raise CslError(f"'{declaration.name}' is extern, it has no body", place)
-            self.body = statements(declaration.body.statements, self.env.child())
+            self.body = statements(declaration.body.statements, self.scope.child())
         instance = module.instance
         instance.limits.take(place)
         instance.limits.check_depth(instance.depth + 1, "calls at compile time", declaration.name, place)
@@ -69,15 +71,12 @@ class Compiled:
             jump = out.jump
         finally:
             instance.depth -= 1
-        result = self.result(frame) if self.known_result is None else self.known_result
+        result = self.result(frame)
         if jump is None:
             if result not in (types.VOID, ANYTYPE):
                 raise CslError(f"'{declaration.name}' must return {result}, it ended without", declaration.place)
             return values.VOID
-        value: Value = jump.value
-        if value[0] is result:
-            return value
-        return conversions.coerce(value, result, jump.place, f"the result of '{declaration.name}'")
+        return conversions.coerce(jump.value, result, jump.place, f"the result of '{declaration.name}'")
 
 
 def compiled(function: FunctionValue) -> Compiled:
@@ -109,11 +108,11 @@ def call(function: FunctionValue, arguments: Sequence[Value], place: Place | Non
     return code.run(code.bind(arguments, place), place)
 
 
-@expression_of(syntax.Call)
-def _call(node: syntax.Call, env: Env) -> Code:
-    target = compile_expression(node.function, env)
-    arguments = [compile_expression(argument, env).run for argument in node.arguments]
-    place, calls, instance = node.place, env.calls, env.module.instance
+@EXPRESSIONS.at(syntax.Call)
+def _call(node: syntax.Call, scope: Scope) -> Code:
+    target = scope.expression(node.function)
+    arguments = [scope.expression(argument).run for argument in node.arguments]
+    place, calls, instance = node.place, scope.calls, scope.module.instance
 
     def function_of(value: Value) -> FunctionValue:
         function = value[1]
@@ -195,7 +194,7 @@ def specialise(function: FunctionValue, arguments: Sequence[Value | Type], place
     run_time: list[tuple[int, str, Type]] = []
     key: list[Any] = []
     for at, (parameter, argument) in enumerate(zip(declaration.parameters, arguments, strict=True)):
-        type_ = scope_type(parameter.type, scope)
+        type_ = evaluate_type(parameter.type, scope)
         what = f"parameter '{parameter.name}' of '{declaration.name}'"
         known = isinstance(argument, tuple)
         source: Type = argument[0] if isinstance(argument, tuple) else argument
@@ -218,21 +217,29 @@ def specialise(function: FunctionValue, arguments: Sequence[Value | Type], place
         scope.declare(parameter.name, RunTime(type_), parameter.place)
         run_time.append((at, parameter.name, type_))
         key.append(type_)
-    result = scope_type(declaration.result, scope)
+    result = evaluate_type(declaration.result, scope)
     comptime_result = _is_comptime_result(result)
     return Specialised(function, (declaration, module, tuple(key)), scope, tuple(run_time), result, comptime_result)
 
 
-def scope_type(node: syntax.Expression, scope: Scope) -> Type:
+def evaluate_type(node: syntax.Expression, scope: Scope) -> Type:
     """The type that an expression denotes in a scope.
 
     Raises:
         CslError: it is no type.
     """
+    return as_type(evaluated(node, scope), node.place)
+
+
+def evaluated(node: syntax.Expression, scope: Scope, calls: bool = True) -> Value:
+    """The value of an expression in a scope of known names; `calls` as in `Scope`.
+
+    Raises:
+        CslError: it is wrong, or not known at compile time.
+    """
     shape = Shape()
-    code = compile_expression(node, Env(scope.module, shape, None, scope))
-    value = code.value if code.value is not None else code.run([None] * shape.size)
-    return as_type(value, node.place)
+    code = Scope(scope.module, scope, shape=shape, calls=calls).expression(node)
+    return code.value if code.value is not None else code.run(shape.frame())
 
 
 def function_type(function: FunctionValue) -> FunctionType:
@@ -249,7 +256,7 @@ def function_type(function: FunctionValue) -> FunctionType:
         type_: Type | None = None
         if not parameter.comptime:
             try:
-                type_ = scope_type(parameter.type, scope)
+                type_ = evaluate_type(parameter.type, scope)
             except CslError:
                 if not generic:
                     raise
@@ -260,7 +267,7 @@ def function_type(function: FunctionValue) -> FunctionType:
         if type_ is not None:
             scope.declare(parameter.name, RunTime(type_), parameter.place)
     try:
-        result: Type | None = scope_type(declaration.result, scope)
+        result: Type | None = evaluate_type(declaration.result, scope)
     except CslError:
         if not generic:
             raise

@@ -1,11 +1,11 @@
-"""The base of the interpreter: kinds of names, frames, and the table of compilers of nodes.
+"""The base of the interpreter: names in scope, frames, and the table of compilers of nodes.
 
 A node is compiled once per function into a closure over a frame, the list of its locals. Constants are folded
 then; a branch is compiled when it is first taken, so that code that never runs is never checked.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cstool.csl.language import syntax
 from cstool.csl.language.source import CslError, Place
@@ -37,62 +37,6 @@ class NotKnown(CslError):
     """A value is needed at compile time, and is known at run time alone."""
 
 
-class Scope:
-    """Names of a block, inside another or inside a module.
-
-    Args:
-        module: module with the top-level names in scope
-        parent: the block around; None: the module is around
-        type_of: gives the type of an expression that is known at run time alone (`@type_of(x)`); None: the parent's
-    """
-
-    def __init__(
-        self,
-        module: "Module",
-        parent: "Scope | None" = None,
-        type_of: "Callable[[syntax.Expression, Scope], Type] | None" = None,
-    ) -> None:
-        self.module = module
-        self.parent = parent
-        self.names: dict[str, Value | RunTime] = {}
-        self.changing: set[str] = set()
-        if type_of is None and parent is not None:
-            type_of = parent.type_of
-        self.type_of: Callable[[syntax.Expression, Scope], Type] | None = type_of
-
-    def declare(self, name: str, what: Value | RunTime, place: Place | None, changes: bool = False) -> None:
-        """Add a name; `_` is none.
-
-        Args:
-            name: the name
-            what: its value or type
-            place: of the declaration
-            changes: whether it is a `comptime var`, which `execute` may assign to
-
-        Raises:
-            CslError: the block has the name already.
-        """
-        if name == "_":
-            return
-        if name in self.names:
-            raise CslError(f"'{name}' is declared twice in this block", place)
-        self.names[name] = what
-        if changes:
-            self.changing.add(name)
-
-    def holder(self, name: str) -> "Scope | None":
-        """The scope that declares a local name."""
-        scope: Scope | None = self
-        while scope is not None and name not in scope.names:
-            scope = scope.parent
-        return scope
-
-    def find(self, name: str) -> Value | RunTime | None:
-        """A local name; None if it is not local (the module may have it)."""
-        scope = self.holder(name)
-        return None if scope is None else scope.names[name]
-
-
 class Code(NamedTuple):
     """A compiled expression.
 
@@ -114,8 +58,20 @@ def constant(value: Value) -> Code:
     return Code(lambda frame: value, value)
 
 
+def mapped(make: Callable[..., Value], *parts: Code) -> Code:
+    """Code that makes a value of others; evaluated now if all of them are constant."""
+    known = [part.value for part in parts]
+    if None not in known:
+        return constant(make(*known))
+    runs = [part.run for part in parts]
+    if len(runs) == 1:
+        (only,) = runs
+        return Code(lambda frame: make(only(frame)))
+    return Code(lambda frame: make(*[run(frame) for run in runs]))
+
+
 class Local(NamedTuple):
-    """A local of a function: its index in the frame, and whether it is a `var`."""
+    """A local of a function that runs at compile time: its index in the frame, and whether it is a `var`."""
 
     slot: int
     changes: bool
@@ -129,147 +85,154 @@ class Shape:
     def __init__(self) -> None:
         self.size = 0
 
+    def frame(self) -> Frame:
+        """A new frame."""
+        return [None] * self.size
 
-class Env:
-    """Meanings of names where a node is compiled.
+    def fit(self, frame: Frame) -> None:
+        """Give a frame of before the locals that were compiled since."""
+        if len(frame) < self.size:
+            frame.extend([None] * (self.size - len(frame)))
+
+
+class Scope:
+    """Names of a block, inside another or inside a module.
 
     Args:
-        module: its module
-        shape: shape of the frames of its function
-        parent: of the block around; None for the outermost
-        outer: names around it that are no locals of the frame (`Scope`)
+        module: module with the top-level names in scope
+        parent: the block around; None: the module is around
+        type_of: gives the type of an expression that is known at run time alone (`@type_of(x)`); None: the parent's
+        shape: of the frames with its locals, in a function that runs at compile time; None: all names are known here
         calls: whether functions may be called for their value; else only where required (`try_comptime`)
     """
 
-    __slots__ = ("module", "shape", "parent", "outer", "calls", "names")
-
     def __init__(
-        self, module: "Module", shape: Shape, parent: "Env | None", outer: Scope | None, calls: bool = True
+        self,
+        module: "Module",
+        parent: "Scope | None" = None,
+        type_of: "Callable[[syntax.Expression, Scope], Type] | None" = None,
+        shape: Shape | None = None,
+        calls: bool = True,
     ) -> None:
         self.module = module
-        self.shape = shape
         self.parent = parent
-        self.outer = outer
+        self.shape = Shape() if shape is None else shape
+        self.has_frame = shape is not None
         self.calls = calls
-        self.names: dict[str, Local | Value] = {}
+        self.names: dict[str, Local | Value | RunTime] = {}
+        self.changing: set[str] = set()
+        if type_of is None and parent is not None:
+            type_of = parent.type_of
+        self.type_of: Callable[[syntax.Expression, Scope], Type] | None = type_of
 
-    def child(self, calls: bool | None = None) -> "Env":
-        """The names of an inner block."""
-        return Env(self.module, self.shape, self, self.outer, self.calls if calls is None else calls)
+    def child(self, calls: bool | None = None) -> "Scope":
+        """The names of an inner block of a function that runs at compile time."""
+        return Scope(self.module, self, None, self.shape, self.calls if calls is None else calls)
 
-    def find(self, name: str) -> "Local | Value | None":
-        """A local of the frame, or a local constant."""
-        env: Env | None = self
-        while env is not None:
-            found = env.names.get(name)
-            if found is not None:
-                return found
-            env = env.parent
-        return None
+    # --- names ---
 
-    def declare(self, name: str, place: Place, changes: bool) -> int:
-        """Give a new local a place in the frame."""
-        self._check(name, place)
-        slot = self.shape.size
-        self.shape.size += 1
-        if name != "_":
-            self.names[name] = Local(slot, changes)
-        return slot
+    def declare(self, name: str, what: Local | Value | RunTime, place: Place | None, changes: bool = False) -> None:
+        """Add a name; `_` is none.
 
-    def define(self, name: str, place: Place, value: Value) -> None:
-        """Add a local constant."""
-        self._check(name, place)
-        if name != "_":
-            self.names[name] = value
+        Args:
+            name: the name
+            what: its value or type
+            place: of the declaration
+            changes: whether it is a `comptime var`, which `execute` may assign to
 
-    def _check(self, name: str, place: Place) -> None:
+        Raises:
+            CslError: the block has the name already.
+        """
+        if name == "_":
+            return
         if name in self.names:
             raise CslError(f"'{name}' is declared twice in this block", place)
+        self.names[name] = what
+        if changes:
+            self.changing.add(name)
+
+    def local(self, name: str, place: Place, changes: bool) -> int:
+        """Give a new local a place in the frame."""
+        slot = self.shape.size
+        self.declare(name, Local(slot, changes), place)
+        self.shape.size += 1
+        return slot
+
+    def holder(self, name: str) -> "Scope | None":
+        """The scope that declares a local name."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.names:
+            scope = scope.parent
+        return scope
+
+    def find(self, name: str) -> Local | Value | RunTime | None:
+        """A local name; None if it is not local (the module may have it)."""
+        scope = self.holder(name)
+        return None if scope is None else scope.names[name]
+
+    def run_time_type(self, node: syntax.Expression) -> Type | None:
+        """The type of an expression that is known at run time alone; None if nothing tells."""
+        scope: Scope | None = self
+        while scope is not None and scope.has_frame:
+            scope = scope.parent
+        return None if scope is None or scope.type_of is None else scope.type_of(node, scope)
+
+    # --- nodes ---
+
+    def expression(self, node: syntax.Node) -> Code:
+        """Compile an expression."""
+        compiler = EXPRESSIONS.get(type(node))
+        if compiler is None:
+            raise CslError("a statement has no value", node.place)
+        return compiler(node, self)
+
+    def run_of(self, node: syntax.Node) -> Run:
+        """The function that gives the value of an expression."""
+        return self.expression(node).run
+
+    def statement(self, node: syntax.Node) -> Step:
+        """Compile a statement, or an expression for its effect."""
+        compiler = STATEMENTS.get(type(node))
+        if compiler is not None:
+            return compiler(node, self)
+        run = self.run_of(node)
+
+        def step(frame: Frame) -> None:
+            run(frame)
+
+        return step
+
+    def lazy(self, node: syntax.Node, compile_: "Callable[[Scope, syntax.Node], Callable[[Frame], Any]]") -> Step:
+        """Code that is compiled at its first run."""
+        code: Callable[[Frame], Any] | None = None
+        shape = self.shape
+        needed = 0
+
+        def run(frame: Frame) -> Any:
+            nonlocal code, needed
+            if code is None:
+                code = compile_(self.child(), node)
+                needed = shape.size
+            if len(frame) < needed:
+                shape.fit(frame)
+            return code(frame)
+
+        return run
 
 
-_Node = TypeVar("_Node", bound=syntax.Node)
-EXPRESSIONS: dict[type[syntax.Node], Callable[[Any, Env], Code]] = {}
-STATEMENTS: dict[type[syntax.Node], Callable[[Any, Env], Step]] = {}
+EXPRESSIONS: syntax.Table[type[syntax.Node], Callable[[Any, Scope], Code]] = syntax.Table()
+"""Compilers of expressions."""
+STATEMENTS: syntax.Table[type[syntax.Node], Callable[[Any, Scope], Step]] = syntax.Table()
+"""Compilers of statements."""
 
 
-def expression_of(
-    kind: type[_Node],
-) -> Callable[[Callable[[_Node, Env], Code]], Callable[[_Node, Env], Code]]:
-    """Register the compiler of a kind of expression."""
-
-    def register(function: Callable[[_Node, Env], Code]) -> Callable[[_Node, Env], Code]:
-        EXPRESSIONS[kind] = function
-        return function
-
-    return register
-
-
-def statement_of(
-    kind: type[_Node],
-) -> Callable[[Callable[[_Node, Env], Step]], Callable[[_Node, Env], Step]]:
-    """Register the compiler of a kind of statement."""
-
-    def register(function: Callable[[_Node, Env], Step]) -> Callable[[_Node, Env], Step]:
-        STATEMENTS[kind] = function
-        return function
-
-    return register
-
-
-def compile_expression(node: syntax.Node, env: Env) -> Code:
-    """Compile an expression."""
-    compiler = EXPRESSIONS.get(type(node))
-    if compiler is None:
-        raise CslError("a statement has no value", node.place)
-    return compiler(node, env)
-
-
-def compile_statement(node: syntax.Node, env: Env) -> Step:
-    """Compile a statement, or an expression for its effect."""
-    compiler = STATEMENTS.get(type(node))
-    if compiler is not None:
-        return compiler(node, env)
-    run = compile_expression(node, env).run
-
-    def step(frame: Frame) -> None:
-        run(frame)
-
-    return step
-
-
-def lazy(node: syntax.Node, env: Env, compile_: Callable[[syntax.Node, Env], Callable[[Frame], Any]]) -> Step:
-    """Code that is compiled at its first run."""
-    code: Callable[[Frame], Any] | None = None
-    shape = env.shape
-    needed = 0
-
-    def run(frame: Frame) -> Any:
-        nonlocal code, needed
-        if code is None:
-            code = compile_(node, env.child())
-            needed = shape.size
-        if len(frame) < needed:
-            frame.extend([None] * (needed - len(frame)))
-        return code(frame)
-
-    return run
-
-
-def run_of(node: syntax.Node, env: Env) -> Run:
-    """The function that gives the value of an expression."""
-    return compile_expression(node, env).run
-
-
-class Jump:
+class Jump(NamedTuple):
     """The target of a statement that jumps: `break`, `continue`, `return`."""
 
-    __slots__ = ("kind", "label", "value", "place")
-
-    def __init__(self, kind: str, label: str | None, value: Value | None, place: Place) -> None:
-        self.kind = kind
-        self.label = label
-        self.value = value
-        self.place = place
+    kind: str
+    label: str | None
+    value: Value | None
+    place: Place
 
 
 class JumpOut(Exception):  # noqa: N818 - no error: it leads out of an expression

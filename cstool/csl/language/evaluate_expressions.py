@@ -6,18 +6,16 @@ from typing import Any
 from cstool.csl.fabric.arch import PORTS
 from cstool.csl.language import arithmetic, syntax, types, values
 from cstool.csl.language.evaluate_core import (
+    EXPRESSIONS,
     Code,
-    Env,
     Frame,
     Local,
     NotKnown,
     Run,
     RunTime,
-    compile_expression,
+    Scope,
     constant,
-    expression_of,
-    lazy,
-    run_of,
+    mapped,
 )
 from cstool.csl.language.module import Constant, Module, Variable
 from cstool.csl.language.source import CslError, Place
@@ -48,16 +46,16 @@ def unknown_name(name: str, place: Place | None, known: list[str]) -> CslError:
     return CslError(f"unknown name '{name}'", place, did_you_mean(name, [*known, *LANGUAGE, *types.NAMED]))
 
 
-def resolve(node: syntax.Expression, env: Env) -> Local | Value | RunTime | Constant | Variable | None:
+def resolve(node: syntax.Expression, scope: Scope) -> Local | Value | RunTime | Constant | Variable | None:
     """The meaning of a name, or a name of a module (`m.x`); None for any other expression.
 
     Raises:
         CslError: the name is unknown.
     """
     if isinstance(node, syntax.Name):
-        return _resolve_name(node.name, node.place, env)
+        return _resolve_name(node.name, node.place, scope)
     if isinstance(node, syntax.Field):
-        base = resolve(node.base, env)
+        base = resolve(node.base, scope)
         value: Any = base.value if isinstance(base, Constant) else base
         if isinstance(value, tuple) and not isinstance(value, Local | RunTime) and value[0] == types.MODULE:
             module: Module = value[1]
@@ -65,33 +63,25 @@ def resolve(node: syntax.Expression, env: Env) -> Local | Value | RunTime | Cons
     return None
 
 
-def _resolve_name(name: str, place: Place, env: Env) -> Local | Value | RunTime | Constant | Variable:
-    local = env.find(name)
-    if local is not None:
-        return local
-    if env.outer is not None:
-        found = env.outer.find(name)
-        if found is not None:
-            return found
-    binding = env.module.find(name, place)
+def _resolve_name(name: str, place: Place, scope: Scope) -> Local | Value | RunTime | Constant | Variable:
+    found = scope.find(name)
+    if found is not None:
+        return found
+    binding = scope.module.find(name, place)
     if binding is not None:
         return binding
     value = language_name(name)
     if value is None:
-        raise unknown_name(name, place, [*env.module.names, *_local_names(env)])
+        raise unknown_name(name, place, [*scope.module.names, *_local_names(scope)])
     return value
 
 
-def _local_names(env: Env) -> list[str]:
+def _local_names(scope: Scope) -> list[str]:
     names: list[str] = []
-    inner: Env | None = env
+    inner: Scope | None = scope
     while inner is not None:
         names += inner.names
         inner = inner.parent
-    scope = env.outer
-    while scope is not None:
-        names += scope.names
-        scope = scope.parent
     return names
 
 
@@ -104,69 +94,62 @@ def not_known(name: str, place: Place) -> NotKnown:
     )
 
 
-def load(what: Local | Value | RunTime | Constant | Variable, name: str, place: Place, env: Env) -> Code:
+def load(what: Local | Value | RunTime | Constant | Variable, name: str, place: Place, scope: Scope) -> Code:
     """Code that gives the value of a result of `resolve`."""
     if isinstance(what, Local):
         slot = what.slot
-        if not what.changes:
-            return Code(lambda frame: frame[slot])
-
-        def run(frame: Frame) -> Value:
-            value: Value = frame[slot]
-            return (value[0], tuple(value[1])) if value[1].__class__ is list else value
-
-        return Code(run)
+        return Code((lambda frame: kept(frame[slot])) if what.changes else (lambda frame: frame[slot]))
     if isinstance(what, Constant):
         return constant(what.value)
     if isinstance(what, Variable | RunTime):
         raise not_known(name, place)
-    scope = env.outer.holder(name) if env.outer is not None and env.find(name) is None else None
-    if scope is not None and name in scope.changing:
-        names = scope.names
+    holder = scope.holder(name)
+    if holder is not None and name in holder.changing:
+        names: dict[str, Any] = holder.names
         return Code(lambda frame: names[name])
     return constant(what)
 
 
-@expression_of(syntax.Name)
-def _name(node: syntax.Name, env: Env) -> Code:
-    return load(_resolve_name(node.name, node.place, env), node.name, node.place, env)
+def kept(value: Value) -> Value:
+    """The value of a local: an array that is being filled is a list, and changes no more from now on."""
+    return (value[0], tuple(value[1])) if value[1].__class__ is list else value
 
 
-@expression_of(syntax.Number)
-def _number(node: syntax.Number, env: Env) -> Code:  # noqa: ARG001
+@EXPRESSIONS.at(syntax.Name)
+def _name(node: syntax.Name, scope: Scope) -> Code:
+    return load(_resolve_name(node.name, node.place, scope), node.name, node.place, scope)
+
+
+@EXPRESSIONS.at(syntax.Number)
+def _number(node: syntax.Number, scope: Scope) -> Code:  # noqa: ARG001
     return constant((types.COMPTIME_FLOAT if isinstance(node.value, float) else COMPTIME_INT, node.value))
 
 
-@expression_of(syntax.String)
-def _string(node: syntax.String, env: Env) -> Code:  # noqa: ARG001
+@EXPRESSIONS.at(syntax.String)
+def _string(node: syntax.String, scope: Scope) -> Code:  # noqa: ARG001
     return constant((types.STRING, node.value))
 
 
-@expression_of(syntax.EnumLiteral)
-def _enum_literal(node: syntax.EnumLiteral, env: Env) -> Code:  # noqa: ARG001
+@EXPRESSIONS.at(syntax.EnumLiteral)
+def _enum_literal(node: syntax.EnumLiteral, scope: Scope) -> Code:  # noqa: ARG001
     return constant((types.ENUM_LITERAL, node.name))
 
 
-@expression_of(syntax.Comptime)
-def _comptime(node: syntax.Comptime, env: Env) -> Code:
-    return compile_expression(node.expression, env.child(calls=True))
-
-
-def fold(run: Run, parts: list[Code]) -> Code:
-    """Code from parts: evaluated now if all of them are constant."""
-    return constant(run([])) if all(part.value is not None for part in parts) else Code(run)
+@EXPRESSIONS.at(syntax.Comptime)
+def _comptime(node: syntax.Comptime, scope: Scope) -> Code:
+    return scope.child(calls=True).expression(node.expression)
 
 
 # --- operators ---
 
 
-@expression_of(syntax.Binary)
-def _binary(node: syntax.Binary, env: Env) -> Code:
+@EXPRESSIONS.at(syntax.Binary)
+def _binary(node: syntax.Binary, scope: Scope) -> Code:
     if node.operator in arithmetic.LOGIC:
-        return _logic(node, env)
+        return _logic(node, scope)
     if node.operator == "...":
         raise CslError("a range a...b stands in a case of a switch alone", node.place, "for loops take @range(T, n)")
-    left, right = compile_expression(node.left, env), compile_expression(node.right, env)
+    left, right = scope.expression(node.left), scope.expression(node.right)
     if left.value is not None and right.value is not None:
         return constant(arithmetic.binary(node.operator, left.value, right.value, node.place))
     operator = node.operator
@@ -245,13 +228,10 @@ def _sum(operator: str, left: Run, right_code: Code, place: Place) -> Run:
     return run
 
 
-def _logic(node: syntax.Binary, env: Env) -> Code:
-    left = compile_expression(node.left, env)
+def _logic(node: syntax.Binary, scope: Scope) -> Code:
+    left = scope.expression(node.left)
     stop = FALSE if node.operator == "and" else TRUE
     place, left_run = node.place, left.run
-
-    def right_code(right: syntax.Node, inner: Env) -> Run:
-        return run_of(right, inner)
 
     def check(value: Value) -> Value:
         if value[0] is not BOOL and value[0] != BOOL:
@@ -261,10 +241,8 @@ def _logic(node: syntax.Binary, env: Env) -> Code:
     if left.value is not None:
         if check(left.value)[1] == stop[1]:
             return constant(stop)
-        right = compile_expression(node.right, env)
-        right_run = right.run
-        return fold(lambda frame: check(right_run(frame)), [right])
-    later = lazy(node.right, env, right_code)
+        return mapped(check, scope.expression(node.right))
+    later = scope.lazy(node.right, Scope.run_of)
 
     def run(frame: Frame) -> Value:
         value = left_run(frame)

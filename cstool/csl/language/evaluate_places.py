@@ -1,66 +1,43 @@
 """Compilers of fields, elements, pointers, and addresses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cstool.csl.language import arithmetic, conversions, syntax, types, values
 from cstool.csl.language.evaluate_core import (
+    EXPRESSIONS,
     Code,
-    Env,
     Frame,
     Local,
     NotKnown,
     Run,
     RunTime,
-    compile_expression,
+    Scope,
     constant,
-    expression_of,
+    mapped,
 )
-from cstool.csl.language.evaluate_expressions import fold, load, not_known, resolve
+from cstool.csl.language.evaluate_expressions import kept, load, not_known, resolve
 from cstool.csl.language.module import Constant, Variable
 from cstool.csl.language.source import CslError, Place
-from cstool.csl.language.types import ArrayType, EnumType, PointerType, StructType
-from cstool.csl.language.values import FALSE, TRUE, Reference, Value, describe
+from cstool.csl.language.types import ArrayType, EnumType, PointerType, StructType, Type
+from cstool.csl.language.values import Reference, Value, describe
 from cstool.foundation.words import did_you_mean
 
 
-@expression_of(syntax.Unary)
-def _unary(node: syntax.Unary, env: Env) -> Code:
+@EXPRESSIONS.at(syntax.Unary)
+def _unary(node: syntax.Unary, scope: Scope) -> Code:
     if node.operator == "&":
-        return address_of(node.operand, env)
-    operand = compile_expression(node.operand, env)
-    operator, place, inner = node.operator, node.place, operand.run
-    if operator == "!":
-
-        def run(frame: Frame) -> Value:
-            value = inner(frame)
-            if value is TRUE:
-                return FALSE
-            return TRUE if value is FALSE else arithmetic.unary("!", value, place)
-
-    else:
-
-        def run(frame: Frame) -> Value:
-            return arithmetic.unary(operator, inner(frame), place)
-
-    return fold(run, [operand])
+        return address_of(node.operand, scope)
+    operator, place = node.operator, node.place
+    return mapped(lambda value: arithmetic.unary(operator, value, place), scope.expression(node.operand))
 
 
-@expression_of(syntax.Field)
-def _field(node: syntax.Field, env: Env) -> Code:
-    what = resolve(node, env)
+@EXPRESSIONS.at(syntax.Field)
+def _field(node: syntax.Field, scope: Scope) -> Code:
+    what = resolve(node, scope)
     if what is not None:
-        return load(what, node.name, node.place, env)
-    base = compile_expression(node.base, env)
-    name, place, inner = node.name, node.place, base.run
-
-    def run(frame: Frame) -> Value:
-        value = inner(frame)
-        data = value[1]
-        if data.__class__ is dict and name in data:
-            return data[name]  # type: ignore[no-any-return]
-        return field_of(value, name, place)
-
-    return fold(run, [base])
+        return load(what, node.name, node.place, scope)
+    name, place = node.name, node.place
+    return mapped(lambda value: field_of(value, name, place), scope.expression(node.base))
 
 
 def field_of(value: Value, name: str, place: Place | None) -> Value:
@@ -70,6 +47,8 @@ def field_of(value: Value, name: str, place: Place | None) -> Value:
         CslError: there is no such field.
     """
     type_, data = value
+    if data.__class__ is dict and name in data:
+        return data[name]  # type: ignore[no-any-return]
     if type_ == types.MODULE:
         binding = data.lookup(name, place)
         if isinstance(binding, Variable):
@@ -102,13 +81,17 @@ def dereference(value: Value, place: Place | None) -> Value:
         raise CslError(f".* follows a pointer to one thing, got {type_}", place)
     if isinstance(data, Reference):
         return data.get()
-    raise NotKnown(f"what {type_} points at must be known at compile time, it is memory of run time", place)
+    raise no_target(type_, place)
 
 
-@expression_of(syntax.Dereference)
-def _dereference(node: syntax.Dereference, env: Env) -> Code:
-    pointer = compile_expression(node.pointer, env)
-    place, inner, instance = node.place, pointer.run, env.module.instance
+def no_target(type_: Type, place: Place | None) -> NotKnown:
+    """The error of a pointer whose target is needed at compile time."""
+    return NotKnown(f"what {type_} points at must be known at compile time, it is memory of run time", place)
+
+
+@EXPRESSIONS.at(syntax.Dereference)
+def _dereference(node: syntax.Dereference, scope: Scope) -> Code:
+    place, inner, instance = node.place, scope.run_of(node.pointer), scope.module.instance
 
     def run(frame: Frame) -> Value:
         value = inner(frame)
@@ -119,12 +102,12 @@ def _dereference(node: syntax.Dereference, env: Env) -> Code:
     return Code(run)
 
 
-def _pointer_to_function(function: values.FunctionValue, value: Value, env: Env) -> Code:
+def _pointer_to_function(function: values.FunctionValue, value: Value, scope: Scope) -> Code:
     """Code of `&f`; of `f` itself for a generic function or a task, since no pointer at run time can have it."""
     type_ = value[0]
     if not isinstance(type_, types.FunctionType) or type_.kind != "fn" or None in type_.parameters:
         return constant(value)
-    return constant((PointerType(type_, const=True), env.module.instance.pointer_to(function)))
+    return constant((PointerType(type_, const=True), scope.module.instance.pointer_to(function)))
 
 
 def index_count(count: int) -> str:
@@ -132,7 +115,7 @@ def index_count(count: int) -> str:
     return f"{count} {'index' if count == 1 else 'indices'}"
 
 
-def flat_index(type_: ArrayType, indices: list[Value], place: Place | None) -> int:
+def flat_index(type_: ArrayType, indices: Sequence[Value], place: Place | None) -> int:
     """The index of an element in the flat tuple.
 
     Raises:
@@ -150,7 +133,7 @@ def flat_index(type_: ArrayType, indices: list[Value], place: Place | None) -> i
     return at
 
 
-def element(value: Value, indices: list[Value], place: Place | None) -> Value:
+def element(value: Value, indices: Sequence[Value], place: Place | None) -> Value:
     """`value[indices]`."""
     type_, data = value
     if isinstance(type_, ArrayType):
@@ -158,37 +141,29 @@ def element(value: Value, indices: list[Value], place: Place | None) -> Value:
     if isinstance(type_, PointerType):
         if isinstance(data, Reference):
             return element(data.get(), indices, place)
-        raise NotKnown(f"what {type_} points at must be known at compile time, it is memory of run time", place)
+        raise no_target(type_, place)
     if type_ == types.STRUCT and len(indices) == 1 and types.is_int(indices[0][0]):
         return field_of(value, str(indices[0][1]), place)
     raise CslError(f"only arrays have elements, got {describe(value)}", place)
 
 
-@expression_of(syntax.Index)
-def _index(node: syntax.Index, env: Env) -> Code:
-    base = compile_expression(node.base, env)
-    indices = [compile_expression(index, env) for index in node.indices]
-    place, base_run = node.place, base.run
-    if isinstance(node.base, syntax.Name):
-        local = env.find(node.base.name)
-        if isinstance(local, Local) and local.changes:
-            slot = local.slot
-            base_run = lambda frame: frame[slot]  # noqa: E731 - the list itself, not a copy
-    runs = [index.run for index in indices]
-
-    def run(frame: Frame) -> Value:
-        return element(base_run(frame), [index(frame) for index in runs], place)
-
-    return fold(run, [base, *indices])
+@EXPRESSIONS.at(syntax.Index)
+def _index(node: syntax.Index, scope: Scope) -> Code:
+    base, place = scope.expression(node.base), node.place
+    local = scope.find(node.base.name) if isinstance(node.base, syntax.Name) else None
+    if isinstance(local, Local):
+        base = Code(lambda frame: frame[local.slot])  # of a `var` the list itself, not a copy
+    indices = [scope.expression(index) for index in node.indices]
+    return mapped(lambda value, *at: element(value, at, place), base, *indices)
 
 
-def address_of(node: syntax.Expression, env: Env) -> Code:
+def address_of(node: syntax.Expression, scope: Scope) -> Code:
     """Code of `&node`."""
-    what = resolve(node, env)
+    what = resolve(node, scope)
     name = getattr(node, "name", "")
     if isinstance(what, Constant):
         if isinstance(what.value[1], values.FunctionValue):
-            return _pointer_to_function(what.value[1], what.value, env)
+            return _pointer_to_function(what.value[1], what.value, scope)
         return constant((PointerType(what.type, const=True), what.address()))
     if isinstance(what, Variable):
         return constant((PointerType(what.type), what.address()))
@@ -199,12 +174,13 @@ def address_of(node: syntax.Expression, env: Env) -> Code:
     if isinstance(what, Local):
         return Code(_local_reference(what))
     if isinstance(node, syntax.Dereference):
-        return compile_expression(node.pointer, env)
+        return scope.expression(node.pointer)
     if isinstance(node, syntax.Index):
-        return _address_of_element(node, env)
+        return _address_of_element(node, scope)
     if isinstance(node, syntax.Field):
-        return _address_of_field(node, env)
-    if what is not None and env.outer is not None and env.outer.find(name) is not None:
+        return _address_of_field(node, scope)
+    holder = None if what is None else scope.holder(name)
+    if holder is not None and not holder.has_frame:
         raise NotKnown(
             f"the address of '{name}' must be known at compile time, it is a constant of a function", node.place
         )
@@ -216,8 +192,7 @@ def _local_reference(local: Local) -> Run:
 
     def run(frame: Frame) -> Value:
         def get() -> Value:
-            value: Value = frame[slot]
-            return (value[0], tuple(value[1])) if value[1].__class__ is list else value
+            return kept(frame[slot])
 
         def set_(value: Value) -> None:
             frame[slot] = value
@@ -227,17 +202,16 @@ def _local_reference(local: Local) -> Run:
     return run
 
 
-def _address_of_element(node: syntax.Index, env: Env) -> Code:
+def _address_of_element(node: syntax.Index, scope: Scope) -> Code:
     try:
-        base = address_of(node.base, env)
+        base = address_of(node.base, scope)
     except CslError:
-        base = compile_expression(node.base, env)  # a pointer to many has elements itself
-    indices = [compile_expression(index, env) for index in node.indices]
-    place, base_run, runs = node.place, base.run, [index.run for index in indices]
+        base = scope.expression(node.base)  # a pointer to many has elements itself
+    indices = [scope.expression(index) for index in node.indices]
+    place = node.place
 
-    def run(frame: Frame) -> Value:
-        type_, data = base_run(frame)
-        at = [index(frame) for index in runs]
+    def make(value: Value, *at: Value) -> Value:
+        type_, data = value
         if not isinstance(type_, PointerType):
             raise CslError(f"only arrays have elements, got {type_}", place)
         if type_.many:
@@ -253,7 +227,7 @@ def _address_of_element(node: syntax.Index, env: Env) -> Code:
             return pointer, _part(data, lambda value: (array.element, value[1][index]), _replace_element(index))
         return pointer, data + index * array.element.size
 
-    return fold(run, [base, *indices])
+    return mapped(make, base, *indices)
 
 
 def _replace_element(index: int) -> Callable[[Value, Value], Value]:
@@ -269,12 +243,11 @@ def _part(whole: Reference, get: Callable[[Value], Value], replace: Callable[[Va
     return Reference(lambda: get(whole.get()), lambda value: whole.set(replace(whole.get(), value)))
 
 
-def _address_of_field(node: syntax.Field, env: Env) -> Code:
-    base = address_of(node.base, env)
-    place, name, base_run = node.place, node.name, base.run
+def _address_of_field(node: syntax.Field, scope: Scope) -> Code:
+    place, name = node.place, node.name
 
-    def run(frame: Frame) -> Value:
-        type_, data = base_run(frame)
+    def make(value: Value) -> Value:
+        type_, data = value
         if not isinstance(type_, PointerType):
             raise CslError(f"only structs have fields, got {type_}", place)
         struct = type_.pointee
@@ -292,4 +265,4 @@ def _address_of_field(node: syntax.Field, env: Env) -> Code:
             raise CslError(f"no field '{name}' with an address in {struct}", place)
         return PointerType(field, const=type_.const), data + struct.offset(name)
 
-    return fold(run, [base])
+    return mapped(make, address_of(node.base, scope))

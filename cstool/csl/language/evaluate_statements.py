@@ -5,21 +5,17 @@ from typing import Any
 
 from cstool.csl.language import arithmetic, syntax, types, values
 from cstool.csl.language.evaluate_core import (
+    EXPRESSIONS,
+    STATEMENTS,
     Code,
-    Env,
     Frame,
     Jump,
     JumpOut,
     Run,
+    Scope,
     Step,
-    compile_expression,
-    compile_statement,
     constant,
-    expression_of,
-    lazy,
     nothing,
-    run_of,
-    statement_of,
 )
 from cstool.csl.language.evaluate_places import dereference
 from cstool.csl.language.source import CslError, Place
@@ -29,42 +25,29 @@ from cstool.csl.language.values import Value, describe
 # --- blocks and branches ---
 
 
-def statements(nodes: Iterable[syntax.Node], env: Env) -> Step:
+def statements(nodes: Iterable[syntax.Node], scope: Scope) -> Step:
     """Code of statements, one after the other, each compiled when it is first reached."""
     nodes = tuple(nodes)
     steps: list[Step] = []
-    shape = env.shape
-    needed = 0
+    shape = scope.shape
 
     def run(frame: Frame) -> Any:
-        nonlocal needed
-        if len(steps) == len(nodes):
-            if len(frame) < needed:
-                frame.extend([None] * (needed - len(frame)))
-            for step in steps:
-                jump = step(frame)
-                if jump is not None:
-                    return jump
-            return None
-        at = 0
-        while at < len(nodes):
+        for at, node in enumerate(nodes):
             if at == len(steps):
-                steps.append(compile_statement(nodes[at], env))
-                needed = shape.size
+                steps.append(scope.statement(node))
             if len(frame) < shape.size:
-                frame.extend([None] * (shape.size - len(frame)))
+                shape.fit(frame)
             jump = steps[at](frame)
             if jump is not None:
                 return jump
-            at += 1
         return None
 
     return run
 
 
-@statement_of(syntax.Block)
-def _block_statement(node: syntax.Block, env: Env) -> Step:
-    inner = statements(node.statements, env.child())
+@STATEMENTS.at(syntax.Block)
+def _block_statement(node: syntax.Block, scope: Scope) -> Step:
+    inner = statements(node.statements, scope.child())
     label = node.label
     if label is None:
         return inner
@@ -76,11 +59,11 @@ def _block_statement(node: syntax.Block, env: Env) -> Step:
     return step
 
 
-@expression_of(syntax.Block)
-def _block(node: syntax.Block, env: Env) -> Code:
+@EXPRESSIONS.at(syntax.Block)
+def _block(node: syntax.Block, scope: Scope) -> Code:
     if not node.statements:
         return constant(values.VOID)
-    inner = statements(node.statements, env.child())
+    inner = statements(node.statements, scope.child())
     label = node.label
 
     def run(frame: Frame) -> Value:
@@ -95,58 +78,49 @@ def _block(node: syntax.Block, env: Env) -> Code:
 
 
 def _condition(value: Value, place: Place) -> bool:
+    if value is values.TRUE:
+        return True
     if value[0] is not BOOL and value[0] != BOOL:
         raise CslError(f"a condition is a bool, got {describe(value)}", place, "compare it: 'x != 0'")
     return bool(value[1])
 
 
-@statement_of(syntax.If)
-def _if_statement(node: syntax.If, env: Env) -> Step:
-    condition = compile_expression(node.condition, env)
-    place = node.condition.place
-    if condition.value is not None:
-        taken = node.then if _condition(condition.value, place) else node.otherwise
-        return nothing if taken is None else compile_statement(taken, env.child())
-    then = lazy(node.then, env, compile_statement)
-    otherwise = nothing if node.otherwise is None else lazy(node.otherwise, env, compile_statement)
-    run = condition.run
-
-    def step(frame: Frame) -> Any:
-        value = run(frame)
-        if value is values.TRUE or (value is not values.FALSE and _condition(value, place)):
-            return then(frame)
-        return otherwise(frame)
-
-    return step
+@STATEMENTS.at(syntax.If)
+def _if_statement(node: syntax.If, scope: Scope) -> Step:
+    condition = scope.expression(node.condition)
+    if condition.value is None:
+        return _choice(node, condition, scope, Scope.statement, nothing)
+    taken = node.then if _condition(condition.value, node.condition.place) else node.otherwise
+    return nothing if taken is None else scope.child().statement(taken)
 
 
-@expression_of(syntax.If)
-def _if(node: syntax.If, env: Env) -> Code:
-    condition = compile_expression(node.condition, env)
-    place = node.condition.place
-    if condition.value is not None:
-        taken = node.then if _condition(condition.value, place) else node.otherwise
-        return constant(values.VOID) if taken is None else _value_of_branch(taken, env.child())
-    then = lazy(node.then, env, _branch_run)
-    otherwise = None if node.otherwise is None else lazy(node.otherwise, env, _branch_run)
-    run = condition.run
-
-    def value(frame: Frame) -> Value:
-        if _condition(run(frame), place):
-            return then(frame)  # type: ignore[no-any-return]
-        return values.VOID if otherwise is None else otherwise(frame)
-
-    return Code(value)
+@EXPRESSIONS.at(syntax.If)
+def _if(node: syntax.If, scope: Scope) -> Code:
+    condition = scope.expression(node.condition)
+    if condition.value is None:
+        return Code(_choice(node, condition, scope, _branch_run, lambda frame: values.VOID))
+    taken = node.then if _condition(condition.value, node.condition.place) else node.otherwise
+    return constant(values.VOID) if taken is None else _value_of_branch(taken, scope.child())
 
 
-def _branch_run(node: syntax.Node, env: Env) -> Run:
-    return _value_of_branch(node, env).run
+def _choice(
+    node: syntax.If, condition: Code, scope: Scope, compile_: Callable[[Scope, syntax.Node], Step], absent: Step
+) -> Step:
+    """Code of an `if` whose condition is not constant; `absent` runs in the place of an `else` that is not there."""
+    then = scope.lazy(node.then, compile_)
+    otherwise = absent if node.otherwise is None else scope.lazy(node.otherwise, compile_)
+    place, decide = node.condition.place, condition.run
+    return lambda frame: (then if _condition(decide(frame), place) else otherwise)(frame)
 
 
-def _value_of_branch(node: syntax.Node, env: Env) -> Code:
+def _branch_run(scope: Scope, node: syntax.Node) -> Run:
+    return _value_of_branch(node, scope).run
+
+
+def _value_of_branch(node: syntax.Node, scope: Scope) -> Code:
     if isinstance(node, syntax.Expression):
-        return compile_expression(node, env)
-    step = compile_statement(node, env)
+        return scope.expression(node)
+    step = scope.statement(node)
 
     def run(frame: Frame) -> Value:
         jump = step(frame)
@@ -157,63 +131,61 @@ def _value_of_branch(node: syntax.Node, env: Env) -> Code:
     return Code(run)
 
 
-def _cases(node: syntax.Switch, env: Env, compile_: Callable[[syntax.Node, Env], Step]) -> Callable[[Frame], Step]:
-    """A function that finds the branch of a switch."""
-    subject = compile_expression(node.subject, env)
+def _cases(node: syntax.Switch, scope: Scope, compile_: Callable[[Scope, syntax.Node], Step]) -> Step:
+    """Code that finds the branch of a switch, and runs it."""
+    run = scope.run_of(node.subject)
     cases: list[tuple[list[Callable[[Frame, Value], bool]], Step]] = []
     otherwise: Step | None = None
     for case in node.cases:
-        body = lazy(case.body, env, compile_)
+        body = scope.lazy(case.body, compile_)
         if not case.values:
             otherwise = body
-        cases.append(([_case_test(value, env) for value in case.values], body))
-    place, run = node.place, subject.run
+        cases.append(([_case_test(value, scope) for value in case.values], body))
+    place = node.place
 
-    def find(frame: Frame) -> Step:
+    def step(frame: Frame) -> Any:
         value = run(frame)
         for tests, body in cases:
             if any(test(frame, value) for test in tests):
-                return body
+                return body(frame)
         if otherwise is None:
             raise CslError(f"no case of this switch is for {describe(value)}", place, "add 'else => ...'")
-        return otherwise
+        return otherwise(frame)
 
-    return find
+    return step
 
 
-def _case_test(node: syntax.Expression, env: Env) -> Callable[[Frame, Value], bool]:
+def _case_test(node: syntax.Expression, scope: Scope) -> Callable[[Frame, Value], bool]:
     if isinstance(node, syntax.Binary) and node.operator == "...":
-        low, high, place = run_of(node.left, env), run_of(node.right, env), node.place
+        low, high, place = scope.run_of(node.left), scope.run_of(node.right), node.place
 
         def within(frame: Frame, value: Value) -> bool:
             above = arithmetic.binary(">=", value, low(frame), place)
             return bool(above[1]) and bool(arithmetic.binary("<=", value, high(frame), place)[1])
 
         return within
-    code, place = run_of(node, env), node.place
+    code, place = scope.run_of(node), node.place
     return lambda frame, value: bool(arithmetic.binary("==", value, code(frame), place)[1])
 
 
-@statement_of(syntax.Switch)
-def _switch_statement(node: syntax.Switch, env: Env) -> Step:
-    find = _cases(node, env, compile_statement)
-    return lambda frame: find(frame)(frame)
+@STATEMENTS.at(syntax.Switch)
+def _switch_statement(node: syntax.Switch, scope: Scope) -> Step:
+    return _cases(node, scope, Scope.statement)
 
 
-@expression_of(syntax.Switch)
-def _switch(node: syntax.Switch, env: Env) -> Code:
-    find = _cases(node, env, _branch_run)
-    return Code(lambda frame: find(frame)(frame))
+@EXPRESSIONS.at(syntax.Switch)
+def _switch(node: syntax.Switch, scope: Scope) -> Code:
+    return Code(_cases(node, scope, _branch_run))
 
 
-@statement_of(syntax.ComptimeBlock)
-def _comptime_block(node: syntax.ComptimeBlock, env: Env) -> Step:
-    return compile_statement(node.body, env.child(calls=True))
+@STATEMENTS.at(syntax.ComptimeBlock)
+def _comptime_block(node: syntax.ComptimeBlock, scope: Scope) -> Step:
+    return scope.child(calls=True).statement(node.body)
 
 
-@statement_of(syntax.Evaluate)
-def _evaluate(node: syntax.Evaluate, env: Env) -> Step:
-    return compile_statement(node.expression, env)
+@STATEMENTS.at(syntax.Evaluate)
+def _evaluate(node: syntax.Evaluate, scope: Scope) -> Step:
+    return scope.statement(node.expression)
 
 
 # --- loops and jumps ---
@@ -226,13 +198,13 @@ def _left(jump: Jump, label: str | None) -> tuple[bool, Jump | None]:
     return True, jump
 
 
-@statement_of(syntax.While)
-def _while(node: syntax.While, env: Env) -> Step:
-    inner = env.child()
-    condition_run = run_of(node.condition, inner)
-    body = lazy(node.body, inner, compile_statement)
-    step_run = nothing if node.step is None else lazy(node.step, inner, compile_statement)
-    place, label, limits = node.condition.place, node.label, env.module.instance.limits
+@STATEMENTS.at(syntax.While)
+def _while(node: syntax.While, scope: Scope) -> Step:
+    inner = scope.child()
+    condition_run = inner.run_of(node.condition)
+    body = inner.lazy(node.body, Scope.statement)
+    step_run = nothing if node.step is None else inner.lazy(node.step, Scope.statement)
+    place, label, limits = node.condition.place, node.label, scope.module.instance.limits
 
     def step(frame: Frame) -> Jump | None:
         turns = 0
@@ -251,23 +223,22 @@ def _while(node: syntax.While, env: Env) -> Step:
     return step
 
 
-@statement_of(syntax.For)
-def _for(node: syntax.For, env: Env) -> Step:
+@STATEMENTS.at(syntax.For)
+def _for(node: syntax.For, scope: Scope) -> Step:
     if not 1 <= len(node.variables) <= 2:
         raise CslError(f"a for loop has a variable and perhaps an index, got {len(node.variables)}", node.place)
-    over = run_of(node.values, env)
-    inner = env.child()
+    over = scope.run_of(node.values)
+    inner = scope.child()
     (name, by_pointer), *index = node.variables
-    slot = inner.declare(name, node.place, changes=False)
-    index_slot = inner.declare(index[0][0], node.place, changes=False) if index else None
+    slot = inner.local(name, node.place, changes=False)
+    index_slot = inner.local(index[0][0], node.place, changes=False) if index else None
     if by_pointer:
         raise CslError("a loop at compile time takes its elements by value", node.place, "change them by their index")
-    body = lazy(node.body, inner, compile_statement)
-    place, label, shape, limits = node.values.place, node.label, env.shape, env.module.instance.limits
+    body = inner.lazy(node.body, Scope.statement)
+    place, label, shape, limits = node.values.place, node.label, scope.shape, scope.module.instance.limits
 
     def step(frame: Frame) -> Jump | None:
-        if len(frame) < shape.size:
-            frame.extend([None] * (shape.size - len(frame)))
+        shape.fit(frame)
         type_, elements = iterated(over(frame), place)
         for at, element in enumerate(elements):
             limits.check_turns(at + 1, "a 'for' at compile time", node.place, limits.turns)
@@ -305,27 +276,27 @@ def iterated(value: Value, place: Place | None) -> tuple[types.Type, Iterable[An
     raise CslError(f"a for loop goes over an array or @range(T, n), got {describe(value)}", place)
 
 
-@statement_of(syntax.Break)
-def _break(node: syntax.Break, env: Env) -> Step:
+@STATEMENTS.at(syntax.Break)
+def _break(node: syntax.Break, scope: Scope) -> Step:
     if node.value is None:
         jump = Jump("break", node.label, None, node.place)
         return lambda frame: jump
-    run = run_of(node.value, env)
+    run = scope.run_of(node.value)
     return lambda frame: Jump("break", node.label, run(frame), node.place)
 
 
-@statement_of(syntax.Continue)
-def _continue(node: syntax.Continue, env: Env) -> Step:  # noqa: ARG001
+@STATEMENTS.at(syntax.Continue)
+def _continue(node: syntax.Continue, scope: Scope) -> Step:  # noqa: ARG001
     jump = Jump("continue", node.label, None, node.place)
     return lambda frame: jump
 
 
-@statement_of(syntax.Return)
-def _return(node: syntax.Return, env: Env) -> Step:
+@STATEMENTS.at(syntax.Return)
+def _return(node: syntax.Return, scope: Scope) -> Step:
     if node.value is None:
         jump = Jump("return", None, values.VOID, node.place)
         return lambda frame: jump
-    code = compile_expression(node.value, env)
+    code = scope.expression(node.value)
     if code.value is not None:
         known = Jump("return", None, code.value, node.value.place)
         return lambda frame: known

@@ -164,7 +164,7 @@ class Layout:
             CslError: the PE is outside, has a program already, or the file is not there.
         """
         at = self._index(x, y, called)
-        module = called.env.module
+        module = called.scope.module
         path = self._paths.get((file, module.path))
         if path is None:
             path = self._paths[file, module.path] = self.resolve(file, module, called.place)

@@ -1,4 +1,4 @@
-"""Forms of call of each vector operation. The types that it computes with are in `fabric.operations`.
+"""Forms of call, and meaning, of each vector operation. The types that it computes with are in `fabric.operations`.
 
 Source: SDK 2.10 documentation, "Builtins for DSD operations" (names); signatures as the `csl` dialect of xDSL lists
 them (xdsl/dialects/csl/csl.py). A pointer in the place of the destination with a scalar behind it is a reduction:
@@ -51,6 +51,20 @@ fscales: *f f h | [f] [f] h
 """
 
 
+_MEANINGS = """
+add16 = a + b; addc16 = a + b + carry; sub16 = a - b; and16 = a & b; or16 = a | b; xor16 = a ^ b
+sar16 = a >> b, signed; sll16 = a << b; slr16 = a >> b; clz = leading zeros of a; ctz = trailing zeros of a
+popcnt = ones in a; mov16 = a, 16 bits; mov32 = a, 32 bits; fmovh = a, f16; fmovs = a, f32
+faddh = a + b, f16; fadds = a + b, f32; faddhs = a + b, f32 from f16 and f32; fsubh = a - b, f16; fsubs = a - b, f32
+fmulh = a * b, f16; fmuls = a * b, f32; fmaxh = max(a, b), f16; fmaxs = max(a, b), f32
+fmach = a + b * c, f16; fmacs = a + b * c, f32; fmachs = a + b * c, f32 from f16
+fabsh = |a|, f16; fabss = |a|, f32; fnegh = -a, f16; fnegs = -a, f32
+fnormh = mantissa of a, f16; fnorms = mantissa of a, f32; fscaleh = a * 2**b, f16; fscales = a * 2**b, f32
+fh2s = a, f16 to f32; fs2h = a, f32 to f16; fh2xp16 = a, f16 to i16; fs2xp16 = a, f32 to i16
+xp162fh = a, i16 to f16; xp162fs = a, i16 to f32
+"""
+
+
 def _operand(word: str) -> Operand:
     if word.startswith("["):
         return Operand("vector", word[1:-1])
@@ -68,6 +82,8 @@ def _forms() -> dict[str, tuple[Form, ...]]:
 
 FORMS: dict[str, tuple[Form, ...]] = _forms()
 """All forms, by name of the operation without the @."""
+MEANINGS = dict(pair.strip().split(" = ", 1) for line in _MEANINGS.strip().splitlines() for pair in line.split(";"))
+"""What an operation leaves in its destination, of its sources a, b, c; by name without the @."""
 
 _WORDS = {"H": "i16 or u16", "h": "i16", "w": "i32 or u32", "e": "f16", "f": "f32"}
 _POINTED = {"H": "*i16 or *u16", "h": "*i16", "w": "*i32 or *u32", "e": "*f16", "f": "*f32"}

@@ -1,8 +1,5 @@
 """From the text of a CSL file to its declarations."""
 
-from collections.abc import Iterator
-from dataclasses import fields
-
 from cstool.csl.language import syntax
 from cstool.csl.language.parse_statements import StatementParser
 from cstool.csl.language.source import CslError, Place, Source
@@ -22,8 +19,6 @@ _MEANT = {
     "let": "a variable begins with 'const' or 'var'",
     "import": 'a module is a value: const m = @import_module("file.csl");',
 }
-
-_Declaration = syntax.Param | syntax.Declare | syntax.Function | syntax.ComptimeBlock | syntax.LayoutBlock
 
 
 def parse(source: Source) -> syntax.File:
@@ -59,9 +54,7 @@ class _Parser(StatementParser):
         self.end()
         return syntax.File(self.since(0), tuple(declarations))
 
-    def _declaration(
-        self,
-    ) -> syntax.Param | syntax.Declare | syntax.Function | syntax.ComptimeBlock | syntax.LayoutBlock:
+    def _declaration(self) -> syntax.Declaration:
         start = self.token.start
         if self.token.kind in ("export", "extern"):
             linkage = self.advance().kind
@@ -159,20 +152,7 @@ def _check_depth(root: syntax.Node) -> None:
     """
     level = [root]
     for _ in range(MAX_DEPTH):
-        level = [child for node in level for child in _children(node)]
+        level = [child for node in level for child in syntax.children(node)]
         if not level:
             return
     raise CslError(f"more than {MAX_DEPTH} things within one another", level[0].place, "give a part of it a name")
-
-
-def _children(node: syntax.Node) -> Iterator[syntax.Node]:
-    for field in fields(node):
-        yield from _nodes(getattr(node, field.name))
-
-
-def _nodes(value: object) -> Iterator[syntax.Node]:
-    if isinstance(value, syntax.Node):
-        yield value
-    elif type(value) is tuple:
-        for each in value:
-            yield from _nodes(each)

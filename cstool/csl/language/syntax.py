@@ -3,7 +3,9 @@
 A block, an `if`, a `switch` or a literal is the same node in every place. Types are ordinary expressions.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from cstool.csl.language.source import Place
 
@@ -347,8 +349,56 @@ class LayoutBlock(Statement):
     body: Block
 
 
+Declaration = Param | Declare | Function | ComptimeBlock | LayoutBlock
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class File(Node):
     """All declarations of a file, in its order."""
 
-    declarations: tuple[Param | Declare | Function | ComptimeBlock | LayoutBlock, ...]
+    declarations: tuple[Declaration, ...]
+
+
+# --- over the tree ---
+
+
+def nodes_in(value: object) -> Iterator[Node]:
+    """Nodes of a field: itself, or those of a tuple, and of tuples in it; a place and a text have none."""
+    if isinstance(value, Node):
+        yield value
+    elif type(value) is tuple:
+        for each in value:
+            yield from nodes_in(each)
+
+
+def children(node: Node) -> Iterator[Node]:
+    """Nodes directly in a node."""
+    for field in fields(node):
+        yield from nodes_in(getattr(node, field.name))
+
+
+def walk(value: object) -> Iterator[Node]:
+    """All nodes of a tree, or of a tuple of trees."""
+    pending = [*nodes_in(value)]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(children(node))
+
+
+_Key = TypeVar("_Key")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Added = TypeVar("_Added", bound=Callable[..., Any])
+
+
+class Table(dict[_Key, _Function]):
+    """Functions by the class of a node, or by the name of a builtin; modules add theirs."""
+
+    def at(self, *keys: _Key) -> Callable[[_Added], _Added]:
+        """Add the decorated function under the keys."""
+
+        def add(function: _Added) -> _Added:
+            self.update(dict.fromkeys(keys, function))  # type: ignore[arg-type]
+            return function
+
+        return add
