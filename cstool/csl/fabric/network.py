@@ -22,16 +22,15 @@ at the beginning of a cycle (`Events.first`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Protocol
 
 from cstool.csl.fabric import control, errors
 from cstool.csl.fabric.arch import COLORS, PORTS, RAMP
 from cstool.csl.fabric.program import ColorConfig, FabricProgram
 from cstool.csl.fabric.router import Buffer, Flow, Link, Router
 from cstool.csl.fabric.wavelet import Events, Wavelet
-from cstool.csl.fabric.wiring import Wiring
+from cstool.csl.fabric.wiring import Endpoint, Wiring
 
 RAMP_CYCLES = 2
 """from a CE to its router, or back (F04)"""
@@ -40,29 +39,6 @@ OnHop = Callable[[int, int, int, Wavelet], None]
 """`on_hop(time, pe_index, port, wavelet)`: it leaves router `pe_index` by `port` (`arch.RAMP`: to its CE)."""
 
 _by_order = attrgetter("order")
-
-
-class Endpoint(Protocol):
-    """Interface of a PE to the network, which keeps to the credits: a PE never has to refuse a wavelet."""
-
-    def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: it has no reader. Asked when the first one comes.
-
-        Two more may be accepted before any was released: they stood on the ramp (`router.RAMP_REGISTERS`).
-        """
-        ...
-
-    def accept(self, wavelet: Wavelet) -> None:
-        """A wavelet has come down the ramp. Call `network.release` when it was taken out of its queue."""
-        ...
-
-    def ramp_free(self, color: int) -> None:
-        """`can_send(color)` said no before, and may say yes now."""
-        ...
-
-    def teardown(self, color: int) -> None:
-        """The router executed TEARDOWN for `color`: none of its wavelets passes until `network.end_teardown`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -90,19 +66,17 @@ class Waiting:
     reason: str
 
 
+@dataclass(slots=True, eq=False)
 class _Cycle:
-    """Events known of a cycle to come."""
+    """Events known of a cycle to come; a change to None ends a teardown."""
 
-    __slots__ = ("accepted", "arrivals", "awake", "changes", "credits", "ramps", "teardowns")
-
-    def __init__(self) -> None:
-        self.arrivals: list[tuple[Buffer, Wavelet]] = []
-        self.accepted: list[tuple[int, Wavelet]] = []
-        self.credits: list[Link] = []
-        self.awake: list[Router] = []
-        self.ramps: list[Buffer] = []
-        self.changes: list[tuple[Flow, ColorConfig | None]] = []  # None: teardown ends
-        self.teardowns: list[Flow] = []
+    arrivals: list[tuple[Buffer, Wavelet]] = field(default_factory=list)
+    accepted: list[tuple[int, Wavelet]] = field(default_factory=list)
+    credits: list[Link] = field(default_factory=list)
+    awake: list[Router] = field(default_factory=list)
+    ramps: list[Buffer] = field(default_factory=list)
+    changes: list[tuple[Flow, ColorConfig | None]] = field(default_factory=list)
+    teardowns: list[Flow] = field(default_factory=list)
 
 
 class Network:

@@ -7,14 +7,26 @@ from cstool.csl.fabric import errors
 from cstool.csl.fabric.arch import EAST, OPPOSITE, PORTS, RAMP, STEP, WEST
 from cstool.csl.fabric.program import ColorConfig, FabricProgram, Route
 from cstool.csl.fabric.router import STOPPED, Buffer, Exit, Flow, Router, Way
+from cstool.csl.fabric.wavelet import Wavelet
 
 
-class Taker(Protocol):
-    """Interface of a PE to the wiring."""
+class Endpoint(Protocol):
+    """Interface of a PE to the network, which keeps to the credits: a PE never has to refuse a wavelet."""
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: it has no reader."""
-        ...
+        """Wavelets that the input queue of `color` holds; 0: it has no reader. Asked when the first one comes.
+
+        Two more may be accepted before any was released: they stood on the ramp (`router.RAMP_REGISTERS`).
+        """
+
+    def accept(self, wavelet: Wavelet) -> None:
+        """A wavelet has come down the ramp. Call `network.release` when it was taken out of its queue."""
+
+    def ramp_free(self, color: int) -> None:
+        """`can_send(color)` said no before, and may say yes now."""
+
+    def teardown(self, color: int) -> None:
+        """The router executed TEARDOWN for `color`: none of its wavelets passes until `network.end_teardown`."""
 
 
 class Wiring:
@@ -28,7 +40,7 @@ class Wiring:
         routers: by PE index; None: not yet needed
     """
 
-    def __init__(self, program: FabricProgram, pes: Sequence[Taker]) -> None:
+    def __init__(self, program: FabricProgram, pes: Sequence[Endpoint]) -> None:
         self._program = program
         self._width, self._height = program.width, program.height
         self._pes = pes
@@ -72,7 +84,9 @@ class Wiring:
         if route is None:
             return flow.found(STOPPED)
         ports = [port for port in range(len(PORTS)) if route.tx >> port & 1 and port != RAMP]
-        return flow.found(Way(route, tuple(self._link(flow, port) for port in ports), self._exit(flow, route)))
+        return flow.found(
+            Way(route.rx, route.tx, tuple(self._link(flow, port) for port in ports), self._exit(flow, route))
+        )
 
     def _exit(self, flow: Flow, route: Route) -> Exit | None:
         if not route.tx >> RAMP & 1:
