@@ -18,13 +18,14 @@ from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.issue import Issue
 from cstool.csl.fabric.main_thread import MainThread
 from cstool.csl.fabric.memory import Memory, bounds
-from cstool.csl.fabric.pe_waits import Waits, waits_of
+from cstool.csl.fabric.pe_waits import waits_of
 from cstool.csl.fabric.program import PEProgram, Task
 from cstool.csl.fabric.queues import Ring
 from cstool.csl.fabric.ramp import Ramp
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fabric.stats import PEStats
 from cstool.csl.fabric.tile_config import TileConfig
+from cstool.csl.fabric.waiting import PEWait
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.simulation import Simulation
@@ -96,7 +97,7 @@ class ProcessingElement:
         elements = datapath.elements + sum(thread.done for thread in datapath.all())
         return PEStats(main.busy + running, main.tasks_run, elements, self.ramp.received, self.ramp.sent)
 
-    def waiting(self) -> list[Waits]:
+    def waiting(self) -> list[PEWait]:
         """Waits of the threads and tasks of this PE; none if it has nothing to do."""
         return list(waits_of(self))
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from cstool.csl.fabric import errors
-from cstool.csl.fabric.arch import EAST, OPPOSITE, PORTS, RAMP, STEP, WEST
-from cstool.csl.fabric.program import ColorConfig, FabricProgram, Route
+from cstool.csl.fabric.arch import EAST, OPPOSITE, PORTS, RAMP, WEST
+from cstool.csl.fabric.program import FabricProgram, Route
 from cstool.csl.fabric.router import STOPPED, Buffer, Exit, Flow, Router, Way
 from cstool.csl.fabric.wavelet import Wavelet
 
@@ -42,9 +42,8 @@ class Wiring:
 
     def __init__(self, program: FabricProgram, pes: Sequence[Endpoint]) -> None:
         self._program = program
-        self._width, self._height = program.width, program.height
         self._pes = pes
-        self.routers: list[Router | None] = [None] * (self._width * self._height)
+        self.routers: list[Router | None] = [None] * program.tiles.size
 
     def router(self, pe: int) -> Router:
         """The router of a PE."""
@@ -53,20 +52,14 @@ class Wiring:
             router = self.routers[pe] = Router(pe)
         return router
 
-    def configured(self, pe: int, color: int) -> ColorConfig | None:
-        """The program's initial config; None where the color has no route."""
-        routes = self._program.routes.get(color)
-        number = -1 if routes is None else int(routes[pe // self._width, pe % self._width])
-        return None if number < 0 else self._program.configs[number]
-
     def flow(self, pe: int, color: int, side: int) -> Flow:
         """The color at a router that wavelets come to by port `side`."""
         router = self.router(pe)
         flow = router.flows.get(color)
         if flow is None:
-            config = self.configured(pe, color)
+            config = self._program.config_of(pe, color)
             if config is None:
-                raise errors.not_configured(pe, self._width, color, side)
+                raise errors.not_configured(self._program, pe, color, side)
             flow = router.flows[color] = Flow(router, color, config)
         return flow
 
@@ -97,12 +90,12 @@ class Wiring:
 
     def _link(self, flow: Flow, port: int) -> Buffer:
         pe = flow.router.pe
-        x, y = pe % self._width + STEP[port][0], pe // self._width + STEP[port][1]
-        if not (0 <= x < self._width and 0 <= y < self._height):
-            raise errors.off_rectangle(pe, (self._width, self._height), flow.color, port)
+        beside = self._program.beside(pe, port)
+        if beside is None:
+            raise errors.off_rectangle(self._program, pe, flow.color, port)
         color = flow.color ^ (flow.config.swap >> (port not in (EAST, WEST)) & 1)
         side = OPPOSITE[port]
-        there = self.flow(y * self._width + x, color, side)
+        there = self.flow(beside, color, side)
         buffer = there.buffers[side]
         if buffer is None:
             buffer = there.buffers[side] = Buffer(flow.router, pe, port, there, side)
@@ -118,8 +111,6 @@ class Wiring:
             return False
         room = self._pes[exit_.pe].room(exit_.color)
         if not room:
-            tile = int(self._program.tiles[divmod(exit_.pe, self._width)])
-            name = self._program.programs[tile].name if tile >= 0 else None
-            raise errors.nobody_takes(exit_.pe, self._width, exit_.color, buffer.side, name)
+            raise errors.nobody_takes(self._program, exit_.pe, exit_.color, buffer.side)
         exit_.set_room(room)
         return True
