@@ -9,8 +9,9 @@ from itertools import groupby, islice
 
 from cstool.csl.fabric.circles import circular_parts, shortest_circle
 from cstool.csl.fabric.program import FabricProgram
-from cstool.csl.fabric.wait_graph import Config, Node, Wait, WaitGraph
+from cstool.csl.fabric.wait_graph import Config, WaitGraph
 from cstool.csl.fabric.wait_text import advice, circle_advice, describe, signature
+from cstool.csl.fabric.waiting import Node, Wait
 from cstool.foundation.plain_text import one_line
 from cstool.foundation.words import counted
 

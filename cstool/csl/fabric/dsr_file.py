@@ -25,7 +25,7 @@ class DsrFile:
         self._registers: dict[Dsr, tuple[Operand, Settings, bool]] = {}
 
     def load(self, register: Dsr, operand: Operand, settings: Settings, save_address: bool) -> None:
-        """`@load_to_dsr`."""
+        """`@load_to_dsr`. With `save_address` an operation leaves the register behind its last element."""
         self._registers[register] = (self.held_by(operand), settings, save_address)
 
     def held_by(self, operand: Operand) -> Operand:

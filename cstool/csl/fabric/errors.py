@@ -1,6 +1,7 @@
 """Errors of the simulated fabric. PEs are named x.y, counted from 0 at the north-west corner."""
 
 from cstool.csl.fabric.arch import PORTS, RAMP
+from cstool.csl.fabric.program import FabricProgram
 from cstool.foundation.errors import CstoolError
 
 
@@ -20,48 +21,43 @@ class SimulationError(CstoolError):
         self.report = report
 
 
-def pe_name(pe: int, width: int) -> str:
-    """A PE's name in messages: `PE 3.0`."""
-    return f"PE {pe % width}.{pe // width}"
-
-
-def not_configured(pe: int, width: int, color: int, side: int) -> SimulationError:
+def not_configured(program: FabricProgram, pe: int, color: int, side: int) -> SimulationError:
     """A wavelet comes by port `side` to a router that has no route for its color."""
-    x, y = pe % width, pe // width
+    y, x = divmod(pe, program.width)
     origin = "from its own CE" if side == RAMP else f"from the {PORTS[side]}"
     return SimulationError(
-        f"{pe_name(pe, width)}: a router must have a route for each color that comes to it, "
+        f"{program.name(pe)}: a router must have a route for each color that comes to it, "
         f"got a wavelet of color {color} {origin} and no route",
         f"@set_color_config({x}, {y}, ...) gives it one"
         + ("" if side == RAMP else f"; or the PE to the {PORTS[side]} must not send the color this way"),
     )
 
 
-def off_rectangle(pe: int, size: tuple[int, int], color: int, port: int) -> SimulationError:
-    """A wavelet leaves the rectangle, width x height, by `port`."""
-    width, height = size
+def off_rectangle(program: FabricProgram, pe: int, color: int, port: int) -> SimulationError:
+    """A wavelet leaves the rectangle by `port`."""
     return SimulationError(
-        f"{pe_name(pe, width)}: routes must stay within the rectangle of {width} x {height} PEs, "
+        f"{program.name(pe)}: routes must stay within the rectangle of {program.width} x {program.height} PEs, "
         f"got a wavelet of color {color} to the {PORTS[port]}",
         f"take {PORTS[port]} out of the color's tx at this PE",
     )
 
 
-def nobody_takes(pe: int, width: int, color: int, side: int, program: str | None) -> SimulationError:
+def nobody_takes(program: FabricProgram, pe: int, color: int, side: int) -> SimulationError:
     """A wavelet that came by port `side` goes down the ramp, and no input queue has its color."""
-    nobody = "its PE has no program" if program is None else f"{program} has none for it"
+    found = program.program_of(pe)
+    nobody = "its PE has no program" if found is None else f"{found.name} has none for it"
     return SimulationError(
-        f"{pe_name(pe, width)}: a color that goes down the ramp must have an input queue, "
+        f"{program.name(pe)}: a color that goes down the ramp must have an input queue, "
         f"got a wavelet of color {color} from {PORTS[side]} to RAMP, and {nobody}",
         "bind an input queue to the color there, or take RAMP out of its tx at this PE",
     )
 
 
-def conflict(pe: int, width: int, color: int, sides: tuple[int, int], time: int) -> SimulationError:
+def conflict(program: FabricProgram, pe: int, color: int, sides: tuple[int, int], time: int) -> SimulationError:
     """Two input ports have a wavelet of one color for the same router, in one cycle."""
     first, second = (PORTS[side] for side in sides)
     return SimulationError(
-        f"{pe_name(pe, width)}: a color must come from one port at a time, "
+        f"{program.name(pe)}: a color must come from one port at a time, "
         f"got color {color} used by two routes in conflict, from {first} and from {second} in cycle {time}",
         "routers do not choose between two inputs of a color: use two colors, or switch positions that take turns",
     )

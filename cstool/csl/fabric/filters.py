@@ -9,8 +9,7 @@ Documented: a range filter passes wavelets whose upper 16 bits, the index, are f
 - Control wavelets pass ranges: they have no index. A counter numbers them like others, or lets them pass.
 """
 
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from cstool.csl.fabric.program import Filter
 from cstool.csl.fabric.wavelet import Wavelet
@@ -25,49 +24,33 @@ LIMITS = {
 INDEX_SHIFT = 16
 
 
-class FilterState(Protocol):
-    """A filter at work at one router."""
+@dataclass(frozen=True)
+class Range:
+    """A filter at work at one router: it passes indices from `low` to `high`, both included."""
+
+    low: int
+    high: int
 
     def passes(self, wavelet: Wavelet) -> bool:
         """Whether the next wavelet goes down the ramp. Asking changes nothing: the wavelet may have to wait."""
-        ...
-
-    def count(self, wavelet: Wavelet) -> None:
-        """Count a wavelet that has left, down the ramp or not."""
-        ...
-
-    def now(self, config: Filter) -> Filter:
-        """The config of this filter in its present state."""
-        ...
-
-
-class Range:
-    """Passes indices from `low` to `high`, both included."""
-
-    def __init__(self, low: int, high: int) -> None:
-        self.low = low
-        self.high = high
-
-    def passes(self, wavelet: Wavelet) -> bool:
-        """Whether the index is in the range; yes for control wavelets."""
         return wavelet.control or self.low <= wavelet.data >> INDEX_SHIFT <= self.high
 
     def count(self, wavelet: Wavelet) -> None:
-        """Nothing to remember."""
+        """Count a wavelet that has left, down the ramp or not: there is nothing to remember."""
 
     def now(self, config: Filter) -> Filter:
-        """The filter as configured."""
+        """The config of this filter in its present state: as configured."""
         return config
 
 
+@dataclass
 class Counter:
-    """Passes the wavelets with numbers up to `limit`; numbers go on to `top`, then start again from 0."""
+    """Likewise: it passes the wavelets with numbers up to `limit`; numbers go on to `top`, then start again from 0."""
 
-    def __init__(self, number: int, limit: int, top: int, control: bool) -> None:
-        self.number = number
-        self.limit = limit
-        self.top = top
-        self.control = control
+    number: int
+    limit: int
+    top: int
+    control: bool
 
     def passes(self, wavelet: Wavelet) -> bool:
         """Whether the number of the next wavelet passes."""
@@ -84,7 +67,7 @@ class Counter:
         return config if config.limits == limits else replace(config, limits=limits)
 
 
-def start(config: Filter) -> FilterState:
+def start(config: Filter) -> Range | Counter:
     """The filter as it is before the first wavelet."""
     if config.kind == "counter":
         number, limit, top = config.limits

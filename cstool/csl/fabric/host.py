@@ -237,12 +237,12 @@ class Host:
             if not command.done and (self._stands_still() or not command.text.startswith("launch")):
                 raise self._stuck(command)
         blocked = [
-            f"{self._name(pe)}: {function}() never unblocked the command stream; on a wafer the host's next command "
-            "would wait for ever"
+            f"{self._program.name(pe)}: {function}() never unblocked the command stream; on a wafer the host's next "
+            "command would wait for ever"
             for pe, function in sorted(self._blocked.items())
         ]
         unread = [
-            f"{self._name(pe)}: nobody read {counted(count, 'wavelet')} of color {color}"
+            f"{self._program.name(pe)}: nobody read {counted(count, 'wavelet')} of color {color}"
             for pe, color, count in self._streams.unread()
         ]
         return _first(blocked) + _first(unread)
@@ -268,9 +268,6 @@ class Host:
         for y in range(at.y, at.y + at.height):
             for x in range(at.x, at.x + at.width):
                 yield y * self._program.width + x, y, x
-
-    def _name(self, pe: int) -> str:
-        return f"PE {pe % self._program.width}.{pe // self._program.width}"
 
     def _say(self, text: str) -> None:
         if self._log is not None:
@@ -321,7 +318,7 @@ class Host:
 
     def _target(self, pe: int, name: str, size: int) -> int:
         """Address of `size` bytes that an exported pointer points to."""
-        place = self._name(pe)
+        place = self._program.name(pe)
         endpoint = self._simulation.pes[pe]
         symbol = endpoint.program.symbols.get(name)
         if symbol is None or symbol.kind != "variable":
@@ -346,7 +343,7 @@ class Host:
         hint = None
         if self._blocked:
             pe, function = min(self._blocked.items())
-            hint = f"{self._name(pe)} is in {function}(), which has not called unblock_cmd_stream()"
+            hint = f"{self._program.name(pe)} is in {function}(), which has not called unblock_cmd_stream()"
         simulation = self._simulation
         waits = [*simulation.network.waiting(), *(wait for each in simulation.pes for wait in each.waiting())]
         host = [other.text for other in self._open if not other.done]

@@ -35,11 +35,17 @@ class Issue:
     # --- called by code ---
 
     def run(self, name: str, operands: tuple[Operand, ...]) -> None:
-        """An operation on memory and scalars."""
+        """Do an operation on memory and scalars alone at once, and add its cycles.
+
+        `name` is without the @, operands as CSL orders them: the destination first.
+        """
         self._in_memory(self._operations[name], operands, self._held(operands))
 
     def wait(self, name: str, operands: tuple[Operand, ...], settings: Settings = PLAIN) -> Generator[Any, Any, bool]:
-        """A synchronous operation that may wait; whether it did all its elements (a FIFO may end it before)."""
+        """A synchronous operation that may wait (fabric, FIFO, DSR): `yield from pe.wait(...)`.
+
+        Its value: false if an empty or full FIFO ended it before its last element.
+        """
         pe = self._pe
         operation, settings, held = self._prepared(name, operands, settings)
         if not _waits(held):
@@ -67,7 +73,7 @@ class Issue:
         return operation, settings, self._held(operands)
 
     def start(self, name: str, operands: tuple[Operand, ...], settings: Settings = PLAIN) -> None:
-        """An asynchronous operation."""
+        """Start an asynchronous operation on a microthread."""
         pe = self._pe
         operation, settings, held = self._prepared(name, operands, settings)
         time = pe.base + pe.cycles
@@ -88,7 +94,10 @@ class Issue:
             self._end_at(settings, time + vector.START)
 
     def map(self, callback: Callable[..., Any], operands: tuple[Operand, ...], letters: str) -> None:
-        """`@map` over memory and scalars."""
+        """`@map` over memory and scalars: `callback` gets an element of each source.
+
+        Its result, if any, goes to the last operand. `letters`: element types, sources first.
+        """
         for _ in self.map_wait(callback, operands, letters):
             raise self._pe.error("@map waits for the fabric or a FIFO where it must not")
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fabric.dsd import Settings
 from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.interface import Wait
 from cstool.csl.fabric.microthread import Thread
 from cstool.csl.fabric.program import Task
 from cstool.csl.fabric.scheduler import CALL, SWITCH, Call, Picked, Picker
@@ -123,19 +124,19 @@ class MainThread:
             raise self._pe.error(f"a local task must be bound to id {task} that is activated, {what} is")
 
     def activate(self, task: int) -> None:
-        """`@activate`."""
+        """`@activate`; without effect on an id that is activated already."""
         self.check_task(task)
         self._do(self.activate_at, task)
 
     def block(self, task: int) -> None:
-        """`@block`."""
+        """`@block`; ids from 64 on are input queues + 64."""
         self._do(self._block, task)
 
     def _block(self, task: int, time: int) -> None:  # noqa: ARG002
         self.picker.blocked.add(task)
 
     def unblock(self, task: int) -> None:
-        """`@unblock`."""
+        """`@unblock`, likewise."""
         self._do(self.unblock_at, task)
 
     def _do(self, action: Callable[[int, int], None], task: int) -> None:
@@ -267,9 +268,10 @@ class MainThread:
     def _do_now(self, thread: Thread) -> None:
         self._pe.datapath.begin(thread, self._pe.base + self._pe.cycles)
 
-    def pause(self) -> None:
-        """Call the code on at the cycle that it has come to; the caller yields."""
+    def pause(self) -> Wait:
+        """A turn of a loop that polls memory: it goes on after all that microthreads do before this cycle."""
         self.reach(self._run_on)
+        yield None
 
     def go_on(self, time: int) -> None:
         """The wait of the task is over at `time`: its code goes on."""

@@ -110,7 +110,7 @@ class Memory:
         self.f16: NDArray[np.float16] = np.frombuffer(self.bytes, np.float16)
 
     def load(self, letter: str, address: int) -> int | float:
-        """A scalar from any address, aligned or not."""
+        """A scalar from any address, aligned or not; letters as in `program.Task`, "B" and "b" for bytes."""
         value: int | float = struct.unpack_from(_FORMATS[letter], self.bytes, address)[0]
         return value
 

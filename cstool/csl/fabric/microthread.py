@@ -4,6 +4,7 @@ A wavelet that arrives in a cycle is read in the next one at the earliest, so th
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 PRIORITIES = {"high": 0, "medium": 1, "low": 2}
 
 
+@dataclass(slots=True, eq=False)
 class Thread:
     """One operation on one thread of a PE.
 
@@ -38,66 +40,40 @@ class Thread:
         done: elements done
         stalled: whether it waits for a change of a queue or FIFO of its
         step: `step(now)` does the next element in cycle `now`; false if it must wait
+        in_memory: memory that `readers` read, by number of the reader
         operands: as the code named them: registers among them may be advanced at the end
         line: line of the compiled code that began it; 0 if unknown
     """
 
-    __slots__ = (
-        "call",
-        "compute",
-        "count",
-        "done",
-        "index",
-        "indexed",
-        "inputs",
-        "in_memory",
-        "line",
-        "name",
-        "number",
-        "on_control",
-        "operands",
-        "output",
-        "pe",
-        "popped",
-        "pushed",
-        "put",
-        "readers",
-        "ready",
-        "settings",
-        "stalled",
-        "step",
-        "task",
-        "up",
-    )
+    pe: "ProcessingElement"
+    name: str
+    settings: Settings
+    number: int | None
+    count: int
+    task: Task | None
+    done: int = 0
+    ready: int = 0
+    index: int = 0
+    indexed: bool = False
+    call: bool = False
+    stalled: bool = False
+    step: Callable[[int], bool] = field(init=False)
+    up: FabricOut | None = None
+    inputs: list[InputQueue] = field(default_factory=list)
+    output: OutputQueue | None = None
+    popped: list[Ring] = field(default_factory=list)
+    pushed: Ring | None = None
+    readers: list[Callable[[], Any]] = field(default_factory=list)
+    in_memory: dict[int, Iterator[Any]] = field(default_factory=dict)
+    put: Callable[[Any], None] | None = None
+    compute: Callable[..., Any] = lambda value: value
+    on_control: OnControl | None = None
+    operands: tuple[Operand, ...] = ()
+    line: int = 0
 
-    def __init__(
-        self, pe: "ProcessingElement", name: str, settings: Settings, number: int | None, count: int, task: Task | None
-    ) -> None:
-        self.pe = pe
-        self.name = name
-        self.settings = settings
-        self.number = number
-        self.count = count
-        self.task = task
-        self.done = 0
-        self.ready = 0
-        self.index = 0
-        self.indexed = False
-        self.call = False
-        self.stalled = False
-        self.step: Callable[[int], bool] = self._step
-        self.up: FabricOut | None = None
-        self.inputs: list[InputQueue] = []
-        self.output: OutputQueue | None = None
-        self.popped: list[Ring] = []
-        self.pushed: Ring | None = None
-        self.readers: list[Callable[[], Any]] = []
-        self.in_memory: dict[int, Iterator[Any]] = {}  # memory that `readers` read, by number of the reader
-        self.put: Callable[[Any], None] | None = None
-        self.compute: Callable[..., Any] = lambda value: value
-        self.on_control: OnControl | None = settings.on_control
-        self.operands: tuple[Operand, ...] = ()
-        self.line = 0
+    def __post_init__(self) -> None:
+        self.step = self._step
+        self.on_control = self.settings.on_control
 
     @property
     def label(self) -> str:

@@ -22,16 +22,16 @@ at the beginning of a cycle (`Events.first`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Protocol
 
 from cstool.csl.fabric import control, errors
 from cstool.csl.fabric.arch import COLORS, PORTS, RAMP
 from cstool.csl.fabric.program import ColorConfig, FabricProgram
 from cstool.csl.fabric.router import Buffer, Flow, Link, Router
+from cstool.csl.fabric.waiting import BufferWait
 from cstool.csl.fabric.wavelet import Events, Wavelet
-from cstool.csl.fabric.wiring import Wiring
+from cstool.csl.fabric.wiring import Endpoint, Wiring
 
 RAMP_CYCLES = 2
 """from a CE to its router, or back (F04)"""
@@ -42,67 +42,17 @@ OnHop = Callable[[int, int, int, Wavelet], None]
 _by_order = attrgetter("order")
 
 
-class Endpoint(Protocol):
-    """Interface of a PE to the network, which keeps to the credits: a PE never has to refuse a wavelet."""
-
-    def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: it has no reader. Asked when the first one comes.
-
-        Two more may be accepted before any was released: they stood on the ramp (`router.RAMP_REGISTERS`).
-        """
-        ...
-
-    def accept(self, wavelet: Wavelet) -> None:
-        """A wavelet has come down the ramp. Call `network.release` when it was taken out of its queue."""
-        ...
-
-    def ramp_free(self, color: int) -> None:
-        """`can_send(color)` said no before, and may say yes now."""
-        ...
-
-    def teardown(self, color: int) -> None:
-        """The router executed TEARDOWN for `color`: none of its wavelets passes until `network.end_teardown`."""
-        ...
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """Wavelets that do not move, for a report.
-
-    Args:
-        pe: index of the router
-        port: the input port whose buffer holds them
-        color: their color
-        wavelets: contents of the buffer, the head first
-        position: switch position of the color
-        outputs: ports that the head wants to leave by; () if it may not leave at all
-        blocked: output ports that cannot take it: the buffer or queue behind them is full
-        reason: the reason of the wait, a phrase: "position 0 takes from EAST only", "color is in teardown", ...
-    """
-
-    pe: int
-    port: int
-    color: int
-    wavelets: tuple[Wavelet, ...]
-    position: int
-    outputs: tuple[int, ...]
-    blocked: tuple[int, ...]
-    reason: str
-
-
+@dataclass(slots=True, eq=False)
 class _Cycle:
-    """Events known of a cycle to come."""
+    """Events known of a cycle to come; a change to None ends a teardown."""
 
-    __slots__ = ("accepted", "arrivals", "awake", "changes", "credits", "ramps", "teardowns")
-
-    def __init__(self) -> None:
-        self.arrivals: list[tuple[Buffer, Wavelet]] = []
-        self.accepted: list[tuple[int, Wavelet]] = []
-        self.credits: list[Link] = []
-        self.awake: list[Router] = []
-        self.ramps: list[Buffer] = []
-        self.changes: list[tuple[Flow, ColorConfig | None]] = []  # None: teardown ends
-        self.teardowns: list[Flow] = []
+    arrivals: list[tuple[Buffer, Wavelet]] = field(default_factory=list)
+    accepted: list[tuple[int, Wavelet]] = field(default_factory=list)
+    credits: list[Link] = field(default_factory=list)
+    awake: list[Router] = field(default_factory=list)
+    ramps: list[Buffer] = field(default_factory=list)
+    changes: list[tuple[Flow, ColorConfig | None]] = field(default_factory=list)
+    teardowns: list[Flow] = field(default_factory=list)
 
 
 class Network:
@@ -118,7 +68,7 @@ class Network:
     def __init__(
         self, program: FabricProgram, events: Events, pes: Sequence[Endpoint], on_hop: OnHop | None = None
     ) -> None:
-        self._width = program.width
+        self._program = program
         self._events = events
         self._pes = pes
         self._on_hop = on_hop
@@ -170,7 +120,7 @@ class Network:
         router = self._wiring.routers[pe]
         flow = router.flows.get(color) if router else None
         if flow is None:
-            return self._wiring.configured(pe, color)
+            return self._program.config_of(pe, color)
         teardown = flow.teardown and not flow.ending
         return flow.pending or replace(flow.config, current=flow.position, teardown=teardown, filter=flow.filter_now())
 
@@ -179,7 +129,7 @@ class Network:
         router = self._wiring.router(pe)
         flow = router.flows.get(color)
         if flow is None:
-            before = self._wiring.configured(pe, color) or ColorConfig((), teardown=True)
+            before = self._program.config_of(pe, color) or ColorConfig((), teardown=True)
             flow = router.flows[color] = Flow(router, color, before)
         if flow.pending is None and config.filter == flow.filter_now():
             config = replace(config, filter=flow.config.filter)  # it is not touched: it goes on counting
@@ -206,7 +156,7 @@ class Network:
         moving = sum(len(cycle.arrivals) + len(cycle.accepted) for cycle in self._cycles.values())
         return moving + sum(len(buffer.queue) for router in self._wiring.routers if router for buffer in router.heads)
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[BufferWait]:
         """Every buffer that holds a wavelet, with the reason of its wait, in order of PE, color and port."""
         return [self._wait(buffer) for router in self._wiring.routers if router for buffer in router.heads]
 
@@ -219,7 +169,7 @@ class Network:
                 links += [flow.exit] if flow.exit else []
         return dict(sorted(((link.pe, link.port, link.color), link.count) for link in links if link.count))
 
-    def _wait(self, buffer: Buffer) -> Waiting:
+    def _wait(self, buffer: Buffer) -> BufferWait:
         flow = buffer.flow
         route = flow.route()
         outputs: tuple[int, ...] = ()
@@ -238,15 +188,15 @@ class Network:
             full = [link for link in ends if not link.free]
             blocked = tuple(link.port for link in full)
             reason = " and ".join(map(self._behind, full)) or "it moves in this cycle"
-        return Waiting(
+        return BufferWait(
             flow.router.pe, buffer.side, flow.color, tuple(buffer.queue), flow.position, outputs, blocked, reason
         )
 
     def _behind(self, link: Link) -> str:
         if isinstance(link, Buffer):
-            behind = errors.pe_name(link.flow.router.pe, self._width)
+            behind = self._program.name(link.flow.router.pe)
             return f"the buffer of {behind} for color {link.color} from {PORTS[link.side]} is full"
-        return f"the input queue of {errors.pe_name(link.pe, self._width)} for color {link.color} is full"
+        return f"the input queue of {self._program.name(link.pe)} for color {link.color} is full"
 
     # --- cycles ---
 
@@ -374,7 +324,7 @@ class Network:
             if not way.rx >> buffer.side & 1:
                 continue
             if ready and ready[-1].flow is buffer.flow:
-                raise errors.conflict(router.pe, self._width, buffer.flow.color, (ready[-1].side, buffer.side), now)
+                raise errors.conflict(self._program, router.pe, buffer.color, (ready[-1].side, buffer.side), now)
             ready.append(buffer)
         behind = [buffer for buffer in ready if buffer.color > router.last]
         return behind + ready[: len(ready) - len(behind)]

@@ -139,31 +139,11 @@ def _wide(a: Array) -> NDArray[np.float64]:
     return np.asarray(a, np.float64)
 
 
-def _multiply_add(is_fused: bool) -> list[Operation]:
-    """`dest = a + b * c`, with one rounding or with one of the product too."""
-
-    def bulk(a: Array, b: Array, c: Array) -> Array:
-        return fused_arrays(_wide(a), _wide(b), _wide(c))
-
-    if is_fused:
-        return [
-            Operation("fmach", "e", ("e", "e", "e"), fused, bulk),
-            Operation("fmacs", "f", ("f", "f", "f"), fused, bulk),
-            Operation("fmachs", "f", ("f", "e", "e"), fused, bulk),
-        ]
-    return [
-        Operation("fmach", "e", ("e", "e", "e"), lambda a, b, c: a + f16(b * c), lambda a, b, c: a + b * c),
-        Operation("fmacs", "f", ("f", "f", "f"), lambda a, b, c: a + f32(b * c), lambda a, b, c: a + b * c),
-        # A product of two float16 is exact in float32, so there is nothing to round.
-        Operation("fmachs", "f", ("f", "e", "e"), fused, bulk),
-    ]
+def _fused_arrays(a: Array, b: Array, c: Array) -> Array:
+    return fused_arrays(_wide(a), _wide(b), _wide(c))
 
 
-def _table(is_fused: bool) -> dict[str, Operation]:
-    return {operation.name: operation for operation in _list(is_fused)}
-
-
-def _list(is_fused: bool) -> list[Operation]:
+def _all() -> list[Operation]:
     ops: list[Operation] = []
 
     def add(
@@ -208,20 +188,24 @@ def _list(is_fused: bool) -> list[Operation]:
     carry = Operation("addc16", "H", ("H", "H"), lambda a, b, c=0: a + b + c, lambda a, b: a + b, chained=True)
     ops.append(carry)
     ops.append(Operation("dfilt", "", ("w",), same, same))
-    return ops + _multiply_add(is_fused)
+    # `dest = a + b * c`, with one rounding.
+    add("fmach", "e", "eee", fused, _fused_arrays)
+    add("fmacs", "f", "fff", fused, _fused_arrays)
+    add("fmachs", "f", "fee", fused, _fused_arrays)
+    return ops
 
 
-FUSED: Mapping[str, Operation] = _table(True)
-"""All operations by name; a multiply-add rounds once."""
+FUSED: Mapping[str, Operation] = {operation.name: operation for operation in _all()}
+"""All operations by name; a multiply-add rounds once.
 
-UNFUSED: Mapping[str, Operation] = _table(False)
+The default: the multiply-add of the first wafer did not round the product (Rocki et al., SC20, arXiv 2010.03660,
+section on the core; recalled, not read again). That the later ones do the same is a guess.
+"""
+
+UNFUSED: Mapping[str, Operation] = {
+    **FUSED,
+    # A product of two float16 is exact in float32, so `fmachs` has nothing to round.
+    "fmach": Operation("fmach", "e", ("e", "e", "e"), lambda a, b, c: a + f16(b * c), lambda a, b, c: a + b * c),
+    "fmacs": Operation("fmacs", "f", ("f", "f", "f"), lambda a, b, c: a + f32(b * c), lambda a, b, c: a + b * c),
+}
 """All operations by name; a multiply-add rounds its product, too."""
-
-OPERATIONS = FUSED
-"""The default: the multiply-add of the first wafer did not round the product (Rocki et al., SC20,
-arXiv 2010.03660, section on the core; recalled, not read again). That the later ones do the same is a guess."""
-
-
-def operations(is_fused: bool) -> Mapping[str, Operation]:
-    """All operations by name, with the multiply-add as asked."""
-    return FUSED if is_fused else UNFUSED

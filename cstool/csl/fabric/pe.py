@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING
 
 from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
 from cstool.csl.fabric.datapath import Datapath
-from cstool.csl.fabric.dsd import Dsr, Mem1d, Mem4d, Operand, Settings
+from cstool.csl.fabric.dsd import Mem1d, Mem4d
 from cstool.csl.fabric.dsr_file import DsrFile
 from cstool.csl.fabric.errors import SimulationError
-from cstool.csl.fabric.interface import PE, Wait
 from cstool.csl.fabric.issue import Issue
 from cstool.csl.fabric.main_thread import MainThread
 from cstool.csl.fabric.memory import Memory, bounds
-from cstool.csl.fabric.pe_waits import Waits, waits_of
+from cstool.csl.fabric.pe_waits import waits_of
 from cstool.csl.fabric.program import PEProgram, Task
 from cstool.csl.fabric.queues import Ring
 from cstool.csl.fabric.ramp import Ramp
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
+from cstool.csl.fabric.stats import PEStats
 from cstool.csl.fabric.tile_config import TileConfig
+from cstool.csl.fabric.waiting import PEWait
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.simulation import Simulation
@@ -66,11 +67,14 @@ class ProcessingElement:
         self.datapath = Datapath(self)
         self.main = main = MainThread(self)
         self.issue = issue = Issue(self)
-        # The most frequent calls of code and the network go straight to the part that serves them.
+        # Calls of code, the network and the host go straight to the part that serves them.
         self.room, self.accept, self.ramp_free = ramp.room, ramp.accept, ramp.free
+        self.launch, self.pause = main.call, main.pause
         self.activate, self.block, self.unblock = main.activate, main.block, main.unblock
         self.run, self.wait, self.start = issue.run, issue.wait, issue.start
         self.map, self.map_wait = issue.map, issue.map_wait
+        self.load_dsr, self.read_dsr = self.registers.load, self.registers.held_by
+        self.config_read, self.config_write = self.tile.read, self.tile.write
 
     # --- the simulation and the host ---
 
@@ -81,64 +85,23 @@ class ProcessingElement:
             self.main.activate_at(TEARDOWN_TASK, 0)
         self.main.wake(0)
 
-    def launch(self, function: str, arguments: tuple[int | float, ...]) -> None:
-        """Run a function as a task, for the host."""
-        self.main.call(function, arguments)
-
     def teardown(self, color: int) -> None:  # noqa: ARG002
         """The router executed a TEARDOWN: the teardown task runs, if there is one."""
         if TEARDOWN_TASK in self.program.tasks:
             self.main.activate_at(TEARDOWN_TASK, self.simulation.events.now)
 
-    def so_far(self, now: int) -> tuple[int, int]:
-        """Cycles with a task, and elements done, including unfinished tasks and operations."""
-        running = max(0, now - self.base) if self.main.running is not None else 0
-        unfinished = sum(thread.done for thread in self.datapath.all())
-        return self.main.busy + running, self.datapath.elements + unfinished
+    def stats(self) -> PEStats:
+        """Counts so far, unfinished tasks and operations included."""
+        main, datapath = self.main, self.datapath
+        running = max(0, self.simulation.events.now - self.base) if main.running is not None else 0
+        elements = datapath.elements + sum(thread.done for thread in datapath.all())
+        return PEStats(main.busy + running, main.tasks_run, elements, self.ramp.received, self.ramp.sent)
 
-    @property
-    def busy(self) -> int:
-        """Cycles of ended tasks."""
-        return self.main.busy
-
-    @property
-    def tasks_run(self) -> int:
-        """Tasks begun."""
-        return self.main.tasks_run
-
-    @property
-    def elements(self) -> int:
-        """Elements of ended vector operations."""
-        return self.datapath.elements
-
-    @property
-    def received(self) -> int:
-        """Wavelets that came down the ramp."""
-        return self.ramp.received
-
-    @property
-    def sent(self) -> int:
-        """Wavelets that were put on the ramp."""
-        return self.ramp.sent
-
-    def waiting(self) -> list[Waits]:
+    def waiting(self) -> list[PEWait]:
         """Waits of the threads and tasks of this PE; none if it has nothing to do."""
         return list(waits_of(self))
 
-    # --- asked for by code (`interface.PE`), beside the methods of the parts ---
-
-    def pause(self) -> Wait:
-        """A turn of a loop that polls memory: it goes on after all that microthreads do before this cycle."""
-        self.main.pause()
-        yield None
-
-    def load_dsr(self, register: Dsr, operand: Operand, settings: Settings, save_address: bool) -> None:
-        """`@load_to_dsr`."""
-        self.registers.load(register, operand, settings, save_address)
-
-    def read_dsr(self, register: Dsr) -> Operand:
-        """The operand in a register."""
-        return self.registers.held_by(register)
+    # --- asked for by code, beside the methods of the parts ---
 
     def fifo_length(self, number: int) -> int:
         """Elements in a FIFO."""
@@ -149,31 +112,23 @@ class ProcessingElement:
         return (self.base + self.cycles) & _CLOCK
 
     def host_unblock(self) -> None:
-        """`memcpy.unblock_cmd_stream`."""
+        """`memcpy.unblock_cmd_stream`: the next command of the host may reach this PE."""
         self.simulation.events.at(self.base + self.cycles, self.simulation.unblocked, self.index)
 
     def queue_color(self, queue: int, output: bool) -> int | None:
         """The color that a queue is bound to."""
         return (self.program.output_queues if output else self.program.input_queues).get(queue)
 
-    def config_read(self, address: int) -> int:
-        """A word of the memory-mapped configuration."""
-        return self.tile.read(address)
-
-    def config_write(self, address: int, value: int) -> None:
-        """Likewise, written."""
-        self.tile.write(address, value)
-
     def queue_flush(self, queue: int, output: bool) -> None:
-        """`@queue_flush`."""
+        """`@queue_flush`: activates the teardown task once the queue is empty."""
         self.ramp.flush(queue, output, self.base + self.cycles)
 
     def say(self, text: str) -> None:
-        """A line of the log."""
+        """Write a line of the log, for <debug> and <simprint>."""
         self.simulation.say(self.base + self.cycles, self.index, text)
 
     def fail(self, message: str, place: str) -> None:
-        """A failed `@assert`."""
+        """End the simulation with an error: a failed `@assert`."""
         raise SimulationError(f"PE {self.x}.{self.y}, {place}: {message}")
 
     # --- asked for by the parts ---
@@ -203,8 +158,3 @@ class ProcessingElement:
         if task is not None:
             where += f", task {task.function}" + (f" ({task.place})" if task.place else "")
         return SimulationError(f"{where}: {message}", hint)
-
-
-def _as_code_sees_it(pe: ProcessingElement) -> PE:
-    """The PE as compiled code may use it: types are checked here."""
-    return pe

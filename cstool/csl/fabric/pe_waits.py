@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 from cstool.csl.fabric.microthread import Thread
 from cstool.csl.fabric.scheduler import QUEUES_FROM
-from cstool.csl.fabric.waiting import MAIN, QueueWait, TaskWait, ThreadWait
+from cstool.csl.fabric.waiting import MAIN, PEWait, QueueWait, TaskWait, ThreadWait
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
 
-Waits = ThreadWait | TaskWait | QueueWait
 
-
-def waits_of(pe: "ProcessingElement") -> Iterator[Waits]:
+def waits_of(pe: "ProcessingElement") -> Iterator[PEWait]:
     """All waits of a PE; none if it has nothing to do."""
     for thread in pe.datapath.all():
         wait = _wait_of(pe, thread)
@@ -64,7 +62,7 @@ def _place_of(pe: "ProcessingElement", thread: Thread) -> str:
     return place if comment else thread.task.place if thread.task else ""
 
 
-def _queued(pe: "ProcessingElement") -> Iterator[Waits]:
+def _queued(pe: "ProcessingElement") -> Iterator[PEWait]:
     """Operations that wait for a busy microthread: the main thread waits with them."""
     for number, queued in sorted(pe.datapath.queued.items()):
         for thread, _ in queued:
@@ -80,7 +78,7 @@ def _queued(pe: "ProcessingElement") -> Iterator[Waits]:
             )
 
 
-def _arrived(pe: "ProcessingElement") -> Iterator[Waits]:
+def _arrived(pe: "ProcessingElement") -> Iterator[PEWait]:
     """Queues with wavelets that no operation reads, and their tasks."""
     blocked = pe.main.picker.blocked
     for color, queue in sorted(pe.ramp.inputs.items()):

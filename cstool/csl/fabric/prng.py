@@ -4,7 +4,10 @@ The generator is xorshift32 (G. Marsaglia, "Xorshift RNGs", 2003), not the hardw
 States are kept in words of the configuration.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cstool.csl.fabric.pe import ProcessingElement
 
 ACTIVE = 0x160
 """word address of the active generator's number"""
@@ -17,19 +20,7 @@ _STEP = 0x9E3779B9
 """difference between the first states of generators: 2**32 divided by the golden ratio, odd"""
 
 
-class Registers(Protocol):
-    """A PE's configuration."""
-
-    def config_read(self, address: int) -> int:
-        """A word."""
-        ...
-
-    def config_write(self, address: int, value: int) -> None:
-        """Likewise, written."""
-        ...
-
-
-def random16(pe: Registers) -> int:
+def random16(pe: "ProcessingElement") -> int:
     """The next 16 bits of the active generator."""
     number = pe.config_read(ACTIVE)
     at = STATES + 2 * number
@@ -43,6 +34,6 @@ def random16(pe: Registers) -> int:
     return state >> 16
 
 
-def set_active_prng(pe: Registers, number: int) -> None:
+def set_active_prng(pe: "ProcessingElement", number: int) -> None:
     """Choose the active generator."""
     pe.config_write(ACTIVE, number % GENERATORS)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from cstool.csl.fabric.arch import STEP
+
 
 @dataclass(frozen=True)
 class Route:
@@ -207,3 +209,23 @@ class FabricProgram:
     memcpy: bool = True
     streams: Mapping[str, int] = field(default_factory=dict)
     channels: int = 1
+
+    def name(self, pe: int) -> str:
+        """A PE by its column and row, for messages: `PE 1.0`. PEs are numbered y * width + x."""
+        return f"PE {pe % self.width}.{pe // self.width}"
+
+    def program_of(self, pe: int) -> PEProgram | None:
+        """The program of a PE; None where it has none."""
+        number = int(self.tiles[divmod(pe, self.width)])
+        return None if number < 0 else self.programs[number]
+
+    def config_of(self, pe: int, color: int) -> ColorConfig | None:
+        """The initial config of a color at the router of a PE; None where the color has no route."""
+        table = self.routes.get(color)
+        number = -1 if table is None else int(table[divmod(pe, self.width)])
+        return None if number < 0 else self.configs[number]
+
+    def beside(self, pe: int, port: int) -> int | None:
+        """The neighbour behind a port of a router; None outside the rectangle."""
+        x, y = pe % self.width + STEP[port][0], pe // self.width + STEP[port][1]
+        return y * self.width + x if 0 <= x < self.width and 0 <= y < self.height else None

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cstool.csl.fabric.memory import Memory
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from cstool.csl.fabric.microthread import Thread
 
 
+@dataclass(slots=True, eq=False)
 class InputQueue:
     """Wavelets that came up the ramp.
 
@@ -28,18 +30,15 @@ class InputQueue:
         flush: whether the teardown task is to be activated once it is empty
     """
 
-    __slots__ = ("capacity", "color", "flush", "items", "number", "release", "shared", "task", "user")
-
-    def __init__(self, number: int | None, color: int, capacity: int) -> None:
-        self.number = number
-        self.color = color
-        self.capacity = capacity
-        self.items: deque[tuple[int, int, bool]] = deque()
-        self.user: Thread | None = None
-        self.task: int | None = None
-        self.release: Callable[[], None] = lambda: None
-        self.shared = False
-        self.flush = False
+    number: int | None
+    color: int
+    capacity: int
+    items: deque[tuple[int, int, bool]] = field(default_factory=deque)
+    user: "Thread | None" = None
+    task: int | None = None
+    release: Callable[[], None] = lambda: None
+    shared: bool = False
+    flush: bool = False
 
     def take(self) -> int:
         """Take the head; return its data."""
@@ -48,6 +47,7 @@ class InputQueue:
         return data
 
 
+@dataclass(slots=True, eq=False)
 class OutputQueue:
     """Wavelets that wait for the ramp, of any color: (color, data, whether control).
 
@@ -60,16 +60,14 @@ class OutputQueue:
         flush: whether the teardown task is to be activated once it is empty
     """
 
-    __slots__ = ("capacity", "flush", "items", "number", "stopped")
-
-    def __init__(self, number: int, capacity: int) -> None:
-        self.number = number
-        self.capacity = capacity
-        self.items: deque[tuple[int, int, bool]] = deque()
-        self.stopped = False
-        self.flush = False
+    number: int
+    capacity: int
+    items: deque[tuple[int, int, bool]] = field(default_factory=deque)
+    stopped: bool = False
+    flush: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class Ring:
     """A FIFO in SRAM.
 
@@ -79,14 +77,11 @@ class Ring:
         changed: called after a push or pop, with the task to activate
     """
 
-    __slots__ = ("buffer", "changed", "head", "length", "memory")
-
-    def __init__(self, buffer: FifoBuffer, memory: Memory, changed: Callable[[int | None], None]) -> None:
-        self.buffer = buffer
-        self.memory = memory
-        self.changed = changed
-        self.head = 0
-        self.length = 0
+    buffer: FifoBuffer
+    memory: Memory
+    changed: Callable[[int | None], None]
+    head: int = 0
+    length: int = 0
 
     def push(self, bits: int) -> None:
         """Put an element behind the last; there must be room."""

@@ -3,9 +3,12 @@
 `network` moves wavelets between them, and says when.
 """
 
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
 from cstool.csl.fabric import control
 from cstool.csl.fabric.arch import PORTS, RAMP
-from cstool.csl.fabric.filters import FilterState, start
+from cstool.csl.fabric.filters import Counter, Range, start
 from cstool.csl.fabric.program import ColorConfig, Filter, Route
 from cstool.csl.fabric.wavelet import Wavelet
 
@@ -16,6 +19,7 @@ RAMP_REGISTERS = 2
 """wavelets that stand on a ramp itself, one for each of its two cycles: so it carries one a cycle into a queue of 2"""
 
 
+@dataclass(slots=True, eq=False)
 class Link:
     """One color on one way out of a router or CE, as the sender sees it.
 
@@ -29,16 +33,13 @@ class Link:
         count: wavelets sent so far
     """
 
-    __slots__ = ("color", "count", "free", "pe", "port", "source", "wanted")
-
-    def __init__(self, source: "Router | None", pe: int, port: int, color: int, free: int) -> None:
-        self.source = source
-        self.pe = pe
-        self.port = port
-        self.color = color
-        self.free = free
-        self.wanted = False
-        self.count = 0
+    source: "Router | None"
+    pe: int
+    port: int
+    color: int
+    free: int
+    wanted: bool = field(default=False, init=False)
+    count: int = field(default=0, init=False)
 
 
 class Exit(Link):
@@ -82,25 +83,22 @@ class Buffer(Link):
         self.fresh = -1
 
 
-class Way:
+class Way(NamedTuple):
     """The route of one switch position, with the links at its ends.
 
-    Attributes:
+    Args:
         rx, tx: sets of ports, as in `program.Route`
         links: to other routers
         exit: to the CE
     """
 
-    __slots__ = ("exit", "links", "rx", "tx")
-
-    def __init__(self, route: Route, links: tuple[Buffer, ...], exit_: Exit | None) -> None:
-        self.rx = route.rx
-        self.tx = route.tx
-        self.links = links
-        self.exit = exit_
+    rx: int
+    tx: int
+    links: tuple[Buffer, ...] = ()
+    exit: Exit | None = None
 
 
-STOPPED = Way(Route(0, 0), (), None)
+STOPPED = Way(0, 0)
 """A way for no wavelet: teardown, or a position that sends nowhere."""
 
 
@@ -143,7 +141,7 @@ class Flow:
         self.color = color
         self.buffers: list[Buffer | None] = [None] * len(PORTS)
         self.exit: Exit | None = None
-        self.filter: FilterState | None = start(config.filter) if config.filter else None
+        self.filter: Range | Counter | None = start(config.filter) if config.filter else None
         self.pending: ColorConfig | None = None
         self.ending = False
         self._set(config)
@@ -226,6 +224,7 @@ class Flow:
         self.way = self._ways[position] if position < len(self._ways) else STOPPED
 
 
+@dataclass(slots=True, eq=False)
 class Router:
     """A router.
 
@@ -238,12 +237,9 @@ class Router:
         sent: the last cycle in which its CE sent
     """
 
-    __slots__ = ("awake", "flows", "heads", "last", "pe", "sent")
-
-    def __init__(self, pe: int) -> None:
-        self.pe = pe
-        self.flows: dict[int, Flow] = {}
-        self.heads: list[Buffer] = []
-        self.last = -1
-        self.awake = -1
-        self.sent = -1
+    pe: int
+    flows: dict[int, Flow] = field(default_factory=dict)
+    heads: list[Buffer] = field(default_factory=list)
+    last: int = -1
+    awake: int = -1
+    sent: int = -1

@@ -7,20 +7,15 @@ import math
 import struct
 from collections.abc import Callable, Generator
 from types import GeneratorType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from cstool.csl.fabric.pe import ProcessingElement
+
 _single = struct.Struct("<f")
 _half = struct.Struct("<e")
-
-
-class Failing(Protocol):
-    """The object that `fail` is called on: a PE."""
-
-    def fail(self, message: str, place: str) -> None:
-        """End the simulation."""
-        ...
 
 
 def finished(called: Any) -> Generator[Any, Any, Any]:
@@ -28,7 +23,7 @@ def finished(called: Any) -> Generator[Any, Any, Any]:
     return (yield from called) if isinstance(called, GeneratorType) else called
 
 
-def quotient(pe: Failing, place: str, left: int, right: int) -> int:
+def quotient(pe: "ProcessingElement", place: str, left: int, right: int) -> int:
     """`left / right`, rounded towards zero."""
     if right == 0:
         pe.fail(f"a divisor is not zero, got {left} / 0", place)
@@ -37,7 +32,7 @@ def quotient(pe: Failing, place: str, left: int, right: int) -> int:
     return result if (left < 0) == (right < 0) else -result
 
 
-def remainder(pe: Failing, place: str, left: int, right: int) -> int:
+def remainder(pe: "ProcessingElement", place: str, left: int, right: int) -> int:
     """The remainder of `quotient`: it has the sign of `left`."""
     if right == 0:
         pe.fail(f"a divisor is not zero, got {left} % 0", place)
@@ -46,13 +41,13 @@ def remainder(pe: Failing, place: str, left: int, right: int) -> int:
     return -result if left < 0 else result
 
 
-def outside(pe: Failing, place: str, index: int, extent: int) -> int:
+def outside(pe: "ProcessingElement", place: str, index: int, extent: int) -> int:
     """Fail: an index is outside its array."""
     pe.fail(f"an index must be 0 to {extent - 1}, got {index}", place)
     return 0
 
 
-def shift(pe: Failing, place: str, count: int) -> int:
+def shift(pe: "ProcessingElement", place: str, count: int) -> int:
     """A shift's count: not negative; 64 stands for all larger ones."""
     if count < 0:
         pe.fail(f"a shift is by 0 or more bits, got {count}", place)

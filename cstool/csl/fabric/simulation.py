@@ -1,7 +1,6 @@
 """A fabric program, simulated: every PE and router, and the order of events."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,48 +8,13 @@ import numpy as np
 
 from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.network import Network
-from cstool.csl.fabric.operations import operations
+from cstool.csl.fabric.operations import FUSED, UNFUSED
 from cstool.csl.fabric.pe import ProcessingElement
 from cstool.csl.fabric.program import FabricProgram, PEProgram
+from cstool.csl.fabric.stats import Stats
 from cstool.csl.fabric.wavelet import Events, Wavelet
 
 OnTrace = Callable[..., None]
-
-
-@dataclass(frozen=True)
-class PEStats:
-    """Counts of one PE.
-
-    Args:
-        busy: cycles in which its main thread had a task
-        tasks: tasks begun
-        elements: elements of vector operations
-        received: wavelets that came down its ramp
-        sent: wavelets that it put on its ramp
-    """
-
-    busy: int
-    tasks: int
-    elements: int
-    received: int
-    sent: int
-
-
-@dataclass(frozen=True)
-class Stats:
-    """Counts of a simulation so far.
-
-    Args:
-        cycles: cycles
-        events: events, the measure of the simulator's own work
-        pes: by index
-        hops: wavelets by (PE index, output port, color)
-    """
-
-    cycles: int
-    events: int
-    pes: tuple[PEStats, ...]
-    hops: dict[tuple[int, int, int], int]
 
 
 class Simulation:
@@ -82,7 +46,7 @@ class Simulation:
     ) -> None:
         self.program = program
         self.max_cycles = max_cycles
-        self.operations = operations(fused)
+        self.operations = FUSED if fused else UNFUSED
         self.on_trace = on_trace
         self.on_say = on_say
         self.on_unblock: Callable[[int], None] | None = None
@@ -147,16 +111,7 @@ class Simulation:
 
     def stats(self) -> Stats:
         """Counts so far."""
-        return Stats(
-            self.events.now,
-            self.events.done,
-            tuple(self._stats_of(pe) for pe in self.pes),
-            self.network.hops(),
-        )
-
-    def _stats_of(self, pe: ProcessingElement) -> PEStats:
-        busy, elements = pe.so_far(self.events.now)
-        return PEStats(busy, pe.tasks_run, elements, pe.received, pe.sent)
+        return Stats(self.events.now, self.events.done, tuple(pe.stats() for pe in self.pes), self.network.hops())
 
     # --- called by PEs ---
 

@@ -7,7 +7,7 @@ out by each port. All of it is simulated: counted in the simulator, measured on 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,44 @@ if TYPE_CHECKING:
     from cstool.csl.fabric.simulation import Simulation
 
 FORMAT = 1
-PER_PE = ("busy", "tasks", "elements", "received", "sent")
 Grid = NDArray[np.int64]
+
+
+class PEStats(NamedTuple):
+    """Counts of one PE.
+
+    Args:
+        busy: cycles in which its main thread had a task
+        tasks: tasks begun
+        elements: elements of vector operations
+        received: wavelets that came down its ramp
+        sent: wavelets that it put on its ramp
+    """
+
+    busy: int
+    tasks: int
+    elements: int
+    received: int
+    sent: int
+
+
+PER_PE = PEStats._fields
+
+
+class Stats(NamedTuple):
+    """Counts of a simulation so far.
+
+    Args:
+        cycles: cycles
+        events: events, the measure of the simulator's own work
+        pes: by index
+        hops: wavelets by (PE index, output port, color)
+    """
+
+    cycles: int
+    events: int
+    pes: tuple[PEStats, ...]
+    hops: dict[tuple[int, int, int], int]
 
 
 @dataclass(frozen=True)
@@ -31,7 +67,7 @@ class FabricStats:
     Args:
         arch: of the wafer
         cycles: of the whole run
-        pes: [height, width] by name: cycles "busy", "tasks" run, vector "elements", wavelets "received" and "sent"
+        pes: [height, width] by name, as of `PEStats`
         links: [height, width] by port: wavelets that left the router of each PE by it; RAMP is to the PE itself
     """
 

@@ -4,44 +4,42 @@ A PE sees no difference from other colors: it takes from an input queue, and sen
 the input queue; wavelets to the host wait for a command that reads them.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.network import RAMP_CYCLES
 from cstool.csl.fabric.wavelet import Wavelet
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.simulation import Simulation
 
-RAMP = 2
-"""cycles from the CE to its router, or back (F04)"""
 
-
+@dataclass
 class _Feed:
-    """Wavelets from the host to one PE by one color."""
+    """Wavelets from the host to one PE by one color.
 
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.due = 0  # the cycle of the next one at the earliest
-        self.waiting: deque[tuple[int, int, Callable[[], None]]] = deque()  # earliest cycle, data, call when sent
+    Args:
+        room: wavelets that the input queue takes
+        due: the cycle of the next one at the earliest
+        waiting: earliest cycle, data, call when sent
+    """
 
-
-class _Want:
-    """A command that reads: the number of wavelets still wanted, and the function that takes each."""
-
-    def __init__(self, count: int, take: Callable[[int], None]) -> None:
-        self.count = count
-        self.take = take
+    room: int
+    due: int = 0
+    waiting: deque[tuple[int, int, Callable[[], None]]] = field(default_factory=deque)
 
 
+@dataclass
 class _Drain:
-    """Wavelets from one PE to the host by one color."""
+    """Wavelets from one PE to the host by one color, and the functions that take the next ones."""
 
-    def __init__(self) -> None:
-        self.buffer: deque[int] = deque()
-        self.wanted: deque[_Want] = deque()
+    buffer: deque[int] = field(default_factory=deque)
+    wanted: deque[Callable[[int], None]] = field(default_factory=deque)
 
 
 class Streams:
@@ -55,7 +53,7 @@ class Streams:
         self._simulation = simulation
         self._events = simulation.events
         self._feeds: dict[tuple[int, int], _Feed] = {}
-        self._drains: dict[tuple[int, int], _Drain] = {}
+        self._drains: defaultdict[tuple[int, int], _Drain] = defaultdict(_Drain)
         for name, color in sorted(simulation.program.streams.items()):
             if name.startswith("MEMCPYH2D"):
                 simulation.from_host(color, partial(self._taken, color))
@@ -72,10 +70,9 @@ class Streams:
         if feed is None:
             room = self._simulation.pes[pe].room(color)
             if not room:
-                width = self._simulation.program.width
                 raise SimulationError(
-                    f"PE {pe % width}.{pe // width}: the host streams wavelets of color {color} to it, its program "
-                    "must take them, no input queue is bound to that color",
+                    f"{self._simulation.program.name(pe)}: the host streams wavelets of color {color} to it, "
+                    "its program must take them, no input queue is bound to that color",
                     "bind one with @initialize_queue, and read it with a data task or a fabin_dsd",
                 )
             feed = self._feeds[pe, color] = _Feed(room)
@@ -84,20 +81,14 @@ class Streams:
 
     def expect(self, pe: int, color: int, count: int, take: Callable[[int], None]) -> None:
         """Take `count` wavelets from a PE, behind earlier requests."""
-        drain = self._drain(pe, color)
-        drain.wanted.append(_Want(count, take))
+        drain = self._drains[pe, color]
+        drain.wanted.extend(repeat(take, count))
         while drain.buffer and drain.wanted:
-            self._give(drain, drain.buffer.popleft())
+            drain.wanted.popleft()(drain.buffer.popleft())
 
     def unread(self) -> list[tuple[int, int, int]]:
         """Wavelets that PEs sent and no command has read: (PE index, color, count)."""
         return [(pe, color, len(drain.buffer)) for (pe, color), drain in sorted(self._drains.items()) if drain.buffer]
-
-    def _drain(self, pe: int, color: int) -> _Drain:
-        drain = self._drains.get((pe, color))
-        if drain is None:
-            drain = self._drains[pe, color] = _Drain()
-        return drain
 
     def _pump(self, pe: int, color: int, feed: _Feed) -> None:
         while feed.room and feed.waiting:
@@ -118,18 +109,11 @@ class Streams:
 
     def _sent(self, pe: int, wavelet: Wavelet) -> None:
         """A PE sent a wavelet to the host."""
-        self._events.at(self._events.now + RAMP, self._come, pe, wavelet)
+        self._events.at(self._events.now + RAMP_CYCLES, self._come, pe, wavelet)
 
     def _come(self, pe: int, wavelet: Wavelet) -> None:
-        drain = self._drain(pe, wavelet.color)
+        drain = self._drains[pe, wavelet.color]
         if drain.wanted:
-            self._give(drain, wavelet.data)
+            drain.wanted.popleft()(wavelet.data)
         else:
             drain.buffer.append(wavelet.data)
-
-    def _give(self, drain: _Drain, data: int) -> None:
-        want = drain.wanted[0]
-        want.count -= 1
-        if not want.count:
-            drain.wanted.popleft()
-        want.take(data)

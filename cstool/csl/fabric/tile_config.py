@@ -21,7 +21,7 @@ class TileConfig:
         self._words: dict[int, int] = {}
 
     def read(self, address: int) -> int:
-        """A word of the configuration (`registers`)."""
+        """A word of the memory-mapped configuration (`registers`), by word address."""
         place = registers.color_word(address)
         if place is None:
             return self._words.get(address, 0)
@@ -29,7 +29,7 @@ class TileConfig:
         return 0 if config is None else registers.read(config, place[1])
 
     def write(self, address: int, value: int) -> None:
-        """Likewise, written."""
+        """Likewise, written: routes, switches, filters, teardown."""
         place = registers.color_word(address)
         if place is None:
             self._words[address] = value & 0xFFFF

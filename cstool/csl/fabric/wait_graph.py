@@ -3,7 +3,7 @@
 Nodes are tuples whose first element is their kind:
 
 - `("thread", pe, thread)`, `("task", pe, id)`, `("queue", pe, queue)`, `("buffer", pe, port, color)`: reported waits of
-  `waiting`, and `network.Waiting`;
+  `waiting`;
 - `("route", pe, port, color)`: the route of a router out by a port; it leads to the sources of that route;
 - `("idle", pe, color)`: a PE that could send that color, and has nothing to do; `("never", pe, color)`: a PE whose
   program does not send it; `("host", color)`; `("cut", pe, port, color)`: a route that nothing leads into.
@@ -11,15 +11,11 @@ Nodes are tuples whose first element is their kind:
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
 
-from cstool.csl.fabric.arch import OPPOSITE, PORTS, RAMP, STEP
-from cstool.csl.fabric.network import Waiting
-from cstool.csl.fabric.program import ColorConfig, FabricProgram, PEProgram
-from cstool.csl.fabric.waiting import MAIN, QueueWait, TaskWait, ThreadWait
+from cstool.csl.fabric.arch import OPPOSITE, PORTS, RAMP
+from cstool.csl.fabric.program import ColorConfig, FabricProgram
+from cstool.csl.fabric.waiting import MAIN, BufferWait, Node, QueueWait, TaskWait, ThreadWait, Wait
 
-Node = tuple[Any, ...]
-Wait = ThreadWait | TaskWait | QueueWait | Waiting
 Config = Callable[[int, int], ColorConfig | None]
 """the present config of a color at the router of a PE: its `current` is the position that its switch is in"""
 
@@ -35,13 +31,13 @@ class WaitGraph:
 
     def __init__(self, program: FabricProgram, waits: Iterable[Wait], config: Config | None = None) -> None:
         self.program = program
-        self.config = config or self._first_config
+        self.config = config or program.config_of
         self.waits: dict[Node, Wait] = {}
         self._threads: dict[int, list[ThreadWait]] = defaultdict(list)
         self._tasks: dict[int, list[TaskWait]] = defaultdict(list)
         self._queues: dict[int, list[QueueWait]] = defaultdict(list)
         for wait in waits:
-            self.waits[node_of(wait)] = wait
+            self.waits[wait.node] = wait
             if isinstance(wait, ThreadWait):
                 self._threads[wait.pe].append(wait)
             elif isinstance(wait, TaskWait):
@@ -50,15 +46,6 @@ class WaitGraph:
                 self._queues[wait.pe].append(wait)
         self._hosts = frozenset(color for name, color in program.streams.items() if name.startswith("MEMCPYH2D"))
         self._found: dict[Node, tuple[Node, ...]] = {}
-
-    def program_of(self, pe: int) -> PEProgram | None:
-        """The program of a PE; None where it has none."""
-        number = int(self.program.tiles[divmod(pe, self.program.width)])
-        return None if number < 0 else self.program.programs[number]
-
-    def name(self, pe: int) -> str:
-        """A PE by its column and row: `PE 1.0`."""
-        return f"PE {pe % self.program.width}.{pe // self.program.width}"
 
     def targets(self, node: Node) -> tuple[Node, ...]:
         """The nodes that a node waits for, the likeliest cause first; () where a chain ends."""
@@ -74,7 +61,7 @@ class WaitGraph:
             return self._of_task(wait)
         if isinstance(wait, QueueWait):
             return self._of_queue(wait)
-        if isinstance(wait, Waiting):
+        if isinstance(wait, BufferWait):
             return self._of_buffer(wait)
         return self._of_route(*node[1:]) if node[0] == "route" else []
 
@@ -90,27 +77,27 @@ class WaitGraph:
         others = [other for other in self._threads[wait.pe] if other.thread != wait.thread]
         wanted = "push" if wait.kind == "pop" else "pop"
         at_it = [other for other in others if (other.kind, other.number) == (wanted, wait.number)]
-        return [node_of(other) for other in at_it or others] + self._blocked_tasks(wait.pe)
+        return [other.node for other in at_it or others] + self._blocked_tasks(wait.pe)
 
     def _of_task(self, wait: TaskWait) -> list[Node]:
         threads = self._threads[wait.pe]
         if not wait.blocked:
-            return [node_of(thread) for thread in threads if thread.thread == MAIN]
+            return [thread.node for thread in threads if thread.thread == MAIN]
         unblocking = [thread for thread in threads if wait.task in thread.unblocks]
-        return [node_of(thread) for thread in unblocking or filter(_leads_on, threads)]
+        return [thread.node for thread in unblocking or filter(_leads_on, threads)]
 
     def _of_queue(self, wait: QueueWait) -> list[Node]:
-        tasks = [node_of(task) for task in self._tasks[wait.pe] if task.color == wait.color]
+        tasks = [task.node for task in self._tasks[wait.pe] if task.color == wait.color]
         return tasks or self._likely(wait.pe)
 
-    def _of_buffer(self, wait: Waiting) -> list[Node]:
+    def _of_buffer(self, wait: BufferWait) -> list[Node]:
         found: list[Node] = []
         for port in wait.blocked:
             if port == RAMP:
-                queues = [node_of(queue) for queue in self._queues[wait.pe] if queue.color == wait.color]
-                tasks = [node_of(task) for task in self._tasks[wait.pe] if task.color == wait.color]
+                queues = [queue.node for queue in self._queues[wait.pe] if queue.color == wait.color]
+                tasks = [task.node for task in self._tasks[wait.pe] if task.color == wait.color]
                 found += queues or tasks or self._likely(wait.pe)
-            elif (beside := self._beside(wait.pe, port)) is not None:
+            elif (beside := self.program.beside(wait.pe, port)) is not None:
                 found += self._buffer(beside, OPPOSITE[port], wait.color)
         if wait.outputs:
             return found
@@ -146,7 +133,7 @@ class WaitGraph:
 
     def _is_shut_out(self, node: Node) -> bool:
         wait = self.waits[node]
-        return isinstance(wait, Waiting) and not wait.outputs
+        return isinstance(wait, BufferWait) and not wait.outputs
 
     def _sources(self, pe: int, rx: int, color: int) -> list[Node]:
         """Possible sources of the ports of a set: wavelets that wait there, senders, routers that lead there."""
@@ -160,7 +147,7 @@ class WaitGraph:
             if port == RAMP:
                 senders += self._senders(pe, color)
                 continue
-            beside = self._beside(pe, port)
+            beside = self.program.beside(pe, port)
             if beside is not None:
                 routes.append(("route", beside, OPPOSITE[port], color))
             elif color in self._hosts:
@@ -180,48 +167,26 @@ class WaitGraph:
         """Possible senders of a color on a PE: operations that send it, else the likeliest obstacle to one."""
         if color in self._hosts:
             return [("host", color)]
-        program = self.program_of(pe)
+        program = self.program.program_of(pe)
         if program is None or color not in program.outputs:
             return [("never", pe, color)]
-        sending = [node_of(thread) for thread in self._threads[pe] if (thread.kind, thread.color) == ("send", color)]
+        sending = [thread.node for thread in self._threads[pe] if (thread.kind, thread.color) == ("send", color)]
         return sending or self._likely(pe) or [("idle", pe, color)]
 
     def _likely(self, pe: int) -> list[Node]:
         """The likeliest obstacle on a PE: its main thread, else microthreads, else blocked tasks."""
-        main = [node_of(thread) for thread in self._threads[pe] if thread.thread == MAIN]
-        others = [node_of(thread) for thread in self._threads[pe] if thread.thread != MAIN and _leads_on(thread)]
+        main = [thread.node for thread in self._threads[pe] if thread.thread == MAIN]
+        others = [thread.node for thread in self._threads[pe] if thread.thread != MAIN and _leads_on(thread)]
         return main or others or self._blocked_tasks(pe)
 
     def _blocked_tasks(self, pe: int) -> list[Node]:
-        return [node_of(task) for task in self._tasks[pe] if task.blocked]
+        return [task.node for task in self._tasks[pe] if task.blocked]
 
     def _buffer(self, pe: int, port: int, color: int) -> list[Node]:
         node = ("buffer", pe, port, color)
         return [node] if node in self.waits else []
 
-    def _beside(self, pe: int, port: int) -> int | None:
-        x, y = pe % self.program.width + STEP[port][0], pe // self.program.width + STEP[port][1]
-        inside = 0 <= x < self.program.width and 0 <= y < self.program.height
-        return y * self.program.width + x if inside else None
-
-    def _first_config(self, pe: int, color: int) -> ColorConfig | None:
-        table = self.program.routes.get(color)
-        number = -1 if table is None else int(table[divmod(pe, self.program.width)])
-        return None if number < 0 else self.program.configs[number]
-
 
 def _leads_on(thread: ThreadWait) -> bool:
     """Whether the end of an operation can set off other work."""
     return thread.thread == MAIN or bool(thread.activates or thread.unblocks)
-
-
-def node_of(wait: Wait) -> Node:
-    """The node of a reported wait."""
-    if isinstance(wait, ThreadWait):
-        # One that has not begun stands behind the others of its thread.
-        return ("thread", wait.pe, wait.thread if wait.kind != "thread" else f"behind microthread {wait.number}")
-    if isinstance(wait, TaskWait):
-        return ("task", wait.pe, wait.task)
-    if isinstance(wait, QueueWait):
-        return ("queue", wait.pe, wait.queue)
-    return ("buffer", wait.pe, wait.port, wait.color)

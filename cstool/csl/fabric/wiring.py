@@ -4,17 +4,29 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from cstool.csl.fabric import errors
-from cstool.csl.fabric.arch import EAST, OPPOSITE, PORTS, RAMP, STEP, WEST
-from cstool.csl.fabric.program import ColorConfig, FabricProgram, Route
+from cstool.csl.fabric.arch import EAST, OPPOSITE, PORTS, RAMP, WEST
+from cstool.csl.fabric.program import FabricProgram, Route
 from cstool.csl.fabric.router import STOPPED, Buffer, Exit, Flow, Router, Way
+from cstool.csl.fabric.wavelet import Wavelet
 
 
-class Taker(Protocol):
-    """Interface of a PE to the wiring."""
+class Endpoint(Protocol):
+    """Interface of a PE to the network, which keeps to the credits: a PE never has to refuse a wavelet."""
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: it has no reader."""
-        ...
+        """Wavelets that the input queue of `color` holds; 0: it has no reader. Asked when the first one comes.
+
+        Two more may be accepted before any was released: they stood on the ramp (`router.RAMP_REGISTERS`).
+        """
+
+    def accept(self, wavelet: Wavelet) -> None:
+        """A wavelet has come down the ramp. Call `network.release` when it was taken out of its queue."""
+
+    def ramp_free(self, color: int) -> None:
+        """`can_send(color)` said no before, and may say yes now."""
+
+    def teardown(self, color: int) -> None:
+        """The router executed TEARDOWN for `color`: none of its wavelets passes until `network.end_teardown`."""
 
 
 class Wiring:
@@ -28,11 +40,10 @@ class Wiring:
         routers: by PE index; None: not yet needed
     """
 
-    def __init__(self, program: FabricProgram, pes: Sequence[Taker]) -> None:
+    def __init__(self, program: FabricProgram, pes: Sequence[Endpoint]) -> None:
         self._program = program
-        self._width, self._height = program.width, program.height
         self._pes = pes
-        self.routers: list[Router | None] = [None] * (self._width * self._height)
+        self.routers: list[Router | None] = [None] * program.tiles.size
 
     def router(self, pe: int) -> Router:
         """The router of a PE."""
@@ -41,20 +52,14 @@ class Wiring:
             router = self.routers[pe] = Router(pe)
         return router
 
-    def configured(self, pe: int, color: int) -> ColorConfig | None:
-        """The program's initial config; None where the color has no route."""
-        routes = self._program.routes.get(color)
-        number = -1 if routes is None else int(routes[pe // self._width, pe % self._width])
-        return None if number < 0 else self._program.configs[number]
-
     def flow(self, pe: int, color: int, side: int) -> Flow:
         """The color at a router that wavelets come to by port `side`."""
         router = self.router(pe)
         flow = router.flows.get(color)
         if flow is None:
-            config = self.configured(pe, color)
+            config = self._program.config_of(pe, color)
             if config is None:
-                raise errors.not_configured(pe, self._width, color, side)
+                raise errors.not_configured(self._program, pe, color, side)
             flow = router.flows[color] = Flow(router, color, config)
         return flow
 
@@ -72,7 +77,9 @@ class Wiring:
         if route is None:
             return flow.found(STOPPED)
         ports = [port for port in range(len(PORTS)) if route.tx >> port & 1 and port != RAMP]
-        return flow.found(Way(route, tuple(self._link(flow, port) for port in ports), self._exit(flow, route)))
+        return flow.found(
+            Way(route.rx, route.tx, tuple(self._link(flow, port) for port in ports), self._exit(flow, route))
+        )
 
     def _exit(self, flow: Flow, route: Route) -> Exit | None:
         if not route.tx >> RAMP & 1:
@@ -83,12 +90,12 @@ class Wiring:
 
     def _link(self, flow: Flow, port: int) -> Buffer:
         pe = flow.router.pe
-        x, y = pe % self._width + STEP[port][0], pe // self._width + STEP[port][1]
-        if not (0 <= x < self._width and 0 <= y < self._height):
-            raise errors.off_rectangle(pe, (self._width, self._height), flow.color, port)
+        beside = self._program.beside(pe, port)
+        if beside is None:
+            raise errors.off_rectangle(self._program, pe, flow.color, port)
         color = flow.color ^ (flow.config.swap >> (port not in (EAST, WEST)) & 1)
         side = OPPOSITE[port]
-        there = self.flow(y * self._width + x, color, side)
+        there = self.flow(beside, color, side)
         buffer = there.buffers[side]
         if buffer is None:
             buffer = there.buffers[side] = Buffer(flow.router, pe, port, there, side)
@@ -104,8 +111,6 @@ class Wiring:
             return False
         room = self._pes[exit_.pe].room(exit_.color)
         if not room:
-            tile = int(self._program.tiles[divmod(exit_.pe, self._width)])
-            name = self._program.programs[tile].name if tile >= 0 else None
-            raise errors.nobody_takes(exit_.pe, self._width, exit_.color, buffer.side, name)
+            raise errors.nobody_takes(self._program, exit_.pe, exit_.color, buffer.side)
         exit_.set_room(room)
         return True

@@ -1,4 +1,4 @@
-"""Functions of a PE program as Python over `fabric.interface.PE`.
+"""Functions of a PE program as Python over `fabric.interface`.
 
 A function is written at its first call, one copy for each set of compile-time arguments; the functions that it calls
 are written before it, so that it is known whether they wait. A scalar is a Python number; an array or a struct of a

@@ -1,7 +1,7 @@
 """Intrinsics, for library files alone: `@__name(...)`.
 
 Each is called like a builtin. The evaluator does intrinsics marked `comptime` when all their arguments are known; the
-emitter makes Python of the rest, over `fabric.interface.PE`.
+emitter makes Python of the rest, over `fabric.interface`.
 """
 
 from dataclasses import dataclass

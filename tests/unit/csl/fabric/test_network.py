@@ -7,9 +7,10 @@ import pytest
 from cstool.csl.fabric import control
 from cstool.csl.fabric.arch import EAST, NORTH, PORTS, RAMP, SOUTH, WEST
 from cstool.csl.fabric.errors import SimulationError
-from cstool.csl.fabric.network import Network, Waiting
+from cstool.csl.fabric.network import Network
 from cstool.csl.fabric.program import Filter, PEProgram
 from cstool.csl.fabric.router import BUFFER, RAMP_REGISTERS
+from cstool.csl.fabric.waiting import BufferWait
 from cstool.csl.fabric.wavelet import Events, Wavelet
 from tests.unit.csl.fabric.network_cases import Case
 from tests.unit.csl.fabric.network_run import Run
@@ -258,7 +259,7 @@ def test_teardown_stops_a_color_calls_the_ce_and_ends_when_the_program_says_so()
     assert run.network.teardowns(1) == ()
     assert run.network.config(0, 5).teardown
     (wait,) = run.network.waiting()
-    assert wait == Waiting(0, RAMP, 5, (Wavelet(5, 2),), 0, (), (), "color 5 is in teardown")
+    assert wait == BufferWait(0, RAMP, 5, (Wavelet(5, 2),), 0, (), (), "color 5 is in teardown")
     run.until(100)
     # TEARDOWN leaves at 4, is heard of at 6, ended at 16, and the wavelet leaves at 17.
     assert got(run, 2) == [(6, 0), (7, 1), (21, 2)]
@@ -446,7 +447,7 @@ def test_waiting_says_which_ports_a_position_takes_from():
     case = row(2, data(1))
     case.configs[1, 0, 5] = config("W>R", "RN>R", current=1)
     (wait,) = ran(case).network.waiting()
-    assert wait == Waiting(1, WEST, 5, (Wavelet(5, 0),), 1, (), (), "position 1 takes from RAMP and NORTH only")
+    assert wait == BufferWait(1, WEST, 5, (Wavelet(5, 0),), 1, (), (), "position 1 takes from RAMP and NORTH only")
     case.configs[1, 0, 5] = config("W>R", "W>", current=1)
     (wait,) = ran(case).network.waiting()
     assert (wait.outputs, wait.reason) == ((), "position 1 sends nowhere")

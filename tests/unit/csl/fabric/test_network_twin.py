@@ -28,7 +28,7 @@ def same(case, **how):
             with pytest.raises(SimulationError) as caught:
                 run.until(twin.now + 1)
             assert str(caught.value) in {
-                str(errors.conflict(y * case.width + x, case.width, color, sides, twin.now))
+                str(errors.conflict(case.program(), y * case.width + x, color, sides, twin.now))
                 for x, y, color, sides in conflicts
             }
             return False

@@ -20,7 +20,7 @@ def test_a_task_begins_some_cycles_after_its_activation():
     body = main('note("main")', "pe.activate(9)", "pe.cycles += 10", 'note("end")') + '\ndef nine(): note("nine")'
     (pe,) = run(program(body))
     assert pe.log == [("main", SWITCH), ("end", SWITCH + 10), ("nine", 2 * SWITCH + 10)]
-    assert (pe.tasks_run, pe.busy) == (2, 10)
+    assert (pe.main.tasks_run, pe.main.busy) == (2, 10)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_data_task_runs_for_every_wavelet_with_its_halves():
     assert names(pe) == [(k, 0) for k in range(6)]
     times = [time for _, time in pe.log]
     assert {later - sooner for sooner, later in zip(times, times[1:], strict=False)} == {SWITCH}
-    assert (pe.received, pe.waiting()) == (6, [])
+    assert (pe.ramp.received, pe.waiting()) == (6, [])
 
 
 def test_the_data_task_of_a_color_that_needs_no_queue_and_of_a_queue_on_wse3():
@@ -107,7 +107,7 @@ def test_a_blocked_data_task_lets_wavelets_wait_and_the_sender_too():
     pe = program(GOT, tasks=GOT_TASK, input_queues={4: 5}, blocked=frozenset({5}))
     simulation = row(SENDER, pe, colors=LINE)
     simulation.run_until()
-    assert simulation.pes[1].tasks_run == 0
+    assert simulation.pes[1].main.tasks_run == 0
     (waits,) = simulation.pes[1].waiting()
     assert waits == TaskWait(1, 5, "got", "pe.csl:3:1", True, waits.wavelets, 5)
     assert 2 <= waits.wavelets <= 4  # the queue's two, and what stood on the ramp
@@ -133,7 +133,7 @@ def test_a_control_wavelet_runs_the_task_that_it_names_with_its_data():
     tasks = {40: task("with_data", "control", argument=("H",)), 41: task("without", "control")}
     pe = taken(body, sender, tasks=tasks)
     assert names(pe) == [1234, "without"]
-    assert (pe.received, pe.waiting()) == (4, [])
+    assert (pe.ramp.received, pe.waiting()) == (4, [])
 
 
 def test_wavelets_that_nobody_takes_are_reported():

@@ -59,7 +59,7 @@ def test_a_stream_takes_a_cycle_an_element_and_the_way():
     assert pe.f32[:50].tolist() == list(range(50))
     # The first element leaves START after the task; ramp, hop, ramp; each element takes a cycle in the PE that gets it.
     assert pe.u32[100] == SWITCH + vector.START + RAMP + 1 + RAMP + 50 + 1
-    assert (first.sent, pe.received, pe.elements) == (50, 50, 50)
+    assert (first.ramp.sent, pe.ramp.received, pe.datapath.elements) == (50, 50, 50)
 
 
 def test_a_wavelet_passes_through_a_pe_in_two_ramps_and_a_cycle():
@@ -300,7 +300,7 @@ def test_without_on_control_a_control_task_runs_while_the_operation_waits():
 def test_the_last_wavelet_advances_switches_and_no_pe_sees_the_command():
     pe = second(sender(3, out=", advance_switch=True"), takes(take(3)))
     assert pe.f32[:3].tolist() == [0, 1, 2]
-    assert pe.received == 3
+    assert pe.ramp.received == 3
     assert pe.simulation.network.hops() == {(0, 2, 5): 4, (1, 0, 5): 3}
 
 

@@ -11,7 +11,7 @@ from cstool.csl.fabric import vector
 from cstool.csl.fabric.arch import WSE2, WSE3
 from cstool.csl.fabric.dsd import Mem1d, Mem4d
 from cstool.csl.fabric.memory import Memory
-from cstool.csl.fabric.operations import BYTES, DTYPES, FUSED, OPERATIONS, SAME, UNFUSED, operations
+from cstool.csl.fabric.operations import BYTES, DTYPES, FUSED, SAME, UNFUSED
 from cstool.csl.fabric.rounding import fused, fused_arrays
 from tests.examples import examples
 from tests.unit.csl.fabric.pe_run import main, program, run
@@ -85,10 +85,8 @@ SPECIAL = {
 
 
 def test_every_operation_is_tested_here():
-    assert {*EXPECTED, "addc16", "dfilt"} == set(OPERATIONS) == set(UNFUSED)
-    assert OPERATIONS is FUSED
-    assert operations(False) is UNFUSED
-    for operation in OPERATIONS.values():
+    assert {*EXPECTED, "addc16", "dfilt"} == set(FUSED) == set(UNFUSED)
+    for operation in FUSED.values():
         assert set(operation.dest) <= set(SAME)
         assert set("".join(operation.sources)) <= set(SAME)
 
@@ -119,7 +117,7 @@ def raw(operation, letter):
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_an_operation_on_three_vectors(name):
-    operation = OPERATIONS[name]
+    operation = FUSED[name]
     for count in (3, 40):
         random, memory, operands = np.random.default_rng(count), Memory(b""), []
         with np.errstate(all="ignore"):
@@ -195,7 +193,7 @@ def places(operand, count):
 @examples(150)
 @given(st.data(), st.sampled_from(["fadds", "fmacs", "faddh", "add16", "fmovs", "mov16"]), st.sampled_from([1, 7, 30]))
 def test_overlapping_operands_are_done_one_element_after_the_other(data, name, count):
-    operation = OPERATIONS[name]
+    operation = FUSED[name]
     size = BYTES[operation.dest]
     dest, *operands = (layout(data.draw, size, count) for _ in range(len(operation.sources) + 1))
     memory = Memory(b"")
@@ -230,7 +228,7 @@ def test_a_stride_of_0_accumulates():
 def test_unaligned_elements():
     memory = Memory(bytes(range(200)))
     source, dest = Mem1d(2, 5, 4, 4), Mem1d(102, 5, 4, 4)
-    vector.compute(memory, OPERATIONS["mov32"], 5, dest, [(source, "w")], 0)
+    vector.compute(memory, FUSED["mov32"], 5, dest, [(source, "w")], 0)
     assert memory.bytes[102:122] == bytes(range(2, 22))
     assert memory.load("i", 1) == 0x04030201
     memory.store("b", 3, -1)
@@ -262,7 +260,7 @@ def test_faddhs_takes_its_sources_in_either_order():
 
 
 def cost(name, dest, *sources, count=5124, arch=WSE2):
-    operation = OPERATIONS[name]
+    operation = FUSED[name]
     letters = (operation.dest, *operation.sources)
     return vector.cycles(count, operation.width(arch), tuple(zip((dest, *sources), letters, strict=True)))
 

@@ -3,9 +3,8 @@
 import numpy as np
 
 from cstool.csl.fabric.arch import EAST, NORTH, RAMP, SOUTH, WEST
-from cstool.csl.fabric.network import Waiting
 from cstool.csl.fabric.program import ColorConfig, FabricProgram, PEProgram, Route, Task
-from cstool.csl.fabric.waiting import MAIN, ThreadWait
+from cstool.csl.fabric.waiting import MAIN, BufferWait, ThreadWait
 from cstool.csl.fabric.wavelet import Wavelet
 
 PORTS = {"R": RAMP, "W": WEST, "E": EAST, "N": NORTH, "S": SOUTH}
@@ -61,7 +60,7 @@ def stuck(pe, port, color, outputs="", blocked="", reason="", position=0, count=
     """Wavelets in the buffer of a router."""
     wavelets = tuple(Wavelet(color, number) for number in range(count))
     numbers = (tuple(sorted(PORTS[letter] for letter in letters)) for letters in (outputs, blocked))
-    return Waiting(pe, PORTS[port], color, wavelets, position, *numbers, reason)
+    return BufferWait(pe, PORTS[port], color, wavelets, position, *numbers, reason)
 
 
 SENDS = """

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.csl.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Pointer, Settings
-from cstool.csl.fabric.operations import OPERATIONS
+from cstool.csl.fabric.operations import FUSED
 from cstool.csl.language.operands import FORMS
 from cstool.csl.language.source import CslError
 from cstool.foundation.errors import CstoolError
@@ -356,9 +356,9 @@ def test_a_loop_that_polls_memory_lets_others_go_on() -> None:
 
 
 def test_every_operation_of_the_engine_has_forms_of_its_types() -> None:
-    assert set(FORMS) == set(OPERATIONS) - {"dfilt"}
+    assert set(FORMS) == set(FUSED) - {"dfilt"}
     for name, forms in FORMS.items():
-        operation = OPERATIONS[name]
+        operation = FUSED[name]
         wide = {"i": "w", "h": "H"}
         expected = [wide.get(letter, letter) for letter in (operation.dest, *operation.sources)]
         assert [wide.get(each.letter, each.letter) for each in forms[0]] == expected, name
