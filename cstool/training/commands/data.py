@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -46,6 +46,7 @@ prepare_app = new_group(
 data_app.add_typer(prepare_app, name="prepare")
 
 OutputOption = Annotated[Path, option("--output", "DIR", "Folder of the data set.")]
+TokenizerOption = Annotated[str, option("--tokenizer", "bytes|FILE", "Bytes, or a tokenizers JSON file; it is copied.")]
 SourcesArgument = Annotated[
     list[Path] | None,
     argument("SOURCES", "Files and folders; if not given, the sources of Python's standard library."),
@@ -73,71 +74,75 @@ ProcessesOption = Annotated[int, option("--processes", "N", "Number of processes
 OverwriteOption = Annotated[bool, flag("--overwrite", "Replace a different data set.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _TextFlags:
+    """The flags of `prepare text`, named as the arguments of the verb; those of its siblings likewise."""
+
+    output: OutputOption
+    sequence_length: Annotated[int, option("--sequence_length", "N", "Tokens of a sample.")]
+    sources: SourcesArgument = None
+    tokenizer: TokenizerOption = "bytes"
+    train_tokenizer: Annotated[
+        int | None,
+        option("--train_tokenizer", "VOCAB_SIZE", "Train a byte-level BPE on the train part, and use it."),
+    ] = None
+    allow_unknown: Annotated[
+        bool, flag("--allow_unknown", "Count characters without a token; else they are an error.")
+    ] = False
+    any_file: Annotated[bool, flag("--any_file", "Read files that are no text, too, as bytes.")] = False
+    begins_texts: Annotated[
+        bool,
+        flag("--begin_texts", "Begin each document with the special tokens of the tokenizer's template, such as <s>."),
+    ] = False
+    jsonl_key: JsonlKeyOption = None
+    csv_column: CsvColumnOption = None
+    packing: PackingOption = "stream"
+    shuffle_seed: Annotated[
+        int | None,
+        option("--shuffle_seed", "N", "Seed of the order of the samples.", show_default="the order of the text"),
+    ] = None
+    val_fraction: ValFractionOption = 0.05
+    seed: SeedOption = 1
+    processes: ProcessesOption = 1
+    overwrite: OverwriteOption = False
+
+
 @command(
     prepare_app,
     "text",
     "cstool data prepare text --output datasets/text --sequence_length 128",
     "cstool data prepare text books/ --output datasets/books --sequence_length 128 --train_tokenizer 4096",
 )
-def text(
-    output: OutputOption,
-    sequence_length: Annotated[int, option("--sequence_length", "N", "Tokens of a sample.")],
-    sources: SourcesArgument = None,
-    tokenizer: Annotated[
-        str, option("--tokenizer", "bytes|FILE", "Bytes, or a tokenizers JSON file; it is copied.")
-    ] = "bytes",
-    train_tokenizer: Annotated[
-        int | None,
-        option("--train_tokenizer", "VOCAB_SIZE", "Train a byte-level BPE on the train part, and use it."),
-    ] = None,
-    allow_unknown: Annotated[
-        bool, flag("--allow_unknown", "Count characters without a token; else they are an error.")
-    ] = False,
-    any_file: Annotated[bool, flag("--any_file", "Read files that are no text, too, as bytes.")] = False,
-    begin_texts: Annotated[
-        bool,
-        flag("--begin_texts", "Begin each document with the special tokens of the tokenizer's template, such as <s>."),
-    ] = False,
-    jsonl_key: JsonlKeyOption = None,
-    csv_column: CsvColumnOption = None,
-    packing: PackingOption = "stream",
-    shuffle_seed: Annotated[
-        int | None,
-        option("--shuffle_seed", "N", "Seed of the order of the samples.", show_default="the order of the text"),
-    ] = None,
-    val_fraction: ValFractionOption = 0.05,
-    seed: SeedOption = 1,
-    processes: ProcessesOption = 1,
-    overwrite: OverwriteOption = False,
-    as_json: JsonOption = False,
-) -> None:
+def text(flags: _TextFlags, as_json: JsonOption = False) -> None:
     """Make a text data set, of bytes or of a tokenizer's tokens, split into train and held-out by document.
 
     A file is a document; in .jsonl and .ndjson files each line is one. If no choice of whole documents comes near the
     share, the end of the largest is held out. An existing data set of the same files and arguments is kept; an
     unfinished one is completed.
     """
-    with bars_in_bytes() as progress:
-        made = prepare_text(
-            sources or None,
-            output,
-            sequence_length=sequence_length,
-            val_fraction=val_fraction,
-            seed=seed,
-            tokenizer=tokenizer,
-            train_tokenizer=train_tokenizer,
-            allow_unknown=allow_unknown,
-            packing=packing,
-            shuffle_seed=shuffle_seed,
-            jsonl_key=jsonl_key,
-            csv_column=csv_column,
-            begins_texts=begin_texts,
-            any_file=any_file,
-            processes=processes,
-            overwrite=overwrite,
-            progress=progress,
-        )
-    _show_text_summary(made, val_fraction, as_json)
+    _show_text_summary(_prepared(prepare_text, flags), flags.val_fraction, as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _MaskedTextFlags:
+    output: OutputOption
+    sequence_length: Annotated[int, option("--sequence_length", "N", "Tokens of a sample, special ones included.")]
+    sources: SourcesArgument = None
+    vocab_size: Annotated[
+        int, option("--vocab_size", "N", "Tokens of the WordPiece vocabulary that is trained on the train part.")
+    ] = 8192
+    vocab_file: Annotated[
+        Path | None, option("--vocab_file", "FILE", "Use this vocabulary instead, a token on each line; it is copied.")
+    ] = None
+    do_lower: Annotated[bool, flag("--do_lower", "Convert text to lower case.")] = False
+    nsp: Annotated[bool, flag("--nsp", "Make pairs of texts; in half of them the second follows the first.")] = False
+    jsonl_key: JsonlKeyOption = None
+    csv_column: CsvColumnOption = None
+    packing: PackingOption = "stream"
+    val_fraction: ValFractionOption = 0.05
+    seed: Annotated[int, option("--seed", "N", "Seed of the held-out part, and of the pairs.")] = 1
+    processes: ProcessesOption = 1
+    overwrite: OverwriteOption = False
 
 
 @command(
@@ -146,51 +151,35 @@ def text(
     "cstool data prepare mlm --output datasets/mlm --sequence_length 128",
     "cstool data prepare mlm books/ --output datasets/pairs --sequence_length 128 --vocab_size 30522 --do_lower --nsp",
 )
-def mlm(
-    output: OutputOption,
-    sequence_length: Annotated[int, option("--sequence_length", "N", "Tokens of a sample, special ones included.")],
-    sources: SourcesArgument = None,
-    vocab_size: Annotated[
-        int, option("--vocab_size", "N", "Tokens of the WordPiece vocabulary that is trained on the train part.")
-    ] = 8192,
-    vocab_file: Annotated[
-        Path | None, option("--vocab_file", "FILE", "Use this vocabulary instead, a token on each line; it is copied.")
-    ] = None,
-    do_lower: Annotated[bool, flag("--do_lower", "Convert text to lower case.")] = False,
-    nsp: Annotated[bool, flag("--nsp", "Make pairs of texts; in half of them the second follows the first.")] = False,
-    jsonl_key: JsonlKeyOption = None,
-    csv_column: CsvColumnOption = None,
-    packing: PackingOption = "stream",
-    val_fraction: ValFractionOption = 0.05,
-    seed: Annotated[int, option("--seed", "N", "Seed of the held-out part, and of the pairs.")] = 1,
-    processes: ProcessesOption = 1,
-    overwrite: OverwriteOption = False,
-    as_json: JsonOption = False,
-) -> None:
+def mlm(flags: _MaskedTextFlags, as_json: JsonOption = False) -> None:
     """Make a data set for masked language models: WordPiece tokens; masks are drawn when it is read.
 
     For BertCSVDynamicMaskDataProcessor, in the vendor's layout: vocab.txt, and CSV files. Text is found and held out
     as by `cstool data prepare text`. Needs the package tokenizers (the extra `tokenizers`).
     """
-    with bars_in_bytes() as progress:
-        made = prepare_mlm(
-            sources or None,
-            output,
-            sequence_length=sequence_length,
-            vocab_size=vocab_size,
-            vocab_file=vocab_file,
-            do_lower=do_lower,
-            nsp=nsp,
-            packing=packing,
-            val_fraction=val_fraction,
-            seed=seed,
-            jsonl_key=jsonl_key,
-            csv_column=csv_column,
-            processes=processes,
-            overwrite=overwrite,
-            progress=progress,
-        )
-    _show_text_summary(made, val_fraction, as_json, unknown="words")
+    _show_text_summary(_prepared(prepare_mlm, flags), flags.val_fraction, as_json, unknown="words")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SpanTextFlags:
+    output: OutputOption
+    sequence_length: Annotated[
+        int, option("--sequence_length", "N", "Tokens of a sample for the encoder, after spans are taken out.")
+    ]
+    sources: SourcesArgument = None
+    vocab_size: Annotated[
+        int, option("--vocab_size", "N", "Tokens of the byte-level BPE that is trained on the train part.")
+    ] = 8192
+    tokenizer: Annotated[
+        Path | None, option("--tokenizer", "FILE", "Use this tokenizers JSON file instead; it is copied.")
+    ] = None
+    jsonl_key: JsonlKeyOption = None
+    csv_column: CsvColumnOption = None
+    packing: PackingOption = "stream"
+    val_fraction: ValFractionOption = 0.05
+    seed: SeedOption = 1
+    processes: ProcessesOption = 1
+    overwrite: OverwriteOption = False
 
 
 @command(
@@ -199,49 +188,24 @@ def mlm(
     "cstool data prepare span --output datasets/spans --sequence_length 128",
     "cstool data prepare span books/ --output datasets/books --sequence_length 128 --packing documents",
 )
-def span(
-    output: OutputOption,
-    sequence_length: Annotated[
-        int, option("--sequence_length", "N", "Tokens of a sample for the encoder, after spans are taken out.")
-    ],
-    sources: SourcesArgument = None,
-    vocab_size: Annotated[
-        int, option("--vocab_size", "N", "Tokens of the byte-level BPE that is trained on the train part.")
-    ] = 8192,
-    tokenizer: Annotated[
-        Path | None, option("--tokenizer", "FILE", "Use this tokenizers JSON file instead; it is copied.")
-    ] = None,
-    jsonl_key: JsonlKeyOption = None,
-    csv_column: CsvColumnOption = None,
-    packing: PackingOption = "stream",
-    val_fraction: ValFractionOption = 0.05,
-    seed: SeedOption = 1,
-    processes: ProcessesOption = 1,
-    overwrite: OverwriteOption = False,
-    as_json: JsonOption = False,
-) -> None:
+def span(flags: _SpanTextFlags, as_json: JsonOption = False) -> None:
     """Make a data set for span corruption (T5): plain tokens; spans are taken out when it is read.
 
     For T5DynamicDataProcessor, in the vendor's layout: vocab.txt, and files of lines. Text is found and held out as by
     `cstool data prepare text`. Needs the package tokenizers (the extra `tokenizers`).
     """
-    with bars_in_bytes() as progress:
-        made = prepare_span(
-            sources or None,
-            output,
-            sequence_length=sequence_length,
-            vocab_size=vocab_size,
-            tokenizer=tokenizer,
-            jsonl_key=jsonl_key,
-            csv_column=csv_column,
-            packing=packing,
-            val_fraction=val_fraction,
-            seed=seed,
-            processes=processes,
-            overwrite=overwrite,
-            progress=progress,
-        )
-    _show_text_summary(made, val_fraction, as_json)
+    _show_text_summary(_prepared(prepare_span, flags), flags.val_fraction, as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PreferenceFlags:
+    sources: Annotated[list[Path], argument("SOURCES", "Files .jsonl or .ndjson, and folders with such files.")]
+    output: OutputOption
+    sequence_length: Annotated[int, option("--sequence_length", "N", "Tokens of each text.")]
+    tokenizer: TokenizerOption = "bytes"
+    val_fraction: Annotated[float, option("--val_fraction", "X", "Share of held-out pairs.")] = 0.05
+    seed: SeedOption = 1
+    overwrite: OverwriteOption = False
 
 
 @command(
@@ -249,38 +213,23 @@ def span(
     "preferences",
     "cstool data prepare preferences pairs.jsonl --output datasets/preferences --sequence_length 128",
 )
-def preferences(
-    sources: Annotated[list[Path], argument("SOURCES", "Files .jsonl or .ndjson, and folders with such files.")],
-    output: OutputOption,
-    sequence_length: Annotated[int, option("--sequence_length", "N", "Tokens of each text.")],
-    tokenizer: Annotated[
-        str, option("--tokenizer", "bytes|FILE", "Bytes, or a tokenizers JSON file; it is copied.")
-    ] = "bytes",
-    val_fraction: Annotated[float, option("--val_fraction", "X", "Share of held-out pairs.")] = 0.05,
-    seed: SeedOption = 1,
-    overwrite: OverwriteOption = False,
-    as_json: JsonOption = False,
-) -> None:
+def preferences(flags: _PreferenceFlags, as_json: JsonOption = False) -> None:
     """Make a data set of preferences (DPO) from JSON Lines: objects with prompt, chosen and rejected.
 
     For DpoHDF5DataProcessor, in the vendor's layout. A prompt that is too long loses its begin, and then an answer its
     end. Lines without a prompt or an answer are left out.
     """
-    with bars_in_bytes() as progress:
-        made = prepare_preferences(
-            sources,
-            output,
-            sequence_length=sequence_length,
-            val_fraction=val_fraction,
-            seed=seed,
-            tokenizer=tokenizer,
-            overwrite=overwrite,
-            progress=progress,
-        )
+    made = _prepared(prepare_preferences, flags)
     if as_json:
         print_json(made)
     else:
         _print_preferences(made)
+
+
+def _prepared(prepare: Callable[..., Any], flags: Any) -> Any:
+    """Return the summary of a data set, made as its flags say."""
+    with bars_in_bytes() as progress:
+        return prepare(**{**vars(flags), "sources": flags.sources or None}, progress=progress)
 
 
 @command(prepare_app, "digits", "cstool data prepare digits --output datasets/mnist")

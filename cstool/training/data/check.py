@@ -11,7 +11,7 @@ import numpy as np
 
 from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Dataset, read_blocks
-from cstool.training.data.hdf5_rows import is_sample_file, open_hdf5
+from cstool.training.data.hdf5_rows import SampleFileInfo, is_sample_file, open_hdf5
 from cstool.training.data.hdf5_text import (
     FEATURES,
     INPUT_IDS,
@@ -20,7 +20,6 @@ from cstool.training.data.hdf5_text import (
     PACKED_FEATURES,
     POSITION,
     SPAN,
-    SampleFileInfo,
     inspect_file,
 )
 from cstool.training.data.image_folder import images_of_part

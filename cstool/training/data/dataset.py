@@ -52,14 +52,13 @@ class Dataset(Protocol):
         """Close all files. May be called twice."""
 
 
-def described(folders: Sequence[Path], dataset: Dataset) -> str:
-    """Return source and number of samples of tokens, in one line of text."""
+def described(folders: Sequence[Path], dataset: Dataset, told: str = "") -> str:
+    """Return source and number of the samples, in one line of text; `told` says what they are, if not of tokens."""
     more = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
-    [length] = dataset.fields["input_ids"].shape
-    told = f"{length:,}"
-    if "decoder_input_ids" in dataset.fields:
-        told += f" and {dataset.fields['decoder_input_ids'].shape[0]:,}"
-    return f"{folders[0]}{more}: {dataset.sample_count:,} samples of {told} tokens"
+    if not told:
+        names = [name for name in ("input_ids", "decoder_input_ids") if name in dataset.fields]
+        told = f"samples of {' and '.join(f'{dataset.fields[name].shape[0]:,}' for name in names)} tokens"
+    return f"{folders[0]}{more}: {dataset.sample_count:,} {told}"
 
 
 def allocate(fields: Mapping[str, Field], sample_count: int) -> dict[str, Array]:

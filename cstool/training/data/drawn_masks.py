@@ -133,7 +133,7 @@ def open_drawn_masks(
     if POSITIONS in first.values:
         most = len(integers(first, LABELS, least=None))
     else:
-        most = min(length, usual_predictions(length) if predictions is None else predictions)
+        most = min(length, predictions or usual_predictions(length))
     if most == 0:
         raise DataError(f"{first.where}: {LABELS} must have at least one, got none")
     return DrawnMasksDataset(

@@ -10,16 +10,19 @@ data_preparation/nlp/hdf5_preprocessing/convert_dataset_to_HDF5.py.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-
-import h5py
-import numpy as np
 
 from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Field
-from cstool.training.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
+from cstool.training.data.hdf5_rows import (
+    Hdf5Dataset,
+    SampleFileInfo,
+    check_count,
+    check_table,
+    dataset_in,
+    inspected,
+    sample_files,
+)
 
 PARTS = ("input_ids", "attention_mask", "token_type_ids")
 SIDES = ("questions_", "ctx_")
@@ -29,73 +32,39 @@ _VOCAB_HINT = "vocab_size of both encoders must be that of the data set"
 _KINDS_OF_TOKENS = 2
 
 
-@dataclass(frozen=True)
-class _File:
-    path: Path
-    sample_count: int
-    shapes: Mapping[str, tuple[int, ...]]
-    """dataset -> shape of a sample"""
+class Hdf5ContextsDataset(Hdf5Dataset):
+    """Questions with contexts. Built by `open_hdf5_contexts`."""
 
-
-class Hdf5ContextsDataset:
-    """Samples of checked files, in the order of the files. Built by `open_hdf5_contexts`."""
+    number_first = True
 
     def __init__(
         self,
         folders: Sequence[Path],
-        files: Sequence[_File],
+        files: Sequence[SampleFileInfo],
         features: Mapping[str, Sequence[str]],
         vocab_size: int | None,
     ) -> None:
-        shapes = files[0].shapes
-        found = {name: Field(shapes[table][1:], "int32") for table, names in features.items() for name in names}
+        self._features, shapes = features, files[0].shapes
+        fields = {name: Field(shapes[table][1:], "int32") for table, names in features.items() for name in names}
         # Contexts are numbered by themselves, so there is nothing that labels could say.
-        self.fields: Mapping[str, Field] = MappingProxyType({**found, "mask": Field((1,), "float32")})
-        self._rows = Hdf5Rows([file.path for file in files], [file.sample_count for file in files])
-        self.sample_count = self._rows.count
-        self._folders, self._features, self._shapes = tuple(folders), features, shapes
-        self._limits = dict(zip(PARTS, (2**31 if vocab_size is None else vocab_size, 2, _KINDS_OF_TOKENS), strict=True))
+        super().__init__(folders, files, {**fields, "mask": Field((1,), "float32")}, shapes, vocab_size)
+        self._limits = dict(zip(PARTS, (self.token_limit, 2, _KINDS_OF_TOKENS), strict=True))
 
-    def describe(self) -> str:
-        """Return source and number of the samples, in one line of text."""
-        more = f" and {len(self._folders) - 1} more" if len(self._folders) > 1 else ""
+    def told(self) -> str:
+        """Return the kind of the samples, for `describe`."""
         contexts, length = self.fields["ctx_input_ids"].shape
         [asked] = self.fields["questions_input_ids"].shape
-        return (
-            f"{self._folders[0]}{more}: {self.sample_count:,} questions of {asked:,} tokens, each with {contexts} "
-            f"contexts of {length:,}"
-        )
+        return f"questions of {asked:,} tokens, each with {contexts} contexts of {length:,}"
 
-    def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
-        """Fill all fields; see `Dataset.read`."""
-        if len(indices) == 0:
-            return
-        order = np.argsort(indices, kind="stable")
-        rows = indices[order]
-        tables = {table: np.empty((len(rows), *shape), np.int32) for table, shape in self._shapes.items()}
-        self._rows.read(rows, tables)
+    def samples(self, rows: Array, tables: Mapping[str, Array]) -> Mapping[str, Array | int]:
+        """Return all fields."""
+        found: dict[str, Array | int] = {"mask": 1}
         for table, names in self._features.items():
             for place, name in enumerate(names):
-                values = tables[table][:, place]
-                self._check(rows, values, name)
-                out[name][order] = values
-        out["mask"][...] = 1.0
-
-    def close(self) -> None:
-        """Close all files. May be called twice."""
-        self._rows.close()
-
-    def _check(self, rows: Array, values: Array, name: str) -> None:
-        limit = self._limits[name.partition("_")[2]]
-        if values.min() >= 0 and values.max() < limit:
-            return
-        place = np.argwhere((values < 0) | (values >= limit))[0].tolist()
-        path, number = self._rows.place(int(rows[place[0]]))
-        raise DataError(
-            f"{path}: sample {number:,}: {name} must be in [0, {limit}), got {values[tuple(place)]} at position "
-            f"{place[-1]:,}",
-            _VOCAB_HINT if name.endswith(PARTS[0]) else None,
-        )
+                found[name] = values = tables[table][:, place]
+                part = name.partition("_")[2]
+                self.check(rows, name, values, self._limits[part], _VOCAB_HINT if part == PARTS[0] else None)
+        return found
 
 
 def open_hdf5_contexts(
@@ -111,7 +80,7 @@ def open_hdf5_contexts(
     Raises:
         DataError: files are missing, damaged or do not fit.
     """
-    files: list[_File] = []
+    files: list[SampleFileInfo] = []
     features: Mapping[str, Sequence[str]] = {}
     for folder in folders:
         paths = sample_files(folder, tried, _HINT)
@@ -164,28 +133,21 @@ def _features_of(folder: Path) -> Mapping[str, Sequence[str]]:
     return found
 
 
-def _inspect(path: Path, features: Mapping[str, Sequence[str]]) -> _File:
+def _inspect(path: Path, features: Mapping[str, Sequence[str]]) -> SampleFileInfo:
     """Check a file, all but the values of its samples, or raise DataError."""
-
-    def inspect(file: h5py.File) -> _File:
-        shapes: dict[str, tuple[int, ...]] = {}
-        counts = []
-        for side, table in zip(SIDES, features, strict=True):
+    shapes, counts = {}, []
+    with inspected(path) as file:
+        for axes, table in zip((3, 4), features, strict=True):
             data = dataset_in(path, file, table, _HINT)
-            axes = 3 if side == SIDES[0] else 4
-            if data.ndim != axes or data.shape[1] != len(PARTS) or 0 in data.shape[1:]:
-                form = "(samples, 3, tokens)" if axes == 3 else "(samples, 3, contexts, tokens)"
-                raise DataError(f'{path}: dataset "{table}" must have the shape {form}, got {data.shape}')
-            check_numbers(path, data, table)
+            fits = data.ndim == axes and data.shape[1] == len(PARTS) and 0 not in data.shape[1:]
+            check_table(path, table, data, fits, f"(samples, 3, {'tokens' if axes == 3 else 'contexts, tokens'})")
             shapes[table] = data.shape[1:]
             counts.append(len(data))
         if counts[0] != counts[1]:
             raise DataError(f"{path}: must have contexts for {counts[0]:,} questions, got {counts[1]:,}")
         check_count(path, file, counts[0])
-        return _File(path, counts[0], shapes)
-
-    return inspected(path, inspect)
+        return SampleFileInfo(path, counts[0], shapes)
 
 
-def _told(file: _File) -> str:
+def _told(file: SampleFileInfo) -> str:
     return " and ".join(str(shape) for shape in file.shapes.values())

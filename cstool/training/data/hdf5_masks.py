@@ -13,18 +13,24 @@ common/utils/model/transformer_utils.py.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
-import h5py
 import numpy as np
 
 from cstool.foundation.errors import DataError
 from cstool.model.params import usual_predictions
-from cstool.training.data.dataset import Array, Field, described
+from cstool.training.data.dataset import Array, Field, allocate
 from cstool.training.data.drawn_masks import gathered
-from cstool.training.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
+from cstool.training.data.hdf5_rows import (
+    Hdf5Dataset,
+    SampleFileInfo,
+    check_count,
+    check_table,
+    dataset_in,
+    inspected,
+    sample_files,
+)
+from cstool.training.data.hdf5_text import PACKED_HINT
 from cstool.training.data.masked_text import mlm_fields
 from cstool.training.data.vocabulary import VOCAB_HINT
 
@@ -32,28 +38,17 @@ INPUT_IDS, ATTENTION, SPAN, POSITION = range(4)
 FEATURES = ("input_ids", "attention_mask", "attention_span", "position_ids")
 LABELS, PLACES, COUNTS = range(3)
 _HINT = "its files hold data and labels, as the vendor's preprocessing with training_objective: mlm writes them"
-_PACKED_HINT = "use_vsl: false takes samples that are not packed"
 
 
-@dataclass(frozen=True)
-class Hdf5MasksInfo:
-    """The layout of a file; `predictions` is M, None where there is a label for each token."""
+class Hdf5MasksDataset(Hdf5Dataset):
+    """Samples with masks. Built by `open_hdf5_masks`."""
 
-    path: Path
-    sample_count: int
-    sequence_length: int
-    predictions: int | None
-    features: int
-    """of `data`"""
-
-
-class Hdf5MasksDataset:
-    """Samples of checked files, in the order of the files. Built by `open_hdf5_masks`."""
+    number_first = True
 
     def __init__(
         self,
         folders: Sequence[Path],
-        files: Sequence[Hdf5MasksInfo],
+        files: Sequence[SampleFileInfo],
         *,
         predictions: int,
         is_packed: bool,
@@ -63,51 +58,36 @@ class Hdf5MasksDataset:
         fields = mlm_fields(length, predictions, has_pairs=False)
         if is_packed:
             fields |= {"segments": Field((length,), "int32"), "position_ids": Field((length,), "int32")}
-        self.fields: Mapping[str, Field] = MappingProxyType(fields)
-        self._rows = Hdf5Rows([file.path for file in files], [file.sample_count for file in files])
-        self.sample_count = self._rows.count
-        self._folders, self._predictions, self._is_packed = tuple(folders), predictions, is_packed
-        self._is_gathered = files[0].predictions is not None
-        self._limit = 2**31 if vocab_size is None else vocab_size
+        self._predictions, self._is_packed = predictions, is_packed
+        self._is_gathered = _predictions(files[0]) is not None
+        shapes = {"data": (len(FEATURES) if is_packed else 2, length), "labels": files[0].shapes["labels"]}
+        super().__init__(folders, files, fields, shapes, vocab_size)
 
-    def describe(self) -> str:
-        """Return source and number of the samples, in one line of text."""
-        return described(self._folders, self)
-
-    def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
-        """Fill all fields; see `Dataset.read`."""
-        if len(indices) == 0:
-            return
-        order = np.argsort(indices, kind="stable")
-        rows = indices[order]
-        [length] = self.fields["input_ids"].shape
-        data = np.empty((len(rows), 4 if self._is_packed else 2, length), np.int32)
-        shape = (3, self._predictions) if self._is_gathered else (1, length)
-        labels = np.empty((len(rows), *shape), np.int32)
-        self._rows.read(rows, {"data": data, "labels": labels})
-        self._check(rows, data[:, INPUT_IDS], 0, self._limit, FEATURES[INPUT_IDS], VOCAB_HINT)
-        self._check(rows, data[:, ATTENTION], 0, 2, FEATURES[ATTENTION])
-        self._check(rows, labels[:, LABELS], -(2**31), self._limit, "labels", VOCAB_HINT)
-        for feature in (INPUT_IDS, ATTENTION):
-            out[FEATURES[feature]][order] = data[:, feature]
+    def samples(self, rows: Array, tables: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return all fields."""
+        data, labels = tables["data"], tables["labels"]
+        self.check(rows, FEATURES[INPUT_IDS], data[:, INPUT_IDS], self.token_limit, VOCAB_HINT)
+        self.check(rows, FEATURES[ATTENTION], data[:, ATTENTION], 2, None)
+        self.check(rows, "labels", labels[:, LABELS], self.token_limit, VOCAB_HINT, least=-(2**31))
+        found = {FEATURES[feature]: data[:, feature] for feature in (INPUT_IDS, ATTENTION)}
         if self._is_gathered:
-            self._check(rows, labels[:, PLACES], 0, length, "positions of labels")
-            self._check(rows, labels[:, COUNTS], 0, 2, "the mask of labels")
+            self.check(rows, "positions of labels", labels[:, PLACES], data.shape[2], None)
+            self.check(rows, "the mask of labels", labels[:, COUNTS], 2, None)
             counts = labels[:, COUNTS] * (labels[:, LABELS] >= 0)
-            out["masked_lm_positions"][order] = labels[:, PLACES] * counts
-            out["labels"][order] = labels[:, LABELS] * counts
-            out["mask"][order] = counts
+            found |= {"masked_lm_positions": labels[:, PLACES] * counts, "labels": labels[:, LABELS] * counts}
+            found["mask"] = counts
         else:
-            for i, place in enumerate(order.tolist()):
-                sample = {name: array[place] for name, array in out.items()}
-                gathered(self._where(int(rows[i])), labels[i, LABELS], self._predictions, sample)
+            names = ("masked_lm_positions", "labels", "mask")
+            made = allocate({name: self.fields[name] for name in names}, len(rows))
+            for i, row in enumerate(rows.tolist()):
+                path, number = self.place(row)
+                sample = {name: array[i] for name, array in made.items()}
+                gathered(f"{path}: sample {number:,}", labels[i, LABELS], self._predictions, sample)
+            found |= made
         if self._is_packed:
-            out["segments"][order] = self._segments(rows, data)
-            out["position_ids"][order] = data[:, POSITION] * data[:, ATTENTION]
-
-    def close(self) -> None:
-        """Close all files. May be called twice."""
-        self._rows.close()
+            segments = self._segments(rows, data)
+            found |= {"segments": segments, "position_ids": data[:, POSITION] * data[:, ATTENTION]}
+        return found
 
     def _segments(self, rows: Array, data: Array) -> Array:
         """Return (n, S): number of each token's sequence among the packed ones of its sample, from 1; 0 for padding."""
@@ -123,27 +103,12 @@ class Hdf5MasksDataset:
         same = is_real[:, :-1] & (first[:, 1:] == first[:, :-1]) & (last[:, 1:] == last[:, :-1])
         wrong[:, 1:] |= goes_on[:, 1:] & ~same
         if wrong.any():
-            i, place = (int(found) for found in np.argwhere(wrong)[0])
-            raise DataError(
-                f"{self._where(int(rows[i]))}: spans and positions must be those of sequences back to back, got span "
-                f"{span[i, place]} at position id {position[i, place]}, at position {place:,}",
-                _PACKED_HINT,
+            rule = "spans and positions must be those of sequences back to back"
+            raise self.error(
+                rows, wrong, lambda at: f"{rule}, got span {span[at]} at position id {position[at]},", PACKED_HINT
             )
         segments: Array = np.cumsum(begins, axis=1) * is_real
         return segments
-
-    def _check(self, rows: Array, values: Array, least: int, limit: int, name: str, hint: str | None = None) -> None:
-        if values.min() >= least and values.max() < limit:
-            return
-        i, place = (int(found) for found in np.argwhere((values < least) | (values >= limit))[0])
-        rule = f"must be in [{least}, {limit})" if least == 0 else f"must be below {limit}"
-        raise DataError(
-            f"{self._where(int(rows[i]))}: {name} {rule}, got {values[i, place]} at position {place:,}", hint
-        )
-
-    def _where(self, row: int) -> str:
-        path, number = self._rows.place(row)
-        return f"{path}: sample {number:,}"
 
 
 def open_hdf5_masks(
@@ -175,9 +140,9 @@ def open_hdf5_masks(
             raise DataError(
                 f'{file.path}: dataset "data" must have {len(FEATURES)} features of packed samples, '
                 f"{', '.join(FEATURES)}, got {file.features}",
-                _PACKED_HINT,
+                PACKED_HINT,
             )
-        if (file.sequence_length, file.predictions) != (first.sequence_length, first.predictions):
+        if (file.sequence_length, _predictions(file)) != (first.sequence_length, _predictions(first)):
             raise DataError(
                 f"{file.path}: samples must have {_told(first)}, as in {first.path}, got {_told(file)}",
                 "keep samples of different lengths in different folders, and use one of them",
@@ -188,45 +153,40 @@ def open_hdf5_masks(
             f"{first.path}: samples must have max_sequence_length ({max_sequence_length:,}) tokens, got {length:,}",
             "leave max_sequence_length out: masks that are drawn are not cut",
         )
-    most = first.predictions
-    if most is None:
-        most = min(length, usual_predictions(length) if predictions is None else predictions)
+    most = _predictions(first) or min(length, predictions or usual_predictions(length))
     return Hdf5MasksDataset(folders, files, predictions=most, is_packed=is_packed, vocab_size=vocab_size)
 
 
 def masks_of_file(path: Path, vocab_size: int | None) -> Hdf5MasksDataset:
     """Open the samples of one file, packed if they can be, or raise DataError."""
     file = inspect_masks(path)
-    most = usual_predictions(file.sequence_length) if file.predictions is None else file.predictions
+    most = _predictions(file) or usual_predictions(file.sequence_length)
     is_packed = file.features >= len(FEATURES)
     return Hdf5MasksDataset([path.parent], [file], predictions=most, is_packed=is_packed, vocab_size=vocab_size)
 
 
-def inspect_masks(path: Path) -> Hdf5MasksInfo:
+def inspect_masks(path: Path) -> SampleFileInfo:
     """Check a file, all but the values of its samples, or raise DataError."""
-
-    def inspect(file: h5py.File) -> Hdf5MasksInfo:
+    with inspected(path) as file:
         data, labels = (dataset_in(path, file, name, _HINT) for name in ("data", "labels"))
-        if data.ndim != 3 or data.shape[1] < 2 or data.shape[2] == 0:
-            raise DataError(
-                f'{path}: dataset "data" must have the shape (samples, 2 or more, tokens), got {data.shape}',
-                f"the first two are {FEATURES[INPUT_IDS]} and {FEATURES[ATTENTION]}",
-            )
-        length = data.shape[2]
-        is_gathered = labels.ndim == 3 and labels.shape[1] == 3 and labels.shape[2] > 0
-        if labels.ndim != 3 or len(labels) != len(data) or not (is_gathered or labels.shape[1:] == (1, length)):
-            raise DataError(
-                f'{path}: dataset "labels" must have the shape ({len(data):,}, 3, predictions) or '
-                f"({len(data):,}, 1, {length:,}), got {labels.shape}"
-            )
-        for name, found in (("data", data), ("labels", labels)):
-            check_numbers(path, found, name)
-        check_count(path, file, len(data))
-        return Hdf5MasksInfo(path, len(data), length, labels.shape[2] if is_gathered else None, data.shape[1])
-
-    return inspected(path, inspect)
+        fits = data.ndim == 3 and data.shape[1] >= 2 and data.shape[2] > 0
+        names = f"the first two are {FEATURES[INPUT_IDS]} and {FEATURES[ATTENTION]}"
+        check_table(path, "data", data, fits, "(samples, 2 or more, tokens)", names)
+        count, length = len(data), data.shape[2]
+        fits = labels.ndim == 3 and len(labels) == count and labels.shape[2] > 0
+        fits = fits and (labels.shape[1] == 3 or labels.shape[1:] == (1, length))
+        check_table(path, "labels", labels, fits, f"({count:,}, 3, predictions) or ({count:,}, 1, {length:,})")
+        check_count(path, file, count)
+        return SampleFileInfo(path, count, {"data": data.shape[1:], "labels": labels.shape[1:]})
 
 
-def _told(file: Hdf5MasksInfo) -> str:
-    labels = "a label for each" if file.predictions is None else f"{file.predictions:,} labels"
+def _predictions(file: SampleFileInfo) -> int | None:
+    """M; None where there is a label for each token."""
+    features, count = file.shapes["labels"]
+    return count if features == 3 else None
+
+
+def _told(file: SampleFileInfo) -> str:
+    predictions = _predictions(file)
+    labels = "a label for each" if predictions is None else f"{predictions:,} labels"
     return f"{file.sequence_length:,} tokens and {labels}"

@@ -11,16 +11,21 @@ data_preparation/nlp/hdf5_preprocessing/convert_dataset_to_HDF5.py.
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
-import h5py
-import numpy as np
-
 from cstool.foundation.errors import DataError
-from cstool.training.data.dataset import Array, Field, described
-from cstool.training.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
+from cstool.training.data.dataset import Array
+from cstool.training.data.hdf5_rows import (
+    Hdf5Dataset,
+    SampleFileInfo,
+    check_count,
+    check_table,
+    dataset_in,
+    inspected,
+    sample_files,
+)
 from cstool.training.data.sequence_pairs import pair_fields
+from cstool.training.data.vocabulary import VOCAB_HINT
 
 INPUT_IDS, ATTENTION, DECODER_INPUT_IDS, DECODER_ATTENTION, LABELS = FEATURES = (
     "input_ids",
@@ -42,62 +47,30 @@ class Place(NamedTuple):
     row: int
 
 
-class _File(NamedTuple):
-    path: Path
-    sample_count: int
-    lengths: Mapping[str, int]
-    """dataset -> tokens of its features"""
-
-
-class Hdf5PairsDataset:
-    """Samples of checked files, in the order of the files. Built by `open_hdf5_pairs`."""
+class Hdf5PairsDataset(Hdf5Dataset):
+    """Samples of pairs. Built by `open_hdf5_pairs`."""
 
     def __init__(
-        self, folders: Sequence[Path], files: Sequence[_File], places: Mapping[str, Place], vocab_size: int | None
+        self,
+        folders: Sequence[Path],
+        files: Sequence[SampleFileInfo],
+        places: Mapping[str, Place],
+        vocab_size: int | None,
     ) -> None:
-        source, target = (files[0].lengths[places[name].dataset] for name in (INPUT_IDS, LABELS))
-        self.fields: Mapping[str, Field] = MappingProxyType(pair_fields(source, target))
-        self._rows = Hdf5Rows([file.path for file in files], [file.sample_count for file in files])
-        self.sample_count = self._rows.count
-        self._folders, self._places, self._lengths = tuple(folders), places, files[0].lengths
-        self._limit = 2**31 if vocab_size is None else vocab_size
+        self._places = places
+        shapes = files[0].shapes
+        source, target = (shapes[places[name].dataset][1] for name in (INPUT_IDS, LABELS))
+        super().__init__(folders, files, pair_fields(source, target), shapes, vocab_size)
 
-    def describe(self) -> str:
-        """Return source and number of the samples, in one line of text."""
-        return described(self._folders, self)
-
-    def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
-        """Fill all fields; see `Dataset.read`."""
-        if len(indices) == 0:
-            return
-        order = np.argsort(indices, kind="stable")
-        rows = indices[order]
-        features = {name: 1 + max(p.row for p in self._places.values() if p.dataset == name) for name in self._lengths}
-        read = {name: np.empty((len(rows), features[name], length), np.int32) for name, length in self._lengths.items()}
-        self._rows.read(rows, read)
-        found = {name: read[place.dataset][:, place.row] for name, place in self._places.items()}
+    def samples(self, rows: Array, tables: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return all fields."""
+        found = {name: tables[place.dataset][:, place.row] for name, place in self._places.items()}
         counts = found[DECODER_ATTENTION]
         found[LABELS] = found[LABELS] * (counts == 1)
         for name, values in found.items():
-            self._check(rows, name, values, 2 if name in (ATTENTION, DECODER_ATTENTION) else self._limit)
-            out[name][order] = values
-        out["mask"][order] = counts
-
-    def close(self) -> None:
-        """Close all files. May be called twice."""
-        self._rows.close()
-
-    def _check(self, rows: Array, name: str, values: Array, limit: int) -> None:
-        wrong = (values < 0) | (values >= limit)
-        if not wrong.any():
-            return
-        i, position = (int(found) for found in np.argwhere(wrong)[0])
-        path, row = self._rows.place(int(rows[i]))
-        raise DataError(
-            f"{path}: {name} must be in [0, {limit}), got {values[i, position]} in sample {row:,} at position "
-            f"{position:,}",
-            None if limit == 2 else "vocab_size of the model must be that of the data set",
-        )
+            limit, hint = (2, None) if name in (ATTENTION, DECODER_ATTENTION) else (self.token_limit, VOCAB_HINT)
+            self.check(rows, name, values, limit, hint)
+        return {**found, "mask": counts}
 
 
 def open_hdf5_pairs(
@@ -124,9 +97,11 @@ def open_hdf5_pairs(
         for path in sample_files(folder, tried, _HINT)
     ]
     for file in files:
-        if file.lengths != files[0].lengths:
-            told = ", ".join(f"{length:,} of {name}" for name, length in files[0].lengths.items())
-            got = ", ".join(f"{length:,} of {name}" for name, length in file.lengths.items())
+        if file.shapes != files[0].shapes:
+            told, got = (
+                ", ".join(f"{length:,} of {name}" for name, (_, length) in each.shapes.items())
+                for each in (files[0], file)
+            )
             raise DataError(f"{file.path}: samples must have the tokens of {files[0].path} ({told}), got {got}")
     return Hdf5PairsDataset(folders, files, layouts[0], vocab_size)
 
@@ -172,23 +147,17 @@ def _is_group(key: str) -> bool:
     return key.startswith("data_") and key.endswith("_features") and key[5:-9].isdigit()
 
 
-def _inspect(path: Path, places: Mapping[str, Place]) -> _File:
-    """Check a file, all but the values of its samples, or raise DataError."""
-
-    def inspect(file: h5py.File) -> _File:
-        lengths, counts = {}, {}
+def _inspect(path: Path, places: Mapping[str, Place]) -> SampleFileInfo:
+    """Check a file, all but the values of its samples, or raise DataError; features not asked for do not count."""
+    shapes, counts = {}, []
+    with inspected(path) as file:
         for name in dict.fromkeys(place.dataset for place in places.values()):
             data = dataset_in(path, file, name, _HINT)
             needed = 1 + max(place.row for place in places.values() if place.dataset == name)
-            if data.ndim != 3 or data.shape[1] < needed or data.shape[2] == 0:
-                raise DataError(
-                    f'{path}: dataset "{name}" must have the shape (samples, features, tokens) with at least {needed} '
-                    f"features, got {data.shape}",
-                    _HINT,
-                )
-            check_numbers(path, data, name)
+            fits = data.ndim == 3 and data.shape[1] >= needed and data.shape[2] > 0
+            form = f"(samples, features, tokens) with at least {needed} features"
+            check_table(path, name, data, fits, form, _HINT)
             check_count(path, file, len(data))
-            lengths[name], counts[name] = data.shape[2], len(data)
-        return _File(path, next(iter(counts.values())), lengths)
-
-    return inspected(path, inspect)
+            shapes[name] = needed, data.shape[2]
+            counts.append(len(data))
+        return SampleFileInfo(path, counts[0], shapes)

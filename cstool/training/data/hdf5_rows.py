@@ -1,11 +1,16 @@
-"""HDF5 files with a sample in each row: checked before they are read, and read as the rows of one long table."""
+"""HDF5 files with a sample in each row: checked before they are read, and read as the rows of one long table.
 
+The data sets of such files have a common base; each adds the features of its rows.
+"""
+
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from types import MappingProxyType
 
 import h5py
 import numpy as np
@@ -13,80 +18,153 @@ import numpy as np
 from cstool.foundation.atomic_file import NO_LOCKS
 from cstool.foundation.errors import DataError
 from cstool.foundation.watched_hdf5 import open_watched
-from cstool.training.data.dataset import Array, is_special, names_in_folder
+from cstool.training.data.dataset import Array, Field, described, is_special, names_in_folder
 
 OPEN_FILES_LIMIT = 64
 """handles kept open; below the usual limit of 1024 per process by far"""
 
-Found = TypeVar("Found")
+NO_LIMIT = 2**31
+"""of the numbers of tokens"""
+
+Shape = tuple[int, ...]
 
 
-class Hdf5Rows:
-    """The rows of files, one file after another. One thread at a time may read.
+@dataclass(frozen=True)
+class SampleFileInfo:
+    """The layout of a file of samples."""
+
+    path: Path
+    sample_count: int
+    shapes: Mapping[str, Shape]
+    """dataset -> shape of a sample; mostly features, and tokens of each"""
+
+    @property
+    def features(self) -> int:
+        """Number of features of the dataset `data`."""
+        return self.shapes["data"][0]
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens of the features of the dataset `data`."""
+        return self.shapes["data"][1]
+
+
+class Hdf5Dataset(ABC):
+    """Samples that are rows of checked files, one file after another; subclasses know their features.
+
+    One thread at a time may read.
 
     Args:
-        paths: of the files
-        counts: number of rows of each file
+        folders: for `describe`
+        files: all of the same layout
+        fields: of a sample
+        shapes: dataset -> as much of a sample as is read
+        vocab_size: token ids must be below it; None for no limit
     """
 
-    def __init__(self, paths: Sequence[Path], counts: Sequence[int]) -> None:
-        self._paths = tuple(paths)
-        self._edges = np.cumsum([0, *counts])
-        self.count = int(self._edges[-1])
-        """rows of all files"""
-        self._open: OrderedDict[int, h5py.File] = OrderedDict()
+    number_first = False
+    """whether a message names the sample before its rule"""
 
-    def read(self, rows: Array, out: Mapping[str, Array]) -> None:
-        """Read rows of some datasets, of each row as much as fits into `out`.
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        files: Sequence[SampleFileInfo],
+        fields: Mapping[str, Field],
+        shapes: Mapping[str, Shape],
+        vocab_size: int | None,
+    ) -> None:
+        self.fields: Mapping[str, Field] = MappingProxyType({**fields})
+        self._folders, self._files, self._shapes = tuple(folders), tuple(files), shapes
+        self._edges = np.cumsum([0, *(file.sample_count for file in files)])
+        self.sample_count = int(self._edges[-1])
+        self.token_limit = NO_LIMIT if vocab_size is None else vocab_size
+        self._open: OrderedDict[Path, h5py.File] = OrderedDict()
+
+    def describe(self) -> str:
+        """Return source and number of the samples, in one line of text."""
+        return described(self._folders, self, self.told())
+
+    def told(self) -> str:
+        """Return the kind of the samples, for `describe`; "" for samples of tokens."""
+        return ""
+
+    def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
+        """Fill all fields; see `Dataset.read`."""
+        if len(indices) == 0:
+            return
+        order = np.argsort(indices, kind="stable")
+        rows = indices[order]
+        if not 0 <= rows[0] <= rows[-1] < self.sample_count:
+            raise IndexError(f"samples are numbered from 0 to {self.sample_count - 1}, got {rows[0]} to {rows[-1]}")
+        tables = {name: np.empty((len(rows), *shape), np.int32) for name, shape in self._shapes.items()}
+        self._read_rows(rows, tables)
+        for name, values in self.samples(rows, tables).items():
+            out[name][order] = values
+
+    @abstractmethod
+    def samples(self, rows: Array, tables: Mapping[str, Array]) -> Mapping[str, Array | int]:
+        """Return the fields (n, ...) of samples, or raise DataError.
 
         Args:
-            rows: (n,) ascending, repetitions allowed
-            out: arrays (n, ...) by the names of the datasets
-
-        Raises:
-            DataError: a file is damaged, or gone.
+            rows: (n,) their numbers, for messages
+            tables: (n, ...) int32 of each dataset, which may be changed
         """
-        if len(rows) == 0:
-            return
-        if not 0 <= rows[0] <= rows[-1] < self.count:
-            raise IndexError(f"samples are numbered from 0 to {self.count - 1}, got {rows[0]} to {rows[-1]}")
-        file_of_row = np.searchsorted(self._edges, rows, side="right") - 1
-        # A run ends where the next row is neither the same nor the one after it, or lies in another file.
-        ends = np.flatnonzero((np.diff(rows) > 1) | (np.diff(file_of_row) > 0)) + 1
-        for start, stop in pairwise([0, *ends.tolist(), len(rows)]):
-            file = int(file_of_row[start])
-            first, last = (int(rows[i] - self._edges[file]) for i in (start, stop - 1))
-            for name, array in out.items():
-                run = self._read_run(file, name, first, last + 1, array.shape[1:])
-                array[start:stop] = run if len(run) == stop - start else run[rows[start:stop] - rows[start]]
-
-    def place(self, row: int) -> tuple[Path, int]:
-        """Return the file that a row is in, and its number there."""
-        file = int(np.searchsorted(self._edges, row, side="right")) - 1
-        return self._paths[file], row - int(self._edges[file])
 
     def close(self) -> None:
         """Close all files. May be called twice."""
         while self._open:
             self._open.popitem()[1].close()
 
-    def _read_run(self, file: int, name: str, start: int, stop: int, shape: Sequence[int]) -> Array:
+    def place(self, row: int) -> tuple[Path, int]:
+        """Return the file that a sample is in, and its number there."""
+        file = int(np.searchsorted(self._edges, row, side="right")) - 1
+        return self._files[file].path, row - int(self._edges[file])
+
+    def check(self, rows: Array, name: str, values: Array, limit: int, hint: str | None, least: int = 0) -> None:
+        """Check that values (n, ...) are in [least, limit), or raise DataError."""
+        if values.min() >= least and values.max() < limit:
+            return
+        wrong = (values < least) | (values >= limit)
+        rule = f"must be in [{least}, {limit})" if least == 0 else f"must be below {limit}"
+        raise self.error(rows, wrong, lambda at: f"{name} {rule}, got {values[at]}", hint)
+
+    def error(self, rows: Array, wrong: Array, told: Callable[[Shape], str], hint: str | None) -> DataError:
+        """Error of the first place where `wrong` (n, ..., tokens) is true; `told` has the rule broken there."""
+        at = tuple(np.argwhere(wrong)[0].tolist())
+        path, number = self.place(int(rows[at[0]]))
+        if self.number_first:
+            return DataError(f"{path}: sample {number:,}: {told(at)} at position {at[-1]:,}", hint)
+        return DataError(f"{path}: {told(at)} in sample {number:,} at position {at[-1]:,}", hint)
+
+    def _read_rows(self, rows: Array, out: Mapping[str, Array]) -> None:
+        """Read rows (n,), ascending, into arrays by the names of the datasets, of each row as much as fits."""
+        file_of_row = np.searchsorted(self._edges, rows, side="right") - 1
+        # A run ends where the next row is neither the same nor the one after it, or lies in another file.
+        ends = np.flatnonzero((np.diff(rows) > 1) | (np.diff(file_of_row) > 0)) + 1
+        for start, stop in pairwise([0, *ends.tolist(), len(rows)]):
+            path, first = self.place(int(rows[start]))
+            end = first + int(rows[stop - 1] - rows[start]) + 1
+            for name, array in out.items():
+                run = self._read_run(path, name, first, end, array.shape[1:])
+                array[start:stop] = run if len(run) == stop - start else run[rows[start:stop] - rows[start]]
+
+    def _read_run(self, path: Path, name: str, start: int, stop: int, shape: Shape) -> Array:
         try:
-            rows: Array = self._file(file)[name][(slice(start, stop), *map(slice, shape))]
+            rows: Array = self._file(path)[name][(slice(start, stop), *map(slice, shape))]
             return rows
         except (OSError, KeyError, ValueError) as error:
             raise DataError(
-                f"{self._paths[file]}: samples {start} to {stop - 1} must be readable, got a damaged or missing file",
+                f"{path}: samples {start} to {stop - 1} must be readable, got a damaged or missing file",
                 "the file changed after it was opened, or is damaged; make or copy it again",
             ) from error
 
-    def _file(self, file: int) -> h5py.File:
-        if file not in self._open:
+    def _file(self, path: Path) -> h5py.File:
+        if path not in self._open:
             if len(self._open) >= OPEN_FILES_LIMIT:
                 self._open.popitem(last=False)[1].close()
-            self._open[file] = open_hdf5(self._paths[file])
-        self._open.move_to_end(file)
-        return self._open[file]
+            self._open[path] = open_hdf5(path)
+        self._open.move_to_end(path)
+        return self._open[path]
 
 
 def is_sample_file(name: str) -> bool:
@@ -122,11 +200,12 @@ def open_hdf5(path: Path, mode: str = "r") -> h5py.File:
         return h5py.File(path, mode, locking=False)
 
 
-def inspected(path: Path, inspect: Callable[[h5py.File], Found]) -> Found:
-    """Open a file and return the result of `inspect` on it.
+@contextmanager
+def inspected(path: Path) -> Iterator[h5py.File]:
+    """Open a file to look at its layout.
 
     Raises:
-        DataError: it is no HDF5 file, damaged, or cannot be read; errors of `inspect`, too
+        DataError: it is no HDF5 file, damaged, or cannot be read, also where it is looked at
     """
     try:
         # A pipe would keep a reader waiting.
@@ -137,7 +216,7 @@ def inspected(path: Path, inspect: Callable[[h5py.File], Found]) -> Found:
         if not h5py.is_hdf5(path):
             raise DataError(f"{path}: must be an HDF5 file, got something else", "remove it, or make it again")
         with closing(open_hdf5(path)), closing(open_watched(path)) as file:
-            return inspect(file)
+            yield file
     except IsADirectoryError:
         raise DataError(f"{path}: must be an HDF5 file, got a folder", "rename the folder") from None
     except PermissionError as error:
@@ -168,8 +247,10 @@ def dataset_in(path: Path, file: h5py.File, name: str, hint: str) -> h5py.Datase
     return found
 
 
-def check_numbers(path: Path, found: h5py.Dataset, name: str) -> None:
-    """Check that a dataset holds int32, or raise DataError."""
+def check_table(path: Path, name: str, found: h5py.Dataset, fits: bool, form: str, hint: str | None = None) -> None:
+    """Check that a dataset of samples holds int32 in a shape that `fits` its `form`, or raise DataError."""
+    if not fits:
+        raise DataError(f'{path}: dataset "{name}" must have the shape {form}, got {found.shape}', hint)
     if found.dtype != np.int32:
         raise DataError(f'{path}: dataset "{name}" must be int32, got {found.dtype}')
 

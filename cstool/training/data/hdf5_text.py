@@ -9,47 +9,36 @@ Source: Cerebras Model Zoo 2.10.0, data_preparation/data_preprocessing and data/
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import h5py
 import numpy as np
 
 from cstool.foundation.atomic_file import sync_folder
 from cstool.foundation.errors import DataError
-from cstool.training.data.dataset import Array, Field, described
+from cstool.training.data.dataset import Array, Field
 from cstool.training.data.hdf5_rows import (
-    Hdf5Rows,
+    Hdf5Dataset,
+    SampleFileInfo,
     check_count,
-    check_numbers,
+    check_table,
     dataset_in,
     inspected,
     open_hdf5,
     sample_files,
 )
 from cstool.training.data.packed_texts import text_numbers
+from cstool.training.data.vocabulary import VOCAB_HINT
 
 INPUT_IDS, MASK, LABELS, SPAN, POSITION = range(5)
 FEATURES = ("input_ids", "attention_mask", "labels")
 PACKED_FEATURES = (*FEATURES, "attention_span", "position_ids")
-_TOKEN_LIMIT = 2**31
-
+PACKED_HINT = "use_vsl: false takes samples that are not packed"
 _PREPARE_HINT = "`cstool data prepare text --output DIR --sequence_length N` makes a data set from any files"
 
 
-@dataclass(frozen=True)
-class SampleFileInfo:
-    """The layout of a file of samples."""
-
-    path: Path
-    sample_count: int
-    sequence_length: int
-    features: int = 3
-
-
-class Hdf5TextDataset:
-    """Samples of checked files, in the order of the files. Built by `open_hdf5_text`."""
+class Hdf5TextDataset(Hdf5Dataset):
+    """Samples of text: `input_ids`, `mask` and `labels`, 0 where they do not count. Built by `open_hdf5_text`."""
 
     def __init__(
         self,
@@ -63,70 +52,34 @@ class Hdf5TextDataset:
         dtypes = {"input_ids": "int32", "mask": "float32", "labels": "int32"}
         if is_packed:
             dtypes |= {"segments": "int32", "position_ids": "int32"}
-        self.fields: Mapping[str, Field] = MappingProxyType(
-            {name: Field((sequence_length,), dtype) for name, dtype in dtypes.items()}
-        )
+        fields = {name: Field((sequence_length,), dtype) for name, dtype in dtypes.items()}
         self._is_packed = is_packed
-        self._folders = tuple(folders)
-        self._rows = Hdf5Rows([file.path for file in files], [file.sample_count for file in files])
-        self.sample_count = self._rows.count
-        self._sequence_length = sequence_length
-        self._token_limit = _TOKEN_LIMIT if vocab_size is None else vocab_size
+        shape = len(PACKED_FEATURES if is_packed else FEATURES), sequence_length
+        super().__init__(folders, files, fields, {"data": shape}, vocab_size)
 
-    def describe(self) -> str:
-        """Return source and number of the samples, in one line of text."""
-        return described(self._folders, self)
-
-    def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
-        """Fill `input_ids`, `mask` and `labels`, 0 where they do not count; see `Dataset.read`."""
-        order = np.argsort(indices, kind="stable")
-        rows = indices[order]
-        if len(rows) == 0:
-            return
-        features = len(PACKED_FEATURES if self._is_packed else FEATURES)
-        samples = np.empty((len(rows), features, self._sequence_length), np.int32)
-        self._rows.read(rows, {"data": samples})
-        samples[:, LABELS] *= samples[:, MASK] == 1
-        for feature, limit in ((INPUT_IDS, self._token_limit), (MASK, 2), (LABELS, self._token_limit)):
-            self._check_range(samples, feature, limit, rows)
-        out["input_ids"][order] = samples[:, INPUT_IDS]
-        out["mask"][order] = samples[:, MASK]
-        out["labels"][order] = samples[:, LABELS]
+    def samples(self, rows: Array, tables: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return all fields."""
+        data = tables["data"]
+        data[:, LABELS] *= data[:, MASK] == 1
+        for feature in (INPUT_IDS, MASK, LABELS):
+            limit, hint = (2, None) if feature == MASK else (self.token_limit, VOCAB_HINT)
+            self.check(rows, FEATURES[feature], data[:, feature], limit, hint)
+        found = {"input_ids": data[:, INPUT_IDS], "mask": data[:, MASK], "labels": data[:, LABELS]}
         if self._is_packed:
-            out["segments"][order] = self._segments(samples, rows)
-            out["position_ids"][order] = samples[:, POSITION]
+            found |= {"segments": self._segments(data, rows), "position_ids": data[:, POSITION]}
+        return found
 
-    def close(self) -> None:
-        """Close all files. May be called twice."""
-        self._rows.close()
-
-    def _segments(self, samples: Array, rows: Array) -> Array:
+    def _segments(self, data: Array, rows: Array) -> Array:
         """Return (n, S): number of each token's text in its sample, or raise DataError."""
+        spans, positions = data[:, SPAN], data[:, POSITION]
         # A cut sample ends where it is cut.
-        spans = np.minimum(samples[:, SPAN], self._sequence_length - 1 - np.arange(self._sequence_length))
-        segments, wrong = text_numbers(samples[:, POSITION], spans)
+        segments, wrong = text_numbers(positions, np.minimum(spans, np.arange(data.shape[2])[::-1]))
         if wrong.any():
-            i, position = (int(found) for found in np.argwhere(wrong)[0])
-            path, row = self._rows.place(int(rows[i]))
-            raise DataError(
-                f"{path}: spans and positions must be those of texts back to back, got span "
-                f"{samples[i, SPAN, position]} at position id {samples[i, POSITION, position]}, in sample {row:,} at "
-                f"position {position:,}",
-                "use_vsl: false takes samples that are not packed",
+            rule = "spans and positions must be those of texts back to back"
+            raise self.error(
+                rows, wrong, lambda at: f"{rule}, got span {spans[at]} at position id {positions[at]},", PACKED_HINT
             )
         return segments
-
-    def _check_range(self, samples: Array, feature: int, limit: int, rows: Array) -> None:
-        values = samples[:, feature]
-        if values.min() >= 0 and values.max() < limit:
-            return
-        i, position = (int(found) for found in np.argwhere((values < 0) | (values >= limit))[0])
-        path, row = self._rows.place(int(rows[i]))
-        raise DataError(
-            f"{path}: {FEATURES[feature]} must be in [0, {limit}), "
-            f"got {values[i, position]} in sample {row:,} at position {position:,}",
-            None if feature == MASK else "vocab_size of the model must be that of the data set",
-        )
 
 
 def open_hdf5_text(
@@ -156,7 +109,7 @@ def open_hdf5_text(
             raise DataError(
                 f"{file.path}: samples must have {', '.join(PACKED_FEATURES)} for use_vsl: true, got "
                 f"{file.features} features",
-                "use_vsl: false takes samples that are not packed",
+                PACKED_HINT,
             )
         if file.sequence_length != length:
             raise DataError(
@@ -246,16 +199,9 @@ def _lay_out(path: Path, shape: tuple[int, int, int]) -> int:
 
 def inspect_file(path: Path) -> SampleFileInfo:
     """Check a file, all but the values of its samples, or raise DataError."""
-
-    def inspect(file: h5py.File) -> SampleFileInfo:
+    with inspected(path) as file:
         data = dataset_in(path, file, "data", _PREPARE_HINT)
-        if data.ndim != 3 or data.shape[1] not in (3, 5) or data.shape[2] == 0:
-            raise DataError(
-                f'{path}: dataset "data" must have the shape (samples, 3, tokens), got {data.shape}',
-                f"the three are {', '.join(FEATURES)}",
-            )
-        check_numbers(path, data, "data")
+        fits = data.ndim == 3 and data.shape[1] in (3, 5) and data.shape[2] > 0
+        check_table(path, "data", data, fits, "(samples, 3, tokens)", f"the three are {', '.join(FEATURES)}")
         check_count(path, file, len(data))
-        return SampleFileInfo(path, len(data), data.shape[2], data.shape[1])
-
-    return inspected(path, inspect)
+        return SampleFileInfo(path, len(data), {"data": data.shape[1:]})

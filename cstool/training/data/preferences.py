@@ -9,86 +9,59 @@ Source: Cerebras Model Zoo 2.10.0, data_preparation/data_preprocessing/dpo_token
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
-import h5py
 import numpy as np
 
 from cstool.foundation.errors import DataError
 from cstool.training.data.dataset import Array, Field
-from cstool.training.data.hdf5_rows import Hdf5Rows, check_count, check_numbers, dataset_in, inspected, sample_files
-from cstool.training.data.hdf5_text import SampleFileInfo
+from cstool.training.data.hdf5_rows import (
+    Hdf5Dataset,
+    SampleFileInfo,
+    check_count,
+    check_table,
+    dataset_in,
+    inspected,
+    sample_files,
+)
 from cstool.training.data.vocabulary import VOCAB_HINT
 
 TEXTS = ("chosen", "rejected")
 INPUT_IDS, MASK, LABELS = range(3)
 PARTS = ("input_ids", "attention_mask", "labels")
 FEATURES = tuple(f"{text}_{part}" for text in TEXTS for part in PARTS)
-_TOKEN_LIMIT = 2**31
 _HINT = "its files hold data, as the vendor's preprocessing with mode: dpo writes them"
 
 
-class PreferenceDataset:
-    """Pairs of checked files, in the order of the files. Built by `open_preferences`."""
+class PreferenceDataset(Hdf5Dataset):
+    """Pairs: `input_ids`, `labels`, 0 where they do not count, `label_mask`, all (n, 2 S), and `mask`, ones.
+
+    Built by `open_preferences`.
+    """
 
     def __init__(
         self, folders: Sequence[Path], files: Sequence[SampleFileInfo], sequence_length: int, vocab_size: int | None
     ) -> None:
-        tokens = len(TEXTS) * sequence_length
-        self.fields: Mapping[str, Field] = MappingProxyType(
-            {
-                "input_ids": Field((tokens,), "int32"),
-                "label_mask": Field((tokens,), "float32"),
-                "labels": Field((tokens,), "int32"),
-                "mask": Field((1,), "float32"),
-            }
-        )
-        self._folders = tuple(folders)
-        self._rows = Hdf5Rows([file.path for file in files], [file.sample_count for file in files])
-        self.sample_count = self._rows.count
         self.sequence_length = sequence_length
-        self._limit = _TOKEN_LIMIT if vocab_size is None else vocab_size
+        dtypes = {"input_ids": "int32", "label_mask": "float32", "labels": "int32"}
+        fields = {name: Field((len(TEXTS) * sequence_length,), dtype) for name, dtype in dtypes.items()}
+        fields["mask"] = Field((1,), "float32")
+        super().__init__(folders, files, fields, {"data": (len(FEATURES), sequence_length)}, vocab_size)
 
-    def describe(self) -> str:
-        """Return source and number of the samples, in one line of text."""
-        more = f" and {len(self._folders) - 1} more" if len(self._folders) > 1 else ""
-        return f"{self._folders[0]}{more}: {self.sample_count:,} pairs of texts of {self.sequence_length:,} tokens"
+    def told(self) -> str:
+        """Return the kind of the samples, for `describe`."""
+        return f"pairs of texts of {self.sequence_length:,} tokens"
 
-    def read(self, indices: Array, out: Mapping[str, Array], _epoch: int = 0, /) -> None:
-        """Fill `input_ids`, `labels`, 0 where they do not count, `label_mask`, all (n, 2 S), and `mask`, ones.
-
-        See `Dataset.read`.
-        """
-        order = np.argsort(indices, kind="stable")
-        rows = indices[order]
-        if len(rows) == 0:
-            return
-        pairs = np.empty((len(rows), len(FEATURES), self.sequence_length), np.int32)
-        self._rows.read(rows, {"data": pairs})
+    def samples(self, rows: Array, tables: Mapping[str, Array]) -> Mapping[str, Array | int]:
+        """Return all fields."""
+        pairs = tables["data"]
         by_text = pairs.reshape(len(rows), len(TEXTS), len(PARTS), self.sequence_length)
         by_text[:, :, LABELS] *= by_text[:, :, MASK] == 1
-        for row in range(len(FEATURES)):
-            self._check_range(pairs, row, 2 if row % len(PARTS) == MASK else self._limit, rows)
+        for row, name in enumerate(FEATURES):
+            limit, hint = (2, None) if row % len(PARTS) == MASK else (self.token_limit, VOCAB_HINT)
+            self.check(rows, name, pairs[:, row], limit, hint)
         self._check_counts(by_text[:, :, MASK], rows)
-        for name, part in (("input_ids", INPUT_IDS), ("label_mask", MASK), ("labels", LABELS)):
-            out[name][order] = by_text[:, :, part].reshape(len(rows), -1)
-        out["mask"][order] = 1
-
-    def close(self) -> None:
-        """Close all files. May be called twice."""
-        self._rows.close()
-
-    def _check_range(self, pairs: Array, feature: int, limit: int, rows: Array) -> None:
-        values = pairs[:, feature]
-        if values.min() >= 0 and values.max() < limit:
-            return
-        i, position = (int(found) for found in np.argwhere((values < 0) | (values >= limit))[0])
-        path, row = self._rows.place(int(rows[i]))
-        raise DataError(
-            f"{path}: {FEATURES[feature]} must be in [0, {limit}), "
-            f"got {values[i, position]} in sample {row:,} at position {position:,}",
-            None if feature % len(PARTS) == MASK else VOCAB_HINT,
-        )
+        parts = (("input_ids", INPUT_IDS), ("label_mask", MASK), ("labels", LABELS))
+        return {"mask": 1, **{name: by_text[:, :, part].reshape(len(rows), -1) for name, part in parts}}
 
     def _check_counts(self, masks: Array, rows: Array) -> None:
         """Check that each text has a label that counts: without one there is nothing to prefer."""
@@ -96,7 +69,7 @@ class PreferenceDataset:
         if counts.all():
             return
         i, text = (int(found) for found in np.argwhere(~counts)[0])
-        path, row = self._rows.place(int(rows[i]))
+        path, row = self.place(int(rows[i]))
         raise DataError(
             f"{path}: {TEXTS[text]}_attention_mask must be 1 where a label counts, got none in sample {row:,}",
             "its answer may have been cut off: leave the pair out, or make the texts longer",
@@ -142,16 +115,10 @@ def preferences_of_file(path: Path, vocab_size: int | None) -> PreferenceDataset
 
 def inspect_pairs(path: Path) -> SampleFileInfo:
     """Check a file, all but the values of its samples, or raise DataError."""
-
-    def inspect(file: h5py.File) -> SampleFileInfo:
+    with inspected(path) as file:
         data = dataset_in(path, file, "data", _HINT)
-        if data.ndim != 3 or data.shape[1] != len(FEATURES) or data.shape[2] == 0:
-            raise DataError(
-                f'{path}: dataset "data" must have the shape (samples, {len(FEATURES)}, tokens), got {data.shape}',
-                f"the {len(FEATURES)} are {', '.join(FEATURES)}",
-            )
-        check_numbers(path, data, "data")
+        fits = data.ndim == 3 and data.shape[1] == len(FEATURES) and data.shape[2] > 0
+        form = f"(samples, {len(FEATURES)}, tokens)"
+        check_table(path, "data", data, fits, form, f"the {len(FEATURES)} are {', '.join(FEATURES)}")
         check_count(path, file, len(data))
-        return SampleFileInfo(path, len(data), data.shape[2])
-
-    return inspected(path, inspect)
+        return SampleFileInfo(path, len(data), {"data": data.shape[1:]})

@@ -64,7 +64,8 @@ def kind_of_samples(folder: Path) -> str:
     """Return the name of the kind of the files in a folder: plain text where nothing says otherwise."""
     first = min(entry for entry in folder.iterdir() if is_sample_file(entry.name))
     try:
-        return inspected(first, _kind)
+        with inspected(first) as file:
+            return _kind(file)
     except DataError:
         return TEXT.name
 

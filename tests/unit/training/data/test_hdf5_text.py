@@ -102,10 +102,12 @@ def test_few_open_files_are_enough_for_many_and_closed_ones_are_opened_again(thr
 
 def test_runs_of_rows_are_read_at_once(three_files, monkeypatch):
     runs = []
-    original = hdf5_rows.Hdf5Rows._read_run
-    monkeypatch.setattr(hdf5_rows.Hdf5Rows, "_read_run", lambda self, *run: runs.append(run) or original(self, *run))
+    kind = hdf5_rows.Hdf5Dataset
+    original = kind._read_run
+    monkeypatch.setattr(kind, "_read_run", lambda self, *run: runs.append(run) or original(self, *run))
     read(open_hdf5_text([three_files[0]]), [4, 3, 5, 0, 3, 12])
-    assert [(file, start, stop) for file, _, start, stop, _ in runs] == [(0, 0, 1), (0, 3, 5), (1, 0, 1), (2, 6, 7)]
+    found = [(path.name, start, stop) for path, _, start, stop, _ in runs]
+    assert found == [("a.h5", 0, 1), ("a.h5", 3, 5), ("b.h5", 0, 1), ("c.h5", 6, 7)]
 
 
 @pytest.mark.parametrize("length", [1, 3, 4, None])
