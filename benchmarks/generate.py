@@ -23,10 +23,13 @@ from statistics import median
 import numpy as np
 
 from benchmarks.step import FOLDER
-from cstool.inference.generate import generate
+from cstool.inference.decoding import decode
+from cstool.inference.memory import KvCache
 from cstool.inference.sampling import Sampling
+from cstool.inference.sequences import TokenRequest
 from cstool.inference.team import Team
-from cstool.inference.walk import KvCache, Walk, WeightStream
+from cstool.inference.walk import Walk
+from cstool.inference.weight_stream import WeightStream
 from cstool.model.graphs import build_graph
 from cstool.model.params import load_params
 from cstool.training.kernels.gemm_providers import FLOAT32, PRECISIONS
@@ -60,18 +63,18 @@ class Ours:
         )
         self.appliance.memoryx.initialize(seed=1)
         memoryx = self.appliance.memoryx
-        cache = KvCache(self.graph, sequences, capacity)
+        memory = KvCache(self.graph, sequences, capacity)
         self.weights_bytes = sum(memoryx.stream_bytes(p) for panels in memoryx.arrays.panels.values() for p in panels)
-        self.walk = Walk(self.graph, WeightStream(memoryx, self.appliance.others), Team(threads), cache, capacity)
+        self.walk = Walk(self.graph, WeightStream(memoryx, self.appliance.others), Team(threads), memory, capacity)
 
     def run(self, prompts: list[list[int]], count: int, *, uses_cache: bool = True) -> tuple[list[int], float, float]:
         """Return the first sequence's tokens, the time to the first token, and that of the others [s]."""
         made: list[int] = []
         began = time.perf_counter()
         first_s = 0.0
-        for token in generate(self.walk, prompts, max_tokens=count, sampling=GREEDY, uses_cache=uses_cache):
-            if token.prompt == 0:
-                made.append(token.token)
+        requests = [TokenRequest(number, prompt, count, GREEDY) for number, prompt in enumerate(prompts)]
+        for step in decode(self.walk, requests, uses_cache=uses_cache):
+            made += [token for one in step if one.prompt == 0 for token in one.tokens]
             first_s = first_s or time.perf_counter() - began
         return made, first_s, time.perf_counter() - began - first_s
 

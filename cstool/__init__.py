@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from cstool.foundation.errors import TraceError as TraceError
     from cstool.foundation.progress import Progress as Progress
     from cstool.foundation.progress import Silent as Silent
-    from cstool.inference.answer import Answers as Answers
-    from cstool.inference.answer import Completion as Completion
+    from cstool.inference.completions import Answers as Answers
+    from cstool.inference.completions import Completion as Completion
     from cstool.inference.encoder_answers import EncoderAnswers as EncoderAnswers
     from cstool.inference.model import InferenceModel as InferenceModel
     from cstool.inference.predict import Predictions as Predictions
@@ -135,7 +135,7 @@ _NAMES = {
         "TraceError",
     ),
     "cstool.plan.estimation": ("Estimate", "Row"),
-    "cstool.inference.answer": ("Answers", "Completion"),
+    "cstool.inference.completions": ("Answers", "Completion"),
     "cstool.inference.encoder_answers": ("EncoderAnswers",),
     "cstool.inference.model": ("InferenceModel",),
     "cstool.inference.predict": ("Predictions",),

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from cstool.foundation.errors import ClusterError, InferenceError
 from cstool.foundation.progress import Progress
+from cstool.inference.memory import KvCache, cache_bytes
 from cstool.inference.source import parts_of
 from cstool.inference.team import Team
-from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
+from cstool.inference.walk import Walk
+from cstool.inference.weight_stream import WeightStream
 from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.ir import Graph
 from cstool.model.params import DecoderParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, Params
@@ -163,6 +165,4 @@ class InferenceModel:
             sources: of an encoder-decoder, as of `KvCache`
         """
         graph = graph or self.graph
-        has_cache = cache_bytes(graph, 1, 1, (1, 1)) > 0
-        cache = KvCache(graph, sequences, capacity, sources) if has_cache else None
-        return Walk(graph, self.stream, self.team, cache, capacity)
+        return Walk(graph, self.stream, self.team, KvCache(graph, sequences, capacity, sources), capacity)

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cstool.foundation.errors import InferenceError
-from cstool.inference.beams import Beams
-from cstool.inference.sampling import Sampling
+from cstool.inference.sampling import Beams, Sampling
 from cstool.model.params import DecoderParams, EncoderDecoderParams, FcMnistParams, ModelParams, Params
 
 MAX_TOKENS = 128

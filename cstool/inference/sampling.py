@@ -1,4 +1,4 @@
-"""The choice of the next token from its logits.
+"""The choice of tokens by their logits: draws of the next one, or a search for the likeliest of all.
 
 A draw is keyed by the seed, the number of the prompt and the position, so it does not depend on other requests, nor on
 their order.
@@ -17,6 +17,7 @@ from cstool.foundation.random_keys import key_of, philox4x32
 
 Array = np.ndarray[Any, Any]
 
+MOST_BEAMS = 256
 FEW = 1024
 """likeliest tokens that are looked at first for `top_p`; mostly they suffice, and the others are not sorted"""
 
@@ -89,6 +90,29 @@ class Sampling:
             if enough <= len(ordered):
                 break
         return ordered[:enough], np.exp(scaled[ordered[:enough]])
+
+
+@dataclass(frozen=True)
+class Beams:
+    """How wide a search is.
+
+    Args:
+        count: hypotheses that run side by side; 1 searches nothing
+        length_penalty: the power of the length that log probabilities are divided by: more is for longer texts, 0
+            compares the probabilities themselves
+
+    Raises:
+        InferenceError: a number is out of its range
+    """
+
+    count: int = 1
+    length_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= MOST_BEAMS:
+            raise InferenceError(f"num_beams: must be 1 to {MOST_BEAMS}, got {self.count}")
+        if not np.isfinite(self.length_penalty):
+            raise InferenceError(f"length_penalty: must be a finite number, got {self.length_penalty:g}")
 
 
 def likeliest(scaled: Array, count: int) -> Array:

@@ -9,13 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from cstool.inference.walk import Walk
+from cstool.inference.memory import KvCache
+from cstool.inference.walk import Walk, whole_passes
 from cstool.model.graphs import TARGETS
 from cstool.model.ir import Graph, Op, Segment
 from cstool.training.kernels.cached_attention import News
-
-PASS_ROWS = 512
-"""tokens of sources that are read in one pass, where more than one source is"""
 
 
 class Model(Protocol):
@@ -65,31 +63,19 @@ def walk_from(model: Model, sources: Sequence[Sequence[int]], beams: int, capaci
     Args:
         model: an encoder-decoder
         sources: tokens of each, at least one
-        beams: sequences for each source; the sequences of the first source come first
+        beams: sequences for each source
         capacity: most tokens of a sequence
     """
     of_source, of_target = model.parts
     lengths = [len(tokens) for tokens in sources]
     walk = model.walk(len(sources) * beams, capacity, of_target, sources=(len(sources), max(lengths)))
-    assert walk.cache is not None
-    walk.cache.sources[:] = np.repeat(np.arange(len(sources)), beams)
-    walk.cache.source_tokens[:] = lengths
+    assert isinstance(walk.memory, KvCache)
+    walk.memory.source_tokens[:] = lengths
     reading = model.walk(len(sources), max(lengths), of_source)
-    reading.keeps = walk.cache.from_sources
-    numbers: list[int] = []
-    for number, length in enumerate(lengths):
-        if numbers and sum(lengths[k] for k in numbers) + length > PASS_ROWS:
-            _read(reading, sources, numbers)
-            numbers = []
-        numbers.append(number)
-    _read(reading, sources, numbers)
+    reading.keeps = walk.memory.from_sources
+    for numbers in whole_passes(lengths):
+        ids = np.concatenate([sources[number] for number in numbers]).astype(np.int32)
+        inputs = {"input_ids": ids, "attention_mask": np.ones(len(ids), np.int32)}
+        reading.read(inputs, News.of(numbers, [lengths[number] for number in numbers]))
     walk.passes = reading.passes
     return walk
-
-
-def _read(walk: Walk, sources: Sequence[Sequence[int]], numbers: Sequence[int]) -> None:
-    """Run one pass over some sources."""
-    counts = np.array([len(sources[number]) for number in numbers], np.int64)
-    ids = np.array([token for number in numbers for token in sources[number]], np.int32)
-    news = News(np.array(numbers, np.int64), np.cumsum(counts) - counts, counts, np.zeros(len(numbers), np.int64))
-    walk.read({"input_ids": ids, "attention_mask": np.ones(len(ids), np.int32)}, news)

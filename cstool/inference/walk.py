@@ -5,15 +5,17 @@ Each op runs on all rows, with the kernels of training where these go row by row
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from cstool.foundation.errors import NonFiniteError
+from cstool.inference.memory import SequenceMemory
 from cstool.inference.team import Team
-from cstool.model.ir import Graph, KernelKind, Op, OpKind, Panel, rules_of
+from cstool.inference.weight_stream import WeightStream
+from cstool.model.ir import Graph, Op, OpKind, Panel, rules_of
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
 from cstool.training.kernels.call import Call, Weights
@@ -26,190 +28,14 @@ from cstool.training.kernels.rowwise import linear_by_turns
 from cstool.training.kernels.sparse import SparseMatrix, sparse_linear_forward
 from cstool.training.machine.csx import GrainSlot, Scratch
 from cstool.training.machine.lanes import stages
-from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.plan import PlannedOp, make_plan
-from cstool.training.machine.ranks.orders import BeginPasses, NextPass, OtherRanks
 from cstool.training.store import aligned_empty
-
-
-class WeightStream:
-    """Hands out panels: of the node of MemoryX here, and of other ranks, which send them ahead of need.
-
-    Args:
-        memoryx: the node here; nothing updates it
-        others: the other ranks, with the other nodes
-    """
-
-    def __init__(self, memoryx: MemoryX, others: OtherRanks) -> None:
-        self._memoryx, self._others = memoryx, others
-        self._source = others.exchange.swarmx(1, (0,))
-        self.nodes = memoryx.arrays.shards.nodes
-        """ranks that keep weights"""
-        self.is_resident = memoryx.arrays.file is None and self.nodes == 1
-        """whether weights stay where they are; else each pass streams all of them"""
-        self._held: dict[Panel, Weights] = {}
-        self._passes = 0
-        self._ahead: tuple[Sequence[Panel], Sequence[Panel]] | None = None
-        """panels that other ranks send ahead: of every pass, and of a pass whose logits are wanted"""
-        self.streamed_bytes = 0
-        """sent out so far [bytes]"""
-        self.arrived_bytes = 0
-        """share of it that came from other ranks [bytes]"""
-
-    def begin_pass(self, body: Sequence[Panel], head: Sequence[Panel], *, takes_head: bool) -> None:
-        """Say which panels a pass takes, in order, so that they are fetched ahead.
-
-        Args:
-            body: panels of every pass
-            head: panels that follow in a pass whose logits are wanted
-            takes_head: whether this one is
-        """
-        if self.is_resident:
-            return
-        if self.nodes > 1 and self._ahead != (body, head):
-            if self._ahead is not None:
-                self._let_go(self._ahead[0])
-            self._others.order(BeginPasses(body, head))
-            self._ahead = body, head
-        self._source.expect([*body, *(head if takes_head else ())], 0, 1)
-        if self.nodes > 1:
-            self._others.order(NextPass(takes_head))
-            self._passes += 1
-            self._others.link.activity.step = self._passes
-
-    def _let_go(self, body: Sequence[Panel]) -> None:
-        """Take the panels that others have sent ahead for another pass of the kind before, where none follows."""
-        self._source.expect(body, 0, 1)
-        for panel in body:
-            self._source.acquire(panel)
-            self._source.release(panel)
-
-    @property
-    def skips(self) -> bool:
-        """Whether the panels of experts stay where they are that no row chose."""
-        return self._source.skips
-
-    def want(self, panels: Sequence[Panel]) -> None:
-        """Say which panels of experts a pass takes."""
-        if not self.is_resident:
-            self._source.want(panels, 1)
-
-    @contextmanager
-    def lent(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:
-        """Lend panels for the length of a context."""
-        if self.is_resident:
-            yield [self._resident(panel) for panel in panels]
-            return
-        taken: list[Panel] = []
-        try:
-            weights = []
-            for panel in panels:
-                weights.append(self._source.acquire(panel))
-                taken.append(panel)
-                size_bytes = self._memoryx.stream_bytes(panel)
-                self.streamed_bytes += size_bytes
-                self.arrived_bytes += 0 if self._memoryx.keeps(panel) else size_bytes
-            yield weights
-        finally:
-            for panel in taken:
-                self._source.release(panel)
-
-    def _resident(self, panel: Panel) -> Weights:
-        if (weights := self._held.get(panel)) is None:
-            weights = self._held[panel] = self._source.acquire(panel)
-            self.streamed_bytes += self._memoryx.stream_bytes(panel)
-        return weights
-
-    def close(self) -> None:
-        """Give everything back."""
-        for panel in self._held:
-            self._source.release(panel)
-        self._held.clear()
-
-
-def cache_bytes(graph: Graph, sequences: int, capacity: int, sources: tuple[int, int] = (0, 0)) -> int:
-    """Size of the cache of so many sequences, each of up to `capacity` tokens, and of their sources [bytes].
-
-    Args:
-        sources: as of `KvCache`
-    """
-    distinct = dict(_kv_heads(graph).values())
-    tokens = {False: sequences * capacity, True: sources[0] * sources[1]}
-    given = {name for name, _ in _kv_heads(graph, given=True).values()}
-    return sum(2 * 4 * tokens[name in given] * heads * width for name, (heads, width) in distinct.items())
-
-
-def _kv_heads(graph: Graph, *, given: bool = False) -> dict[str, tuple[str, tuple[int, int]]]:
-    """By op the name of its arrays, and heads of keys and values and the width of each.
-
-    Where tokens see later ones, all of them come in one pass, and nothing need be kept: all such ops have one pair.
-
-    Args:
-        given: only of ops whose keys come from elsewhere, as an encoder's do
-    """
-    inputs = {tensor.name for tensor in graph.inputs}
-    found = {}
-    for op in graph.ops:
-        if rules_of(op).anchor is KernelKind.ATTENTION and (op.inputs[1] in inputs or not given):
-            heads, width = op.attributes["kv_heads"], graph.tensors[op.inputs[1]].shape[-1]
-            is_kept = op.attributes["causal"] or op.inputs[1] in inputs
-            name = op.name if is_kept else f"{heads} x {width}"
-            found[op.name] = name, (heads, width // heads)
-    return found
-
-
-class KvCache:
-    """Keys and values of every attention op.
-
-    Args:
-        graph: the model
-        sequences: slots
-        capacity: most tokens of a sequence
-        sources: number of sources that sequences go on from, and the most tokens of one
-    """
-
-    def __init__(self, graph: Graph, sequences: int, capacity: int, sources: tuple[int, int] = (0, 0)) -> None:
-        self.capacity, self.source_capacity = capacity, sources[1]
-        self._shape, self._source_shape = (sequences, capacity), sources
-        self.given = _kv_heads(graph, given=True).keys()
-        """ops that attend to sources"""
-        self.keys: Mapping[str, np.ndarray] = self._arrays(graph)
-        """(sequences, kv_heads, capacity, D) float32 by op; of sources in place of sequences where these are `given`"""
-        self.values: Mapping[str, np.ndarray] = self._arrays(graph)
-        self.sources = np.zeros(sequences, np.int64)
-        """source of each sequence"""
-        self.source_tokens = np.zeros(sources[0], np.int64)
-        pairs = [(op, self.keys[op.name], self.values[op.name]) for op in graph.ops if op.name in self.given]
-        self.from_sources = {
-            name: array for op, *arrays in pairs for name, array in zip(op.inputs[1:3], arrays, strict=True)
-        }
-        """place of each tensor that is made of sources, where it is kept"""
-
-    def _arrays(self, graph: Graph) -> dict[str, np.ndarray]:
-        names = _kv_heads(graph)
-        given = {names[op][0] for op in self.given}
-        arrays = {}
-        for name, (heads, width) in dict(names.values()).items():
-            slots, tokens = self._source_shape if name in given else self._shape
-            arrays[name] = np.empty((slots, heads, tokens, width), np.float32)
-        return {op: arrays[name] for op, (name, _) in names.items()}
-
-    def copy(self, source: int, target: int, tokens: int) -> None:
-        """Give one sequence the keys and values of the first tokens of another."""
-        for arrays in (self.keys, self.values):
-            for op, array in arrays.items():
-                if op not in self.given:
-                    array[target, :, :tokens] = array[source, :, :tokens]
-
-    def news_of_sources(self, news: News) -> News:
-        """Say of new tokens that each sees all of its source, as if they were the last tokens of that."""
-        sources = self.sources[news.slots]
-        return News(sources, news.starts, news.counts, self.source_tokens[sources] - news.counts)
-
 
 Array = np.ndarray[Any, Any]
 _RunOp = Callable[[PlannedOp, Call, News], None]
 
+PASS_ROWS = 512
+"""most tokens of a pass: enough for products as fast as they get, few enough for activations to stay small"""
 SPARSE_DENSITY = 1 / 3
 """density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
 reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
@@ -260,22 +86,22 @@ class Walk:
         graph: the model for samples of one token, or of none; of an encoder, up to the op whose input is wanted
         stream: where weights come from
         team: threads
-        cache: keys and values so far; None for models without attention
+        memory: all that is kept of earlier tokens
         capacity: most tokens of a sequence; positions are below it
     """
 
-    def __init__(self, graph: Graph, stream: WeightStream, team: Team, cache: KvCache | None, capacity: int) -> None:
+    def __init__(self, graph: Graph, stream: WeightStream, team: Team, memory: SequenceMemory, capacity: int) -> None:
         self.graph = graph
         self.stream = stream
         self.team = team
-        self.cache = cache
+        self.memory = memory
         self.capacity = capacity
         self.ids = next((name for name in (t.name for t in graph.inputs) if name.endswith("input_ids")), "")
         """the input that has tokens"""
+        self._given = {tensor.name for tensor in graph.inputs}
         self.classes = next(graph.weights[op.weights[0]].shape[0] for op in reversed(graph.ops) if op.weights)
         self._scratches = [Scratch() for _ in range(team.size)]
-        seen = max(capacity, cache.source_capacity) if cache else 0
-        self._scores = [np.empty((BLOCK_TOKENS if cache else 0, seen), np.float32) for _ in range(team.size)]
+        self._scores = [np.empty((BLOCK_TOKENS, memory.longest), np.float32) for _ in range(team.size)]
         self._layouts: dict[int, _Layout] = {}
         self._made_biases: dict[tuple[tuple[str, ...], Attention], Array] = {}
         """biases of attention where these are weights, by their names and the form"""
@@ -365,8 +191,8 @@ class Walk:
         """Run a group of ops, linear ones that read the same a panel at a time."""
         planned, call = group[0]
         if _is_product(planned.op):
-            for part in self._products(group):
-                self._multiply(part)
+            for product in self._products(group):
+                self._multiply([product])
         else:
             self._run_op.get(planned.op.kind, self._as_in_training)(planned, call, news)
 
@@ -375,7 +201,7 @@ class Walk:
         planned, call = group[0]
         panels = planned.matrix_panels
         if _is_product(planned.op):
-            every = [product for part in self._products(group) for product in part]
+            every = list(self._products(group))
             return lambda news: self._multiply(every)
         if planned.op.kind in self._run_op or len(panels) > 1:
             return partial(self._run, group)
@@ -391,15 +217,18 @@ class Walk:
                     planned.kernel.forward(call)
             call.let_go()
 
-    def _products(self, group: Sequence[tuple[PlannedOp, Call]]) -> Iterator[list[_Product]]:
-        """Yield the products of linear ops, one at a time, each while its weights are lent."""
+    def _products(self, group: Sequence[tuple[PlannedOp, Call]]) -> Iterator[_Product]:
+        """Yield the products of linear ops, each while its weights are lent."""
         for planned, call in group:
-            # Each panel once, in the order in which the stream was told to expect them.
-            with self.stream.lent(planned.vector_panels) as vectors:
-                for panel in planned.matrix_panels:
-                    with self.stream.lent([panel]) as (weight,):
-                        bias = _rows_of(vectors[0], panel) if vectors else None
-                        yield [_Product(call.inputs[0], weight, bias, call.outputs[0][:, panel.start : panel.stop])]
+            yield from self._by_panels(planned, call.inputs[0], call.outputs[0])
+
+    def _by_panels(self, planned: PlannedOp, x: Array, y: Array) -> Iterator[_Product]:
+        """Yield the products of an op: each panel once, in the order in which the stream was told to expect them."""
+        with self.stream.lent(planned.vector_panels) as vectors:
+            for panel in planned.matrix_panels:
+                with self.stream.lent([panel]) as (weight,):
+                    bias = _rows_of(vectors[0], panel) if vectors else None
+                    yield _Product(x, weight, bias, y[:, panel.start : panel.stop])
 
     def _multiply(self, products: Sequence[_Product]) -> None:
         """Compute several products; the team shares the rows of all dense weights together."""
@@ -423,11 +252,8 @@ class Walk:
     def _router(self, planned: PlannedOp, call: Call, _news: News) -> None:
         x, logits = call.inputs[0], call.kept["logits"]
         rows = np.empty((len(x), len(logits)), np.float32)
-        with self.stream.lent(planned.vector_panels) as vectors:
-            for panel in planned.matrix_panels:
-                with self.stream.lent([panel]) as (weight,):
-                    bias = _rows_of(vectors[0], panel) if vectors else None
-                    self._multiply([_Product(x, weight, bias, rows[:, panel.start : panel.stop])])
+        for product in self._by_panels(planned, x, rows):
+            self._multiply([product])
         np.copyto(logits, rows.T)
         choose_experts(call)
         if self.stream.skips:
@@ -471,21 +297,16 @@ class Walk:
             turn(call.inputs[0][rows], self.capacity, planned.op.attributes, call.outputs[0][rows], first=before)
 
     def _attention(self, planned: PlannedOp, call: Call, news: News) -> None:
-        assert self.cache is not None
         q, k, v, *segments = call.inputs
+        name, is_causal = planned.op.name, planned.op.attributes["causal"]
         # The segments of an encoder's tokens tell padding apart, of which there is none here.
-        if segments and planned.op.attributes["causal"]:
-            raise ValueError(f"{planned.op.name}: with a cache, all tokens of a sequence are of one segment")
-        keys, values = self.cache.keys[planned.op.name], self.cache.values[planned.op.name]
-        is_given = planned.op.name in self.cache.given
-        if is_given:
-            news = self.cache.news_of_sources(news)
-        else:
-            append(k, news, keys)
-            append(v, news, values)
-        form = Attention.of(planned.op.attributes, self.capacity, self.cache.source_capacity if is_given else None)
+        if segments and is_causal:
+            raise ValueError(f"{name}: with a cache, all tokens of a sequence are of one segment")
         # Of a sequence all of whose tokens see each other nothing may be before this pass.
-        assert planned.op.attributes["causal"] or is_given or not news.before.any()
+        assert is_causal or planned.op.inputs[1] in self._given or not news.before.any()
+        self.memory.append(name, news, k, v)
+        (keys, values), news = self.memory.gather(name, news)
+        form = Attention.of(planned.op.attributes, self.capacity, keys.shape[2])
         biases = self._biases(planned, form)
         seen = int(((news.before + news.counts) * news.counts).sum()) * q.shape[1]
         pairs = len(news.slots) * form.heads
@@ -521,11 +342,8 @@ class Walk:
         if not len(wanted):
             return logits
         x = np.ascontiguousarray(call.inputs[0][wanted])
-        with self.stream.lent(planned.vector_panels) as vectors:
-            (bias,) = vectors or (None,)
-            for panel in planned.matrix_panels:
-                with self.stream.lent([panel]) as (weight,):
-                    self._multiply([_Product(x, weight, _rows_of(bias, panel), logits[:, panel.start : panel.stop])])
+        for product in self._by_panels(planned, x, logits):
+            self._multiply([product])
         a = planned.op.attributes
         bend_logits(logits, a["logits_scale"], a["logits_softcap"])
         return logits
@@ -542,7 +360,7 @@ def _is_product(op: Op) -> bool:
     return op.kind is OpKind.LINEAR
 
 
-def _rows_of(bias: Weights | None, panel: Panel) -> Array | None:
+def _rows_of(bias: Weights, panel: Panel) -> Array | None:
     return bias[panel.start : panel.stop] if isinstance(bias, np.ndarray) else None
 
 
@@ -552,3 +370,39 @@ def _sequences(news: News) -> list[tuple[slice, int]]:
         (slice(start, start + count), before)
         for start, count, before in zip(*(part.tolist() for part in news[1:]), strict=True)
     ]
+
+
+def whole_passes(lengths: Sequence[int], batch_size: int | None = None) -> Iterator[list[int]]:
+    """Yield the numbers of the texts of each pass.
+
+    Args:
+        lengths: tokens of each text, at least one text
+        batch_size: texts of a pass; None for as many as have `PASS_ROWS` tokens, at least one
+    """
+    numbers: list[int] = []
+    rows = 0
+    for number, length in enumerate(lengths):
+        is_full = rows + length > PASS_ROWS if batch_size is None else len(numbers) == batch_size
+        if numbers and is_full:
+            yield numbers
+            numbers, rows = [], 0
+        numbers.append(number)
+        rows += length
+    yield numbers
+
+
+def check_finite(numbers: Array, which: str) -> None:
+    """Check the results of a pass.
+
+    Args:
+        numbers: (n,) float32
+        which: as messages name them
+
+    Raises:
+        NonFiniteError: one is not finite
+    """
+    if not np.isfinite(numbers).all():
+        raise NonFiniteError(
+            f"{which} must be finite, got {numbers[~np.isfinite(numbers)][0]}",
+            "the checkpoint may be of a run that went astray: cstool checkpoint verify, or an earlier one",
+        )

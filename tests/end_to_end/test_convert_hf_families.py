@@ -18,9 +18,8 @@ from cstool.convert.hf_encoders import ENCODER_FAMILIES
 from cstool.convert.hf_families import HF_CLASSES, HF_FAMILIES, MODEL_TYPES
 from cstool.foundation.errors import CheckpointError
 from cstool.foundation.progress import Silent
-from cstool.inference.beams import Beams, search
 from cstool.inference.model import InferenceModel
-from cstool.inference.sequences import Finish
+from cstool.inference.sampling import Beams
 from cstool.inference.source import walk_from
 from cstool.inference.walk import Walk
 from cstool.model.graphs import answering_graph, build_graph
@@ -39,7 +38,7 @@ from tests.reference.hf_cases import BEAMS, EVERY, NEW_TOKENS, POSITIONS, PROMPT
 from tests.reference.hf_encoder_cases import SEGMENTS, TOKENS
 from tests.reference.hf_other_cases import SOURCE, START, image
 from tests.reference.recorded_file import config_digest, unfolded
-from tests.unit.inference.machines import made, whole_news
+from tests.unit.inference.machines import decoded, made, whole_news
 from tests.unit.training.machine.machines import machine, set_array
 
 KINDS = {"decoders": hf_cases, "encoders": hf_encoder_cases, "others": hf_other_cases}
@@ -118,10 +117,10 @@ def check_t5(model: InferenceModel, recorded: dict[str, Any]) -> None:
 
 def searched(walk: Walk, prompt: list[int], recorded: dict[str, Any]) -> list[int]:
     end = recorded["beams"]["eos"]
-    finish: Finish = lambda _prompt, tokens: "end" if tokens[-1] == end else None  # noqa: E731
-    steps = search(walk, [prompt], max_tokens=NEW_TOKENS, beams=Beams(BEAMS), finish=finish)
-    ((best,),) = filter(None, steps)
-    return list(best.tokens)
+    (best,) = decoded(
+        walk, [prompt], NEW_TOKENS, Beams(BEAMS), finish=lambda tokens: "end" if tokens[-1] == end else None
+    )
+    return best.tokens
 
 
 def check_encoder(

@@ -36,7 +36,7 @@ from cstool.inference.verbs.asking import (
 )
 
 if TYPE_CHECKING:
-    from cstool.inference.answer import Answers, Completion
+    from cstool.inference.completions import Answers, Completion
     from cstool.inference.model import InferenceModel
     from cstool.model.params import Params
     from cstool.training.machine.ranks.link import Link

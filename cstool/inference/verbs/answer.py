@@ -17,7 +17,7 @@ from cstool.training.verbs.trained import params_of
 
 if TYPE_CHECKING:
     from cstool.foundation.progress import Progress
-    from cstool.inference.answer import Answers, Completion
+    from cstool.inference.completions import Answers, Completion
     from cstool.inference.model import InferenceModel
     from cstool.inference.predict import Predictions
     from cstool.inference.request import Request
@@ -157,7 +157,7 @@ def generate(
         NonFiniteError: the model does not give finite logits
         CstoolError: any other error that the user can act on
     """
-    from cstool.inference.answer import answer
+    from cstool.inference.completions import answer
 
     with opened(trained, lanes, progress) as model:
         plan = plan_text(
@@ -228,7 +228,7 @@ def answer_until_stopped(
     model: InferenceModel, plan: TextPlan, *, show: Callable[[int, str], None], link: Link
 ) -> tuple[Answers, str | None]:
     """Let an open model answer until a signal stops it, here or at another rank; its name comes with the answers."""
-    from cstool.inference.answer import answer
+    from cstool.inference.completions import answer
     from cstool.training.run.stopping import StopRequest
 
     with StopRequest("the tokens under way are there", "stops at once and shows nothing more") as stop:

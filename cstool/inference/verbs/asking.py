@@ -13,7 +13,7 @@ from cstool.inference.verbs.answer import opened
 
 if TYPE_CHECKING:
     from cstool.foundation.progress import Progress
-    from cstool.inference.ask import EncoderRequest
+    from cstool.inference.encoder import EncoderRequest
     from cstool.inference.encoder_answers import EncoderAnswers
     from cstool.inference.model import InferenceModel
     from cstool.model.params import Params
@@ -72,7 +72,7 @@ def ask(
         NonFiniteError: the model does not give finite numbers
         CstoolError: any other error that the user can act on
     """
-    from cstool.inference.ask import ask as ask_model
+    from cstool.inference.encoder import ask as ask_model
 
     with opened(trained, lanes, progress) as model:
         plan = plan_texts(
@@ -110,13 +110,13 @@ def plan_texts(params: Params, prompts: Sequence[str], tokenizer: str | None = N
         params: of the model
         prompts: texts
         tokenizer: a vocab.txt or a tokenizers JSON file; None for the vocabulary of the params
-        asked: as of `cstool.inference.ask.EncoderRequest`; None for the default
+        asked: as of `cstool.inference.encoder.EncoderRequest`; None for the default
 
     Raises:
         InferenceError: the model is no encoder, or does not fit the request, or no vocabulary is named
         DataError: the vocabulary cannot be loaded
     """
-    from cstool.inference.ask import EncoderRequest, encode_texts, encoder_of
+    from cstool.inference.encoder import EncoderRequest, encode_texts, encoder_of
 
     model = encoder_of(params.model)
     pairs = asked.get("pairs") or ()
@@ -167,7 +167,7 @@ def _labels(params: Params) -> dict[int, str]:
 
 def ask_until_stopped(model: InferenceModel, plan: EncoderPlan, *, link: Link) -> tuple[EncoderAnswers, str | None]:
     """Ask an open encoder until a signal stops it, here or at another rank; its name comes with the answers."""
-    from cstool.inference.ask import ask as ask_model
+    from cstool.inference.encoder import ask as ask_model
     from cstool.training.run.stopping import StopRequest
 
     with StopRequest("the texts under way are answered", "stops at once and shows nothing more") as stop:

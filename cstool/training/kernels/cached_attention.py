@@ -9,6 +9,7 @@ Source: Pope et al., "Efficiently scaling transformer inference", 2022, section 
 `attention`.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,13 @@ class News(NamedTuple):
     starts: np.ndarray
     counts: np.ndarray
     before: np.ndarray
+
+    @classmethod
+    def of(cls, slots: Sequence[int], counts: Sequence[int], before: Sequence[int] = ()) -> "News":
+        """Say of each sequence its slot, and its new and its earlier tokens; () for no earlier ones."""
+        many = np.array(counts, np.int64)
+        earlier = np.array(before or [0] * len(many), np.int64)
+        return cls(np.array(slots, np.int64), np.cumsum(many) - many, many, earlier)
 
 
 @elementwise

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from cstool.inference.generate import generate
-from cstool.inference.sampling import Sampling
+from cstool.inference.decoding import decode
+from cstool.inference.memory import KvCache
+from cstool.inference.sampling import Beams, Sampling
+from cstool.inference.sequences import Finish, Made, TokenRequest
 from cstool.inference.source import parts_of
 from cstool.inference.team import Team
-from cstool.inference.walk import KvCache, Walk, WeightStream, cache_bytes
+from cstool.inference.walk import Walk
+from cstool.inference.weight_stream import WeightStream
 from cstool.model.ir import Graph
 from cstool.training.kernels.cached_attention import News
 from cstool.training.machine.appliance import Appliance
@@ -78,18 +81,34 @@ class LentModel:
 
     def walk(self, sequences: int, capacity: int, graph: Graph, sources: tuple[int, int] = (0, 0)) -> Walk:
         """A walk over a graph, or over a part of one."""
-        cache = KvCache(graph, sequences, capacity, sources) if cache_bytes(graph, 1, 1, (1, 1)) else None
-        return Walk(graph, self.stream, self.team, cache, capacity)
+        return Walk(graph, self.stream, self.team, KvCache(graph, sequences, capacity, sources), capacity)
 
 
 def whole_news(length: int, slot: int = 0) -> News:
     """Say that all rows are the tokens of one sequence, from its first on."""
-    return News(*(np.array([number], np.int64) for number in (slot, 0, length, 0)))
+    return News.of([slot], [length])
+
+
+def decoded(
+    walk: Walk,
+    prompts: Sequence[Sequence[int]],
+    count: int,
+    choice: Sampling | Beams,
+    *,
+    first_prompt: int = 0,
+    finish: Finish = lambda tokens: None,
+    **keys: Any,
+) -> list[Made]:
+    """Return the tokens that follow prompts, as they come; the prompts of an encoder-decoder have a source each."""
+    requests = [
+        TokenRequest(first_prompt + k, prompt, count, choice, finish, source=k) for k, prompt in enumerate(prompts)
+    ]
+    return [one for step in decode(walk, requests, **keys) for one in step]
 
 
 def made(walk: Walk, prompts: Sequence[Sequence[int]], count: int, **keys: Any) -> list[list[int]]:
     """Return the tokens that follow each prompt."""
     found: dict[int, list[int]] = {}
-    for token in generate(walk, prompts, max_tokens=count, **{"sampling": Sampling(0.0), **keys}):
-        found.setdefault(token.prompt, []).append(token.token)
+    for one in decoded(walk, prompts, count, keys.pop("sampling", Sampling(0.0)), **keys):
+        found.setdefault(one.prompt, []).extend(one.tokens)
     return [found[number] for number in sorted(found)]

@@ -1,6 +1,6 @@
 """Beam search beside a slow obvious one, and beside all texts there are."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -10,24 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.foundation.errors import InferenceError
-from cstool.inference.beams import Beams, Hypothesis, search
+from cstool.inference.sampling import Beams
+from cstool.inference.sequences import Finish, Made
 from cstool.inference.walk import Walk
 from tests.models import FAMILIES
-from tests.unit.inference.machines import made, walking, whole_news
+from tests.unit.inference.machines import decoded, made, walking, whole_news
 from tests.unit.inference.test_walk import one_token
 
 PROMPTS = ([3], [1, 4, 1, 5, 9, 2, 6], [2, 7, 1])
 END = 5
-Finish = Callable[[int, Sequence[int]], str | None]
 
 
-def at_end(_prompt: int, tokens: Sequence[int]) -> str | None:
+def at_end(tokens: Sequence[int]) -> str | None:
     return "end" if tokens[-1] % 4 == END % 4 else None
 
 
-def found(walk: Walk, prompts: Sequence[Sequence[int]], count: int, beams: Beams, **keys: Any) -> list[Hypothesis]:
-    every = [each for step in search(walk, prompts, max_tokens=count, beams=beams, **keys) for each in step]
-    return sorted(every, key=lambda each: each.prompt)
+def found(walk: Walk, prompts: Sequence[Sequence[int]], count: int, beams: Beams, **keys: Any) -> list[Made]:
+    return sorted(decoded(walk, prompts, count, beams, **keys), key=lambda each: each.prompt)
 
 
 def log_shares(walk: Walk, tokens: Sequence[int]) -> np.ndarray:
@@ -38,7 +37,7 @@ def log_shares(walk: Walk, tokens: Sequence[int]) -> np.ndarray:
 
 
 def slow_search(
-    walk: Walk, prompt: Sequence[int], count: int, beams: Beams, finish: Finish = lambda prompt, tokens: None
+    walk: Walk, prompt: Sequence[int], count: int, beams: Beams, finish: Finish = lambda tokens: None
 ) -> tuple[list[int], float]:
     """The tokens and the score of the best hypothesis; every probability is computed from the whole text."""
     running: list[tuple[float, list[int]]] = [(0.0, [])]
@@ -52,7 +51,7 @@ def slow_search(
         candidates.sort(key=lambda each: -each[0])
         running = []
         for rank, (total, text) in enumerate(candidates[: 2 * beams.count]):
-            if finish(0, text) is None and len(text) < count:
+            if finish(text) is None and len(text) < count:
                 running.append((total, text))
             elif rank < beams.count:
                 ended.append((total / len(text) ** beams.length_penalty, text))
@@ -112,7 +111,7 @@ def test_why_hypotheses_end():
     with walking(one_token(sequence=16), sequences=6, capacity=8) as (walk, _):
         reasons = [each.finish_reason for each in found(walk, [[1], [1] * 6], 4, Beams(2))]
         assert reasons == ["length", "context"]
-        (ended,) = found(walk, [[1]], 4, Beams(2), finish=lambda prompt, tokens: "stop")
+        (ended,) = found(walk, [[1]], 4, Beams(2), finish=lambda tokens: "stop")
         assert (ended.finish_reason, len(ended.tokens)) == ("stop", 1)
         asked = iter([False, False, True])
         (cut,) = found(walk, [[1]], 4, Beams(2), stopped=lambda: next(asked))

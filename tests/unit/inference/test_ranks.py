@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cstool.foundation.errors import ClusterError
-from cstool.inference import sequences
+from cstool.inference import decoding
 from cstool.inference.sampling import Sampling
 from cstool.model.graphs import build_graph
 from cstool.model.ir import Graph, _graph
@@ -33,7 +33,7 @@ GRAPH = build_graph(
 def _small(monkeypatch) -> None:
     """Matrices of several panels, prompts of several passes, some of which end before the output layer."""
     monkeypatch.setattr(_graph, "PANEL_BYTES", 12 * 4 * 16)
-    monkeypatch.setattr(sequences, "PASS_ROWS", 5)
+    monkeypatch.setattr(decoding, "PASS_ROWS", 5)
 
 
 def rules(density: float) -> SparsityRules:

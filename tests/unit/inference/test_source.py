@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from cstool.inference.beams import Beams
+from cstool.inference.sampling import Beams
 from cstool.inference.source import parts_of, walk_from
 from cstool.inference.walk import Walk
 from cstool.model.graphs import SampleForm, build_graph
@@ -33,7 +33,8 @@ def lent(walk: Walk) -> LentModel:
 
 
 def logits_of(walk: Walk, tokens: Sequence[int], sequence: int = 0) -> np.ndarray:
-    news = News(*(np.array([number], np.int64) for number in (sequence, 0, len(tokens), 0)))
+    slot = [walk.memory.open(source) for source in range(sequence + 1)][sequence]
+    news = News.of([slot], [len(tokens)])
     return walk.run({"decoder_input_ids": np.array(tokens, np.int32)}, news, np.arange(len(tokens)))
 
 
@@ -77,7 +78,7 @@ def test_tokens_depend_on_their_source_alone(name, tmp_path, monkeypatch):
         tokens = made(together, START * 3, count)
         assert made(together, START * 3, count, uses_cache=False) == tokens
         assert [made(walk_from(model, [source], 1, TARGETS), START, count)[0] for source in SOURCES] == tokens
-        monkeypatch.setattr("cstool.inference.source.PASS_ROWS", 9)
+        monkeypatch.setattr("cstool.inference.walk.PASS_ROWS", 9)
         by_turns = walk_from(model, SOURCES, 1, TARGETS)
         assert by_turns.passes == 2
         assert made(by_turns, START * 3, count) == tokens

@@ -89,9 +89,9 @@ def test_logits_of_an_encoder_give_the_losses_of_the_slow_twin(name):
     whole = build_graph(model, SampleForm(1, 1))
     with walking(whole, sequences=3, capacity=LENGTH) as (full, weights):
         graph = answering_graph(model, "tokens")
-        walk = Walk(graph, full.stream, full.team, full.cache, LENGTH)
+        walk = Walk(graph, full.stream, full.team, full.memory, LENGTH)
         inputs = encoder_inputs(graph, np.concatenate(texts))
-        news = News(*(np.array(part, np.int64) for part in ((0, 1, 2), starts[:-1], lengths, (0, 0, 0))))
+        news = News.of(range(3), lengths)
         is_first = name == "classifier"
         wanted = starts[:-1] if is_first else np.arange(starts[-1])
         logits = walk.run(inputs, news, wanted)

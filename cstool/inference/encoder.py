@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from cstool.foundation.errors import InferenceError, NonFiniteError
+from cstool.foundation.errors import InferenceError
 from cstool.inference.encoder_answers import (
     Choice,
     Classified,
@@ -25,7 +25,7 @@ from cstool.inference.encoder_answers import (
     Word,
 )
 from cstool.inference.model import InferenceModel
-from cstool.inference.walk import Walk
+from cstool.inference.walk import Walk, check_finite, whole_passes
 from cstool.model.graphs import Answer, Side, answering_graph, embedding_graph
 from cstool.model.ir import Graph
 from cstool.model.params import (
@@ -42,8 +42,6 @@ from cstool.model.params import (
 from cstool.training.data import EncoderText, EncoderTokenizer
 from cstool.training.kernels.cached_attention import News
 
-PASS_ROWS = 512
-"""tokens of a pass where the number of its texts is not given: enough for products at full speed"""
 TOP_K = 5
 """default number of tokens for a mask"""
 EMBEDDINGS = ("mean", "first", "pooled")
@@ -204,7 +202,7 @@ def ask(
     began = time.perf_counter()
     asking = _Asking(model, params, tokenizer, request, labels or {}, texts)
     answers = []
-    for numbers in _passes([len(text.tokens) for text in texts], request.batch_size):
+    for numbers in whole_passes([len(text.tokens) for text in texts], request.batch_size):
         answers += asking.answers(numbers)
         if stopped():
             break
@@ -224,20 +222,6 @@ def ask(
         stream.nodes,
     )
     return EncoderAnswers(answers, speed)
-
-
-def _passes(lengths: Sequence[int], batch_size: int | None) -> Iterator[list[int]]:
-    """Yield the numbers of the texts of each pass."""
-    numbers: list[int] = []
-    rows = 0
-    for number, length in enumerate(lengths):
-        is_full = rows + length > PASS_ROWS if batch_size is None else len(numbers) == batch_size
-        if numbers and is_full:
-            yield numbers
-            numbers, rows = [], 0
-        numbers.append(number)
-        rows += length
-    yield numbers
 
 
 def _graph_of(params: AskedParams, answer: Answer | Side) -> Graph:
@@ -266,37 +250,38 @@ class _Asking:
         self.walks: dict[Answer | Side, Walk] = {}
         lengths = [len(text.tokens) for text in texts]
         self._capacity = max(lengths)
-        self._most = max(map(len, _passes(lengths, request.batch_size)))
+        self._most = max(map(len, whole_passes(lengths, request.batch_size)))
         model.sequences_that_fit(self._most * self._capacity)
 
     def answers(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
         """Answer the texts of one pass."""
         if self.request.embed is not None:
             return self._embedded(numbers)
+        texts = [self.texts[number] for number in numbers]
         if isinstance(self.params, BertParams):
-            return self._filled(numbers)
-        if isinstance(self.params, BertClassifierParams):
-            return self._classified(numbers)
-        if isinstance(self.params, BertTokenClassifierParams):
-            return self._tagged(numbers)
-        return self._summarized(numbers)
+            wanted, make = [text.masked for text in texts], self._filled(numbers)
+        elif isinstance(self.params, BertClassifierParams):
+            wanted, make = [[0] for _ in texts], self._classified
+        elif isinstance(self.params, BertTokenClassifierParams):
+            wanted, make = [[place for _, place in text.words] for text in texts], self._tagged
+        else:
+            wanted, make = [[place for _, place in text.sentences] for text in texts], self._summarized
+        return [make(*found) for found in zip(numbers, self._shares("tokens", numbers, wanted), strict=True)]
 
-    def _filled(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
+    def _filled(self, numbers: Sequence[int]) -> Callable[[int, list[Array]], EncoderAnswer]:
         follows: dict[int, float] = {}
         if isinstance(self.params, BertParams) and not self.params.disable_nsp:
             pairs = [number for number in numbers if self.request.second(number) is not None]
             if pairs:
                 shares = self._shares("pairs", pairs, [[0]] * len(pairs))
                 follows = {number: float(share[0][0]) for number, share in zip(pairs, shares, strict=True)}
-        found: list[EncoderAnswer] = []
-        wanted = [self.texts[number].masked for number in numbers]
-        for number, rows in zip(numbers, self._shares("tokens", numbers, wanted), strict=True):
-            masks = [self._likeliest(row) for row in rows]
-            text = self._with_tokens(self.request.prompts[number], masks)
-            found.append(
-                Filled(self.request.prompts[number], self.request.second(number), masks, text, follows.get(number))
-            )
-        return found
+
+        def fill(number: int, shares: list[Array]) -> EncoderAnswer:
+            prompt, masks = self.request.prompts[number], [self._likeliest(row) for row in shares]
+            text = self._with_tokens(prompt, masks)
+            return Filled(prompt, self.request.second(number), masks, text, follows.get(number))
+
+        return fill
 
     def _likeliest(self, shares: Array) -> list[Choice]:
         """Return the likeliest of the tokens that the tokenizer has, of equals the first."""
@@ -314,36 +299,21 @@ class _Asking:
             first += (token.lstrip() if not first or first[-1].isspace() else token) + after
         return first
 
-    def _classified(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
-        found: list[EncoderAnswer] = []
-        for number, (shares,) in zip(numbers, self._shares("tokens", numbers, [[0]] * len(numbers)), strict=True):
-            named = {self._label(k): float(share) for k, share in enumerate(shares)}
-            label = self._label(int(shares.argmax()))
-            found.append(Classified(self.request.prompts[number], self.request.second(number), label, named))
-        return found
+    def _classified(self, number: int, shares: list[Array]) -> EncoderAnswer:
+        named = {self._label(k): float(share) for k, share in enumerate(shares[0])}
+        label = self._label(int(shares[0].argmax()))
+        return Classified(self.request.prompts[number], self.request.second(number), label, named)
 
-    def _tagged(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
-        found: list[EncoderAnswer] = []
-        wanted = [[place for _, place in self.texts[number].words] for number in numbers]
-        for number, shares in zip(numbers, self._shares("tokens", numbers, wanted), strict=True):
-            words = [
-                Word(word, self._label(int(row.argmax())), float(row.max()))
-                for (word, _), row in zip(self.texts[number].words, shares, strict=True)
-            ]
-            found.append(Tagged(self.request.prompts[number], words))
-        return found
+    def _tagged(self, number: int, shares: list[Array]) -> EncoderAnswer:
+        words = zip(self.texts[number].words, shares, strict=True)
+        tagged = [Word(word, self._label(int(row.argmax())), float(row.max())) for (word, _), row in words]
+        return Tagged(self.request.prompts[number], tagged)
 
-    def _summarized(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
-        found: list[EncoderAnswer] = []
-        wanted = [[place for _, place in self.texts[number].sentences] for number in numbers]
-        for number, shares in zip(numbers, self._shares("tokens", numbers, wanted), strict=True):
-            sentences = [
-                Sentence(sentence, bool(row.argmax() == 1), float(row[1]))
-                for (sentence, _), row in zip(self.texts[number].sentences, shares, strict=True)
-            ]
-            summary = " ".join(each.sentence for each in sentences if each.is_chosen)
-            found.append(Summarized(self.request.prompts[number], sentences, summary))
-        return found
+    def _summarized(self, number: int, shares: list[Array]) -> EncoderAnswer:
+        pairs = zip(self.texts[number].sentences, shares, strict=True)
+        sentences = [Sentence(sentence, bool(row.argmax() == 1), float(row[1])) for (sentence, _), row in pairs]
+        summary = " ".join(each.sentence for each in sentences if each.is_chosen)
+        return Summarized(self.request.prompts[number], sentences, summary)
 
     def _embedded(self, numbers: Sequence[int]) -> list[EncoderAnswer]:
         how = self.request.embed
@@ -356,7 +326,7 @@ class _Asking:
         for number, start, count in zip(numbers, news.starts.tolist(), news.counts.tolist(), strict=True):
             rows = states[start : start + (count if how == "mean" else 1)]
             vector = rows.mean(axis=0, dtype=np.float64).astype(np.float32)
-            self._check_finite(number, vector)
+            check_finite(vector, f"prompt {number + 1}: the answer")
             found.append(Embedded(self.request.prompts[number], self.request.second(number), vector.tolist()))
         return found
 
@@ -369,7 +339,7 @@ class _Asking:
             shares = []
             for _ in places:
                 row = next(logits)
-                self._check_finite(number, row)
+                check_finite(row, f"prompt {number + 1}: the answer")
                 exact = row.astype(np.float64)
                 exact = np.exp(exact - exact.max())
                 shares.append(exact / exact.sum())
@@ -381,22 +351,14 @@ class _Asking:
             graph = _graph_of(self.params, answer)
             self.walks[answer] = self.model.walk(self._most, self._capacity, graph)
         walk, texts = self.walks[answer], [self.texts[number] for number in numbers]
-        counts = np.array([len(text.tokens) for text in texts], np.int64)
-        rows = int(counts.sum())
+        news = News.of(range(len(texts)), [len(text.tokens) for text in texts])
+        rows = int(news.counts.sum())
         inputs: dict[str, Array] = {tensor.name: np.zeros(rows, tensor.dtype) for tensor in walk.graph.inputs}
         inputs["input_ids"] = np.concatenate([text.tokens for text in texts]).astype(np.int32)
         inputs["attention_mask"][:] = 1
         if "token_type_ids" in inputs:
             inputs["token_type_ids"] = np.concatenate([text.segments for text in texts]).astype(np.int32)
-        slots = np.arange(len(texts))
-        return walk, inputs, News(slots, np.cumsum(counts) - counts, counts, np.zeros(len(texts), np.int64))
-
-    def _check_finite(self, number: int, row: Array) -> None:
-        if not np.isfinite(row).all():
-            raise NonFiniteError(
-                f"prompt {number + 1}: the answer must be finite, got {row[~np.isfinite(row)][0]}",
-                "the checkpoint may be of a run that went astray: cstool checkpoint verify, or an earlier one",
-            )
+        return walk, inputs, news
 
     def _label(self, number: int) -> str:
         return self.labels.get(number, str(number))

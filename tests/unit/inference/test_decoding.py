@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.foundation.errors import NonFiniteError
-from cstool.inference import sequences
-from cstool.inference.generate import generate
-from cstool.inference.sampling import Sampling
+from cstool.inference import decoding
+from cstool.inference.decoding import Decoder
+from cstool.inference.sampling import Beams, Sampling
+from cstool.inference.sequences import TokenRequest
 from tests.models import FAMILIES
-from tests.unit.inference.machines import made, walking, whole_news
+from tests.unit.inference.machines import decoded, made, walking, whole_news
 from tests.unit.inference.test_walk import one_token
 
 PROMPTS = ([3], [1, 4, 1, 5, 9, 2, 6], [2, 7, 1])
@@ -33,7 +34,7 @@ def test_neither_other_prompts_nor_the_size_of_passes_change_a_token(order, rows
     with walking(one_token(layers=1, sequence=16), sequences=3, capacity=16) as (walk, _):
         alone = [made(walk, [prompt], 5, first_prompt=k, sampling=sampling)[0] for k, prompt in enumerate(PROMPTS)]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sequences, "PASS_ROWS", rows)
+            patch.setattr(decoding, "PASS_ROWS", rows)
             assert made(walk, PROMPTS, 5, sampling=sampling) == alone
         # By their numbers, which the draws are keyed by, the greedy ones are the same in any order.
         greedy = made(walk, PROMPTS, 5)
@@ -55,14 +56,32 @@ def test_prompts_are_read_in_wide_passes_then_all_go_on_together():
 
 
 def test_why_sequences_end():
-    def ends(prompt: int, tokens: Sequence[int]) -> str | None:
-        return "stop" if prompt == 6 and len(tokens) == 2 else None
-
     with walking(one_token(sequence=16), sequences=3, capacity=16) as (walk, _):
-        prompts = [[1], [2], [3] * 14]
-        found = list(generate(walk, prompts, first_prompt=5, max_tokens=4, sampling=Sampling(0.0), finish=ends))
-    assert [token.prompt for token in found] == [5, 6, 7, 5, 6, 7, 5, 5]
-    assert [token.finish_reason for token in found] == [None, None, None, None, "stop", "context", None, "length"]
+        _, stop, *_ = made(walk, [[1], [2]], 2)[1]
+
+        def ends(tokens: Sequence[int]) -> str | None:
+            return "stop" if len(tokens) == 2 and tokens[-1] == stop else None
+
+        found = decoded(walk, [[2], [3] * 14], 4, Sampling(0.0), first_prompt=6, finish=ends)
+        found += decoded(walk, [[1]], 4, Sampling(0.0), first_prompt=5)
+    assert [token.prompt for token in found] == [6, 7, 6, 7, 5, 5, 5, 5]
+    reasons = [None, None, "stop", "context", None, None, None, "length"]
+    assert [token.finish_reason for token in found] == reasons
+
+
+@pytest.mark.parametrize("choice", [Sampling(1.0, seed=3), Beams(2)])
+def test_requests_that_come_while_others_are_under_way_change_no_token(choice):
+    with walking(one_token(layers=2, sequence=16), sequences=4, capacity=16) as (walk, _):
+        expected = [decoded(walk, [prompt], 5, choice, first_prompt=k) for k, prompt in enumerate(PROMPTS)]
+        decoder, found = Decoder(walk), []
+        for turn in range(20):
+            # The third begins in a slot that another one has left.
+            if turn in (0, 2, 6):
+                k = (0, 2, 6).index(turn)
+                decoder.admit(TokenRequest(k, PROMPTS[k], 5, choice))
+            found += decoder.step()
+        assert not decoder.is_busy
+    assert [[one for one in found if one.prompt == k] for k in range(3)] == expected
 
 
 def test_a_file_streams_all_weights_in_each_pass(tmp_path):

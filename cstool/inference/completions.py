@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cstool.inference.beams import Hypothesis, search
-from cstool.inference.generate import generate
+from cstool.inference.decoding import decode
 from cstool.inference.model import InferenceModel
 from cstool.inference.prompts import encode_prompts, tokens_that_fit
 from cstool.inference.request import Request, generator_of
+from cstool.inference.sequences import Made, TokenRequest
 from cstool.inference.source import walk_from
 from cstool.inference.text_stream import TextStream
 from cstool.model.params import DecoderParams
@@ -106,7 +106,7 @@ def answer(
         request: prompts and options
         encoded: of `encode_prompts`, where that was done before
         show: is told pieces of text as they come
-        stopped: asked after each token; True ends everything, with the texts so far
+        stopped: asked before each pass; True ends everything, with the texts so far
 
     Raises:
         InferenceError: the model is none that generates, or a prompt does not fit it
@@ -119,132 +119,103 @@ def answer(
     # An encoder-decoder reads a prompt, and begins a text of its own.
     source = 0 if isinstance(section, DecoderParams) else longest
     capacity = tokens_that_fit(section, (1 if source else longest) + request.max_tokens)
-    beams = request.beams
-    fitting = model.sequences_that_fit(capacity, beams.count, source)
+    beams = request.beams.count
+    fitting = model.sequences_that_fit(capacity, beams, source)
     together = min(request.batch_size or min(MOST_AT_ONCE, fitting), fitting, len(prompts))
     speed = Speed(
         prompt_tokens=sum(map(len, prompts)),
-        kv_cache_bytes=model.cache_bytes(together, capacity, beams.count, source),
+        kv_cache_bytes=model.cache_bytes(together, capacity, beams, source),
         weights="resident" if model.stream.is_resident else "streamed",
         precision=model.precision,
     )
-    completions: list[Completion] = []
-    walk = None if source else model.walk(together * beams.count, capacity)
-    began, later_s, later, passes = time.perf_counter(), 0.0, 0, 0
+    # A completion for each prompt, with empty ones for prompts that are not begun.
+    texts = [_Text(number, prompt, tokenizer, request, show) for number, prompt in enumerate(prompts)]
+    walk = None if source else model.walk(together * beams, capacity)
+    began, later_s, later = time.perf_counter(), 0.0, 0
     firsts: list[float] = []
     for first in range(0, len(prompts), together):
-        batch = _Batch(tokenizer, request, first, prompts[first : first + together], show)
-        batch_began = time.perf_counter()
-        begun = batch.prompts
+        batch, batch_began, first_s = texts[first : first + together], time.perf_counter(), None
         if source:
-            assert isinstance(tokenizer, PairTokenizer)
-            walk, begun = walk_from(model, batch.prompts, beams.count, capacity), [[tokenizer.start]] * len(begun)
+            walk = walk_from(model, prompts[first : first + together], beams, capacity)
         assert walk is not None
-        same: dict[str, Any] = {
-            "first_prompt": first,
-            "max_tokens": request.max_tokens,
-            "uses_cache": request.uses_cache,
-            "stopped": stopped,
-        }
-        if beams.count > 1:
-            for found in search(walk, begun, beams=beams, finish=batch.ends, **same):
-                batch.first_s = batch.first_s or time.perf_counter() - batch_began
-                for hypothesis in found:
-                    batch.take_all(hypothesis)
-        else:
-            for token in generate(walk, begun, sampling=request.sampling, finish=batch.finish, **same):
-                batch.take(token.prompt, token.finish_reason)
-                if batch.first_s is None and all(batch.made.values()):
-                    batch.first_s = time.perf_counter() - batch_began
-                if stopped():
-                    break
+        requests = [text.token_request(k) for k, text in enumerate(batch)]
+        for step in decode(walk, requests, uses_cache=request.uses_cache, stopped=stopped):
+            for made in step:
+                texts[made.prompt].take(made)
+            first_s = first_s or time.perf_counter() - batch_began
         took = time.perf_counter() - batch_began
-        firsts.append(batch.first_s or took)
+        firsts.append(first_s or took)
         later_s += took - firsts[-1]
-        made = sum(map(len, batch.made.values()))
-        later += max(0, made - len(batch.prompts))
-        speed.tokens += made
-        passes = walk.passes + (passes if source else 0)
-        completions += batch.completions()
+        tokens = sum(len(text.tokens) for text in batch)
+        later += max(0, tokens - len(batch))
+        speed.tokens += tokens
+        speed.passes = walk.passes + (speed.passes if source else 0)
         if stopped():
             break
-    # A completion for each prompt, with empty ones for prompts that were not begun.
-    for number in range(len(completions), len(prompts)):
-        completions.append(Completion(request.prompts[number], "", [], len(prompts[number]), "interrupted"))
     speed.seconds = time.perf_counter() - began
-    speed.passes = passes
     speed.first_token_s = sum(firsts) / len(firsts)
     speed.tokens_per_s = later / later_s if later and later_s else speed.tokens / max(speed.seconds, 1e-9)
     speed.streamed_bytes = model.stream.streamed_bytes
     speed.nodes, speed.arrived_bytes = model.stream.nodes, model.stream.arrived_bytes
-    return Answers(completions, speed, goes_on=not source)
+    return Answers([text.completion() for text in texts], speed, goes_on=not source)
 
 
-class _Batch:
-    """Prompts that are answered together, and their texts so far."""
+class _Text:
+    """The text of a prompt so far."""
 
-    def __init__(
-        self, tokenizer: Tokenizer, request: Request, first: int, prompts: Sequence[Sequence[int]], show: Show
-    ) -> None:
-        self.prompts = prompts
-        self.made: dict[int, list[int]] = {first + k: [] for k in range(len(prompts))}
-        self.first_s: float | None = None
-        self._request = request
-        self._end = tokenizer.end_of_text
-        self._show = show
-        self._tokenizer, self._first = tokenizer, first
-        self._texts = {first + k: self._text_of(k) for k in range(len(prompts))}
-        self._reasons: dict[int, str] = {}
+    def __init__(self, number: int, prompt: Sequence[int], tokenizer: Tokenizer, request: Request, show: Show) -> None:
+        self._number, self._prompt, self._request = number, prompt, request
+        self._tokenizer, self._show = tokenizer, show
+        self.tokens: list[int] = []
+        """that followed the prompt"""
+        self._stream = self._new_stream()
+        self._reason = "interrupted"
 
-    def _text_of(self, k: int) -> TextStream:
-        before = () if isinstance(self._tokenizer, PairTokenizer) else self.prompts[k]
+    def _new_stream(self) -> TextStream:
+        before = () if isinstance(self._tokenizer, PairTokenizer) else self._prompt
         return TextStream(self._tokenizer, before, self._request.stops)
 
-    def finish(self, prompt: int, tokens: Sequence[int]) -> str | None:
-        """Take the last of the tokens that followed a prompt, and say why it is the last."""
-        self.made[prompt] = list(tokens)
-        if tokens[-1] == self._end:
-            return "end_of_text"
-        if text := self._texts[prompt].add(tokens[-1]):
-            self._show(prompt, text)
-        return "stop" if self._texts[prompt].is_stopped else None
+    def token_request(self, place: int) -> TokenRequest:
+        """Ask for its tokens.
 
-    def ends(self, prompt: int, tokens: Sequence[int]) -> str | None:
-        """Say why the last of the tokens that may follow a prompt is the last; None where more may follow."""
-        if tokens[-1] == self._end:
+        Args:
+            place: of the prompt among those that are answered together: of an encoder-decoder the number of its source
+        """
+        begun = [self._tokenizer.start] if isinstance(self._tokenizer, PairTokenizer) else self._prompt
+        choice = self._request.beams if self._request.beams.count > 1 else self._request.sampling
+        finish = self._ends if self._request.beams.count > 1 else self._finish
+        return TokenRequest(self._number, begun, self._request.max_tokens, choice, finish, place)
+
+    def _finish(self, tokens: Sequence[int]) -> str | None:
+        """Take the last of the tokens that followed the prompt, and say why it is the last."""
+        self.tokens = list(tokens)
+        if tokens[-1] == self._tokenizer.end_of_text:
+            return "end_of_text"
+        if text := self._stream.add(tokens[-1]):
+            self._show(self._number, text)
+        return "stop" if self._stream.is_stopped else None
+
+    def _ends(self, tokens: Sequence[int]) -> str | None:
+        """Say why the last of the tokens that may follow the prompt is the last; None where more may follow."""
+        if tokens[-1] == self._tokenizer.end_of_text:
             return "end_of_text"
         if not self._request.stops:
             return None
-        text = self._text_of(prompt - self._first)
+        stream = self._new_stream()
         for token in tokens:
-            text.add(token)
-        return "stop" if text.is_stopped else None
+            stream.add(token)
+        return "stop" if stream.is_stopped else None
 
-    def take_all(self, hypothesis: Hypothesis) -> None:
-        """Take all tokens that a search found for a prompt."""
-        for count in range(1, len(hypothesis.tokens) + 1):
-            self.finish(hypothesis.prompt, hypothesis.tokens[:count])
-        self.take(hypothesis.prompt, hypothesis.finish_reason)
+    def take(self, made: Made) -> None:
+        """Take tokens that are certain, all of a search at once, and note why they have ended."""
+        for token in made.tokens if self._request.beams.count > 1 else ():
+            self._finish([*self.tokens, token])
+        if made.finish_reason is not None:
+            self._reason = made.finish_reason
+            if text := self._stream.finish():
+                self._show(self._number, text)
 
-    def take(self, prompt: int, reason: str | None) -> None:
-        """Note why a sequence has ended."""
-        if reason is None:
-            return
-        self._reasons[prompt] = reason
-        if text := self._texts[prompt].finish():
-            self._show(prompt, text)
-
-    def completions(self) -> list[Completion]:
-        """Completions, of sequences that were cut short as far as they came."""
-        for prompt in self._texts.keys() - self._reasons.keys():
-            self.take(prompt, "interrupted")
-        return [
-            Completion(
-                self._request.prompts[prompt],
-                stream.text,
-                self.made[prompt],
-                len(self.prompts[k]),
-                self._reasons[prompt],
-            )
-            for k, (prompt, stream) in enumerate(self._texts.items())
-        ]
+    def completion(self) -> Completion:
+        """The text as far as it came."""
+        prompt = self._request.prompts[self._number]
+        return Completion(prompt, self._stream.text, self.tokens, len(self._prompt), self._reason)
