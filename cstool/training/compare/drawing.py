@@ -1,7 +1,7 @@
 """A picture of a sparse run beside a dense one: both loss curves, and speedup against sparsity."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -10,74 +10,36 @@ from cstool.foundation.drawing.figure import write_figure
 from cstool.foundation.drawing.page import TEXT_PT, Block, Page, compose
 from cstool.foundation.drawing.palette import BLUE, FAINT, GREEN, ORANGE, VERMILION
 from cstool.foundation.drawing.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT, draw_curves, plot_axes
+from cstool.training.compare.verdict import Comparison, Verdict
 
 _SMOOTHING = 25
 """a curve is smoothed over its number of steps divided by this, the raw one pale behind it"""
 
 
-@dataclass(frozen=True)
-class SweepPoint:
-    """One sparsity of a sweep.
-
-    Args:
-        density: share of non-zeros
-        matrices: speedup of the ops of sparse weights
-        kernels_alone: of their kernels, measured beside the run
-        step: of a whole step
-        step_ideal: by Amdahl's law
-        held_out_loss: after the last step [nats]
-    """
-
-    density: float
-    matrices: float
-    kernels_alone: float
-    step: float
-    step_ideal: float
-    held_out_loss: float
-
-
-@dataclass(frozen=True)
-class ComparisonPicture:
-    """The contents of the picture.
-
-    Args:
-        title, subtitle: of the picture
-        unit: of losses
-        sparsity: in words
-        sparse_losses, dense_losses: of every step
-        sparse_held_out, dense_held_out: losses on held-out data after the last step
-        sweep: by falling density; empty for none
-    """
-
-    title: str
-    subtitle: str
-    unit: str
-    sparsity: str
-    sparse_losses: Sequence[float]
-    dense_losses: Sequence[float]
-    sparse_held_out: float
-    dense_held_out: float
-    sweep: tuple[SweepPoint, ...]
-
-
-def draw_comparison(picture: ComparisonPicture, path: Path, theme: str = "light") -> None:
-    """Write the picture; path, theme and errors as of `write_figure`."""
+def draw_comparison(verdict: Verdict, path: Path, theme: str = "light") -> None:
+    """Write the picture of a verdict; path, theme and errors as of `write_figure`."""
+    setting = verdict.setting
+    title = f"{setting.model}, {setting.parameters:,} parameters: sparsity {verdict.comparison.sparsity} and dense"
+    of_step = f"{setting.num_steps:,} steps of {setting.batch_text}"
+    subtitle = f"{of_step}, seed {setting.seed}. Measured on this host: {setting.cpu}, {setting.lanes_text}."
 
     def figure() -> Page:
-        columns = [[_losses(picture)]]
-        if picture.sweep:
-            columns.append([_speedups(picture.sweep)])
-        return compose(picture.title, picture.subtitle, [columns])
+        columns = [[_losses(verdict.comparison, setting.loss_of)]]
+        if verdict.sweep:
+            columns.append([_speedups(verdict.sweep)])
+        return compose(title, subtitle, [columns])
 
     write_figure(figure, path, theme)
 
 
-def _losses(picture: ComparisonPicture) -> Block:
+def _losses(found: Comparison, unit: str) -> Block:
+    quality, sparse = found.quality, f"sparsity {found.sparsity}"
+
     def draw(block: Axes) -> None:
         axes = plot_axes(block, "Loss of each training step; dots: held-out loss after the last")
         curves = (
-            ("dense", picture.dense_losses, picture.dense_held_out, BLUE, "solid"),
-            (f"sparsity {picture.sparsity}", picture.sparse_losses, picture.sparse_held_out, VERMILION, (0, (4, 1.2))),
+            ("dense", quality.dense_losses, quality.dense_loss, BLUE, "solid"),
+            (sparse, quality.sparse_losses, quality.sparse_loss, VERMILION, (0, (4, 1.2))),
         )
         for label, losses, held_out, color, dashes in curves:
             steps = range(1, len(losses) + 1)
@@ -87,7 +49,7 @@ def _losses(picture: ComparisonPicture) -> Block:
             axes.plot(steps, smooth, color=color, linewidth=1.4, linestyle=dashes, label=label)
             axes.plot([len(losses)], [held_out], "o", color=color, markersize=5, markeredgecolor="white", zorder=4)
         axes.set_xlabel("step", size=TEXT_PT)
-        axes.set_ylabel(picture.unit, size=TEXT_PT)
+        axes.set_ylabel(f"nats per {unit}", size=TEXT_PT)
         axes.set_xlim(left=0)
         axes.legend(fontsize=TEXT_PT, frameon=False, loc="upper right")
 
@@ -101,20 +63,24 @@ def _smoothed(losses: Sequence[float]) -> list[float]:
     return [sum(window) / len(window) for window in windows]
 
 
-def _speedups(points: Sequence[SweepPoint]) -> Block:
+def _speedups(points: Sequence[Comparison]) -> Block:
+    steps, matrices = [point.cost.step for point in points], [point.cost.matrices for point in points]
+
     def draw(block: Axes) -> None:
         axes = plot_axes(block, "Speedup over the dense run, by sparsity")
         densities = [point.density for point in points]
         ideal = [1 / density for density in densities]
         axes.plot(densities, ideal, color=FAINT, linewidth=1.0, linestyle=(0, (1, 1.2)), label="ideal: 1 / density")
         curves = (
-            ("sparse weights, kernels alone", [p.kernels_alone for p in points], GREEN, "^", (0, (4, 1.6))),
-            ("sparse weights, in the run", [p.matrices for p in points], VERMILION, "o", "solid"),
-            ("step, ideal (Amdahl)", [p.step_ideal for p in points], ORANGE, "v", (0, (4, 1.6))),
-            ("step, in the run", [p.step for p in points], BLUE, "s", "solid"),
+            ("sparse weights, kernels alone", [row.kernels_alone for row in matrices], GREEN, "^", (0, (4, 1.6))),
+            ("sparse weights, in the run", [row.speedup for row in matrices], VERMILION, "o", "solid"),
+            ("step, ideal (Amdahl)", [row.ideal for row in steps], ORANGE, "v", (0, (4, 1.6))),
+            ("step, in the run", [row.speedup for row in steps], BLUE, "s", "solid"),
         )
-        draw_curves(axes, densities, curves)
-        every = [value for _, values, *_ in curves for value in values]
+        # Without a measured time there is no speedup, and no point.
+        drawn = [(name, [value or math.nan for value in values], *style) for name, values, *style in curves]
+        draw_curves(axes, densities, drawn)
+        every = [value for _, values, *_ in drawn for value in values]
         sides = min(1.0, max(densities) * 1.25), min(densities) / 1.25
         axes.set(xlim=sides, ylim=(min(1.0, *every) / 1.15, max(ideal) * 1.15))
         axes.set_xticks(densities, [f"{1 - density:.3g}" for density in densities])

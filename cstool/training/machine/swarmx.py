@@ -5,10 +5,11 @@ order they arrive, so its bits never depend on the number of systems, lanes or r
 """
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from cstool.model.ir import Panel
 from cstool.training.kernels.call import Payload, Weights, add_payloads
@@ -26,7 +27,7 @@ class Node(NamedTuple):
     """within its level; of a leaf, the number of its grain"""
 
 
-class SwarmX(Protocol):
+class SwarmX(ABC):
     """A transport between MemoryX and the lanes of the systems."""
 
     buffers: BufferPool
@@ -35,36 +36,34 @@ class SwarmX(Protocol):
     @property
     def skips(self) -> bool:
         """Whether lanes acquire, of the experts, only the panels that tokens chose, and `want` them before."""
-        ...
+        return False
 
-    def expect(self, stream: Sequence[Panel], apart: int, lanes: int, /) -> None:
+    def expect(self, stream: Sequence[Panel], apart: int, lanes: int) -> None:  # noqa: B027
         """Announce the panels of a batch, in order.
 
         Args:
             apart: largest lead of the fastest lane over the slowest [panels]
             lanes: number of lanes that acquire each panel
         """
-        ...
 
-    def want(self, panels: Sequence[Panel], times: int, /) -> None:
+    def want(self, panels: Sequence[Panel], times: int) -> None:  # noqa: B027
         """Announce the panels of experts that a lane will acquire, and the number of times, if it skips the others."""
-        ...
 
+    @abstractmethod
     def acquire(self, panel: Panel) -> Weights:
         """Lend the weights of a panel, to be read until `release`."""
-        ...
 
-    def release(self, panel: Panel, /) -> None:
+    @abstractmethod
+    def release(self, panel: Panel) -> None:
         """Give a panel back."""
-        ...
 
+    @abstractmethod
     def reduce(self, panel: Panel, op: str, node: Node, payload: Payload, tape: LaneTape) -> None:
         """Hand in the gradient of one grain, or the sum below another node; SwarmX owns its buffer from now on.
 
         Args:
             tape: records the work done here
         """
-        ...
 
 
 @contextmanager
@@ -151,7 +150,7 @@ def leaving_nodes(grains: int, own: Collection[int]) -> list[Node]:
     return [*found, *(Node(level, place) for place in here)]
 
 
-class InProcess:
+class InProcess(SwarmX):
     """SwarmX where MemoryX is: all lanes read the same array of a panel, which is MemoryX's to change.
 
     Args:
@@ -166,7 +165,7 @@ class InProcess:
         self._memoryx = memoryx
         self._tree = GradientTree(grains, memoryx.buffers)
 
-    def expect(self, stream: Sequence[Panel], apart: int, _: int) -> None:
+    def expect(self, stream: Sequence[Panel], apart: int, lanes: int) -> None:  # noqa: ARG002
         """See `SwarmX.expect`."""
         self._memoryx.expect(stream, apart, skips=self.skips)
 

@@ -107,10 +107,9 @@ def draw_verdict(verdict: Verdict, paths: Sequence[Path], theme: str) -> None:
     if not paths:
         return
     from cstool.training.compare.drawing import draw_comparison
-    from cstool.training.compare.picture import comparison_picture
 
     for path in paths:
         try:
-            draw_comparison(comparison_picture(verdict), path, theme)
+            draw_comparison(verdict, path, theme)
         except OSError as error:
             raise CstoolError(f"{path}: cannot be written: {error.strerror}") from error

@@ -77,7 +77,7 @@ class Elsewhere:
     def await_updates(self) -> None:
         """Wait until they have applied the updates of that step."""
 
-    def commit(self, values: Mapping[str, Any]) -> Callable[[], None]:
+    def commit(self, values: Mapping[str, Any]) -> Callable[[], object]:
         """Have them make their parts of it last; the returned function waits until they do."""
         return lambda: None
 

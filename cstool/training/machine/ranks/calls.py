@@ -6,18 +6,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from cstool.training.machine.ranks.link import Array, Link
 
-
-class Answer(NamedTuple):
-    """The result of a call."""
-
-    result: Any = None
-    arrays: Sequence[Array] = ()
-
-
-Function: TypeAlias = Callable[..., Answer]
-"""function of a call: function(*arguments, *arrays)"""
+Function: TypeAlias = Callable[..., Any]
+"""function of a call: function(*arguments, *arrays) gives an array, or plain data"""
 
 
 class _Call(NamedTuple):
@@ -36,15 +30,15 @@ class Caller:
     def __init__(self, link: Link, channel: str) -> None:
         self._link, self._channel = link, channel
         self._numbers = count()
-        self._waiting: dict[int, Future[Answer]] = {}
+        self._waiting: dict[int, Future[Any]] = {}
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         link.listen(f"{channel} answer", self._hear)
         link.on_failure(self._fail)
 
-    def call(self, rank: int, function: str, *arguments: Any, arrays: Sequence[Array] = ()) -> Future[Answer]:
-        """Call a function at a rank; the arrays must not change before the answer."""
-        found: Future[Answer] = Future()
+    def call(self, rank: int, function: str, *arguments: Any, arrays: Sequence[Array] = ()) -> Future[Any]:
+        """Call a function at a rank, for its result; the arrays must not change before that."""
+        found: Future[Any] = Future()
         with self._lock:
             if self._error is not None:
                 raise self._error
@@ -58,7 +52,7 @@ class Caller:
         with self._lock:
             waiting = self._waiting.pop(number, None)
         if waiting is not None:
-            waiting.set_result(Answer(result, arrays))
+            waiting.set_result(arrays[0] if arrays else result)
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:
@@ -80,15 +74,16 @@ class Answering:
     def __init__(self, link: Link, channel: str, functions: Mapping[str, Function]) -> None:
         self._link, self._channel, self._functions = link, channel, functions
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=channel)
-        link.listen(channel, lambda _, call, arrays: self._take(call, arrays))
+        link.listen(channel, self._take)
 
-    def _take(self, call: _Call, arrays: Sequence[Array]) -> None:
+    def _take(self, _: int, call: _Call, arrays: Sequence[Array]) -> None:
         self._thread.submit(self._answer, call, arrays)
 
     def _answer(self, call: _Call, arrays: Sequence[Array]) -> None:
         try:
-            answer = self._functions[call.function](*call.arguments, *arrays)
-            self._link.send(0, f"{self._channel} answer", (call.number, answer.result), answer.arrays)
+            result = self._functions[call.function](*call.arguments, *arrays)
+            body, sent = (None, [result]) if isinstance(result, np.ndarray) else (result, [])
+            self._link.send(0, f"{self._channel} answer", (call.number, body), sent)
         except BaseException as error:
             self._link.fail(error)
 

@@ -1,7 +1,7 @@
 """The exchange of a rank with the others while a batch runs: panels and sums of gradients, both ways."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cstool.model.ir import Panel
 from cstool.training.kernels.call import Payload, Weights
@@ -13,8 +13,10 @@ from cstool.training.machine.recorder import LaneTape
 from cstool.training.machine.swarmx import InProcess, Node, SwarmX
 
 
-class AcrossRanks:
+class AcrossRanks(SwarmX):
     """SwarmX of several ranks: for the panels of the node here, and for the panels of the others.
+
+    It skips no panel: each is sent to all ranks, needed there or not.
 
     Args:
         here, away: the SwarmX for each
@@ -32,12 +34,6 @@ class AcrossRanks:
         """See `SwarmX.expect`."""
         self._here.expect(stream, apart, lanes)
         self._away.expect(stream, apart, lanes)
-
-    skips = False
-    """a panel is sent to all ranks, needed there or not"""
-
-    def want(self, *_: Any) -> None:
-        """See `SwarmX.want`."""
 
     def acquire(self, panel: Panel) -> Weights:
         """Lend the weights of a panel, to be read until `release`."""

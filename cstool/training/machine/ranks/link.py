@@ -1,10 +1,12 @@
 """The messages between the ranks of a run. A message has a kind, which is a word, a small body, and arrays."""
 
+# ruff: noqa: ARG002 - a run in one process has no use for the arguments
+
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -50,36 +52,24 @@ class Activity:
         return f"in step {self.step}" if weight is None else f"in step {self.step}, after the op of {weight}"
 
 
-class Link(Protocol):
-    """One rank's end of the link. Messages of a rank to another arrive in the order in which they were sent."""
+class Link:
+    """One rank's end of the link. Messages of a rank to another arrive in the order in which they were sent.
 
-    activity: Activity
+    As it stands it is the link of a run in one process: no message ever comes, and no link can break.
+    """
+
+    activity = Activity()
     """the present activity"""
-
-    @property
-    def hosts(self) -> Mapping[int, str]:
-        """Their names, by rank, as far as they are known: at rank 0 all."""
-        ...
-
-    @property
-    def rank(self) -> int:
-        """Of this process, from 0."""
-        ...
-
-    @property
-    def ranks(self) -> int:
-        """Number of ranks."""
-        ...
-
-    @property
-    def host_ranks(self) -> int:
-        """Number of ranks on this host."""
-        ...
-
-    @property
-    def sent_bytes(self) -> int:
-        """Size of the arrays that were sent so far [bytes]."""
-        ...
+    hosts: Mapping[int, str] = MappingProxyType({0: socket.gethostname()})
+    """their names, by rank, as far as they are known: at rank 0 all"""
+    rank = 0
+    """of this process, from 0"""
+    ranks = 1
+    """number of ranks"""
+    host_ranks = 1
+    """number of ranks on this host"""
+    sent_bytes = 0
+    """size of the arrays that were sent so far [bytes]"""
 
     def send(self, to: int, kind: str, body: Any = None, arrays: Sequence[Array] = ()) -> Future[None]:
         """Send a message.
@@ -96,7 +86,7 @@ class Link(Protocol):
         Raises:
             ClusterError: the link is broken
         """
-        ...
+        raise AssertionError(f"{kind}: there is no rank {to}")
 
     def listen(self, kind: str, hear: Hear, place: Place = place_anew) -> None:
         """Have the messages of a kind heard as they come, from any rank.
@@ -104,11 +94,9 @@ class Link(Protocol):
         Earlier messages are heard at once, without their arrays. Both functions are called by the thread of the
         link: they must not wait for anything.
         """
-        ...
 
     def on_failure(self, tell: Callable[[BaseException], None]) -> None:
         """Have a function called with the error when the link breaks, to wake threads that wait for such messages."""
-        ...
 
     def receive(self, sender: int, kind: str) -> Any:
         """Wait for the next message of a kind from a rank, one without a listener, and give its body.
@@ -116,57 +104,23 @@ class Link(Protocol):
         Raises:
             ClusterError: the link is broken
         """
-        ...
+        raise AssertionError(f"{kind}: there is no rank {sender}")
 
     def fail(self, error: BaseException) -> None:
         """Break the link at this rank: threads that wait here for a message get the error."""
-        ...
 
     def lose(self, rank: int, error: BaseException) -> None:
         """Count a rank as gone for good, which breaks the link, unless that rank, or this one, was through with it."""
-        ...
+        raise AssertionError(f"there is no rank {rank}") from error
 
     @property
     def lost(self) -> Collection[int]:
         """The ranks that are gone for good."""
-        ...
+        return frozenset()
 
     def close(self) -> None:
         """Leave the link, once all that was sent has left."""
-        ...
 
 
-class Alone:
-    """The link of a run in one process: there is no other rank."""
-
-    rank, ranks, host_ranks, sent_bytes = 0, 1, 1, 0
-    activity, lost = Activity(), frozenset[int]()
-    hosts: Mapping[int, str] = MappingProxyType({0: socket.gethostname()})
-
-    def send(self, to: int, kind: str, *_: Any) -> Future[None]:
-        """Not to be called."""
-        raise AssertionError(f"{kind}: there is no rank {to}")
-
-    def listen(self, kind: str, hear: Hear, place: Place = place_anew) -> None:
-        """Do nothing: no message will ever come."""
-
-    def on_failure(self, tell: Callable[[BaseException], None]) -> None:
-        """Do nothing: no link can break."""
-
-    def receive(self, sender: int, kind: str) -> Any:
-        """Not to be called."""
-        raise AssertionError(f"{kind}: there is no rank {sender}")
-
-    def fail(self, error: BaseException) -> None:
-        """Do nothing: no thread waits."""
-
-    def lose(self, rank: int, error: BaseException) -> None:
-        """Not to be called."""
-        raise AssertionError(f"there is no rank {rank}") from error
-
-    def close(self) -> None:
-        """Do nothing: there is no link to close."""
-
-
-ALONE = Alone()
+ALONE = Link()
 """a run in one process"""

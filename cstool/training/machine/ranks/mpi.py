@@ -24,7 +24,7 @@ import numpy as np
 
 from cstool.foundation.errors import ClusterError, CstoolError, RankLostError
 from cstool.foundation.launched import WAY_ON
-from cstool.training.machine.ranks.link import Activity, Form, Hear, Place, place_anew
+from cstool.training.machine.ranks.link import Activity, Form, Hear, Link, Place, place_anew
 from cstool.training.machine.ranks.mpi_start import start_mpi
 
 Array = np.ndarray[Any, Any]
@@ -83,7 +83,7 @@ class _Broken:
     error: BaseException
 
 
-class MpiLink:
+class MpiLink(Link):
     """See `Link`.
 
     Raises:

@@ -1,6 +1,5 @@
 """A node of MemoryX at another rank: it serves the requests of the first node."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -8,15 +7,14 @@ from typing import Any
 import numpy as np
 
 from cstool.foundation.errors import CheckpointError
+from cstool.training.kernels.sparse import Pattern
 from cstool.training.machine.memoryx import MemoryX
-from cstool.training.machine.memoryx.elsewhere import Piece
-from cstool.training.machine.ranks.calls import Answer, Answering, Function
+from cstool.training.machine.memoryx.sparse_weights import SparseWeight
+from cstool.training.machine.ranks.calls import Answering, Function
 from cstool.training.machine.ranks.link import Link
-from cstool.training.machine.ranks.nodes import CALLS, COMMITS
-from cstool.training.machine.ranks.shard_elsewhere import OpenShards
-from cstool.training.machine.ranks.sparse_elsewhere import SparseSize, size_of
+from cstool.training.machine.ranks.nodes import CALLS, COMMITS, PatternSize, SparseSize
 from cstool.training.machine.state import adopt_state
-from cstool.training.store import drop_shard
+from cstool.training.store import CommittedStore, drop_shard
 
 Array = np.ndarray[Any, Any]
 
@@ -26,88 +24,96 @@ class Node:
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
         self._memoryx, self._arrays = memoryx, memoryx.arrays
-        calls: dict[str, Function] = {
+        arrays, commits = memoryx.arrays, memoryx.commits
+        self._shards: tuple[dict[Path, CommittedStore], ...] = {}, {}
+        """the committed shards that rank 0 reads from this rank, by channel"""
+        functions: dict[str, Function] = {
             "initialize": self._initialize,
-            "reserve": self._reserve,
+            "reserve": memoryx.reserve,
             "adopt": self._adopt,
-            "read": lambda piece: Answer(arrays=[self._arrays.read_piece(piece)]),
-            "write": self._write,
+            "read": arrays.read_piece,
+            "write": arrays.write_piece,
             "sparse begin": self._begin_sparse,
             "sparse place": self._place_sparse,
-            "sparse write": self._write_sparse,
-            "sparse indices": lambda name, panel: Answer(arrays=[self._arrays.sparse[name].indices_of(panel)]),
-            "sparse read": lambda name, array, panel: Answer(arrays=[self._arrays.sparse[name].read_of(array, panel)]),
+            "sparse write": lambda name, array, numbers: arrays.sparse[name].write(array, numbers),
+            "sparse indices": lambda name, panel: arrays.sparse[name].indices_of(panel),
+            "sparse read": lambda name, array, panel: arrays.sparse[name].read_of(array, panel),
         }
-        commits: dict[str, Function] = {
+        beside: dict[str, Function] = {
             "await updates": self._await_updates,
-            "commit": self._commit,
-            "end": self._end_commit,
+            "commit": commits.commit,
+            "end": commits.end,
             "drop": _drop,
         }
-        self._shards = OpenShards(), OpenShards()
-        calls |= self._shards[0].functions
-        commits |= self._shards[1].functions
-        self._answering = Answering(link, CALLS, calls), Answering(link, COMMITS, commits)
-        link.on_failure(memoryx.commits.end)
+        self._answering = (
+            Answering(link, CALLS, functions | _reading(self._shards[0])),
+            Answering(link, COMMITS, beside | _reading(self._shards[1])),
+        )
+        link.on_failure(commits.end)
 
-    def _sizes(self) -> Answer:
-        return Answer(sparse_sizes(self._memoryx))
-
-    def _initialize(self, seed: int) -> Answer:
+    def _initialize(self, seed: int) -> dict[str, SparseSize]:
         self._memoryx.initialize(seed)
-        return self._sizes()
+        return sparse_sizes(self._memoryx)
 
-    def _reserve(self) -> Answer:
-        self._memoryx.reserve()
-        return Answer()
-
-    def _adopt(self) -> Answer:
+    def _adopt(self) -> dict[str, SparseSize]:
         file = self._arrays.file
         assert file is not None, "what was committed is in files"
         file.verify()
         adopt_state(file, self._memoryx)
-        return self._sizes()
+        return sparse_sizes(self._memoryx)
 
-    def _write(self, piece: Piece, rows: Array) -> Answer:
-        self._arrays.write_piece(piece, rows)
-        return Answer()
-
-    def _begin_sparse(self, name: str, dense: Array) -> Answer:
+    def _begin_sparse(self, name: str, dense: Array) -> SparseSize:
         self._arrays.sparse[name].begin(dense)
-        return Answer(size_of(self._arrays.sparse[name]))
+        return _size_of(self._arrays.sparse[name])
 
-    def _place_sparse(self, name: str, indices: Array) -> Answer:
+    def _place_sparse(self, name: str, indices: Array) -> SparseSize:
         self._arrays.sparse[name].place(indices)
-        return Answer(size_of(self._arrays.sparse[name]))
+        return _size_of(self._arrays.sparse[name])
 
-    def _write_sparse(self, name: str, array: str, numbers: Array) -> Answer:
-        self._arrays.sparse[name].write(array, numbers)
-        return Answer()
-
-    def _await_updates(self) -> Answer:
+    def _await_updates(self) -> dict[str, SparseSize]:
         self._memoryx.commits.await_updates()
-        return self._sizes()
-
-    def _commit(self, values: Mapping[str, Any]) -> Answer:
-        self._memoryx.commits.commit(values)
-        return Answer()
-
-    def _end_commit(self) -> Answer:
-        self._memoryx.commits.end()
-        return Answer()
+        return sparse_sizes(self._memoryx)
 
     def close(self) -> None:
         """Answer no more."""
-        for each in (*self._answering, *self._shards):
-            each.close()
+        for answering in self._answering:
+            answering.close()
+        for opened in self._shards:
+            for shard in opened.values():
+                shard.close()
 
 
 def sparse_sizes(memoryx: MemoryX) -> dict[str, SparseSize]:
     """Sizes of the sparse weights that a node keeps, by their names."""
-    return {sparse.weight.name: size_of(sparse) for sparse in memoryx.arrays.own_sparse()}
+    return {sparse.weight.name: _size_of(sparse) for sparse in memoryx.arrays.own_sparse()}
 
 
-def _drop(path: Path, name: str) -> Answer:
+def _size_of(sparse: SparseWeight) -> SparseSize:
+    """The size of a sparse weight that is kept here."""
+
+    def of(pattern: Pattern) -> PatternSize:
+        return PatternSize(pattern.shape, pattern.count, pattern.size_bytes)
+
+    patterns = {} if sparse.capacity is None else {panel: of(sparse.pattern(panel)) for panel in sparse.panels}
+    return SparseSize(sparse.capacity, patterns)
+
+
+def _reading(opened: dict[Path, CommittedStore]) -> dict[str, Function]:
+    """Functions with which rank 0 reads the committed shards here, by name; see `ShardElsewhere`."""
+
+    def open_shard(path: Path, step: int, is_ours: bool) -> tuple[Any, dict[str, tuple[int, ...]], dict[str, str]]:
+        found = opened[path] = CommittedStore(path, at_step=step, is_ours=is_ours)
+        names = list(found.record.arrays)
+        return found.record, {name: found.shape(name) for name in names}, {name: found.dtype(name) for name in names}
+
+    return {
+        "open shard": open_shard,
+        "read shard": lambda path, key, start, stop: opened[path].read(key, None, start, stop),
+        "verify shard": lambda path: opened[path].verify_all(),
+        "close shard": lambda path: opened.pop(path).close(),
+    }
+
+
+def _drop(path: Path, name: str) -> None:
     with suppress(CheckpointError):
         drop_shard(path, name)
-    return Answer()

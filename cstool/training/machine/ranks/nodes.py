@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,17 +15,112 @@ from cstool.model.ir import Panel, Weight
 from cstool.training.machine.memoryx.elsewhere import Elsewhere, Piece, Squares
 from cstool.training.machine.memoryx.sparse_weights import SparseWeight, SparsityRules
 from cstool.training.machine.memoryx.step_statistics import Seen
-from cstool.training.machine.ranks.calls import Answer, Caller
+from cstool.training.machine.ranks.calls import Caller
 from cstool.training.machine.ranks.link import Link
-from cstool.training.machine.ranks.shard_elsewhere import ShardElsewhere
-from cstool.training.machine.ranks.sparse_elsewhere import SparseElsewhere, SparseSize
-from cstool.training.store import ShardSource
+from cstool.training.store import Progress as BytesProgress
+from cstool.training.store import RamStore, ShardSource
+from cstool.training.store.saved_state import no_progress
 
 Array = np.ndarray[Any, Any]
 CALLS, COMMITS = "memoryx", "commits"
 """channels: calls between steps, and commits beside them"""
 FETCHED_AHEAD = 3
 """pieces of an array that are on their way from other nodes at a time"""
+
+
+@dataclass(frozen=True)
+class PatternSize:
+    """The pattern of a panel, as known at another node: its size alone; see `Pattern`."""
+
+    shape: tuple[int, int]
+    count: int
+    size_bytes: int
+
+    @property
+    def density(self) -> float:
+        """Share of the non-zeros."""
+        return self.count / max(1, self.shape[0] * self.shape[1])
+
+
+class SparseSize(NamedTuple):
+    """A sparse weight, as known at another node: its sizes alone; see `SparseWeight`."""
+
+    capacity: int | None
+    patterns: Mapping[Panel, PatternSize]
+
+
+class SparseElsewhere(SparseWeight):
+    """A sparse weight that another node keeps: its size, as of the last call, and its numbers by calls."""
+
+    def __init__(self, weight: Weight, panels: Sequence[Panel], rules: SparsityRules, call: Callable[..., Future[Any]]):
+        super().__init__(weight, panels, rules, RamStore(), [f"model.{weight.name}"])
+        self._call = call
+
+    def see(self, size: SparseSize) -> None:
+        """Take note of its size."""
+        self.capacity, self._patterns = size.capacity, size.patterns  # type: ignore[assignment]
+
+    def _ask(self, function: str, *arguments: Any, arrays: Sequence[Array] = ()) -> Any:
+        return self._call(f"sparse {function}", self.weight.name, *arguments, arrays=arrays).result()
+
+    def begin(self, dense: Array) -> None:
+        """See `SparseWeight.begin`."""
+        self.see(self._ask("begin", arrays=[dense]))
+
+    def place(self, indices: Array, *, is_stored: bool = False) -> None:
+        """See `SparseWeight.place`."""
+        assert not is_stored, "who has the store looks there"
+        self.see(self._ask("place", arrays=[indices]))
+
+    def write(self, array: str, numbers: Array) -> None:
+        """See `SparseWeight.write`."""
+        self._ask("write", array, arrays=[numbers])
+
+    def indices_of(self, panel: Panel) -> Array:
+        """See `SparseWeight.indices_of`."""
+        indices: Array = self._ask("indices", panel)
+        return indices
+
+    def read_of(self, array: str, panel: Panel) -> Array:
+        """See `SparseWeight.read_of`."""
+        numbers: Array = self._ask("read", array, panel)
+        return numbers
+
+
+class ShardElsewhere:
+    """See `ShardSource`: a shard that another rank has.
+
+    Args:
+        call: calls a function at that rank
+        is_ours: whether that rank holds the lock of the file
+    """
+
+    def __init__(self, call: Callable[..., Future[Any]], path: Path, step: int, is_ours: bool) -> None:
+        self.path = path
+        self._call = call
+        self._shapes: dict[str, tuple[int, ...]]
+        self._dtypes: dict[str, str]
+        self.record, self._shapes, self._dtypes = call("open shard", path, step, is_ours).result()
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """See `ShardSource.shape`."""
+        return self._shapes[key]
+
+    def dtype(self, key: str) -> str:
+        """See `ShardSource.dtype`."""
+        return self._dtypes[key]
+
+    def read(self, key: str, out: Array, start: int, stop: int) -> None:
+        """See `ShardSource.read`."""
+        np.copyto(out, self._call("read shard", self.path, key, start, stop).result())
+
+    def verify_all(self, progress: BytesProgress = no_progress) -> None:  # noqa: ARG002
+        """See `ShardSource.verify_all`."""
+        self._call("verify shard", self.path).result()
+
+    def close(self) -> None:
+        """See `ShardSource.close`."""
+        self._call("close shard", self.path)
 
 
 class ExpectCommit(NamedTuple):
@@ -53,7 +149,7 @@ class OtherNodes(Elsewhere):
     def _all(self, caller: Caller, function: str, *arguments: Any) -> list[Any]:
         """Call a function at all of them, and wait; their answers, in their order."""
         called = [caller.call(node, function, *arguments) for node in self._nodes]
-        return [each.result().result for each in called]
+        return [each.result() for each in called]
 
     def _order(self, order: ExpectCommit | Drain) -> None:
         for node in self._nodes:
@@ -67,7 +163,7 @@ class OtherNodes(Elsewhere):
     def initialize(self, seed: int) -> Callable[[], None]:
         """See `Elsewhere.initialize`."""
         called = [self._calls.call(node, "initialize", seed) for node in self._nodes]
-        return lambda: self._see([each.result().result for each in called])
+        return lambda: self._see([each.result() for each in called])
 
     def reserve(self) -> None:
         """See `Elsewhere.reserve`."""
@@ -93,19 +189,16 @@ class OtherNodes(Elsewhere):
         while ahead:
             found = ahead.popleft().result()
             ahead.extend(islice(calls, 1))
-            yield found.arrays[0]
+            yield found
 
-    def write(self, piece: Piece, rows: Array) -> Future[Answer]:
+    def write(self, piece: Piece, rows: Array) -> Future[Any]:
         """See `Elsewhere.write`."""
         return self._calls.call(piece.node, "write", piece, arrays=[rows])
 
     def sparse_weight(self, node: int, weight: Weight, panels: Sequence[Panel], rules: SparsityRules) -> SparseWeight:
         """See `Elsewhere.sparse_weight`."""
-
-        def call(name: str, function: str, *arguments: Any, arrays: Sequence[Array] = ()) -> Answer:
-            return self._calls.call(node, f"sparse {function}", name, *arguments, arrays=arrays).result()
-
-        found = self._sparse[weight.name] = SparseElsewhere(weight, panels, rules, call)
+        found = SparseElsewhere(weight, panels, rules, partial(self._calls.call, node))
+        self._sparse[weight.name] = found
         return found
 
     def all_squares(self, own: Squares) -> Squares:
@@ -125,15 +218,10 @@ class OtherNodes(Elsewhere):
         """See `Elsewhere.await_updates`."""
         self._see(self._all(self._commits, "await updates"))
 
-    def commit(self, values: Mapping[str, Any]) -> Callable[[], None]:
+    def commit(self, values: Mapping[str, Any]) -> Callable[[], object]:
         """See `Elsewhere.commit`."""
         called = [self._commits.call(node, "commit", values) for node in self._nodes]
-
-        def wait() -> None:
-            for each in called:
-                each.result()
-
-        return wait
+        return lambda: [each.result() for each in called]
 
     def end_commit(self) -> None:
         """See `Elsewhere.end_commit`."""

@@ -16,7 +16,7 @@ from cstool.training.machine.memoryx.shards import Shards
 from cstool.training.machine.ranks.link import Form, Link
 from cstool.training.machine.ranks.wire import PanelSent, SumSent, pack_gradient, unpack_weights
 from cstool.training.machine.recorder import LaneTape
-from cstool.training.machine.swarmx import GradientTree, Node
+from cstool.training.machine.swarmx import GradientTree, Node, SwarmX
 
 Array = np.ndarray[Any, Any]
 
@@ -95,7 +95,7 @@ class ArrivingPanels:
         self._link.send(found.sender, "passed", found.sent.number)
 
 
-class Remote:
+class Remote(SwarmX):
     """SwarmX for the panels of other nodes; see `SwarmX`.
 
     Args:
@@ -118,15 +118,9 @@ class Remote:
         self._panels, self._link, self._shards = panels, link, shards
         self._tree = GradientTree(grains, buffers, own)
 
-    def expect(self, _: Sequence[Panel], __: int, lanes: int) -> None:
+    def expect(self, stream: Sequence[Panel], apart: int, lanes: int) -> None:  # noqa: ARG002
         """See `SwarmX.expect`. The sender of panels settles their order, so nothing is announced."""
         self._panels.lanes = lanes
-
-    skips = False
-    """a panel that was sent is waited for until all lanes have had it"""
-
-    def want(self, *_: Any) -> None:
-        """See `SwarmX.want`."""
 
     def acquire(self, panel: Panel) -> Weights:
         """Lend the weights of a panel, to be read until `release`."""

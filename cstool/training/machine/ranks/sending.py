@@ -24,7 +24,7 @@ NOTHING = np.empty(0, np.float32)
 """placeholder that the feeder gets for a panel that another node sends"""
 
 
-class Broadcast:
+class Broadcast(SwarmX):
     """The `SwarmX` of the feeder, a lane without slots: each panel that it acquires is sent to all other ranks.
 
     So panels leave in the order in which the systems need them, and no further ahead than lanes may be apart. The other
@@ -49,15 +49,6 @@ class Broadcast:
         self._lock = threading.Condition()
         link.listen("passed", self._passed)
         link.on_failure(self._fail)
-
-    skips = False
-    """every panel is sent to all ranks"""
-
-    def want(self, *_: Any) -> None:
-        """See `SwarmX.want`."""
-
-    def expect(self, *_: Any) -> None:
-        """Do nothing: MemoryX knows the stream already, from the `SwarmX` of the other lanes."""
 
     def acquire(self, panel: Panel) -> Weights:
         """Send a panel to the other ranks, if it is one of this node."""
@@ -94,7 +85,7 @@ class Broadcast:
             sent.add_done_callback(release)
         return weights
 
-    def release(self, _: Panel) -> None:
+    def release(self, panel: Panel) -> None:
         """Do nothing: MemoryX has the panel back once it has left for all ranks."""
 
     def reduce(self, *_: Any) -> None:

@@ -7,6 +7,8 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from itertools import combinations
+from types import SimpleNamespace
+from typing import Any
 
 import matplotlib.style
 import pytest
@@ -18,19 +20,30 @@ from cstool.foundation.drawing.figure import STYLE
 from cstool.plan.pictures.draw import draw_picture
 from cstool.plan.pictures.estimate import draw_estimate
 from cstool.plan.pictures.pareto import draw_front
-from cstool.training.compare.drawing import ComparisonPicture, SweepPoint, draw_comparison
+from cstool.training.compare.drawing import draw_comparison
+from cstool.training.compare.verdict import Comparison
 from tests.unit.csl.pictures.fabrics import stats, switched
 from tests.unit.plan.compiler.programs import ROOT
 from tests.unit.plan.pictures.artifacts import pipelined
 from tests.unit.plan.pictures.drawn import FIGURES, FRONTS, drawn, said
 from tests.unit.plan.pictures.estimates import PICTURES
+from tests.unit.training.compare.verdicts import comparison, verdict
 
 LOSSES = [5.0 - math.log1p(step) + 0.1 * math.sin(step) for step in range(120)]
-SWEEP = tuple(SweepPoint(d, 0.8 / d**0.5, 0.9 / d**0.5, 1 + (1 - d) / 2, 2 - d, 3.0) for d in (0.5, 0.25, 0.1, 0.01))
-HELD_OUT = {"sparse_held_out": 1.4, "dense_held_out": 1.2}
-COMPARISON = ComparisonPicture(
-    "a title", "a subtitle", "nats per token", "0.9", [loss + 0.2 for loss in LOSSES], LOSSES, **HELD_OUT, sweep=SWEEP
-)
+
+
+def compared(density: float, *speedups: float, **quality: Any) -> Comparison:
+    """A sparse run: speedup of its matrices, by their kernels alone, of a step, and of that by Amdahl's law."""
+    matrices, alone, step, ideal = speedups or (2.0,) * 4
+    cost: Any = SimpleNamespace(
+        matrices=SimpleNamespace(speedup=matrices, kernels_alone=alone), step=SimpleNamespace(speedup=step, ideal=ideal)
+    )
+    losses = {"sparse_losses": [loss + 0.2 for loss in LOSSES], "dense_losses": LOSSES}
+    return comparison(density=density, cost=cost, quality=replace(comparison().quality, **losses | quality))
+
+
+SWEEP = tuple(compared(d, 0.8 / d**0.5, 0.9 / d**0.5, 1 + (1 - d) / 2, 2 - d) for d in (0.5, 0.25, 0.1, 0.01))
+COMPARISON = verdict(comparison=SWEEP[2], sweep=SWEEP)
 DRAW = {
     "artifact": lambda path, **how: draw_picture(pipelined(3), path, **how),
     "comparison": lambda path, **how: draw_comparison(COMPARISON, path, **how),
@@ -120,11 +133,12 @@ def test_svg_is_the_same_in_every_process(tmp_path, monkeypatch):
 
 
 def test_every_number_of_a_comparison_moves_it_and_one_step_is_a_picture(tmp_path):
-    faster = (*SWEEP[:3], SweepPoint(0.01, 9.0, 12.0, 1.6, 2.1, 3.0))
-    changes = ({}, {"dense_held_out": 1.3}, {"sparse_losses": LOSSES}, {"dense_losses": LOSSES[:50]}, {"sweep": faster})
-    one = {"sparse_losses": [4.0], "dense_losses": [4.0], "sweep": ()}
+    faster = (*SWEEP[:3], compared(0.01, 9.0, 12.0, 1.6, 2.1))
+    losses = ({}, {"dense_loss": 2.3}, {"sparse_losses": LOSSES}, {"dense_losses": LOSSES[:50]})
+    changes = [{"comparison": compared(0.1, **change)} for change in losses]
+    one = {"comparison": compared(0.1, sparse_losses=[4.0], dense_losses=[4.0]), "sweep": ()}
     seen = set()
-    for change in (*changes, {"sweep": SWEEP[:1]}, one):
+    for change in (*changes, {"sweep": faster}, {"sweep": SWEEP[:1]}, one):
         draw_comparison(replace(COMPARISON, **change), tmp_path / "a.svg")
         seen.add((tmp_path / "a.svg").read_bytes())
     assert len(seen) == 7
