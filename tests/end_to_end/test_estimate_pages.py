@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cstool.plan.commands.estimate_cost import CostFlags
+from cstool.plan.commands.estimate_flags import INFER_FLAGS, CostFlags, VariantFlags
 from cstool.plan.commands.estimate_gpu import print_gpu_validation
-from cstool.plan.commands.estimate_infer import INFER_FLAGS
-from cstool.plan.commands.estimate_variants import VariantFlags
 from cstool.plan.estimation.fit import fitted_numbers
+from cstool.plan.estimation.gpu import validate_gpus
 from cstool.plan.estimation.published import compare, load_published
 from cstool.plan.timing.gpu import load_gpu
-from cstool.plan.verbs.estimate_gpu import validate_gpus
 from tests.end_to_end.pages import PROJECT, blocks, check_console, page, plain_lines, without_numbers
 
 OPTIMIZE = blocks("estimate_optimize", "console", "console", "console", "text")

@@ -23,18 +23,21 @@ from cstool.model.commands.options import (
     SoftwareWorkersOption,
 )
 from cstool.model.verbs.asked import check_trace_file
-from cstool.plan.commands.compile import check_plots
-from cstool.plan.commands.estimate_cost import CostFlags
-from cstool.plan.commands.estimate_gpu import GpuFlags
-from cstool.plan.commands.estimate_infer import ALLOWED, INFER_FLAGS, InferFlags, estimate_infer
-from cstool.plan.commands.estimate_optimize import optimize
-from cstool.plan.commands.estimate_variants import VariantFlags
+from cstool.plan.commands.estimate_flags import (
+    INFER_ALLOWED,
+    INFER_FLAGS,
+    CostFlags,
+    GpuFlags,
+    InferFlags,
+    VariantFlags,
+)
+from cstool.plan.commands.estimate_optimize import check_files, optimize
+from cstool.plan.verbs.estimating import EstimateRequest, draw_estimates, estimate_all, write_timeline
 from cstool.training.commands.host import estimate_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXAMPLE_COUNTS = "such as 4, or 1,2,4..192, where .. doubles"
 HOST_FLAGS = ("--system", "--calibrate", "--json", "--debug", "--params", "--tokens", "--set", "--ranks", "--link")
 """flags that have an effect beside `--system host`; the first four without a params file, too"""
 HOST = "host"
@@ -151,38 +154,11 @@ def estimate(
     """
     if ctx.invoked_subcommand is not None:
         return
-    from cstool.plan.commands.estimate_cost import print_cost, print_cost_scaling
-    from cstool.plan.commands.estimate_gpu import (
-        gpu_validation_document,
-        gpus_document,
-        print_gpu_validation,
-        print_gpus,
-    )
-    from cstool.plan.commands.estimate_report import (
-        estimate_document,
-        print_estimate,
-        print_scaling,
-        print_sparsities,
-        write_csv,
-    )
-    from cstool.plan.commands.estimate_variants import print_choices, print_estimate_only
-    from cstool.plan.commands.published_report import print_published, published_document
-    from cstool.plan.verbs.estimate_cost import check_cost, job_costs
-    from cstool.plan.verbs.estimate_gpu import beside_gpus, validate_gpus
-    from cstool.plan.verbs.estimate_variants import recompute_choices, without_lora
-    from cstool.plan.verbs.estimating import compare_published, draw_estimates, estimate_all, write_timeline
-
     names = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
     typed = [names[name] for name in ctx.params if is_typed(ctx, name)]
     if validate:
         _refuse(typed, "--validate", ("--validate", "--json", "--debug"))
-        compared, left_out = compare_published()
-        on_gpus = validate_gpus()
-        if as_json:
-            print_json(published_document(compared, left_out) | {"gpus": gpu_validation_document(on_gpus)})
-        else:
-            print_published(compared, left_out)
-            print_gpu_validation(on_gpus)
+        _validate(as_json)
         return
     if system.lower() == HOST:
         _refuse(typed, "--system host", HOST_FLAGS if params is not None else HOST_FLAGS[:4])
@@ -196,68 +172,74 @@ def estimate(
     if params is None:
         raise EstimateError("--params is missing", "cstool estimate --params FILE, or cstool estimate --validate")
     if mode == "infer":
-        _refuse(typed, "--mode infer", ALLOWED)
-        estimate_infer(params, set_ or (), infers, system=system, num_csx=num_csx, as_json=as_json)
+        from cstool.plan.commands.estimate_infer import estimate_infer
+
+        _refuse(typed, "--mode infer", INFER_ALLOWED)
+        estimate_infer(params, set_ or (), infers, system, num_csx, as_json)
         return
     for name in INFER_FLAGS:
         if name in typed:
             raise EstimateError(f"{name}: must stand beside --mode infer")
     if gpus.gpu is not None and gpus.gpus is None:
         raise EstimateError(f"--gpu: must stand beside --gpus, the number of them, got {gpus.gpu} alone")
-    _check_files(plot or (), trace, csv)
-    inputs = check_cost(tokens, **vars(costs))
-    overrides, of_file = without_lora(params, set_ or ())
-    shares = () if sparsity is None else tuple(parse_sparsities(sparsity))
-    counts = () if num_csx is None else tuple(parse_counts(num_csx))
-    gpu_counts = () if gpus.gpus is None else parse_counts(gpus.gpus, "--gpus", "GPUs")
-    asked: dict[str, Any] = {
-        "system": system,
-        "batch_per_csx": batch_per_csx,
-        "memoryx": memoryx,
-        "tokens": tokens,
-        "execution_mode": execution_mode,
-        "recompute": recompute,
-        "expert_imbalance": expert_imbalance,
-        "software": software,
-        "workers": num_workers_per_csx,
-        "frozen": variants.frozen,
-        "adapters": variants.adapters or of_file,
-    }
-    found = estimate_all(params, overrides, num_csx=counts, sparsities=shares, **asked)
-    priced = job_costs(found, params, inputs, overrides=overrides)
-    beside = None
-    if gpu_counts:
-        beside = beside_gpus(found, params, gpu_counts, gpu=gpus.gpu or "a100", overrides=overrides)
-    again: list[Any] = []
-    if variants.recompute_table:
-        again = recompute_choices(
-            params, overrides, num_csx=found.estimate.num_csx, sparsity=shares[0] if shares else None, **asked
+    check_files(plot, csv)
+    if trace is not None:
+        check_trace_file(trace)
+
+    from cstool.plan.commands.estimate_document import estimate_document, write_estimates
+    from cstool.plan.commands.estimate_report import print_estimates
+    from cstool.plan.estimation import EstimateOptions
+
+    options = EstimateOptions(
+        system,
+        batch_per_csx,
+        memoryx,
+        tokens,
+        execution_mode,
+        recompute,
+        expert_imbalance,
+        software,
+        num_workers_per_csx,
+        variants.frozen,
+        variants.adapters,
+    )
+    found = estimate_all(
+        EstimateRequest(
+            params,
+            set_ or (),
+            options,
+            num_csx,
+            sparsity,
+            costs=vars(costs),
+            gpus=gpus.gpus,
+            gpu=gpus.gpu or "a100",
+            compares_recompute=variants.recompute_table,
         )
+    )
     if trace is not None:
         write_timeline(found.estimate, trace)
     if csv is not None:
-        single = () if found.scaling or found.sparsities else (found.first,)
-        write_csv(csv, found.scaling or single, found.sparsities, shares[0] if shares else None)
+        write_estimates(csv, found)
     if plot:
         draw_estimates(found, plot, theme)
     if as_json:
-        document = estimate_document(found, priced, again)
-        print_json(document if beside is None else document | {"gpus": gpus_document(beside)})
-        return
-    print_estimate(found)
-    print_estimate_only(variants, of_file)
-    if priced:
-        print_cost(priced[0])
-    if again:
-        print_choices(again)
-    if found.scaling:
-        print_scaling(found.scaling)
-    if len(priced) > 1:
-        print_cost_scaling(priced)
-    if found.sparsities:
-        print_sparsities(found.sparsities)
-    if beside is not None:
-        print_gpus(beside)
+        print_json(estimate_document(found))
+    else:
+        print_estimates(found, variants)
+
+
+def _validate(as_json: bool) -> None:
+    """Print published results beside the model."""
+    from cstool.plan.commands.estimate_gpu import gpu_validation_document, print_gpu_validation
+    from cstool.plan.commands.published_report import print_published, published_document
+    from cstool.plan.verbs.estimating import validate_estimates
+
+    compared, left_out, gpus = validate_estimates()
+    if as_json:
+        print_json(published_document(compared, left_out) | {"gpus": gpu_validation_document(gpus)})
+    else:
+        print_published(compared, left_out)
+        print_gpu_validation(gpus)
 
 
 def _refuse(typed: Sequence[str], beside: str, allowed: Sequence[str]) -> None:
@@ -265,69 +247,3 @@ def _refuse(typed: Sequence[str], beside: str, allowed: Sequence[str]) -> None:
     for name in typed:
         if name not in allowed:
             raise EstimateError(f"{name}: must be left out beside {beside}, where it has no effect")
-
-
-def parse_counts(text: str, flag: str = "--num_csx", of: str = "systems") -> list[int]:
-    """Return the numbers of systems of `1,2,4..192`: listed ones, and from `a..b` a, doubled until b, and b.
-
-    >>> parse_counts("1,2,4..192")
-    [1, 2, 4, 8, 16, 32, 64, 128, 192]
-
-    Args:
-        text: as typed
-        flag: behind which
-        of: name of the counted things
-
-    Raises:
-        EstimateError: it is nothing of the kind
-    """
-    found: list[int] = []
-    for part in text.split(","):
-        ends = part.strip().split("..")
-        if len(ends) > 2 or not all(end.isdecimal() and int(end) for end in ends):
-            raise EstimateError(f"{flag}: must be numbers of {of}, got {text}", EXAMPLE_COUNTS)
-        first, last = int(ends[0]), int(ends[-1])
-        if first > last:
-            raise EstimateError(f"{flag}: must go up in {part.strip()}, got {text}", EXAMPLE_COUNTS)
-        while first < last:
-            found.append(first)
-            first *= 2
-        found.append(last)
-    return sorted(set(found))
-
-
-def parse_sparsities(text: str) -> list[float]:
-    """Return the shares of zeros of `0,0.5,0.9`, ascending.
-
-    Raises:
-        EstimateError: one of them is not from 0 to below 1
-    """
-    found = []
-    for part in text.split(","):
-        try:
-            share = float(part)
-        except ValueError:
-            share = -1.0
-        if not 0.0 <= share < 1.0:
-            rule = "must be shares of zeros from 0 to below 1"
-            raise EstimateError(f"--sparsity: {rule}, got {part.strip()}", "such as 0,0.5,0.9")
-        found.append(share)
-    return sorted(set(found))
-
-
-def _check_files(plots: Sequence[Path], trace: Path | None, csv: Path | None) -> None:
-    """Check the names of files, before any long work.
-
-    Raises:
-        EstimateError: a picture is neither .svg nor .png, rows are not .csv, two go into one file
-        TraceError: a trace is not .json, or has no folder that can be written
-    """
-    if csv is not None and csv.suffix.lower() != ".csv":
-        raise EstimateError(f"--csv: must end in .csv, got {csv}")
-    if csv is not None and csv.exists() and not csv.is_file():
-        raise EstimateError(f"--csv: must be a file, got {'a folder' if csv.is_dir() else 'what is none'}: {csv}")
-    if len({path.absolute() for path in plots}) < len(plots):
-        raise EstimateError(f"--plot: must be another file than --plot, got {plots[-1]}")
-    check_plots(plots, EstimateError)
-    if trace is not None:
-        check_trace_file(trace)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from cstool.foundation.terminal.options import option
-from cstool.foundation.terminal.render import print_line, print_table
-from cstool.foundation.words import bytes_text, counted, time_text
+from cstool.foundation.terminal.render import print_table
+from cstool.foundation.words import bytes_text, counted
 from cstool.plan.commands.compile_report import number_text
+from cstool.plan.commands.tables import print_named, short_time_text
 
 if TYPE_CHECKING:
     from cstool.plan.estimation.cost import CostBand, JobCost
@@ -18,53 +18,10 @@ COST_COLUMNS = ("num_csx", "training", "with stops", "failures", "servers", "pow
 HOUR_S, DAY_S, MWH_J = 3600.0, 86_400.0, 3.6e9
 
 
-@dataclass(frozen=True)
-class CostFlags:
-    """Prices of a job, and rates of failures."""
-
-    price: Annotated[
-        float | None,
-        option("--price", "P", "With --tokens: price of a system for an hour, in any currency."),
-    ] = None
-    mtbf: Annotated[
-        float | None,
-        option("--mtbf", "HOURS", "With --tokens: mean time between failures of one system."),
-    ] = None
-    restart_minutes: Annotated[
-        float | None,
-        option(
-            "--restart_minutes",
-            "MIN",
-            "With --mtbf: time from a failure to the next step, without reading the checkpoint.",
-            show_default="10",
-        ),
-    ] = None
-    checkpoint_hours: Annotated[
-        float | None,
-        option(
-            "--checkpoint_hours",
-            "HOURS",
-            "With --tokens: work between two checkpoints.",
-            show_default="the interval in the file, or the best one",
-        ),
-    ] = None
-    checkpoint_rate: Annotated[
-        str | None,
-        option("--checkpoint_rate", "SIZE", "With --tokens: bytes of a checkpoint written in a second."),
-    ] = None
-    worker_rate: Annotated[
-        float | None,
-        option("--worker_rate", "N", "With --tokens: tokens a second of an input worker."),
-    ] = None
-
-
 def print_cost(cost: JobCost) -> None:
     """Print the cost of a job."""
     print("\nwhat a job costs, modelled")
-    rows = list(_facts(cost))
-    width = max(len(name) for name, _ in rows)
-    for name, text in rows:
-        print_line(f"{name:{width}}  {text}")
+    print_named(_facts(cost))
 
 
 def _facts(cost: JobCost) -> Iterator[tuple[str, str]]:
@@ -105,7 +62,9 @@ def _checkpoints_text(cost: JobCost) -> str:
     state = f"{bytes_text(saved.state_bytes)} of weights and optimizer state"
     taken = f"{state}; {saved.rate_from}, they are taken to need no time; --checkpoint_rate says how fast"
     if saved.bytes_per_s is not None:
-        taken = f"{state}, {_time(saved.each_s)} at {bytes_text(round(saved.bytes_per_s))}/s, {saved.rate_from}"
+        taken = (
+            f"{state}, {short_time_text(saved.each_s)} at {bytes_text(round(saved.bytes_per_s))}/s, {saved.rate_from}"
+        )
     if saved.interval_from == "end":
         return f"{taken}; one, after the last step"
     why = {"asked": "as asked", "params": "as the file says", "best": "which is best"}[saved.interval_from]
@@ -184,10 +143,6 @@ def cost_document(cost: JobCost) -> dict[str, Any]:
     }
 
 
-def _time(seconds: float) -> str:
-    return time_text(seconds).partition(" (")[0]
-
-
 def _days(seconds: float) -> str:
     """Return a time as people plan with it."""
     if seconds >= 730 * DAY_S:
@@ -195,4 +150,4 @@ def _days(seconds: float) -> str:
     if seconds >= DAY_S:
         days = f"{seconds / DAY_S:,.3g}"
         return "1 day" if days == "1" else f"{days} days"
-    return f"{seconds / HOUR_S:.3g} hours" if seconds >= HOUR_S else _time(seconds)
+    return f"{seconds / HOUR_S:.3g} hours" if seconds >= HOUR_S else short_time_text(seconds)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from cstool.foundation.terminal.options import option
 from cstool.foundation.terminal.render import print_line, print_table
-from cstool.foundation.words import bytes_text, counted, time_text
+from cstool.foundation.words import bytes_text, counted
 from cstool.plan.commands.compile_report import number_text
+from cstool.plan.commands.tables import print_tried, short_time_text
+from cstool.plan.estimation import Tried, estimates_in
 
 if TYPE_CHECKING:
     from cstool.plan.estimation.gpu import Beside, GpuEstimate, GpuValidation
@@ -17,31 +18,16 @@ if TYPE_CHECKING:
 COLUMNS = ("GPUs", "split", "step", "tokens/s", "of peak", "bubble", "memory", "power", "per token")
 
 
-@dataclass(frozen=True)
-class GpuFlags:
-    """Kind and number of GPUs."""
-
-    gpu: Annotated[
-        str | None,
-        option("--gpu", "NAME|FILE", "With --gpus: their kind, a100 or a GPU file.", show_default="a100"),
-    ] = None
-    gpus: Annotated[str | None, option("--gpus", "N,N..N", "Compare with N GPUs on the same job; N..N doubles.")] = None
-
-
 def print_gpus(found: Beside) -> None:
     """Print the same job on GPUs, in a table, and the number of GPUs that are as fast as the wafers."""
     print(f"\nthe same job on GPUs ({found.gpu.name}), modelled; the fastest split whose memory fits")
-    estimates = [row.estimate for row in found.rows if row.estimate is not None]
-    if found.match is not None and found.match.gpus not in {each.gpus for each in estimates}:
-        estimates.append(found.match)
-    has_days = estimates[0].days is not None
+    rows = list(found.rows)
+    if found.match is not None and found.match.gpus not in {each.gpus for each in estimates_in(rows)}:
+        rows.append(Tried(found.match.gpus, found.match))
+    has_days = estimates_in(rows)[0].days is not None
     columns = (*COLUMNS, *(("training",) if has_days else ()))
-    rows = [tuple(_cells(each)) for each in sorted(estimates, key=lambda each: each.gpus)]
     print_line("split: tensor x stages x copies, samples of a micro-batch, parts of a stage, recomputation")
-    print_table(columns, rows, right=tuple(name for name in columns if name != "split"))
-    for row in found.rows:
-        if row.estimate is None:
-            print_line(f"{row.gpus:,}: left out: {row.why}")
+    print_tried(columns, sorted(rows, key=lambda row: row.label), _cells, left=("split",))
     wafers = f"{counted(found.num_csx, 'system')} with {number_text(found.rate)} tokens/s"
     if found.match is None:
         print_line(f"no number of them that was tried is as fast as {wafers}")
@@ -53,12 +39,11 @@ def print_gpus(found: Beside) -> None:
         print_line(f"as fast as {wafers}: {found.match.gpus:,}, of those that are powers of two{fewer}")
 
 
-def _cells(found: GpuEstimate) -> Iterator[str]:
+def _cells(_: Tried[int, GpuEstimate], found: GpuEstimate) -> Iterator[str]:
     split, step = found.step.split, found.step
     yield f"{found.gpus:,}"
-    how = f"{split.tensor} x {split.stages} x {split.data}, {split.micro_batch}, {split.parts}, {split.recompute}"
-    yield how
-    yield time_text(step.step_s).partition(" (")[0]
+    yield f"{split.tensor} x {split.stages} x {split.data}, {split.micro_batch}, {split.parts}, {split.recompute}"
+    yield short_time_text(step.step_s)
     yield number_text(found.tokens_per_s)
     yield f"{found.share_of_peak:.1%}"
     yield f"{step.bubble:.1%}"
@@ -91,7 +76,7 @@ def gpus_document(found: Beside) -> dict[str, Any]:
     return {
         "gpu": found.gpu.name,
         "rows": [
-            {"gpus": each.gpus, "fits": False, "why": each.why} if each.estimate is None else row(each.estimate)
+            {"gpus": each.label, "fits": False, "why": each.why} if each.estimate is None else row(each.estimate)
             for each in found.rows
         ],
         "as_fast": None if found.match is None else row(found.match),

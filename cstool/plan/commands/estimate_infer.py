@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cstool.foundation.errors import EstimateError
-from cstool.foundation.terminal.options import option
 from cstool.foundation.terminal.render import print_json, print_line, print_table
 from cstool.foundation.words import bytes_text, counted, time_text
 from cstool.plan.commands.compile_report import number_text
-from cstool.plan.commands.estimate_report import interval_document, interval_facts, joules_text, rough_text
+from cstool.plan.commands.estimate_document import interval_document
+from cstool.plan.commands.estimate_facts import interval_facts, joules_text, rough_text
+from cstool.plan.commands.tables import print_named, print_tried, short_time_text
+from cstool.plan.estimation import estimates_in
+from cstool.plan.verbs.estimating import estimate_inference
 
 if TYPE_CHECKING:
-    from cstool.plan.estimation.inference import InferEstimate, InferRow
-
-INFER_FLAGS = ("--prompt_tokens", "--new_tokens", "--batch")
-ALLOWED = ("--mode", "--params", "--system", "--num_csx", "--set", "--json", "--debug", *INFER_FLAGS)
-"""flags that have an effect beside `--mode infer`"""
+    from cstool.plan.commands.estimate_flags import InferFlags
+    from cstool.plan.estimation import Tried
+    from cstool.plan.estimation.inference import InferEstimate
 COLUMNS = ("users", "first token", "token", "tokens/s each", "tokens/s", "per token", "power", "spent most on")
-
-
-@dataclass(frozen=True)
-class InferFlags:
-    """Lengths of prompts and answers, and numbers of users."""
-
-    prompt_tokens: Annotated[
-        int | None, option("--prompt_tokens", "N", "With --mode infer: tokens of a prompt.", min=1, show_default="1024")
-    ] = None
-    new_tokens: Annotated[
-        int | None, option("--new_tokens", "N", "With --mode infer: tokens of an answer.", min=1, show_default="256")
-    ] = None
-    batch: Annotated[
-        str | None,
-        option("--batch", "N,N,...", "With --mode infer: number of users at a time.", show_default="1"),
-    ] = None
 
 
 def parse_users(text: str) -> list[int]:
@@ -53,45 +37,30 @@ def parse_users(text: str) -> list[int]:
 
 
 def estimate_infer(
-    params: Path,
-    overrides: Sequence[str],
-    flags: InferFlags,
-    *,
-    system: str,
-    num_csx: str | None,
-    as_json: bool,
+    params: Path, overrides: Sequence[str], flags: InferFlags, system: str, num_csx: str | None, as_json: bool
 ) -> None:
     """Predict time to the first token, and tokens a second.
 
     Raises:
-        EstimateError: see `cstool.plan.verbs.estimate_inference`; or a number is none
+        EstimateError: see `estimate_inference`; or a number is none
     """
-    from cstool.plan.verbs.estimate_inference import estimate_inference
-
     wafers = None
     if num_csx is not None:
         if not (num_csx.isascii() and num_csx.isdecimal() and int(num_csx)):
             raise EstimateError(f"--num_csx: must be one number of systems beside --mode infer, got {num_csx}")
         wafers = int(num_csx)
-    prompt_tokens, new_tokens = flags.prompt_tokens or 1024, flags.new_tokens or 256
-    rows = estimate_inference(
-        params,
-        prompt_tokens=prompt_tokens,
-        new_tokens=new_tokens,
-        batches=parse_users("1" if flags.batch is None else flags.batch),
-        overrides=overrides,
-        system=system,
-        num_csx=wafers,
-    )
+    lengths = {"prompt_tokens": flags.prompt_tokens or 1024, "new_tokens": flags.new_tokens or 256}
+    users = parse_users("1" if flags.batch is None else flags.batch)
+    rows = estimate_inference(params, overrides, system, batches=users, wafers=wafers, **lengths)
     if as_json:
-        print_json(infer_document(rows, prompt_tokens, new_tokens))
+        print_json(infer_document(rows, **lengths))
     else:
-        print_answers(rows, prompt_tokens, new_tokens)
+        print_answers(rows, **lengths)
 
 
-def print_answers(rows: Sequence[InferRow], prompt_tokens: int, new_tokens: int) -> None:
+def print_answers(rows: Sequence[Tried[int, InferEstimate]], prompt_tokens: int, new_tokens: int) -> None:
     """Print the first estimate in full, then all of them in a table."""
-    first = next(row.estimate for row in rows if row.estimate is not None)
+    first = estimates_in(rows)[0]
     print_line(
         f"{first.model}: {first.parameters:,} parameters, {counted(prompt_tokens, 'token')} in, {new_tokens:,} out"
     )
@@ -99,20 +68,14 @@ def print_answers(rows: Sequence[InferRow], prompt_tokens: int, new_tokens: int)
     where = f"{first.wafers:,} x {first.system.name} ({first.system.wafer}, {fabric.width} x {fabric.height} PEs)"
     print_line(f"{where}. Everything is modelled; nothing is measured.")
     print()
-    facts = list(_facts(first, new_tokens))
-    width = max(len(name) for name, _ in facts)
-    for name, text in facts:
-        print_line(f"{name:{width}}  {text}")
+    print_named(_facts(first, new_tokens))
     print()
     print_line(f"from one token of a user to the next, {counted(first.users, 'user')}, halfway through the answer")
-    spent = [(name, _time(s), f"{s / first.token_s:.1%}") for name, s in first.parts_s.items()]
-    print_table(("part", "time", "share"), [*spent, ("token", _time(first.token_s), "100.0%")], right=("time", "share"))
+    spent = [(name, short_time_text(s), f"{s / first.token_s:.1%}") for name, s in first.parts_s.items()]
+    whole = ("token", short_time_text(first.token_s), "100.0%")
+    print_table(("part", "time", "share"), [*spent, whole], right=("time", "share"))
     print("\nover users that are answered at a time, modelled")
-    table = [tuple(_cells(row.estimate)) for row in rows if row.estimate is not None]
-    print_table(COLUMNS, table, right=COLUMNS[:-1])
-    for row in rows:
-        if row.estimate is None:
-            print_line(f"{row.users:,}: left out: {row.why}")
+    print_tried(COLUMNS, rows, _cells, left=COLUMNS[-1:])
 
 
 def _facts(found: InferEstimate, new_tokens: int) -> Iterator[tuple[str, str]]:
@@ -135,10 +98,10 @@ def _facts(found: InferEstimate, new_tokens: int) -> Iterator[tuple[str, str]]:
     yield "power", f"{number_text(found.power_w / 1e3)} kW of the systems, {each} per token"
 
 
-def _cells(found: InferEstimate) -> Iterator[str]:
+def _cells(_: Tried[int, InferEstimate], found: InferEstimate) -> Iterator[str]:
     yield f"{found.users:,}"
-    yield _time(found.first_token_s)
-    yield _time(found.token_s)
+    yield short_time_text(found.first_token_s)
+    yield short_time_text(found.token_s)
     yield number_text(found.user_tokens_per_s)
     yield number_text(found.tokens_per_s)
     yield joules_text(found.joules_per_token)
@@ -146,9 +109,9 @@ def _cells(found: InferEstimate) -> Iterator[str]:
     yield found.bound
 
 
-def infer_document(rows: Sequence[InferRow], prompt_tokens: int, new_tokens: int) -> dict[str, Any]:
+def infer_document(rows: Sequence[Tried[int, InferEstimate]], prompt_tokens: int, new_tokens: int) -> dict[str, Any]:
     """Return the facts ready for JSON; everything that is modelled is under that name."""
-    first = next(row.estimate for row in rows if row.estimate is not None)
+    first = estimates_in(rows)[0]
     return {
         "model": first.model,
         "parameters": first.parameters,
@@ -159,12 +122,12 @@ def infer_document(rows: Sequence[InferRow], prompt_tokens: int, new_tokens: int
     }
 
 
-def _row_document(row: InferRow, new_tokens: int) -> dict[str, Any]:
+def _row_document(row: Tried[int, InferEstimate], new_tokens: int) -> dict[str, Any]:
     found = row.estimate
     if found is None:
-        return {"users": row.users, "fits": False, "why": row.why}
+        return {"users": row.label, "fits": False, "why": row.why}
     return {
-        "users": row.users,
+        "users": row.label,
         "fits": True,
         "kind": "modelled",
         "num_csx": found.wafers,
@@ -190,7 +153,3 @@ def _row_document(row: InferRow, new_tokens: int) -> dict[str, Any]:
         "cache_bytes": found.cache_bytes,
         "most_users": found.most_users,
     }
-
-
-def _time(seconds: float) -> str:
-    return time_text(seconds).partition(" (")[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cstool.foundation.errors import EstimateError
 from cstool.foundation.terminal.options import JsonOption, PlotOption, ThemeOption, flag, option
@@ -19,8 +19,10 @@ from cstool.model.commands.options import (
     SoftwareWorkersOption,
 )
 from cstool.plan.commands.compile import check_plots
-from cstool.plan.commands.estimate_cost import CostFlags
-from cstool.plan.commands.estimate_variants import ModelVariantFlags, print_estimate_only
+from cstool.plan.commands.estimate_flags import CostFlags, ModelVariantFlags
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def optimize(
@@ -83,19 +85,16 @@ def optimize(
     Of all plans on the same number of systems, the fastest is taken: its batch, micro-batches, mode and recomputation.
     Without --days it is the fastest plan of all. All printed numbers are modelled.
     """
-    from cstool.plan.commands.estimate import parse_sparsities
+    from cstool.plan.commands.estimate_report import print_estimate_only
     from cstool.plan.commands.optimize_report import front_document, print_found, write_front
+    from cstool.plan.estimation.limits import parse_shares
+    from cstool.plan.estimation.lora_callback import without_lora
     from cstool.plan.verbs.estimate_search import draw_front
     from cstool.plan.verbs.estimate_search import optimize as search
-    from cstool.plan.verbs.estimate_variants import without_lora
 
     if params is None:
         raise EstimateError("--params is missing", "cstool estimate optimize --params FILE --tokens 300B --days 30")
-    if csv is not None and csv.suffix.lower() != ".csv":
-        raise EstimateError(f"--csv: must end in .csv, got {csv}")
-    if len({path.absolute() for path in plot or ()}) < len(plot or ()):
-        raise EstimateError(f"--plot: must be another file than --plot, got {(plot or [])[-1]}")
-    check_plots(plot or (), EstimateError)
+    check_files(plot, csv)
     overrides, of_file = without_lora(params, set_ or ())
     found = search(
         params,
@@ -107,7 +106,7 @@ def optimize(
         num_csx=num_csx,
         batch_size=batch_size,
         batch_per_csx=batch_per_csx,
-        sparsities=() if sparsity is None else parse_sparsities(sparsity),
+        sparsities=() if sparsity is None else parse_shares(sparsity),
         overrides=overrides,
         system=system,
         memoryx=memoryx,
@@ -128,3 +127,19 @@ def optimize(
         return
     print_found(found)
     print_estimate_only(variants, of_file)
+
+
+def check_files(plots: Sequence[Path] | None, csv: Path | None) -> None:
+    """Check the names of files, before any long work.
+
+    Raises:
+        EstimateError: a picture is neither .svg nor .png, rows are no .csv file, two go into one file
+    """
+    if csv is not None and csv.suffix.lower() != ".csv":
+        raise EstimateError(f"--csv: must end in .csv, got {csv}")
+    if csv is not None and csv.exists() and not csv.is_file():
+        raise EstimateError(f"--csv: must be a file, got {'a folder' if csv.is_dir() else 'what is none'}: {csv}")
+    plots = plots or ()
+    if len({path.absolute() for path in plots}) < len(plots):
+        raise EstimateError(f"--plot: must be another file than --plot, got {plots[-1]}")
+    check_plots(plots, EstimateError)

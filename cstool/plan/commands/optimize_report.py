@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cstool.foundation.errors import EstimateError
 from cstool.foundation.terminal.render import print_line, print_table
 from cstool.foundation.words import counted, digits_text, micro_batches_text
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.estimate_cost import cost_document
-from cstool.plan.commands.estimate_report import BAND_SHARE, band_document, range_text
-from cstool.plan.commands.estimate_variants import trained_text
+from cstool.plan.commands.estimate_document import band_document
+from cstool.plan.commands.estimate_facts import BAND_SHARE, range_text, trained_text
+from cstool.plan.commands.tables import write_rows
 
 if TYPE_CHECKING:
     from cstool.plan.estimation.plan import Found, Plan
@@ -232,20 +230,6 @@ def _row(found: Found, plan: Plan) -> dict[str, Any]:
 
 
 def write_front(path: Path, found: Found) -> None:
-    """Write all plans, beaten ones among them, as comma-separated values, whole or not at all.
-
-    Raises:
-        EstimateError: it cannot be written
-    """
-    from cstool.foundation.atomic_file import write_replacing
-
-    out = io.StringIO()
-    writer = csv.DictWriter(out, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for plan in found.plans:
-        row = _row(found, plan)
-        writer.writerow(row | {"broken": " ".join(row["broken"])})
-    try:
-        write_replacing(path, out.getvalue())
-    except OSError as error:
-        raise EstimateError(f"{path}: cannot be written: {error.strerror}") from error
+    """Write all plans, beaten ones among them, as comma-separated values; see `write_rows`."""
+    rows = (_row(found, plan) for plan in found.plans)
+    write_rows(path, CSV_COLUMNS, (row | {"broken": " ".join(row["broken"])} for row in rows))

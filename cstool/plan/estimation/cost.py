@@ -1,11 +1,15 @@
 """The cost of a training job: days with checkpoints and failures, energy with all servers, price, input workers.
 
 All of it follows from the modelled step, from numbers of the system file with their sources, and from user input.
+
+The range of a cost is the cost if steps took as long as four fifths of results like it allow. The range of a step comes
+from `cstool.plan.estimation.bands`. The user's inputs (price, failures) have none, nor have the rate of checkpoints and
+the power of systems and servers, of which too little is published to tell.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cstool.foundation.errors import EstimateError
 from cstool.foundation.words import BYTE_UNITS, parse_quantity
@@ -191,18 +195,18 @@ class JobCost:
         return math.fsum(self.energy_j.values()) / MWH_J
 
 
-def job_cost(found: Estimate, asked: CostInputs, checkpoint_steps: int | None) -> JobCost | None:
-    """The cost of the job of an estimate; None where the number of its tokens is not given.
+def job_cost(found: Estimate, asked: CostInputs, checkpoint_steps: int | None) -> JobCost:
+    """The cost of the job of an estimate.
 
     Args:
+        found: with the number of tokens of the job
         asked: prices, failures and checkpoints
         checkpoint_steps: between two checkpoints, by the params; None for none but the last
 
     Raises:
         EstimateError: with such failures the job does not end, or nothing is known of the time of a checkpoint
     """
-    if found.tokens is None:
-        return None
+    assert found.tokens is not None
     artifact, system = found.artifact, found.artifact.system
     work_s = found.tokens / found.tokens_per_s
     saved = _checkpoints(found, asked, checkpoint_steps, work_s)
@@ -232,6 +236,31 @@ def job_cost(found: Estimate, asked: CostInputs, checkpoint_steps: int | None) -
         energy_j=energy,
         price=price,
     )
+
+
+def cost_with_band(found: Estimate, asked: CostInputs, checkpoint_steps: int | None) -> JobCost:
+    """The cost of the job of an estimate with its range, where one is known; arguments and errors as of `job_cost`."""
+    cost = job_cost(found, asked, checkpoint_steps)
+    if not found.band.is_known:
+        return cost
+    low = job_cost(stretched(found, found.band.low), asked, checkpoint_steps)
+    try:
+        high = job_cost(stretched(found, found.band.high), asked, checkpoint_steps)
+    except EstimateError:
+        # With longer steps there are fewer of them between failures, and it may not end.
+        return replace(cost, band=CostBand((low.days, None), (low.mwh, None), (low.price, None)))
+    return replace(cost, band=CostBand((low.days, high.days), (low.mwh, high.mwh), (low.price, high.price)))
+
+
+def stretched(found: Estimate, factor: float) -> Estimate:
+    """Return an estimate whose step takes so many times as long, with all work in it."""
+    artifact = replace(found.artifact, step_cycles=round(found.artifact.step_cycles * factor))
+    step = replace(
+        found.step,
+        spent_s={name: factor * seconds for name, seconds in found.step.spent_s.items()},
+        busy_s={name: factor * seconds for name, seconds in found.step.busy_s.items()},
+    )
+    return replace(found, artifact=artifact, step=step)
 
 
 def _checkpoints(found: Estimate, asked: CostInputs, steps: int | None, work_s: float) -> Checkpoints:

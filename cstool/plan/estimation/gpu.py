@@ -15,7 +15,7 @@ from cstool.foundation.errors import EstimateError
 from cstool.model.params import DecoderParams, Params
 from cstool.model.params.sections.decoder_parts import GATED_NONLINEARITIES
 from cstool.plan.estimation.point import DAY_S, Estimate
-from cstool.plan.estimation.sweep import each_or_why
+from cstool.plan.estimation.sweep import Tried, each_or_why
 from cstool.plan.timing.gpu import GpuModel, GpuStep, GpuSystem, Split, best_split, load_gpu, split_step
 
 FILE = Path(cstool.plan.timing.gpu.__file__).parent / "published.yaml"
@@ -61,15 +61,6 @@ class GpuEstimate:
 
 
 @dataclass(frozen=True)
-class GpuRow:
-    """One of several numbers of GPUs, or why there is no estimate for it."""
-
-    gpus: int
-    estimate: GpuEstimate | None
-    why: str = ""
-
-
-@dataclass(frozen=True)
 class Beside:
     """GPUs beside wafers.
 
@@ -84,7 +75,7 @@ class Beside:
     """
 
     gpu: GpuSystem
-    rows: tuple[GpuRow, ...]
+    rows: tuple[Tried[int, GpuEstimate], ...]
     match: GpuEstimate | None
     fewer: tuple[int, float | None] | None
     rate: float
@@ -125,7 +116,7 @@ def beside_gpus(params: Params, found: Estimate, gpu_name: str, counts: Sequence
         ParamsError: there is no such GPU
     """
     gpu, model = load_gpu(gpu_name), gpu_model(params, found)
-    rows = (GpuRow(*row) for row in each_or_why(counts, lambda gpus: _estimate(gpu, model, found, gpus)))
+    rows = each_or_why(counts, lambda gpus: _estimate(gpu, model, found, gpus))
     return Beside(gpu, tuple(rows), *_match(gpu, model, found), found.tokens_per_s, found.num_csx)
 
 

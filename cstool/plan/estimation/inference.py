@@ -15,7 +15,7 @@ from cstool.plan.compiler.compile import KERNEL_PASSES, make_program, run_passes
 from cstool.plan.compiler.kernel_work import KernelWork, kernel_works
 from cstool.plan.estimation.bands import Band, Case, band_of
 from cstool.plan.estimation.request import loader_of
-from cstool.plan.estimation.sweep import each_or_why
+from cstool.plan.estimation.sweep import Tried, each_or_why
 from cstool.plan.timing.pe import Pe
 from cstool.plan.timing.resident import (
     DecodeCycles,
@@ -124,15 +124,6 @@ class InferEstimate:
 
 
 @dataclass(frozen=True)
-class InferRow:
-    """The estimate for one number of users, or the reason that there is none."""
-
-    users: int
-    estimate: InferEstimate | None
-    why: str = ""
-
-
-@dataclass(frozen=True)
 class _Layer:
     """One repetition of the kernels of a segment."""
 
@@ -179,7 +170,7 @@ def make_infer_request(
     return InferRequest(params, system, prompt_tokens, new_tokens, tuple(batches), wafers)
 
 
-def infer_rows(request: InferRequest) -> list[InferRow]:
+def infer_rows(request: InferRequest) -> list[Tried[int, InferEstimate]]:
     """Return an estimate for each number of users, all on the same number of wafers: the fewest for the most users.
 
     Raises:
@@ -187,8 +178,7 @@ def infer_rows(request: InferRequest) -> list[InferRow]:
     """
     model = _Model(request)
     wafers, is_resident = _wafers(model)
-    found = each_or_why(request.batches, lambda users: _answers(model, users, wafers, is_resident))
-    return [InferRow(*row) for row in found]
+    return each_or_why(request.batches, lambda users: _answers(model, users, wafers, is_resident))
 
 
 class _Model:

@@ -11,6 +11,8 @@ from cstool.plan.estimation.request import COUNT_UNITS
 WATT_UNITS = {"W": 1, "kW": 10**3, "MW": 10**6}
 MOST_BATCHES = 64
 """number of batches that a search tries, at most"""
+MOST_SAMPLES = 2**31 - 1
+"""samples of a batch, at most"""
 DAYS, POWER, BUDGET = "--days", "--power", "--budget"
 """the limits, by their flags"""
 
@@ -124,26 +126,33 @@ def make_space(
     if batch_size is not None and batch_per_csx is not None:
         raise EstimateError(f"--batch_per_csx: must be left out beside --batch_size, got {batch_per_csx}")
     if batch_per_csx is not None:
-        return Space((), parse_doubling("--batch_per_csx", batch_per_csx), num_csx)
-    batches = (batch_of_file,) if batch_size is None else parse_doubling("--batch_size", batch_size)
+        return Space((), parse_batches("--batch_per_csx", batch_per_csx), num_csx)
+    batches = (batch_of_file,) if batch_size is None else parse_batches("--batch_size", batch_size)
     return Space(batches, (), num_csx)
 
 
-def parse_doubling(flag: str, text: str) -> tuple[int, ...]:
+def parse_counts(
+    flag: str, text: str, of: str, example: str = "such as 4, or 1,2,4..192, where .. doubles"
+) -> tuple[int, ...]:
     """Return the numbers of `6,8..64`, ascending: single numbers, and from `a..b` a, doubled until b, and b.
 
-    >>> parse_doubling("--batch_size", "6,8..50")
+    >>> parse_counts("--batch_size", "6,8..50", "samples")
     (6, 8, 16, 32, 50)
 
+    Args:
+        flag: behind which it is typed
+        text: as typed
+        of: name of the counted things
+        example: of a right one
+
     Raises:
-        EstimateError: it is nothing of the kind, or far too many
+        EstimateError: it is nothing of the kind
     """
-    example = "such as 1536, or 512..4096, where .. doubles"
     found: set[int] = set()
     for part in text.split(","):
         ends = part.strip().split("..")
         if len(ends) > 2 or not all(end.isdecimal() and int(end) for end in ends):
-            raise EstimateError(f"{flag}: must be numbers of samples, got {text}", example)
+            raise EstimateError(f"{flag}: must be numbers of {of}, got {text}", example)
         first, last = int(ends[0]), int(ends[-1])
         if first > last:
             raise EstimateError(f"{flag}: must go up in {part.strip()}, got {text}", example)
@@ -151,8 +160,39 @@ def parse_doubling(flag: str, text: str) -> tuple[int, ...]:
             found.add(first)
             first *= 2
         found.add(last)
+    return tuple(sorted(found))
+
+
+def parse_batches(flag: str, text: str) -> tuple[int, ...]:
+    """Return the batches of `512..4096`, ascending; see `parse_counts`.
+
+    Raises:
+        EstimateError: they are none, too large, or far too many
+    """
+    found = parse_counts(flag, text, "samples", "such as 1536, or 512..4096, where .. doubles")
+    if found[-1] > MOST_SAMPLES:
+        raise EstimateError(f"{flag}: must be at most {MOST_SAMPLES:,} samples, got {found[-1]:,}")
     if len(found) > MOST_BATCHES:
         raise EstimateError(f"{flag}: must be at most {MOST_BATCHES} batches, got {len(found)}")
+    return found
+
+
+def parse_shares(text: str) -> tuple[float, ...]:
+    """Return the shares of zeros of `0,0.5,0.9`, ascending.
+
+    Raises:
+        EstimateError: one of them is not from 0 to below 1
+    """
+    found = set()
+    for part in text.split(","):
+        try:
+            share = float(part)
+        except ValueError:
+            share = -1.0
+        if not 0.0 <= share < 1.0:
+            rule = "must be shares of zeros from 0 to below 1"
+            raise EstimateError(f"--sparsity: {rule}, got {part.strip()}", "such as 0,0.5,0.9")
+        found.add(share)
     return tuple(sorted(found))
 
 

@@ -5,6 +5,8 @@ gets an adapter if all `target_modules` are among the classes of the modules aro
 but the adapters' are frozen. Scale, dropout and merging take no time that counts.
 """
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,27 @@ MODULES = {
     "Linear": "",
 }
 """classes of modules, outer ones first -> parts of the names of layers in them"""
+
+
+def without_lora(file: Path, overrides: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
+    """Return the overrides of a params file that take the vendor's callback `Lora` out of it, and its adapters.
+
+    Args:
+        file: of params, or the name of a stock one
+        overrides: of its values, which stay
+
+    Returns:
+        With the adapters as `--adapters` has them; None where the file has none
+
+    Raises:
+        EstimateError: the adapters are none that can be estimated
+        ParamsError: the file cannot be read
+    """
+    found = take_lora(file)
+    if found is None:
+        return tuple(overrides), None
+    rest, adapters = found
+    return (f"{KEY}={json.dumps(rest) if rest else 'null'}", *overrides), adapters
 
 
 def take_lora(file: Path) -> tuple[list[Any], str] | None:

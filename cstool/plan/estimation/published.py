@@ -22,7 +22,7 @@ from cstool.plan.estimation.bands import Band, Case, Known, band_from, case_of, 
 from cstool.plan.estimation.point import Estimate, Estimator
 from cstool.plan.estimation.published_inference import product_cycles, user_tokens_per_s
 from cstool.plan.estimation.published_reduce import REDUCE_QUANTITIES
-from cstool.plan.estimation.request import make_request
+from cstool.plan.estimation.request import EstimateOptions, make_request
 from cstool.plan.estimation.software import choose_software
 from cstool.plan.timing.cluster import step_of
 from cstool.plan.timing.pe import Pe
@@ -303,12 +303,8 @@ def _estimator(result: Published) -> Estimator:
         loader["micro_batch_size"] = result.micro_batch_size
     trainer = {"init": init, "fit": {"train_dataloader": loader}}
     params = parse_params(yaml.safe_dump({"trainer": trainer}), result.name)
-    request = make_request(
-        params,
-        result.system,
-        batch_per_csx=result.batch_per_csx,
-        execution_mode=result.execution_mode,
-    )
+    options = EstimateOptions(result.system, result.batch_per_csx, execution_mode=result.execution_mode)
+    request = make_request(params, options)
     system = _system(result)
     software = choose_software(system, result.software, result.workers, loader["data_processor"])
     return Estimator(replace(request, system=replace(system, software=software), tokens=result.tokens))

@@ -43,59 +43,63 @@ class Request:
         return loader_of(self.params).batch_size
 
 
-def make_request(
-    params: Params,
-    system_name: str,
-    *,
-    batch_per_csx: int | None = None,
-    execution_mode: str = "auto",
-    recompute: str = "fastest",
-    memoryx: str | None = None,
-    tokens: str | None = None,
-    expert_imbalance: float = 1.0,
-    frozen: str | None = None,
-    adapters: str | None = None,
-    software: str | None = None,
-    workers: int | None = None,
-) -> Request:
-    """A request, checked.
+@dataclass(frozen=True)
+class EstimateOptions:
+    """The options of an estimate, as they are typed.
 
     Args:
-        params, batch_per_csx, execution_mode, recompute, expert_imbalance: see `Request`
-        system_name: a known name, or the path of a system file
-        memoryx: capacity of MemoryX, such as "12TB"
-        tokens: to train with, such as "300B"
+        system: kind of each CSX: a known name, or the path of a system file
+        batch_per_csx, execution_mode, recompute, expert_imbalance: see `Request`
+        memoryx: capacity of MemoryX, such as "12TB"; None for the largest there is
+        tokens: to train with, such as "300B"; None where training time is not asked for
+        software: release whose hosts feed the systems, such as "2.0"; None for hosts that take no time
+        num_workers_per_csx: input workers of each system; None for the params file's number, or else the default of a
+            run
         frozen: weights that stay as they are, such as "first:16"
         adapters: beside frozen layers, such as "rank=16,layers=q,v"
-        software: release whose hosts feed the systems, such as "2.0"; None for hosts that take no time
-        workers: input workers of each system; None for the params file's number, or else the default of a run
+    """
+
+    system: str = "cs2"
+    batch_per_csx: int | None = None
+    memoryx: str | None = None
+    tokens: str | None = None
+    execution_mode: str = "auto"
+    recompute: str = "fastest"
+    expert_imbalance: float = 1.0
+    software: str | None = None
+    num_workers_per_csx: int | None = None
+    frozen: str | None = None
+    adapters: str | None = None
+
+
+def make_request(params: Params, asked: EstimateOptions) -> Request:
+    """A request, checked.
 
     Raises:
         EstimateError: the file has no batch, a size is not one, or experts cannot be so uneven; frozen weights or
             adapters are not written as they should be; nothing is known of the release on this system
         ParamsError: there is no such system
     """
-    loader_of(params)
-    _check_imbalance(params, expert_imbalance)
-    system = load_system(system_name)
-    if memoryx is not None:
-        size = _size("--memoryx", memoryx, BYTE_UNITS, "12TB")
+    loader = loader_of(params)
+    _check_imbalance(params, asked.expert_imbalance)
+    system = load_system(asked.system)
+    if asked.memoryx is not None:
+        size = _size("--memoryx", asked.memoryx, BYTE_UNITS, "12TB")
         if system.memoryx is None:
             raise EstimateError(f"--memoryx: must be left out: {system.name} has no MemoryX", "cs2 and cs3 have it")
         system = replace(system, memoryx=replace(system.memoryx, capacity_bytes=size, units_bytes=(size,)))
-    if software is not None and workers is None:
+    workers = asked.num_workers_per_csx
+    if asked.software is not None and workers is None:
         workers = workers_of_file(params)
-    system = replace(system, software=choose_software(system, software, workers, loader_of(params).data_processor))
-    wanted = None if tokens is None else parse_tokens(tokens)
     return Request(
         params,
-        system,
-        batch_per_csx,
-        execution_mode,
-        recompute,
-        wanted,
-        expert_imbalance,
-        make_variants(frozen, adapters),
+        replace(system, software=choose_software(system, asked.software, workers, loader.data_processor)),
+        asked.batch_per_csx,
+        asked.execution_mode,
+        asked.recompute,
+        None if asked.tokens is None else parse_tokens(asked.tokens),
+        asked.expert_imbalance,
+        make_variants(asked.frozen, asked.adapters),
     )
 
 

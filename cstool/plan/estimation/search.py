@@ -134,12 +134,10 @@ class Model:
     def _plan(self, artifact: Artifact) -> Plan | None:
         estimate = estimate_of(self.request, artifact)
         try:
-            cost = job_cost(estimate, self._inputs, self._steps)
+            return Plan(self.sparsity, estimate, job_cost(estimate, self._inputs, self._steps))
         except EstimateError:
             # Failures are so frequent that the job never ends.
             return None
-        assert cost is not None
-        return Plan(self.sparsity, estimate, cost)
 
 
 class Search:

@@ -1,8 +1,8 @@
 """Estimates beside each other: over systems, over sparsities, over batches."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from cstool.foundation.errors import CompileError, EstimateError
 from cstool.model.ir import ExecutionMode
@@ -13,20 +13,30 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
-class Row:
+class Tried(Generic[Label, Found]):
     """One of several estimates, or why there is none.
 
     Args:
-        label: number of systems, or share of zeros
+        label: number of systems, share of zeros, or another choice
         estimate: None if there is none
         why: reason for a missing estimate
+    """
+
+    label: Label
+    estimate: Found | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Row(Tried[float, Estimate]):
+    """One of several estimates over numbers of systems, or shares of zeros; or why there is none.
+
+    Args:
+        label, estimate, why: see `Tried`
         speedup: throughput relative to the first row; None without an estimate
         efficiency: throughput relative to the first row, per system or per weight left; None without an estimate
     """
 
-    label: float
-    estimate: Estimate | None
-    why: str = ""
     speedup: float | None = None
     efficiency: float | None = None
 
@@ -57,38 +67,39 @@ def _rows(
     """Rows, whose efficiency is the speedup times a ratio of theirs and the first estimate's."""
     rows: list[Row] = []
     base: Estimate | None = None
-    for label, found, why in each_or_why(labels, at):
+    for tried in each_or_why(labels, at):
+        found = tried.estimate
         if found is None:
-            rows.append(Row(label, None, why))
+            rows.append(Row(tried.label, None, tried.why))
             continue
         base = base or found
         speedup, (times, over) = found.samples_per_s / base.samples_per_s, ratio(found, base)
-        rows.append(Row(label, found, "", speedup, speedup * times / over))
+        rows.append(Row(tried.label, found, "", speedup, speedup * times / over))
     return rows
 
 
-def each_or_why(labels: Sequence[Label], at: Callable[[Label], Found]) -> list[tuple[Label, Found | None, str]]:
-    """Return the result at each label, or None and the reason for its absence.
+def each_or_why(labels: Iterable[Label], at: Callable[[Label], Found]) -> list[Tried[Label, Found]]:
+    """Return the result at each label, or the reason for its absence.
 
     Raises:
         EstimateError, CompileError: there is no result at all; the error of the first
     """
-    found: list[tuple[Label, Found | None, str]] = []
+    found: list[Tried[Label, Found]] = []
     errors: list[CompileError | EstimateError] = []
     for label in labels:
         try:
-            found.append((label, at(label), ""))
+            found.append(Tried(label, at(label)))
         except (CompileError, EstimateError) as error:
             errors.append(error)
-            found.append((label, None, error.message))
+            found.append(Tried(label, None, error.message))
     if errors and len(errors) == len(found):
         raise errors[0]
     return found
 
 
-def first_of(rows: Sequence[Row]) -> Row:
-    """Return the first row with an estimate."""
-    return next(row for row in rows if row.estimate is not None)
+def estimates_in(rows: Iterable[Tried[Any, Found]]) -> list[Found]:
+    """Return the estimates that there are."""
+    return [row.estimate for row in rows if row.estimate is not None]
 
 
 def smallest_compute_bound(estimator: Estimator, found: Estimate) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from cstool.foundation.choices import check_choice
 from cstool.foundation.errors import EstimateError
 from cstool.model.verbs.asked import asked_params
 from cstool.plan.verbs.compiling import EXECUTION_MODES
-from cstool.plan.verbs.estimating import SPARSITY_KEY
+from cstool.plan.verbs.estimating import SPARSITY_KEY, estimate_options
 
 if TYPE_CHECKING:
     from cstool.model.params import Params
@@ -30,15 +31,8 @@ def optimize(
     batch_per_csx: str | int | None = None,
     sparsities: Sequence[float] = (),
     overrides: Mapping[str, Any] | Sequence[str] | None = None,
-    system: str | Path = "cs2",
-    memoryx: str | None = None,
-    execution_mode: str = "auto",
-    expert_imbalance: float = 1.0,
-    frozen: str | None = None,
-    adapters: str | None = None,
-    software: str | None = None,
-    num_workers_per_csx: int | None = None,
-    **costs: Any,
+    price: float | None = None,
+    **more: Any,
 ) -> Found:
     """Find the fewest systems on which a job keeps within its limits; of plans on as many, the plan of the least time.
 
@@ -56,9 +50,9 @@ def optimize(
         batch_per_csx: batches of each system that are allowed, instead
         sparsities: shares of zeros that are allowed; none for the params' share. The tokens are the same
         overrides: of values of the params
-        system, memoryx, execution_mode, expert_imbalance, frozen, adapters, software, num_workers_per_csx: see
-            `estimate`
-        costs: `price` and the other arguments of `cstool.plan.estimation.cost.make_cost_inputs`
+        price: of a system for an hour
+        more: `mtbf` and the other arguments of `cstool.plan.estimation.cost.make_cost_inputs`; system, memoryx,
+            execution_mode, expert_imbalance, frozen, adapters, software, num_workers_per_csx: see `estimate`
 
     Returns:
         The plan, plans of other shares of zeros, and the front of the alternatives; all of it modelled
@@ -68,18 +62,18 @@ def optimize(
         CompileError: the model does not fit
         ParamsError: the file breaks rules, or there is no such system
     """
-    check_choice("execution_mode", execution_mode, EXECUTION_MODES)
+    check_choice("execution_mode", more.get("execution_mode", "auto"), EXECUTION_MODES)
     from cstool.model.system import system_names
     from cstool.plan.estimation.cost import make_cost_inputs
     from cstool.plan.estimation.limits import make_limits, make_space
-    from cstool.plan.estimation.request import loader_of, make_request
+    from cstool.plan.estimation.request import EstimateOptions, loader_of, make_request
     from cstool.plan.estimation.search import Model, Search
     from cstool.plan.estimation.unmet import unmet
 
-    limits = make_limits(
-        tokens=tokens, days=days, power=power, budget=budget, price=costs.get("price"), confident=confident
-    )
-    inputs = make_cost_inputs(tokens=tokens, **costs)
+    limits = make_limits(tokens=tokens, days=days, power=power, budget=budget, price=price, confident=confident)
+    of_estimates = {field.name: more.pop(field.name) for field in fields(EstimateOptions) if field.name in more}
+    options = estimate_options(tokens=tokens, **of_estimates)
+    inputs = make_cost_inputs(tokens=tokens, price=price, **more)
     base = asked_params(params, overrides)
     space = make_space(
         loader_of(base).batch_size,
@@ -90,36 +84,24 @@ def optimize(
     shares: dict[float | None, Params] = {share: asked_params(params, _with(overrides, share)) for share in sparsities}
     shares = shares or {None: base}
 
-    def search(name: str, memory: str | None) -> Search:
-        models = []
-        for share, each in shares.items():
-            request = make_request(
-                each,
-                name,
-                memoryx=memory,
-                tokens=str(tokens),
-                execution_mode=execution_mode,
-                expert_imbalance=expert_imbalance,
-                frozen=frozen,
-                adapters=adapters,
-                software=software,
-                workers=num_workers_per_csx,
-            )
-            models.append(Model(share, request, inputs, each.checkpoint.steps))
+    def search(options: EstimateOptions) -> Search:
+        models = [
+            Model(share, make_request(each, options), inputs, each.checkpoint.steps) for share, each in shares.items()
+        ]
         return Search(models, space, limits)
 
     def elsewhere(name: str) -> Search | None:
         try:
-            return search(name, None)
+            return search(replace(options, system=name, memoryx=None))
         except EstimateError:
             # Fewer systems are in its clusters, or nothing is known of its hosts.
             return None
 
-    asked = search(str(system), memoryx)
+    asked = search(options)
     found = asked.run()
     if found is None:
         names = system_names()
-        newer = names[names.index(str(system)) + 1 :] if str(system) in names else ()
+        newer = names[names.index(options.system) + 1 :] if options.system in names else ()
         raise unmet(asked, elsewhere, tuple(newer))
     return found
 

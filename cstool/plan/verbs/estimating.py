@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -13,19 +14,54 @@ from cstool.plan.verbs.compiling import EXECUTION_MODES, RECOMPUTE
 
 if TYPE_CHECKING:
     from cstool.model.params import Params
-    from cstool.plan.estimation import Estimate, Estimator, Row
+    from cstool.plan.estimation import Estimate, EstimateOptions, Estimator, Row, Tried
+    from cstool.plan.estimation.cost import CostInputs, JobCost
+    from cstool.plan.estimation.gpu import Beside, GpuValidation
+    from cstool.plan.estimation.inference import InferEstimate
     from cstool.plan.estimation.mask_updates import MaskUpdates
     from cstool.plan.estimation.published import Comparison, Prediction
 
 SPARSITY_KEY = "trainer.init.sparsity"
+CHOICES = ("none", "all", "needed", "fastest")
+"""choices of recomputation, the least first; the last two choose between the first two, or go beyond them"""
 
 
-class Estimates(NamedTuple):
+@dataclass(frozen=True)
+class EstimateRequest:
+    """A training step to estimate, and the questions about it.
+
+    Args:
+        file: of params, of one trainer
+        overrides: of its values
+        options: of every estimate
+        num_csx: numbers of systems, such as "1,2,4..192"; None for the params' number
+        sparsity: shares of zeros, such as "0,0.5,0.9"; None for the params' share
+        costs: arguments of `cstool.plan.estimation.cost.make_cost_inputs`
+        gpus: numbers of GPUs for the same job, such as "8..64"; None for none
+        gpu: their kind: a known name, or a GPU file
+        compares_recompute: whether to estimate all choices of recomputation
+    """
+
+    file: Path
+    overrides: Sequence[str]
+    options: EstimateOptions
+    num_csx: str | None = None
+    sparsity: str | None = None
+    costs: Mapping[str, Any] = field(default_factory=dict)
+    gpus: str | None = None
+    gpu: str = "a100"
+    compares_recompute: bool = False
+
+
+@dataclass(frozen=True)
+class Estimates:
     """An estimate, and others beside it. All of it is modelled.
 
     Args:
         first: of the first number of systems and the first share of zeros
         estimate: the estimate for `first`
+        sparsity: the first share of zeros; None for the params' share
+        adapters_of_file: adapters as the params file has them, in the form of `--adapters`; None where it has none
         smallest: fewest samples per system with which links off the wafer do not limit it; None if there are none
         scaling: over numbers of systems; empty for one
         sparsities: over shares of zeros; empty for one
@@ -33,17 +69,33 @@ class Estimates(NamedTuple):
         updates: of masks that change in the run of `first`
         smaller_batch: on as many systems, at a rate over 1 % higher; None if none is found
         fewer_systems: with the same batch, at a rate over 1 % higher; None if none are found
+        costs: of the job, for each number of systems, `estimate` first; empty without a number of tokens
+        gpus: for the same job; None if not asked for
+        choices: of recomputation, the least first; empty if not asked for
     """
 
     first: Row
     estimate: Estimate
+    sparsity: float | None
+    adapters_of_file: str | None
     smallest: int | None
-    scaling: tuple[Row, ...]
-    sparsities: tuple[Row, ...]
-    notes: tuple[str, ...]
-    updates: tuple[MaskUpdates, ...] = ()
-    smaller_batch: Estimate | None = None
-    fewer_systems: Estimate | None = None
+    scaling: Sequence[Row]
+    sparsities: Sequence[Row]
+    notes: Sequence[str]
+    updates: Sequence[MaskUpdates]
+    smaller_batch: Estimate | None
+    fewer_systems: Estimate | None
+    costs: Sequence[JobCost]
+    gpus: Beside | None
+    choices: Sequence[Tried[str, Estimate]]
+
+
+class Validation(NamedTuple):
+    """Published results beside the model: all, those that share a fitted number refitted without each, and GPUs'."""
+
+    compared: Comparison
+    left_out: dict[str, Prediction]
+    gpus: GpuValidation
 
 
 def estimate(
@@ -89,18 +141,18 @@ def estimate(
         CompileError: the model does not fit
         ParamsError: the file breaks rules, or there is no such system
     """
-    found = _estimator(
+    found = _asked_estimator(
         params,
         overrides,
-        system,
-        batch_per_csx,
-        memoryx,
-        tokens,
-        execution_mode,
-        recompute,
-        expert_imbalance,
+        system=system,
+        batch_per_csx=batch_per_csx,
+        memoryx=memoryx,
+        tokens=tokens,
+        execution_mode=execution_mode,
+        recompute=recompute,
+        expert_imbalance=expert_imbalance,
         software=software,
-        workers=num_workers_per_csx,
+        num_workers_per_csx=num_workers_per_csx,
         frozen=frozen,
         adapters=adapters,
     )
@@ -112,26 +164,16 @@ def estimate_scaling(
     num_csx: Sequence[int],
     *,
     overrides: Mapping[str, Any] | Sequence[str] | None = None,
-    system: str | Path = "cs2",
-    batch_per_csx: int | None = None,
-    memoryx: str | None = None,
-    tokens: str | int | None = None,
-    execution_mode: Literal["auto", "pipelined", "weight_streaming"] = "auto",
-    recompute: Literal["needed", "fastest", "none", "all"] = "fastest",
-    expert_imbalance: float = 1.0,
-    software: str | None = None,
-    num_workers_per_csx: int | None = None,
-    frozen: str | None = None,
-    adapters: str | None = None,
+    **options: Any,
 ) -> list[Row]:
     """Predict a training step on several numbers of systems, side by side.
 
     Args:
         params: a params file of one trainer, or params that are loaded
         num_csx: numbers of systems
-        overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance: as for
-            `estimate`
-        software, num_workers_per_csx, frozen, adapters: likewise
+        overrides: as for `estimate`
+        options: system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance, software,
+            num_workers_per_csx, frozen, adapters: as for `estimate`
 
     Returns:
         For each number the estimate, or why there is none, with its speedup over the first
@@ -142,75 +184,118 @@ def estimate_scaling(
     """
     from cstool.plan.estimation import scale
 
-    found = _estimator(
-        params,
-        overrides,
-        system,
-        batch_per_csx,
-        memoryx,
-        tokens,
-        execution_mode,
-        recompute,
-        expert_imbalance,
-        software=software,
-        workers=num_workers_per_csx,
-        frozen=frozen,
-        adapters=adapters,
-    )
-    return scale(found, num_csx)
+    return scale(_asked_estimator(params, overrides, **options), num_csx)
 
 
-def estimate_all(
-    file: Path,
-    overrides: Sequence[str] = (),
-    *,
-    num_csx: Sequence[int] = (),
-    sparsities: Sequence[float] = (),
-    **asked: Any,
-) -> Estimates:
-    """Predict a training step on several numbers of systems, and with several shares of zeros.
+def _asked_estimator(
+    params: str | Path | Params, overrides: Mapping[str, Any] | Sequence[str] | None, **options: Any
+) -> Estimator:
+    """Return the estimator for the arguments of `estimate`."""
+    check_choice("execution_mode", options.get("execution_mode", "auto"), EXECUTION_MODES)
+    check_choice("recompute", options.get("recompute", "fastest"), RECOMPUTE)
+    from cstool.plan.estimation import Estimator, make_request
 
-    Args:
-        file: of params
-        overrides: of its values
-        num_csx: numbers of systems, ascending; none for the params' number
-        sparsities: shares of zeros, ascending; none for the params' share
-        asked: the other arguments of `estimate`
+    asked = estimate_options(**options)
+    return Estimator(make_request(asked_params(params, overrides), asked), keeps=True)
+
+
+def estimate_options(*, system: str | Path = "cs2", tokens: str | int | None = None, **more: Any) -> EstimateOptions:
+    """Return the options of an estimate, with a path or a number as it would be typed."""
+    from cstool.plan.estimation import EstimateOptions
+
+    return EstimateOptions(str(system), tokens=None if tokens is None else str(tokens), **more)
+
+
+def estimate_all(asked: EstimateRequest) -> Estimates:
+    """Predict a training step on several numbers of systems, with several shares of zeros, and answer all questions.
 
     Raises:
-        EstimateError, CompileError, ParamsError: as of `estimate`; also where the file has several trainers
+        EstimateError, CompileError, ParamsError: as of `estimate`; also where the file has several trainers, a number
+            is not one, the job does not end, or the closed forms of GPUs do not know the model
     """
     from cstool.plan.compiler.density import sparsity_notes
-    from cstool.plan.estimation import Row, scale, smallest_compute_bound, sweep_sparsity
+    from cstool.plan.estimation import Estimator, Row, make_request, scale, smallest_compute_bound, sweep_sparsity
+    from cstool.plan.estimation.cost import make_cost_inputs
     from cstool.plan.estimation.faster import fewer_systems, smaller_batch
+    from cstool.plan.estimation.gpu import beside_gpus
+    from cstool.plan.estimation.limits import parse_counts, parse_shares
+    from cstool.plan.estimation.lora_callback import without_lora
     from cstool.plan.estimation.mask_updates import mask_updates
     from cstool.plan.estimation.request import samples_per_csx
+    from cstool.plan.estimation.sweep import each_or_why
+
+    inputs = make_cost_inputs(tokens=asked.options.tokens, **asked.costs)
+    overrides, of_file = without_lora(asked.file, asked.overrides)
+    options = replace(asked.options, adapters=asked.options.adapters or of_file)
+    shares = () if asked.sparsity is None else parse_shares(asked.sparsity)
+    num_csx = () if asked.num_csx is None else parse_counts("--num_csx", asked.num_csx, "systems")
+    gpus = () if asked.gpus is None else parse_counts("--gpus", asked.gpus, "GPUs")
 
     def estimator(share: float | None) -> Estimator:
         typed = {} if share is None else {SPARSITY_KEY: ("--sparsity", share)}
-        return _estimator(one_trainer(file, overrides, typed), None, **asked)
+        return Estimator(make_request(one_trainer(asked.file, overrides, typed), options), keeps=True)
 
-    base = estimator(sparsities[0] if sparsities else None)
-    counts = num_csx or (base.request.params.num_csx,)
-    samples_per_csx(base.request, counts[-1], is_alone=False)
+    sparsity = shares[0] if shares else None
+    base = estimator(sparsity)
+    request = base.request
+    counts = num_csx or (request.params.num_csx,)
+    samples_per_csx(request, counts[-1], is_alone=False)
     found = base.at(counts[0])
     scaling = scale(base, counts) if len(counts) > 1 else ()
-    estimators = dict.fromkeys(sparsities[:1], base) | {share: estimator(share) for share in sparsities[1:]}
-    sparse = sweep_sparsity(estimators, counts[0]) if len(sparsities) > 1 else ()
-    notes = tuple(sparsity_notes(base.request.params, found.artifact))
-    smallest = smallest_compute_bound(base, found)
-    updates = mask_updates(base.request, found)
+    estimators = dict.fromkeys(shares[:1], base) | {share: estimator(share) for share in shares[1:]}
     return Estimates(
-        Row(counts[0], found),
-        found,
-        smallest,
-        tuple(scaling),
-        tuple(sparse),
-        notes,
-        updates,
-        smaller_batch(base, found),
-        fewer_systems(base, found),
+        first=Row(counts[0], found),
+        estimate=found,
+        sparsity=sparsity,
+        adapters_of_file=of_file,
+        scaling=scaling,
+        sparsities=sweep_sparsity(estimators, counts[0]) if len(shares) > 1 else (),
+        notes=sparsity_notes(request.params, found.artifact),
+        smallest=smallest_compute_bound(base, found),
+        updates=mask_updates(request, found),
+        smaller_batch=smaller_batch(base, found),
+        fewer_systems=fewer_systems(base, found),
+        costs=_costs(found, scaling, inputs, request.params.checkpoint.steps),
+        gpus=beside_gpus(request.params, found, asked.gpu, gpus) if gpus else None,
+        choices=each_or_why(
+            CHOICES if asked.compares_recompute else (),
+            lambda name: Estimator(replace(request, recompute=name)).at(counts[0]),
+        ),
     )
+
+
+def _costs(found: Estimate, scaling: Sequence[Row], inputs: CostInputs, steps: int | None) -> list[JobCost]:
+    """Return the cost of a job, with its range, for an estimate, then for all other numbers of systems."""
+    from cstool.plan.estimation import estimates_in
+    from cstool.plan.estimation.cost import cost_with_band
+
+    if found.tokens is None:
+        return []
+    others = [each for each in estimates_in(scaling) if each.num_csx != found.num_csx]
+    return [cost_with_band(each, inputs, steps) for each in (found, *others)]
+
+
+def estimate_inference(
+    params: Path, overrides: Sequence[str], system: str, **asked: Any
+) -> list[Tried[int, InferEstimate]]:
+    """Predict how a decoder answers on the modelled cluster; nothing runs.
+
+    Args:
+        params: a params file of one trainer
+        overrides: of its values
+        system: kind of each CSX
+        asked: the other arguments of `cstool.plan.estimation.inference.make_infer_request`
+
+    Returns:
+        For each number of users time to the first token [s], tokens/s, energy per token [J]; all of it modelled
+
+    Raises:
+        EstimateError: the model does not generate text, the context is too short, or nothing fits
+        ParamsError: the file breaks rules, or there is no such system
+    """
+    from cstool.plan.estimation.inference import infer_rows, make_infer_request
+
+    return infer_rows(make_infer_request(asked_params(params, overrides), system, **asked))
 
 
 def draw_estimates(found: Estimates, paths: Sequence[Path], theme: str) -> None:
@@ -235,42 +320,13 @@ def write_timeline(found: Estimate, path: Path) -> None:
     draw_timeline(found).write(path)
 
 
-def compare_published() -> tuple[Comparison, dict[str, Prediction]]:
+def validate_estimates() -> Validation:
     """Compare the model with published results; and predict fitted results with their numbers fitted to others."""
     from cstool.plan.estimation.fit import left_out
+    from cstool.plan.estimation.gpu import validate_gpus
     from cstool.plan.estimation.published import compare, load_published
 
-    return compare(), left_out(load_published())
-
-
-def _estimator(
-    params: str | Path | Params,
-    overrides: Mapping[str, Any] | Sequence[str] | None,
-    system: str | Path,
-    batch_per_csx: int | None,
-    memoryx: str | None,
-    tokens: str | int | None,
-    execution_mode: str,
-    recompute: str,
-    expert_imbalance: float = 1.0,
-    **more: Any,
-) -> Estimator:
-    check_choice("execution_mode", execution_mode, EXECUTION_MODES)
-    check_choice("recompute", recompute, RECOMPUTE)
-    from cstool.plan.estimation import Estimator, make_request
-
-    request = make_request(
-        asked_params(params, overrides),
-        str(system),
-        batch_per_csx=batch_per_csx,
-        memoryx=memoryx,
-        tokens=None if tokens is None else str(tokens),
-        execution_mode=execution_mode,
-        recompute=recompute,
-        expert_imbalance=expert_imbalance,
-        **more,
-    )
-    return Estimator(request, keeps=True)
+    return Validation(compare(), left_out(load_published()), validate_gpus())
 
 
 def one_trainer(file: Path, overrides: Sequence[str], flags: Mapping[str, tuple[str, Any]] | None = None) -> Params:

@@ -9,7 +9,7 @@ import pytest
 
 from cstool.foundation.cache_folder import cache_root
 from cstool.model.params import load_all_params
-from cstool.plan.estimation import Estimator, make_request, scale, sweep_sparsity
+from cstool.plan.estimation import EstimateOptions, Estimator, make_request, scale, sweep_sparsity
 from cstool.plan.estimation.picture import estimate_picture as picture_of
 
 ROOT = Path(__file__).parents[3]
@@ -18,7 +18,8 @@ TINY, MNIST = (str(ROOT / "params" / f"{name}.yaml") for name in ("gpt_tiny", "f
 
 
 def estimator(path: str, *overrides: str, **asked: object) -> Estimator:
-    return Estimator(make_request(load_all_params(Path(path), overrides=overrides, flags={})[0], "cs2", **asked))
+    params = load_all_params(Path(path), overrides=overrides, flags={})[0]
+    return Estimator(make_request(params, EstimateOptions("cs2", **asked)))
 
 
 LONG = [pytest.param(TINY, more, marks=pytest.mark.lab) for more in ("--num_csx 1,2", "--sparsity 0,0.9")]

@@ -95,6 +95,9 @@ OPTIMIZE --budget 2M --price -4 => --price: must be a price of a system for an h
 OPTIMIZE --power 1MW --confident => --confident: must stand beside --days or --budget: the range is one of time
 OPTIMIZE --days 3 --batch_size 8..4 => --batch_size: must go up in 8..4, got 8..4\nhint: SIZES
 OPTIMIZE --days 3 --batch_size many => --batch_size: must be numbers of samples, got many\nhint: SIZES
+OPTIMIZE --days 3 --batch_size 2147483648 => --batch_size: must be at most 2,147,483,647 samples, got 2,147,483,648
+OPTIMIZE --days 3 --batch_per_csx 8..3000000000 =>
+    --batch_per_csx: must be at most 2,147,483,647 samples, got 3,000,000,000
 OPTIMIZE --days 3 --batch_size 8 --batch_per_csx 4 => --batch_per_csx: must be left out beside --batch_size, got 4
 OPTIMIZE --power 100MW --frozen first:99 => --frozen: must be of at most the 2 layers of gpt3, got first:99
 OPTIMIZE --days 3 --plot a.pdf => --plot: must end in .svg or .png, got a.pdf

@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from cstool.model.params import Params, parse_params
-from cstool.plan.estimation import Estimator, make_request
+from cstool.plan.estimation import EstimateOptions, Estimator, make_request
 
 
 def gpt(batch_size: int = 64, sparsity: float = 0.0, norm: float | None = 1.0, **shape: Any) -> Params:
@@ -22,7 +22,7 @@ def gpt(batch_size: int = 64, sparsity: float = 0.0, norm: float | None = 1.0, *
 
 def estimator(params: Params, system: str = "cs2", **asked: Any) -> Estimator:
     """Return an estimator for weight streaming, unless something else is asked for."""
-    return Estimator(make_request(params, system, **{"execution_mode": "weight_streaming", **asked}))
+    return Estimator(make_request(params, EstimateOptions(system, **{"execution_mode": "weight_streaming", **asked})))
 
 
 _SHARED: dict[str, Estimator] = {}

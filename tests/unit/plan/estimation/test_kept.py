@@ -14,7 +14,7 @@ import pytest
 from cstool.foundation.cache_folder import cache_root
 from cstool.foundation.errors import CompileError
 from cstool.model.params import load_params
-from cstool.plan.estimation import Estimator, kept, make_request, smallest_compute_bound
+from cstool.plan.estimation import EstimateOptions, Estimator, kept, make_request, smallest_compute_bound
 from tests.unit.plan.compiler.programs import ROOT
 
 
@@ -40,7 +40,8 @@ def compiled(monkeypatch) -> list[int]:
 
 def estimator(name: str = "fc_mnist", system: str = "cs2", flags: Any = None, keeps: bool = True, **asked) -> Estimator:
     params = load_params(ROOT / "params" / f"{name}.yaml", flags=flags or {})
-    return Estimator(make_request(params, system, **{"execution_mode": "weight_streaming", **asked}), keeps=keeps)
+    options = EstimateOptions(system, **{"execution_mode": "weight_streaming", **asked})
+    return Estimator(make_request(params, options), keeps=keeps)
 
 
 def files() -> list[Path]:

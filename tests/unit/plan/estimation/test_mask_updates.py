@@ -8,11 +8,12 @@ import pytest
 from cstool.model.ir import Layout, MatMul
 from cstool.model.params import parse_params
 from cstool.model.system import load_system
-from cstool.plan.commands.estimate_updates import update_facts, updates_document
+from cstool.plan.commands.estimate_document import updates_document
+from cstool.plan.commands.estimate_facts import update_facts
 from cstool.plan.compiler.mask_updates import with_dense_gradients
 from cstool.plan.estimation.mask_updates import MaskUpdates, mask_updates
 from cstool.plan.estimation.point import Estimator
-from cstool.plan.estimation.request import make_request
+from cstool.plan.estimation.request import EstimateOptions, make_request
 from cstool.plan.timing.pe import Pe
 from cstool.plan.timing.streaming import stream_of, streamed_phases
 
@@ -32,7 +33,7 @@ trainer:
 @cache
 def estimated(sparsity: str, execution_mode: str = "weight_streaming") -> tuple:
     params = parse_params(TEXT.format(sparsity=sparsity), "t")
-    request = make_request(params, "cs2", execution_mode=execution_mode)
+    request = make_request(params, EstimateOptions("cs2", execution_mode=execution_mode))
     return request, Estimator(request).at(1)
 
 

@@ -10,7 +10,15 @@ import cstool
 from cstool.foundation.errors import CompileError, EstimateError
 from cstool.model.graphs.statistics import count_statistics
 from cstool.model.system import load_system
-from cstool.plan.estimation import Estimate, Estimator, make_request, scale, smallest_compute_bound, sweep_sparsity
+from cstool.plan.estimation import (
+    Estimate,
+    EstimateOptions,
+    Estimator,
+    make_request,
+    scale,
+    smallest_compute_bound,
+    sweep_sparsity,
+)
 from cstool.plan.timing.schedule import (
     BROADCAST,
     COMPUTE,
@@ -87,7 +95,7 @@ def test_twice_the_systems_at_the_same_batch_each_add_stages_and_leave_compute_a
         assert 0 <= more <= 8 * 2 * swarmx.hop_s * (after.stages - before.stages) + longer
         assert before.samples_per_s < after.samples_per_s
     # Systems that take the same time differ by latency alone.
-    request = make_request(gpt(), "cs2", execution_mode="weight_streaming", batch_per_csx=16)
+    request = make_request(gpt(), EstimateOptions("cs2", execution_mode="weight_streaming", batch_per_csx=16))
     alike = replace(request.system, swarmx=replace(swarmx, straggler_share=0.0))
     two, four = (Estimator(replace(request, system=alike)).at(n) for n in (2, 4))
     assert two.step_s == four.step_s

@@ -11,8 +11,8 @@ from cstool.model.ir import read_artifact, write_artifact
 from cstool.model.params import Params
 from cstool.model.params.sections.vision_loaders import DigitsParams, PhotosParams
 from cstool.model.system import HostsUnit, Release, load_system
-from cstool.plan.commands.estimate import parse_counts, parse_sparsities
-from cstool.plan.estimation import Estimator, make_request
+from cstool.plan.estimation import EstimateOptions, Estimator, make_request
+from cstool.plan.estimation.limits import parse_counts, parse_shares
 from cstool.plan.estimation.request import parse_tokens
 from cstool.plan.estimation.software import OF_IMAGES, choose_software
 from cstool.plan.timing.schedule import COORDINATOR, HOSTS, SERVERS, WORKERS
@@ -24,24 +24,24 @@ from tests.unit.plan.estimation.requests import estimator, gpt
 @pytest.mark.parametrize(
     ("text", "counts"),
     [
-        ("1", [1]),
-        ("1,2,4..192", [1, 2, 4, 8, 16, 32, 64, 128, 192]),
-        ("3..3", [3]),
-        ("8,2,2..8", [2, 4, 8]),
-        (" 1 , 5..11", [1, 5, 10, 11]),
+        ("1", (1,)),
+        ("1,2,4..192", (1, 2, 4, 8, 16, 32, 64, 128, 192)),
+        ("3..3", (3,)),
+        ("8,2,2..8", (2, 4, 8)),
+        (" 1 , 5..11", (1, 5, 10, 11)),
     ],
 )
 def test_counts(text, counts):
-    assert parse_counts(text) == counts
+    assert parse_counts("--num_csx", text, "systems") == counts
 
 
 TYPED = {
     "--num_csx: must be numbers of systems, got {}\nhint: such as 4, or 1,2,4..192, where .. doubles": (
-        parse_counts,
+        lambda text: parse_counts("--num_csx", text, "systems"),
         ("0", "a", "1,,2", "-4", "1.5", "1..2..3", "0..4", ""),
     ),
     "--sparsity: must be shares of zeros from 0 to below 1, got {}\nhint: such as 0,0.5,0.9": (
-        parse_sparsities,
+        parse_shares,
         ("-0.1", "1", "x", "nan"),
     ),
     "--tokens: must be a number, such as 300B, got {}": (parse_tokens, ("B", "many", "inf", "nan", "1e400")),
@@ -58,9 +58,9 @@ def test_what_is_none(message, parse, texts):
 
 
 def test_shares_of_zeros_and_tokens():
-    assert parse_sparsities("0.5,0,.9,0.5") == [0.0, 0.5, 0.9]
+    assert parse_shares("0.5,0,.9,0.5") == (0.0, 0.5, 0.9)
     with pytest.raises(CstoolError, match="got 1.5"):
-        parse_sparsities("0.5,1.5")
+        parse_shares("0.5,1.5")
     assert [parse_tokens(text) for text in ("300B", "1.5T", "20_000", "7k")] == [3e11, 1.5e12, 20_000, 7_000]
 
 
@@ -168,7 +168,8 @@ def test_four_workers_share_an_activation_server(workers, count, servers):
     found = choose_software(SYSTEM, "9.1", workers, HDF5)
     assert (found.workers, found.servers, found.step_s, found.norm_s) == (count, servers, 0.002, 0.01)
     # Without a release hosts take no time.
-    assert choose_software(SYSTEM, None, None, HDF5) is make_request(gpt(), "cs3").system.software is None
+    assert choose_software(SYSTEM, None, None, HDF5) is None
+    assert make_request(gpt(), EstimateOptions("cs3")).system.software is None
 
 
 RELEASE, RELEASES = "must be a release whose hosts are known on", "hint: known are 2.0 on cs2; 2.6 on cs3"
@@ -180,12 +181,12 @@ BESIDE = "must stand beside --software, which says what a worker does"
     [
         ("cs2", {"software": "1.0"}, f"--software: {RELEASE} cs2, got 1.0\n{RELEASES}"),
         ("cs1", {"software": "2.6"}, f"--software: {RELEASE} cs1, got 2.6\n{RELEASES}"),
-        ("cs2", {"workers": 3}, f"--num_workers_per_csx: {BESIDE}, got 3"),
+        ("cs2", {"num_workers_per_csx": 3}, f"--num_workers_per_csx: {BESIDE}, got 3"),
     ],
 )
 def test_a_release_that_is_not_known_and_workers_without_one(system, asked, message):
     with pytest.raises(EstimateError) as found:
-        make_request(gpt(), system, **asked)
+        make_request(gpt(), EstimateOptions(system, **asked))
     assert str(found.value) == message
 
 
@@ -197,15 +198,16 @@ def with_workers(written: object) -> Params:
     ("written", "flag", "count"), [(3, None, 3), (3, 2, 2), (0, None, 1), (None, None, 1), ("x", 5, 5)]
 )
 def test_workers_are_those_of_the_flag_or_else_of_the_file(written, flag, count):
-    assert make_request(with_workers(written), "cs2", software="2.0", workers=flag).system.software.workers == count
+    options = EstimateOptions("cs2", software="2.0", num_workers_per_csx=flag)
+    assert make_request(with_workers(written), options).system.software.workers == count
     # Without a release none are asked for.
-    assert make_request(with_workers(written), "cs2").system.software is None
+    assert make_request(with_workers(written), EstimateOptions("cs2")).system.software is None
 
 
 @pytest.mark.parametrize(("written", "shown"), [(-1, "-1"), (1.5, "1.5"), ("two", "'two'"), (True, "True")])
 def test_workers_of_the_file_that_are_none(written, shown):
     with pytest.raises(EstimateError) as found:
-        make_request(with_workers(written), "cs2", software="2.0")
+        make_request(with_workers(written), EstimateOptions("cs2", software="2.0"))
     assert str(found.value) == (
         "gpt.yaml: trainer.init.backend.cluster_config.num_workers_per_csx must be a whole number from 0, got " + shown
     )
@@ -214,7 +216,7 @@ def test_workers_of_the_file_that_are_none(written, shown):
 @pytest.mark.parametrize("mode", ["weight_streaming", "pipelined"])
 def test_a_batch_that_its_worker_delivers_slowly(mode):
     """Batches of 64 samples of 256 tokens: 16,384 tokens take a worker of 200,000 a second 82 ms, eight 10 ms."""
-    request = make_request(gpt(norm=None), "cs2", execution_mode=mode)
+    request = make_request(gpt(norm=None), EstimateOptions("cs2", execution_mode=mode))
     ideal = Estimator(request).at(1)
 
     def fed(workers: int | None) -> Estimator:
@@ -233,7 +235,7 @@ def test_a_batch_that_its_worker_delivers_slowly(mode):
 
 def test_a_norm_waits_for_the_coordinator_where_weights_are_streamed_alone():
     def steps(mode: str, norm: float | None) -> list[float]:
-        request = make_request(gpt(norm=norm), "cs2", execution_mode=mode)
+        request = make_request(gpt(norm=norm), EstimateOptions("cs2", execution_mode=mode))
         software = replace(choose_software(SYSTEM, "9.2", None, HDF5), norm_s=0.05)
         fed = replace(request, system=replace(request.system, software=software))
         return [Estimator(asked).at(1).step_s for asked in (request, fed)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cstool.foundation.errors import CompileError, EstimateError
 from cstool.plan.compiler.prepared import Prepared
-from cstool.plan.estimation import Estimator, make_request
+from cstool.plan.estimation import EstimateOptions, Estimator, make_request
 from cstool.plan.estimation.cost import CostInputs, job_cost
 from cstool.plan.estimation.limits import BUDGET, DAYS, POWER, Limits, Space, samples_of
 from cstool.plan.estimation.pareto import front
@@ -44,7 +44,10 @@ def models_of(
 ) -> list[Model]:
     asked = {"tokens": TOKENS, "execution_mode": mode, **(variant or {})}
     params = [gpt(batch_size=12, sparsity=share or 0.0, **shape) for share in shares]
-    return [Model(s, make_request(p, system, **asked), INPUTS, None) for s, p in zip(shares, params, strict=True)]
+    return [
+        Model(s, make_request(p, EstimateOptions(system, **asked)), INPUTS, None)
+        for s, p in zip(shares, params, strict=True)
+    ]
 
 
 def every_candidate(models: list[Model], space: Space) -> list[Plan]:
@@ -187,7 +190,7 @@ def test_what_is_prepared_is_what_the_compiler_makes(shape, count, samples):
     The compiler compares layouts for as many micro-batches as there are; what is prepared, for one and for many.
     """
     params = gpt(batch_size=12, **shape)
-    request = make_request(params, "cs2", tokens=TOKENS, execution_mode="weight_streaming")
+    request = make_request(params, EstimateOptions("cs2", tokens=TOKENS, execution_mode="weight_streaming"))
     prepared, alone = Prepared(params, request.system), Estimator(request)
     ways = prepared.streamed(samples)
     for size in {way.samples for way in ways}:

@@ -14,7 +14,7 @@ from cstool.model.params import load_params
 from cstool.plan.compiler.compile import PASSES
 from cstool.plan.compiler.kernel_work import kernel_works
 from cstool.plan.compiler.program import Program
-from cstool.plan.estimation import Estimate, Estimator, make_request
+from cstool.plan.estimation import Estimate, EstimateOptions, Estimator, make_request
 from cstool.plan.estimation.adapters import Adapters, parse_adapters, with_adapters
 from cstool.plan.estimation.variants import Variants, parse_frozen, with_frozen
 from tests.examples import examples
@@ -63,7 +63,7 @@ def test_adapters_of_gpt3_are_as_many_as_published(rank, published):
     The paper measured GPUs, 32.5 and 43.1 tokens/s each (footnote 5); layers are computed again as often as before.
     """
     whole, found = (
-        Estimator(make_request(load_params("gpt3_175b"), "cs2", adapters=adapters)).at(1)
+        Estimator(make_request(load_params("gpt3_175b"), EstimateOptions("cs2", adapters=adapters))).at(1)
         for adapters in (None, f"rank={rank},layers=q,v")
     )
     assert found.artifact.graph.trained_count == pytest.approx(published, rel=0.01)
@@ -242,7 +242,8 @@ def experts_of(graph: Graph) -> list[MatMul]:
 
 
 def stock_at(name: str, **asked: object) -> Estimate:
-    return Estimator(make_request(load_params(name), "cs2", execution_mode="weight_streaming", **asked)).at(1)
+    options = EstimateOptions("cs2", execution_mode="weight_streaming", **asked)
+    return Estimator(make_request(load_params(name), options)).at(1)
 
 
 def test_all_experts_stream_and_a_token_meets_some():
