@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from cstool.appliance.queue import keeping
 from cstool.appliance.queue.backend import LOCAL
-from cstool.appliance.queue.capacity import read_capacity
 from cstool.appliance.queue.compiles import Compiles
 from cstool.appliance.queue.job import (
     CANCEL_NOW,
@@ -143,7 +142,7 @@ class Supervisor:
         version, now_s = self._queue.version(), time.monotonic()
         if version == self._planned[0] and now_s - self._planned[1] < PLAN_S:
             return any(followed)
-        capacity = read_capacity(self._queue)
+        capacity = self._queue.capacity()
         started = False
         if capacity is not None and not self._queue.get(DRAINED_SETTING):
             started = self._compile(self._startable(), capacity)
