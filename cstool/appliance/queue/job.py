@@ -192,6 +192,11 @@ class Job:
         return self.phase in ENDED_PHASES
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to end, for any reason."""
+        return bool(self.asked)
+
+    @property
     def never_starts(self) -> bool:
         """Whether it waits in vain: the appliance has less than it needs, unless it is started with more."""
         return self.phase == QUEUED and self.reason.startswith(NEVER_FITS)

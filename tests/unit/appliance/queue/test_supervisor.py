@@ -176,8 +176,8 @@ def test_a_job_that_runs_is_expected_to_end_at_its_limit_at_the_latest(place):
 
 def test_it_plans_again_only_where_something_changed_or_time_has_passed(place, clock, monkeypatch):
     plans = list[float]()
-    plan_jobs = module.plan_jobs
-    monkeypatch.setattr(module, "plan_jobs", lambda *words: plans.append(clock.now) or plan_jobs(*words))
+    plan = module.plan
+    monkeypatch.setattr(module, "plan", lambda *words: plans.append(clock.now) or plan(*words))
 
     def planned() -> int:
         plans.clear()
