@@ -8,12 +8,12 @@ import random
 import string
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from cstool.appliance.queue.capacity import write_capacity
 from cstool.appliance.queue.job import ACTIVE_PHASES, Capacity, Job, Needs
+from cstool.appliance.queue.queue import CAPACITY as CAPACITY_SETTING
 from cstool.appliance.queue.queue import Queue
 from cstool.appliance.queue.root import Root, open_root
 from tests.unit.appliance.queue.queues import an_order
@@ -43,7 +43,7 @@ class Shown:
         self.root: Root = open_root(folder, makes=True)
         self.queue = Queue(self.root, clock=lambda: self.now)
         if capacity is not None:
-            write_capacity(self.queue, capacity)
+            self.queue.put(CAPACITY_SETTING, asdict(capacity))
 
     def __enter__(self) -> Shown:
         return self

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ import pytest
 
 from cstool.appliance.queue import keeping
 from cstool.appliance.queue.appliance import appliance_status, drain_appliance, stop_appliance
-from cstool.appliance.queue.capacity import write_capacity
 from cstool.appliance.queue.client import open_jobs
 from cstool.appliance.queue.guard import GUARD_LOCK
 from cstool.appliance.queue.holders import holder_of
@@ -254,7 +253,7 @@ def test_a_shared_appliance_runs_each_job_as_who_submitted_it(monkeypatch):
         assert isinstance(theirs, Job), theirs
         mine = appliance.jobs.submit(replace(order, run_words=(str(place),)))
         waiting = appliance.jobs.submit(small_order(place / "m", "", program=("/bin/sh", "-c", "sleep 60", "sh")))
-        write_capacity(appliance.queue, CAPACITY)
+        appliance.queue.put("capacity", asdict(CAPACITY))
         supervisor = Supervisor(root, appliance.queue, boot_id=keeping.this_boot_id())
 
         def turn_until_ended(*jobs: Job) -> list[str]:

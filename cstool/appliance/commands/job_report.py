@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from cstool.appliance.queue.job import QUEUED, stays
 from cstool.foundation.progress.screen import is_terminal
 from cstool.foundation.terminal.render import print_facts, print_table
 from cstool.foundation.words import bytes_text, counted, span_text
@@ -55,8 +56,8 @@ def print_job(job: Job, position: int | None, events: Sequence[Event], logs: Map
     print_facts(_needs(job.needs, job))
     print()
     rows = [
-        (each.name, moment(each.since), "" if each.until is None else span_text(each.until - each.since))
-        for each in phases_of(events)
+        (each.phase, moment(each.begin), "" if each.end is None else span_text(each.end - each.begin))
+        for each in stays(events)
     ]
     print_table(("PHASE", "SINCE", "DURATION"), rows, ("DURATION",))
 
@@ -68,46 +69,6 @@ def print_events(events: Sequence[Event], *, of_all: bool) -> None:
         columns,
         [(moment(event.at), *((event.job,) if of_all else ()), event.kind, event.text) for event in events],
     )
-
-
-class Phase(NamedTuple):
-    """A time in which a job was in one phase.
-
-    Args:
-        since, until: [s since 1970]; until: None for the one that it is in
-    """
-
-    name: str
-    since: float
-    until: float | None
-
-
-_PHASE_AFTER = {
-    "submitted": "QUEUED",
-    "compile_started": "COMPILING",
-    "compiled": "QUEUED",
-    "compile_shared": "QUEUED",
-    "started": "RUNNING",
-    "preempted": "QUEUED",
-    "crashed": "QUEUED",
-    "succeeded": "SUCCEEDED",
-    "failed": "FAILED",
-    "cancelled": "CANCELLED",
-}
-"""kind of an event -> the phase that a job is in from then on"""
-
-
-def phases_of(events: Sequence[Event]) -> list[Phase]:
-    """The phases that a job went through, by its events."""
-    found: list[Phase] = []
-    for event in events:
-        name = _PHASE_AFTER.get(event.kind)
-        if name is None or (found and found[-1].name == name):
-            continue
-        if found:
-            found[-1] = found[-1]._replace(until=event.at)
-        found.append(Phase(name, event.at, None))
-    return found
 
 
 def job_document(job: Job, position: int | None) -> dict[str, Any]:
@@ -186,7 +147,7 @@ def _row(job: Job, position: int | None, now: float) -> dict[str, str]:
 
 
 def _starts(job: Job, now: float) -> str:
-    if job.phase != "QUEUED":
+    if job.phase != QUEUED:
         return ""
     return "never" if job.never_starts else _in_time(job.expected_start, now)
 
@@ -257,7 +218,7 @@ def _needs(needs: Needs, job: Job) -> dict[str, str]:
 def _expected(job: Job, now: float) -> str:
     if job.has_ended:
         return ""
-    start = f"starts {_in_time(job.expected_start, now)}" if job.phase == "QUEUED" and job.expected_start else ""
+    start = f"starts {_in_time(job.expected_start, now)}" if job.phase == QUEUED and job.expected_start else ""
     end = "" if job.expected_end is None else f"ends at {moment(job.expected_end)}"
     return ", ".join(filter(None, (start, end)))
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,10 @@ from cstool.appliance.page import rows
 from cstool.appliance.page.answers import Refused, answer, body, encoded, json_answer
 from cstool.appliance.page.log_curve import LogCurve, thinned
 from cstool.appliance.page.log_files import STREAMS, may_read_log, open_log, tail
-from cstool.appliance.page.timeline import Timeline, expected_spans, span_row, stays
+from cstool.appliance.page.timeline import Timeline, expected_spans, span_row
 from cstool.appliance.page.viewer import Viewer, may_reach, may_read, viewer_of
 from cstool.appliance.queue.backend import LOCAL
-from cstool.appliance.queue.job import Job
+from cstool.appliance.queue.job import Job, stays
 from cstool.appliance.queue.names import check_name
 from cstool.foundation.errors import CstoolError
 
@@ -88,8 +89,8 @@ class Api:
                 "supervisor": status.supervisor,
                 "drained": status.drained,
                 "backend": status.backend,
-                "capacity": rows.capacity_row(status.capacity),
-                "used": rows.capacity_row(status.used),
+                "capacity": None if status.capacity is None else asdict(status.capacity),
+                "used": asdict(status.used),
                 "phases": status.phases,
             },
             "viewer": {"user": viewer.user, "may_change": viewer.has_token, "has_tokens": self.token is not None},
@@ -136,9 +137,7 @@ class Api:
                 "model_dir": str(job.model_dir) if can_read else "",
                 "preempts": job.preempts,
                 "needs": rows.needs_rows(job),
-                "stays": [
-                    {"phase": s.phase, "begin": s.begin, "end": s.end, "cpus": list(s.cpus)} for s in stays(events)
-                ],
+                "stays": [asdict(stay) for stay in stays(events)],
                 "events": rows.event_rows(events[-MOST_EVENTS:], tells_why=tells_why),
                 "may_read": can_read,
                 "may_change": viewer.has_token and viewer.user_id in (0, job.user_id),

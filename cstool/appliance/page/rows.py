@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cstool.appliance.queue.job import QUEUED, Capacity, Event, Job
+from cstool.appliance.queue.job import QUEUED, Event, Job
 from cstool.foundation.plain_text import one_line
 
 MOST_ACTIVE, MOST_ENDED = 1000, 200
@@ -62,22 +62,7 @@ def job_row(job: Job, position: int | None, *, tells_why: bool = True) -> dict[s
 
 def needs_rows(job: Job) -> dict[str, Any]:
     """Return the needs of a job, their sources, and its peak memory."""
-    needs = job.needs
-    values = {field.name: getattr(needs, field.name) for field in dataclasses.fields(needs) if field.name != "sources"}
-    return {**values, "sources": dict(needs.sources), "peak_bytes": job.peak_bytes}
-
-
-def capacity_row(capacity: Capacity | None) -> dict[str, Any] | None:
-    """Return the capacity of an appliance, or the part that is in use."""
-    if capacity is None:
-        return None
-    return {
-        "cpus": list(capacity.cpus),
-        "memory_bytes": capacity.memory_bytes,
-        "disk_bytes": capacity.disk_bytes,
-        "systems": capacity.systems,
-        "compiles": capacity.compiles,
-    }
+    return {**dataclasses.asdict(job.needs), "peak_bytes": job.peak_bytes}
 
 
 def event_rows(events: Iterable[Event], *, tells_why: bool = True) -> list[dict[str, Any]]:

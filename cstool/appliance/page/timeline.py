@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cstool.appliance.queue.job import (
-    CANCELLED,
     COMPILE,
-    COMPILE_SHARED,
     COMPILE_STARTED,
     COMPILED,
-    COMPILING,
     CRASHED,
     EXECUTE,
-    FAILED,
     JOB_CANCELLED,
     JOB_FAILED,
     JOB_SUCCEEDED,
@@ -24,8 +20,6 @@ from cstool.appliance.queue.job import (
     RESTARTS,
     RUNNING,
     STARTED,
-    SUBMITTED,
-    SUCCEEDED,
     Event,
     Job,
 )
@@ -34,19 +28,7 @@ MOST_SPANS = 1000
 
 _BEGINS = {STARTED: EXECUTE, COMPILE_STARTED: COMPILE}
 _ENDS = (PREEMPTED, CRASHED, RESTARTS, COMPILED, JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED)
-_PHASE_AFTER = {
-    SUBMITTED: QUEUED,
-    COMPILE_STARTED: COMPILING,
-    COMPILED: QUEUED,
-    COMPILE_SHARED: QUEUED,
-    STARTED: RUNNING,
-    PREEMPTED: QUEUED,
-    CRASHED: QUEUED,
-    RESTARTS: QUEUED,
-    JOB_SUCCEEDED: SUCCEEDED,
-    JOB_FAILED: FAILED,
-    JOB_CANCELLED: CANCELLED,
-}
+"""kinds of events that begin a stage, and that end one"""
 
 
 @dataclass
@@ -69,16 +51,6 @@ class Span:
     cpus: tuple[int, ...]
     memory_bytes: int
     how: str = ""
-
-
-@dataclass(frozen=True)
-class Stay:
-    """A job was in a phase, from then to then [s since 1970]; end: None while it is."""
-
-    phase: str
-    begin: float
-    end: float | None
-    cpus: tuple[int, ...] = ()
 
 
 class Timeline:
@@ -119,20 +91,6 @@ class Timeline:
         self._spans.append(span)
 
 
-def stays(events: Iterable[Event]) -> list[Stay]:
-    """Return the phases of a job, one after the other, from its events."""
-    found: list[Stay] = []
-    for event in events:
-        phase = _PHASE_AFTER.get(event.kind)
-        if phase is None or (found and found[-1].phase == phase):
-            continue
-        if found:
-            found[-1] = Stay(found[-1].phase, found[-1].begin, event.at, found[-1].cpus)
-        cpus = event.data.get("cpus", ()) if event.kind in _BEGINS else ()
-        found.append(Stay(phase, event.at, None, tuple(cpus) if isinstance(cpus, list | tuple) else ()))
-    return found
-
-
 def expected_spans(jobs: Sequence[Job], cpus: Sequence[int], most: int = MOST_SPANS) -> list[Span]:
     """Return where jobs that wait are expected to run.
 
@@ -163,13 +121,6 @@ def expected_spans(jobs: Sequence[Job], cpus: Sequence[int], most: int = MOST_SP
 
 
 def span_row(span: Span) -> dict[str, Any]:
-    """Return a span for the page."""
-    return {
-        "job": span.job,
-        "stage": span.stage,
-        "begin": round(span.begin, 2),
-        "end": None if span.end is None else round(span.end, 2),
-        "cpus": list(span.cpus),
-        "memory_bytes": span.memory_bytes,
-        "how": span.how,
-    }
+    """Return a span for the page; its times are rounded."""
+    end = None if span.end is None else round(span.end, 2)
+    return {**asdict(span), "begin": round(span.begin, 2), "end": end}

@@ -8,16 +8,15 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import cstool
 from cstool.appliance.queue.backend import LOCAL, make_backend
-from cstool.appliance.queue.capacity import read_capacity, write_capacity
 from cstool.appliance.queue.guard import GUARD_LOCK
 from cstool.appliance.queue.holders import Holder, holder_of
 from cstool.appliance.queue.job import CANCEL, COMPILING, DRAINED, RUNNING, SUPERVISOR_STARTED, UNDRAINED, Capacity, Job
-from cstool.appliance.queue.queue import BACKEND, DRAINED_SETTING, Queue
+from cstool.appliance.queue.queue import BACKEND, CAPACITY, DRAINED_SETTING, Queue
 from cstool.appliance.queue.root import Root
 from cstool.appliance.queue.supervising import runs_already, supervise
 from cstool.appliance.queue.supervisor_log import SupervisorLog
@@ -65,7 +64,7 @@ def start_appliance(root: Root, capacity: Capacity, *, foreground: bool = False)
     if (holder := _holder(root)) is not None:
         raise runs_already(root, holder.text)
     with Queue(root) as queue:
-        write_capacity(queue, capacity)
+        queue.put(CAPACITY, asdict(capacity))
         if queue.get(BACKEND) is None:
             queue.put(BACKEND, LOCAL)
     if foreground:
@@ -122,7 +121,7 @@ def appliance_status(root: Root) -> ApplianceStatus:
             supervisor=None if holder is None else holder.text,
             supervisor_pid=None if holder is None else holder.pid,
             drained=bool(queue.get(DRAINED_SETTING)),
-            capacity=read_capacity(queue),
+            capacity=queue.capacity(),
             used=_used(running),
             phases=queue.counts(),
             backend=str(queue.get(BACKEND) or LOCAL),

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from cstool.appliance.queue.backend import LOCAL, make_backend
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, PHASES
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from cstool.appliance.queue.backend import Backend
     from cstool.appliance.queue.job import Event, Job, JobOrder
     from cstool.appliance.queue.job_folder import JobFolder
+    from cstool.appliance.queue.queue_tables import Conditions
     from cstool.appliance.queue.root import Root
 
 LOOK_S = 0.05
@@ -45,9 +45,7 @@ class Jobs:
     def __enter__(self) -> Jobs:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -78,30 +76,15 @@ class Jobs:
             raise
         return (self.queue.change(name, PHASES, backend_id=backend_id) or job) if backend_id else job
 
-    def jobs(
-        self,
-        *,
-        active: bool = False,
-        phases: Collection[str] | None = None,
-        user: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        limit: int | None = None,
-    ) -> list[Job]:
+    def jobs(self, *, limit: int | None = None, **wanted: Unpack[Conditions]) -> list[Job]:
         """List jobs, the newest last; see `Queue.jobs`."""
         self._refresh(self.queue.jobs(active=True))
-        return self.queue.jobs(active=active, phases=phases, user=user, labels=labels, limit=limit)
+        return self.queue.jobs(limit=limit, **wanted)
 
-    def newest(
-        self,
-        *,
-        phases: Collection[str] | None = None,
-        user: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        most_ended: int,
-    ) -> tuple[list[Job], int]:
+    def newest(self, *, most_ended: int, **wanted: Unpack[Conditions]) -> tuple[list[Job], int]:
         """List all active jobs and the newest ended ones, and count the rest; see `Queue.newest`."""
         self._refresh(self.queue.jobs(active=True))
-        return self.queue.newest(phases=phases, user=user, labels=labels, most_ended=most_ended)
+        return self.queue.newest(most_ended=most_ended, **wanted)
 
     def job(self, name: str) -> Job:
         """Return a job by its name, or by an unambiguous beginning of it.

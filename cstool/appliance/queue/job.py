@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ COMPILE, EXECUTE = "compile", "execute"
 
 CANCEL, CANCEL_NOW, PREEMPT = "cancel", "cancel_now", "preempt"
 """requests to a running job: finish the step, save, end for good; end at once; finish, save, and wait again"""
+REQUESTS = ("", PREEMPT, CANCEL, CANCEL_NOW)
+"""no request, and the requests; each overrides the ones before it"""
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,15 @@ class JobOrder:
     max_restarts: int = 0
     backend_options: tuple[str, ...] = ()
 
+    def job(self, number: int, name: str, **others: Any) -> Job:
+        """Return a job of this order, QUEUED for its first stage, with further fields."""
+        shared = {each.name: getattr(self, each.name) for each in fields(Job) if hasattr(self, each.name)}
+        return Job(number, name, **{**shared, "stage": COMPILE if self.compile_words else EXECUTE, **others})
+
 
 @dataclass(frozen=True)
 class Job:
-    """A row of the queue.
+    """A row of the queue; the usual values are those of a row of which no more is known than its number and its name.
 
     Args:
         number: counts up in the order of submission; clocks play no part
@@ -146,43 +153,48 @@ class Job:
 
     number: int
     name: str
-    user: str
-    user_id: int
-    digest: str
-    backend: str
-    backend_id: str
-    model: str
-    mode: str
-    params_file: str
-    model_dir: Path
-    compile_key: str
-    max_steps: int | None
-    needs: Needs
-    priority: str
-    preempts: bool
-    preemptible: bool
-    max_restarts: int
-    labels: Mapping[str, str]
-    note: str
-    phase: str
-    stage: str
-    reason: str
-    asked: str
-    attempt: int
-    restarts: int
-    cpus: tuple[int, ...]
-    submitted_at: float
-    started_at: float | None
-    ended_at: float | None
-    exit_code: int | None
-    expected_start: float | None
-    expected_end: float | None
-    peak_bytes: int
+    user: str = ""
+    user_id: int = 0
+    digest: str = ""
+    backend: str = "local"
+    backend_id: str = ""
+    model: str = ""
+    mode: str = ""
+    params_file: str = ""
+    model_dir: Path = Path()
+    compile_key: str = ""
+    max_steps: int | None = None
+    needs: Needs = Needs(0, 0, 0, 0)
+    priority: str = USUAL_PRIORITY
+    preempts: bool = False
+    preemptible: bool = True
+    max_restarts: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    phase: str = QUEUED
+    stage: str = EXECUTE
+    reason: str = ""
+    asked: str = ""
+    attempt: int = 0
+    restarts: int = 0
+    cpus: tuple[int, ...] = ()
+    submitted_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    expected_start: float | None = None
+    expected_end: float | None = None
+    peak_bytes: int = 0
 
     @property
     def has_ended(self) -> bool:
         """Whether it has ended for good."""
         return self.phase in ENDED_PHASES
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to end, for any reason."""
+        return bool(self.asked)
 
     @property
     def never_starts(self) -> bool:
@@ -195,9 +207,23 @@ STARTED, STOP_ASKED, PREEMPTED, CRASHED, RESTARTS = "started", "stop_asked", "pr
 JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED, LABELLED = "succeeded", "failed", "cancelled", "labelled"
 SUPERVISOR_STARTED, SUPERVISOR_STOPPED = "supervisor_started", "supervisor_stopped"
 DRAINED, UNDRAINED = "drained", "undrained"
+PHASE_AFTER = {
+    SUBMITTED: QUEUED,
+    COMPILE_STARTED: COMPILING,
+    COMPILE_SHARED: QUEUED,
+    COMPILED: QUEUED,
+    STARTED: RUNNING,
+    PREEMPTED: QUEUED,
+    CRASHED: QUEUED,
+    RESTARTS: QUEUED,
+    JOB_SUCCEEDED: SUCCEEDED,
+    JOB_FAILED: FAILED,
+    JOB_CANCELLED: CANCELLED,
+}
+"""kind of an event -> phase of its job from then on; events of other kinds change no phase"""
 EVENT_KINDS = (
-    *(SUBMITTED, COMPILE_STARTED, COMPILE_SHARED, COMPILED, STARTED, STOP_ASKED, PREEMPTED, CRASHED, RESTARTS),
-    *(JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED, LABELLED, SUPERVISOR_STARTED, SUPERVISOR_STOPPED, DRAINED, UNDRAINED),
+    *PHASE_AFTER,
+    *(STOP_ASKED, LABELLED, SUPERVISOR_STARTED, SUPERVISOR_STOPPED, DRAINED, UNDRAINED),
 )
 
 
@@ -221,3 +247,27 @@ class Event:
     kind: str
     text: str
     data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A job was in a phase, from then to then [s since 1970]; end: None while it is. Cores: of the stages alone."""
+
+    phase: str
+    begin: float
+    end: float | None = None
+    cpus: tuple[int, ...] = ()
+
+
+def stays(events: Iterable[Event]) -> list[Stay]:
+    """Return the phases of a job, one after the other, from its events."""
+    found: list[Stay] = []
+    for event in events:
+        phase = PHASE_AFTER.get(event.kind)
+        if phase is None or (found and found[-1].phase == phase):
+            continue
+        if found:
+            found[-1] = replace(found[-1], end=event.at)
+        cpus = event.data.get("cpus") if phase in (COMPILING, RUNNING) else ()
+        found.append(Stay(phase, event.at, None, tuple(cpus) if isinstance(cpus, list | tuple) else ()))
+    return found

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cstool.appliance.queue.backend import LOCAL
-from cstool.appliance.queue.capacity import read_capacity
 from cstool.appliance.queue.schedule import check_fits
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ class LocalBackend:
 
     def check(self, order: JobOrder) -> None:
         """Check that the job ever fits, where the capacity of the appliance is known."""
-        capacity = read_capacity(self._queue)
+        capacity = self._queue.capacity()
         if capacity is not None:
             check_fits(order.needs, capacity)
 

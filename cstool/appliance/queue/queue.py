@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import json
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from cstool.appliance.queue import queue_tables as tables
 from cstool.appliance.queue.job import (
-    ACTIVE_PHASES,
     CANCEL,
     CANCEL_NOW,
     CANCELLED,
@@ -22,30 +19,39 @@ from cstool.appliance.queue.job import (
     PHASES,
     PREEMPT,
     QUEUED,
+    REQUESTS,
     STARTED,
     STOP_ASKED,
     SUBMITTED,
+    SUCCEEDED,
+    Capacity,
     Event,
     Job,
 )
-from cstool.appliance.queue.names import check_label_map, shortened
+from cstool.appliance.queue.names import check_label_map
 from cstool.appliance.queue.queue_file import QueueFile
-from cstool.appliance.queue.queue_rows import brief, changed_columns, new_row
+from cstool.appliance.queue.queue_rows import EVENT_COLUMNS, brief, event_of, is_time, unbound
+from cstool.appliance.queue.queue_tables import ACTIVE, ENDED, Conditions, Tables, at_most, condition_of
 from cstool.foundation.errors import CstoolError
-from cstool.foundation.words import did_you_mean
 
 if TYPE_CHECKING:
     from cstool.appliance.queue.job import JobOrder, Needs
     from cstool.appliance.queue.root import Root
 
+T = TypeVar("T")
 CAPACITY, DRAINED_SETTING, KEEPS, BACKEND = "capacity", "drained", "keeps", "backend"
 """names of settings; see `Queue.get`"""
 _KEPT_JOBS, _KEPT_EVENTS = 10_000, 200_000
 _MOST_JOBS, _MOST_EVENTS = 200, 5_000
 """that `Queue.prune` removes at a time"""
-_STRENGTH = ("", PREEMPT, CANCEL, CANCEL_NOW)
-"""requests, each of which overrides the ones before it"""
 _LEAST_CHANGE_S = 1.0
+_HISTORY = 20
+"""jobs that an estimate looks at"""
+_ASKED_WORDS = {
+    PREEMPT: "asked to save, and to make room for a job of a higher priority",
+    CANCEL: "asked to save and end",
+    CANCEL_NOW: "asked to end at once",
+}
 
 
 class Changes(TypedDict, total=False):
@@ -70,7 +76,7 @@ class Changes(TypedDict, total=False):
     peak_bytes: int
 
 
-class Queue:
+class Queue(QueueFile):
     """The queue. A context manager; safe for many processes, and for threads of one.
 
     Every method is one short transaction: it happens whole, or not at all. While another process writes, it waits.
@@ -87,20 +93,16 @@ class Queue:
     """
 
     def __init__(self, root: Root, *, makes: bool = True, clock: Callable[[], float] = time.time) -> None:
-        self.path, self._clock = root.queue_file, clock
-        self._file = QueueFile(root, makes=makes)
+        self._clock = clock
+        super().__init__(root, makes=makes)
 
-    def __enter__(self) -> Queue:
-        return self
+    def _look(self, work: Callable[[Tables], T]) -> T:
+        """Return the result of `work`, which only reads, and may be called again."""
+        return self._read(lambda connection: work(Tables(connection, self._clock)))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close it; more than once does no harm."""
-        self._file.close()
+    def _change(self, work: Callable[[Tables], T]) -> T:
+        """Return the result of `work`, in one transaction, which is on the disk then; it may be called again."""
+        return self._write(lambda connection: work(Tables(connection, self._clock)))
 
     def add(self, name: str, order: JobOrder, digest: str, backend: str, *, user: str, user_id: int) -> Job:
         """Add a job, QUEUED, with the event SUBMITTED.
@@ -113,17 +115,17 @@ class Queue:
             user, user_id: the submitter
         """
 
-        def work(connection: sqlite3.Connection) -> Job:
-            if tables.find_job(connection, name) is not None:
+        def work(tables: Tables) -> Job:
+            if tables.find(name) is not None:
                 raise CstoolError(f"job {name}: is in the queue already")
-            now_s = tables.time_after(connection, self._clock())
-            row = new_row(name, order, digest, backend, user, user_id, now_s)
-            tables.insert_job(connection, row)
-            data = {"stage": row["stage"], "priority": order.priority, **_amounts(order.needs)}
-            tables.insert_event(connection, now_s, name, SUBMITTED, f"submitted by {user}", data)
-            return _found(connection, name)
+            about = {"digest": digest, "backend": backend, "user": user, "user_id": user_id}
+            job = order.job(0, name, **about, submitted_at=tables.now_s)
+            needs = {key: value for key, value in asdict(order.needs).items() if key != "sources"}
+            data = {"stage": job.stage, "priority": order.priority, **needs}
+            tables.add_event(name, SUBMITTED, f"submitted by {user}", data)
+            return tables.add(job)
 
-        return self._file.write(work)
+        return self._change(work)
 
     def job(self, name: str) -> Job:
         """Return a job by its name, or by an unambiguous beginning of it.
@@ -131,56 +133,40 @@ class Queue:
         Raises:
             CstoolError: there is none, or there are several
         """
-        return self._file.read(lambda connection: tables.named_job(connection, name))
+        return self._look(lambda tables: tables.job(name))
 
-    def jobs(
-        self,
-        *,
-        active: bool = False,
-        phases: Collection[str] | None = None,
-        user: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        limit: int | None = None,
-    ) -> list[Job]:
+    def jobs(self, *, limit: int | None = None, **wanted: Unpack[Conditions]) -> list[Job]:
         """Return jobs, the newest last; a row of the queue that makes no sense is a job that has FAILED.
 
         Args:
-            active: only jobs that have not ended
-            phases: only jobs in one of these
-            user: only this user's
-            labels: only jobs that have all these
             limit: largest number of jobs; the newest ones
+            wanted: only jobs that meet these conditions
         """
-        chosen = _chosen_phases(active, phases)
-        found = self._file.read(
-            lambda connection: tables.select_jobs(connection, chosen, user, labels or {}, limit),
-        )
-        return [job for job in found if not (active and job.has_ended)]
+        found = self._look(lambda tables: tables.jobs(wanted, limit))
+        return [job for job in found if not (wanted.get("active") and job.has_ended)]
 
-    def newest(
-        self,
-        *,
-        phases: Collection[str] | None = None,
-        user: str | None = None,
-        labels: Mapping[str, str] | None = None,
-        most_ended: int,
-    ) -> tuple[list[Job], int]:
+    def newest(self, *, most_ended: int, **wanted: Unpack[Conditions]) -> tuple[list[Job], int]:
         """Return jobs, the newest last, and the number of further ones; this is quick however many have ended.
 
         Args:
-            phases, user, labels: as of `jobs`
             most_ended: largest number of ended jobs; the newest ones
+            wanted: as of `jobs`
         """
-        chosen = _chosen_phases(False, phases)
-        return self._file.read(
-            lambda connection: tables.select_newest(
-                connection, PHASES if chosen is None else chosen, user, labels or {}, most_ended
-            )
-        )
+        phases = wanted.get("phases")
+        active: Conditions = {**wanted, "active": True}
+        ended: Conditions = {**wanted, "phases": [each for each in ENDED_PHASES if phases is None or each in phases]}
+
+        def work(tables: Tables) -> tuple[list[Job], int]:
+            found = [*tables.jobs(active, None), *tables.jobs(ended, most_ended)]
+            by_number = {job.number: job for job in found}  # one that ends meanwhile is in both
+            return [job for _, job in sorted(by_number.items())], tables.count("jobs", *condition_of(ended))
+
+        jobs, count = self._look(work)
+        return jobs, max(0, count - most_ended)
 
     def names(self) -> set[str]:
         """Return the names of all jobs, which costs little."""
-        return self._file.read(tables.all_names)
+        return {name for (name,) in self._look(lambda tables: tables.rows("SELECT name FROM jobs"))}
 
     def events(self, job: str | None = None, *, after: int = 0, limit: int | None = None) -> list[Event]:
         """Return events, the oldest first.
@@ -190,7 +176,10 @@ class Queue:
             after: number of an event; only later events
             limit: largest number of events; the newest ones
         """
-        return self._file.read(lambda connection: tables.select_events(connection, job, after, limit))
+        whose, names = ("", ()) if job is None else ("AND job = ?", (job,))
+        sql = f"SELECT {', '.join(EVENT_COLUMNS)} FROM events WHERE number > ? {whose} ORDER BY number DESC LIMIT ?"
+        rows = self._look(lambda tables: tables.rows(sql, (after, *names, at_most(limit))))
+        return [event for event in map(event_of, reversed(rows)) if event is not None]
 
     def change(
         self,
@@ -216,25 +205,22 @@ class Queue:
             fields: new values of the job's fields
         """
 
-        def work(connection: sqlite3.Connection) -> Job | None:
-            job = tables.find_job(connection, name)
+        def work(tables: Tables) -> Job | None:
+            job = tables.find(name)
             if job is None or job.phase not in phases:
                 return None
             if if_attempt not in (None, job.attempt) or if_asked not in (None, job.asked):
                 return None
-            now_s = tables.time_after(connection, self._clock())
-            columns = changed_columns(fields)
-            if columns.get("phase") in ENDED_PHASES:
-                columns.setdefault("ended_at", now_s)
+            new: Changes = {**fields}
+            if new.get("phase") in ENDED_PHASES:
+                new.setdefault("ended_at", tables.now_s)
             if event is not None:
-                kind, text, data = event
-                if kind == STARTED and job.started_at is None:
-                    columns.setdefault("started_at", now_s)
-                tables.insert_event(connection, now_s, name, kind, text, data)
-            tables.update_job(connection, name, columns)
-            return _found(connection, name)
+                if event[0] == STARTED and job.started_at is None:
+                    new.setdefault("started_at", tables.now_s)
+                tables.add_event(name, *event)
+            return tables.update(name, **new)
 
-        return self._file.write(work)
+        return self._change(work)
 
     def ask(self, name: str, what: str) -> Job:
         """Ask a job to stop, and return it as it is then.
@@ -250,24 +236,22 @@ class Queue:
             CstoolError: there is no such job, or it has ended
         """
 
-        def work(connection: sqlite3.Connection) -> Job:
-            job = tables.named_job(connection, name)
+        def work(tables: Tables) -> Job:
+            job = tables.job(name)
             if job.has_ended:
-                raise _ended(job)
-            if _STRENGTH.index(what) <= _STRENGTH.index(job.asked) or (job.phase == QUEUED and what == PREEMPT):
+                since = f"{datetime.datetime.fromtimestamp(job.ended_at or job.submitted_at):%Y-%m-%d %H:%M:%S}"
+                rule = "only a job that has not ended can be stopped"
+                raise CstoolError(f"job {job.name}: {rule}, it is {job.phase} since {since}")
+            if REQUESTS.index(what) <= REQUESTS.index(job.asked) or (job.phase == QUEUED and what == PREEMPT):
                 return job
-            now_s = tables.time_after(connection, self._clock())
             if job.phase == QUEUED:
                 reason = "cancelled while it waited"
-                ended = {"phase": CANCELLED, "ended_at": now_s, "reason": reason, "asked": what}
-                tables.update_job(connection, job.name, ended)
-                tables.insert_event(connection, now_s, job.name, JOB_CANCELLED, reason, {})
-            else:
-                tables.update_job(connection, job.name, {"asked": what})
-                tables.insert_event(connection, now_s, job.name, STOP_ASKED, _ASKED_WORDS[what], {"asked": what})
-            return _found(connection, job.name)
+                tables.add_event(job.name, JOB_CANCELLED, reason, {})
+                return tables.update(job.name, phase=CANCELLED, ended_at=tables.now_s, reason=reason, asked=what)
+            tables.add_event(job.name, STOP_ASKED, _ASKED_WORDS[what], {"asked": what})
+            return tables.update(job.name, asked=what)
 
-        return self._file.write(work)
+        return self._change(work)
 
     def label(self, name: str, changes: Mapping[str, str | None]) -> Job:
         """Set labels of a job, remove each label whose value is None, with the event LABELLED; return the job.
@@ -276,19 +260,17 @@ class Queue:
             CstoolError: there is no such job, or it would have too many; a label is none
         """
 
-        def work(connection: sqlite3.Connection) -> Job:
-            job = tables.named_job(connection, name)
+        def work(tables: Tables) -> Job:
+            job = tables.job(name)
             labels: dict[str, str | None] = {**job.labels, **changes}
             left = check_label_map({key: value for key, value in labels.items() if value is not None})
             if left == job.labels:
                 return job
-            now_s = tables.time_after(connection, self._clock())
             words = [f"{key}-" if value is None else f"{key}={value}" for key, value in changes.items()]
-            tables.update_job(connection, job.name, {"labels": json.dumps(left, sort_keys=True)})
-            tables.insert_event(connection, now_s, job.name, LABELLED, " ".join(words), {"changes": dict(changes)})
-            return _found(connection, job.name)
+            tables.add_event(job.name, LABELLED, " ".join(words), {"changes": dict(changes)})
+            return tables.update(job.name, labels=left)
 
-        return self._file.write(work)
+        return self._change(work)
 
     def set_expected(self, times: Mapping[str, tuple[float | None, float | None]], reasons: Mapping[str, str]) -> None:
         """Set when jobs that have not ended are expected to start and end, and why they wait; no events.
@@ -299,26 +281,38 @@ class Queue:
             times: name -> expected start and end [s since 1970]
             reasons: name -> why it waits; of jobs that are QUEUED alone
         """
+        columns = ("expected_start", "expected_end")
+        sql = f"SELECT name, phase, {', '.join(columns)}, reason FROM jobs WHERE {ACTIVE}"
 
-        def work(connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
-            found = {old.name: _expectations(old, times, reasons) for old in tables.expectations(connection)}
-            return {name: columns for name, columns in found.items() if columns}
+        def news(tables: Tables) -> dict[str, dict[str, Any]]:
+            found = dict[str, dict[str, Any]]()
+            for name, phase, start, end, before in tables.rows(sql):
+                known = [time_s if is_time(time_s) else None for time_s in (start, end)]
+                changes = zip(columns, known, times.get(name, known), strict=True)
+                fields: dict[str, Any] = {column: now for column, old, now in changes if _differ(old, now)}
+                reason = reasons.get(name)
+                if phase == QUEUED and reason is not None and brief(reason) != unbound(before):
+                    fields["reason"] = reason
+                if fields:
+                    found[name] = fields
+            return found
 
-        def write(connection: sqlite3.Connection) -> None:
-            for name, columns in work(connection).items():
-                tables.update_job(connection, name, columns)
+        def work(tables: Tables) -> None:
+            for name, fields in news(tables).items():
+                tables.update(name, **fields)
 
-        if self._file.read(work):
-            self._file.write(write)
+        if self._look(news):
+            self._change(work)
 
     def position(self, name: str) -> int | None:
         """Return the position of a waiting job, by priority, then number: 1 is next; None where it does not wait."""
-        return self._file.read(lambda connection: tables.position_of(connection, name))
+        return self.positions().get(name)
 
     def positions(self) -> dict[str, int]:
         """Return the position of all jobs that wait; see `position`."""
-        names = self._file.read(tables.waiting_names)
-        return {name: position for position, name in enumerate(names, start=1)}
+        sql = "SELECT name FROM jobs WHERE phase = ? ORDER BY priority, number"
+        rows = self._look(lambda tables: tables.rows(sql, (QUEUED,)))
+        return {name: position for position, (name,) in enumerate(rows, start=1)}
 
     def history_s(self, compile_key: str, cores: int) -> float | None:
         """Return the median time of a step [s], of the last jobs that succeeded with the same model and cores.
@@ -330,7 +324,13 @@ class Queue:
             return None
         from statistics import median  # a heavy module, for estimates alone
 
-        times = self._file.read(lambda connection: tables.step_times_s(connection, compile_key, cores))
+        sql = (
+            "SELECT (ended_at - started_at) / max_steps FROM jobs WHERE compile_key = ? AND phase = ?"
+            " AND CASE WHEN json_valid(needs) THEN json_extract(needs, '$.cores') END = ?"
+            " AND attempt = 1 AND max_steps > 0 AND ended_at > started_at ORDER BY number DESC LIMIT ?"
+        )
+        rows = self._look(lambda tables: tables.rows(sql, (compile_key, SUCCEEDED, cores, _HISTORY)))
+        times = [time_s for (time_s,) in rows if is_time(time_s)]
         return median(times) if times else None
 
     def get(self, key: str) -> Any:
@@ -339,28 +339,50 @@ class Queue:
         Settings: CAPACITY, of the appliance; DRAINED_SETTING, whether nothing new starts; BACKEND, the usual one;
         KEEPS, {"jobs": ended jobs that `prune` keeps, "events": events that it keeps}.
         """
-        return self._file.read(lambda connection: tables.get_setting(connection, key))
+        return self._look(lambda tables: tables.setting(key))
 
     def put(self, key: str, value: Any) -> None:
         """Set a setting to a JSON value."""
-        self._file.write(lambda connection: tables.put_setting(connection, key, value))
+        self._change(lambda tables: tables.put(key, value))
+
+    def capacity(self) -> Capacity | None:
+        """Return the capacity of the appliance; None where it was never started.
+
+        Raises:
+            CstoolError: the queue's entry makes no sense
+        """
+        found = self.get(CAPACITY)
+        if found is None:
+            return None
+        try:
+            capacity = Capacity(**{**found, "cpus": tuple(found["cpus"])})
+            counts = (capacity.memory_bytes, capacity.disk_bytes, capacity.systems, capacity.compiles, *capacity.cpus)
+            if all(type(count) is int and count >= 0 for count in counts):
+                return capacity
+        except (TypeError, KeyError):
+            pass
+        raise CstoolError(
+            f"{self.path}: must say what the appliance has to give, got {str(found)[:200]}",
+            "`cstool appliance start` says it anew",
+        )
 
     def note(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> None:
         """Add an event about the appliance."""
-
-        def work(connection: sqlite3.Connection) -> None:
-            now_s = tables.time_after(connection, self._clock())
-            tables.insert_event(connection, now_s, "", kind, text, data or {})
-
-        self._file.write(work)
+        self._change(lambda tables: tables.add_event("", kind, text, data or {}))
 
     def counts(self) -> dict[str, int]:
         """Return the number of jobs in each phase, empty phases included."""
-        return self._file.read(tables.count_by_phase)
+        rows = self._look(lambda tables: tables.rows("SELECT phase, count(*) FROM jobs GROUP BY phase"))
+        return {**dict.fromkeys(PHASES, 0), **dict(rows)}
 
     def forget(self, name: str) -> None:
         """Remove a job that its back end did not take, with its events; one that does not wait any more stays."""
-        self._file.write(lambda connection: tables.remove_waiting(connection, name))
+
+        def work(tables: Tables) -> None:
+            if tables.count("jobs", "name = ? AND phase = ?", (name, QUEUED)):
+                tables.remove([name])
+
+        self._change(work)
 
     def prune(self) -> list[str]:
         """Remove the jobs that ended first, and events, beyond the limits (KEEPS); return the names of the jobs.
@@ -369,43 +391,29 @@ class Queue:
         and 5,000 further events; repeated calls remove the rest.
         """
 
-        def excess(connection: sqlite3.Connection) -> tuple[int, int]:
-            jobs, events = _kept(tables.get_setting(connection, KEEPS))
-            return max(0, tables.count_ended(connection) - jobs), max(
-                0, tables.count_events(connection, events) - events
-            )
+        def excess(tables: Tables) -> tuple[int, int]:
+            jobs, events = _kept(tables.setting(KEEPS))
+            # The span of their numbers tells at once where there are no more than that.
+            ((span,),) = tables.rows("SELECT (SELECT max(number) FROM events) - (SELECT min(number) FROM events) + 1")
+            more = tables.count("events") - events if (span or 0) > events else 0
+            return max(0, tables.count("jobs", ENDED) - jobs), max(0, more)
 
-        def work(connection: sqlite3.Connection) -> list[str]:
-            names = tables.remove_ended(connection, min(excess(connection)[0], _MOST_JOBS))
-            more = excess(connection)[1]
-            if more:
-                tables.remove_events(connection, min(more, _MOST_EVENTS))
+        def work(tables: Tables) -> list[str]:
+            # With the +, SQLite takes the index of ended_at, and sorts nothing.
+            sql = f"SELECT name FROM jobs WHERE ended_at IS NOT NULL AND +{ENDED} ORDER BY ended_at, number LIMIT ?"
+            names = [name for (name,) in tables.rows(sql, (min(excess(tables)[0], _MOST_JOBS),))]
+            tables.remove(names)
+            if more := excess(tables)[1]:
+                going_on = f"SELECT name FROM jobs WHERE {ACTIVE}"
+                oldest = f"SELECT number FROM events WHERE job NOT IN ({going_on}) ORDER BY number LIMIT ?"
+                tables.rows(f"DELETE FROM events WHERE number IN ({oldest})", (min(more, _MOST_EVENTS),))
             return names
 
-        return self._file.write(work) if any(self._file.read(excess)) else []
+        return self._change(work) if any(self._look(excess)) else []
 
     def version(self) -> int:
         """Return a number that changes with every change of the queue. It costs next to nothing."""
-        return self._file.read(_version)
-
-
-_ASKED_WORDS = {
-    PREEMPT: "asked to save, and to make room for a job of a higher priority",
-    CANCEL: "asked to save and end",
-    CANCEL_NOW: "asked to end at once",
-}
-
-
-def _found(connection: sqlite3.Connection, name: str) -> Job:
-    """The job of a name that is there, as it was checked in the same transaction."""
-    job = tables.find_job(connection, name)
-    assert job is not None
-    return job
-
-
-def _ended(job: Job) -> CstoolError:
-    since = f"{datetime.datetime.fromtimestamp(job.ended_at or job.submitted_at):%Y-%m-%d %H:%M:%S}"
-    return CstoolError(f"job {job.name}: only a job that has not ended can be stopped, it is {job.phase} since {since}")
+        return self._read(_version)
 
 
 def _kept(keeps: Any) -> tuple[int, int]:
@@ -421,40 +429,6 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(others) + connection.total_changes
 
 
-def _chosen_phases(active: bool, phases: Collection[str] | None) -> Collection[str] | None:
-    """The phases that a list is restricted to; None for all."""
-    for phase in phases or ():
-        if phase not in PHASES:
-            raise CstoolError(
-                f"phase: must be one of {', '.join(PHASES)}, got {shortened(phase)!r}", did_you_mean(phase, PHASES)
-            )
-    if not active:
-        return None if phases is None else [*phases]
-    return [phase for phase in ACTIVE_PHASES if phases is None or phase in phases]
-
-
-def _expectations(
-    old: tables.Expected, times: Mapping[str, tuple[float | None, float | None]], reasons: Mapping[str, str]
-) -> dict[str, Any]:
-    """The columns of a job that differ from its newest expectations."""
-    columns: dict[str, Any] = {}
-    start, end = times.get(old.name, (old.start, old.end))
-    for column, before, now in (("expected_start", old.start, start), ("expected_end", old.end, end)):
-        if before != now and (before is None or now is None or abs(before - now) >= _LEAST_CHANGE_S):
-            columns[column] = now
-    reason = brief(reasons.get(old.name, old.reason))
-    if old.phase == QUEUED and reason != old.reason:
-        columns |= changed_columns({"reason": reason})
-    return columns
-
-
-def _amounts(needs: Needs) -> dict[str, Any]:
-    """The needs of a job, as plain values."""
-    return {
-        "cores": needs.cores,
-        "memory_bytes": needs.memory_bytes,
-        "disk_bytes": needs.disk_bytes,
-        "systems": needs.systems,
-        "seconds": needs.seconds,
-        "limit_s": needs.limit_s,
-    }
+def _differ(before: float | None, now: float | None) -> bool:
+    """Whether an expected time is another one by a second at least."""
+    return before != now and (before is None or now is None or abs(before - now) >= _LEAST_CHANGE_S)

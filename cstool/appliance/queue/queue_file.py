@@ -11,17 +11,20 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from cstool.appliance.queue.queue_lock import PATIENCE_S, QueueLock, pause
-from cstool.appliance.queue.queue_rows import DamagedRow
-from cstool.appliance.queue.queue_schema import prepare
+from cstool.appliance.queue.queue_rows import TABLES, DamagedRow
 from cstool.foundation.errors import CstoolError
 
 if TYPE_CHECKING:
     from cstool.appliance.queue.root import Root
 
 T = TypeVar("T")
+FORMAT = 1
+"""version of the tables; `PRAGMA user_version`"""
+_APPLICATION_ID = 0x63734A51
+"""says that a database is a queue of cstool: "csJQ\""""
 _SQLITE_PATIENCE_S = 1.0
 """SQLite's own waiting time; after it we look whether we are to go on, and signals are heard [s]"""
 _PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
@@ -33,7 +36,7 @@ _LEAST_ROOM = 2**17
 
 
 class QueueFile:
-    """The database, open.
+    """The database, open. A context manager, which closes it.
 
     Writers, and processes that close it, hold `Root.queue_lock`. So SQLite, whose own locks make no queue, never has to
     wait, and no two processes copy the log into the database at a time. Two at a time
@@ -63,25 +66,24 @@ class QueueFile:
                 self._lock.close()
                 raise
 
-    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return the result of `work`, which only reads, and may be called again."""
         with self._turn, self._problems_in_words():
             return self._retrying(lambda: work(self._opened()))
 
-    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return the result of `work`, in one transaction, which is on the disk then; it may be called again."""
 
         def transaction() -> T:
             connection = self._opened()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                result = work(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:  # SQLite may have gone back already, such as on a full disk
-                    connection.execute("ROLLBACK")
-                raise
-            return result
+            with _transaction(connection):
+                return work(connection)
 
         with self._turn, self._problems_in_words(), self._lock.held():
             return self._retrying(transaction)
@@ -190,6 +192,50 @@ class QueueFile:
         except OSError as error:
             where = self.path if error.filename is None else os.fsdecode(error.filename)
             raise CstoolError(f"{where}: cannot be read or written, got: {error.strerror}") from error
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Make the tables where there are none, and check existing ones.
+
+    Raises:
+        CstoolError: they are of another program, or of a newer cstool, or the file system cannot have them
+    """
+    application, version, schema = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("application_id", "user_version", "schema_version")
+    )
+    if not application and not version and not schema:
+        with _transaction(connection):
+            for statement in TABLES:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+    elif application != _APPLICATION_ID:
+        raise CstoolError(f"{path}: must be a queue of cstool, it is another database")
+    elif version > FORMAT:
+        raise CstoolError(
+            f"{path}: the queue must be of format {FORMAT}, got {version}",
+            "a newer cstool made it: use that, or another --root",
+        )
+    # A database knows what it is; where it is lost, such as in a copy, it comes back.
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise CstoolError(
+            f"{path}: its file system must let processes share memory, it does not", "--root on a local disk"
+        )
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """A transaction that happens whole, or not at all."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # SQLite may have gone back already, such as on a full disk
+            connection.execute("ROLLBACK")
+        raise
 
 
 def problem_of(path: Path, error: sqlite3.Error) -> CstoolError | None:

@@ -1,293 +1,182 @@
-"""Reads and writes of the queue's tables; each inside a transaction of the caller."""
+"""The tables of the queue inside of one transaction: jobs by name, changes, events, settings."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
+from typing import Any, TypedDict
 
-from cstool.appliance.queue.job import ACTIVE_PHASES, ENDED_PHASES, PHASES, QUEUED, SUCCEEDED, Event, Job
-from cstool.appliance.queue.names import check_beginning
+from cstool.appliance.queue.job import ACTIVE_PHASES, ENDED_PHASES, PHASES, Job
+from cstool.appliance.queue.names import check_beginning, shortened
 from cstool.appliance.queue.queue_rows import (
-    EVENT_COLUMNS,
-    JOB_COLUMNS,
+    COLUMNS,
     DamagedRow,
+    Row,
     bound,
     brief,
-    event_of,
     is_time,
     job_of,
-    unbound,
+    jobs_of,
+    row_of,
 )
 from cstool.foundation.errors import CstoolError
-from cstool.foundation.words import counted
+from cstool.foundation.words import counted, did_you_mean
 
-_SELECT_JOBS = f"SELECT {', '.join(JOB_COLUMNS)} FROM jobs"
-_SELECT_EVENTS = f"SELECT {', '.join(EVENT_COLUMNS)} FROM events"
+SELECT_JOBS = f"SELECT {', '.join(COLUMNS)} FROM jobs"
+ACTIVE, ENDED = (f"phase IN ({', '.join(map(repr, phases))})" for phases in (ACTIVE_PHASES, ENDED_PHASES))
+"""conditions of SQL: jobs that have not ended, jobs that have"""
 _CLOCK = "clock"
 """the setting that has the time of the last event, which may have been removed"""
 _MOST_ROWS = 2**62
 """that can be asked for: SQLite knows no larger number"""
 _MOST_NAMED = 3
-_HISTORY = 20
-"""jobs that an estimate looks at"""
 
 
-class Expected(NamedTuple):
-    """Expectations of a job: when it starts and ends [s since 1970], and why it waits."""
+class Conditions(TypedDict, total=False):
+    """Conditions that listed jobs meet, all of them.
 
-    name: str
-    phase: str
-    start: float | None
-    end: float | None
-    reason: str
-
-
-def find_job(connection: sqlite3.Connection, name: str) -> Job | None:
-    """Return the job of a whole name."""
-    row = connection.execute(f"{_SELECT_JOBS} WHERE name = ?", (name,)).fetchone()
-    return None if row is None else job_of(row)
-
-
-def named_job(connection: sqlite3.Connection, beginning: str) -> Job:
-    """Return the job whose name begins like this.
-
-    Raises:
-        CstoolError: there is none, or there are several
+    active: they have not ended; phases: they are in one of these; user: they are this user's; labels: they have all of
+    them
     """
-    check_beginning(beginning)
-    span = (beginning, f"{beginning}~")  # which comes after all characters of names
-    rows = connection.execute(
-        f"{_SELECT_JOBS} WHERE name >= ? AND name < ? ORDER BY number DESC LIMIT {_MOST_NAMED}", span
-    ).fetchall()
-    if not rows:
-        raise CstoolError(
-            f"job {beginning}: must be in the queue, there is no such job",
-            "cstool job list -a shows all; the oldest that ended are forgotten after some time",
-        )
-    if len(rows) > 1:
-        (count,) = connection.execute("SELECT count(*) FROM jobs WHERE name >= ? AND name < ?", span).fetchone()
-        names = ", ".join(job_of(row).name for row in rows)
-        more = f" and {count - len(rows):,} more" if count > len(rows) else ""
-        raise CstoolError(
-            f"job {beginning}: must be the beginning of one name, it is that of {counted(count, 'job')}: {names}{more}"
-        )
-    return job_of(rows[0])
+
+    active: bool
+    phases: Collection[str] | None
+    user: str | None
+    labels: Mapping[str, str] | None
 
 
-def select_jobs(
-    connection: sqlite3.Connection,
-    phases: Collection[str] | None,
-    user: str | None,
-    labels: Mapping[str, str],
-    limit: int | None,
-) -> list[Job]:
-    """Return jobs that meet all conditions, the newest last."""
-    condition, values = _condition(phases, user, labels)
-    # From the newest on, until there are enough; by the index of phases SQLite would find, and sort, all of them.
-    order = "" if limit is None else "NOT INDEXED"
-    rows = connection.execute(
-        f"{_SELECT_JOBS} {order} WHERE {condition} ORDER BY number DESC LIMIT ?",
-        (*values, -1 if limit is None else min(limit, _MOST_ROWS)),
-    ).fetchall()
-    return [job_of(row) for row in reversed(rows)]
-
-
-def select_newest(
-    connection: sqlite3.Connection,
-    phases: Collection[str],
-    user: str | None,
-    labels: Mapping[str, str],
-    most_ended: int,
-) -> tuple[list[Job], int]:
-    """Return matching jobs, the newest last, and the number of further ones.
+class Tables:
+    """The tables, within a transaction of the caller.
 
     Args:
-        most_ended: largest number of ended jobs; the newest ones
+        clock: returns the time [s since 1970]
     """
-    active = [phase for phase in phases if phase in ACTIVE_PHASES]
-    ended = [phase for phase in phases if phase in ENDED_PHASES]
-    found = [
-        *select_jobs(connection, active, user, labels, None),
-        *select_jobs(connection, ended, user, labels, most_ended),
-    ]
-    condition, values = _condition(ended, user, labels)
-    (count,) = connection.execute(f"SELECT count(*) FROM jobs WHERE {condition}", values).fetchone()
-    # One that ends meanwhile is in both.
-    by_number = {job.number: job for job in found}
-    return [by_number[number] for number in sorted(by_number)], max(0, count - most_ended)
+
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], float]) -> None:
+        self._connection, self._clock = connection, clock
+
+    @cached_property
+    def now_s(self) -> float:
+        """The time of events that happen now: the time of the event before them where the clock went back."""
+        now_s, before = self._clock(), self.setting(_CLOCK)
+        return max(now_s, before) if is_time(before) else now_s
+
+    def rows(self, sql: str, values: Collection[Any] = ()) -> list[Row]:
+        """Return the rows that a statement finds."""
+        return self._connection.execute(sql, (*values,)).fetchall()
+
+    def count(self, table: str, condition: str = "1", values: Collection[Any] = ()) -> int:
+        """Return the number of rows of a table that meet a condition."""
+        return int(self.rows(f"SELECT count(*) FROM {table} WHERE {condition}", values)[0][0])
+
+    def find(self, name: str) -> Job | None:
+        """Return the job of a whole name."""
+        return next(map(job_of, self.rows(f"{SELECT_JOBS} WHERE name = ?", (name,))), None)
+
+    def job(self, beginning: str) -> Job:
+        """Return the job whose name begins like this.
+
+        Raises:
+            CstoolError: there is none, or there are several
+        """
+        check_beginning(beginning)
+        condition, span = "name >= ? AND name < ?", (beginning, f"{beginning}~")  # which comes after all letters
+        found = jobs_of(self.rows(f"{SELECT_JOBS} WHERE {condition} ORDER BY number DESC LIMIT {_MOST_NAMED}", span))
+        if not found:
+            raise CstoolError(
+                f"job {beginning}: must be in the queue, there is no such job",
+                "cstool job list -a shows all; the oldest that ended are forgotten after some time",
+            )
+        if len(found) > 1:
+            count = self.count("jobs", condition, span)
+            more = f" and {count - len(found):,} more" if count > len(found) else ""
+            raise CstoolError(
+                f"job {beginning}: must be the beginning of one name, it is that of {counted(count, 'job')}: "
+                f"{', '.join(job.name for job in found)}{more}"
+            )
+        return found[0]
+
+    def _there(self, name: str) -> Job:
+        job = self.find(name)
+        assert job is not None
+        return job
+
+    def jobs(self, wanted: Conditions, limit: int | None) -> list[Job]:
+        """Return jobs that meet all conditions, the newest last, of more than a limit the newest ones."""
+        condition, values = condition_of(wanted)
+        # From the newest on, until there are enough; by the index of phases SQLite would find, and sort, all of them.
+        order = "" if limit is None else "NOT INDEXED"
+        sql = f"{SELECT_JOBS} {order} WHERE {condition} ORDER BY number DESC LIMIT ?"
+        return jobs_of(reversed(self.rows(sql, (*values, at_most(limit)))))
+
+    def add(self, job: Job) -> Job:
+        """Add a job, and return it; its number is the next one."""
+        columns = row_of({name: getattr(job, name) for name in COLUMNS if name != "number"})
+        marks = ", ".join("?" * len(columns))
+        self.rows(f"INSERT INTO jobs ({', '.join(columns)}) VALUES ({marks})", columns.values())
+        return self._there(job.name)
+
+    def update(self, name: str, **fields: Any) -> Job:
+        """Set fields of a job that is there, and return it as it is then."""
+        if columns := row_of(fields):
+            settings = ", ".join(f"{column} = ?" for column in columns)
+            self.rows(f"UPDATE jobs SET {settings} WHERE name = ?", (*columns.values(), name))
+        return self._there(name)
+
+    def add_event(self, job: str, kind: str, text: str, data: Mapping[str, Any]) -> None:
+        """Add an event of now; "" for a job is the appliance."""
+        values = (self.now_s, job, kind, bound(brief(text)), json.dumps(dict(data), sort_keys=True))
+        self.rows("INSERT INTO events (at, job, kind, text, data) VALUES (?, ?, ?, ?, ?)", values)
+        self.put(_CLOCK, self.now_s)
+
+    def remove(self, names: Collection[str]) -> None:
+        """Remove jobs, with their events."""
+        for sql in ("DELETE FROM events WHERE job = ?", "DELETE FROM jobs WHERE name = ?"):
+            self._connection.executemany(sql, [(name,) for name in names])
+
+    def setting(self, key: str) -> Any:
+        """Return a setting; None where it was never put."""
+        found = self.rows("SELECT value FROM settings WHERE key = ?", (key,))
+        try:
+            return json.loads(found[0][0]) if found else None
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DamagedRow(f"setting {key} makes no sense") from error
+
+    def put(self, key: str, value: Any) -> None:
+        """Set a setting."""
+        self.rows("INSERT OR REPLACE INTO settings VALUES (?, ?)", (key, json.dumps(value, sort_keys=True)))
 
 
-def all_names(connection: sqlite3.Connection) -> set[str]:
-    """Return the names of all jobs."""
-    return {name for (name,) in connection.execute("SELECT name FROM jobs")}
+def at_most(limit: int | None) -> int:
+    """Return a limit as SQLite takes it."""
+    return -1 if limit is None else min(limit, _MOST_ROWS)
 
 
-def select_events(connection: sqlite3.Connection, job: str | None, after: int, limit: int | None) -> list[Event]:
-    """Return events after a number, of a job or of all, the newest ones up to a limit, the oldest first."""
-    rows = connection.execute(
-        f"{_SELECT_EVENTS} WHERE number > ? {'' if job is None else 'AND job = ?'} ORDER BY number DESC LIMIT ?",
-        (after, *(() if job is None else (job,)), -1 if limit is None else min(limit, _MOST_ROWS)),
-    ).fetchall()
-    return [event for event in map(event_of, reversed(rows)) if event is not None]
+def condition_of(wanted: Conditions) -> tuple[str, list[Any]]:
+    """Return the condition of SQL that jobs meet, and the values in it.
 
-
-def expectations(connection: sqlite3.Connection) -> list[Expected]:
-    """Return the expectations of all jobs that have not ended."""
-    rows = connection.execute(
-        f"SELECT name, phase, expected_start, expected_end, reason FROM jobs WHERE phase IN ({_marks(ACTIVE_PHASES)})",
-        ACTIVE_PHASES,
-    )
-    return [
-        Expected(name, phase, start if is_time(start) else None, end if is_time(end) else None, unbound(reason))
-        for name, phase, start, end, reason in rows
-    ]
-
-
-def insert_job(connection: sqlite3.Connection, columns: Mapping[str, Any]) -> None:
-    """Add a job; its number is the next one."""
-    connection.execute(f"INSERT INTO jobs ({', '.join(columns)}) VALUES ({_marks(columns)})", (*columns.values(),))
-
-
-def update_job(connection: sqlite3.Connection, name: str, columns: Mapping[str, Any]) -> None:
-    """Set columns of a job."""
-    if columns:
-        settings = ", ".join(f"{column} = ?" for column in columns)
-        connection.execute(f"UPDATE jobs SET {settings} WHERE name = ?", (*columns.values(), name))
-
-
-def insert_event(
-    connection: sqlite3.Connection, at_s: float, job: str, kind: str, text: str, data: Mapping[str, Any]
-) -> None:
-    """Add an event."""
-    connection.execute(
-        "INSERT INTO events (at, job, kind, text, data) VALUES (?, ?, ?, ?, ?)",
-        (at_s, job, kind, bound(brief(text)), json.dumps(dict(data), sort_keys=True)),
-    )
-    put_setting(connection, _CLOCK, at_s)
-
-
-def time_after(connection: sqlite3.Connection, now_s: float) -> float:
-    """Return the time of an event that happens now: the time of the event before it where the clock went back."""
-    before = get_setting(connection, _CLOCK)
-    return max(now_s, before) if is_time(before) else now_s
-
-
-def get_setting(connection: sqlite3.Connection, key: str) -> Any:
-    """Return a setting; None where it was never put."""
-    row = connection.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
-    try:
-        return None if row is None else json.loads(row[0])
-    except (TypeError, ValueError, RecursionError) as error:
-        raise DamagedRow(f"setting {key} makes no sense") from error
-
-
-def put_setting(connection: sqlite3.Connection, key: str, value: Any) -> None:
-    """Set a setting."""
-    connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (key, json.dumps(value, sort_keys=True)))
-
-
-def waiting_names(connection: sqlite3.Connection) -> list[str]:
-    """Return the names of jobs that wait, by priority, then by number."""
-    rows = connection.execute("SELECT name FROM jobs WHERE phase = ? ORDER BY priority, number", (QUEUED,))
-    return [name for (name,) in rows]
-
-
-def position_of(connection: sqlite3.Connection, name: str) -> int | None:
-    """Return the position of a job among waiting jobs, from 1."""
-    row = connection.execute("SELECT phase, priority, number FROM jobs WHERE name = ?", (name,)).fetchone()
-    if row is None or row[0] != QUEUED:
-        return None
-    (before,) = connection.execute(
-        "SELECT count(*) FROM jobs WHERE phase = ? AND (priority, number) < (?, ?)", (QUEUED, *row[1:])
-    ).fetchone()
-    return int(before) + 1
-
-
-def step_times_s(connection: sqlite3.Connection, compile_key: str, cores: int) -> list[float]:
-    """Return the time of a step [s] of the last jobs that ran straight to their end with this model and cores."""
-    rows = connection.execute(
-        "SELECT (ended_at - started_at) / max_steps FROM jobs"
-        " WHERE compile_key = ? AND phase = ?"
-        " AND CASE WHEN json_valid(needs) THEN json_extract(needs, '$.cores') END = ?"
-        " AND attempt = 1 AND max_steps > 0 AND ended_at > started_at ORDER BY number DESC LIMIT ?",
-        (compile_key, SUCCEEDED, cores, _HISTORY),
-    )
-    return [time_s for (time_s,) in rows if is_time(time_s)]
-
-
-def count_by_phase(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return the number of jobs in each phase."""
-    rows = connection.execute("SELECT phase, count(*) FROM jobs GROUP BY phase")
-    return {**dict.fromkeys(PHASES, 0), **dict(rows)}
-
-
-def remove_waiting(connection: sqlite3.Connection, name: str) -> None:
-    """Remove a job that waits, with its events."""
-    gone = connection.execute("DELETE FROM jobs WHERE name = ? AND phase = ?", (name, QUEUED)).rowcount
-    if gone:
-        connection.execute("DELETE FROM events WHERE job = ?", (name,))
-
-
-def count_ended(connection: sqlite3.Connection) -> int:
-    """Return the number of jobs that have ended."""
-    query = f"SELECT count(*) FROM jobs WHERE phase IN ({_marks(ENDED_PHASES)})"
-    return int(connection.execute(query, ENDED_PHASES).fetchone()[0])
-
-
-def count_events(connection: sqlite3.Connection, more_than: int) -> int:
-    """Return the number of events; where that is not more than a limit, some number within the limit."""
-    span = (
-        connection.execute("SELECT (SELECT max(number) FROM events) - (SELECT min(number) FROM events) + 1").fetchone()[
-            0
-        ]
-        or 0
-    )
-    return span if span <= more_than else int(connection.execute("SELECT count(*) FROM events").fetchone()[0])
-
-
-def remove_ended(connection: sqlite3.Connection, count: int) -> list[str]:
-    """Remove a number of jobs, the first that ended, with their events; return their names."""
-    # With the +, SQLite takes the index of ended_at, and sorts nothing.
-    rows = connection.execute(
-        f"SELECT name FROM jobs WHERE ended_at IS NOT NULL AND +phase IN ({_marks(ENDED_PHASES)})"
-        " ORDER BY ended_at, number LIMIT ?",
-        (*ENDED_PHASES, count),
-    ).fetchall()
-    connection.executemany("DELETE FROM events WHERE job = ?", rows)
-    connection.executemany("DELETE FROM jobs WHERE name = ?", rows)
-    return [name for (name,) in rows]
-
-
-def remove_events(connection: sqlite3.Connection, count: int) -> None:
-    """Remove a number of events, the oldest first; events of jobs that have not ended stay."""
-    connection.execute(
-        "DELETE FROM events WHERE number IN (SELECT number FROM events WHERE job NOT IN"
-        f" (SELECT name FROM jobs WHERE phase IN ({_marks(ACTIVE_PHASES)})) ORDER BY number LIMIT ?)",
-        (*ACTIVE_PHASES, count),
-    )
-
-
-def _condition(
-    phases: Collection[str] | None, user: str | None, labels: Mapping[str, str]
-) -> tuple[str, tuple[Any, ...]]:
-    """The condition that jobs meet, and the values in it."""
-    conditions, values = ["1"], list[Any]()
+    Raises:
+        CstoolError: a phase is none
+    """
+    phases = wanted.get("phases")
+    for phase in phases or ():
+        if phase not in PHASES:
+            raise CstoolError(
+                f"phase: must be one of {', '.join(PHASES)}, got {shortened(phase)!r}", did_you_mean(phase, PHASES)
+            )
+    conditions, values = [ACTIVE if wanted.get("active") else "1"], list[Any]()
     if phases is not None:
-        conditions.append(f"phase IN ({_marks(phases)})")
+        conditions.append(f"phase IN ({', '.join('?' * len(phases))})")
         values += phases
-    if user is not None:
+    if (user := wanted.get("user")) is not None:
         conditions.append("user = ?")
         values.append(bound(user))
-    for key, value in labels.items():
+    for pair in (wanted.get("labels") or {}).items():
         conditions.append(
             "EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(labels) THEN labels ELSE '{}' END) AS each"
             " WHERE each.key = ? AND each.value = ?)"
         )
-        values += (key, value)
-    return " AND ".join(conditions), (*values,)
-
-
-def _marks(values: Collection[Any]) -> str:
-    return ", ".join("?" * len(values))
+        values += pair
+    return " AND ".join(conditions), values

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 
-from cstool.appliance.queue.job import NEVER_FITS, Capacity, Needs
+from cstool.appliance.queue.job import NEVER_FITS, PREEMPT, Capacity, Job, Needs
 from cstool.appliance.queue.preemption import fewest
 from cstool.appliance.queue.profile import Amounts, Profile, fits, minus, plus
 from cstool.foundation.errors import CstoolError
@@ -32,47 +32,6 @@ MOST_PREEMPTING = 4
 
 
 _KINDS = ("core", "memory", "disk", "system")
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A job that is ready to execute.
-
-    Args:
-        name: of the job
-        priority: one of `job.PRIORITIES`
-        number: counts up; of two with the same priority the smaller one is first
-        needs: amounts that it takes while it executes
-        preempts: whether running jobs of a lower priority may be stopped for it
-    """
-
-    name: str
-    priority: str
-    number: int
-    needs: Needs
-    preempts: bool = False
-
-
-@dataclass(frozen=True)
-class Holding:
-    """A job that executes.
-
-    Args:
-        name, priority, number, needs: as of `Waiting`
-        cpus: numbers of the cores that it is pinned to
-        expected_end: when it ends, as far as is known [s, by the clock of `plan`'s now]; None: unknown
-        preemptible: whether it may be stopped for another job: it goes on later from where it was
-        is_stopping: whether it was asked to end, for any reason
-    """
-
-    name: str
-    priority: str
-    number: int
-    needs: Needs
-    cpus: tuple[int, ...]
-    expected_end: float | None = None
-    preemptible: bool = True
-    is_stopping: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,23 +62,23 @@ class _Place:
         blocked: when one of its needs is not free, were it to start now, and the index of that need
     """
 
-    job: Waiting
+    job: Job
     at_best: float
     begin: float
     end: float
     blocked: tuple[float, int] | None
 
 
-def plan(now: float, capacity: Capacity, running: Sequence[Holding], waiting: Sequence[Waiting]) -> Plan:
+def plan(now: float, capacity: Capacity, running: Sequence[Job], waiting: Sequence[Job]) -> Plan:
     """Plan the starts and stops of now.
 
     The order of the lists does not matter. Amounts that jobs give up for a job are its own once they are free; until
     then the job keeps its turn. Where a job before it could use them as well, enough jobs stop for both, or none.
 
     Args:
-        now: by any clock that `Holding.expected_end` is of [s]
+        now: by any clock that `Job.expected_end` is of [s]
         capacity: of the appliance
-        running: all jobs that hold a part of it
+        running: all jobs that hold a part of it, each until its expected end, as far as that is known
         waiting: all jobs that could start, if there is room
     """
     unfit = {job.name: text for job in waiting if (text := _misfit(job.needs, capacity)) is not None}
@@ -127,7 +86,7 @@ def plan(now: float, capacity: Capacity, running: Sequence[Holding], waiting: Se
     places = _places(now, capacity, running, queue)
     stopped = _to_stop(now, capacity, running, places)
     if stopped:
-        running = [replace(job, is_stopping=job.is_stopping or job.name in stopped) for job in running]
+        running = [replace(job, asked=PREEMPT) if job.name in stopped else job for job in running]
         places = _places(now, capacity, running, queue)
     starts = [place.job for place in places if place.begin == now]
     expected = {place.job.name: (_known(place.begin), _known(place.end)) for place in places}
@@ -162,7 +121,7 @@ def _misfit(needs: Needs, capacity: Capacity) -> str | None:
     return f"{NEVER_FITS}: {'; '.join(wrong)}" if wrong else None
 
 
-def _places(now: float, capacity: Capacity, running: Iterable[Holding], queue: Iterable[Waiting]) -> list[_Place]:
+def _places(now: float, capacity: Capacity, running: Iterable[Job], queue: Iterable[Job]) -> list[_Place]:
     """Find places for jobs, in order."""
     late, early = Profile(now, _amounts_of(capacity)), Profile(now, _amounts_of(capacity))
     for holding in running:
@@ -183,7 +142,7 @@ def _places(now: float, capacity: Capacity, running: Iterable[Holding], queue: I
     return places
 
 
-def _to_stop(now: float, capacity: Capacity, running: Sequence[Holding], places: Sequence[_Place]) -> tuple[str, ...]:
+def _to_stop(now: float, capacity: Capacity, running: Sequence[Job], places: Sequence[_Place]) -> tuple[str, ...]:
     """Name the jobs to stop for the first job that may have others stopped, and would start then."""
     stays = [job for job in running if not job.is_stopping]
     free = _free(capacity, stays)
@@ -197,7 +156,7 @@ def _to_stop(now: float, capacity: Capacity, running: Sequence[Holding], places:
         if not victims or not fits(lacking, _sum(gains)):
             continue
 
-        def starts(chosen: Iterable[int], queue: list[Waiting] = queue, victims: list[Holding] = victims) -> bool:
+        def starts(chosen: Iterable[int], queue: list[Job] = queue, victims: list[Job] = victims) -> bool:
             gone = {victims[each].name for each in chosen}
             return _places(now, capacity, (each for each in stays if each.name not in gone), queue)[-1].begin == now
 
@@ -208,9 +167,7 @@ def _to_stop(now: float, capacity: Capacity, running: Sequence[Holding], places:
     return ()
 
 
-def _pinned(
-    capacity: Capacity, running: Iterable[Holding], starts: Iterable[Waiting]
-) -> Iterable[tuple[str, tuple[int, ...]]]:
+def _pinned(capacity: Capacity, running: Iterable[Job], starts: Iterable[Job]) -> Iterable[tuple[str, tuple[int, ...]]]:
     """Give the jobs that start cores of their own, the cores with small numbers first."""
     free = sorted({*capacity.cpus} - {cpu for job in running for cpu in job.cpus})
     for job in starts:
@@ -218,7 +175,7 @@ def _pinned(
         yield job.name, tuple(cpus)
 
 
-def _reasons(capacity: Capacity, running: Iterable[Holding], places: Sequence[_Place]) -> dict[str, str]:
+def _reasons(capacity: Capacity, running: Iterable[Job], places: Sequence[_Place]) -> dict[str, str]:
     """Give the reason why each job does not start now: the amount that is not free, or the job whose turn it is."""
     free, waits = _free(capacity, running), list[_Place]()
     reasons = {}
@@ -240,17 +197,17 @@ def _holder(time: float, which: int, waits: Iterable[_Place]) -> str:
     )
 
 
-def _free(capacity: Capacity, running: Iterable[Holding]) -> Amounts:
+def _free(capacity: Capacity, running: Iterable[Job]) -> Amounts:
     return minus(_amounts_of(capacity), _sum(_held(job, capacity) for job in running))
 
 
-def _held(job: Holding, capacity: Capacity) -> Amounts:
+def _held(job: Job, capacity: Capacity) -> Amounts:
     """Return the part of the capacity that a job holds; the capacity may have changed since it got its cores."""
     of_others = len({*job.cpus} - {*capacity.cpus})
     return (max(len(job.cpus), job.needs.cores) - of_others, *_amounts(job.needs)[1:])
 
 
-def _end(job: Holding, now: float) -> tuple[float, bool]:
+def _end(job: Job, now: float) -> tuple[float, bool]:
     """Return when a job ends, for all we know, and whether that is in doubt: it may as well end at any moment."""
     end = inf if job.expected_end is None or not isfinite(job.expected_end) else job.expected_end
     if job.is_stopping or end <= now:

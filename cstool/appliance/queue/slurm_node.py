@@ -33,11 +33,11 @@ from cstool.appliance.queue.job import (
     PREEMPT,
     PREEMPTED,
     QUEUED,
+    REQUESTS,
     RESTARTS,
     RUNNING,
     STARTED,
     SUCCEEDED,
-    Job,
     JobOrder,
 )
 from cstool.appliance.queue.job_folder import JobFolder
@@ -54,7 +54,6 @@ LOOK_S = 0.1
 PATIENCE_S = 300.0
 """longest wait for the remains of an earlier attempt to end, and for a full disk to have room [s]"""
 _WANTS = {signal.SIGTERM: CANCEL, signal.SIGINT: CANCEL_NOW, signal.SIGUSR1: PREEMPT}
-_SEVERITY = {"": 0, PREEMPT: 1, CANCEL: 2, CANCEL_NOW: 3}
 
 
 class NodeJob:
@@ -82,8 +81,7 @@ class NodeJob:
 
     def _take(self, number: int, _: FrameType | None) -> None:
         wanted = _WANTS[signal.Signals(number)]
-        if _SEVERITY[wanted] > _SEVERITY[self._wanted]:
-            self._wanted = wanted
+        self._wanted = max(wanted, self._wanted, key=REQUESTS.index)
 
     def run(self) -> int:
         """Do all stages that are left, and return the exit code of the last."""
@@ -173,7 +171,8 @@ class NodeJob:
         end = kept.end
         # An end at once was asked for by name; what a plain SIGTERM means Slurm alone knows.
         asked = CANCEL_NOW if self._wanted == CANCEL_NOW else ""
-        job = as_job(self._folder, self._order, stage, attempt, self._restarts, asked)
+        phase = COMPILING if stage == COMPILE else RUNNING
+        job = self._order.job(0, self._folder.name, stage=stage, phase=phase, asked=asked, restarts=self._restarts)
         words = last_words(self._folder.path, self._folder.log("err"))
         over = outcome(job, kept, kept.boot_id, words)
         if over is None:  # nobody recorded an end, and yet somebody holds the job
@@ -257,46 +256,6 @@ class NodeJob:
         give_up = time.monotonic() + PATIENCE_S
         while not self._journal.flush() and time.monotonic() < give_up:
             time.sleep(1)
-
-
-def as_job(folder: JobFolder, order: JobOrder, stage: str, attempt: int, restarts: int, asked: str) -> Job:
-    """A job as `outcome` looks at it, where there is no queue."""
-    return Job(
-        number=0,
-        name=folder.name,
-        user="",
-        user_id=os.geteuid(),
-        digest="",
-        backend="slurm",
-        backend_id="",
-        model=order.model,
-        mode=order.mode,
-        params_file=order.params_file,
-        model_dir=order.model_dir,
-        compile_key=order.compile_key,
-        max_steps=order.max_steps,
-        needs=order.needs,
-        priority=order.priority,
-        preempts=order.preempts,
-        preemptible=order.preemptible,
-        max_restarts=order.max_restarts,
-        labels=order.labels,
-        note=order.note,
-        phase=COMPILING if stage == COMPILE else RUNNING,
-        stage=stage,
-        reason="",
-        asked=asked,
-        attempt=attempt,
-        restarts=restarts,
-        cpus=(),
-        submitted_at=0.0,
-        started_at=None,
-        ended_at=None,
-        exit_code=None,
-        expected_start=None,
-        expected_end=None,
-        peak_bytes=0,
-    )
 
 
 def main(words: list[str] | None = None) -> int:

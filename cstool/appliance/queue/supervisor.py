@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from cstool.appliance.queue import keeping
 from cstool.appliance.queue.backend import LOCAL
-from cstool.appliance.queue.capacity import read_capacity
 from cstool.appliance.queue.compiles import Compiles
 from cstool.appliance.queue.job import (
     CANCEL_NOW,
@@ -44,14 +43,16 @@ from cstool.appliance.queue.job import (
 from cstool.appliance.queue.job_folder import JobFolder
 from cstool.appliance.queue.keeping import ABSENT, ALIVE
 from cstool.appliance.queue.outcome import Outcome, outcome
-from cstool.appliance.queue.planning import plan_jobs
 from cstool.appliance.queue.queue import DRAINED_SETTING, Queue
 from cstool.appliance.queue.root import Root
+from cstool.appliance.queue.schedule import plan
 from cstool.appliance.queue.stages import Keeping, command_of, last_words, owner_of
 from cstool.foundation.errors import CstoolError
 
 PLAN_S = 2.0
 """interval of planning where nothing changed: time has passed [s]"""
+PLANNED_AT_MOST = 300
+"""number of jobs that are planned for; the start of jobs behind them is too uncertain"""
 AGAIN_S = (0.5, 30.0)
 """pause before an attempt that could not begin is tried again, the first and the longest [s]"""
 MOST_TRIES = 6
@@ -143,7 +144,7 @@ class Supervisor:
         version, now_s = self._queue.version(), time.monotonic()
         if version == self._planned[0] and now_s - self._planned[1] < PLAN_S:
             return any(followed)
-        capacity = read_capacity(self._queue)
+        capacity = self._queue.capacity()
         started = False
         if capacity is not None and not self._queue.get(DRAINED_SETTING):
             started = self._compile(self._startable(), capacity)
@@ -336,7 +337,9 @@ class Supervisor:
     def _execute(self, jobs: Sequence[Job], capacity: Capacity) -> bool:
         """Start jobs that fit now, have others stop for them, and foretell the rest."""
         now = self._clock()
-        found = plan_jobs(now, capacity, jobs)
+        running = [job for job in jobs if job.phase == RUNNING]
+        waiting = [job for job in jobs if job.phase == QUEUED and job.stage == EXECUTE]
+        found = plan(now, capacity, running, waiting[:PLANNED_AT_MOST])
         by_name = {job.name: job for job in jobs}
         done = False
         for name, cpus in found.starts:

@@ -337,7 +337,6 @@ def _parse_limit(limit: str | None) -> int | None:
 
 
 def _submit(jobs: Jobs, trainers: Sequence[Params], request: JobRequest) -> Job:
-    from cstool.appliance.queue.capacity import read_capacity
     from cstool.appliance.verbs.job_order import make_order
 
     # Jobs of one user have one folder of artifacts: what is the same is compiled once.
@@ -345,7 +344,7 @@ def _submit(jobs: Jobs, trainers: Sequence[Params], request: JobRequest) -> Job:
     order = make_order(
         trainers,
         replace(request, compile_dir=shared),
-        capacity=read_capacity(jobs.queue),
+        capacity=jobs.queue.capacity(),
         history=jobs.queue.history_s,
     )
     return jobs.submit(order)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from cstool.appliance.commands.job_report import phases_of
 from cstool.appliance.queue.following import cores_text
-from cstool.appliance.queue.job import FAILED, Event
+from cstool.appliance.queue.job import FAILED
 from tests.shown_jobs import Shown, name_of
 from tests.terminal import on_terminal
 
@@ -219,14 +218,6 @@ def test_where_there_is_no_appliance(cstool, tmp_path, typed):
     assert (outcome.code, outcome.stdout) == (2, "")
     assert outcome.stderr.startswith(f"error: {tmp_path / 'none'}: there is no appliance\nhint: ")
     assert not (tmp_path / "none").exists()
-
-
-def test_the_phases_that_a_job_went_through():
-    kinds = ["submitted", "compile_shared", "started", "labelled", "crashed", "restarts", "started", "preempted"]
-    events = [Event(number, float(number), "x", kind, "", {}) for number, kind in enumerate(kinds)]
-    times = [("QUEUED", 0.0, 2.0), ("RUNNING", 2.0, 4.0), ("QUEUED", 4.0, 6.0), ("RUNNING", 6.0, 7.0)]
-    found = [(phase.name, phase.since, phase.until) for phase in phases_of(events)]
-    assert found == [*times, ("QUEUED", 7.0, None)]
 
 
 def test_cores_in_words():

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from cstool.appliance.page.rows import MOST_ENDED, event_rows, job_rows
-from cstool.appliance.page.timeline import Span, Stay, Timeline, expected_spans, span_row, stays
-from cstool.appliance.queue.job import CRASHED, FAILED, QUEUED, RESTARTS, Event
+from cstool.appliance.page.timeline import Span, Timeline, expected_spans, span_row
+from cstool.appliance.queue.job import CRASHED, FAILED, QUEUED, RESTARTS, Event, Stay, stays
 from tests.shown_jobs import Shown, many_jobs, name_of
 
 
@@ -113,7 +113,7 @@ def test_more_cores_than_there_are(shown):
 
 
 def test_span_row():
-    row = {"job": "a", "stage": "execute", "begin": 1.23, "end": None, "cpus": [1], "memory_bytes": 5, "how": ""}
+    row = {"job": "a", "stage": "execute", "begin": 1.23, "end": None, "cpus": (1,), "memory_bytes": 5, "how": ""}
     assert span_row(Span("a", "execute", 1.23456, None, (1,), 5, "")) == row
 
 

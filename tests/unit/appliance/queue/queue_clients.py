@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from cstool.appliance.queue import queue_tables as tables
 from cstool.appliance.queue.job import CANCEL, EXECUTE, JOB_SUCCEEDED, QUEUED, RUNNING, STARTED, SUCCEEDED
 from cstool.appliance.queue.queue import Queue
+from cstool.appliance.queue.queue_tables import Tables
 from cstool.appliance.queue.root import Root, open_root
 from tests.unit.appliance.queue.queues import add
 
@@ -46,14 +46,14 @@ def claim(root: Root, number: int) -> None:
 
 def hang(root: Root, number: int) -> None:
     """Add a job, say so, and never end the transaction."""
-    original = tables.insert_event
+    original = Tables.add_event
 
     def say(*arguments: object) -> None:
         original(*arguments)  # type: ignore[arg-type]
         print("in it", flush=True)
         time.sleep(600)
 
-    tables.insert_event = say  # type: ignore[assignment]
+    Tables.add_event = say  # type: ignore[assignment]
     with Queue(root) as queue:
         add(queue, user="victim")
 

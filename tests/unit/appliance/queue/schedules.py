@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 from hypothesis import strategies as st
 
-from cstool.appliance.queue.job import PRIORITIES, Capacity, Needs
-from cstool.appliance.queue.schedule import Holding, Plan, Waiting
+from cstool.appliance.queue.job import CANCEL, PREEMPT, PRIORITIES, RUNNING, Capacity, Job, Needs
+from cstool.appliance.queue.schedule import Plan
 
 HORIZON = 150
 """seconds after which nothing changes; longer than all jobs of `situations` one after the other"""
 
-Situation = tuple[Capacity, list[Holding], list[Waiting]]
+Situation = tuple[Capacity, list[Job], list[Job]]
 
 
 def needs(
@@ -39,7 +40,17 @@ def is_enough(free: Sequence[int], wanted: Sequence[int]) -> bool:
     return all(have >= want for have, want in zip(free, wanted, strict=True))
 
 
-def order(job: Waiting) -> tuple[str, int]:
+def waiting_job(name: str, priority: str, number: int, wanted: Needs, preempts: bool = False) -> Job:
+    return Job(number, name, priority=priority, needs=wanted, preempts=preempts)
+
+
+def running_job(
+    name: str, priority: str, number: int, wanted: Needs, cpus: tuple[int, ...], end: float | None = None, **more: Any
+) -> Job:
+    return Job(number, name, priority=priority, needs=wanted, cpus=cpus, expected_end=end, phase=RUNNING, **more)
+
+
+def order(job: Job) -> tuple[str, int]:
     return job.priority, job.number
 
 
@@ -55,7 +66,7 @@ def situations(draw: st.DrawFn, known: bool = False, most: int = 6, preempts: bo
     whole = Capacity(tuple(draw(st.sets(st.integers(0, 9), min_size=1, max_size=4))), *draw(_AMOUNTS))
     numbers = iter(draw(st.permutations(range(20))))
     free, cpus = list(all_of(whole)), sorted(whole.cpus)
-    running: list[Holding] = []
+    running: list[Job] = []
     for number in range(draw(st.integers(0, 4))):
         wanted = draw(_needs(whole, known))
         if not is_enough(free, amounts(wanted)):
@@ -64,10 +75,11 @@ def situations(draw: st.DrawFn, known: bool = False, most: int = 6, preempts: bo
         mine, cpus = tuple(cpus[: wanted.cores]), cpus[wanted.cores :]
         end = draw(st.integers(1, 10)) if known else draw(st.none() | st.integers(-3, 10))
         stops = not known and draw(st.integers(0, 3)) == 0
-        job = Holding(f"r{number}", draw(_PRIORITY), next(numbers), wanted, mine, end, draw(st.booleans()), stops)
+        more = {"preemptible": draw(st.booleans()), "asked": CANCEL if stops else ""}
+        job = running_job(f"r{number}", draw(_PRIORITY), next(numbers), wanted, mine, end, **more)
         running.append(job)
     waiting = [
-        Waiting(
+        waiting_job(
             f"w{number}", draw(_PRIORITY), next(numbers), draw(_needs(whole, known)), preempts and draw(st.booleans())
         )
         for number in range(draw(st.integers(0, most)))
@@ -97,7 +109,7 @@ def duration(of: Needs) -> int:
     return min([HORIZON, *(each for each in (of.seconds, of.limit_s) if each is not None)])
 
 
-def twin_places(whole: Capacity, running: Sequence[Holding], queue: Sequence[Waiting]) -> list[int]:
+def twin_places(whole: Capacity, running: Sequence[Job], queue: Sequence[Job]) -> list[int]:
     """When each of the jobs starts, second by second from 0 on; HORIZON is never."""
     late = [list(all_of(whole)) for _ in range(HORIZON)]
     early = [list(all_of(whole)) for _ in range(HORIZON)]
@@ -136,13 +148,13 @@ def _subtract(free: list[int], wanted: Sequence[int]) -> None:
         free[which] -= want
 
 
-def twin_plan(whole: Capacity, running: Sequence[Holding], waiting: Sequence[Waiting]) -> tuple[Plan, list[str]]:
+def twin_plan(whole: Capacity, running: Sequence[Job], waiting: Sequence[Job]) -> tuple[Plan, list[str]]:
     """What is planned at 0, without reasons; and the order of those that fit."""
     queue = sorted((job for job in waiting if is_enough(all_of(whole), amounts(job.needs))), key=order)
     begins = twin_places(whole, running, queue)
     stopped = _twin_stopped(whole, running, queue, begins)
     if stopped:
-        stopping = [replace(job, is_stopping=job.is_stopping or job.name in stopped) for job in running]
+        stopping = [replace(job, asked=PREEMPT) if job.name in stopped else job for job in running]
         begins = twin_places(whole, stopping, queue)
     starts, cpus = [], sorted(set(whole.cpus) - {cpu for job in running for cpu in job.cpus})
     expected: dict[str, tuple[float | None, float | None]] = {job.name: (None, None) for job in waiting}
@@ -156,7 +168,7 @@ def twin_plan(whole: Capacity, running: Sequence[Holding], waiting: Sequence[Wai
 
 
 def _twin_stopped(
-    whole: Capacity, running: Sequence[Holding], queue: Sequence[Waiting], begins: Sequence[int]
+    whole: Capacity, running: Sequence[Job], queue: Sequence[Job], begins: Sequence[int]
 ) -> tuple[str, ...]:
     asking = [number for number, job in enumerate(queue) if job.preempts and begins[number] > 0]
     stays = [job for job in running if not job.is_stopping]
@@ -170,7 +182,7 @@ def _twin_stopped(
     return ()
 
 
-def _choices(victims: Sequence[Holding]) -> Iterator[list[Holding]]:
+def _choices(victims: Sequence[Job]) -> Iterator[list[Job]]:
     """All sets: fewer first, then those whose most important is less important, then their second most, ..."""
     ranked = sorted(victims, key=lambda job: (job.priority, job.number), reverse=True)
     for size in range(len(ranked) + 1):

@@ -3,14 +3,13 @@
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from cstool.appliance.queue.backend import make_backend
-from cstool.appliance.queue.capacity import write_capacity
 from cstool.appliance.queue.client import Jobs, open_jobs
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, CANCELLED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
 from cstool.appliance.queue.job_folder import JobFolder
@@ -104,7 +103,7 @@ def test_what_is_refused_leaves_nothing(tmp_path, elsewhere, monkeypatch, what):
             Jobs(jobs.root, jobs.queue, LocalBackend(jobs.root, jobs.queue)),
             {"needs": replace(NEEDS, systems=99)},
         )
-        write_capacity(jobs.queue, CAPACITY)
+        jobs.queue.put("capacity", asdict(CAPACITY))
     with pytest.raises(CstoolError, match=what):
         jobs.submit(order(tmp_path, **changes))
     assert (jobs.queue.jobs(), jobs.events()) == ([], [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,8 @@ LOST = f"error: rank 1 on b: must last as long as the run, it died in a step\nhi
 
 def job(**changes: Any) -> Job:
     needs = Needs(1, 1_500_000_000, 2_000_000_000, 1, 60.0, 3600.0)
-    usual = Job(
-        *(1, f"wsjob-{'a' * 22}", "ann", 1, "", "local", "", "gpt2", "train", "p.yaml", Path("/m"), "k", 4, needs),
-        *("p2", False, True, 0, {}, ""),
-        *("RUNNING", "execute", "", "", 1, 0, (0,), 0.0, 1.0, None, None, None, None, 0),
-    )
-    return replace(usual, **changes)
+    usual = {"model_dir": Path("/m"), "needs": needs, "phase": "RUNNING", "attempt": 1}
+    return Job(1, f"wsjob-{'a' * 22}", **{**usual, **changes})
 
 
 def ended(code: int | None, *, signal: int | None = None, why: str = "", peak: int = 7, boot_id: str = HERE) -> Kept:

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from cstool.appliance.queue import queue_file, queue_lock, queue_schema
+from cstool.appliance.queue import queue_file, queue_lock
 from cstool.appliance.queue.job import CANCEL
 from cstool.appliance.queue.queue import Queue
 from cstool.appliance.queue.root import Root, open_root
@@ -152,9 +152,9 @@ def test_a_program_that_does_not_know_our_lock_is_waited_for(root, monkeypatch):
 def test_an_error_in_a_transaction_lets_go_of_everything(root, monkeypatch):
     """Such as Ctrl-C."""
     with Queue(root) as queue, Queue(root) as other:
-        for where in ("insert_job", "insert_event"):
+        for where in ("add", "add_event"):
             with monkeypatch.context() as patch:
-                patch.setattr(f"cstool.appliance.queue.queue.tables.{where}", Mock(side_effect=KeyboardInterrupt))
+                patch.setattr(f"cstool.appliance.queue.queue.Tables.{where}", Mock(side_effect=KeyboardInterrupt))
                 with pytest.raises(KeyboardInterrupt):
                     add(queue)
         assert other.jobs() == []
@@ -278,7 +278,7 @@ def test_one_whose_tables_are_others(root, column, what):
 
 def test_a_newer_one_is_refused(root, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(queue_schema, "FORMAT", 2)
+        patch.setattr(queue_file, "FORMAT", 2)
         Queue(root).close()
     content = root.queue_file.read_bytes()
     assert refusal(lambda: Queue(root)) == (

@@ -7,24 +7,24 @@ from dataclasses import replace
 
 import pytest
 
-from cstool.appliance.queue.job import Capacity, Needs
+from cstool.appliance.queue.job import Capacity, Job, Needs
 from cstool.appliance.queue.preemption import MOST_TRIES, fewest
-from cstool.appliance.queue.schedule import Holding, Plan, Waiting, check_fits, plan
+from cstool.appliance.queue.schedule import Plan, check_fits, plan
 from cstool.foundation.errors import CstoolError
-from tests.unit.appliance.queue.schedules import amounts, capacity, needs
+from tests.unit.appliance.queue.schedules import amounts, capacity, needs, running_job, waiting_job
 
 GB = 10**9
 
 
-def waits(name: str, number: int, wanted: Needs, priority: str = "p2", preempts: bool = False) -> Waiting:
-    return Waiting(name, priority, number, wanted, preempts)
+def waits(name: str, number: int, wanted: Needs, priority: str = "p2", preempts: bool = False) -> Job:
+    return waiting_job(name, priority, number, wanted, preempts)
 
 
-def runs(name: str, cpus: tuple[int, ...], end: float | None, priority: str = "p2", number: int = 0, **more) -> Holding:
-    return Holding(name, priority, number, more.pop("wanted", needs(len(cpus))), cpus, end, **more)
+def runs(name: str, cpus: tuple[int, ...], end: float | None, priority: str = "p2", number: int = 0, **more) -> Job:
+    return running_job(name, priority, number, more.pop("wanted", needs(len(cpus))), cpus, end, **more)
 
 
-def planned(cores: int, running: list[Holding], waiting: list[Waiting]) -> Plan:
+def planned(cores: int, running: list[Job], waiting: list[Job]) -> Plan:
     return plan(0.0, capacity(cores), running, waiting)
 
 
@@ -200,18 +200,18 @@ P2, P1 = runs("p2", (2,), 99.0, "p2", 3), runs("p1", (3,), 99.0, "p1", 4)
         (2, [OLD, replace(P1, cpus=(1,))], 2, "p1", []),
         (3, [OLD, replace(P1, cpus=(1,))], 1, "p1", []),
         # Those who stop already count.
-        (2, [replace(OLD, is_stopping=True), YOUNG], 1, "p1", []),
-        (2, [replace(OLD, is_stopping=True), YOUNG], 2, "p1", ["young p3"]),
+        (2, [replace(OLD, asked="preempt"), YOUNG], 1, "p1", []),
+        (2, [replace(OLD, asked="preempt"), YOUNG], 2, "p1", ["young p3"]),
     ],
 )
-def test_who_is_stopped(cores: int, running: list[Holding], wanted: int, priority: str, stopped: list[str]) -> None:
+def test_who_is_stopped(cores: int, running: list[Job], wanted: int, priority: str, stopped: list[str]) -> None:
     assert [*planned(cores, running, [waits("a", 9, needs(wanted), priority, preempts=True)]).preempts] == stopped
     assert planned(cores, running, [waits("a", 9, needs(wanted), priority)]).preempts == ()
 
 
 def test_what_is_stopped_for_a_job_is_left_to_it() -> None:
     waiting = [waits("x", 9, needs(2, seconds=50), "p1", preempts=True), waits("short", 2, needs(1, seconds=1), "p3")]
-    found = planned(2, [replace(OLD, is_stopping=True)], waiting)
+    found = planned(2, [replace(OLD, asked="preempt")], waiting)
     assert found.starts == ()  # a core is free, and the short job would end as soon as the other is expected to
     assert found.reasons == {"x": "waits for 1 core", "short": "behind x"}
     assert plan(0.3, capacity(2), [], waiting).starts == (("x", (0, 1)),)

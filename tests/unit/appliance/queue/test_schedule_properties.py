@@ -7,9 +7,18 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.appliance.queue.schedule import Holding, plan
+from cstool.appliance.queue.schedule import plan
 from tests.examples import examples
-from tests.unit.appliance.queue.schedules import all_of, amounts, duration, is_enough, order, situations, twin_plan
+from tests.unit.appliance.queue.schedules import (
+    all_of,
+    amounts,
+    duration,
+    is_enough,
+    order,
+    running_job,
+    situations,
+    twin_plan,
+)
 
 
 @examples(150)
@@ -108,7 +117,7 @@ def test_where_times_are_exact_everybody_starts_as_promised(situation) -> None:
             started[name] = now
             waiting = [each for each in waiting if each is not job]
             end = now + duration(job.needs)
-            running = [*running, Holding(job.name, job.priority, job.number, job.needs, cpus, end)]
+            running = [*running, running_job(job.name, job.priority, job.number, job.needs, cpus, end)]
     assert all(started.get(name) == begin for name, (begin, _) in promised.items())
     assert not [job for job in waiting if is_enough(all_of(whole), amounts(job.needs))]
 
@@ -128,6 +137,6 @@ def test_only_lower_priorities_are_stopped_for_somebody_who_starts_then(situatio
         gains = [job for job in waiting if job.name in then - before and job.preempts]
         assert any(all(job.priority < other.priority for other in stopped) for job in gains)
         # What they leave goes to nobody behind: asked again before they ended, nobody else is let in.
-        asked = [replace(job, is_stopping=job.is_stopping or job in stopped) for job in running]
+        asked = [replace(job, asked="preempt") if job in stopped else job for job in running]
         again = plan(0, whole, asked, waiting)
         assert again.starts == found.starts

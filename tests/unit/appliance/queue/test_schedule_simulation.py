@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cstool.appliance.queue.job import PRIORITIES, Capacity, Needs
-from cstool.appliance.queue.schedule import Holding, Waiting, plan
+from cstool.appliance.queue.job import PRIORITIES, Capacity, Job, Needs
+from cstool.appliance.queue.schedule import plan
 from tests.appliance_log import faults
-from tests.unit.appliance.queue.schedules import order
+from tests.unit.appliance.queue.schedules import order, running_job, waiting_job
 
 
 @dataclass
@@ -29,8 +29,8 @@ class Day:
     preempts: bool
     whole: Capacity = Capacity((0, 1, 2, 5), 16, 8, 4)
     now: float = 1_000_000.0
-    waiting: dict[str, Waiting] = field(default_factory=dict)
-    running: dict[str, Holding] = field(default_factory=dict)
+    waiting: dict[str, Job] = field(default_factory=dict)
+    running: dict[str, Job] = field(default_factory=dict)
     left_s: dict[str, float] = field(default_factory=dict)
     """what a job still has to do"""
     ends: dict[str, float] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Day:
         wanted = Needs(cores, self.chance.randint(0, 8), self.chance.randint(0, 4), self.chance.randint(0, 4), guess)
         name = f"job {number}"
         urgent = self.preempts and self.chance.random() < 0.4
-        self.waiting[name] = Waiting(name, self.chance.choice(PRIORITIES), number, wanted, urgent)
+        self.waiting[name] = waiting_job(name, self.chance.choice(PRIORITIES), number, wanted, urgent)
         self.left_s[name] = seconds
         self.tell(name, "submitted", stage="execute", priority=self.waiting[name].priority, **asdict(wanted))
 
@@ -79,17 +79,17 @@ class Day:
         job = self.waiting.pop(name)
         end = None if job.needs.seconds is None else self.now + job.needs.seconds
         may_stop = self.chance.random() < 0.8
-        self.running[name] = Holding(name, job.priority, job.number, job.needs, cpus, end, may_stop)
+        self.running[name] = running_job(name, job.priority, job.number, job.needs, cpus, end, preemptible=may_stop)
         self.ends[name], self.began[name] = self.now + self.left_s[name], self.now
         self.attempts[name] = self.attempts.get(name, 0) + 1
         self.tell(name, "started", **{**asdict(job.needs), "attempt": self.attempts[name], "cpus": list(cpus)})
 
-    def stop(self, name: str, waiting: list[Waiting]) -> None:
+    def stop(self, name: str, waiting: list[Job]) -> None:
         job = self.running[name]
         assert job.preemptible
         assert not job.is_stopping
         assert any(each.preempts and each.priority < job.priority for each in waiting)
-        self.running[name] = replace(job, is_stopping=True)
+        self.running[name] = replace(job, asked="preempt")
         self.ends[name] = min(self.ends[name], self.now + self.chance.random() * 3)
         self.stops += 1
         self.tell(name, "stop_asked", asked="preempt")
@@ -108,7 +108,7 @@ class Day:
             assert job.is_stopping
             self.left_s[name] -= spent
             self.tell(name, "preempted")
-            self.waiting[name] = Waiting(name, job.priority, job.number, job.needs, self.chance.random() < 0.1)
+            self.waiting[name] = waiting_job(name, job.priority, job.number, job.needs, self.chance.random() < 0.1)
 
 
 @pytest.mark.parametrize("preempts", [False, True])
@@ -141,7 +141,9 @@ def test_a_job_starts_when_those_have_stopped_that_were_stopped_for_it(seed: int
     for name, job in day.running.items():
         day.running[name] = replace(job, priority="p3", preemptible=True)
     day.waiting = {name: replace(job, priority="p3") for name, job in day.waiting.items()}
-    day.waiting["urgent"] = Waiting("urgent", "p1", 99, Needs(4, 16, 8, 4, chance.choice((None, 7.0))), preempts=True)
+    day.waiting["urgent"] = waiting_job(
+        "urgent", "p1", 99, Needs(4, 16, 8, 4, chance.choice((None, 7.0))), preempts=True
+    )
     day.left_s["urgent"] = 7.0
     day.plans()
     assert all(job.is_stopping for job in day.running.values())

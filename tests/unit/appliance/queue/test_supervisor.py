@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +13,6 @@ from typing import Any, cast
 import pytest
 
 from cstool.appliance.queue import supervisor as module
-from cstool.appliance.queue.capacity import read_capacity, write_capacity
 from cstool.appliance.queue.client import Jobs, open_jobs
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, PHASES, PREEMPT, Capacity, Job
 from cstool.appliance.queue.keeping import ABSENT, ALIVE, DEAD, ENDED, FULL, End, Kept
@@ -97,7 +96,7 @@ class Place:
         self.keepers = Keepers()
         self.now = 1000.0
         self.lines: list[str] = []
-        write_capacity(self.queue, TWO)
+        self.queue.put(CAPACITY, asdict(TWO))
         self.supervisor = self.new()
 
     def new(self, boot_id: str = HERE, *, queue: Any = None, keepers: Any = None) -> Supervisor:
@@ -177,8 +176,8 @@ def test_a_job_that_runs_is_expected_to_end_at_its_limit_at_the_latest(place):
 
 def test_it_plans_again_only_where_something_changed_or_time_has_passed(place, clock, monkeypatch):
     plans = list[float]()
-    plan_jobs = module.plan_jobs
-    monkeypatch.setattr(module, "plan_jobs", lambda *words: plans.append(clock.now) or plan_jobs(*words))
+    plan = module.plan
+    monkeypatch.setattr(module, "plan", lambda *words: plans.append(clock.now) or plan(*words))
 
     def planned() -> int:
         plans.clear()
@@ -202,7 +201,7 @@ def test_nothing_starts_before_the_appliance_has_something_to_give(place):
     assert place.phases(job) == ["QUEUED"]
     place.queue.put(CAPACITY, {"cpus": "all"})
     with pytest.raises(CstoolError) as error:
-        read_capacity(place.queue)
+        place.queue.capacity()
     said = f"{place.queue.path}: must say what the appliance has to give, got {{'cpus': 'all'}}"
     assert str(error.value) == f"{said}\nhint: `cstool appliance start` says it anew"
 
