@@ -8,7 +8,7 @@ from typing import Any
 from cstool.convert.hf_keys import Found, Key, Refused, head_width, only, same
 from cstool.convert.hf_rope import scaling
 from cstool.model.params import DecoderParams
-from cstool.model.params.sections.decoder import MAX_LAYERS
+from cstool.model.params.sections.fields import MAX_LAYERS
 
 _HEADS = "num_attention_heads"
 _KIND_OF_LAYER = {True: "sliding_attention", False: "full_attention"}
