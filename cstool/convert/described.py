@@ -20,7 +20,7 @@ from cstool.convert.hf_config import (
     make_model,
     model_section,
 )
-from cstool.convert.hf_dpr import DPR, FOLDERS, check_class, is_dpr_folder
+from cstool.convert.hf_encoders import DPR, FOLDERS, check_class, is_dpr_folder
 from cstool.convert.hf_family import Family, HfModel, HfPart
 from cstool.convert.hf_source import config_path
 from cstool.convert.safetensors_reader import read_json

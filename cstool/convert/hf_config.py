@@ -7,8 +7,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from cstool.convert.hf_dpr import DPR, ENCODER, FOLDERS, dpr_family
-from cstool.convert.hf_encoders import encoder_facts
+from cstool.convert.hf_encoders import DPR, ENCODER, FOLDERS, dpr_family, encoder_facts
 from cstool.convert.hf_families import HF_CLASSES, HF_FAMILIES, MODEL_TYPES, class_family
 from cstool.convert.hf_family import Family, HfModel, HfPart
 from cstool.convert.hf_keys import Refused, text

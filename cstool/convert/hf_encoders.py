@@ -1,15 +1,25 @@
 """Hugging Face's encoders: for each class, the names of its tensors and the keys of its config.json.
 
+The encoders of a DPR are two, each a model of its own class there, in a folder of its own: a BERT without pooling
+layer, whose first token is the vector.
+
 A model_type has several classes there, which differ in their heads; `architectures` names the one. Source: the released
 models, and Hugging Face's library 4.57, which the tests compare with.
 """
 
+import os
 from collections.abc import Mapping
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from cstool.convert.hf_family import Family
-from cstool.convert.hf_keys import HF_ACTIVATIONS, Found, Key, Refused, head_width, labels, only, same
-from cstool.model.params import GATED_NONLINEARITIES, NONLINEARITIES, DprEncoderParams, EncoderParams
+from cstool.convert.hf_keys import Found, Key, activation, head_width, labels, only, same, text
+from cstool.foundation.errors import CheckpointError
+from cstool.model.graphs import Side
+from cstool.model.graphs.dpr import CONTEXTS, QUESTIONS
+from cstool.model.params import NONLINEARITIES, DprEncoderParams, DprParams, EncoderParams
 
 _MLM = "bert_mlm_head"
 _OUTPUT = f"{_MLM}.classifier.ffn.0.linear_layer"
@@ -43,7 +53,7 @@ def _names(ours: str, theirs: str, *, norm1: str, norm2: str, embeddings: str) -
     }
 
 
-def norms_last(ours: str, theirs: str) -> dict[str, str]:
+def _norms_last(ours: str, theirs: str) -> dict[str, str]:
     """Names of the weights of a BERT without heads; `ours` and `theirs` are their prefixes."""
     return _names(ours, theirs, norm1="attention.output.LayerNorm", norm2="output.LayerNorm", embeddings="LayerNorm")
 
@@ -58,20 +68,13 @@ def _masked(dense: str, norm: str, bias: str, decoder: str) -> dict[str, str]:
     }
 
 
-def _read_activation(found: Found) -> Mapping[str, Any]:
-    if (function := HF_ACTIVATIONS.get(found["hidden_act"])) is None:
-        raise Refused(f"hidden_act must be one of {', '.join(HF_ACTIVATIONS)}, got {found['hidden_act']}")
-    return {"encoder_nonlinearity": function}
+def _ties(prefix: str, bias: str, decoder: str) -> dict[str, str]:
+    """Tensors of the output layer of masked tokens that may be stored twice."""
+    words = f"{prefix}.embeddings.word_embeddings.weight"
+    return {f"{decoder}.weight": words, f"{decoder}.bias": f"{bias}.bias"}
 
 
-def _activation(model: EncoderParams) -> str:
-    function = (GATED_NONLINEARITIES | NONLINEARITIES)[model.encoder_nonlinearity]
-    return (
-        "gelu" if function == "gelu" else next((name for name, of in HF_ACTIVATIONS.items() if of == function), "gelu")
-    )
-
-
-_ACTIVATION = Key("hidden_act", "gelu", _read_activation, _activation, str)
+_ACTIVATION = activation("hidden_act", "gelu", ours="encoder_nonlinearity")
 _TIED = same("tie_word_embeddings", True, "share_embedding_weights")
 _NO_CROSS = (
     only("is_decoder", False, "an encoder's tokens see all others"),
@@ -79,7 +82,7 @@ _NO_CROSS = (
 )
 
 
-def _sizes(vocab: int, positions: tuple[Key, ...], epsilon: float) -> tuple[Key, ...]:
+def _sizes(vocab: int, *positions: Key) -> tuple[Key, ...]:
     """Keys of all of them."""
     return (
         same("vocab_size", vocab),
@@ -88,52 +91,32 @@ def _sizes(vocab: int, positions: tuple[Key, ...], epsilon: float) -> tuple[Key,
         same("num_attention_heads", 12, "num_heads"),
         same("intermediate_size", 3072, "filter_size"),
         *positions,
-        same("layer_norm_eps", epsilon, "layer_norm_epsilon"),
+        same("layer_norm_eps", 1e-12, "layer_norm_epsilon"),
         same("initializer_range", 0.02),
         same("hidden_dropout_prob", 0.1, "dropout_rate"),
         same("attention_probs_dropout_prob", 0.1, "attention_dropout_rate"),
     )
 
 
-def _pad(default: int) -> Key:
-    return Key(
-        "pad_token_id", default, lambda found: {"pad_token_id": found["pad_token_id"]},
-        lambda model: model.pad_token_id, int, least=0,
-    )  # fmt: skip
-
-
-def _segments(default: int) -> Key:
-    return Key(
-        "type_vocab_size", default, lambda found: {"num_segments": found["type_vocab_size"]},
-        lambda model: model.segments, int, least=0,
-    )  # fmt: skip
-
-
+_SEGMENTS = same("type_vocab_size", 2, "num_segments", least=0, write=attrgetter("segments"))
 _ABSOLUTE = only("position_embedding_type", "absolute", "positions have a table here, as in the released models")
-BERT_KEYS: tuple[Key, ...] = (
-    *_sizes(30522, (_pad(0), same("max_position_embeddings", 512)), 1e-12),
-    _segments(2),
+_BERT_KEYS: tuple[Key, ...] = (
+    *_sizes(30522, same("pad_token_id", 0, least=0), same("max_position_embeddings", 512)),
+    _SEGMENTS,
     _ACTIVATION,
     _ABSOLUTE,
     *_NO_CROSS,
 )
 """keys of config.json that every BERT has"""
 _BERT_FIXED = {"position_embedding_type": "learned", "pooler_nonlinearity": "tanh"}
-_BERT_MASKED = _masked(
-    "cls.predictions.transform.dense",
-    "cls.predictions.transform.LayerNorm",
-    "cls.predictions",
-    "cls.predictions.decoder",
-)
-_BERT_TIES = {
-    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
+_BERT_HEAD, _BERT_DECODER = "cls.predictions", "cls.predictions.decoder"
+_BERT_MASKED = _masked(f"{_BERT_HEAD}.transform.dense", f"{_BERT_HEAD}.transform.LayerNorm", _BERT_HEAD, _BERT_DECODER)
+_BERT_TIES = _ties("bert", _BERT_HEAD, _BERT_DECODER)
 
 
 def _bert(class_name: str, called: str, names: Mapping[str, str], *keys: Key, **others: Any) -> Family:
     fixed = {"name": called, **_BERT_FIXED, **others.pop("fixed", {})}
-    return Family("bert", class_name, (called,), "", names, fixed, (*BERT_KEYS, *keys), **others)
+    return Family("bert", class_name, (called,), "", names, fixed, (*_BERT_KEYS, *keys), **others)
 
 
 def _classes(key: str, dropout: str) -> tuple[Key, ...]:
@@ -141,26 +124,25 @@ def _classes(key: str, dropout: str) -> tuple[Key, ...]:
         given = found["classifier_dropout"]
         return {dropout: found["hidden_dropout_prob"] if given is None else given}
 
-    write = Key("classifier_dropout", None, rate, lambda model: getattr(model, dropout), float, nullable=True)
-    return write, *labels(key)
+    return Key("classifier_dropout", None, rate, attrgetter(dropout), float, nullable=True), *labels(key)
 
 
-_FINE_TUNED = {**norms_last("bert.", "bert"), "classifier": "classifier"}
+_LM_HEAD = _masked("lm_head.dense", "lm_head.layer_norm", "lm_head", "lm_head.decoder")
+_FINE_TUNED = {**_norms_last("bert.", "bert"), "classifier": "classifier"}
 _POSITIONS_AFTER_PADDING = Key(
-    "max_position_embeddings", 514,
+    "max_position_embeddings",
+    514,
     lambda found: {"max_position_embeddings": max(1, found["max_position_embeddings"] - found["pad_token_id"] - 1)},
-    lambda model: model.max_position_embeddings + model.position_offset, int,
-)  # fmt: skip
+    lambda model: model.max_position_embeddings + model.position_offset,
+    int,
+)
 
 _ROBERTA = Family(
     "roberta",
     "RobertaForMaskedLM",
     called=("bert",),
     prefix="",
-    names={
-        **norms_last("bert_encoder.", "roberta"),
-        **_masked("lm_head.dense", "lm_head.layer_norm", "lm_head", "lm_head.decoder"),
-    },
+    names={**_norms_last("bert_encoder.", "roberta"), **_LM_HEAD},
     fixed={
         "name": "bert",
         "disable_nsp": True,
@@ -168,12 +150,15 @@ _ROBERTA = Family(
         "mask_padding_in_positional_embed": True,
         "mlm_nonlinearity": "gelu",
     },
-    keys=(*_sizes(50265, (_pad(1), _POSITIONS_AFTER_PADDING), 1e-12), _segments(2), _ACTIVATION, _ABSOLUTE, _TIED)
-    + _NO_CROSS,
-    ties={
-        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    },
+    keys=(
+        *_sizes(50265, same("pad_token_id", 1, least=0), _POSITIONS_AFTER_PADDING),
+        _SEGMENTS,
+        _ACTIVATION,
+        _ABSOLUTE,
+        _TIED,
+        *_NO_CROSS,
+    ),
+    ties=_ties("roberta", "lm_head", "lm_head.decoder"),
     passed_tensors=("roberta.pooler.",),
     passed_over=frozenset({"classifier_dropout"}),
 )
@@ -190,10 +175,8 @@ _ESM = Family(
     called=("esm2",),
     prefix="",
     names={
-        **_names(
-            "bert_encoder.", "esm", norm1="attention.LayerNorm", norm2="LayerNorm", embeddings="layer_norm"
-        ),
-        **_masked("lm_head.dense", "lm_head.layer_norm", "lm_head", "lm_head.decoder"),
+        **_names("bert_encoder.", "esm", norm1="attention.LayerNorm", norm2="LayerNorm", embeddings="layer_norm"),
+        **_LM_HEAD,
     },
     fixed={
         "name": "esm2",
@@ -205,12 +188,9 @@ _ESM = Family(
         "encoder_nonlinearity": "gelu",
     },
     keys=(
-        *_sizes(33, (_pad(1), same("max_position_embeddings", 1026)), 1e-12),
-        Key(
-            "mask_token_id", None, lambda found: {"mask_token_id": found["mask_token_id"]},
-            lambda model: model.mask_token_id, int, least=0, nullable=True,
-        ),
-        Key("num_attention_heads", 12, _read_turned_heads, lambda model: model.num_heads, int),
+        *_sizes(33, same("pad_token_id", 1, least=0), same("max_position_embeddings", 1026)),
+        same("mask_token_id", None, kind=int, least=0, nullable=True),
+        Key("num_attention_heads", 12, _read_turned_heads, attrgetter("num_heads"), int),
         same("token_dropout", False),
         same("emb_layer_norm_before", False, "embedding_layer_norm"),
         only("position_embedding_type", "rotary", "ESM-2 has no table of positions"),
@@ -218,12 +198,10 @@ _ESM = Family(
         _TIED,
         *_NO_CROSS,
     ),
-    ties={"lm_head.decoder.weight": "esm.embeddings.word_embeddings.weight", "lm_head.decoder.bias": "lm_head.bias"},
+    ties=_ties("esm", "lm_head", "lm_head.decoder"),
     passed_tensors=("esm.contact_head.", "esm.pooler.", "esm.embeddings.position_embeddings."),
-    passed_over=frozenset(
-        "classifier_dropout esmfold_config hidden_act is_folding_model vocab_list use_cache".split()
-    ),
-)  # fmt: skip
+    passed_over=frozenset("classifier_dropout esmfold_config hidden_act is_folding_model vocab_list use_cache".split()),
+)
 
 ENCODER_FAMILIES: Mapping[str, Family] = {
     family.class_name: family
@@ -232,7 +210,7 @@ ENCODER_FAMILIES: Mapping[str, Family] = {
             "BertForPreTraining",
             "bert",
             {
-                **norms_last("bert_encoder.", "bert"),
+                **_norms_last("bert_encoder.", "bert"),
                 **_BERT_MASKED,
                 "bert_cls_head.classifier.ffn.0.linear_layer": "cls.seq_relationship",
             },
@@ -242,7 +220,7 @@ ENCODER_FAMILIES: Mapping[str, Family] = {
         _bert(
             "BertForMaskedLM",
             "bert",
-            {**norms_last("bert_encoder.", "bert"), **_BERT_MASKED},
+            {**_norms_last("bert_encoder.", "bert"), **_BERT_MASKED},
             _TIED,
             fixed={"disable_nsp": True},
             ties=_BERT_TIES,
@@ -267,6 +245,57 @@ ENCODER_FAMILIES: Mapping[str, Family] = {
     )
 }
 """by the class that `architectures` names; of several that compute the same as a model, the first is written"""
+DPR = "dpr"
+"""model_type of both encoders, and name of the model in the params"""
+ENCODER = "dpr/encoder"
+"""name of the section of an encoder by itself; the params have it below q_encoder or ctx_encoder"""
+FOLDERS: Mapping[Side, str] = {"question": "question_encoder", "context": "ctx_encoder"}
+"""folders of the encoders within the folder of a model; the names of their tensors begin so, too"""
+_CLASSES: Mapping[Side, str] = {"question": "DPRQuestionEncoder", "context": "DPRContextEncoder"}
+_SIDES: Mapping[Side, str] = {"question": QUESTIONS, "context": CONTEXTS}
+
+
+def _dpr_names(side: Side, ours: str) -> dict[str, str]:
+    return _norms_last(ours, f"{FOLDERS[side]}.bert_model")
+
+
+def _dpr_family(side: Side) -> Family:
+    return Family(
+        DPR,
+        _CLASSES[side],
+        called=(),
+        prefix="",
+        names=_dpr_names(side, _SIDES[side]),
+        fixed={"name": ENCODER, "position_embedding_type": "learned"},
+        keys=(*_BERT_KEYS, only("projection_dim", 0, "vectors here are as wide as what the encoder makes")),
+        # Released ones have a pooling layer that older releases of the library made, and nothing reads.
+        passed_tensors=(f"{FOLDERS[side]}.bert_model.pooler.",),
+    )
+
+
+_DPR: Mapping[Side, Family] = {side: _dpr_family(side) for side in FOLDERS}
+DPR_FAMILIES: Mapping[str, Family] = {family.class_name: family for family in _DPR.values()}
+"""by the class that `architectures` names"""
+
+
+def dpr_family(side: Side, model: DprParams) -> Family:
+    """The family of one of the encoders. Where one is both, its weights have one name here and two there."""
+    return _DPR[side] if model.use_biencoder else replace(_DPR[side], names=_dpr_names(side, QUESTIONS))
+
+
+def is_dpr_folder(path: Path) -> bool:
+    """Whether a folder has encoders of DPR in folders of their own."""
+    return not os.path.lexists(path / "config.json") and any((path / name).is_dir() for name in FOLDERS.values())
+
+
+def check_class(path: Path, folder: str, architectures: object) -> None:
+    """Check that the config of the encoder of a folder is of its class, or raise CheckpointError."""
+    wanted = next(_CLASSES[side] for side, name in FOLDERS.items() if name == folder)
+    if architectures != [wanted]:
+        got = architectures[0] if isinstance(architectures, list) and architectures else architectures
+        raise CheckpointError(f"{path}: architectures must be {wanted} in this folder, got {text(got)}")
+
+
 _INDIFFERENT = frozenset(
     "name attention_dropout_rate dropout_rate embedding_dropout_rate encoder_output_dropout_rate task_dropout "
     "initializer_range default_initializer embeddings_initializer position_embeddings_initializer "

@@ -1,6 +1,6 @@
 """Hugging Face's models by their `model_type`; a lineage of families is a module: `hf_llamas.py`, `hf_gpts.py`.
 
-Models other than decoders are known by their class: `hf_encoders.py`, `hf_dpr.py`, `hf_t5.py`, `hf_vit.py`.
+Models other than decoders are known by their class: `hf_encoders.py`, `hf_t5.py`, `hf_vit.py`.
 """
 
 import re
@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cstool.convert.hf_dpr import DPR_FAMILIES
-from cstool.convert.hf_encoders import ENCODER_FAMILIES
+from cstool.convert.hf_encoders import DPR_FAMILIES, ENCODER_FAMILIES
 from cstool.convert.hf_family import Family
 from cstool.convert.hf_gpts import BLOOM, FALCON, GPT2, GPT_BIGCODE, GPT_NEOX, GPTJ, PHI
 from cstool.convert.hf_keys import text
@@ -18,26 +17,11 @@ from cstool.convert.hf_t5 import T5
 from cstool.convert.hf_vit import VIT
 from cstool.foundation.errors import CheckpointError
 
-HF_FAMILIES: Mapping[str, Family] = {
-    family.model_type: family
-    for family in (
-        GPT2,
-        LLAMA,
-        MISTRAL,
-        MIXTRAL,
-        QWEN2,
-        QWEN3,
-        PHI3,
-        PHI,
-        GPTJ,
-        GPT_NEOX,
-        FALCON,
-        BLOOM,
-        GPT_BIGCODE,
-        STARCODER2,
-        GEMMA2,
-    )
-}
+_DECODERS = (
+    *(GPT2, LLAMA, MISTRAL, MIXTRAL, QWEN2, QWEN3, PHI3, PHI, GPTJ, GPT_NEOX),
+    *(FALCON, BLOOM, GPT_BIGCODE, STARCODER2, GEMMA2),
+)
+HF_FAMILIES: Mapping[str, Family] = {family.model_type: family for family in _DECODERS}
 """by model_type; of several that compute the same as a model, the first of its name is written"""
 HF_CLASSES: Mapping[str, Family] = {
     **ENCODER_FAMILIES,

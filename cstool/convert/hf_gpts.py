@@ -1,75 +1,54 @@
-"""GPT-2, and Hugging Face's families that follow it, or have parallel parts: GPT-J, NeoX, Falcon, Bloom.
+"""GPT-2, and Hugging Face's families that follow it, or have parallel parts: GPT-J, Phi, NeoX, Falcon, Bloom.
 
-A family is a description, read from top to bottom; its words are explained in `hf_keys.py` (config.json) and
-`hf_names.py` (tensors). Source: the released models, and Hugging Face's library 4.57, which the tests compare with.
+A family is a description, read from top to bottom; its words are explained in `hf_family.py`, `hf_decoder_rows.py`
+(config.json) and `hf_names.py` (tensors). Source: the released models, and Hugging Face's library 4.57, which the tests
+compare with.
 """
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
-from cstool.convert.hf_family import (
+from cstool.convert.hf_decoder_rows import (
     ATTENTION_DROPOUT,
-    DOWN,
-    HEAD,
+    HEAD_DIM,
     HIDDEN_DROPOUT,
-    LAST_NORM,
-    LLAMA_ATTENTION,
+    LLAMA_NORMS,
+    LLAMA_QKV,
     NORM1,
     NORM3,
     NORM_IS_BESIDE,
-    OUT,
-    POSITIONS,
     QKV_OUT,
     SCALE_WEIGHTS,
-    UP,
-    WORDS,
-    Family,
-    K,
-    Q,
-    V,
     biases,
     ends,
-    n_sizes,
-    pdrops,
-    rotary,
-    sizes,
-)
-from cstool.convert.hf_keys import (
-    HEAD_DIM,
-    Found,
-    Key,
-    Refused,
-    activation,
-    all_of,
     filter_size,
-    head_width,
     heads_of_keys,
     kv_groups,
-    only,
+    n_sizes,
+    names,
+    pdrops,
+    rotary,
     rotary_share,
-    same,
-    silent,
+    sizes,
 )
+from cstool.convert.hf_family import Family
+from cstool.convert.hf_keys import Found, Key, Refused, activation, all_of, head_width, only, same, silent, told
 from cstool.convert.hf_rope import scaling
 from cstool.model.params import DecoderParams
+
+_BLOOM_ENDS = "word_embeddings ln_f lm_head"
+_BLOOM_ATTENTION = "self_attention.query_key_value self_attention.dense"
+_BLOOM_FEED_FORWARD = "mlp.dense_h_to_4h mlp.dense_4h_to_h"
+_GPT_ENDS = "wte ln_f lm_head"
 
 GPT2 = Family(
     "gpt2",
     "GPT2LMHeadModel",
     called=("gpt2", "gpt3"),
     prefix="transformer.",
-    names={
-        WORDS: "wte",
-        POSITIONS: "wpe",
-        NORM1: "h.N.ln_1",
-        **dict.fromkeys((Q, K, V), "h.N.attn.c_attn"),
-        OUT: "h.N.attn.c_proj",
-        NORM3: "h.N.ln_2",
-        UP: "h.N.mlp.c_fc",
-        DOWN: "h.N.mlp.c_proj",
-        LAST_NORM: "ln_f",
-        HEAD: "lm_head",
-    },
+    names=names("h.N", "ln_1 ln_2", "attn.c_attn attn.c_proj", "mlp.c_fc mlp.c_proj", _GPT_ENDS)
+    | {"embedding_layer.position_embeddings.embed": "wpe"},
     is_transposed=True,
     fixed={"name": "gpt2"},
     keys=(
@@ -92,6 +71,10 @@ def _read_repeated_heads(found: Found) -> Mapping[str, Any]:
     return {}
 
 
+def _read_multi_query(found: Found) -> Mapping[str, Any]:
+    return kv_groups(1 if found["multi_query"] else found["n_head"])
+
+
 GPT_BIGCODE = Family(
     "gpt_bigcode",
     "GPTBigCodeForCausalLM",
@@ -102,10 +85,7 @@ GPT_BIGCODE = Family(
     fixed={"name": "starcoder", **biases(qkv=True, output=True, feed_forward=True)},
     keys=(
         *n_sizes(50257, 1024, 768, 12, 12),
-        Key(
-            "multi_query", True, lambda found: kv_groups(1 if found["multi_query"] else found["n_head"]),
-            lambda model: model.kv_heads == 1, bool,
-        ),
+        Key("multi_query", True, _read_multi_query, lambda model: model.kv_heads == 1, bool),
         Key("num_key_value_heads", None, _read_repeated_heads, None, int, nullable=True),
         activation("activation_function", "gelu_pytorch_tanh"),
         *ends("layer_norm_epsilon", 1e-5, is_tied=True),
@@ -116,41 +96,6 @@ GPT_BIGCODE = Family(
     passed_over=frozenset(
         "inference_runner max_batch_size pad_key_length pre_allocate_kv_cache validate_runner_input".split()
     ),
-)  # fmt: skip
-PHI = Family(
-    "phi",
-    "PhiForCausalLM",
-    called=("gptj",),
-    prefix="model.",
-    names={
-        WORDS: "embed_tokens",
-        NORM1: "layers.N.input_layernorm",
-        **LLAMA_ATTENTION,
-        OUT: "layers.N.self_attn.dense",
-        UP: "layers.N.mlp.fc1",
-        DOWN: "layers.N.mlp.fc2",
-        LAST_NORM: "final_layernorm",
-        HEAD: "lm_head",
-    },
-    fixed={
-        "name": "gptj",
-        "position_embedding_type": "rotary",
-        "use_bias_in_output": True,
-        **biases(qkv=True, output=True, feed_forward=True),
-    },
-    keys=(
-        *sizes(51200, 2048, 8192, 24, 32),
-        heads_of_keys(),
-        HEAD_DIM,
-        rotary_share("partial_rotary_factor", 0.5),
-        activation("hidden_act", "gelu_new"),
-        *ends("layer_norm_eps", 1e-5, is_tied=False),
-        *rotary(2048),
-        only("qk_layernorm", False, "norms of queries and keys cannot be had"),
-        same("resid_pdrop", 0.0, "residual_dropout_rate"),
-        same("embd_pdrop", 0.0, "embedding_dropout_rate"),
-        ATTENTION_DROPOUT,
-    ),
 )
 
 GPTJ = Family(
@@ -158,18 +103,7 @@ GPTJ = Family(
     "GPTJForCausalLM",
     called=("gptj",),
     prefix="transformer.",
-    names={
-        WORDS: "wte",
-        NORM1: "h.N.ln_1",
-        Q: "h.N.attn.q_proj",
-        K: "h.N.attn.k_proj",
-        V: "h.N.attn.v_proj",
-        OUT: "h.N.attn.out_proj",
-        UP: "h.N.mlp.fc_in",
-        DOWN: "h.N.mlp.fc_out",
-        LAST_NORM: "ln_f",
-        HEAD: "lm_head",
-    },
+    names=names("h.N", "ln_1", "attn.q_proj attn.k_proj attn.v_proj attn.out_proj", "mlp.fc_in mlp.fc_out", _GPT_ENDS),
     halves=False,
     fixed={
         "name": "gptj",
@@ -188,6 +122,33 @@ GPTJ = Family(
     ),
 )
 
+PHI = Family(
+    "phi",
+    "PhiForCausalLM",
+    called=("gptj",),
+    prefix="model.",
+    names=names(
+        "layers.N",
+        "input_layernorm",
+        f"{LLAMA_QKV} self_attn.dense",
+        "mlp.fc1 mlp.fc2",
+        "embed_tokens final_layernorm lm_head",
+    ),
+    fixed={**GPTJ.fixed, **biases(qkv=True, output=True, feed_forward=True)},
+    keys=(
+        *sizes(51200, 2048, 8192, 24, 32),
+        heads_of_keys(),
+        HEAD_DIM,
+        rotary_share("partial_rotary_factor", 0.5),
+        activation("hidden_act", "gelu_new"),
+        *ends("layer_norm_eps", 1e-5, is_tied=False),
+        *rotary(2048),
+        only("qk_layernorm", False, "norms of queries and keys cannot be had"),
+        *pdrops(0.0)[:2],
+        ATTENTION_DROPOUT,
+    ),
+)
+
 
 def _read_neox_parallel(found: Found) -> Mapping[str, Any]:
     is_parallel = found["use_parallel_residual"]
@@ -199,17 +160,13 @@ GPT_NEOX = Family(
     "GPTNeoXForCausalLM",
     called=("gpt-neox",),
     prefix="gpt_neox.",
-    names={
-        WORDS: "embed_in",
-        NORM1: "layers.N.input_layernorm",
-        **dict.fromkeys((Q, K, V), "layers.N.attention.query_key_value"),
-        OUT: "layers.N.attention.dense",
-        NORM3: "layers.N.post_attention_layernorm",
-        UP: "layers.N.mlp.dense_h_to_4h",
-        DOWN: "layers.N.mlp.dense_4h_to_h",
-        LAST_NORM: "final_layer_norm",
-        HEAD: "embed_out",
-    },
+    names=names(
+        "layers.N",
+        LLAMA_NORMS,
+        "attention.query_key_value attention.dense",
+        _BLOOM_FEED_FORWARD,
+        "embed_in final_layer_norm embed_out",
+    ),
     by_groups=True,
     fixed={"position_embedding_type": "rotary", "use_ffn_bias": True},
     keys=(
@@ -221,7 +178,7 @@ GPT_NEOX = Family(
         activation("hidden_act", "gelu"),
         *ends("layer_norm_eps", 1e-5, is_tied=False),
         all_of("attention_bias", True, *QKV_OUT),
-        Key("use_parallel_residual", True, _read_neox_parallel, lambda model: model.is_parallel, bool),
+        Key("use_parallel_residual", True, _read_neox_parallel, attrgetter("is_parallel"), bool),
         HIDDEN_DROPOUT,
         ATTENTION_DROPOUT,
     ),
@@ -259,22 +216,20 @@ def _is_new_falcon(model: DecoderParams) -> bool:
     return model.kv_heads not in (1, model.num_heads) or (model.is_parallel and model.norms_per_layer == 2)
 
 
+_FALCON_NORMS = Key(
+    "num_ln_in_parallel_attn",
+    None,
+    _read_falcon_attention,
+    lambda model: model.norms_per_layer if _is_new_falcon(model) else None,
+    int,
+    if_null=lambda found: 2 if found["new_decoder_architecture"] else 1,
+)
 FALCON = Family(
     "falcon",
     "FalconForCausalLM",
     called=("falcon",),
     prefix="transformer.",
-    names={
-        WORDS: "word_embeddings",
-        NORM1: "h.N.input_layernorm",
-        **dict.fromkeys((Q, K, V), "h.N.self_attention.query_key_value"),
-        OUT: "h.N.self_attention.dense",
-        NORM3: "h.N.post_attention_layernorm",
-        UP: "h.N.mlp.dense_h_to_4h",
-        DOWN: "h.N.mlp.dense_4h_to_h",
-        LAST_NORM: "ln_f",
-        HEAD: "lm_head",
-    },
+    names=names("h.N", LLAMA_NORMS, _BLOOM_ATTENTION, _BLOOM_FEED_FORWARD, _BLOOM_ENDS),
     norms_if_parallel={NORM1: "h.N.ln_attn", NORM3: "h.N.ln_mlp"},
     by_groups=True,
     fixed={},
@@ -284,15 +239,11 @@ FALCON = Family(
         same("num_hidden_layers", 32, also="n_layer"),
         same("num_attention_heads", 71, "num_heads", also="n_head"),
         filter_size("ffn_hidden_size", "hidden_size"),
-        Key("new_decoder_architecture", False, lambda _: {}, _is_new_falcon, bool),
-        Key("multi_query", True, lambda _: {}, lambda model: model.kv_heads == 1, bool),
+        told("new_decoder_architecture", False, _is_new_falcon),
+        told("multi_query", True, lambda model: model.kv_heads == 1),
         silent(heads_of_keys(theirs="num_kv_heads")),
-        Key("parallel_attn", True, lambda _: {}, lambda model: model.is_parallel, bool),
-        Key(
-            "num_ln_in_parallel_attn", None, _read_falcon_attention,
-            lambda model: model.norms_per_layer if _is_new_falcon(model) else None,
-            int, if_null=lambda found: 2 if found["new_decoder_architecture"] else 1,
-        ),
+        told("parallel_attn", True, attrgetter("is_parallel")),
+        _FALCON_NORMS,
         all_of("bias", False, *QKV_OUT, "use_ffn_bias"),
         activation("activation", "gelu"),
         *ends("layer_norm_epsilon", 1e-5, is_tied=True),
@@ -302,25 +253,19 @@ FALCON = Family(
         HIDDEN_DROPOUT,
         ATTENTION_DROPOUT,
     ),
-)  # fmt: skip
+)
+
+
+def _read_bloom_width(found: Found) -> Mapping[str, Any]:
+    return {"hidden_size": found["hidden_size"], "filter_size": 4 * found["hidden_size"]}
+
 
 BLOOM = Family(
     "bloom",
     "BloomForCausalLM",
     called=("bloom",),
     prefix="transformer.",
-    names={
-        WORDS: "word_embeddings",
-        "embedding_ln_f": "word_embeddings_layernorm",
-        NORM1: "h.N.input_layernorm",
-        **dict.fromkeys((Q, K, V), "h.N.self_attention.query_key_value"),
-        OUT: "h.N.self_attention.dense",
-        NORM3: "h.N.post_attention_layernorm",
-        UP: "h.N.mlp.dense_h_to_4h",
-        DOWN: "h.N.mlp.dense_4h_to_h",
-        LAST_NORM: "ln_f",
-        HEAD: "lm_head",
-    },
+    names={**FALCON.names, "embedding_ln_f": "word_embeddings_layernorm"},
     by_groups=True,
     fixed={
         "name": "bloom",
@@ -331,10 +276,7 @@ BLOOM = Family(
     },
     keys=(
         same("vocab_size", 250880),
-        Key(
-            "hidden_size", 64, lambda found: {"hidden_size": (h := found["hidden_size"]), "filter_size": 4 * h},
-            lambda model: model.hidden_size, int, other_name="n_embed",
-        ),
+        Key("hidden_size", 64, _read_bloom_width, attrgetter("hidden_size"), int, other_name="n_embed"),
         same("n_layer", 2, "num_hidden_layers", also="num_hidden_layers"),
         same("n_head", 8, "num_heads", also="num_attention_heads"),
         same("seq_length", 2048, "max_position_embeddings"),
@@ -345,7 +287,6 @@ BLOOM = Family(
         ATTENTION_DROPOUT,
     ),
     passed_over=frozenset(
-        "bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add "
-        "skip_bias_add_qkv slow_but_exact".split()
+        "bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add skip_bias_add_qkv slow_but_exact".split()
     ),
-)  # fmt: skip
+)

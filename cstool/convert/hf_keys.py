@@ -1,13 +1,12 @@
 """Meaning of the keys of Hugging Face's config.json, in the params and back: the rows of which families are made."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from cstool.model.activations import ACTIVATIONS
-from cstool.model.params import GATED_NONLINEARITIES, NONLINEARITIES, DecoderParams
-from cstool.model.params.sections.decoder import MAX_LAYERS
+from cstool.model.params import GATED_NONLINEARITIES, NONLINEARITIES
 
 Found = Mapping[str, Any]
 """the keys of a config that its family knows, defaults filled in"""
@@ -15,7 +14,6 @@ Found = Mapping[str, Any]
 HF_ACTIVATIONS = {theirs: name for name, row in ACTIVATIONS.items() for theirs in row.hf_names}
 """names of functions at Hugging Face -> names of the kernels"""
 _GATES = {kernel: name for name, kernel in GATED_NONLINEARITIES.items()}
-_KIND_OF_LAYER = {True: "sliding_attention", False: "full_attention"}
 _MOST = 10**9
 """largest whole number in a config"""
 _HUGE = 1e300
@@ -81,13 +79,32 @@ class Key:
         return is_number(value) if self.kind is float else isinstance(value, self.kind)
 
 
-def same(theirs: str, default: Any, ours: str | None = None, *, also: str | None = None, nullable: bool = False) -> Key:
-    """A key with the value that a key of the params has, of the same name if no other is given."""
+def same(
+    theirs: str,
+    default: Any,
+    ours: str | None = None,
+    *,
+    also: str | None = None,
+    kind: type | None = None,
+    write: Callable[[Any], Any] | None = None,
+    **limits: Any,
+) -> Key:
+    """A key with the value that a key of the params has, of the same name if no other is given.
+
+    Args:
+        also: another name of it there
+        kind: of its value; None for that of the default
+        write: its value for a model; None for the attribute of the name that it has in the params
+        limits: `least`, `if_null` and `nullable` of the key
+    """
     name = ours or theirs
-    return Key(
-        theirs, default, lambda found: {name: found[theirs]}, lambda model: getattr(model, name),
-        type(default), other_name=also, nullable=nullable,
-    )  # fmt: skip
+    read, written = (lambda found: {name: found[theirs]}), write or attrgetter(name)
+    return Key(theirs, default, read, written, kind or type(default), other_name=also, **limits)
+
+
+def told(theirs: str, default: Any, write: Callable[[Any], Any], least: int = 1) -> Key:
+    """A key that is read together with another one."""
+    return Key(theirs, default, lambda _: {}, write, type(default), least)
 
 
 def only(theirs: str, value: Any, why: str) -> Key:
@@ -119,27 +136,17 @@ def labels(ours: str) -> tuple[Key, Key]:
     return Key("num_labels", None, lambda _: {}, None, int, nullable=True), Key("id2label", None, read, write)
 
 
-def all_of(theirs: str, default: bool, *ours: str) -> Key:
-    """A key that several of the params follow."""
-    return Key(
-        theirs, default, lambda found: dict.fromkeys(ours, found[theirs]), lambda model: getattr(model, ours[0]), bool
-    )
-
-
 def silent(key: Key) -> Key:
-    """A key that is read together with another one."""
+    """A key of the params that is read together with another one."""
     return replace(key, read=lambda _: {})
 
 
-def filter_size(theirs: str, hidden: str) -> Key:
-    """The width of the feed-forward part; null: four times the width of the model."""
-    return Key(
-        theirs, None, lambda found: {"filter_size": found[theirs]}, lambda model: model.filter_size,
-        int, if_null=lambda found: 4 * found[hidden],
-    )  # fmt: skip
+def all_of(theirs: str, default: Any, *ours: str) -> Key:
+    """A key that several of the params follow."""
+    return Key(theirs, default, lambda found: dict.fromkeys(ours, found[theirs]), attrgetter(ours[0]), type(default))
 
 
-def activation(theirs: str, default: str, is_gated: bool = False) -> Key:
+def activation(theirs: str, default: str, is_gated: bool = False, ours: str = "nonlinearity") -> Key:
     """The function of the feed-forward part, or of its gate."""
 
     def read(found: Found) -> Mapping[str, Any]:
@@ -147,10 +154,10 @@ def activation(theirs: str, default: str, is_gated: bool = False) -> Key:
         known = [name for name, of in HF_ACTIVATIONS.items() if not is_gated or of in _GATES]
         if function is None or found[theirs] not in known:
             raise Refused(f"{theirs} must be one of {', '.join(known)}, got {found[theirs]}")
-        return {"nonlinearity": _GATES[function] if is_gated else function}
+        return {ours: _GATES[function] if is_gated else function}
 
-    def write(model: DecoderParams) -> str | None:
-        function = (GATED_NONLINEARITIES | NONLINEARITIES)[model.nonlinearity]
+    def write(model: Any) -> str | None:
+        function = (GATED_NONLINEARITIES | NONLINEARITIES)[getattr(model, ours)]
         if HF_ACTIVATIONS.get(default) == function:
             return default
         return next((name for name, of in HF_ACTIVATIONS.items() if of == function), None)
@@ -166,106 +173,6 @@ def head_width(found: Found) -> int:
     if hidden % heads:
         raise Refused(f"hidden_size must be a multiple of num_attention_heads ({heads}), got {hidden}")
     return int(hidden // heads)
-
-
-def heads_of_keys(default: int | None = None, theirs: str = "num_key_value_heads") -> Key:
-    """The number of heads of keys and values; null: as many as of queries."""
-    return Key(
-        theirs, default, lambda found: kv_groups(found[theirs]), lambda model: model.kv_heads,
-        int, if_null=lambda found: found["num_attention_heads"],
-    )  # fmt: skip
-
-
-def kv_groups(heads: int) -> dict[str, Any]:
-    """Values of the params for a number of heads of keys and values."""
-    return {"attention_module": "multiquery_attention", "extra_attention_params": {"num_kv_groups": heads}}
-
-
-def _read_head_dim(found: Found) -> Mapping[str, Any]:
-    width = found["head_dim"]
-    inner = found["num_attention_heads"] * width
-    return {"rotary_dim": width, **({} if inner == found["hidden_size"] else {"attention_inner_dim": inner})}
-
-
-HEAD_DIM = Key("head_dim", None, _read_head_dim, lambda model: model.head_width, int, if_null=head_width)
-"""the width of a head, which rotary positions turn"""
-
-
-def rotary_share(theirs: str, default: float, also: str | None = None) -> Key:
-    """The share of a head that rotary positions turn."""
-
-    def write(model: DecoderParams) -> float:
-        share = (model.rotary_dim or 0) / model.head_width
-        # They round down: the share must not become a hair less than the whole number that it stands for.
-        return share if int(model.head_width * share) == model.rotary_dim else math.nextafter(share, 2.0)
-
-    def read(found: Found) -> Mapping[str, Any]:
-        share = found[theirs]
-        if not 0 < share <= 1:
-            raise Refused(f"{theirs} must be greater than 0 and at most 1, got {share:g}")
-        return {"rotary_dim": int(head_width(found) * share)}
-
-    return Key(theirs, default, read, write, float, other_name=also)
-
-
-def _read_window(found: Found) -> Mapping[str, Any]:
-    return {"attention_sliding_window_length": found["sliding_window"]}
-
-
-def window(default: int | None) -> Key:
-    """A window of all layers; null for none."""
-    return Key(
-        "sliding_window", default, _read_window, lambda model: model.attention_sliding_window_length,
-        int, nullable=True,
-    )  # fmt: skip
-
-
-def _read_alike(found: Found) -> Mapping[str, Any]:
-    kind = _KIND_OF_LAYER[found["sliding_window"] is not None]
-    if any(each != kind for each in found["layer_types"] or ()):
-        raise Refused(f"layer_types must be {kind} for all layers, as sliding_window says", "its layers are all alike")
-    return {}
-
-
-ALIKE = Key("layer_types", None, _read_alike, None, list, nullable=True)
-"""a list of layer types that newer releases write; it follows from the window"""
-
-
-def windows(slides: Callable[[Found, int], bool]) -> Key:
-    """Which layers have the window of `sliding_window`: a list, or as `slides` says of a layer where there is none."""
-
-    def if_null(found: Found) -> list[str]:
-        if (layers := found["num_hidden_layers"]) > MAX_LAYERS:
-            raise Refused(f"num_hidden_layers must be at most {MAX_LAYERS}, got {layers}")
-        return [_KIND_OF_LAYER[slides(found, layer)] for layer in range(layers)]
-
-    def read(found: Found) -> Mapping[str, Any]:
-        given, layers = found["layer_types"], range(found["num_hidden_layers"])
-        size = found["sliding_window"] if found.get("use_sliding_window", True) else None
-        if len(given) != len(layers) or any(kind not in _KIND_OF_LAYER.values() for kind in given):
-            of_each = " or ".join(_KIND_OF_LAYER.values())
-            raise Refused(f"layer_types must be {of_each} for each of {len(layers)} layers")
-        slides = [kind == _KIND_OF_LAYER[True] for kind in given]
-        if size is None and any(slides):
-            raise Refused(f"layer_types must be {_KIND_OF_LAYER[False]} where there is no window")
-        if size is None or not any(slides):
-            return {}
-        if all(slides):
-            return {"attention_sliding_window_length": size}
-        if slides not in ([layer % 2 == 0 for layer in layers], [layer % 2 == 1 for layer in layers]):
-            raise Refused("layer_types must be the same for all layers, or in turns")
-        return {
-            "attention_sliding_window_length": size,
-            "sliding_window_every_other_decoder_layer": True,
-            "sliding_window_every_other_decoder_layer_pattern": "sliding_window_first"
-            if slides[0]
-            else "full_attention_first",
-        }
-
-    def write(model: DecoderParams) -> list[str]:
-        return [_KIND_OF_LAYER[model.window(layer) is not None] for layer in range(model.num_hidden_layers)]
-
-    return Key("layer_types", None, read, write, list, if_null=if_null)
 
 
 def is_number(value: Any) -> bool:

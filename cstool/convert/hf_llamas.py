@@ -1,109 +1,105 @@
 """Llama and Hugging Face's families that share its names: rotary positions, a norm before each part.
 
-A family is a description, read from top to bottom; its words are explained in `hf_keys.py` (config.json) and
-`hf_names.py` (tensors). Source: the released models, and Hugging Face's library 4.57, which the tests compare with.
+A family is a description, read from top to bottom; its words are explained in `hf_family.py`, `hf_decoder_rows.py`
+(config.json) and `hf_names.py` (tensors). Source: the released models, and Hugging Face's library 4.57, which the tests
+compare with.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
-from cstool.convert.hf_family import (
+from cstool.convert.hf_decoder_rows import (
+    ALIKE,
     ATTENTION_DROPOUT,
-    DOWN,
-    GATE,
-    HEAD,
-    LAST_NORM,
+    HEAD_DIM,
     LAYER,
-    LLAMA_ATTENTION,
+    LLAMA_NORMS,
+    LLAMA_QKV,
     NORM1,
     NORM3,
-    OUT,
     QKV_OUT,
-    UP,
-    WORDS,
-    Family,
-    K,
-    Q,
-    V,
     biases,
     ends,
-    rotary,
-    sizes,
-)
-from cstool.convert.hf_keys import (
-    ALIKE,
-    HEAD_DIM,
-    Found,
-    Key,
-    Refused,
-    activation,
-    all_of,
     heads_of_keys,
-    only,
+    names,
+    pdrops,
+    rotary,
     rotary_share,
-    same,
-    silent,
+    sizes,
     window,
     windows,
 )
+from cstool.convert.hf_family import Family
+from cstool.convert.hf_keys import Found, Key, Refused, activation, all_of, only, same, silent, told
 from cstool.convert.hf_rope import ORIGINAL_POSITIONS, scaling
 from cstool.model.params import DecoderParams
 
-_LLAMA_NORMS = {NORM1: "layers.N.input_layernorm", NORM3: "layers.N.post_attention_layernorm"}
-_LLAMA_FEED_FORWARD = {
-    UP: "layers.N.mlp.up_proj",
-    GATE: "layers.N.mlp.gate_proj",
-    DOWN: "layers.N.mlp.down_proj",
-}
-_LLAMA_ENDS = {WORDS: "embed_tokens", LAST_NORM: "norm", HEAD: "lm_head"}
-_LLAMA_NAMES = {**_LLAMA_ENDS, **_LLAMA_NORMS, **LLAMA_ATTENTION, **_LLAMA_FEED_FORWARD}
-_LLAMA_FIXED = {
-    "name": "llama",
-    "position_embedding_type": "rotary",
-    "norm_type": "rmsnorm",
-    **biases(qkv=False, output=False, feed_forward=False),
-}
+_ENDS, _ATTENTION = "embed_tokens norm lm_head", f"{LLAMA_QKV} self_attn.o_proj"
 
+
+def _llama_keys(
+    shape: tuple[int, int, int, int, int],
+    kv_heads: int | None,
+    positions: tuple[Key, ...],
+    *others: Key,
+    epsilon: float = 1e-6,
+    head_dim: int | None = None,
+    of_norms: tuple[Key, ...] = (),
+) -> tuple[Key, ...]:
+    """Keys of a Llama and its kin.
+
+    Args:
+        shape: defaults of `sizes`
+        kv_heads: default of the number of heads of keys and values; None for as many as of queries
+        epsilon, head_dim: further defaults; None for a head's share of the width
+        of_norms: keys beside the epsilon of norms
+    """
+    return (
+        *sizes(*shape),
+        heads_of_keys(kv_heads),
+        replace(HEAD_DIM, default=head_dim),
+        activation("hidden_act", "silu", is_gated=True),
+        *ends("rms_norm_eps", epsilon, is_tied=False),
+        *of_norms,
+        *positions,
+        *others,
+        ATTENTION_DROPOUT,
+    )
+
+
+_HAS_BIASES = all_of("attention_bias", False, *QKV_OUT)
 LLAMA = Family(
     "llama",
     "LlamaForCausalLM",
     called=("llama", "LlamaModel"),
     prefix="model.",
-    names=_LLAMA_NAMES,
-    fixed=_LLAMA_FIXED,
-    keys=(
-        *sizes(32000, 4096, 11008, 32, 32),
-        heads_of_keys(),
-        HEAD_DIM,
-        activation("hidden_act", "silu", is_gated=True),
-        *ends("rms_norm_eps", 1e-6, is_tied=False),
-        *rotary(2048),
-        all_of("attention_bias", False, *QKV_OUT),
-        all_of("mlp_bias", False, "use_ffn_bias"),
-        ATTENTION_DROPOUT,
+    names=names("layers.N", LLAMA_NORMS, _ATTENTION, "mlp.gate_proj mlp.up_proj mlp.down_proj", _ENDS),
+    fixed={
+        "name": "llama",
+        "position_embedding_type": "rotary",
+        "norm_type": "rmsnorm",
+        **biases(qkv=False, output=False, feed_forward=False),
+    },
+    keys=_llama_keys(
+        (32000, 4096, 11008, 32, 32), None, rotary(2048), _HAS_BIASES, all_of("mlp_bias", False, "use_ffn_bias")
     ),
 )
 
-
-MISTRAL = Family(
-    "mistral",
-    "MistralForCausalLM",
+MISTRAL = replace(
+    LLAMA,
+    model_type="mistral",
+    class_name="MistralForCausalLM",
     called=("mistral",),
-    prefix="model.",
-    names=_LLAMA_NAMES,
-    fixed={**_LLAMA_FIXED, "name": "mistral"},
-    keys=(
-        *sizes(32000, 4096, 14336, 32, 32),
-        heads_of_keys(8),
-        HEAD_DIM,
-        activation("hidden_act", "silu", is_gated=True),
-        *ends("rms_norm_eps", 1e-6, is_tied=False),
-        *rotary(131072),
+    fixed={**LLAMA.fixed, "name": "mistral"},
+    keys=_llama_keys(
+        (32000, 4096, 14336, 32, 32),
+        8,
+        rotary(131072),
         window(4096),
         only("attention_bias", False, "a Mistral has none"),
         ALIKE,
-        ATTENTION_DROPOUT,
     ),
 )
 
@@ -113,65 +109,44 @@ def _slides_in_qwen2(found: Found, layer: int) -> bool:
     return bool(is_wanted and layer >= found["max_window_layers"])
 
 
-def _first_window(model: DecoderParams) -> int:
-    return 0 if model.attention_sliding_window_length else model.num_hidden_layers
-
-
 _QWEN_WINDOWS = (
-    Key(
-        "use_sliding_window", False, lambda _: {}, lambda model: model.attention_sliding_window_length is not None, bool
-    ),
+    told("use_sliding_window", False, lambda model: model.attention_sliding_window_length is not None),
     silent(window(4096)),
-    Key("max_window_layers", 28, lambda _: {}, _first_window, int, least=0),
+    told(
+        "max_window_layers",
+        28,
+        lambda model: 0 if model.attention_sliding_window_length else model.num_hidden_layers,
+        least=0,
+    ),
     windows(_slides_in_qwen2),
 )
-QWEN2 = Family(
-    "qwen2",
-    "Qwen2ForCausalLM",
-    called=("llama", "LlamaModel"),
-    prefix="model.",
-    names=_LLAMA_NAMES,
-    fixed={**_LLAMA_FIXED, **biases(qkv=True, output=False, feed_forward=False)},
-    keys=(
-        *sizes(151936, 4096, 22016, 32, 32),
-        heads_of_keys(32),
-        HEAD_DIM,
-        activation("hidden_act", "silu", is_gated=True),
-        *ends("rms_norm_eps", 1e-6, is_tied=False),
-        *rotary(32768),
-        *_QWEN_WINDOWS,
-        ATTENTION_DROPOUT,
-    ),
-)  # fmt: skip
+QWEN2 = replace(
+    LLAMA,
+    model_type="qwen2",
+    class_name="Qwen2ForCausalLM",
+    fixed={**LLAMA.fixed, **biases(qkv=True, output=False, feed_forward=False)},
+    keys=_llama_keys((151936, 4096, 22016, 32, 32), 32, rotary(32768), *_QWEN_WINDOWS),
+)
 
-QWEN3 = Family(
-    "qwen3",
-    "Qwen3ForCausalLM",
-    called=("llama", "LlamaModel"),
-    prefix="model.",
+QWEN3 = replace(
+    LLAMA,
+    model_type="qwen3",
+    class_name="Qwen3ForCausalLM",
     names={
-        **_LLAMA_NAMES,
-        f"{LAYER}.self_attn.q_norm": "layers.N.self_attn.q_norm",
-        f"{LAYER}.self_attn.k_norm": "layers.N.self_attn.k_norm",
+        **LLAMA.names,
+        **{f"{LAYER}.self_attn.{part}_norm": f"layers.N.self_attn.{part}_norm" for part in "qk"},
     },
-    fixed={**_LLAMA_FIXED, "attention_qk_norm_layer": "rmsnorm", "apply_attention_qk_norm": True},
-    keys=(
-        *sizes(151936, 4096, 22016, 32, 32),
-        heads_of_keys(32),
-        replace(HEAD_DIM, default=128),
-        activation("hidden_act", "silu", is_gated=True),
-        *ends("rms_norm_eps", 1e-6, is_tied=False),
-        Key(
-            "rms_norm_eps", 1e-6,
-            lambda found: dict.fromkeys(("layer_norm_epsilon", "attention_qk_norm_eps"), found["rms_norm_eps"]),
-            lambda model: model.layer_norm_epsilon, float,
-        ),
-        *rotary(32768),
-        all_of("attention_bias", False, *QKV_OUT),
+    fixed={**LLAMA.fixed, "attention_qk_norm_layer": "rmsnorm", "apply_attention_qk_norm": True},
+    keys=_llama_keys(
+        (151936, 4096, 22016, 32, 32),
+        32,
+        rotary(32768),
+        _HAS_BIASES,
         *_QWEN_WINDOWS,
-        ATTENTION_DROPOUT,
+        head_dim=128,
+        of_norms=(all_of("rms_norm_eps", 1e-6, "layer_norm_epsilon", "attention_qk_norm_eps"),),
     ),
-)  # fmt: skip
+)
 
 
 def _read_experts(found: Found) -> Mapping[str, Any]:
@@ -182,64 +157,47 @@ def _read_experts(found: Found) -> Mapping[str, Any]:
     return {"moe": {"num_experts": experts, "top_k": chosen, **loss}}
 
 
-_EXPERTS, _THEIR_EXPERTS = f"{LAYER}.ffn.experts.experts.E", "layers.N.block_sparse_moe.experts.E"
-MIXTRAL = Family(
-    "mixtral",
-    "MixtralForCausalLM",
+_EXPERTS = "num_local_experts", 8, _read_experts, attrgetter("moe.num_experts"), int
+_OUR_EXPERTS, _THEIR_EXPERTS = f"{LAYER}.ffn.experts.experts.E", "layers.N.block_sparse_moe.experts.E"
+MIXTRAL = replace(
+    LLAMA,
+    model_type="mixtral",
+    class_name="MixtralForCausalLM",
     called=("mixtral",),
-    prefix="model.",
     names={
-        **_LLAMA_ENDS,
-        **_LLAMA_NORMS,
-        **LLAMA_ATTENTION,
+        **names("layers.N", LLAMA_NORMS, _ATTENTION, "", _ENDS),
         f"{LAYER}.ffn.gate": "layers.N.block_sparse_moe.gate",
-        f"{_EXPERTS}.0.linear_layer": f"{_THEIR_EXPERTS}.w3",
-        f"{_EXPERTS}.0.linear_layer_for_glu": f"{_THEIR_EXPERTS}.w1",
-        f"{_EXPERTS}.1.linear_layer": f"{_THEIR_EXPERTS}.w2",
+        f"{_OUR_EXPERTS}.0.linear_layer": f"{_THEIR_EXPERTS}.w3",
+        f"{_OUR_EXPERTS}.0.linear_layer_for_glu": f"{_THEIR_EXPERTS}.w1",
+        f"{_OUR_EXPERTS}.1.linear_layer": f"{_THEIR_EXPERTS}.w2",
     },
-    fixed={**_LLAMA_FIXED, "name": "mixtral"},
-    keys=(
-        *sizes(32000, 4096, 14336, 32, 32),
-        heads_of_keys(8),
-        HEAD_DIM,
-        activation("hidden_act", "silu", is_gated=True),
-        *ends("rms_norm_eps", 1e-5, is_tied=False),
-        same("max_position_embeddings", 131072),
-        same("rope_theta", 1e6),
-        scaling(),
+    fixed={**LLAMA.fixed, "name": "mixtral"},
+    keys=_llama_keys(
+        (32000, 4096, 14336, 32, 32),
+        8,
+        rotary(131072, 1e6),
         window(None),
         ALIKE,
-        Key("num_experts_per_tok", 2, lambda _: {}, lambda model: model.moe.top_k, int),
-        Key("router_aux_loss_coef", 0.001, lambda _: {}, lambda model: model.moe.load_balancing_loss_coef, float),
-        Key(
-            "num_local_experts",
-            8,
-            _read_experts,
-            lambda model: model.moe.num_experts,
-            int,
-            least=2,
-            other_name="num_experts",
-        ),
-        ATTENTION_DROPOUT,
+        told("num_experts_per_tok", 2, attrgetter("moe.top_k")),
+        told("router_aux_loss_coef", 0.001, attrgetter("moe.load_balancing_loss_coef")),
+        Key(*_EXPERTS, least=2, other_name="num_experts"),
+        epsilon=1e-5,
     ),
     # Both are about training: noise on the inputs of routers, and whether the loss that balances experts is computed.
     passed_over=frozenset({"router_jitter_noise", "output_router_logits"}),
 )
 
-PHI3 = Family(
-    "phi3",
-    "Phi3ForCausalLM",
-    called=("llama", "LlamaModel"),
-    prefix="model.",
-    names={
-        **_LLAMA_ENDS,
-        **_LLAMA_NORMS,
-        **dict.fromkeys((Q, K, V), "layers.N.self_attn.qkv_proj"),
-        OUT: "layers.N.self_attn.o_proj",
-        **dict.fromkeys((GATE, UP), "layers.N.mlp.gate_up_proj"),
-        DOWN: "layers.N.mlp.down_proj",
-    },
-    fixed=_LLAMA_FIXED,
+PHI3 = replace(
+    LLAMA,
+    model_type="phi3",
+    class_name="Phi3ForCausalLM",
+    names=names(
+        "layers.N",
+        LLAMA_NORMS,
+        "self_attn.qkv_proj self_attn.o_proj",
+        "mlp.gate_up_proj mlp.gate_up_proj mlp.down_proj",
+        _ENDS,
+    ),
     keys=(
         *sizes(32064, 3072, 8192, 32, 32),
         heads_of_keys(),
@@ -247,29 +205,22 @@ PHI3 = Family(
         rotary_share("partial_rotary_factor", 1.0),
         activation("hidden_act", "silu", is_gated=True),
         *ends("rms_norm_eps", 1e-5, is_tied=False),
-        same("max_position_embeddings", 4096),
-        same("rope_theta", 10000.0),
+        *rotary(4096)[:2],
         ORIGINAL_POSITIONS,
         scaling("default", "longrope"),
         window(None),
         only("attention_bias", False, "a Phi-3 has none"),
-        same("resid_pdrop", 0.0, "residual_dropout_rate"),
-        same("embd_pdrop", 0.0, "embedding_dropout_rate"),
+        *pdrops(0.0)[:2],
         ATTENTION_DROPOUT,
     ),
 )
+
 STARCODER2 = Family(
     "starcoder2",
     "Starcoder2ForCausalLM",
     called=("starcoder",),
     prefix="model.",
-    names={
-        **_LLAMA_ENDS,
-        **_LLAMA_NORMS,
-        **LLAMA_ATTENTION,
-        UP: "layers.N.mlp.c_fc",
-        DOWN: "layers.N.mlp.c_proj",
-    },
+    names=names("layers.N", LLAMA_NORMS, _ATTENTION, "mlp.c_fc mlp.c_proj", _ENDS),
     fixed={"name": "starcoder", "position_embedding_type": "rotary"},
     keys=(
         *sizes(49152, 3072, 12288, 30, 24),
@@ -310,25 +261,26 @@ def _read_older_activation(found: Found) -> Mapping[str, Any]:
     return {}
 
 
-GEMMA2 = Family(
-    "gemma2",
-    "Gemma2ForCausalLM",
+def _read_gemma_width(found: Found) -> Mapping[str, Any]:
+    return {"hidden_size": found["hidden_size"], "embeddings_scale": found["hidden_size"] ** 0.5}
+
+
+GEMMA2 = replace(
+    LLAMA,
+    model_type="gemma2",
+    class_name="Gemma2ForCausalLM",
     called=("gemma2",),
-    prefix="model.",
     names={
-        **_LLAMA_NAMES,
+        **LLAMA.names,
         f"{NORM1}_post": "layers.N.post_attention_layernorm",
         NORM3: "layers.N.pre_feedforward_layernorm",
         f"{NORM3}_post": "layers.N.post_feedforward_layernorm",
     },
     norm_offset=1.0,
-    fixed={**_LLAMA_FIXED, "name": "gemma2", "norm_first_sandwich": True},
+    fixed={**LLAMA.fixed, "name": "gemma2", "norm_first_sandwich": True},
     keys=(
         same("vocab_size", 256000),
-        Key(
-            "hidden_size", 2304, lambda found: {"hidden_size": (h := found["hidden_size"]), "embeddings_scale": h**0.5},
-            lambda model: model.hidden_size, int,
-        ),
+        Key("hidden_size", 2304, _read_gemma_width, attrgetter("hidden_size"), int),
         *sizes(256000, 2304, 9216, 26, 8)[2:],
         heads_of_keys(4),
         replace(HEAD_DIM, default=256),
@@ -341,7 +293,7 @@ GEMMA2 = Family(
         windows(lambda _, layer: layer % 2 == 0),
         same("attn_logit_softcapping", 50.0, "attention_logit_softcapping", nullable=True),
         same("final_logit_softcapping", 30.0, nullable=True),
-        all_of("attention_bias", False, *QKV_OUT),
+        _HAS_BIASES,
         ATTENTION_DROPOUT,
     ),
-)  # fmt: skip
+)

@@ -6,6 +6,7 @@ Hugging Face's library 4.57, which the tests compare with.
 """
 
 from collections.abc import Mapping
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from cstool.convert.hf_family import Family
@@ -90,6 +91,11 @@ def _write_feed_forward(model: EncoderDecoderParams) -> str:
     return next(theirs for theirs, name in _FEED_FORWARD.items() if name == model.encoder_nonlinearity)
 
 
+def _write_start(model: EncoderDecoderParams) -> int:
+    """As released: the token of padding."""
+    return model.decoder_start_token_id or 0
+
+
 T5 = Family(
     "t5",
     "T5ForConditionalGeneration",
@@ -104,22 +110,12 @@ T5 = Family(
     names_if_gated=_gates(),
     fixed={"name": "t5"},
     keys=(
-        Key(
-            "vocab_size", 32128, lambda found: {"src_vocab_size": found["vocab_size"]},
-            lambda model: model.vocab_sizes[0], int,
-        ),
-        Key(
-            "d_model", 512, lambda found: {"d_model": found["d_model"]}, lambda model: model.hidden_size, int,
-            other_name="hidden_size",
-        ),
+        same("vocab_size", 32128, "src_vocab_size", write=lambda model: model.vocab_sizes[0]),
+        same("d_model", 512, also="hidden_size", write=attrgetter("hidden_size")),
         same("d_kv", 64, also="head_dim"),
-        Key("d_ff", 2048, lambda found: {"d_ff": found["d_ff"]}, lambda model: model.filter_size, int),
+        same("d_ff", 2048, write=attrgetter("filter_size")),
         same("num_layers", 6, "encoder_num_hidden_layers", also="num_hidden_layers"),
-        Key(
-            "num_decoder_layers", None,
-            lambda found: {"decoder_num_hidden_layers": found["num_decoder_layers"]},
-            lambda model: model.decoder_num_hidden_layers, int, if_null=lambda found: found["num_layers"],
-        ),
+        same("num_decoder_layers", None, "decoder_num_hidden_layers", kind=int, if_null=itemgetter("num_layers")),
         same("num_heads", 8, also="num_attention_heads"),
         same("relative_attention_num_buckets", 32),
         only("relative_attention_max_distance", 128, "from there on all distances are alike here"),
@@ -129,12 +125,7 @@ T5 = Family(
         Key("feed_forward_proj", "relu", _read_feed_forward, _write_feed_forward, str),
         same("tie_word_embeddings", True, "share_embedding_weights"),
         Key("scale_decoder_outputs", None, _read_scaled, None, bool, nullable=True),
-        Key(
-            "decoder_start_token_id", None,
-            lambda found: {"decoder_start_token_id": found["decoder_start_token_id"]},
-            # As released: the token of padding.
-            lambda model: model.decoder_start_token_id or 0, int, least=0, nullable=True,
-        ),
+        same("decoder_start_token_id", None, kind=int, write=_write_start, least=0, nullable=True),
         Key("pad_token_id", 0, lambda _: {}, lambda _: 0, int, least=0, nullable=True),
         only("is_encoder_decoder", True, "it has both stacks"),
     ),
@@ -145,7 +136,7 @@ T5 = Family(
     # The first released ones have a table there that nothing reads.
     passed_tensors=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",),
     passed_over=frozenset("classifier_dropout dense_act_fn is_gated_act n_positions output_past".split()),
-)  # fmt: skip
+)
 
 _INDIFFERENT = frozenset(
     "name src_vocab_size tgt_vocab_size extra_ids dropout_rate relu_dropout_rate src_max_position_embeddings "

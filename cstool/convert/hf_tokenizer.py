@@ -6,7 +6,7 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
-from cstool.convert.hf_dpr import FOLDERS
+from cstool.convert.hf_encoders import FOLDERS
 from cstool.convert.hf_family import HfModel
 from cstool.foundation.errors import CheckpointError, DataError
 from cstool.model.params import EncoderDecoderParams, VisionTransformerParams

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cstool.convert.hf_family import Family
-from cstool.convert.hf_keys import HF_ACTIVATIONS, Found, Key, Refused, labels, only, same, text
-from cstool.model.params import GATED_NONLINEARITIES, NONLINEARITIES, VisionTransformerParams
+from cstool.convert.hf_keys import Found, Key, Refused, activation, all_of, labels, only, same, text
+from cstool.model.params import NONLINEARITIES, VisionTransformerParams
 
 _OURS, _THEIRS = "vit_model.encoder.transformer_encoder", "vit.encoder.layer.N"
 _EMBEDDING = "vit_model.embedding_layer"
@@ -47,17 +47,6 @@ def _sides(theirs: str, default: int) -> Key:
     return Key(theirs, default, read, write)
 
 
-def _read_activation(found: Found) -> Mapping[str, Any]:
-    if (function := HF_ACTIVATIONS.get(found["hidden_act"])) is None:
-        raise Refused(f"hidden_act must be one of {', '.join(HF_ACTIVATIONS)}, got {found['hidden_act']}")
-    return {"nonlinearity": function}
-
-
-def _activation(model: VisionTransformerParams) -> str:
-    function = (GATED_NONLINEARITIES | NONLINEARITIES)[model.nonlinearity]
-    return next(name for name, of in HF_ACTIVATIONS.items() if of == function)
-
-
 VIT = Family(
     "vit",
     "ViTForImageClassification",
@@ -88,15 +77,11 @@ VIT = Family(
         same("num_hidden_layers", 12),
         same("num_attention_heads", 12, "num_heads"),
         same("intermediate_size", 3072, "filter_size"),
-        Key("hidden_act", "gelu", _read_activation, _activation, str),
+        activation("hidden_act", "gelu"),
         same("layer_norm_eps", 1e-12, "layer_norm_epsilon"),
         same("qkv_bias", True, "use_projection_bias_in_attention"),
         same("initializer_range", 0.02),
-        Key(
-            "hidden_dropout_prob", 0.0,
-            lambda found: dict.fromkeys(("dropout_rate", "embedding_dropout_rate"), found["hidden_dropout_prob"]),
-            lambda model: model.dropout_rate, float,
-        ),
+        all_of("hidden_dropout_prob", 0.0, "dropout_rate", "embedding_dropout_rate"),
         same("attention_probs_dropout_prob", 0.0, "attention_dropout_rate"),
         *labels("num_classes"),
         only("problem_type", None, "an image has one class here"),
@@ -105,7 +90,7 @@ VIT = Family(
     last_first=frozenset({f"{_EMBEDDING}.position_embeddings.weight"}),
     passed_tensors=("vit.pooler.",),
     passed_over=frozenset("encoder_stride pooler_act pooler_output_size".split()),
-)  # fmt: skip
+)
 
 _INDIFFERENT = frozenset(
     "name dropout_rate attention_dropout_rate embedding_dropout_rate initializer_range default_initializer "

@@ -18,9 +18,13 @@ from cstool.model.params.params import Params
 from cstool.model.params.paths import resolve_path
 from cstool.model.params.rewrite import with_paths_from, with_values
 from cstool.model.params.sections.attention_rules import AttentionRules
-from cstool.model.params.sections.dataloader import DataloaderParams, StockLoaderParams, data_set_names
+from cstool.model.params.sections.dataloader import (
+    DataloaderParams,
+    PreferencesParams,
+    StockLoaderParams,
+    data_set_names,
+)
 from cstool.model.params.sections.decoder import DecoderParams
-from cstool.model.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
 from cstool.model.params.sections.encoder import (
     BertClassifierParams,
     BertParams,
@@ -48,11 +52,11 @@ from cstool.model.params.sections.encoder_loaders import (
     TokenClassesParams,
     usual_predictions,
 )
+from cstool.model.params.sections.fields import GATED_NONLINEARITIES, NONLINEARITIES
 from cstool.model.params.sections.initializers import InitializerParams
 from cstool.model.params.sections.model import FcMnistParams, ImageModelParams, ModelParams, ParallelDecoderParams
 from cstool.model.params.sections.optimizers import SGD, Adam, AdamW
 from cstool.model.params.sections.preference import DpoParams
-from cstool.model.params.sections.preference_loader import PreferencesParams
 from cstool.model.params.sections.sparsity import SparsityParams
 from cstool.model.params.sections.trainer import UNSCALED, EarlyStopping, LoopParams, LossScaling
 from cstool.model.params.sections.vision import VisionTransformerParams

@@ -9,8 +9,8 @@ from cstool.foundation.yaml_lines.problems import Problems
 from cstool.foundation.yaml_lines.section import Section
 from cstool.model.params.checkpoint_states import ALL_STATES, STATES
 from cstool.model.params.sections import trainer
-from cstool.model.params.sections.attention_rules import METRICS
 from cstool.model.params.sections.dataloader import DataloaderParams, data_set_names
+from cstool.model.params.sections.fields import METRICS
 from cstool.model.params.sections.model import ModelParams
 from cstool.model.params.sections.sparsity import SparsityParams
 

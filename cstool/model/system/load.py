@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field, create_model
 
@@ -117,7 +117,7 @@ def _section_of(part: type) -> type[Section]:
 
 
 class _Cluster(Section):
-    null_counts: ClassVar[frozenset[str]] = frozenset({"memoryx", "swarmx", "hosts", "servers"})
+    null_counts = frozenset({"memoryx", "swarmx", "hosts", "servers"})
 
 
 _SystemSection = _section(

@@ -13,7 +13,7 @@ import yaml
 import cstool.plan.timing.gpu
 from cstool.foundation.errors import EstimateError
 from cstool.model.params import DecoderParams, Params
-from cstool.model.params.sections.decoder_parts import GATED_NONLINEARITIES
+from cstool.model.params.sections.fields import GATED_NONLINEARITIES
 from cstool.plan.estimation.point import DAY_S, Estimate
 from cstool.plan.estimation.sweep import Tried, each_or_why
 from cstool.plan.timing.gpu import GpuModel, GpuStep, GpuSystem, Split, best_split, load_gpu, split_step

@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ValidationInfo, field_validator
 
-from cstool.foundation.yaml_lines.section import Section, rule_error
+from cstool.foundation.yaml_lines.section import rule_error
 from cstool.model.batch_split import nearest_divisors
-from cstool.model.params.sections.decoder_parts import LONGROPE_KEYS, AttentionExtraParams, PositionScalingParams
-
-METRICS = ("loss", "accuracy")
-"""metrics of a classifier"""
+from cstool.model.params.sections.decoder_parts import LONGROPE_KEYS, PositionScalingParams
+from cstool.model.params.sections.fields import AttentionExtraParams, ModelSection
 
 
-class AttentionRules(Section):
+class AttentionRules(ModelSection):
     """Rules for heads, positions and muP wherever tokens attend to tokens; the keys belong to the sections."""
 
     stack: ClassVar[str] = "decoder"
@@ -128,10 +126,9 @@ class AttentionRules(Section):
             raise rule_error("must be given together with mup_base_hidden_size")
         return filter_size
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Metrics of evaluations."""
-        return METRICS
+    def dump(self) -> dict[str, Any]:
+        """Return the section as plain YAML data; a null of position_embedding_type is a value."""
+        return {**super().dump(), "position_embedding_type": self.position_embedding_type}
 
     @property
     def inner_size(self) -> int:
@@ -187,11 +184,6 @@ def _check_longrope(extra: PositionScalingParams, given: Mapping[str, Any]) -> N
         raise rule_error(f"must give {name}, since max_position_embeddings is {longest} and the original is {original}")
     if pairs and len(factors) != pairs:
         raise rule_error(f"must have {pairs} numbers in {name}, one for each pair of rotary_dim, got {len(factors)}")
-
-
-def truncated_normal(std: float) -> dict[str, Any]:
-    """Return the vendor's default initializer, cut off at two standard deviations."""
-    return {"name": "truncated_normal", "mean": 0.0, "std": std, "a": -2 * std, "b": 2 * std}
 
 
 def _nearest(near: list[str]) -> str:

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -38,7 +38,7 @@ class SinkTokensParams(Section):
     sink_token_start_pos: Whole = 0
     truncate_to_original_length: bool = False
 
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"name": ("add_sink_tokens",), "use_vsl": ()}
+    supported = {"name": ("add_sink_tokens",), "use_vsl": ()}
 
 
 class MixturePartParams(Section):
@@ -47,7 +47,7 @@ class MixturePartParams(Section):
     folders: Folders = Field(alias="data_dir")
     weight: NotNegative
 
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"data_subset": ()}
+    supported = {"data_subset": ()}
 
 
 class DataloaderParams(Section):
@@ -61,8 +61,8 @@ class DataloaderParams(Section):
     drop_last: bool = True
     split: Literal["train", "val"]
 
-    other_names: ClassVar[dict[str, str]] = {"drop_last_batch": "drop_last"}
-    without_effect: ClassVar[frozenset[str]] = frozenset(
+    other_names = {"drop_last_batch": "drop_last"}
+    without_effect = frozenset(
         "micro_batch_size mixed_precision num_examples num_workers persistent_workers pin_memory prefetch_factor "
         "to_float16 use_multiple_workers vocab_size".split()
     )
@@ -76,20 +76,27 @@ class DataloaderParams(Section):
         """The folders, absolute."""
         return tuple(folder.path for folder in self.folders)
 
+    def _first_of(self, *keys: str, default: Any = None) -> Any:
+        """The value of the first of some keys that the section has."""
+        return next((getattr(self, key) for key in keys if key in type(self).model_fields), default)
+
     @property
     def epoch_samples(self) -> int | None:
         """How many samples an epoch has; None for all of the data set once."""
-        return None
+        found: int | None = self._first_of("num_samples")
+        return found
 
     @property
     def sample_length(self) -> int | None:
-        """S, tokens of a sample, as far as the file says it."""
-        return None
+        """S, tokens of a sample, of its source or of each of its texts, as far as the file says it."""
+        found: int | None = self._first_of("max_sequence_length", "src_max_sequence_length")
+        return found
 
     @property
     def target_length(self) -> int | None:
         """T, tokens that the decoder of an encoder-decoder tells, as far as the file says it."""
-        return None
+        found: int | None = self._first_of("tgt_max_sequence_length")
+        return found
 
     @property
     def predictions(self) -> int | None:
@@ -97,17 +104,18 @@ class DataloaderParams(Section):
 
         None where the files say it, and where no labels are gathered.
         """
-        return None
+        found: int | None = self._first_of("max_predictions_per_seq", "max_cls_tokens")
+        return found
 
     @property
     def has_pairs(self) -> bool:
         """Whether samples of masked text say if its second part follows the first: next sentence prediction."""
-        return False
+        return not self._first_of("disable_nsp", default=True)
 
     @property
     def is_packed(self) -> bool:
         """Whether a sample is several texts that do not see each other."""
-        return False
+        return bool(self._first_of("use_vsl"))
 
     @property
     def has_halves(self) -> bool:
@@ -118,9 +126,10 @@ class DataloaderParams(Section):
     def scales_by_predictions(self) -> bool:
         """Whether the loss of masked tokens is their mean over the batch, and its weight in the model is not applied.
 
-        Else it is their sum over the batch, divided by the samples, times that weight.
+        Likewise of the tokens that a decoder tells. Else it is their sum over the batch, divided by the samples, times
+        that weight.
         """
-        return False
+        return bool(self._first_of("dynamic_mlm_scale", "dynamic_loss_weight"))
 
     @property
     def tried(self) -> str:
@@ -138,10 +147,8 @@ class StockLoaderParams(DataloaderParams):
     use_vsl: bool = False
     data_transforms: Annotated[tuple[SinkTokensParams, ...], List, not_beside("use_vsl")] = ()
 
-    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | frozenset(
-        "fake_data_seed repeat use_worker_cache".split()
-    )
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+    without_effect = DataloaderParams.without_effect | frozenset("fake_data_seed repeat use_worker_cache".split())
+    supported = {
         **dict.fromkeys("data_subset dataset_map_fn pad_last sampler use_fake_data".split(), ()),
         "features_list": (["input_ids", "attention_mask", "labels"],),
         "sort_files": (True,),
@@ -153,16 +160,6 @@ class StockLoaderParams(DataloaderParams):
         return {name: value for name, value in found.items() if name != "data_dir"} if self.mixture else found
 
     @property
-    def epoch_samples(self) -> int | None:
-        """How many samples an epoch has; None for all of the data set once."""
-        return self.num_samples
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether a sample is several texts that do not see each other."""
-        return self.use_vsl
-
-    @property
     def added_tokens(self) -> int:
         """Number of tokens that sinks add to a sample."""
         return sum(0 if sinks.truncate_to_original_length else sinks.num_sink_tokens for sinks in self.data_transforms)
@@ -171,6 +168,25 @@ class StockLoaderParams(DataloaderParams):
     def sample_length(self) -> int | None:
         """S, tokens of a sample, sinks included, as far as the file says it."""
         return None if self.max_sequence_length is None else self.max_sequence_length + self.added_tokens
+
+
+_PREFERENCES = [
+    f"{text}_{feature}" for text in ("chosen", "rejected") for feature in ("input_ids", "attention_mask", "labels")
+]
+
+
+class PreferencesParams(DataloaderParams):
+    """Pairs of a chosen and a rejected text, which DPO reads. Source: Cerebras Model Zoo 2.10.0, data/nlp/dpo."""
+
+    data_processor: Literal["DpoHDF5DataProcessor"]
+    max_sequence_length: Count | None = None
+
+    without_effect = DataloaderParams.without_effect | {"use_worker_cache"}
+    supported = {
+        **dict.fromkeys("data_subset dataset_map_fn mixture num_samples pad_last sampler use_vsl".split(), ()),
+        "features_list": (_PREFERENCES,),
+        "sort_files": (True,),
+    }
 
 
 def data_set_names(loaders: Sequence[DataloaderParams]) -> tuple[str, ...]:

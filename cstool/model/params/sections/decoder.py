@@ -3,7 +3,7 @@
 Keys, defaults and rules are the vendor's. Source: its GPT-2 model, 2.10.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -14,27 +14,32 @@ from cstool.foundation.yaml_lines.section import (
     Rate,
     Whole,
     beside,
-    filled,
     lower,
     not_beside,
     rule_error,
 )
-from cstool.model.params.sections.attention_rules import METRICS, AttentionRules, truncated_normal
+from cstool.model.params.sections.attention_rules import AttentionRules
 from cstool.model.params.sections.decoder_parts import (
-    GATED_NONLINEARITIES,
-    NONLINEARITIES,
     SUPPORTED,
     WITHOUT_EFFECT,
-    AttentionExtraParams,
     FixedSparseParams,
     MoeParams,
-    PositionScalingParams,
+    PositionScaling,
 )
-from cstool.model.params.sections.initializers import SCALABLE, InitializerParams
-
-MAX_VOCAB_SIZE = 512_000
-MAX_LAYERS = 1000
-"""Source: the vendor's GPT-2 schema."""
+from cstool.model.params.sections.fields import (
+    METRICS,
+    AttentionModule,
+    AttentionType,
+    ByMup,
+    HeadGroups,
+    Layers,
+    Nonlinearity,
+    NormType,
+    Vocabulary,
+    as_rate,
+    unset,
+)
+from cstool.model.params.sections.initializers import SCALABLE, InitializerParams, truncated_normal
 
 _NEEDS_A_WINDOW = beside(
     "attention_sliding_window_length",
@@ -67,11 +72,6 @@ _AS_INITIALIZER = object()
 """stands for an output_layer_initializer that is not given, beside an initializer that is"""
 
 
-def as_rate(other: str) -> BeforeValidator:
-    """Validator that takes the value of another key for a rate of null."""
-    return filled(lambda data: data.get(other, 0.0))
-
-
 class DecoderParams(AttentionRules):
     """A decoder in which the feed-forward part follows attention.
 
@@ -101,20 +101,20 @@ class DecoderParams(AttentionRules):
         "santacoder",
         "gemma2",
     ]
-    vocab_size: Annotated[int, Field(ge=1, le=MAX_VOCAB_SIZE)] = 50257
+    vocab_size: Vocabulary = 50257
     max_position_embeddings: Count = 1024
     share_embedding_weights: bool = True
     embedding_layer_norm: bool = False
-    num_hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 12
-    norm_type: Literal["layernorm", "biasless-layernorm", "rmsnorm"] = "layernorm"
+    num_hidden_layers: Layers = 12
+    norm_type: NormType = "layernorm"
     layer_norm_epsilon: Positive = 1e-5
     norm_first_sandwich: bool = False
     num_heads: Count = 12
     hidden_size: Count = Field(768, validate_default=True)
     attention_inner_dim: Count | None = None
-    attention_type: Literal["scaled_dot_product", "dot_product"] = "scaled_dot_product"
-    attention_module: Literal["aiayn_attention", "multiquery_attention"] = "aiayn_attention"
-    extra_attention_params: Annotated[AttentionExtraParams, filled(lambda _: {})] = Field(None, validate_default=True)
+    attention_type: AttentionType = "scaled_dot_product"
+    attention_module: AttentionModule = "aiayn_attention"
+    extra_attention_params: HeadGroups = unset()
     attention_sliding_window_length: Count | None = None
     sliding_window_every_other_decoder_layer: Annotated[bool, _NEEDS_A_WINDOW] = False
     sliding_window_every_other_decoder_layer_pattern: Annotated[
@@ -124,7 +124,7 @@ class DecoderParams(AttentionRules):
     apply_attention_sinks: bool = False
     attention_chunk_size: Annotated[Count | None, _NO_CHUNKS] = None
     attention_vertical_column_spacing: Count | None = None
-    attention_vertical_column_width: Count | None = Field(None, validate_default=True)
+    attention_vertical_column_width: Count | None = unset()
     apply_attention_pattern: bool = False
     fixed_sparse_attention: Annotated[
         FixedSparseParams | None,
@@ -150,20 +150,17 @@ class DecoderParams(AttentionRules):
             "needs position_embedding_type alibi, and that is {}",
         ),
     ] = False
-    rotary_dim: Count | None = Field(None, validate_default=True)
+    rotary_dim: Count | None = unset()
     rope_theta: Annotated[float, Field(gt=1)] = 10000.0
     pos_scaling_type: Annotated[Literal["linear", "llama3", "yarn", "longrope"], BeforeValidator(lower)] = "linear"
     pos_scaling_factor: Positive = 1.0
-    pos_scaling_extra_args: Annotated[
-        PositionScalingParams | None,
-        filled(lambda data: {} if data.get("pos_scaling_type", "linear") != "linear" else None),
-    ] = Field(None, validate_default=True)
+    pos_scaling_extra_args: PositionScaling = unset()
     filter_size: Count = 3072
-    nonlinearity: Literal[tuple(NONLINEARITIES | GATED_NONLINEARITIES)] = "gelu"  # type: ignore[valid-type]
+    nonlinearity: Nonlinearity = "gelu"
     dropout_rate: Rate = 0.1
-    residual_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
+    residual_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = unset()
     attention_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = 0.1
-    embedding_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
+    embedding_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = unset()
     use_projection_bias_in_attention: bool = True
     use_ffn_bias_in_attention: bool = True
     use_ffn_bias: bool = True
@@ -171,11 +168,9 @@ class DecoderParams(AttentionRules):
     loss_scaling: Literal["num_tokens", "batch_size"] = "num_tokens"
     loss_weight: Positive = 1.0
     mup_base_hidden_size: Positive | None = None
-    mup_base_filter_size: Positive | None = Field(None, validate_default=True)
+    mup_base_filter_size: Positive | None = unset()
     embeddings_scale: Positive = 1.0
-    scale_qk_dot_by_d: Annotated[bool, filled(lambda data: data.get("mup_base_hidden_size") is not None)] = Field(
-        None, validate_default=True
-    )
+    scale_qk_dot_by_d: ByMup = unset()
     scale_qk_dot_by_layer_idx: bool = False
     attention_logits_alpha: Positive = 1.0
     scale_output_logits_by_d: bool = True
@@ -185,25 +180,21 @@ class DecoderParams(AttentionRules):
     ] = None
     final_logit_softcapping: Positive | None = None
     initializer_range: Positive = 0.02
-    initializer_params: InitializerParams = Field(None, alias="initializer", validate_default=True)
-    embedding_initializer_params: InitializerParams = Field(None, alias="embedding_initializer", validate_default=True)
-    output_layer_initializer_params: InitializerParams = Field(
-        None, alias="output_layer_initializer", validate_default=True
-    )
-    ffn_initializer_params: InitializerParams = Field(None, alias="ffn_initializer", validate_default=True)
-    ffn_output_layer_initializer_params: InitializerParams = Field(
-        None, alias="ffn_output_layer_initializer", validate_default=True
-    )
+    initializer_params: InitializerParams = unset(alias="initializer")
+    embedding_initializer_params: InitializerParams = unset(alias="embedding_initializer")
+    output_layer_initializer_params: InitializerParams = unset(alias="output_layer_initializer")
+    ffn_initializer_params: InitializerParams = unset(alias="ffn_initializer")
+    ffn_output_layer_initializer_params: InitializerParams = unset(alias="ffn_output_layer_initializer")
     max_tokens: Count | None = None
     temperature: NotNegative | None = None
     top_k: Count | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     moe: MoeParams = MoeParams.model_validate({})
 
-    other_names: ClassVar[dict[str, str]] = {"moe_params": "moe", "scale_by_layer_index": "scale_qk_dot_by_layer_idx"}
-    null_counts: ClassVar[frozenset[str]] = frozenset({"attention_dropout_rate", "position_embedding_type"})
-    without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = SUPPORTED
+    other_names = {"moe_params": "moe", "scale_by_layer_index": "scale_qk_dot_by_layer_idx"}
+    null_counts = frozenset({"attention_dropout_rate", "position_embedding_type"})
+    without_effect = WITHOUT_EFFECT
+    supported = SUPPORTED
 
     @field_validator("attention_vertical_column_width")
     @classmethod

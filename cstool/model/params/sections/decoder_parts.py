@@ -1,21 +1,13 @@
 """The sections inside of a decoder's `model` section, and the vendor's keys that do nothing or are refused there."""
 
 from operator import gt
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cstool.foundation.yaml_lines.section import Count, List, NotNegative, Positive, Section, beside, rule_error
-from cstool.model.activations import ACTIVATIONS
+from cstool.foundation.yaml_lines.section import Count, List, NotNegative, Positive, Section, beside, filled, rule_error
+from cstool.model.params.sections.fields import GATED_NONLINEARITIES, NONLINEARITIES, PRECISION_KEYS
 from cstool.model.params.sections.initializers import InitializerParams
-
-PRECISION_KEYS = frozenset({"mixed_precision", "fp16_type", "to_float16", "dtype", "use_bfloat16"})
-"""arithmetic is float32 throughout"""
-
-NONLINEARITIES = {theirs: name for name, row in ACTIVATIONS.items() for theirs in row.vendor_names}
-"""the vendor's names of the functions of a feed-forward layer -> names in the kernels"""
-GATED_NONLINEARITIES = {row.gate: name for name, row in ACTIVATIONS.items() if row.gate is not None}
-"""names of gated functions -> the function of the gate"""
 
 WITHOUT_EFFECT = PRECISION_KEYS.union(
     "attention_kernel attention_softmax_fp32 boundary_casting compute_eval_metrics "
@@ -55,14 +47,6 @@ _OF_EXPERTS = "must be at most num_experts ({})"
 _OF_NORMALIZATION = "needs expert_weighting_normalization"
 
 
-class AttentionExtraParams(Section):
-    """Settings of multi-query attention: the number of heads of keys and values."""
-
-    num_kv_groups: Count | None = None
-
-    without_effect: ClassVar[frozenset[str]] = frozenset({"attention_kernel"})
-
-
 class MoeParams(Section):
     """A mixture of experts in the place of each feed-forward part; one expert in all is none.
 
@@ -86,8 +70,8 @@ class MoeParams(Section):
     ] = 0.0
     gate_initializer: InitializerParams | None = None
 
-    without_effect: ClassVar[frozenset[str]] = frozenset({"moe_implementation", "router_fp32", "sinkhorn_n_iters"})
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+    without_effect = frozenset({"moe_implementation", "router_fp32", "sinkhorn_n_iters"})
+    supported = {
         "routing_algorithm": ("learned",),
         "router_selection_nonlinearity": ("softmax", "sigmoid"),
         "expert_weighting_nonlinearity": ("softmax", "sigmoid"),
@@ -124,7 +108,7 @@ class FixedSparseParams(Section):
         Count, beside("local_attn_ctx", lambda size, block: block % size == 0, "must divide local_attn_ctx ({})")
     ] = Field(16, validate_default=True)
 
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"different_layout_per_head": (False,)}
+    supported = {"different_layout_per_head": (False,)}
 
 
 LONGROPE_KEYS = ("long_factor", "short_factor", "long_mscale", "short_mscale", "attention_factor")
@@ -151,3 +135,10 @@ class PositionScalingParams(Section):
     long_mscale: Positive | None = None
     short_mscale: Positive | None = None
     attention_factor: Positive | None = None
+
+
+PositionScaling = Annotated[
+    PositionScalingParams | None,
+    filled(lambda data: {} if data.get("pos_scaling_type", "linear") != "linear" else None),
+]
+"""as far as the kind of scaling needs any"""

@@ -4,106 +4,91 @@ Keys, defaults and rules are the vendor's. Source: its BERT and ESM-2 models, 2.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from cstool.foundation.yaml_lines.section import Count, Positive, Rate, Section, Whole, filled, lower, rule_error
+from cstool.foundation.yaml_lines.section import Count, Positive, Rate, Whole, lower, rule_error
 from cstool.model.params.paths import AliasedPath
-from cstool.model.params.sections.attention_rules import METRICS, AttentionRules, truncated_normal
-from cstool.model.params.sections.decoder import MAX_LAYERS, MAX_VOCAB_SIZE, as_rate
-from cstool.model.params.sections.decoder_parts import (
-    GATED_NONLINEARITIES,
-    NONLINEARITIES,
+from cstool.model.params.sections.attention_rules import AttentionRules
+from cstool.model.params.sections.decoder_parts import PositionScaling
+from cstool.model.params.sections.fields import (
+    METRICS,
     PRECISION_KEYS,
-    AttentionExtraParams,
-    PositionScalingParams,
+    AttentionModule,
+    AttentionType,
+    ByMup,
+    HeadGroups,
+    Layers,
+    ModelSection,
+    Nonlinearity,
+    Vocabulary,
+    as_key,
+    as_rate,
+    unset,
 )
-from cstool.model.params.sections.initializers import InitializerParams
-
-_Vocabulary = Annotated[int, Field(ge=1, le=MAX_VOCAB_SIZE)]
-_NONLINEARITIES = tuple(NONLINEARITIES | GATED_NONLINEARITIES)
-_Nonlinearity = Literal[_NONLINEARITIES]  # type: ignore[valid-type]
-_EMBEDDINGS = tuple(f"{name}_initializer" for name in ("embeddings", "position_embeddings", "segment_embeddings"))
+from cstool.model.params.sections.initializers import (
+    DefaultInitializer,
+    RangeInitializer,
+)
 
 
 class EncoderParams(AttentionRules):
     """Settings of all encoders."""
 
-    vocab_size: _Vocabulary = 30522
+    vocab_size: Vocabulary = 30522
     max_position_embeddings: Count = 1024
     position_embedding_type: Literal["learned", "fixed", "rotary", "alibi"] | None = "learned"
     mask_padding_in_positional_embed: bool = False
     num_segments: Whole | None = 2
     embedding_layer_norm: bool = True
-    num_hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 12
+    num_hidden_layers: Layers = 12
     layer_norm_epsilon: Positive = 1e-5
     norm_first: bool = False
     use_final_layer_norm: bool = False
     num_heads: Count = 12
     hidden_size: Count = Field(768, validate_default=True)
-    attention_type: Literal["scaled_dot_product", "dot_product"] = "scaled_dot_product"
-    attention_module: Literal["aiayn_attention", "multiquery_attention"] = "aiayn_attention"
-    extra_attention_params: Annotated[AttentionExtraParams, filled(lambda _: {})] = Field(None, validate_default=True)
-    rotary_dim: Count | None = Field(None, validate_default=True)
+    attention_type: AttentionType = "scaled_dot_product"
+    attention_module: AttentionModule = "aiayn_attention"
+    extra_attention_params: HeadGroups = unset()
+    rotary_dim: Count | None = unset()
     rope_theta: Annotated[float, Field(gt=1)] = 10000.0
     pos_scaling_type: Annotated[Literal["linear", "yarn"], BeforeValidator(lower)] = "linear"
     pos_scaling_factor: Positive = 1.0
-    pos_scaling_extra_args: Annotated[
-        PositionScalingParams | None,
-        filled(lambda data: {} if data.get("pos_scaling_type", "linear") != "linear" else None),
-    ] = Field(None, validate_default=True)
+    pos_scaling_extra_args: PositionScaling = unset()
     filter_size: Count = 3072
-    encoder_nonlinearity: _Nonlinearity = "gelu"
-    pooler_nonlinearity: Annotated[_Nonlinearity, filled(lambda data: data.get("encoder_nonlinearity", "gelu"))] = (
-        Field(None, validate_default=True)
-    )
+    encoder_nonlinearity: Nonlinearity = "gelu"
+    pooler_nonlinearity: Annotated[Nonlinearity, as_key("encoder_nonlinearity", "gelu")] = unset()
     dropout_rate: Rate = 0.1
-    attention_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
+    attention_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = unset()
     use_projection_bias_in_attention: bool = True
     use_ffn_bias_in_attention: bool = True
     use_ffn_bias: bool = True
     pad_token_id: Whole = 0
     mup_base_hidden_size: Positive | None = None
-    mup_base_filter_size: Positive | None = Field(None, validate_default=True)
+    mup_base_filter_size: Positive | None = unset()
     embeddings_scale: Positive = 1.0
-    scale_qk_dot_by_d: Annotated[bool, filled(lambda data: data.get("mup_base_hidden_size") is not None)] = Field(
-        None, validate_default=True
-    )
+    scale_qk_dot_by_d: ByMup = unset()
     attention_logits_alpha: Positive = 1.0
     output_logits_alpha: Positive = 1.0
     scale_output_logits_by_d: bool = True
     initializer_range: Positive = 0.02
-    default_initializer: InitializerParams = Field(None, validate_default=True)
-    embeddings_initializer: InitializerParams = Field(None, validate_default=True)
-    position_embeddings_initializer: InitializerParams = Field(None, validate_default=True)
-    segment_embeddings_initializer: InitializerParams = Field(None, validate_default=True)
+    default_initializer: RangeInitializer = unset()
+    embeddings_initializer: DefaultInitializer = unset()
+    position_embeddings_initializer: DefaultInitializer = unset()
+    segment_embeddings_initializer: DefaultInitializer = unset()
 
-    stack: ClassVar[str] = "encoder"
-    null_counts: ClassVar[frozenset[str]] = frozenset({"position_embedding_type"})
-    other_names: ClassVar[dict[str, str]] = {"embedding_pad_token_id": "pad_token_id"}
-    without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS.union(
+    stack = "encoder"
+    null_counts = frozenset({"position_embedding_type"})
+    other_names = {"embedding_pad_token_id": "pad_token_id"}
+    without_effect = PRECISION_KEYS.union(
         "attention_kernel attention_softmax_fp32 compute_eval_metrics fold_rope_consts nonlinearity "
         "num_relative_attention_buckets".split()
     )
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+    supported = {
         "position_embedding_type": ("learned", "fixed", "rotary", "alibi", None),
         **dict.fromkeys("alibi_trainable_slopes freeze_ffn_bias_in_glu lr_adjustment_groups".split(), ()),
     }
-
-    @field_validator("default_initializer", *_EMBEDDINGS, mode="before")
-    @classmethod
-    def _fill_initializer(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, str):
-            return {"name": value}
-        if value is not None:
-            return value
-        plain = truncated_normal(info.data.get("initializer_range", 0.02))
-        return plain if info.field_name == "default_initializer" else info.data.get("default_initializer", plain)
-
-    def dump(self) -> dict[str, Any]:
-        """Return the section as plain YAML data; a null of position_embedding_type is a value."""
-        return {**super().dump(), "position_embedding_type": self.position_embedding_type}
 
     @property
     def norm_type(self) -> str:
@@ -122,8 +107,13 @@ class EncoderParams(AttentionRules):
 
     @property
     def segments(self) -> int:
-        """Kinds of token in the table of segments; 0 for no such table."""
-        return self.num_segments or 0
+        """Kinds of token in the table of segments; 0 for no such table.
+
+        Two where nothing is said, if samples are two texts.
+        """
+        if self.num_segments is None:
+            return 0 if getattr(self, "disable_nsp", True) else 2
+        return self.num_segments
 
     @property
     def position_offset(self) -> int:
@@ -148,20 +138,18 @@ class BertParams(EncoderParams):
     """BERT as it is pre-trained: masked tokens, and whether one text follows another unless `disable_nsp`."""
 
     name: Literal["bert"]
-    vocab_size: _Vocabulary = 50257
+    vocab_size: Vocabulary = 50257
     share_embedding_weights: bool = True
     disable_nsp: bool = False
     num_segments: Whole | None = None
-    mlm_nonlinearity: Annotated[_Nonlinearity, filled(lambda data: data.get("encoder_nonlinearity", "gelu"))] = Field(
-        None, validate_default=True
-    )
+    mlm_nonlinearity: Annotated[Nonlinearity, as_key("encoder_nonlinearity", "gelu")] = unset()
     use_ffn_bias_in_mlm: bool = True
     use_output_bias_in_mlm: bool = True
     mlm_loss_weight: Positive = 1.0
     label_smoothing: Rate = 0.0
 
-    without_effect: ClassVar[frozenset[str]] = EncoderParams.without_effect | {"embedding_dropout_rate"}
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+    without_effect = EncoderParams.without_effect | {"embedding_dropout_rate"}
+    supported = {
         **EncoderParams.supported,
         "num_classes": (2,),
         "add_pooling_layer": (True, False),
@@ -173,13 +161,6 @@ class BertParams(EncoderParams):
         pairs = () if self.disable_nsp else ("accuracy_cls",)
         return ("loss", "accuracy_masked_lm", "mlm_perplexity", *pairs)
 
-    @property
-    def segments(self) -> int:
-        """Kinds of token in the table of segments: two where nothing is said, if there are two texts."""
-        if self.num_segments is None:
-            return 0 if self.disable_nsp else 2
-        return self.num_segments
-
 
 class Esm2Params(BertParams):
     """ESM-2: BERT on proteins, norms first.
@@ -190,7 +171,7 @@ class Esm2Params(BertParams):
     name: Literal["esm2"]  # type: ignore[assignment]
     norm_first: bool = True
     token_dropout: bool = False
-    mask_token_id: Whole | None = Field(None, validate_default=True)
+    mask_token_id: Whole | None = unset()
 
     @field_validator("mask_token_id")
     @classmethod
@@ -205,7 +186,7 @@ class Esm2Params(BertParams):
 class FineTunedParams(EncoderParams):
     """BERT with a head for one task."""
 
-    embedding_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
+    embedding_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = unset()
 
     @property
     def embedding_dropout(self) -> float:
@@ -221,7 +202,7 @@ class BertClassifierParams(FineTunedParams):
     problem_type: Literal["single_label_classification"] | None = None
     task_dropout: Rate
 
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+    supported = {
         **EncoderParams.supported,
         "problem_type": ("single_label_classification", None),
         "add_pooling_layer": (True,),
@@ -244,7 +225,7 @@ class BertTokenClassifierParams(FineTunedParams):
     include_padding_in_loss: bool = False
     label_vocab_file: AliasedPath | None = None
 
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {**EncoderParams.supported, "add_pooling_layer": (False,)}
+    supported = {**EncoderParams.supported, "add_pooling_layer": (False,)}
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -262,7 +243,7 @@ class BertSummarizationParams(FineTunedParams):
     use_cls_bias: bool = True
     vocab_file: AliasedPath | None = None
 
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {**EncoderParams.supported, "add_pooling_layer": (False,)}
+    supported = {**EncoderParams.supported, "add_pooling_layer": (False,)}
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -273,30 +254,23 @@ class BertSummarizationParams(FineTunedParams):
 class DprEncoderParams(EncoderParams):
     """One of the encoders of DPR. Keys that the vendor takes from elsewhere in the model have no effect here."""
 
-    vocab_size: _Vocabulary = 50257
+    vocab_size: Vocabulary = 50257
     max_position_embeddings: Count
     disable_nsp: bool = False
     num_segments: Whole | None = None
 
-    other_names: ClassVar[dict[str, str]] = {}
-    without_effect: ClassVar[frozenset[str]] = EncoderParams.without_effect.union(
+    other_names = {}
+    without_effect = EncoderParams.without_effect.union(
         "add_pooling_layer embedding_dropout_rate embedding_pad_token_id mlm_loss_weight mlm_nonlinearity name "
         "share_embedding_weights".split()
     )
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+    supported = {
         **EncoderParams.supported,
         **dict.fromkeys(("mup_base_hidden_size", "mup_base_filter_size"), ()),
     }
 
-    @property
-    def segments(self) -> int:
-        """Kinds of token in the table of segments: two where nothing is said, unless `disable_nsp`."""
-        if self.num_segments is None:
-            return 0 if self.disable_nsp else 2
-        return self.num_segments
 
-
-class DprParams(Section):
+class DprParams(ModelSection):
     """Dense passage retrieval: an encoder of questions and one of contexts, whose embeddings are to be alike.
 
     `encoder` is both, each with weights of its own unless `use_biencoder` is false.
@@ -311,7 +285,7 @@ class DprParams(Section):
     use_biencoder: bool = True
     pooler_type: Literal["mean", "cls", "ffn_pooler"] = "cls"
 
-    without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS | {"compute_eval_metrics", "selected_encoder"}
+    without_effect = PRECISION_KEYS | {"compute_eval_metrics", "selected_encoder"}
 
     @model_validator(mode="after")
     def _has_encoders(self) -> Self:
@@ -340,16 +314,6 @@ class DprParams(Section):
         found = self.ctx_encoder or self.encoder
         assert found is not None
         return found
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Metrics of evaluations."""
-        return METRICS
-
-    @property
-    def rate_factors(self) -> Mapping[str, float]:
-        """Empty: without muP, the learning rate has no factors by group of weights."""
-        return {}
 
     @property
     def vocab_size(self) -> int:

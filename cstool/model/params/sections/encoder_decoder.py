@@ -6,21 +6,27 @@ the nonlinearity of the encoder.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from cstool.foundation.yaml_lines.section import Count, Positive, Rate, Whole, beside, filled, rule_error
 from cstool.model.params.sections.attention_rules import AttentionRules
-from cstool.model.params.sections.decoder import MAX_LAYERS, MAX_VOCAB_SIZE, as_rate
-from cstool.model.params.sections.decoder_parts import PRECISION_KEYS, AttentionExtraParams
+from cstool.model.params.sections.fields import (
+    PRECISION_KEYS,
+    AttentionModule,
+    HeadGroups,
+    Layers,
+    NormType,
+    Vocabulary,
+    as_key,
+    as_rate,
+    unset,
+)
 
-_Vocabulary = Annotated[int, Field(ge=1, le=MAX_VOCAB_SIZE)]
-_Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
 _Nonlinearity = Literal["relu", "gelu", "reglu", "geglu", "swiglu", "geglu_new"]
 """the vendor's, and the gate of T5 1.1 as released, whose gelu is the form with tanh"""
 _Alias = BeforeValidator(lambda name: "t5" if name == "T5ForConditionalGeneration" else name)
-_MUP_SIZES = ("d_model", "d_ff", "d_kv")
 
 _as_encoder = beside(
     "encoder_nonlinearity",
@@ -41,52 +47,44 @@ class EncoderDecoderParams(AttentionRules):
     """T5, and with other settings the Transformer."""
 
     name: Annotated[Literal["t5", "T5ForConditionalGeneration", "transformer"], _Alias]
-    src_vocab_size: _Vocabulary = 32128
-    tgt_vocab_size: Annotated[_Vocabulary, filled(lambda data: data.get("src_vocab_size", 32128))] = Field(
-        None, validate_default=True
-    )
+    src_vocab_size: Vocabulary = 32128
+    tgt_vocab_size: Annotated[Vocabulary, as_key("src_vocab_size", 32128)] = unset()
     extra_ids: Whole = 0
     hidden_size: Count = Field(512, alias="d_model")
     d_kv: Count = 64
     filter_size: Count = Field(2048, alias="d_ff")
-    encoder_num_hidden_layers: _Layers = 6
-    decoder_num_hidden_layers: Annotated[_Layers, filled(lambda data: data.get("encoder_num_hidden_layers", 6))] = (
-        Field(None, validate_default=True)
-    )
+    encoder_num_hidden_layers: Layers = 6
+    decoder_num_hidden_layers: Annotated[Layers, as_key("encoder_num_hidden_layers", 6)] = unset()
     num_heads: Count = 8
     relative_attention_num_buckets: Annotated[int, Field(ge=4, le=254, multiple_of=2)] = 32
-    norm_type: Literal["layernorm", "biasless-layernorm", "rmsnorm"] = "rmsnorm"
+    norm_type: NormType = "rmsnorm"
     layer_norm_epsilon: Positive = 1e-5
     dropout_rate: Rate = 0.1
-    relu_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = Field(None, validate_default=True)
+    relu_dropout_rate: Annotated[Rate, as_rate("dropout_rate")] = unset()
     encoder_nonlinearity: _Nonlinearity = "relu"
-    decoder_nonlinearity: Annotated[
-        _Nonlinearity, filled(lambda data: data.get("encoder_nonlinearity", "relu")), _as_encoder
-    ] = Field(None, validate_default=True)
+    decoder_nonlinearity: Annotated[_Nonlinearity, as_key("encoder_nonlinearity", "relu"), _as_encoder] = unset()
     use_projection_bias_in_attention: bool = False
     use_ffn_bias: bool = False
     position_embedding_type: Literal["relative", "learned_absolute", "fixed", "alibi"] | None = "relative"
-    src_max_position_embeddings: Count | None = Field(None, validate_default=True)
-    tgt_max_position_embeddings: Count | None = Field(None, validate_default=True)
+    src_max_position_embeddings: Count | None = unset()
+    tgt_max_position_embeddings: Count | None = unset()
     use_dropout_outside_residual_path: bool = True
     use_pre_encoder_decoder_dropout: bool = False
     use_pre_encoder_decoder_layer_norm: bool = True
     share_encoder_decoder_embedding: bool = Field(True, validate_default=True)
     share_embedding_weights: bool = True
-    attention_module: Literal["aiayn_attention", "multiquery_attention"] = "aiayn_attention"
-    extra_attention_params: Annotated[AttentionExtraParams, filled(lambda _: {})] = Field(None, validate_default=True)
+    attention_module: AttentionModule = "aiayn_attention"
+    extra_attention_params: HeadGroups = unset()
     initializer_factor: Positive = 1.0
     use_transformer_initialization: bool = False
     mup_base_hidden_size: Annotated[Count | None, _without_mup] = Field(None, alias="mup_base_d_model")
-    mup_base_filter_size: Annotated[Count | None, _without_mup] = Field(
-        None, alias="mup_base_d_ff", validate_default=True
-    )
+    mup_base_filter_size: Annotated[Count | None, _without_mup] = unset(alias="mup_base_d_ff")
     mup_base_d_kv: Count | None = None
     embeddings_alpha: Positive = 1.0
     encoder_attention_logits_alpha: Positive = 1.0
     decoder_attention_logits_alpha: Positive = 1.0
-    scale_encoder_qk_dot_by_d: Annotated[bool, _default_by_mup] = Field(None, validate_default=True)
-    scale_decoder_qk_dot_by_d: Annotated[bool, _default_by_mup] = Field(None, validate_default=True)
+    scale_encoder_qk_dot_by_d: Annotated[bool, _default_by_mup] = unset()
+    scale_decoder_qk_dot_by_d: Annotated[bool, _default_by_mup] = unset()
     scale_output_logits_by_d: bool = False
     output_logits_alpha: Positive | None = None
     mlm_loss_scaling: Literal["num_masked", "precomputed_num_masked", "batch_size"] = "batch_size"
@@ -94,11 +92,11 @@ class EncoderDecoderParams(AttentionRules):
     label_smoothing: Rate = 0.0
     decoder_start_token_id: Whole | None = None
 
-    null_counts: ClassVar[frozenset[str]] = frozenset({"position_embedding_type"})
-    without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS.union(
+    null_counts = frozenset({"position_embedding_type"})
+    without_effect = PRECISION_KEYS.union(
         "attention_kernel attention_softmax_fp32 compute_eval_metrics pad_token_id".split()
     )
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+    supported = {
         "position_embedding_type": ("relative", "learned_absolute", "fixed", "alibi", None),
         "norm_type": ("layernorm", "biasless-layernorm", "rmsnorm"),
         **dict.fromkeys("lr_adjustment_groups tie_encoder_decoder use_cache".split(), ()),
@@ -140,10 +138,6 @@ class EncoderDecoderParams(AttentionRules):
             rule = f"must be false where src_vocab_size ({sizes[0]}) and tgt_vocab_size ({sizes[1]}) differ"
             raise rule_error(rule)
         return is_shared
-
-    def dump(self) -> dict[str, Any]:
-        """Return the section as plain YAML data; a null of position_embedding_type is a value."""
-        return {**super().dump(), "position_embedding_type": self.position_embedding_type}
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ Missing keys have the vendor's defaults. Source: Cerebras Model Zoo 2.10.0, data
 data/nlp/transformer.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -32,27 +32,12 @@ class TokenLinesParams(DataloaderParams):
     input_pad_id: Whole | None = None
     labels_pad_id: Whole | None = None
 
-    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | {
+    without_effect = DataloaderParams.without_effect | {
         "buckets",
         "shuffle_buffer",
         "tgt_data_dir",
         "tgt_vocab_file",
     }
-
-    @property
-    def sample_length(self) -> int:
-        """S, tokens of the encoder."""
-        return self.src_max_sequence_length
-
-    @property
-    def target_length(self) -> int:
-        """T, tokens of the decoder."""
-        return self.tgt_max_sequence_length
-
-    @property
-    def scales_by_predictions(self) -> bool:
-        """Whether the loss is the mean over the tokens of the batch that count; see `DataloaderParams`."""
-        return self.dynamic_loss_weight
 
 
 class TextSpansParams(TokenLinesParams):
@@ -74,8 +59,8 @@ class TranslationsParams(TokenLinesParams):
 
     data_processor: Literal["TransformerDynamicDataProcessor"]
 
-    without_effect: ClassVar[frozenset[str]] = TokenLinesParams.without_effect | {"num_documents_to_concatenate"}
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"extra_ids": (0,), "pack_sequences": ()}
+    without_effect = TokenLinesParams.without_effect | {"num_documents_to_concatenate"}
+    supported = {"extra_ids": (0,), "pack_sequences": ()}
 
 
 class Hdf5PairsParams(DataloaderParams):
@@ -84,5 +69,5 @@ class Hdf5PairsParams(DataloaderParams):
     data_processor: Literal["T5HDF5DataProcessor"]
     features_list: Annotated[tuple[str, ...], List] | None = None
 
-    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | {"shuffle_buffer"}
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"use_vsl": ()}
+    without_effect = DataloaderParams.without_effect | {"shuffle_buffer"}
+    supported = {"use_vsl": ()}

@@ -5,7 +5,7 @@ Missing keys have the vendor's defaults. Source: Cerebras Model Zoo 2.10.0, data
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -31,11 +31,6 @@ class EncoderLoaderParams(DataloaderParams):
     max_sequence_length: _Length | None = None
     shuffle: bool = True
 
-    @property
-    def sample_length(self) -> int | None:
-        """S, tokens of a sample, as far as the file says it."""
-        return self.max_sequence_length
-
 
 class MaskedTextParams(EncoderLoaderParams):
     """Texts whose masks are drawn as they are read, anew in every epoch."""
@@ -54,31 +49,16 @@ class MaskedTextParams(EncoderLoaderParams):
     exclude_from_masking: _Texts = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
     input_pad_id: Whole = 0
 
-    without_effect: ClassVar[frozenset[str]] = (
+    without_effect = (
         DataloaderParams.without_effect
         | _ORDER
         | {"buckets", "document_separator_token", "labels_pad_id", "steps", "whole_word_masking"}
     )
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+    supported = {
         **_PADDING,
         "gather_mlm_labels": (True,),
         "segment_pad_id": (0,),
     }
-
-    @property
-    def predictions(self) -> int | None:
-        """M, tokens of a sample that are masked at most."""
-        return self.max_predictions_per_seq
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether samples say if a text follows another."""
-        return not self.disable_nsp
-
-    @property
-    def scales_by_predictions(self) -> bool:
-        """Whether the loss of masked tokens is their mean over the batch; see `DataloaderParams`."""
-        return self.dynamic_mlm_scale
 
 
 class DrawnMasksParams(EncoderLoaderParams):
@@ -90,26 +70,11 @@ class DrawnMasksParams(EncoderLoaderParams):
     disable_nsp: bool = False
     dynamic_mlm_scale: bool = False
 
-    without_effect: ClassVar[frozenset[str]] = (
+    without_effect = (
         DataloaderParams.without_effect
         | _ORDER
         | {"buckets", "do_lower", "masked_lm_prob", "max_position_embeddings", "vocab_file", "whole_word_masking"}
     )
-
-    @property
-    def predictions(self) -> int | None:
-        """M where the files have labels for all tokens; else they say it."""
-        return self.max_predictions_per_seq
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether samples say if a text follows another."""
-        return not self.disable_nsp
-
-    @property
-    def scales_by_predictions(self) -> bool:
-        """Whether the loss of masked tokens is their mean over the batch; see `DataloaderParams`."""
-        return self.dynamic_mlm_scale
 
 
 class Hdf5MasksParams(EncoderLoaderParams):
@@ -120,21 +85,11 @@ class Hdf5MasksParams(EncoderLoaderParams):
     max_predictions_per_seq: Count | None = None
     use_vsl: bool = False
 
-    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | {"use_worker_cache"}
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+    without_effect = DataloaderParams.without_effect | {"use_worker_cache"}
+    supported = {
         **dict.fromkeys("data_subset dataset_map_fn mixture num_samples pad_last".split(), ()),
         "sort_files": (True,),
     }
-
-    @property
-    def predictions(self) -> int | None:
-        """M where the files have labels for all tokens; else they say it."""
-        return self.max_predictions_per_seq
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether a sample is several sequences that do not see each other."""
-        return self.use_vsl
 
 
 class SentencesParams(EncoderLoaderParams):
@@ -147,8 +102,8 @@ class SentencesParams(EncoderLoaderParams):
     do_lower: bool = False
     input_pad_id: Whole = 0
 
-    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | {"labels_pad_id"}
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {**_PADDING}
+    without_effect = DataloaderParams.without_effect | {"labels_pad_id"}
+    supported = {**_PADDING}
 
     @property
     def has_halves(self) -> bool:
@@ -173,8 +128,8 @@ class TokenClassesParams(EncoderLoaderParams):
     labels_pad_id: Whole | None = None
     input_pad_id: Whole | None = None
 
-    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | _ORDER | {"mask_whole_word"}
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {**_PADDING}
+    without_effect = DataloaderParams.without_effect | _ORDER | {"mask_whole_word"}
+    supported = {**_PADDING}
 
 
 class SummariesParams(EncoderLoaderParams):
@@ -189,12 +144,7 @@ class SummariesParams(EncoderLoaderParams):
     pad_id: Whole | None = None
     do_lower: bool = False
 
-    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | _ORDER | {"mask_whole_word"}
-
-    @property
-    def predictions(self) -> int | None:
-        """C, sentences of a text that count at most."""
-        return self.max_cls_tokens
+    without_effect = DataloaderParams.without_effect | _ORDER | {"mask_whole_word"}
 
 
 class DprLoaderParams(EncoderLoaderParams):
@@ -203,8 +153,8 @@ class DprLoaderParams(EncoderLoaderParams):
     data_processor: Literal["DPRHDF5DataProcessor"]
     shuffle: bool = False
 
-    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | _ORDER | {"features_list"}
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = dict.fromkeys(("max_sequence_length", "use_vsl"), ())
+    without_effect = DataloaderParams.without_effect | _ORDER | {"features_list"}
+    supported = dict.fromkeys(("max_sequence_length", "use_vsl"), ())
 
 
 def usual_predictions(sequence_length: int) -> int:

@@ -1,9 +1,10 @@
 """How weights begin, as the vendor's files say it."""
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from cstool.foundation.yaml_lines.section import NotNegative, Positive, Section, beside, filled, rule_error
 from cstool.model.ir import Initializer
@@ -48,7 +49,7 @@ class InitializerParams(Section):
         filled(lambda data: "uniform" if data.get("name") == "lecun_uniform" else "truncated_normal"),
     ] = Field(None, validate_default=True)
 
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"name": tuple(_KEYS)}
+    supported = {"name": tuple(_KEYS)}
 
     @model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:
@@ -124,3 +125,27 @@ def _spread(distribution: str, variance: float) -> Initializer:
             return Initializer("normal", 0.0, math.sqrt(variance))
     # The vendor cuts it off at -2 and 2, not at two standard deviations.
     return Initializer("truncated_normal", 0.0, math.sqrt(variance) / _TRUNCATED_STD, -2.0, 2.0)
+
+
+def truncated_normal(std: float) -> dict[str, Any]:
+    """Return the vendor's default initializer, cut off at two standard deviations."""
+    return {"name": "truncated_normal", "mean": 0.0, "std": std, "a": -2 * std, "b": 2 * std}
+
+
+def named(value: Any) -> Any:
+    """Take a name alone for an initializer of that name."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _by_range(data: Mapping[str, Any]) -> Any:
+    return truncated_normal(data.get("initializer_range", 0.02))
+
+
+RangeInitializer = Annotated[InitializerParams, filled(_by_range), BeforeValidator(named)]
+"""by default a truncated normal of width `initializer_range`"""
+DefaultInitializer = Annotated[
+    InitializerParams,
+    filled(lambda data: data.get("default_initializer", _by_range(data))),
+    BeforeValidator(named),
+]
+"""by default the section's `default_initializer`"""

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from cstool.model.params.sections.dataloader import DataloaderParams, StockLoaderParams
+from cstool.model.params.sections.dataloader import DataloaderParams, PreferencesParams, StockLoaderParams
 from cstool.model.params.sections.encoder_decoder_loaders import Hdf5PairsParams, TextSpansParams, TranslationsParams
 from cstool.model.params.sections.encoder_loaders import (
     DprLoaderParams,
@@ -13,7 +13,6 @@ from cstool.model.params.sections.encoder_loaders import (
     SummariesParams,
     TokenClassesParams,
 )
-from cstool.model.params.sections.preference_loader import PreferencesParams
 from cstool.model.params.sections.vision_loaders import DigitsParams, PhotosParams
 
 LOADER_SECTIONS = (

@@ -1,14 +1,9 @@
 """The `model` section: fc_mnist, GPT-J and its kin here, others in modules of their own; a table of all by name."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
-
-from cstool.foundation.yaml_lines.section import Count, List, Rate, Section
-from cstool.model.params.sections.attention_rules import METRICS, truncated_normal
-from cstool.model.params.sections.decoder import MAX_LAYERS, DecoderParams, as_rate
-from cstool.model.params.sections.decoder_parts import PRECISION_KEYS
+from cstool.foundation.yaml_lines.section import Count, List, Rate
+from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.encoder import (
     BertClassifierParams,
     BertParams,
@@ -19,6 +14,8 @@ from cstool.model.params.sections.encoder import (
     Esm2Params,
 )
 from cstool.model.params.sections.encoder_decoder import EncoderDecoderParams
+from cstool.model.params.sections.fields import PRECISION_KEYS, Layers, ModelSection, as_rate
+from cstool.model.params.sections.initializers import truncated_normal
 from cstool.model.params.sections.preference import DpoParams
 from cstool.model.params.sections.vision import VisionTransformerParams
 
@@ -35,7 +32,7 @@ class ParallelDecoderParams(DecoderParams):
     use_untied_layer_norm: bool = False
     scale_qk_dot_by_d: bool = False
 
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+    supported = {
         key: value for key, value in DecoderParams.supported.items() if key != "use_untied_layer_norm"
     } | dict.fromkeys(
         (
@@ -66,29 +63,19 @@ class ParallelDecoderParams(DecoderParams):
         return 2 if self.use_untied_layer_norm else 1
 
 
-class FcMnistParams(Section):
+class FcMnistParams(ModelSection):
     """A fully connected network for 28 x 28 digits: `hidden_sizes`, or `depth` layers of `hidden_size`."""
 
     name: Literal["fc_mnist"]
-    depth: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 1
+    depth: Layers = 1
     hidden_size: Count = 128
     hidden_sizes: Annotated[tuple[Count, ...] | None, List] = None
     activation_fn: Literal["relu", "gelu"] = "relu"
     dropout: Rate = 0.0
     use_bias: bool = True
 
-    without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS | {"compute_eval_metrics"}
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"activation_fn": ("relu", "gelu"), "disable_softmax": ()}
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Metrics of evaluations."""
-        return METRICS
-
-    @property
-    def rate_factors(self) -> Mapping[str, float]:
-        """Empty: without muP, the learning rate has no factors by group of weights."""
-        return {}
+    without_effect = PRECISION_KEYS | {"compute_eval_metrics"}
+    supported = {"activation_fn": ("relu", "gelu"), "disable_softmax": ()}
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:

@@ -58,11 +58,9 @@ class Optimizer(Section):
 
     no_sparsity: ClassVar[str] = ""
     """the reason why no weight may be sparse, and an alternative; empty where weights may"""
-    other_names: ClassVar[dict[str, str]] = {"lr": "learning_rate"}
-    without_effect: ClassVar[frozenset[str]] = frozenset({"capturable", "foreach", "ws_summary"})
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = dict.fromkeys(
-        ("amsgrad", "differentiable", "disable_lr_steps_reset", "maximize"), ()
-    )
+    other_names = {"lr": "learning_rate"}
+    without_effect = frozenset({"capturable", "foreach", "ws_summary"})
+    supported = dict.fromkeys(("amsgrad", "differentiable", "disable_lr_steps_reset", "maximize"), ())
 
     @property
     def form_matters(self) -> bool:
@@ -144,8 +142,8 @@ class Adafactor(Optimizer):
     decay_rate: Annotated[float, Field(lt=0)] = -0.8
     scale_parameter: bool = True
 
-    no_sparsity: ClassVar[str] = "of sparse weights Adafactor keeps no state: AdamW, Lion or SGD trains them"
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+    no_sparsity = "of sparse weights Adafactor keeps no state: AdamW, Lion or SGD trains them"
+    supported = {
         "clip_threshold": (1.0,),
         **dict.fromkeys(("beta1", "relative_step", "warmup_init"), ()),
         **Optimizer.supported,

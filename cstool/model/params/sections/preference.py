@@ -4,12 +4,13 @@ Keys, defaults and rules are the vendor's. Source: its DPO model and loss, 2.10.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import ValidationInfo, field_validator
 
 from cstool.foundation.yaml_lines.section import NotNegative, Positive, Section, rule_error
 from cstool.model.params.sections.decoder import DecoderParams
+from cstool.model.params.sections.fields import ModelSection
 
 POLICIES = "bloom falcon gpt2 gpt3 gptj gpt-neox llama LlamaModel mistral mixtral santacoder starcoder".split()
 """models that can be a policy"""
@@ -38,7 +39,7 @@ class DpoSettings(Section):
         return is_free
 
 
-class DpoParams(Section):
+class DpoParams(ModelSection):
     """A policy, which is trained, and unless `reference_free` a reference: the same model, which stays as it begins.
 
     Dropout is of the policy alone, and of it only where `disable_dropout` is false.
@@ -48,7 +49,7 @@ class DpoParams(Section):
     policy_model: DecoderParams
     dpo: DpoSettings
 
-    without_effect: ClassVar[frozenset[str]] = frozenset({"compute_eval_metrics"})
+    without_effect = frozenset({"compute_eval_metrics"})
 
     @field_validator("policy_model")
     @classmethod

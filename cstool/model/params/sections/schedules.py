@@ -10,7 +10,7 @@ import itertools
 import math
 from abc import abstractmethod
 from operator import ge
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationInfo, field_validator, model_validator
 
@@ -78,7 +78,7 @@ class _Decay(Schedule):
     total_iters: Count
 
     # Old files say it beside the end rate that follows from it.
-    without_effect: ClassVar[frozenset[str]] = frozenset({"alpha"})
+    without_effect = frozenset({"alpha"})
 
     @abstractmethod
     def _left(self, progress: float) -> float:
@@ -95,7 +95,7 @@ class LinearLR(_Decay):
     """Along a straight line."""
 
     # The vendor's formula comes out the same with and without it.
-    without_effect: ClassVar[frozenset[str]] = frozenset({"alpha", "cycle"})
+    without_effect = frozenset({"alpha", "cycle"})
 
     def _left(self, progress: float) -> float:
         return 1 - progress
@@ -262,8 +262,8 @@ class CyclicLR(Schedule):
     gamma: NotNegative = 1.0
 
     # It follows from the mode.
-    without_effect: ClassVar[frozenset[str]] = frozenset({"scale_mode"})
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {**_NO_MOMENTUM, "scale_fn": ()}
+    without_effect = frozenset({"scale_mode"})
+    supported = {**_NO_MOMENTUM, "scale_fn": ()}
 
     def _rate(self, step: int) -> float:
         up, down = self.step_size_up, self.step_size_down or self.step_size_up
@@ -292,7 +292,7 @@ class OneCycleLR(Schedule):
     three_phase: bool = False
     anneal_strategy: Literal["cos", "linear"] = "cos"
 
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = _NO_MOMENTUM
+    supported = _NO_MOMENTUM
 
     @field_validator("three_phase")
     @classmethod

@@ -6,7 +6,7 @@ keys about checkpoints: a mask that an earlier run has found, as lottery tickets
 
 from collections.abc import Mapping
 from operator import gt, le
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -165,8 +165,8 @@ class SparsityParams(Section):
     mask_checkpoint: WrittenPath | None = Field(None, validate_default=True)
     rewind_checkpoint: WrittenPath | None = None
 
-    other_names: ClassVar[dict[str, str]] = {"schedule": "sparsity"}
-    without_effect: ClassVar[frozenset[str]] = frozenset({"add_summaries"})
+    other_names = {"schedule": "sparsity"}
+    without_effect = frozenset({"add_summaries"})
 
     @field_validator("sparsity")
     @classmethod

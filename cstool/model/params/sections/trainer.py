@@ -2,7 +2,7 @@
 
 import math
 import re
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     BeforeValidator,
@@ -107,7 +107,7 @@ class PrecisionParams(Section):
     initial_loss_scale: Annotated[_Scale | None, _at_least("min_loss_scale"), _at_most("max_loss_scale")] = None
     log_loss_scale: bool | None = None
 
-    without_effect: ClassVar[frozenset[str]] = frozenset({"precision_opt_level"})
+    without_effect = frozenset({"precision_opt_level"})
 
     @property
     def loss_scaling(self) -> LossScaling:
@@ -161,9 +161,9 @@ class LoopParams(Section):
     eval_frequency: Annotated[int | float, PlainValidator(_frequency)] = 1.0
     eval_steps: Count | None = None
 
-    null_counts: ClassVar[frozenset[str]] = frozenset({"eval_frequency"})
+    null_counts = frozenset({"eval_frequency"})
     # As on the vendor's systems: a batch is cut into what fits, and the result is that of the whole.
-    without_effect: ClassVar[frozenset[str]] = frozenset({"grad_accum_steps"})
+    without_effect = frozenset({"grad_accum_steps"})
 
     @model_validator(mode="before")
     @classmethod
@@ -198,8 +198,8 @@ class CheckpointParams(Section):
     save_initial_checkpoint: bool = False
     checkpoint_name: str = "checkpoint_{step}.mdl"
 
-    without_effect: ClassVar[frozenset[str]] = frozenset({"strict_version"})
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"checkpoint_root": ()}
+    without_effect = frozenset({"strict_version"})
+    supported = {"checkpoint_root": ()}
 
     @field_validator("checkpoint_name")
     @classmethod
@@ -244,7 +244,7 @@ class LoggingParams(Section):
     log_steps: Count = 1
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
-    without_effect: ClassVar[frozenset[str]] = frozenset({"wsc_log_level", "enable_act_frequency"})
+    without_effect = frozenset({"wsc_log_level", "enable_act_frequency"})
 
 
 JOB_KEYS = ("job_labels", "job_priority", "job_time_sec", "num_workers_per_csx")
@@ -256,7 +256,7 @@ class ClusterParams(Section):
 
     num_csx: Count = 1
 
-    without_effect: ClassVar[frozenset[str]] = frozenset(
+    without_effect = frozenset(
         "automount cbcore_image credentials_path disable_mount_check disable_version_check job_labels job_priority "
         "job_time_sec max_act_per_csx max_wgt_servers mgmt_address mgmt_namespace mount_all mount_dirs notifications "
         "num_workers_per_csx python_paths workflow_id".split()
@@ -271,7 +271,7 @@ class BackendParams(Section):
     compile_only: bool = False
     validate_only: Annotated[bool, not_beside("compile_only")] = False
 
-    without_effect: ClassVar[frozenset[str]] = frozenset(
+    without_effect = frozenset(
         "backend_type csx.debug.implicit_cast_cb16_to_fp32 dist_addr dist_backend drop_data enable_distributed "
         "init_method main_process_id max_checkpoints retrace_every_iteration sync_batchnorm".split()
     )
@@ -280,7 +280,7 @@ class BackendParams(Section):
 class AutorestartParams(Section):
     """Restarts of the vendor's trainer after failures. Here a run goes on from its last checkpoint."""
 
-    without_effect: ClassVar[frozenset[str]] = frozenset({"max_num_restarts", "min_num_csx"})
+    without_effect = frozenset({"max_num_restarts", "min_num_csx"})
 
 
 class InitKeys(Section):
@@ -306,7 +306,7 @@ class InitKeys(Section):
     seed: Whole = 1
     activation_checkpointing: Literal["auto", "always", "never"] = "auto"
 
-    without_effect: ClassVar[frozenset[str]] = frozenset({"device"})
+    without_effect = frozenset({"device"})
 
 
 class TrainerKeys(Section):
@@ -325,7 +325,7 @@ class FitKeys(Section):
     val_dataloader: Any = None
     ckpt_path: PathText | None = None
 
-    null_counts: ClassVar[frozenset[str]] = frozenset({"ckpt_path"})
+    null_counts = frozenset({"ckpt_path"})
 
 
 class ValidateKeys(Section):
@@ -447,7 +447,7 @@ class TensorBoardLogger(Section):
 
     summary_dir: Annotated[PathText, Field(min_length=1)] | None = None
 
-    without_effect: ClassVar[frozenset[str]] = frozenset({"legacy_event_dirs"})
+    without_effect = frozenset({"legacy_event_dirs"})
 
 
 LOGGERS: dict[str, tuple[str, ...]] = {

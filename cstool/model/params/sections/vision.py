@@ -4,25 +4,27 @@ Keys, defaults and rules are the vendor's. Source: its vision transformer, 2.10.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from cstool.foundation.yaml_lines.section import Count, List, Positive, Rate, filled, rule_error
-from cstool.model.params.sections.attention_rules import AttentionRules, truncated_normal
-from cstool.model.params.sections.decoder import MAX_LAYERS
-from cstool.model.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES, PRECISION_KEYS
-from cstool.model.params.sections.initializers import InitializerParams
+from cstool.foundation.yaml_lines.section import Count, List, Positive, Rate, rule_error
+from cstool.model.params.sections.attention_rules import AttentionRules
+from cstool.model.params.sections.fields import (
+    PRECISION_KEYS,
+    AttentionType,
+    Layers,
+    Nonlinearity,
+    as_key,
+    unset,
+)
+from cstool.model.params.sections.initializers import (
+    DefaultInitializer,
+    RangeInitializer,
+)
 
-_NONLINEARITIES = tuple(NONLINEARITIES | GATED_NONLINEARITIES)
-_Nonlinearity = Literal[_NONLINEARITIES]  # type: ignore[valid-type]
 _Sides = Annotated[tuple[Count, Count], List]
 """height and width [pixels]"""
-_OTHER_INITIALIZERS = tuple(
-    f"{name}_initializer" for name in ("attention", "ffn", "pooler", "projection", "position_embedding", "cls_token")
-)
-_PLAIN = ("projection_initializer", "position_embedding_initializer", "cls_token_initializer")
-"""initializers that follow `initializer_range`, not `default_initializer`"""
 
 
 class VisionTransformerParams(AttentionRules):
@@ -39,19 +41,17 @@ class VisionTransformerParams(AttentionRules):
     position_embedding_type: Literal["learned", "fixed"] | None = "learned"
     embedding_dropout_rate: Rate = 0.0
     use_post_embed_layer_norm: bool = False
-    num_hidden_layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 12
+    num_hidden_layers: Layers = 12
     layer_norm_epsilon: Positive = 1e-5
     norm_first: bool = True
     use_final_layer_norm: bool = True
     num_heads: Count = 12
     hidden_size: Count = Field(768, validate_default=True)
-    attention_type: Literal["scaled_dot_product", "dot_product"] = "scaled_dot_product"
+    attention_type: AttentionType = "scaled_dot_product"
     filter_size: Count = 3072
-    nonlinearity: _Nonlinearity = "gelu"
+    nonlinearity: Nonlinearity = "gelu"
     use_encoder_pooler_layer: bool = False
-    pooler_nonlinearity: Annotated[_Nonlinearity, filled(lambda data: data.get("nonlinearity", "gelu"))] = Field(
-        None, validate_default=True
-    )
+    pooler_nonlinearity: Annotated[Nonlinearity, as_key("nonlinearity", "gelu")] = unset()
     dropout_rate: Rate = 0.1
     attention_dropout_rate: Rate = 0.1
     use_projection_bias_in_attention: bool = True
@@ -59,22 +59,22 @@ class VisionTransformerParams(AttentionRules):
     use_ffn_bias: bool = True
     use_bias_in_output: bool = True
     initializer_range: Positive = 0.02
-    default_initializer: InitializerParams = Field(None, validate_default=True)
-    attention_initializer: InitializerParams = Field(None, validate_default=True)
-    ffn_initializer: InitializerParams = Field(None, validate_default=True)
-    pooler_initializer: InitializerParams = Field(None, validate_default=True)
-    projection_initializer: InitializerParams = Field(None, validate_default=True)
-    position_embedding_initializer: InitializerParams = Field(None, validate_default=True)
-    cls_token_initializer: InitializerParams = Field(None, validate_default=True)
+    default_initializer: RangeInitializer = unset()
+    attention_initializer: DefaultInitializer = unset()
+    ffn_initializer: DefaultInitializer = unset()
+    pooler_initializer: DefaultInitializer = unset()
+    projection_initializer: RangeInitializer = unset()
+    position_embedding_initializer: RangeInitializer = unset()
+    cls_token_initializer: RangeInitializer = unset()
 
-    stack: ClassVar[str] = "encoder"
-    null_counts: ClassVar[frozenset[str]] = frozenset({"position_embedding_type"})
-    without_effect: ClassVar[frozenset[str]] = PRECISION_KEYS.union(
+    stack = "encoder"
+    null_counts = frozenset({"position_embedding_type"})
+    without_effect = PRECISION_KEYS.union(
         # The last two tell of other models that the vendor makes of the same classes.
         "attention_softmax_fp32 compute_eval_metrics extra_attention_params image_layer_idx "
         "stochastic_depth_drop_prob_schedule stochastic_depth_mode".split()
     )
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {
+    supported = {
         "position_embedding_type": ("learned", "fixed", None),
         "attention_module": ("aiayn_attention",),
         "stochastic_depth_drop_prob": (0.0,),
@@ -98,21 +98,6 @@ class VisionTransformerParams(AttentionRules):
         if info.data.get("position_embedding_type") == "fixed" and width % 4:
             raise rule_error("must be a multiple of 4 for position_embedding_type fixed")
         return width
-
-    @field_validator("default_initializer", *_OTHER_INITIALIZERS, mode="before")
-    @classmethod
-    def _fill_initializer(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, str):
-            return {"name": value}
-        if value is not None:
-            return value
-        plain = truncated_normal(info.data.get("initializer_range", 0.02))
-        is_plain = info.field_name in (*_PLAIN, "default_initializer")
-        return plain if is_plain else info.data.get("default_initializer", plain)
-
-    def dump(self) -> dict[str, Any]:
-        """Return the section as plain YAML data; a null of position_embedding_type is a value."""
-        return {**super().dump(), "position_embedding_type": self.position_embedding_type}
 
     @property
     def norm_type(self) -> str:

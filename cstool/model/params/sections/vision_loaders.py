@@ -5,7 +5,7 @@ whose names of transforms these are.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
@@ -26,7 +26,7 @@ class TransformParams(Section):
     """A transform of each image."""
 
     name: str
-    without_effect: ClassVar[frozenset[str]] = _WithoutEffect
+    without_effect = _WithoutEffect
 
     @field_validator("size", mode="before", check_fields=False)
     @classmethod
@@ -48,7 +48,7 @@ class ResizeParams(TransformParams):
     size: _Size
     interpolation: Interpolation = "bilinear"
 
-    supported: ClassVar[Mapping[str, tuple[Any, ...]]] = {"max_size": ()}
+    supported = {"max_size": ()}
 
 
 class CenterCropParams(TransformParams):
@@ -66,7 +66,7 @@ class RandomCropParams(TransformParams):
     padding: Annotated[int, Field(ge=0, le=2**16)] = 0
     pad_if_needed: bool = False
 
-    supported: ClassVar[Mapping[str, tuple[Any, ...]]] = {"fill": (0,), "padding_mode": ("constant",)}
+    supported = {"fill": (0,), "padding_mode": ("constant",)}
 
 
 class RandomResizedCropParams(TransformParams):
@@ -145,12 +145,12 @@ class DigitsParams(ImageLoaderParams):
 
     data_processor: Literal["MNISTDataProcessor"]
 
-    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | {
+    without_effect = DataloaderParams.without_effect | {
         "fake_data_seed",
         "repeat",
         "use_worker_cache",
     }
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = dict.fromkeys(
+    supported = dict.fromkeys(
         "data_subset dataset_map_fn mixture num_samples pad_last sampler use_fake_data use_vsl".split(), ()
     )
 
@@ -174,7 +174,7 @@ class PhotosParams(ImageLoaderParams):
     shuffle: bool = True
     noaugment: bool = False
 
-    without_effect: ClassVar[frozenset[str]] = DataloaderParams.without_effect | {
+    without_effect = DataloaderParams.without_effect | {
         "cutmix_alpha",
         "mixup_alpha",
         "num_classes",
@@ -182,7 +182,7 @@ class PhotosParams(ImageLoaderParams):
         "use_fake_data",
         "use_worker_cache",
     }
-    supported: ClassVar[dict[str, tuple[Any, ...]]] = {"sampler": ("random",)}
+    supported = {"sampler": ("random",)}
 
     @model_validator(mode="after")
     def _numbers_are_made_at_last(self) -> Self:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.model.params.sections.decoder import DecoderParams
-from cstool.model.params.sections.decoder_parts import GATED_NONLINEARITIES, NONLINEARITIES
+from cstool.model.params.sections.fields import GATED_NONLINEARITIES, NONLINEARITIES
 from cstool.model.params.sections.model import ParallelDecoderParams
 from tests.examples import examples
 from tests.unit.model.params.conftest import attributes, meanings
