@@ -13,7 +13,7 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
 from cstool.foundation.choices import check_choice
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cstool.csl.fabric.stats import FabricStats
     from cstool.csl.fabric.trace import Place, Recorded
     from cstool.csl.fabric.trace_view import Hop, Run, Span
+    from cstool.foundation.drawing.page import Page
 
 ARCHS = ("wse2", "wse3")
 STATS = "sim_stats.json"
@@ -201,19 +202,12 @@ def load_program(directory: str | Path) -> FabricProgram:
 
 def used_colors(program: FabricProgram) -> list[ColorUse]:
     """The routes of each color of a program, in the order of their numbers."""
-    import numpy as np
-
     found = []
-    for color, table in sorted(program.routes.items()):
-        sends = takes = 0
-        numbers, counts = np.unique(table[table >= 0], return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            routes = program.configs[number].positions
-            sends += count * any(route.rx & 1 for route in routes)
-            takes += count * any(route.tx & 1 for route in routes)
+    for color in sorted(program.routes):
+        counts = program.configs_of(color)
         streams = tuple(name for name, stream in program.streams.items() if stream == color)
-        most = max((len(program.configs[number].positions) for number in numbers), default=0)
-        found.append(ColorUse(color, streams, int(counts.sum()), sends, takes, most))
+        most = max((len(config.positions) for config, _ in counts), default=0)
+        found.append(ColorUse(color, streams, sum(count for _, count in counts), *program.ends_of(color), most))
     return found
 
 
@@ -232,7 +226,7 @@ def draw_routes(
     Raises:
         CstoolError: a color has no route, or the file cannot be written
     """
-    from cstool.csl.pictures.routes import draw_fabric_routes
+    from cstool.csl.pictures.routes import routes_page
 
     known = sorted(program.routes)
     if not known:
@@ -240,8 +234,7 @@ def draw_routes(
     for color in colors:
         if color not in program.routes:
             raise CstoolError(f"color: must be one of {', '.join(map(str, known))}, which have routes, got {color}")
-    with _writing(path):
-        draw_fabric_routes(program, Path(path), title, list(dict.fromkeys(colors)) or None, theme)
+    _write(lambda: routes_page(program, title, list(dict.fromkeys(colors)) or None), path, theme)
 
 
 def draw_heat(stats: FabricStats, path: str | Path, title: str, theme: str = "light") -> None:
@@ -256,10 +249,9 @@ def draw_heat(stats: FabricStats, path: str | Path, title: str, theme: str = "li
     Raises:
         CstoolError: the file cannot be written
     """
-    from cstool.csl.pictures.heat import draw_fabric_heat
+    from cstool.csl.pictures.heat import heat_page
 
-    with _writing(path):
-        draw_fabric_heat(stats, Path(path), title, theme)
+    _write(lambda: heat_page(stats, title), path, theme)
 
 
 class TraceQuestions:
@@ -429,15 +421,11 @@ def _written(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-class _writing:
-    """Turn the error of a picture that cannot be written into a message."""
+def _write(draw: Callable[[], Page], path: str | Path, theme: str) -> None:
+    """Draw a picture, and write it."""
+    from cstool.foundation.drawing.figure import write_figure
 
-    def __init__(self, path: str | Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, OSError):
-            raise CstoolError(f"{self._path}: cannot be written: {error.strerror}") from error
+    try:
+        write_figure(draw, Path(path), theme)
+    except OSError as error:
+        raise CstoolError(f"{path}: cannot be written: {error.strerror}") from error

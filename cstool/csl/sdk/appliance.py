@@ -8,9 +8,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from cstool.csl.sdk import cslc
@@ -85,9 +84,7 @@ class SdkLauncher:
         shutil.copytree(self._program, self._folder / self._program.name)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._folder = None
         self._context.close()
 
@@ -157,9 +154,7 @@ class ClientRuntime(SdkRuntime):
         self.run()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None:
             self.stop()
 
@@ -185,12 +180,8 @@ def _without_output(words: list[str]) -> tuple[list[str], str]:
 
 
 def _cslc(words: list[str], folder: str) -> int:
-    before = Path.cwd()
     try:
-        os.chdir(folder)
+        with chdir(folder):
+            return cslc.main(words)
     except OSError as error:
         raise SdkRuntimeError(f"compile: {folder} must be a directory, got: {error.strerror}") from None
-    try:
-        return cslc.main(words)
-    finally:
-        os.chdir(before)

@@ -6,10 +6,10 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from cstool.foundation.plain_text import terminal_text
-from cstool.foundation.progress.screen import is_terminal
+from cstool.foundation.progress.screen import Screen, is_terminal
 from cstool.foundation.terminal.log_line import fitted_line
 from cstool.foundation.terminal.surroundings import raw_stream
 from cstool.foundation.words import bytes_text
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     import rich.console
 
     from cstool.foundation.progress import Progress
-
-
-class Screen(NamedTuple):
-    """The display of log lines, of progress, and of text that comes piece by piece."""
-
-    handler: logging.Handler
-    progress: Progress
-    text: TextOutput
 
 
 class TextOutput:
@@ -79,7 +71,7 @@ def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> I
     if not is_terminal(stream):
         from cstool.foundation.progress import Silent
 
-        yield Screen(logging.StreamHandler(stream), Silent(), text)
+        yield Screen(Silent(), logging.StreamHandler(stream), text)
         return
     from rich.console import Console
 
@@ -88,7 +80,7 @@ def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> I
     console = Console(file=raw_stream(stream))
     with closing(BarProgress(console, amount)) as bars:
         try:
-            yield Screen(ConsoleHandler(console, text), bars, text)
+            yield Screen(bars, ConsoleHandler(console, text), text)
         finally:
             text.make_room()
 
