@@ -15,18 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from cstool.csl.fabric import trace_view
+from cstool.csl.fabric.arch import ARCHS, PORTS, RAMP
+from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.fabric.stats import FabricStats, read_stats
+from cstool.csl.fabric.trace import Place, read_trace
+from cstool.csl.sdk.artifact import read_program
 from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
-from cstool.foundation.choices import check_choice
 from cstool.foundation.errors import CstoolError
+from cstool.foundation.words import check_choice
 
 if TYPE_CHECKING:
-    from cstool.csl.fabric.program import FabricProgram
-    from cstool.csl.fabric.stats import FabricStats
-    from cstool.csl.fabric.trace import Place, Recorded
-    from cstool.csl.fabric.trace_view import Hop, Run, Span
     from cstool.foundation.drawing.page import Page
 
-ARCHS = ("wse2", "wse3")
 STATS = "sim_stats.json"
 
 
@@ -143,7 +144,7 @@ def run_directory(
     Raises:
         CstoolError: there is no such script, or another argument is invalid
     """
-    check_choice("arch", arch, ARCHS)
+    check_choice("arch", arch, [*ARCHS])
     check_choice("memcpy", memcpy, MEMCPY)
     if max_cycles is not None and max_cycles < 1:
         raise CstoolError(f"max_cycles: must be at least 1, got {max_cycles}")
@@ -174,8 +175,6 @@ def load_stats(path: str | Path) -> FabricStats:
     Raises:
         CstoolError: the file is missing, or damaged
     """
-    from cstool.csl.fabric.stats import read_stats
-
     found = Path(path)
     if found.is_dir():
         beside = [found / STATS, found.resolve().parent / STATS]
@@ -195,8 +194,6 @@ def load_program(directory: str | Path) -> FabricProgram:
     Raises:
         CstoolError: there is no program, or it is damaged
     """
-    from cstool.csl.sdk.artifact import read_program
-
     return read_program(Path(directory))
 
 
@@ -265,10 +262,8 @@ class TraceQuestions:
     """
 
     def __init__(self, path: str | Path) -> None:
-        from cstool.csl.fabric.trace import read_trace
-
         self.path = Path(path)
-        self.trace: Recorded = read_trace(self.path)
+        self.trace = read_trace(self.path)
 
     def facts(self) -> dict[str, str]:
         """The size of the trace, and its wafer."""
@@ -281,28 +276,20 @@ class TraceQuestions:
             "hops of wavelets": f"{len(trace.hops['time']):,}",
         } | ({"cut": "more happened than was recorded"} if trace.is_cut else {})
 
-    def did(self, place: Place) -> tuple[list[Span], list[Run]]:
+    def did(self, place: Place) -> tuple[list[trace_view.Span], list[trace_view.Run]]:
         """The acts of a PE, and the wavelets that came to it."""
-        from cstool.csl.fabric.arch import RAMP
-        from cstool.csl.fabric.trace_view import runs, spans
-
         pe = self._index(place)
-        return spans(self.trace, pe), runs(self.trace, pe, RAMP)
+        return trace_view.spans(self.trace, pe), trace_view.runs(self.trace, pe, RAMP)
 
-    def carried(self, place: Place, port: str) -> list[Hop]:
+    def carried(self, place: Place, port: str) -> list[trace_view.Hop]:
         """Wavelets that left the router of a PE by a port."""
-        from cstool.csl.fabric.arch import PORTS
-        from cstool.csl.fabric.trace_view import hops
-
-        return hops(self.trace, self._index(place), PORTS.index(port))
+        return trace_view.hops(self.trace, self._index(place), PORTS.index(port))
 
     def write_chrome(self, path: Path, places: Sequence[Place]) -> None:
         """Write it for Perfetto; places are PEs to show, () for all."""
-        from cstool.csl.fabric.trace_view import chrome_trace
-
         for place in places:
             self._index(place)
-        chrome_trace(self.trace, self.path.name, places).write(path)
+        trace_view.chrome_trace(self.trace, self.path.name, places).write(path)
 
     def program_of(self, place: Place) -> str:
         """The file that a PE's program was compiled from; "no program" where it has none."""
@@ -329,8 +316,6 @@ def place_named(text: str) -> Place:
     Raises:
         CstoolError: it has another form
     """
-    from cstool.csl.fabric.trace import Place
-
     x, dot, y = text.partition(".")
     if not (dot and x.isdecimal() and y.isdecimal()):
         raise CstoolError(f"a PE must be X.Y, its column and row, got {text!r}", "for example 1.0")
@@ -343,8 +328,6 @@ def link_named(text: str) -> tuple[Place, str]:
     Raises:
         CstoolError: it has another form
     """
-    from cstool.csl.fabric.arch import PORTS
-
     place, _, port = text.partition(":")
     if port.upper() not in PORTS:
         raise CstoolError(

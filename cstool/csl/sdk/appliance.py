@@ -15,7 +15,7 @@ from typing import Any, Self
 from cstool.csl.sdk import cslc
 from cstool.csl.sdk.client import SdkRuntimeError
 from cstool.csl.sdk.runtime import SdkRuntime
-from cstool.foundation.temporary_folder import temporary_folder
+from cstool.foundation.folders import temporary_folder
 
 ADDRESS = "%CMADDR%"
 """placeholder of the wafer's address in the launcher's commands; there is none"""

@@ -7,31 +7,30 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
-from cstool.foundation.choices import check_choice
+from cstool.foundation.words import check_choice
 
 if TYPE_CHECKING:
     from cstool.foundation.progress import Progress
-    from cstool.foundation.terminal.screen import TextOutput
 
 Shown = Literal["auto", "none"]
 """place of the display: "auto", a terminal or a notebook if there is one; or none"""
 
 
-class Screen(NamedTuple):
-    """The display of log lines, of the progress of tasks, and of text that comes piece by piece.
+@dataclass(frozen=True)
+class Screen:
+    """The display of log lines and of the progress of tasks.
 
     Args:
         progress: the object that is told of progress
         handler: of log lines; None where they go to the handlers that the user set up with `logging`
-        text: output of text; None for a verb that is called from Python
     """
 
     progress: Progress
     handler: logging.Handler | None = None
-    text: TextOutput | None = None
 
 
 OpenScreen = Callable[[], AbstractContextManager[Screen]]

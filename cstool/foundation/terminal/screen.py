@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from cstool.foundation.plain_text import terminal_text
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     import rich.console
 
     from cstool.foundation.progress import Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextScreen(Screen):
+    """A screen with an output of text that comes piece by piece."""
+
+    text: TextOutput
 
 
 class TextOutput:
@@ -65,13 +73,13 @@ class ConsoleHandler(logging.Handler):
 
 
 @contextmanager
-def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> Iterator[Screen]:
+def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> Iterator[TextScreen]:
     """Show a command on `stream` while it runs; `amount` writes the units done, and the total."""
     text = TextOutput()
     if not is_terminal(stream):
         from cstool.foundation.progress import Silent
 
-        yield Screen(Silent(), logging.StreamHandler(stream), text)
+        yield TextScreen(Silent(), logging.StreamHandler(stream), text=text)
         return
     from rich.console import Console
 
@@ -80,7 +88,7 @@ def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> I
     console = Console(file=raw_stream(stream))
     with closing(BarProgress(console, amount)) as bars:
         try:
-            yield Screen(bars, ConsoleHandler(console, text), text)
+            yield TextScreen(bars, ConsoleHandler(console, text), text=text)
         finally:
             text.make_room()
 
