@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from cstool.foundation.private_folder import make_private_folder
+from cstool.foundation.folders import make_private_folder
 from cstool.foundation.progress import Silent
 from cstool.plan.estimation.published import Prediction, Published, predict
 from cstool.training.kernels._cache import cache_folder

@@ -13,19 +13,21 @@ import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from cstool.csl.fabric import trace_view
+from cstool.csl.fabric.arch import ARCHS, PORTS, RAMP
+from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.fabric.stats import FabricStats, read_stats
+from cstool.csl.fabric.trace import Place, read_trace
+from cstool.csl.sdk.artifact import read_program
 from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
-from cstool.foundation.choices import check_choice
 from cstool.foundation.errors import CstoolError
+from cstool.foundation.words import check_choice
 
 if TYPE_CHECKING:
-    from cstool.csl.fabric.program import FabricProgram
-    from cstool.csl.fabric.stats import FabricStats
-    from cstool.csl.fabric.trace import Place, Recorded
-    from cstool.csl.fabric.trace_view import Hop, Run, Span
+    from cstool.foundation.drawing.page import Page
 
-ARCHS = ("wse2", "wse3")
 STATS = "sim_stats.json"
 
 
@@ -142,7 +144,7 @@ def run_directory(
     Raises:
         CstoolError: there is no such script, or another argument is invalid
     """
-    check_choice("arch", arch, ARCHS)
+    check_choice("arch", arch, [*ARCHS])
     check_choice("memcpy", memcpy, MEMCPY)
     if max_cycles is not None and max_cycles < 1:
         raise CstoolError(f"max_cycles: must be at least 1, got {max_cycles}")
@@ -173,8 +175,6 @@ def load_stats(path: str | Path) -> FabricStats:
     Raises:
         CstoolError: the file is missing, or damaged
     """
-    from cstool.csl.fabric.stats import read_stats
-
     found = Path(path)
     if found.is_dir():
         beside = [found / STATS, found.resolve().parent / STATS]
@@ -194,26 +194,17 @@ def load_program(directory: str | Path) -> FabricProgram:
     Raises:
         CstoolError: there is no program, or it is damaged
     """
-    from cstool.csl.sdk.artifact import read_program
-
     return read_program(Path(directory))
 
 
 def used_colors(program: FabricProgram) -> list[ColorUse]:
     """The routes of each color of a program, in the order of their numbers."""
-    import numpy as np
-
     found = []
-    for color, table in sorted(program.routes.items()):
-        sends = takes = 0
-        numbers, counts = np.unique(table[table >= 0], return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            routes = program.configs[number].positions
-            sends += count * any(route.rx & 1 for route in routes)
-            takes += count * any(route.tx & 1 for route in routes)
+    for color in sorted(program.routes):
+        counts = program.configs_of(color)
         streams = tuple(name for name, stream in program.streams.items() if stream == color)
-        most = max((len(program.configs[number].positions) for number in numbers), default=0)
-        found.append(ColorUse(color, streams, int(counts.sum()), sends, takes, most))
+        most = max((len(config.positions) for config, _ in counts), default=0)
+        found.append(ColorUse(color, streams, sum(count for _, count in counts), *program.ends_of(color), most))
     return found
 
 
@@ -232,7 +223,7 @@ def draw_routes(
     Raises:
         CstoolError: a color has no route, or the file cannot be written
     """
-    from cstool.csl.pictures.routes import draw_fabric_routes
+    from cstool.csl.pictures.routes import routes_page
 
     known = sorted(program.routes)
     if not known:
@@ -240,8 +231,7 @@ def draw_routes(
     for color in colors:
         if color not in program.routes:
             raise CstoolError(f"color: must be one of {', '.join(map(str, known))}, which have routes, got {color}")
-    with _writing(path):
-        draw_fabric_routes(program, Path(path), title, list(dict.fromkeys(colors)) or None, theme)
+    _write(lambda: routes_page(program, title, list(dict.fromkeys(colors)) or None), path, theme)
 
 
 def draw_heat(stats: FabricStats, path: str | Path, title: str, theme: str = "light") -> None:
@@ -256,10 +246,9 @@ def draw_heat(stats: FabricStats, path: str | Path, title: str, theme: str = "li
     Raises:
         CstoolError: the file cannot be written
     """
-    from cstool.csl.pictures.heat import draw_fabric_heat
+    from cstool.csl.pictures.heat import heat_page
 
-    with _writing(path):
-        draw_fabric_heat(stats, Path(path), title, theme)
+    _write(lambda: heat_page(stats, title), path, theme)
 
 
 class TraceQuestions:
@@ -273,10 +262,8 @@ class TraceQuestions:
     """
 
     def __init__(self, path: str | Path) -> None:
-        from cstool.csl.fabric.trace import read_trace
-
         self.path = Path(path)
-        self.trace: Recorded = read_trace(self.path)
+        self.trace = read_trace(self.path)
 
     def facts(self) -> dict[str, str]:
         """The size of the trace, and its wafer."""
@@ -289,28 +276,20 @@ class TraceQuestions:
             "hops of wavelets": f"{len(trace.hops['time']):,}",
         } | ({"cut": "more happened than was recorded"} if trace.is_cut else {})
 
-    def did(self, place: Place) -> tuple[list[Span], list[Run]]:
+    def did(self, place: Place) -> tuple[list[trace_view.Span], list[trace_view.Run]]:
         """The acts of a PE, and the wavelets that came to it."""
-        from cstool.csl.fabric.arch import RAMP
-        from cstool.csl.fabric.trace_view import runs, spans
-
         pe = self._index(place)
-        return spans(self.trace, pe), runs(self.trace, pe, RAMP)
+        return trace_view.spans(self.trace, pe), trace_view.runs(self.trace, pe, RAMP)
 
-    def carried(self, place: Place, port: str) -> list[Hop]:
+    def carried(self, place: Place, port: str) -> list[trace_view.Hop]:
         """Wavelets that left the router of a PE by a port."""
-        from cstool.csl.fabric.arch import PORTS
-        from cstool.csl.fabric.trace_view import hops
-
-        return hops(self.trace, self._index(place), PORTS.index(port))
+        return trace_view.hops(self.trace, self._index(place), PORTS.index(port))
 
     def write_chrome(self, path: Path, places: Sequence[Place]) -> None:
         """Write it for Perfetto; places are PEs to show, () for all."""
-        from cstool.csl.fabric.trace_view import chrome_trace
-
         for place in places:
             self._index(place)
-        chrome_trace(self.trace, self.path.name, places).write(path)
+        trace_view.chrome_trace(self.trace, self.path.name, places).write(path)
 
     def program_of(self, place: Place) -> str:
         """The file that a PE's program was compiled from; "no program" where it has none."""
@@ -337,8 +316,6 @@ def place_named(text: str) -> Place:
     Raises:
         CstoolError: it has another form
     """
-    from cstool.csl.fabric.trace import Place
-
     x, dot, y = text.partition(".")
     if not (dot and x.isdecimal() and y.isdecimal()):
         raise CstoolError(f"a PE must be X.Y, its column and row, got {text!r}", "for example 1.0")
@@ -351,8 +328,6 @@ def link_named(text: str) -> tuple[Place, str]:
     Raises:
         CstoolError: it has another form
     """
-    from cstool.csl.fabric.arch import PORTS
-
     place, _, port = text.partition(":")
     if port.upper() not in PORTS:
         raise CstoolError(
@@ -429,15 +404,11 @@ def _written(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-class _writing:
-    """Turn the error of a picture that cannot be written into a message."""
+def _write(draw: Callable[[], Page], path: str | Path, theme: str) -> None:
+    """Draw a picture, and write it."""
+    from cstool.foundation.drawing.figure import write_figure
 
-    def __init__(self, path: str | Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, OSError):
-            raise CstoolError(f"{self._path}: cannot be written: {error.strerror}") from error
+    try:
+        write_figure(draw, Path(path), theme)
+    except OSError as error:
+        raise CstoolError(f"{path}: cannot be written: {error.strerror}") from error

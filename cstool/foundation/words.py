@@ -1,7 +1,9 @@
 """Quantities in words, in digits and the unit that suits them; and nearest words for misspelt ones."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
+
+from cstool.foundation.errors import CstoolError
 
 BYTE_UNITS = {
     **{unit: 1000**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB"))},
@@ -158,6 +160,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """
     found = nearest(word, known)
     return None if found is None else f"did you mean {found}?"
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Check an argument that is one of a few words.
+
+    Raises:
+        CstoolError: it is none of these words
+    """
+    if value not in choices:
+        rule = f"must be one of {', '.join(choices)}, got {value!r}"
+        raise CstoolError(f"{name}: {rule}", did_you_mean(str(value), choices))
 
 
 def counted(count: int, noun: str) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cstool.appliance.queue.names import check_name
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError
-from cstool.foundation.private_folder import SharedFolderError, checked_way, make_private_folder
+from cstool.foundation.folders import SharedFolderError, checked_way, make_private_folder
 
 if TYPE_CHECKING:
     from cstool.appliance.queue.job_folder import JobFolder

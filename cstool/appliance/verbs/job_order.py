@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cstool.foundation.choices import check_choice
 from cstool.foundation.errors import ClusterError, CstoolError, ParamsError
-from cstool.foundation.words import BYTE_UNITS, parse_quantity
+from cstool.foundation.words import BYTE_UNITS, check_choice, parse_quantity
 from cstool.model.verbs.asked import check_traced
 from cstool.training.verbs.ranks import restart_error
 from cstool.training.verbs.run import RunRequest

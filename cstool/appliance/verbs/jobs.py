@@ -143,7 +143,7 @@ def list_jobs(
     """
     from cstool.appliance.queue.job import PHASES
     from cstool.appliance.queue.names import check_labels
-    from cstool.foundation.choices import check_choice
+    from cstool.foundation.words import check_choice
 
     for phase in phases or ():
         check_choice("--phase", phase, PHASES)

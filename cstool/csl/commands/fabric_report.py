@@ -74,24 +74,20 @@ def stats_document(stats: FabricStats) -> dict[str, Any]:
 
 def print_colors(colors: Sequence[ColorUse]) -> None:
     """Print the routes of each color."""
+    if not colors:
+        print("no color has a route")
+        return
+    numbers = ("routers", "PEs that send", "PEs that take", "switch positions")
+    named = any(use.streams for use in colors)
     rows = [
         (
             str(use.color),
-            ", ".join(use.streams),
-            f"{use.routers:,}",
-            f"{use.sends:,}",
-            f"{use.takes:,}",
-            f"{use.positions:,}",
+            *[", ".join(use.streams)] * named,
+            *(f"{count:,}" for count in (use.routers, use.sends, use.takes, use.positions)),
         )
         for use in colors
     ]
-    titles = ("color", "stream", "routers", "PEs that send", "PEs that take", "switch positions")
-    shown = titles if any(row[1] for row in rows) else tuple(title for title in titles if title != "stream")
-    kept = [tuple(cell for title, cell in zip(titles, row, strict=True) if title in shown) for row in rows]
-    if kept:
-        print_table(shown, kept, right=tuple(title for title in shown if title != "stream"))
-    else:
-        print("no color has a route")
+    print_table(("color", *["stream"] * named, *numbers), rows, right=("color", *numbers))
 
 
 def print_trace(facts: Mapping[str, str]) -> None:

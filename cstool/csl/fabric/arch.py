@@ -21,6 +21,11 @@ STEP = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
 """dx, dy to the neighbour behind each port."""
 
 
+def ports_text(ports: int, between: str, none: str) -> str:
+    """The names of a set of ports; `none` for the empty one."""
+    return between.join(name for port, name in enumerate(PORTS) if ports >> port & 1) or none
+
+
 @dataclass(frozen=True)
 class Arch:
     """One generation.

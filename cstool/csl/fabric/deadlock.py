@@ -28,11 +28,7 @@ MOST_WAITS = 20_000
 
 
 def deadlock_report(
-    program: FabricProgram,
-    time: int,
-    waits: Iterable[Wait],
-    config: Config | None = None,
-    host: Sequence[str] = (),
+    program: FabricProgram, time: int, waits: Iterable[Wait], config: Config | None = None, host: Sequence[str] = ()
 ) -> str:
     """Return the report, lines of text without a last line end.
 

@@ -6,8 +6,9 @@ blocks that PE's stream until the program unblocks it (`unblock_cmd_stream`). St
 cycles (direct); where the host is modelled, a word takes its time on the I/O channels: 7 Gb/s each (H16).
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from cstool.csl.fabric.deadlock import deadlock_report
 from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.operations import BYTES
-from cstool.csl.fabric.program import Symbol
 from cstool.csl.fabric.streams import Streams
 from cstool.csl.fabric.waiting import ThreadWait
 from cstool.foundation.words import counted
@@ -46,19 +46,21 @@ class Rectangle(NamedTuple):
         return f"PEs {self.x}.{self.y} to {self.x + self.width - 1}.{self.y + self.height - 1}"
 
 
+@dataclass(eq=False)
 class Command:
     """A command of the host.
 
-    Attributes:
+    Args:
         text: its description, for the log and for messages
         result: [height, width, elements] from the fabric; None for a command without a result
+        left: parts that are not done; one of them is having begun
+        started: the cycle at which it reached the fabric
     """
 
-    def __init__(self, text: str, result: NDArray[np.uint32] | None = None) -> None:
-        self.text = text
-        self.result = result
-        self.left = 1  # parts that are not done; one of them is having begun
-        self.started = 0
+    text: str
+    result: NDArray[np.uint32] | None = None
+    left: int = 1
+    started: int = 0
 
     @property
     def done(self) -> bool:
@@ -95,7 +97,7 @@ class Host:
         self._word_cycles = CYCLES_PER_WORD / simulation.program.channels if modelled else 0.0
         self._channel_free = 0.0
         self._blocked: dict[int, str] = {}  # PE index: the function that it is in
-        self._queues: dict[int, deque[tuple[Command, Action]]] = {}
+        self._queues: defaultdict[int, deque[tuple[Command, Action]]] = defaultdict(deque)
         self._open: list[Command] = []
         simulation.on_unblock = self._unblock
 
@@ -153,7 +155,7 @@ class Host:
                 return False
             self._blocked[pe] = name
             command.left += 1
-            self._queue(pe).appendleft((command, lambda _: False))  # done once the PE comes back to its stream
+            self._queues[pe].appendleft((command, lambda _: False))  # done once the PE comes back to its stream
             self._simulation.launch(pe, symbol.function, arguments)
             return True
 
@@ -207,7 +209,7 @@ class Host:
         due = self._last + LATENCY
         if self._simulation.run_until(until=due):
             # Nothing may happen in that very cycle, but it is the one in which the command comes.
-            self._events.at(due, _nothing)
+            self._events.at(due, lambda: None)
             self._simulation.run_until(until=due)
 
     def poll(self) -> None:
@@ -269,17 +271,14 @@ class Host:
             for x in range(at.x, at.x + at.width):
                 yield y * self._program.width + x, y, x
 
-    def _say(self, text: str) -> None:
-        if self._log is not None:
-            self._log(self._events.now, f"host: {text}")
-
     def _arrive(self, command: Command) -> None:
         """Let time pass until a command reaches the fabric."""
         self.settle()
         self._last = command.started = self._events.now
         self._open = [other for other in self._open if not other.done]
         self._open.append(command)
-        self._say(command.text)
+        if self._log is not None:
+            self._log(self._events.now, f"host: {command.text}")
 
     def _begin(self, command: Command, at: Rectangle, action: Action, words: int) -> None:
         """Give a command to the streams of the PEs, once its words have come over the channels."""
@@ -291,19 +290,13 @@ class Host:
             self._events.at(int(self._channel_free) + 1, command.part)
         for pe, _, _ in self._inside(at):
             command.left += 1
-            self._queue(pe).append((command, action))
+            self._queues[pe].append((command, action))
             self._advance(pe)
         command.part()
 
-    def _queue(self, pe: int) -> deque[tuple[Command, Action]]:
-        queue = self._queues.get(pe)
-        if queue is None:
-            queue = self._queues[pe] = deque()
-        return queue
-
     def _advance(self, pe: int) -> None:
         """Let a PE take commands as long as its stream is not blocked."""
-        queue = self._queue(pe)
+        queue = self._queues[pe]
         while queue and pe not in self._blocked:
             command, action = queue.popleft()
             action(pe)
@@ -323,7 +316,9 @@ class Host:
         symbol = endpoint.program.symbols.get(name)
         if symbol is None or symbol.kind != "variable":
             raise SimulationError(f"{place}: its program must export '{name}', {endpoint.program.name} does not")
-        self._check_size(place, name, symbol, size)
+        known = symbol.count * BYTES[symbol.letter]
+        if known and size > known:
+            raise SimulationError(f"{place}: '{name}' has {known} bytes, the host asks for {size}")
         address = symbol.address if symbol.pointer is None else int(endpoint.load("H", symbol.pointer))
         if address + size > len(endpoint.u8):
             raise SimulationError(
@@ -331,12 +326,6 @@ class Host:
                 f"it points to {address}"
             )
         return address
-
-    @staticmethod
-    def _check_size(place: str, name: str, symbol: Symbol, size: int) -> None:
-        known = symbol.count * BYTES[symbol.letter]
-        if known and size > known:
-            raise SimulationError(f"{place}: '{name}' has {known} bytes, the host asks for {size}")
 
     def _stuck(self, command: Command) -> SimulationError:
         """The error of a command that can never be done, with the reason."""
@@ -358,7 +347,3 @@ def _first(lines: list[str]) -> list[str]:
     """The first of many lines, and the number of the others."""
     more = len(lines) - MOST_LINES
     return lines if more <= 0 else [*lines[:MOST_LINES], f"{counted(more, 'more PE')} likewise"]
-
-
-def _nothing() -> None:
-    """Event of a cycle in which only time passes."""

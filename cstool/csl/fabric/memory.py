@@ -127,13 +127,7 @@ class Memory:
             return map(self.load, repeat(letter), addresses(operand, count))
         if letter == "e":
             return map(HALVES.__getitem__, map(self.u16.__getitem__, places))
-        views: dict[str, memoryview[Any]] = {
-            "w": self.u32,
-            "i": self.i32,
-            "f": self.f32,
-            "H": self.u16,
-            "h": self.i16,
-        }
+        views: dict[str, memoryview[Any]] = {"w": self.u32, "i": self.i32, "f": self.f32, "H": self.u16, "h": self.i16}
         return map(views[letter].__getitem__, places)
 
     def writer(

@@ -3,6 +3,7 @@
 A wavelet that arrives in a cycle is read in the next one at the earliest, so the order inside a cycle cannot matter.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -305,19 +306,12 @@ def extent(operands: Sequence[Operand]) -> int:
     sends a vector of two elements to an output of extent 1, and needs both at the other side.
     """
     in_memory = [
-        operand.extent if isinstance(operand, Mem1d) else _product(operand.extents)
+        operand.extent if isinstance(operand, Mem1d) else math.prod(operand.extents)
         for operand in operands
         if isinstance(operand, (Mem1d, Mem4d))
     ]
     streams = [operand.extent for operand in operands if isinstance(operand, (FabricIn, FabricOut))]
     return min(in_memory or streams, default=1)
-
-
-def _product(extents: Sequence[int]) -> int:
-    total = 1
-    for each in extents:
-        total *= each
-    return total
 
 
 def _raw(letter: str) -> str:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from cstool.csl.fabric import control, errors
-from cstool.csl.fabric.arch import COLORS, PORTS, RAMP
+from cstool.csl.fabric.arch import COLORS, PORTS, RAMP, ports_text
 from cstool.csl.fabric.program import ColorConfig, FabricProgram
 from cstool.csl.fabric.router import Buffer, Flow, Link, Router
 from cstool.csl.fabric.waiting import BufferWait
@@ -179,7 +179,7 @@ class Network:
         elif route is None:
             reason = f"position {flow.position} sends nowhere"
         elif not route.rx >> buffer.side & 1:
-            reason = f"position {flow.position} takes from {_ports(route.rx)} only"
+            reason = f"position {flow.position} takes from {ports_text(route.rx, ' and ', 'nowhere')} only"
         else:
             way = flow.way or self._wiring.find(flow)
             exit_ = way.exit if way.exit and flow.goes_down(buffer.queue[0]) else None
@@ -346,7 +346,3 @@ def _wake(router: Router, now: int, awake: list[Router]) -> None:
     if router.awake != now:
         router.awake = now
         awake.append(router)
-
-
-def _ports(ports: int) -> str:
-    return " and ".join(name for port, name in enumerate(PORTS) if ports >> port & 1) or "nowhere"

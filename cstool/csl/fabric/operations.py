@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.csl.fabric.arch import Arch
-from cstool.csl.fabric.numbers import f16, f32
-from cstool.csl.fabric.rounding import fused, fused_arrays
+from cstool.csl.fabric.numbers import f16, f32, fused, fused_arrays
 
 Array = NDArray[Any]
 Scalars = Callable[..., Any]

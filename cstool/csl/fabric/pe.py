@@ -5,7 +5,7 @@ datapath    operations in progress, and the cycles in which they go on (`datapat
 issue       operations as code asks for them (`issue`)
 ramp        queues from and to the router (`ramp`)
 registers   registers of operands (`dsr_file`)
-tile        the memory-mapped configuration (`tile_config`)
+tile        the memory-mapped configuration (`registers.TileConfig`)
 """
 
 from typing import TYPE_CHECKING
@@ -22,9 +22,9 @@ from cstool.csl.fabric.pe_waits import waits_of
 from cstool.csl.fabric.program import PEProgram, Task
 from cstool.csl.fabric.queues import Ring
 from cstool.csl.fabric.ramp import Ramp
+from cstool.csl.fabric.registers import TileConfig
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fabric.stats import PEStats
-from cstool.csl.fabric.tile_config import TileConfig
 from cstool.csl.fabric.waiting import PEWait
 
 if TYPE_CHECKING:

@@ -225,6 +225,18 @@ class FabricProgram:
         number = -1 if table is None else int(table[divmod(pe, self.width)])
         return None if number < 0 else self.configs[number]
 
+    def configs_of(self, color: int) -> list[tuple[ColorConfig, int]]:
+        """The configs of a color, and the number of routers with each."""
+        table = self.routes[color]
+        numbers, counts = np.unique(table[table >= 0], return_counts=True)
+        return [(self.configs[number], int(count)) for number, count in zip(numbers, counts, strict=True)]
+
+    def ends_of(self, color: int) -> tuple[int, int]:
+        """The PEs at which routes of a color begin, and to which they lead."""
+        counts = self.configs_of(color)
+        sends = sum(count for config, count in counts if any(route.rx & 1 for route in config.positions))
+        return sends, sum(count for config, count in counts if any(route.tx & 1 for route in config.positions))
+
     def beside(self, pe: int, port: int) -> int | None:
         """The neighbour behind a port of a router; None outside the rectangle."""
         x, y = pe % self.width + STEP[port][0], pe // self.width + STEP[port][1]

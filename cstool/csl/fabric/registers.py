@@ -11,9 +11,14 @@ only through `<tile_config>`.
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cstool.csl.fabric import arch
 from cstool.csl.fabric.program import ColorConfig, Route
+from cstool.csl.fabric.queues import InputQueue, OutputQueue
+
+if TYPE_CHECKING:
+    from cstool.csl.fabric.pe import ProcessingElement
 
 COLORS = 0x200
 COLOR_WORDS = 8
@@ -21,7 +26,6 @@ SWITCH, FILTER = 4, 5
 
 PRIORITIES = 0x100
 """64 words: priorities of tasks, and from 32 on of threads. Kept, not obeyed."""
-PRIORITY_WORDS = 64
 
 FLUSHED = 0x140
 """Two words: input queues and output queues that called the teardown task because they are empty, a bit each."""
@@ -41,7 +45,7 @@ def route_word(route: Route) -> int:
     return route.rx | route.tx << len(arch.PORTS)
 
 
-def read(config: ColorConfig, word: int) -> int:
+def read_word(config: ColorConfig, word: int) -> int:
     """One of the eight words of a color."""
     if word < SWITCH:
         return route_word(config.positions[word]) if word < len(config.positions) else 0
@@ -52,10 +56,10 @@ def read(config: ColorConfig, word: int) -> int:
     return limits[word - FILTER] if word - FILTER < len(limits) else 0
 
 
-def write(config: ColorConfig, word: int, value: int) -> ColorConfig:
+def write_word(config: ColorConfig, word: int, value: int) -> ColorConfig:
     """Return `config` after a write to one of its eight words."""
     if word < SWITCH:
-        words = [read(config, at) for at in range(SWITCH)]
+        words = [read_word(config, at) for at in range(SWITCH)]
         words[word] = value
         count = words.index(0) if 0 in words else SWITCH
         ports = len(arch.PORTS)
@@ -71,3 +75,49 @@ def write(config: ColorConfig, word: int, value: int) -> ColorConfig:
     limits = list(config.filter.limits)
     limits[word - FILTER] = value
     return replace(config, filter=replace(config.filter, limits=tuple(limits)))
+
+
+class TileConfig:
+    """The configuration of one PE. Words of a color belong to the router; the others are kept here.
+
+    Args:
+        pe: the PE
+    """
+
+    def __init__(self, pe: "ProcessingElement") -> None:
+        self._pe = pe
+        self._words: dict[int, int] = {}
+
+    def read(self, address: int) -> int:
+        """A word of the memory-mapped configuration, by word address."""
+        place = color_word(address)
+        if place is None:
+            return self._words.get(address, 0)
+        config = self._pe.simulation.network.config(self._pe.index, place[0])
+        return 0 if config is None else read_word(config, place[1])
+
+    def write(self, address: int, value: int) -> None:
+        """Likewise, written: routes, switches, filters, teardown."""
+        place = color_word(address)
+        if place is None:
+            self._words[address] = value & 0xFFFF
+            return
+        pe, network, (color, word) = self._pe.index, self._pe.simulation.network, place
+        config = network.config(pe, color)
+        if config is None:
+            raise self._pe.error(
+                f"a register of color {color} is written, the router of this PE must have that color, it has not"
+            )
+        changed = write_word(config, word, value & 0xFFFF)
+        if config.teardown and not changed.teardown:
+            network.end_teardown(pe, color)
+            config = network.config(pe, color)
+            assert config is not None
+            changed = write_word(config, word, value & 0xFFFF)
+        if changed != config:
+            network.set_config(pe, color, changed)
+
+    def flushed(self, queue: InputQueue | OutputQueue) -> None:
+        """Note for the program that a queue called the teardown task."""
+        address = FLUSHED + isinstance(queue, OutputQueue)
+        self._words[address] = self._words.get(address, 0) | 1 << (queue.number or 0)

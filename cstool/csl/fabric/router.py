@@ -4,7 +4,6 @@
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from cstool.csl.fabric import control
 from cstool.csl.fabric.arch import PORTS, RAMP
@@ -83,7 +82,8 @@ class Buffer(Link):
         self.fresh = -1
 
 
-class Way(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Way:
     """The route of one switch position, with the links at its ends.
 
     Args:

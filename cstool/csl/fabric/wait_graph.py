@@ -11,11 +11,13 @@ Nodes are tuples whose first element is their kind:
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from cstool.csl.fabric.arch import OPPOSITE, PORTS, RAMP
 from cstool.csl.fabric.program import ColorConfig, FabricProgram
 from cstool.csl.fabric.waiting import MAIN, BufferWait, Node, QueueWait, TaskWait, ThreadWait, Wait
 
+W = TypeVar("W", bound=Wait)
 Config = Callable[[int, int], ColorConfig | None]
 """the present config of a color at the router of a PE: its `current` is the position that its switch is in"""
 
@@ -33,17 +35,10 @@ class WaitGraph:
         self.program = program
         self.config = config or program.config_of
         self.waits: dict[Node, Wait] = {}
-        self._threads: dict[int, list[ThreadWait]] = defaultdict(list)
-        self._tasks: dict[int, list[TaskWait]] = defaultdict(list)
-        self._queues: dict[int, list[QueueWait]] = defaultdict(list)
+        self._by_pe: defaultdict[int, list[Wait]] = defaultdict(list)
         for wait in waits:
             self.waits[wait.node] = wait
-            if isinstance(wait, ThreadWait):
-                self._threads[wait.pe].append(wait)
-            elif isinstance(wait, TaskWait):
-                self._tasks[wait.pe].append(wait)
-            elif isinstance(wait, QueueWait):
-                self._queues[wait.pe].append(wait)
+            self._by_pe[wait.pe].append(wait)
         self._hosts = frozenset(color for name, color in program.streams.items() if name.startswith("MEMCPYH2D"))
         self._found: dict[Node, tuple[Node, ...]] = {}
 
@@ -52,6 +47,10 @@ class WaitGraph:
         if node not in self._found:
             self._found[node] = tuple(dict.fromkeys(self._targets(node)))
         return self._found[node]
+
+    def _of(self, pe: int, kind: type[W]) -> list[W]:
+        """The waits of a kind on a PE."""
+        return [wait for wait in self._by_pe[pe] if isinstance(wait, kind)]
 
     def _targets(self, node: Node) -> list[Node]:
         wait = self.waits.get(node)
@@ -74,28 +73,28 @@ class WaitGraph:
             taken = ("thread", wait.pe, f"microthread {wait.number}")
             return [taken] if taken in self.waits else []
         # The other end of the FIFO: the threads at it already, else the threads that may come to it.
-        others = [other for other in self._threads[wait.pe] if other.thread != wait.thread]
+        others = [other for other in self._of(wait.pe, ThreadWait) if other.thread != wait.thread]
         wanted = "push" if wait.kind == "pop" else "pop"
         at_it = [other for other in others if (other.kind, other.number) == (wanted, wait.number)]
         return [other.node for other in at_it or others] + self._blocked_tasks(wait.pe)
 
     def _of_task(self, wait: TaskWait) -> list[Node]:
-        threads = self._threads[wait.pe]
+        threads = self._of(wait.pe, ThreadWait)
         if not wait.blocked:
             return [thread.node for thread in threads if thread.thread == MAIN]
         unblocking = [thread for thread in threads if wait.task in thread.unblocks]
         return [thread.node for thread in unblocking or filter(_leads_on, threads)]
 
     def _of_queue(self, wait: QueueWait) -> list[Node]:
-        tasks = [task.node for task in self._tasks[wait.pe] if task.color == wait.color]
+        tasks = [task.node for task in self._of(wait.pe, TaskWait) if task.color == wait.color]
         return tasks or self._likely(wait.pe)
 
     def _of_buffer(self, wait: BufferWait) -> list[Node]:
         found: list[Node] = []
         for port in wait.blocked:
             if port == RAMP:
-                queues = [queue.node for queue in self._queues[wait.pe] if queue.color == wait.color]
-                tasks = [task.node for task in self._tasks[wait.pe] if task.color == wait.color]
+                queues = [queue.node for queue in self._of(wait.pe, QueueWait) if queue.color == wait.color]
+                tasks = [task.node for task in self._of(wait.pe, TaskWait) if task.color == wait.color]
                 found += queues or tasks or self._likely(wait.pe)
             elif (beside := self.program.beside(wait.pe, port)) is not None:
                 found += self._buffer(beside, OPPOSITE[port], wait.color)
@@ -170,17 +169,17 @@ class WaitGraph:
         program = self.program.program_of(pe)
         if program is None or color not in program.outputs:
             return [("never", pe, color)]
-        sending = [thread.node for thread in self._threads[pe] if (thread.kind, thread.color) == ("send", color)]
+        sending = [thread.node for thread in self._of(pe, ThreadWait) if (thread.kind, thread.color) == ("send", color)]
         return sending or self._likely(pe) or [("idle", pe, color)]
 
     def _likely(self, pe: int) -> list[Node]:
         """The likeliest obstacle on a PE: its main thread, else microthreads, else blocked tasks."""
-        main = [thread.node for thread in self._threads[pe] if thread.thread == MAIN]
-        others = [thread.node for thread in self._threads[pe] if thread.thread != MAIN and _leads_on(thread)]
+        main = [thread.node for thread in self._of(pe, ThreadWait) if thread.thread == MAIN]
+        others = [thread.node for thread in self._of(pe, ThreadWait) if thread.thread != MAIN and _leads_on(thread)]
         return main or others or self._blocked_tasks(pe)
 
     def _blocked_tasks(self, pe: int) -> list[Node]:
-        return [task.node for task in self._tasks[pe] if task.blocked]
+        return [task.node for task in self._of(pe, TaskWait) if task.blocked]
 
     def _buffer(self, pe: int, port: int, color: int) -> list[Node]:
         node = ("buffer", pe, port, color)

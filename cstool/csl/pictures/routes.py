@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from math import cos, pi, sin
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,7 +16,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Circle, Polygon, Rectangle
 from numpy.typing import NDArray
 
-from cstool.csl.fabric.arch import PORTS
+from cstool.csl.fabric.arch import ports_text
 from cstool.csl.fabric.program import ColorConfig, FabricProgram
 from cstool.csl.pictures.grid import (
     Corner,
@@ -33,7 +32,6 @@ from cstool.csl.pictures.grid import (
     swatches,
 )
 from cstool.csl.pictures.strokes import HALF, Strokes, strokes_of
-from cstool.foundation.drawing.figure import write_figure
 from cstool.foundation.drawing.lettering import text_width
 from cstool.foundation.drawing.page import HEADING_PT, NARROWEST_PT, SMALL_PT, Block, Page, compose
 from cstool.foundation.drawing.palette import FAINT, INK, NO_WORK, VERMILION
@@ -46,25 +44,14 @@ MOST_KINDS = 8
 """kinds of routes of one color with a hue of their own; the rarer ones share the last"""
 
 
-def draw_fabric_routes(
-    program: FabricProgram, path: Path, title: str, colors: Sequence[int] | None = None, theme: str = "light"
-) -> None:
-    """Write the picture.
+def routes_page(program: FabricProgram, title: str, colors: Sequence[int] | None = None) -> Page:
+    """Return the picture.
 
     Args:
         program: the program
-        path, theme: as of `write_figure`
         title: name of the program
         colors: colors to draw; None for all with routes
-
-    Raises:
-        OSError: the file cannot be written
     """
-    write_figure(lambda: routes_page(program, title, colors), path, theme)
-
-
-def routes_page(program: FabricProgram, title: str, colors: Sequence[int] | None = None) -> Page:
-    """Return the picture: see `draw_fabric_routes`."""
     wanted = (
         [color for color, table in sorted(program.routes.items()) if (table >= 0).any()] if colors is None else colors
     )
@@ -72,9 +59,7 @@ def routes_page(program: FabricProgram, title: str, colors: Sequence[int] | None
     width = max([NARROWEST_PT, *(sum(block.width_pt for column in row for block in column) for row in rows)])
     scale = scale_of(program.width, program.height)
     if scale >= LINES_FROM_PT:
-        lettered = any(
-            len(program.configs[n].positions) > 1 for c in wanted for n in np.unique(program.routes[c]) if n >= 0
-        )
+        lettered = any(len(config.positions) > 1 for color in wanted for config, _ in program.configs_of(color))
         rows += [[[_legend(lettered)]], [[program_swatches(program, width)]]]
     size = f"{program.width:,} x {program.height:,} PEs of {program.arch}"
     left_out = f" Of {len(wanted)} colors the first {MOST_PANELS} are shown." if len(wanted) > MOST_PANELS else ""
@@ -106,12 +91,7 @@ def _panel(program: FabricProgram, color: int) -> Block:
 
 
 def _heading(program: FabricProgram, color: int) -> str:
-    counts = Counter(program.routes[color][program.routes[color] >= 0].tolist())
-    sends = takes = 0
-    for number, count in counts.items():
-        routes = program.configs[number].positions
-        sends += count * any(route.rx & 1 for route in routes)
-        takes += count * any(route.tx & 1 for route in routes)
+    sends, takes = program.ends_of(color)
     names = [name for name, stream in program.streams.items() if stream == color]
     name = f" ({', '.join(names)})" if names else ""
     return f"color {color}{name}: {counted(sends, 'PE')} can send, {takes:,} can take"
@@ -193,10 +173,10 @@ def _legend(lettered: bool) -> Block:
 def _kinds(program: FabricProgram, color: int) -> tuple[list[str], NDArray[np.int64]]:
     """Kinds of routes in words with their counts, the most frequent first; [height, width] kind of each router."""
     table = program.routes[color]
-    counts = Counter({_config_text(program.configs[n]): 0 for n in np.unique(table) if n >= 0})
     texts = [_config_text(config) for config in program.configs]
-    for number, count in zip(*np.unique(table[table >= 0], return_counts=True), strict=True):
-        counts[texts[number]] += int(count)
+    counts: Counter[str] = Counter()
+    for config, count in program.configs_of(color):
+        counts[_config_text(config)] += count
     ordered = [text for text, _ in counts.most_common()]
     shown = ordered if len(ordered) <= MOST_KINDS else ordered[: MOST_KINDS - 1]
     numbers = np.array([*(shown.index(text) if text in shown else len(shown) for text in texts), -1])
@@ -207,8 +187,5 @@ def _kinds(program: FabricProgram, color: int) -> tuple[list[str], NDArray[np.in
 
 
 def _config_text(config: ColorConfig) -> str:
-    return "; then ".join(f"{_ports(route.rx)} to {_ports(route.tx)}" for route in config.positions)
-
-
-def _ports(bits: int) -> str:
-    return ", ".join(name for number, name in enumerate(PORTS) if bits >> number & 1) or "nowhere"
+    pairs = ((ports_text(ports, ", ", "nowhere") for ports in (route.rx, route.tx)) for route in config.positions)
+    return "; then ".join(map(" to ".join, pairs))

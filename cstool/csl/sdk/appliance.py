@@ -8,15 +8,14 @@ import shlex
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from cstool.csl.sdk import cslc
 from cstool.csl.sdk.client import SdkRuntimeError
 from cstool.csl.sdk.runtime import SdkRuntime
-from cstool.foundation.temporary_folder import temporary_folder
+from cstool.foundation.folders import temporary_folder
 
 ADDRESS = "%CMADDR%"
 """placeholder of the wafer's address in the launcher's commands; there is none"""
@@ -85,9 +84,7 @@ class SdkLauncher:
         shutil.copytree(self._program, self._folder / self._program.name)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._folder = None
         self._context.close()
 
@@ -157,9 +154,7 @@ class ClientRuntime(SdkRuntime):
         self.run()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None:
             self.stop()
 
@@ -185,12 +180,8 @@ def _without_output(words: list[str]) -> tuple[list[str], str]:
 
 
 def _cslc(words: list[str], folder: str) -> int:
-    before = Path.cwd()
     try:
-        os.chdir(folder)
+        with chdir(folder):
+            return cslc.main(words)
     except OSError as error:
         raise SdkRuntimeError(f"compile: {folder} must be a directory, got: {error.strerror}") from None
-    try:
-        return cslc.main(words)
-    finally:
-        os.chdir(before)

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -194,17 +194,13 @@ def _check(program: FabricProgram) -> None:
 _AGAIN = "compile the program again with cslc"
 
 
-class _damage(contextlib.AbstractContextManager["_damage"]):
+@contextlib.contextmanager
+def _damage(path: Path) -> Iterator[None]:
     """Turn errors from reading damaged data into one message."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DAMAGE):
-            raise ProgramError(
-                f"{self._path}: must hold a program as this version of cslc writes it", _AGAIN
-            ) from error
+    try:
+        yield
+    except DAMAGE as error:
+        raise ProgramError(f"{path}: must hold a program as this version of cslc writes it", _AGAIN) from error
 
 
 def _read_told(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Checks of a host script's arguments, before the simulator is asked."""
 
 import operator
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,6 @@ import numpy as np
 from cstool.csl.fabric.program import Exported
 from cstool.csl.sdk.artifact import LETTERS
 from cstool.csl.sdk.client import SdkRuntimeError
-from cstool.csl.sdk.platforms import MemcpyDataType, MemcpyOrder
 
 _INTEGERS = {"w": (0, 32), "i": (1, 32), "H": (0, 16), "h": (1, 16), "B": (0, 8), "b": (1, 8)}
 _FLOATS: dict[str, type[np.floating[Any]]] = {"f": np.float32, "e": np.float16}
@@ -19,18 +19,11 @@ def listed(what: str, names: list[Any]) -> str:
     return f"{what}: {', '.join(map(str, names))}" if names else f"{what}: none"
 
 
-def bits_of(name: str, data_type: MemcpyDataType) -> int:
-    """Bits of an element on the device."""
-    if not isinstance(data_type, MemcpyDataType):
-        raise SdkRuntimeError(f"{name}: data_type must be a MemcpyDataType, got {data_type!r}")
-    return data_type.value
-
-
-def order_of(name: str, order: MemcpyOrder) -> Any:
-    """NumPy's letter of an order."""
-    if not isinstance(order, MemcpyOrder):
-        raise SdkRuntimeError(f"{name}: order must be a MemcpyOrder, got {order!r}")
-    return order.value
+def value_of(name: str, role: str, member: Any, kind: type[Enum]) -> Any:
+    """The value of a member of an enum: bits of an element on the device, or NumPy's letter of an order."""
+    if not isinstance(member, kind):
+        raise SdkRuntimeError(f"{name}: {role} must be a {kind.__name__}, got {member!r}")
+    return member.value
 
 
 def check_array(name: str, role: str, array: Any, size: int | None = None) -> None:
@@ -46,6 +39,13 @@ def check_array(name: str, role: str, array: Any, size: int | None = None) -> No
         raise SdkRuntimeError(f"{name}: {role} must have at least 1 element, got none")
     if size is not None and array.size != size:
         raise SdkRuntimeError(f"{name}: {role} must have {size} elements, got {array.size}")
+
+
+def check_target(name: str, dest: Any, size: int | None = None) -> None:
+    """Check likewise that an array of the host can be filled."""
+    check_array(name, "dest", dest, size)
+    if not (dest.flags.c_contiguous and dest.flags.writeable):
+        raise SdkRuntimeError(f"{name}: dest must be contiguous and writable, it is not")
 
 
 def declared(function: Exported) -> str:

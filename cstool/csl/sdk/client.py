@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.sdk import wire
-from cstool.foundation.errors import CstoolError
 from cstool.foundation.safe_python import python
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -23,20 +23,8 @@ _START = (
 )
 
 
-class SdkRuntimeError(CstoolError, RuntimeError):
-    """A request of a host script is invalid, or the simulated program failed.
-
-    Args:
-        message: *what: rule, got value*, one line
-        hint: a remedy
-        report: the state of the fabric, several lines, where there is one
-    """
-
-    exit_code = 1
-
-    def __init__(self, message: str, hint: str | None = None, report: str | None = None) -> None:
-        super().__init__(message, hint)
-        self.report = report
+class SdkRuntimeError(SimulationError, RuntimeError):
+    """A request of a host script is invalid, or the simulated program failed."""
 
     def __str__(self) -> str:
         text = super().__str__()

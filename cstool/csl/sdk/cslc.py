@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cstool import __version__
-from cstool.csl.fabric.arch import ARCHS, PORTS
+from cstool.csl.fabric.arch import ARCHS, ports_text
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.sdk.artifact import write_program
 from cstool.foundation.atomic_file import write_replacing
@@ -68,6 +68,9 @@ def _complain(error: CstoolError) -> None:
 def _flags() -> argparse.ArgumentParser:
     parser = _Parser(prog="cslc", description="Compile a CSL program for the simulated fabric.", allow_abbrev=False)
     add = parser.add_argument
+    several: dict[str, Any] = {"action": "append", "default": []}
+    near = "(default: as near as does)"
+    number: dict[str, Any] = {"metavar": "N", "type": _whole}
     add("layout", metavar="LAYOUT.csl", help="the file with the layout block")
     add(
         "-o",
@@ -79,37 +82,20 @@ def _flags() -> argparse.ArgumentParser:
     )
     add("--arch", metavar="ARCH", type=_arch, default="wse2", help="wse2 or wse3 (default: wse2)")
     add("--fabric-dims", metavar="W,H", type=_pair, help="columns and rows of the fabric (default: as few as do)")
-    add(
-        "--fabric-offsets",
-        metavar="X,Y",
-        type=_pair,
-        help="where the program's rectangle begins (default: as near as does)",
-    )
-    add(
-        "--params",
-        metavar="NAME:VALUE,...",
-        action="append",
-        default=[],
-        help="values of the layout's params; repeatable",
-    )
-    add("--colors", metavar="NAME:VALUE,...", action="append", default=[], help="likewise, params that are colors")
+    add("--fabric-offsets", metavar="X,Y", type=_pair, help=f"where the program's rectangle begins {near}")
+    add("--params", metavar="NAME:VALUE,...", help="values of the layout's params; repeatable", **several)
+    add("--colors", metavar="NAME:VALUE,...", help="likewise, params that are colors", **several)
     add("--memcpy", action="store_true", help="let the host copy, stream, and launch")
-    add("--channels", metavar="N", type=_whole, default=1, help="I/O channels of the host, 1 to 16 (default: 1)")
-    add("--width-west-buf", metavar="N", type=_whole, default=0, help="columns of buffers west of the program")
-    add("--width-east-buf", metavar="N", type=_whole, default=0, help="columns of buffers east of the program")
-    add(
-        "--import-path",
-        metavar="DIRECTORY",
-        action="append",
-        default=[],
-        help="where imported files are looked for, too",
-    )
-    add("--max-inlined-iterations", metavar="N", type=_whole, help="iterations of one loop at compile time, at most")
-    add("--comptime-func-depth-limit", metavar="N", type=_whole, help="calls within calls at compile time, at most")
+    add("--channels", default=1, help="I/O channels of the host, 1 to 16 (default: 1)", **number)
+    add("--width-west-buf", default=0, help="columns of buffers west of the program", **number)
+    add("--width-east-buf", default=0, help="columns of buffers east of the program", **number)
+    add("--import-path", metavar="DIRECTORY", help="where imported files are looked for, too", **several)
+    add("--max-inlined-iterations", help="iterations of one loop at compile time, at most", **number)
+    add("--comptime-func-depth-limit", help="calls within calls at compile time, at most", **number)
     add("--fp16-format", metavar="FORMAT", default="f16", help="16-bit floats (only f16 is simulated)")
     add("--output-json", metavar="FILE", help="write the parameters to a file of their own (default: DIRECTORY.json)")
     add("--out-routes", action="store_true", help="print every route")
-    add("--max-parallelism", metavar="N", type=_whole, help="taken, and without effect")
+    add("--max-parallelism", help="taken, and without effect", **number)
     add("-g0", action="store_true", help="likewise")
     add("--warnings-as-errors", action="store_true", help="write nothing if there is a warning")
     add("--verbose", action="store_true", help="say what was compiled")
@@ -136,14 +122,8 @@ def _run(flags: argparse.Namespace) -> None:
     for name, color in colors.items():
         if type(color) is not int:
             raise UsageError(f"--colors: {name} must be a whole number, got {color_texts[name]}")
-    extra = {
-        name: value
-        for name, value in (
-            ("max_inlined_iterations", flags.max_inlined_iterations),
-            ("comptime_func_depth_limit", flags.comptime_func_depth_limit),
-        )
-        if value is not None
-    }
+    limits = ("max_inlined_iterations", "comptime_func_depth_limit")
+    extra = {name: value for name in limits if (value := getattr(flags, name)) is not None}
     warnings: list[CslError] = []
     program = compile_csl(
         path,
@@ -231,7 +211,10 @@ def routes_text(program: FabricProgram) -> list[str]:
             for x in range(program.width):
                 if table[y, x] >= 0:
                     config = program.configs[table[y, x]]
-                    routes = ", ".join(f"{_ports(each.rx)} -> {_ports(each.tx)}" for each in config.positions)
+                    routes = ", ".join(
+                        f"{ports_text(each.rx, '+', 'none')} -> {ports_text(each.tx, '+', 'none')}"
+                        for each in config.positions
+                    )
                     lines.append(f"PE {x}.{y} color {color}: {routes}")
     return lines
 
@@ -243,10 +226,6 @@ def summary_text(program: FabricProgram, folder: Path) -> str:
         f"{folder}: {program.width} x {program.height} PEs of {program.arch}, {len(program.programs)} distinct "
         f"programs, {len(program.routes)} colors, at most {most} bytes of SRAM"
     )
-
-
-def _ports(ports: int) -> str:
-    return "+".join(name for number, name in enumerate(PORTS) if ports >> number & 1) or "none"
 
 
 def _arch(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.csl.sdk.client import SdkRuntimeError
+from cstool.csl.sdk.platforms import refuse_wafer
 from cstool.csl.sdk.runtime import SdkRuntime, runtime_of
 
 
@@ -23,8 +23,7 @@ class debug_util:  # noqa: N801 - the vendor's name
     """
 
     def __init__(self, bindir: str | os.PathLike[str], cmaddr: str | None = None) -> None:
-        if cmaddr:
-            raise SdkRuntimeError(f"cmaddr: must be left out, programs are simulated here, got {cmaddr}")
+        refuse_wafer(cmaddr)
         self._folder = bindir
 
     def get_symbol(self, col: int, row: int, symbol: str, dtype: Any = None) -> NDArray[Any]:

@@ -31,10 +31,7 @@ class Plan:
     """
 
     def __init__(
-        self,
-        regions: Sequence[CodeRegion],
-        links: Sequence[tuple[PortHandle, PortHandle]],
-        streams: Sequence[Stream],
+        self, regions: Sequence[CodeRegion], links: Sequence[tuple[PortHandle, PortHandle]], streams: Sequence[Stream]
     ) -> None:
         if not regions:
             raise SdkRuntimeError("compile: a layout must have at least one region", "create_code_region")

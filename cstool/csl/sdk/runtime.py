@@ -5,6 +5,7 @@ Names, arguments and their meaning follow the vendor's reference (SDK 2.10 docum
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,9 @@ from numpy.typing import NDArray
 from cstool.csl.fabric.operations import DTYPES
 from cstool.csl.fabric.program import Exported
 from cstool.csl.sdk import wire
-from cstool.csl.sdk.artifact import ProgramError, read_summary
-from cstool.csl.sdk.checks import argument_of, bits_of, check_array, declared, listed, order_of, whole_numbers
+from cstool.csl.sdk.artifact import ProgramError, read_program, read_summary
+from cstool.csl.sdk.checks import argument_of, check_array, check_target, declared, listed, value_of, whole_numbers
 from cstool.csl.sdk.client import SdkRuntimeError, Simulator, Task
-from cstool.csl.sdk.inspection import Array, symbol_in, traced_value
 from cstool.csl.sdk.layout_types import HOST_IN, HOST_OUT, Stream
 from cstool.csl.sdk.platforms import (
     MemcpyDataType,
@@ -26,6 +26,25 @@ from cstool.csl.sdk.platforms import (
     SdkExecutionPlatform,
     refuse_wafer,
 )
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemcpySettings:
+    """Settings of a copy or a stream between the host and the PEs of a rectangle.
+
+    Args:
+        streaming: whether elements go as wavelets
+        data_type: bits of an element on the device
+        order: of the host's array
+        nonblock: whether to return before it is done
+    """
+
+    streaming: bool = False
+    data_type: MemcpyDataType = MemcpyDataType.MEMCPY_32BIT
+    order: MemcpyOrder = MemcpyOrder.ROW_MAJOR
+    nonblock: bool = False
 
 
 class SdkRuntime:
@@ -102,19 +121,7 @@ class SdkRuntime:
     # --- copies and streams ---
 
     def memcpy_h2d(
-        self,
-        dest: int | str,
-        src: Array,
-        px: int,
-        py: int,
-        w: int,
-        h: int,
-        elem_per_pe: int,
-        *,
-        streaming: bool = False,
-        data_type: MemcpyDataType = MemcpyDataType.MEMCPY_32BIT,
-        order: MemcpyOrder = MemcpyOrder.ROW_MAJOR,
-        nonblock: bool = False,
+        self, dest: int | str, src: Array, px: int, py: int, w: int, h: int, elem_per_pe: int, **settings: Any
     ) -> Task:
         """Copy or stream a host array to the PEs of a rectangle.
 
@@ -124,119 +131,87 @@ class SdkRuntime:
             px, py: the rectangle's first column and row in the program
             w, h: its columns and rows
             elem_per_pe: elements for each PE
-            streaming: whether elements come as wavelets
-            data_type: bits of an element on the device
-            order: of `src`
-            nonblock: whether to return before it is done
+            settings: of `MemcpySettings`
         """
-        return self._in(
-            "memcpy_h2d", dest, src, (px, py, w, h), (h, w, elem_per_pe), streaming, data_type, order, nonblock
-        )
+        return self._in("memcpy_h2d", dest, src, (px, py, w, h), (h, w, elem_per_pe), MemcpySettings(**settings))
 
     def memcpy_h2d_rowbcast(
-        self,
-        dest: int | str,
-        src: Array,
-        px: int,
-        py: int,
-        w: int,
-        h: int,
-        elem_per_pe: int,
-        *,
-        streaming: bool = False,
-        data_type: MemcpyDataType = MemcpyDataType.MEMCPY_32BIT,
-        order: MemcpyOrder = MemcpyOrder.ROW_MAJOR,
-        nonblock: bool = False,
+        self, dest: int | str, src: Array, px: int, py: int, w: int, h: int, elem_per_pe: int, **settings: Any
     ) -> Task:
         """Like `memcpy_h2d`, but `src` has one column of PEs, [h * elem_per_pe]; all columns get the same."""
         shape = (h, 1, elem_per_pe)
-        return self._in("memcpy_h2d_rowbcast", dest, src, (px, py, w, h), shape, streaming, data_type, order, nonblock)
+        return self._in("memcpy_h2d_rowbcast", dest, src, (px, py, w, h), shape, MemcpySettings(**settings))
 
     def memcpy_h2d_colbcast(
-        self,
-        dest: int | str,
-        src: Array,
-        px: int,
-        py: int,
-        w: int,
-        h: int,
-        elem_per_pe: int,
-        *,
-        streaming: bool = False,
-        data_type: MemcpyDataType = MemcpyDataType.MEMCPY_32BIT,
-        order: MemcpyOrder = MemcpyOrder.ROW_MAJOR,
-        nonblock: bool = False,
+        self, dest: int | str, src: Array, px: int, py: int, w: int, h: int, elem_per_pe: int, **settings: Any
     ) -> Task:
         """Like `memcpy_h2d`, but `src` has one row of PEs, [w * elem_per_pe]; all rows get the same."""
         shape = (1, w, elem_per_pe)
-        return self._in("memcpy_h2d_colbcast", dest, src, (px, py, w, h), shape, streaming, data_type, order, nonblock)
+        return self._in("memcpy_h2d_colbcast", dest, src, (px, py, w, h), shape, MemcpySettings(**settings))
 
     def memcpy_d2h(
-        self,
-        dest: Array,
-        src: int | str,
-        px: int,
-        py: int,
-        w: int,
-        h: int,
-        elem_per_pe: int,
-        *,
-        streaming: bool = False,
-        data_type: MemcpyDataType = MemcpyDataType.MEMCPY_32BIT,
-        order: MemcpyOrder = MemcpyOrder.ROW_MAJOR,
-        nonblock: bool = False,
+        self, dest: Array, src: int | str, px: int, py: int, w: int, h: int, elem_per_pe: int, **settings: Any
     ) -> Task:
         """Copy or stream from the PEs of a rectangle into a host array, filled when the task is done.
 
         16-bit elements fill the low halves of its words. Arguments as of `memcpy_h2d`.
         """
-        name = "memcpy_d2h"
-        bits = bits_of(name, data_type)
+        name, how = "memcpy_d2h", MemcpySettings(**settings)
+        bits = value_of(name, "data_type", how.data_type, MemcpyDataType)
         px, py, w, h, elem_per_pe = whole_numbers(name, px, py, w, h, elem_per_pe)
         self._check_rectangle(name, (px, py, w, h), elem_per_pe)
-        check_array(name, "dest", dest, h * w * elem_per_pe)
-        if not (dest.flags.c_contiguous and dest.flags.writeable):
-            raise SdkRuntimeError(f"{name}: dest must be contiguous and writable, it is not")
+        check_target(name, dest, h * w * elem_per_pe)
         header = {"at": [px, py, w, h], "elements": elem_per_pe, "bits": bits}
-        if streaming:
+        if how.streaming:
             header |= {"op": "stream_out", "from": self._color(name, src, "MEMCPYD2H")}
         else:
             header |= {"op": "copy_out", "from": self._variable(name, src).name}
         shape = (h, w, elem_per_pe)
-        flat, as_stored = dest.reshape(-1).view(np.uint32), order_of(name, order)
+        flat, as_stored = dest.reshape(-1).view(np.uint32), value_of(name, "order", how.order, MemcpyOrder)
 
         def take(words: wire.Words) -> None:
             flat[:] = words.reshape(shape).ravel(order=as_stored)
 
-        return self._ready(name).ask(name, header, block=not nonblock, take=take)
+        return self._ready(name).ask(name, header, block=not how.nonblock, take=take)
 
     def read_symbol(self, px: int, py: int, symbol: str, dtype: Any = None) -> Array:
         """The elements of an exported variable, or of the target of an exported pointer, at one PE of the program."""
-        memory, program = self.memory(px, py), self._program
+        memory = self.memory(px, py)
         if symbol not in self._numbers:
             self.get_id(symbol)
-        return symbol_in(memory, program.path, py * program.width + px, symbol, dtype)
+        program, pe = read_program(self._program.path), py * self._program.width + px
+        of_pe = program.program_of(pe)
+        symbols = of_pe.symbols if of_pe else {}
+        if symbol not in symbols or symbols[symbol].kind != "variable":
+            exported = listed("it exports", sorted(symbols))
+            raise SdkRuntimeError(f"{program.name(pe)}: its program must export '{symbol}', {exported}")
+        found = symbols[symbol]
+        own = np.dtype(DTYPES[found.letter])
+        address = found.address
+        if found.pointer is not None:
+            address = int(memory[found.pointer : found.pointer + 2].view("<u2")[0])
+        raw = memory[address : address + max(found.count, 1) * own.itemsize]
+        return raw.view(own if dtype is None else np.dtype(dtype)).copy()
 
     def memory(self, px: int, py: int) -> NDArray[np.uint8]:
         """The SRAM of one PE of the program, as it is now."""
-        self._check_rectangle("read_symbol", (px, py, 1, 1), 1)
-        found: list[wire.Words] = []
-        number = py * self._program.width + px
-        self._loaded("read_symbol").ask("read_symbol", {"op": "memory", "pe": number}, take=found.append)
-        return found[0].view(np.uint8)
+        return self._of_pe("read_symbol", "memory", px, py).view(np.uint8)
 
     def read_trace(self, px: int, py: int, key: str) -> list[int | float | str]:
         """Traces of one PE's program by the `<debug>` module of this key, the first first.
 
         Time stamps are cycles. Text that reads as a number is returned as a number.
         """
-        self._check_rectangle("read_trace", (px, py, 1, 1), 1)
-        found: list[wire.Words] = []
-        header = {"op": "trace", "pe": py * self._program.width + px}
-        self._loaded("read_trace").ask("read_trace", header, take=found.append)
-        lines = json.loads(found[0].tobytes())
+        lines = json.loads(self._of_pe("read_trace", "trace", px, py).tobytes())
         start = f"trace {key} "
-        return [traced_value(line[len(start) :]) for line in lines if line.startswith(start)]
+        return [_traced_value(line[len(start) :]) for line in lines if line.startswith(start)]
+
+    def _of_pe(self, name: str, op: str, px: int, py: int) -> wire.Words:
+        """The simulator's answer about one PE."""
+        self._check_rectangle(name, (px, py, 1, 1), 1)
+        found: list[wire.Words] = []
+        self._loaded(name).ask(name, {"op": op, "pe": py * self._program.width + px}, take=found.append)
+        return found[0]
 
     # --- functions ---
 
@@ -248,11 +223,7 @@ class SdkRuntime:
             args: a scalar for each parameter: of NumPy's types, or Python's
             nonblock: whether to return before it is done
         """
-        function = self._function("launch", sym)
-        if len(args) != len(function.parameters):
-            raise SdkRuntimeError(
-                f"launch: {declared(function)} takes {len(function.parameters)} arguments, got {len(args)}"
-            )
+        function = self._function("launch", sym, len(args))
         values = [
             argument_of(function, number, letter, value)
             for number, (letter, value) in enumerate(zip(function.parameters, args, strict=True), start=1)
@@ -262,11 +233,7 @@ class SdkRuntime:
 
     def call(self, sym: str, params: list[Any], *, nonblock: bool = False) -> Task:
         """Like `launch`, with the arguments as words of 32 bits."""
-        function = self._function("call", sym)
-        if len(params) != len(function.parameters):
-            raise SdkRuntimeError(
-                f"call: {declared(function)} takes {len(function.parameters)} arguments, got {len(params)}"
-            )
+        function = self._function("call", sym, len(params))
         words = np.array([int(word) & 0xFFFFFFFF for word in params], "<u4")
         values = [
             word.view(np.dtype(DTYPES[letter]))[0]
@@ -310,12 +277,10 @@ class SdkRuntime:
             nonblock: whether to return before it is done
         """
         at = self._port("receive", stream, False)
-        check_array("receive", "dest", dest)
+        check_target("receive", dest)
         (size,) = whole_numbers("receive", dest.size if size is None else size)
         if not 1 <= size <= dest.size:
             raise SdkRuntimeError(f"receive: size must be 1 to {dest.size}, as dest has room, got {size}")
-        if not (dest.flags.c_contiguous and dest.flags.writeable):
-            raise SdkRuntimeError("receive: dest must be contiguous and writable, it is not")
         header = {"op": "stream_out", "from": HOST_OUT, "at": at, "elements": size, "bits": 32}
         flat = dest.reshape(-1).view(np.uint32)
 
@@ -336,23 +301,14 @@ class SdkRuntime:
     # --- inside ---
 
     def _in(
-        self,
-        name: str,
-        dest: int | str,
-        src: Array,
-        at: tuple[int, ...],
-        shape: tuple[int, ...],
-        streaming: bool,
-        data_type: MemcpyDataType,
-        order: MemcpyOrder,
-        nonblock: bool,
+        self, name: str, dest: int | str, src: Array, at: tuple[int, ...], shape: tuple[int, ...], how: MemcpySettings
     ) -> Task:
-        bits = bits_of(name, data_type)
+        bits = value_of(name, "data_type", how.data_type, MemcpyDataType)
         at, shape = whole_numbers(name, *at), whole_numbers(name, *shape)
         self._check_rectangle(name, at, shape[2])
         check_array(name, "src", src, shape[0] * shape[1] * shape[2])
         header: dict[str, Any] = {"at": list(at), "shape": list(shape), "bits": bits}
-        if streaming:
+        if how.streaming:
             header |= {"op": "stream_in", "to": self._color(name, dest, "MEMCPYH2D")}
         else:
             variable = self._variable(name, dest)
@@ -362,8 +318,9 @@ class SdkRuntime:
                     f'@export_name("{variable.name}", ..., true) in the layout lets the host write it',
                 )
             header |= {"op": "copy_in", "to": variable.name}
-        words = np.ascontiguousarray(src).reshape(-1).view(np.uint32).reshape(shape, order=order_of(name, order))
-        return self._ready(name).ask(name, header, np.ascontiguousarray(words).ravel(), block=not nonblock)
+        as_given = value_of(name, "order", how.order, MemcpyOrder)
+        words = np.ascontiguousarray(src).reshape(-1).view(np.uint32).reshape(shape, order=as_given)
+        return self._ready(name).ask(name, header, np.ascontiguousarray(words).ravel(), block=not how.nonblock)
 
     def _loaded(self, name: str) -> Simulator:
         if self._simulator is None:
@@ -400,11 +357,14 @@ class SdkRuntime:
             raise SdkRuntimeError(f"{name}: '{found.name}' must be a variable, it is a function")
         return found
 
-    def _function(self, name: str, symbol: str) -> Exported:
+    def _function(self, name: str, symbol: str, given: int) -> Exported:
+        """An exported function that takes as many arguments as are given."""
         self._need_memcpy(name)
         found = self._program.exported[self.get_id(symbol)]
         if found.kind != "function":
             raise SdkRuntimeError(f"{name}: '{symbol}' must be a function, it is a variable")
+        if given != len(found.parameters):
+            raise SdkRuntimeError(f"{name}: {declared(found)} takes {len(found.parameters)} arguments, got {given}")
         return found
 
     def _color(self, name: str, color: int | str, kind: str) -> int:
@@ -413,6 +373,19 @@ class SdkRuntime:
         if color not in colors:
             raise SdkRuntimeError(f"{name}: {color} must be a {kind} color, {listed('the program has', colors)}")
         return int(color)
+
+
+def _traced_value(text: str) -> int | float | str:
+    """A traced value from its text: "time" and three 16-bit words are a time stamp."""
+    first, *words = text.split(" ")
+    if first == "time" and len(words) == 3 and all(word.isdecimal() for word in words):
+        return sum(int(word) << 16 * place for place, word in enumerate(words))
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
 
 
 _latest: dict[Path, SdkRuntime] = {}

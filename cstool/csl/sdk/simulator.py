@@ -25,7 +25,6 @@ from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.fabric.stats import stats_document
 from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import read_program
-from cstool.csl.sdk.sim_log import SimLog
 from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError, fault_of
@@ -47,7 +46,7 @@ class Session:
         self._failure: dict[str, Any] | None = None
         self._stopped = False
         self._traces: dict[int, list[str]] = {}  # lines of the programs of each PE that begin with "trace "
-        self._log = SimLog(Path("sim.log"))
+        self._log: list[str] = []  # lines of `sim.log`: commands of the host and output of programs, with the cycle
         self._recorder: Any = None
         threading.Thread(target=self._read, daemon=True).start()
         threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
@@ -62,7 +61,7 @@ class Session:
 
                 self._recorder = Recorder(program)
             self.simulation = Simulation(program, max_cycles=_limit(), on_trace=self._recorder, on_say=self._say)
-            self._host = Host(self.simulation, self._log.add, modelled=_modelled())
+            self._host = Host(self.simulation, self._note, modelled=_modelled())
             watch(self.simulation)
         except Exception as error:
             self._fail(error)
@@ -141,7 +140,7 @@ class Session:
     def _stop(self) -> None:
         self._stopped = True
         for line in self._host.stop():
-            self._log.add(self.simulation.events.now, f"warning: {line}")
+            self._note(self.simulation.events.now, f"warning: {line}")
             print(f"warning: {line}", file=sys.stderr, flush=True)
         self._finish()
 
@@ -183,25 +182,28 @@ class Session:
             )
         self._failure = {"message": known.message, "hint": known.hint, "report": getattr(known, "report", None)}
         now = self.simulation.events.now if hasattr(self, "simulation") else 0
-        self._log.add(now, f"error: {known.message}")
+        self._note(now, f"error: {known.message}")
         for line in (self._failure["report"] or "").splitlines():
-            self._log.add(now, line)
+            self._note(now, line)
         self._finish()
 
     def _finish(self) -> None:
         """Write the files of the run: log, counts, trace."""
-        _leave("sim.log", lambda _: self._log.write())
+        _leave("sim.log", lambda name: write_replacing(Path(name), "".join(f"{line}\n" for line in self._log)))
         if hasattr(self, "simulation"):
             document = stats_document(self.simulation)
             _leave("sim_stats.json", lambda name: write_replacing(Path(name), json.dumps(document) + "\n"))
         if self._recorder is not None:
             _leave(os.environ[TRACE_VARIABLE], lambda name: self._recorder.save(Path(name)))
 
+    def _note(self, cycle: int, text: str) -> None:
+        """Keep a line of the log."""
+        self._log.append(f"@{cycle} {one_line(text)}")
+
     def _say(self, time: int, pe: int, text: str) -> None:
-        width = self.simulation.program.width
         if text.startswith("trace "):
             self._traces.setdefault(pe, []).append(text)
-        self._log.add(time, f"PE {pe % width}.{pe // width}: {text}")
+        self._note(time, f"{self.simulation.program.name(pe)}: {text}")
 
     def _read(self) -> None:
         """Take requests as they come, so that the script never waits to send one."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint32]
 _LENGTHS = struct.Struct("<II")
-MOST_WORDS = (1 << 32) - 1
 NO_WORDS: Words = np.zeros(0, np.uint32)
 
 

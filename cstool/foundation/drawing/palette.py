@@ -44,12 +44,7 @@ ROUTES: Mapping[str, LineStyle] = {
     "tie": LineStyle("#8A3B76", (0, (5.0, 1.4, 1.0, 1.4)), 1.3),
     "input": LineStyle("#005A8C", (0, (1.0, 1.1)), 2.2),
 }
-PHASES: Mapping[str, str] = {
-    "forward": SKY,
-    "delta": ORANGE,
-    "gradient": GREEN,
-    "forward again": PURPLE,
-}
+PHASES: Mapping[str, str] = {"forward": SKY, "delta": ORANGE, "gradient": GREEN, "forward again": PURPLE}
 PHASE_WORDS: Mapping[str, str] = {
     "forward": "forward",
     "delta": "input gradient (dX)",

@@ -12,7 +12,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation, Text
 
-THEMES = ("light", "dark")
 _DARKEST, _LIGHTEST = 0.08, 0.96
 """lightness of white and of black on a dark page"""
 _DEEPENED = 1.4

@@ -7,36 +7,30 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
-from cstool.foundation.choices import check_choice
+from cstool.foundation.words import check_choice
 
 if TYPE_CHECKING:
     from cstool.foundation.progress import Progress
-
 
 Shown = Literal["auto", "none"]
 """place of the display: "auto", a terminal or a notebook if there is one; or none"""
 
 
-class Screen(Protocol):
-    """The display of log lines and of the progress of tasks."""
+@dataclass(frozen=True)
+class Screen:
+    """The display of log lines and of the progress of tasks.
 
-    @property
-    def handler(self) -> logging.Handler | None:
-        """None where the lines go to the handlers that the user set up with `logging`."""
-
-    @property
-    def progress(self) -> Progress:
-        """The object that is told of progress."""
-
-
-class ProgressAlone(NamedTuple):
-    """The screen of a verb that is called from Python: it has no handler of its own for log lines."""
+    Args:
+        progress: the object that is told of progress
+        handler: of log lines; None where they go to the handlers that the user set up with `logging`
+    """
 
     progress: Progress
-    handler: None = None
+    handler: logging.Handler | None = None
 
 
 OpenScreen = Callable[[], AbstractContextManager[Screen]]
@@ -98,18 +92,18 @@ def _open(progress: Shown | Progress) -> Iterator[Screen]:
     from cstool.foundation.progress import Silent
 
     if not isinstance(progress, str):
-        yield ProgressAlone(progress)
+        yield Screen(progress)
     elif progress == "auto" and is_notebook():
         from cstool.foundation.progress.notebook import NotebookProgress
 
         with NotebookProgress() as shown:
-            yield ProgressAlone(shown)
+            yield Screen(shown)
     elif progress == "auto" and is_terminal(sys.stderr):
         from rich.console import Console
 
         from cstool.foundation.progress.bars import BarProgress
 
         with closing(BarProgress(Console(file=sys.stderr), "{:,}".format)) as bars:
-            yield ProgressAlone(bars)
+            yield Screen(bars)
     else:
-        yield ProgressAlone(Silent())
+        yield Screen(Silent())

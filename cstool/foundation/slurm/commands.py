@@ -8,12 +8,12 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from cstool.foundation.errors import ClusterError
 from cstool.foundation.launched import INSTALL, pmi_of
 from cstool.foundation.safe_python import python
+from cstool.foundation.slurm.batch_script import BatchScript
 
 PATIENCE_S = 60.0
 """time that a command may take to answer, but for sbatch, whose job would be lost [s]"""
@@ -35,17 +35,6 @@ class JobState(NamedTuple):
     exit_code: int
     signal: int
     """signal that ended the script; 0 for none"""
-
-
-class Submitted(Protocol):
-    """A job for `submit`."""
-
-    @property
-    def script(self) -> Path:
-        """Path of its script."""
-
-    def sbatch_options(self) -> list[str]:
-        """Options for sbatch, also for its command line: there they win over `SBATCH_...` in the environment."""
 
 
 def check_slurm(
@@ -92,7 +81,7 @@ def usable_pmi() -> str:
     return pmi
 
 
-def submit(job: Submitted, flag: str = "--launch slurm") -> str:
+def submit(job: BatchScript, flag: str = "--launch slurm") -> str:
     """Submit a job whose script is written, and return its number.
 
     Args:
@@ -135,17 +124,22 @@ def ask_to_stop(job: str, number: int) -> None:
     """Have the script of a job tell its ranks of a signal; cancel the job where it still waits."""
     # By state: of a job that has no script yet scancel asks again for a minute.
     ask(["scancel", "--quiet", "--state=PENDING", job])
-    ask(["scancel", "--quiet", "--state=RUNNING", "--batch", f"--signal={_name(number)}", job])
+    ask(
+        [
+            "scancel",
+            "--quiet",
+            "--state=RUNNING",
+            "--batch",
+            f"--signal={signal.Signals(number).name.removeprefix('SIG')}",
+            job,
+        ]
+    )
 
 
 def cancel(job: str) -> None:
     """Cancel a job, whose ranks stop at once; Slurm kills the remaining processes after its `KillWait`."""
     ask(["scancel", "--quiet", "--state=RUNNING", "--signal=INT", job])
     ask(["scancel", "--quiet", job])
-
-
-def _name(number: int) -> str:
-    return signal.Signals(number).name.removeprefix("SIG")
 
 
 def ask(command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:

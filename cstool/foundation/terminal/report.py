@@ -4,7 +4,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -14,9 +14,6 @@ from cstool.foundation.plain_text import one_line
 from cstool.foundation.terminal.other_words import hint_for, nearest_flags
 from cstool.foundation.terminal.surroundings import drop
 from cstool.foundation.words import did_you_mean
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 _KINDS = {"int": "a whole number", "float": "a number"}
 

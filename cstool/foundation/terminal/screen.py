@@ -6,10 +6,11 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
 
 from cstool.foundation.plain_text import terminal_text
-from cstool.foundation.progress.screen import is_terminal
+from cstool.foundation.progress.screen import Screen, is_terminal
 from cstool.foundation.terminal.log_line import fitted_line
 from cstool.foundation.terminal.surroundings import raw_stream
 from cstool.foundation.words import bytes_text
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
     from cstool.foundation.progress import Progress
 
 
-class Screen(NamedTuple):
-    """The display of log lines, of progress, and of text that comes piece by piece."""
+@dataclass(frozen=True, kw_only=True)
+class TextScreen(Screen):
+    """A screen with an output of text that comes piece by piece."""
 
-    handler: logging.Handler
-    progress: Progress
     text: TextOutput
 
 
@@ -73,13 +73,13 @@ class ConsoleHandler(logging.Handler):
 
 
 @contextmanager
-def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> Iterator[Screen]:
+def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> Iterator[TextScreen]:
     """Show a command on `stream` while it runs; `amount` writes the units done, and the total."""
     text = TextOutput()
     if not is_terminal(stream):
         from cstool.foundation.progress import Silent
 
-        yield Screen(logging.StreamHandler(stream), Silent(), text)
+        yield TextScreen(Silent(), logging.StreamHandler(stream), text=text)
         return
     from rich.console import Console
 
@@ -88,7 +88,7 @@ def screen_on(stream: TextIO, amount: Callable[[int], str] = "{:,}".format) -> I
     console = Console(file=raw_stream(stream))
     with closing(BarProgress(console, amount)) as bars:
         try:
-            yield Screen(ConsoleHandler(console, text), bars, text)
+            yield TextScreen(bars, ConsoleHandler(console, text), text=text)
         finally:
             text.make_room()
 

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import cstool
 from cstool.foundation.atomic_file import write_replacing
-from cstool.foundation.cache_folder import cache_root, digest_of_sources, make_cache_folder
 from cstool.foundation.errors import ArtifactError
+from cstool.foundation.folders import cache_root, digest_of_sources, make_cache_folder
 from cstool.model.ir import Artifact, plain_data, plain_digest, read_artifact, write_artifact
 from cstool.model.params import Params
 from cstool.model.system import System

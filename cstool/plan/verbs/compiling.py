@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from cstool.foundation.choices import check_choice
 from cstool.foundation.errors import ArtifactError, CompileError
-from cstool.foundation.words import did_you_mean
+from cstool.foundation.words import check_choice, did_you_mean
 from cstool.model.verbs.asked import asked_params
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cstool.foundation.choices import check_choice
 from cstool.foundation.errors import EstimateError
+from cstool.foundation.words import check_choice
 from cstool.model.verbs.asked import asked_params
 from cstool.plan.verbs.compiling import EXECUTION_MODES
 from cstool.plan.verbs.estimating import SPARSITY_KEY, estimate_options

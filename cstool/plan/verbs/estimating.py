@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from cstool.foundation.choices import check_choice
 from cstool.foundation.errors import EstimateError
+from cstool.foundation.words import check_choice
 from cstool.model.verbs.asked import asked_params, load_trainers
 from cstool.plan.verbs.compiling import EXECUTION_MODES, RECOMPUTE
 

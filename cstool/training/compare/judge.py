@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 from cstool.foundation.errors import CstoolError
+from cstool.foundation.folders import temporary_folder
 from cstool.foundation.progress import Progress
-from cstool.foundation.temporary_folder import temporary_folder
 from cstool.model.graphs import loss_term
 from cstool.model.ir import Graph
 from cstool.model.optimizers import costed_optimizer

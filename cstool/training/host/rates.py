@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from cstool.foundation.atomic_file import write_replacing
-from cstool.foundation.cache_folder import cache_root
 from cstool.foundation.errors import EstimateError
+from cstool.foundation.folders import cache_root
 from cstool.model.optimizers import forms
 from cstool.training.host.step import KINDS, PASSES, Cost, HostRates
 from cstool.training.machine.grains import available_cores

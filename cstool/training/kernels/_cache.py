@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
-from cstool.foundation.cache_folder import cache_root, digest_of_sources, make_cache_folder
+from cstool.foundation.folders import cache_root, digest_of_sources, make_cache_folder
 
 
 def sources_digest() -> str:

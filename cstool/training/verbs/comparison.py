@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cstool.foundation.errors import CstoolError
+from cstool.foundation.folders import temporary_folder
 from cstool.foundation.progress.screen import OpenScreen, screen_of
-from cstool.foundation.temporary_folder import temporary_folder
 from cstool.model.verbs.asked import asked_params, check_lanes
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cstool.foundation.choices import check_choice
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.progress.screen import OpenScreen, screen_of
+from cstool.foundation.words import check_choice
 from cstool.model.verbs.asked import asked_params, check_lanes, check_trace_file, check_traced
 from cstool.plan.verbs.compiling import EXECUTION_MODES, RECOMPUTE
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.foundation.cache_folder import cache_root
+from cstool.foundation.folders import cache_root
 from cstool.model.params import load_all_params
 from cstool.plan.estimation import EstimateOptions, Estimator, make_request, scale, sweep_sparsity
 from cstool.plan.estimation.picture import estimate_picture as picture_of

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from cstool.foundation.errors import ClusterError, CstoolError, Interrupted, RankLostError
+from cstool.foundation.folders import temporary_folder
 from cstool.foundation.launched import INSTALL, SOCKET_VARIABLE, STOPS, WAY_ON, without_launcher
-from cstool.foundation.temporary_folder import temporary_folder
 from cstool.training.machine.ranks.leftovers import remove_leftovers
 from cstool.training.machine.ranks.signals import collected_signals
 

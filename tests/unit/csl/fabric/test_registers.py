@@ -11,7 +11,16 @@ CONFIG = ColorConfig((Route(1, 4), Route(2, 1)), current=1, ring=True, pop="alwa
 
 
 def test_words_of_a_color() -> None:
-    assert [registers.read(CONFIG, word) for word in range(8)] == [1 | 4 << 5, 2 | 1 << 5, 0, 0, 1 | 4 | 8, 0, 0, 0]
+    assert [registers.read_word(CONFIG, word) for word in range(8)] == [
+        1 | 4 << 5,
+        2 | 1 << 5,
+        0,
+        0,
+        1 | 4 | 8,
+        0,
+        0,
+        0,
+    ]
     assert registers.color_word(registers.COLORS + 3 * registers.COLOR_WORDS + 4) == (3, 4)
     assert registers.color_word(registers.PRIORITIES) is None
     assert registers.color_word(registers.COLORS + 24 * registers.COLOR_WORDS) is None
@@ -20,22 +29,22 @@ def test_words_of_a_color() -> None:
 def test_what_is_written_is_read() -> None:
     config = CONFIG
     for word, value in ((2, 8 | 16 << 5), (4, 2 | 2 << 3 | 1 << 5 | 1 << 8)):
-        config = registers.write(config, word, value)
-        assert registers.read(config, word) == value
+        config = registers.write_word(config, word, value)
+        assert registers.read_word(config, word) == value
     positions = (*CONFIG.positions, Route(8, 16))
     assert config == ColorConfig(positions, current=2, pop="pop_on_advance", swap=1, teardown=True)
 
 
 def test_positions_end_at_the_first_empty_word() -> None:
-    assert registers.write(CONFIG, 3, 1 | 1 << 5) == CONFIG
-    assert registers.write(CONFIG, 1, 0) == replace(CONFIG, positions=(Route(1, 4),))
+    assert registers.write_word(CONFIG, 3, 1 | 1 << 5) == CONFIG
+    assert registers.write_word(CONFIG, 1, 0) == replace(CONFIG, positions=(Route(1, 4),))
 
 
 def test_limits_of_a_filter() -> None:
     config = replace(CONFIG, filter=Filter("range", (3, 9)))
-    assert registers.write(config, 6, 12).filter == Filter("range", (3, 12))
-    assert registers.write(config, 7, 5) == config
-    assert registers.write(CONFIG, 5, 5) == CONFIG
+    assert registers.write_word(config, 6, 12).filter == Filter("range", (3, 12))
+    assert registers.write_word(config, 7, 5) == config
+    assert registers.write_word(CONFIG, 5, 5) == CONFIG
 
 
 def test_a_dsd_at_another_address_counts_its_stride_in_elements_of_what_is_there() -> None:

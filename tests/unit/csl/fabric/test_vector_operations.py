@@ -11,8 +11,8 @@ from cstool.csl.fabric import vector
 from cstool.csl.fabric.arch import WSE2, WSE3
 from cstool.csl.fabric.dsd import Mem1d, Mem4d
 from cstool.csl.fabric.memory import Memory
+from cstool.csl.fabric.numbers import fused, fused_arrays
 from cstool.csl.fabric.operations import BYTES, DTYPES, FUSED, SAME, UNFUSED
-from cstool.csl.fabric.rounding import fused, fused_arrays
 from tests.examples import examples
 from tests.unit.csl.fabric.pe_run import main, program, run
 

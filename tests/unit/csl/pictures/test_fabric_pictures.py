@@ -8,8 +8,9 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from cstool.csl.fabric.arch import OPPOSITE, STEP
-from cstool.csl.pictures.routes import draw_fabric_routes, routes_page
+from cstool.csl.pictures.routes import routes_page
 from cstool.csl.pictures.strokes import positions, strokes_of, union
+from cstool.csl.verbs import draw_routes
 from cstool.foundation.drawing.lettering import text_width
 from cstool.foundation.drawing.page import SMALL_PT
 from tests.examples import examples
@@ -27,7 +28,7 @@ def test_a_page_of_routes_says_what_it_shows(tmp_path):
     # A large fabric has a hue for each kind of route.
     texts = [text.get_text() for text in routes_page(many(64, 64), "out", [1]).findobj(Text)]
     assert {"NORTH to RAMP, SOUTH: 3,968 PEs", "NORTH to RAMP: 64 PEs", "RAMP to SOUTH: 64 PEs"} <= set(texts)
-    draw_fabric_routes(switched(), tmp_path / "a.svg", "out")
+    draw_routes(switched(), tmp_path / "a.svg", "out")
     assert (tmp_path / "a.svg").stat().st_size < 80_000
 
 

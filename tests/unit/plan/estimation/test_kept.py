@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cstool.foundation.cache_folder import cache_root
 from cstool.foundation.errors import CompileError
+from cstool.foundation.folders import cache_root
 from cstool.model.params import load_params
 from cstool.plan.estimation import EstimateOptions, Estimator, kept, make_request, smallest_compute_bound
 from tests.unit.plan.compiler.programs import ROOT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cstool.foundation.cache_folder import STALE_AFTER_S, cache_root
+from cstool.foundation.folders import STALE_AFTER_S, cache_root
 from cstool.training.kernels._cache import KernelFolder, cache_folder, kernel_folder, sources_digest
 
 

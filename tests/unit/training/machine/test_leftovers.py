@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cstool.foundation.atomic_file import lock_file
-from cstool.foundation.temporary_folder import LOCK, temporary_folder
+from cstool.foundation.folders import LOCK, temporary_folder
 from cstool.training.machine.ranks import leftovers
 from cstool.training.machine.ranks.leftovers import Places, remove_leftovers
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cstool.foundation import private_folder
-from cstool.foundation.private_folder import SharedFolderError, checked_way, make_private_folder
+from cstool.foundation import folders
+from cstool.foundation.folders import SharedFolderError, checked_way, make_private_folder
 
 ME, EVE = os.geteuid(), 2**31 - 5
 
@@ -26,7 +26,7 @@ def owned_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None]:
         entry = real(path)
         return SimpleNamespace(st_uid=owners.get(str(path), entry.st_uid), st_gid=entry.st_gid, st_mode=entry.st_mode)
 
-    monkeypatch.setattr(private_folder.os, "lstat", lstat)
+    monkeypatch.setattr(folders.os, "lstat", lstat)
     return lambda path, user: owners.update({str(path): user})
 
 
@@ -67,7 +67,7 @@ def test_above_it_a_folder_may_be_open_if_entries_are_their_owners_alone(tmp_pat
 def test_above_it_folders_may_be_the_systems(
     tmp_path: Path, owned_by: Callable[[Path, int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(private_folder.os, "geteuid", lambda: EVE)
+    monkeypatch.setattr(folders.os, "geteuid", lambda: EVE)
     for path in (tmp_path, *tmp_path.parents):
         owned_by(path, 0)
     (tmp_path / "a").mkdir()
