@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cstool.foundation.errors import DataError
-from cstool.training.data.dataset import Array, Dataset, read_blocks
+from cstool.training.data.dataset import NO_LIMIT, Array, Dataset, read_blocks
 from cstool.training.data.hdf5_rows import SampleFileInfo, is_sample_file, open_hdf5
 from cstool.training.data.hdf5_text import (
     FEATURES,
@@ -27,12 +27,11 @@ from cstool.training.data.mnist import open_mnist
 from cstool.training.data.packed_texts import text_numbers
 from cstool.training.data.parts import IMAGES, PICTURES, ROWS, DataFolder, find_parts, made_tokens, vocab_size_of
 from cstool.training.data.row_files import Row
-from cstool.training.data.row_kinds import NO_LIMIT, rows_of
+from cstool.training.data.row_kinds import rows_of
 from cstool.training.data.sample_kinds import SAMPLE_KINDS, SampleKind
-from cstool.training.data.sequence_pairs import PairRequest
 from cstool.training.data.text_request import digest_of
 from cstool.training.data.tokenizer import FileTokenizer
-from cstool.training.data.vocabulary import UNKNOWN, VOCABULARY_FILE, Vocabulary
+from cstool.training.data.vocabulary import PAIR_UNKNOWN, UNKNOWN, VOCABULARY_FILE, Vocabulary
 
 _BLOCK_TOKENS = 2**20
 _ROWS_TOLD = 2**12
@@ -200,7 +199,7 @@ def _check_rows(found: DataFolder, check: DataCheck, vocab_size: int | None, pro
     record, words = found.record, None
     if record is not None:
         try:
-            unknown = PairRequest(0, 0).unknown if "spans" in record else UNKNOWN
+            unknown = PAIR_UNKNOWN if "spans" in record else UNKNOWN
             vocabulary = found.path / VOCABULARY_FILE
             words = Vocabulary(vocabulary, do_lower=record.get("do_lower", False), unknown=unknown)
         except DataError as error:
