@@ -26,10 +26,10 @@ from cstool.training.data.image_folder import images_of_part
 from cstool.training.data.mnist import open_mnist
 from cstool.training.data.packed_texts import text_numbers
 from cstool.training.data.parts import IMAGES, PICTURES, ROWS, DataFolder, find_parts, made_tokens, vocab_size_of
+from cstool.training.data.preparation import digest_of
 from cstool.training.data.row_files import Row
 from cstool.training.data.row_kinds import rows_of
 from cstool.training.data.sample_kinds import SAMPLE_KINDS, SampleKind
-from cstool.training.data.text_request import digest_of
 from cstool.training.data.tokenizer import FileTokenizer
 from cstool.training.data.vocabulary import PAIR_UNKNOWN, UNKNOWN, VOCABULARY_FILE, Vocabulary
 
