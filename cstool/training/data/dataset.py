@@ -12,6 +12,9 @@ from cstool.foundation.errors import DataError
 
 Array = np.ndarray[Any, Any]
 
+NO_LIMIT = 2**31
+"""of the numbers of tokens"""
+
 MASKS = ("mask", "sample_mask")
 """fields that are 0 where labels do not count; in places of a batch without a sample, all of them are 0"""
 
@@ -22,6 +25,22 @@ class Field:
 
     shape: tuple[int, ...]
     dtype: str
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Numbers of tokens and of classes of the model that a data set is for; None for no limit."""
+
+    vocab_size: int | None = None
+    classes: int | None = None
+
+    @property
+    def token_limit(self) -> int:
+        """The numbers of tokens must be below it."""
+        return NO_LIMIT if self.vocab_size is None else self.vocab_size
+
+
+ANY_MODEL = ModelSize()
 
 
 class Dataset(Protocol):

@@ -3,12 +3,11 @@
 Source: E. Alpaydin, C. Kaynak, "Optical recognition of handwritten digits", UCI Machine Learning Repository, 1998.
 """
 
-import hashlib
-import json
 import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from cstool.foundation.errors import DataError
 from cstool.foundation.random_keys import generator
 from cstool.training.data.dataset import Array
 from cstool.training.data.mnist import IMAGES_MAGIC, LABELS_MAGIC, MNIST_PARTS, SIDE
-from cstool.training.data.preparation import cannot_write, kept, preparing, put_in_place, write_record
+from cstool.training.data.preparation import json_digest, make_whole
 
 _MOST = 16
 """value of the brightest pixel in scikit-learn's digits"""
@@ -59,32 +58,26 @@ def prepare_digits(output: Path, *, val_fraction: float = 0.2, seed: int = 1, ov
             f"val_fraction: must hold out some of the {len(labels):,} pictures but not all, got {val_fraction}"
         )
     output = Path(os.path.realpath(output))
-    digest = hashlib.blake2b(json.dumps(["digits", 1, held_out, seed]).encode(), digest_size=16).hexdigest()
-    summary = DigitsSummary(output, len(labels) - held_out, held_out, already_prepared=True)
-    if kept(output, digest, overwrite) is not None:
-        return summary
-    pixels = scale_up(images.reshape(-1, 8, 8) / _MOST)
-    order = generator(seed, "held-out digits").permutation(len(labels))
-    rows = {"val": np.sort(order[:held_out]), "train": np.sort(order[held_out:])}
-    try:
-        with preparing(output) as partial:
-            sizes_bytes = {}
-            for part, chosen in rows.items():
-                for kind, magic, content in (
-                    ("images-idx3", IMAGES_MAGIC, pixels[chosen]),
-                    ("labels-idx1", LABELS_MAGIC, labels[chosen].astype(np.uint8)),
-                ):
-                    name = f"{MNIST_PARTS[part]}-{kind}-ubyte"
-                    header = struct.pack(f">{1 + content.ndim}I", magic, *content.shape)
-                    write_replacing(partial / name, header + content.tobytes())
-                    sizes_bytes[name] = (partial / name).stat().st_size
-            parts = {part: {"samples": len(chosen)} for part, chosen in rows.items()}
-            record = {"digest": digest, "files": sizes_bytes, "parts": parts, "seed": seed, "source": "scikit-learn"}
-            write_record(partial, record)
-            put_in_place(partial, output)
-    except OSError as error:
-        raise cannot_write(output, error) from None
-    return DigitsSummary(summary.path, summary.train, summary.val, already_prepared=False)
+
+    def make(partial: Path) -> dict[str, Any]:
+        pixels = scale_up(images.reshape(-1, 8, 8) / _MOST)
+        order = generator(seed, "held-out digits").permutation(len(labels))
+        rows = {"val": np.sort(order[:held_out]), "train": np.sort(order[held_out:])}
+        sizes_bytes = {}
+        for part, chosen in rows.items():
+            for kind, magic, content in (
+                ("images-idx3", IMAGES_MAGIC, pixels[chosen]),
+                ("labels-idx1", LABELS_MAGIC, labels[chosen].astype(np.uint8)),
+            ):
+                name = f"{MNIST_PARTS[part]}-{kind}-ubyte"
+                header = struct.pack(f">{1 + content.ndim}I", magic, *content.shape)
+                write_replacing(partial / name, header + content.tobytes())
+                sizes_bytes[name] = (partial / name).stat().st_size
+        parts = {part: {"samples": len(chosen)} for part, chosen in rows.items()}
+        return {"files": sizes_bytes, "parts": parts, "seed": seed, "source": "scikit-learn"}
+
+    _, was_there = make_whole(output, json_digest(["digits", 1, held_out, seed]), overwrite, make)
+    return DigitsSummary(output, len(labels) - held_out, held_out, already_prepared=was_there)
 
 
 def scale_up(images: Array) -> Array:

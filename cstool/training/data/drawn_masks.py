@@ -7,16 +7,15 @@ Source: Cerebras Model Zoo 2.10.0, data/nlp/bert/BertCSVDataProcessor.py.
 """
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from cstool.foundation.errors import DataError
-from cstool.model.params import usual_predictions
-from cstool.training.data.dataset import Array
+from cstool.model.params import DrawnMasksParams, usual_predictions
+from cstool.training.data.dataset import ANY_MODEL, Array, ModelSize
 from cstool.training.data.masked_text import mlm_fields
 from cstool.training.data.row_dataset import RowDataset, integer, integers, of_length
-from cstool.training.data.row_files import Row, RowFiles, csv_rows
+from cstool.training.data.row_files import Row, csv_rows
 from cstool.training.data.vocabulary import VOCAB_HINT
 
 INPUT_IDS, ATTENTION, LABELS = NEEDED = ("input_ids", "attention_mask", "labels")
@@ -44,21 +43,36 @@ def gathered(where: str, labels: Array, predictions: int, out: Mapping[str, Arra
 
 
 class DrawnMasksDataset(RowDataset):
-    """Rows with lists of numbers. Built by `open_drawn_masks`."""
+    """Rows with lists of numbers. Where all tokens have labels the section gives M, or `usual_predictions`."""
 
-    def __init__(
-        self,
-        rows: RowFiles,
-        folders: Sequence[Path],
-        *,
-        sequence_length: int,
-        predictions: int,
-        has_pairs: bool,
-        vocab_size: int | None,
-    ) -> None:
-        super().__init__(rows, mlm_fields(sequence_length, predictions, has_pairs=has_pairs), folders)
-        self._length, self._predictions = sequence_length, predictions
-        self._limit = 2**31 if vocab_size is None else vocab_size
+    def __init__(self, loader: DrawnMasksParams, model: ModelSize = ANY_MODEL) -> None:
+        of_pairs = (SEGMENTS, NEXT) if loader.has_pairs else ()
+        rows = csv_rows(loader.data_dir, NEEDED, of_pairs=of_pairs, tried=loader.tried, hint=_PAIRS_HINT)
+        first = rows.read(0)
+        length, wanted = len(integers(first, INPUT_IDS)), loader.max_sequence_length
+        if length == 0:
+            raise DataError(f"{first.where}: {INPUT_IDS} must have at least one token, got none")
+        if wanted not in (None, length):
+            raise DataError(
+                f"{first.where}: {INPUT_IDS} must have max_sequence_length ({wanted:,}) tokens, got {length:,}",
+                "leave max_sequence_length out: masks that are drawn are not cut",
+            )
+        for file in rows.files:
+            if (POSITIONS in file.columns) != (POSITIONS in first.values) or (
+                POSITIONS in file.columns and WEIGHTS not in file.columns
+            ):
+                raise DataError(
+                    f"{file.path}: must have both {POSITIONS} and {WEIGHTS}, or neither in any file, got "
+                    f"{', '.join(file.columns)}"
+                )
+        if POSITIONS in first.values:
+            most = len(integers(first, LABELS, least=None))
+        else:
+            most = min(length, loader.predictions or usual_predictions(length))
+        if most == 0:
+            raise DataError(f"{first.where}: {LABELS} must have at least one, got none")
+        super().__init__(rows, mlm_fields(length, most, has_pairs=loader.has_pairs), loader.data_dir)
+        self._length, self._predictions, self._limit = length, most, model.token_limit
 
     def fill(self, row: Row, sample: Mapping[str, Array]) -> None:
         """Fill all fields."""
@@ -86,56 +100,3 @@ class DrawnMasksDataset(RowDataset):
         counts = np.array(weights) * (np.array(labels) >= 0)
         for name, found in ((POSITIONS, positions), ("labels", labels), ("mask", 1)):
             sample[name][...] = found * counts
-
-
-def open_drawn_masks(
-    folders: Sequence[Path],
-    *,
-    has_pairs: bool,
-    max_sequence_length: int | None = None,
-    predictions: int | None = None,
-    vocab_size: int | None = None,
-    tried: str = "",
-) -> DrawnMasksDataset:
-    """Open rows with masks, and check their files, all but the values of the rows after the first.
-
-    Args:
-        folders: each with a `meta.dat` and the files that it lists
-        has_pairs: whether samples say if the second text follows the first
-        max_sequence_length: tokens that a sample must have; None for the number in the files
-        predictions: M where all tokens have labels; None for `usual_predictions`. Else the files give M.
-        vocab_size: token ids must be below it; None for no limit
-        tried: all places where the folders were looked for, for messages
-
-    Raises:
-        DataError: files are missing, damaged or do not fit.
-    """
-    of_pairs = (SEGMENTS, NEXT) if has_pairs else ()
-    rows = csv_rows(folders, NEEDED, of_pairs=of_pairs, tried=tried, hint=_PAIRS_HINT)
-    first = rows.read(0)
-    length = len(integers(first, INPUT_IDS))
-    if length == 0:
-        raise DataError(f"{first.where}: {INPUT_IDS} must have at least one token, got none")
-    if max_sequence_length not in (None, length):
-        raise DataError(
-            f"{first.where}: {INPUT_IDS} must have max_sequence_length ({max_sequence_length:,}) tokens, got "
-            f"{length:,}",
-            "leave max_sequence_length out: masks that are drawn are not cut",
-        )
-    for file in rows.files:
-        if (POSITIONS in file.columns) != (POSITIONS in first.values) or (
-            POSITIONS in file.columns and WEIGHTS not in file.columns
-        ):
-            raise DataError(
-                f"{file.path}: must have both {POSITIONS} and {WEIGHTS}, or neither in any file, got "
-                f"{', '.join(file.columns)}"
-            )
-    if POSITIONS in first.values:
-        most = len(integers(first, LABELS, least=None))
-    else:
-        most = min(length, predictions or usual_predictions(length))
-    if most == 0:
-        raise DataError(f"{first.where}: {LABELS} must have at least one, got none")
-    return DrawnMasksDataset(
-        rows, folders, sequence_length=length, predictions=most, has_pairs=has_pairs, vocab_size=vocab_size
-    )

@@ -18,13 +18,10 @@ import numpy as np
 from cstool.foundation.atomic_file import NO_LOCKS
 from cstool.foundation.errors import DataError
 from cstool.foundation.watched_hdf5 import open_watched
-from cstool.training.data.dataset import Array, Field, described, is_special, names_in_folder
+from cstool.training.data.dataset import NO_LIMIT, Array, Field, described, is_special, names_in_folder
 
 OPEN_FILES_LIMIT = 64
 """handles kept open; below the usual limit of 1024 per process by far"""
-
-NO_LIMIT = 2**31
-"""of the numbers of tokens"""
 
 Shape = tuple[int, ...]
 

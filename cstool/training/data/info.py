@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from cstool.training.data.dataset import Dataset, read_blocks
+from cstool.training.data.dataset import NO_LIMIT, Dataset, read_blocks
 from cstool.training.data.hdf5_rows import is_sample_file
 from cstool.training.data.image_folder import images_of_part
 from cstool.training.data.mnist import CLASS_COUNT, open_mnist
 from cstool.training.data.parts import IMAGES, PICTURES, ROWS, DataFolder, find_parts, made_tokens, open_part
-from cstool.training.data.row_kinds import NO_LIMIT, rows_of
+from cstool.training.data.row_kinds import rows_of
 from cstool.training.data.sample_kinds import SAMPLE_KINDS, SampleKind
 from cstool.training.data.tokenizer import FileTokenizer, template_begin, tokenizer_of
 

@@ -1,7 +1,8 @@
 """The data set that a dataloader section asks for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 from cstool.model.params import (
     DataloaderParams,
@@ -18,29 +19,27 @@ from cstool.model.params import (
     SummariesParams,
     TextSpansParams,
     TokenClassesParams,
-    TokenLinesParams,
     TranslationsParams,
 )
 from cstool.model.params.paths import ResolvedPath
 from cstool.training.data.cifar import CIFAR10, CIFAR100, open_cifar
-from cstool.training.data.dataset import Dataset
-from cstool.training.data.drawn_masks import open_drawn_masks
+from cstool.training.data.dataset import Dataset, ModelSize
+from cstool.training.data.drawn_masks import DrawnMasksDataset
 from cstool.training.data.hdf5_contexts import open_hdf5_contexts
 from cstool.training.data.hdf5_masks import open_hdf5_masks
 from cstool.training.data.hdf5_pairs import open_hdf5_pairs
 from cstool.training.data.image_folder import open_image_folder
 from cstool.training.data.image_steps import ImageSteps
-from cstool.training.data.masked_text import MaskedTextRequest, open_masked_text
+from cstool.training.data.masked_text import MaskedTextDataset
 from cstool.training.data.mixture import MixtureDataset
 from cstool.training.data.mnist import open_mnist
 from cstool.training.data.parts import open_dataset
 from cstool.training.data.preferences import open_preferences
-from cstool.training.data.sentences import MNLI, SST2, open_sentences
-from cstool.training.data.sequence_pairs import PairRequest
-from cstool.training.data.summaries import open_summaries
-from cstool.training.data.text_spans import open_text_spans
-from cstool.training.data.token_classes import open_token_classes
-from cstool.training.data.translations import open_translations
+from cstool.training.data.sentences import SentencesDataset
+from cstool.training.data.summaries import SummariesDataset
+from cstool.training.data.text_spans import TextSpansDataset
+from cstool.training.data.token_classes import TokenClassesDataset
+from cstool.training.data.translations import TranslationsDataset
 
 
 def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, classes: int | None = None) -> Dataset:
@@ -54,153 +53,86 @@ def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, clas
     Raises:
         DataError: files are missing, damaged or do not fit.
     """
-    folders, tried = loader.data_dir, loader.tried
-    match loader:
-        case MaskedTextParams():
-            request = MaskedTextRequest(
-                sequence_length=loader.max_sequence_length,
-                predictions=loader.max_predictions_per_seq,
-                has_pairs=loader.has_pairs,
-                probability=loader.masked_lm_prob,
-                whole_words=loader.mask_whole_word,
-                mask=loader.mask_token,
-                unknown=loader.oov_token,
-                excluded=loader.exclude_from_masking,
-                padding=loader.input_pad_id,
-                seed=loader.shuffle_seed,
-            )
-            return open_masked_text(
-                folders,
-                request,
-                loader.vocab_file.path,
-                do_lower=loader.do_lower,
-                vocab_size=vocab_size,
-                tried=tried,
-            )
-        case DrawnMasksParams():
-            return open_drawn_masks(
-                folders,
-                has_pairs=loader.has_pairs,
-                max_sequence_length=loader.max_sequence_length,
-                predictions=loader.predictions,
-                vocab_size=vocab_size,
-                tried=tried,
-            )
-        case Hdf5MasksParams():
-            return open_hdf5_masks(
-                folders,
-                is_packed=loader.is_packed,
-                max_sequence_length=loader.max_sequence_length,
-                predictions=loader.predictions,
-                vocab_size=vocab_size,
-                tried=tried,
-            )
-        case SentencesParams():
-            return open_sentences(
-                folders,
-                MNLI if loader.data_processor == "MNLIDataProcessor" else SST2,
-                loader.vocab_file.path,
-                split=loader.part,
-                max_sequence_length=loader.max_sequence_length,
-                do_lower=loader.do_lower,
-                padding=loader.input_pad_id,
-                classes=classes,
-                vocab_size=vocab_size,
-                tried=tried,
-            )
-        case TokenClassesParams():
-            return open_token_classes(
-                folders,
-                loader.vocab_file.path,
-                loader.label_vocab_file.path,
-                max_sequence_length=loader.max_sequence_length,
-                do_lower=loader.do_lower,
-                padding=loader.input_pad_id,
-                label_padding=loader.labels_pad_id,
-                counts_padding=loader.include_padding_in_loss,
-                classes=classes,
-                vocab_size=vocab_size,
-                tried=tried,
-            )
-        case DprLoaderParams():
-            return open_hdf5_contexts(folders, vocab_size=vocab_size, tried=tried)
-        case SummariesParams():
-            return open_summaries(
-                folders,
-                max_sequence_length=loader.max_sequence_length,
-                sentences=loader.max_cls_tokens,
-                vocabulary=None if loader.vocab_file is None else loader.vocab_file.path,
-                do_lower=loader.do_lower,
-                padding=loader.pad_id,
-                vocab_size=vocab_size,
-                tried=tried,
-            )
-        case TextSpansParams():
-            return open_text_spans(
-                folders,
-                _pair_request(loader),
-                loader.src_vocab_file.path,
-                sentinels=loader.extra_ids,
-                documents=loader.documents,
-                seed=loader.shuffle_seed,
-                vocab_size=vocab_size,
-                tried=tried,
-            )
-        case TranslationsParams():
-            return open_translations(
-                folders, _pair_request(loader), loader.src_vocab_file.path, vocab_size=vocab_size, tried=tried
-            )
-        case Hdf5PairsParams():
-            return open_hdf5_pairs(folders, features=loader.features_list, vocab_size=vocab_size, tried=tried)
-        case DigitsParams():
-            steps = ImageSteps(loader.transforms, loader.shuffle_seed) if loader.transforms else None
-            return open_mnist(folders, split=loader.split, tried=tried, steps=steps)
-        case PhotosParams():
-            steps = ImageSteps(loader.steps, loader.shuffle_seed)
-            if loader.data_processor == "ImageNet1KProcessor":
-                return open_image_folder(folders, steps, split=loader.split, classes=classes, tried=tried)
-            kind = CIFAR10 if loader.data_processor == "CIFAR10Processor" else CIFAR100
-            return open_cifar(kind, folders, steps, split=loader.split, classes=classes, tried=tried)
-        case PreferencesParams():
-            return open_preferences(
-                folders, max_sequence_length=loader.max_sequence_length, vocab_size=vocab_size, tried=tried
-            )
-    assert isinstance(loader, StockLoaderParams)
+    return _OPENERS[type(loader)](loader, ModelSize(vocab_size, classes))
+
+
+def _hdf5_masks(loader: Hdf5MasksParams, model: ModelSize) -> Dataset:
+    return open_hdf5_masks(
+        loader.data_dir,
+        is_packed=loader.is_packed,
+        max_sequence_length=loader.max_sequence_length,
+        predictions=loader.predictions,
+        vocab_size=model.vocab_size,
+        tried=loader.tried,
+    )
+
+
+def _hdf5_pairs(loader: Hdf5PairsParams, model: ModelSize) -> Dataset:
+    features, vocab_size = loader.features_list, model.vocab_size
+    return open_hdf5_pairs(loader.data_dir, features=features, vocab_size=vocab_size, tried=loader.tried)
+
+
+def _contexts(loader: DprLoaderParams, model: ModelSize) -> Dataset:
+    return open_hdf5_contexts(loader.data_dir, vocab_size=model.vocab_size, tried=loader.tried)
+
+
+def _preferences(loader: PreferencesParams, model: ModelSize) -> Dataset:
+    length, vocab_size = loader.max_sequence_length, model.vocab_size
+    return open_preferences(loader.data_dir, max_sequence_length=length, vocab_size=vocab_size, tried=loader.tried)
+
+
+def _digits(loader: DigitsParams, _model: ModelSize) -> Dataset:
+    steps = ImageSteps(loader.transforms, loader.shuffle_seed) if loader.transforms else None
+    return open_mnist(loader.data_dir, split=loader.split, tried=loader.tried, steps=steps)
+
+
+def _photos(loader: PhotosParams, model: ModelSize) -> Dataset:
+    steps, split, tried = ImageSteps(loader.steps, loader.shuffle_seed), loader.split, loader.tried
+    if loader.data_processor == "ImageNet1KProcessor":
+        return open_image_folder(loader.data_dir, steps, split=split, classes=model.classes, tried=tried)
+    kind = CIFAR10 if loader.data_processor == "CIFAR10Processor" else CIFAR100
+    return open_cifar(kind, loader.data_dir, steps, split=split, classes=model.classes, tried=tried)
+
+
+def _stock(loader: StockLoaderParams, model: ModelSize) -> Dataset:
+    def opened(folders: Sequence[ResolvedPath]) -> Dataset:
+        return open_dataset(
+            loader.data_processor,
+            [folder.path for folder in folders],
+            split=loader.split,
+            max_sequence_length=loader.max_sequence_length,
+            vocab_size=model.vocab_size,
+            tried=", ".join(str(path) for folder in folders for path in folder.tried),
+            is_packed=loader.is_packed,
+        )
+
     parts = [part for part in loader.mixture if part.weight > 0]
     if not parts:
-        return _open_stock(loader, loader.folders, vocab_size)
-    with ExitStack() as opened:
+        return opened(loader.folders)
+    with ExitStack() as stack:
         datasets = []
         for part in parts:
-            datasets.append(_open_stock(loader, part.folders, vocab_size))
-            opened.callback(datasets[-1].close)
+            datasets.append(opened(part.folders))
+            stack.callback(datasets[-1].close)
         seed = None if loader.shuffle else loader.shuffle_seed
         mixture = MixtureDataset(datasets, [part.weight for part in parts], seed)
-        opened.pop_all()
+        stack.pop_all()
     return mixture
 
 
-def _open_stock(loader: StockLoaderParams, folders: Sequence[ResolvedPath], vocab_size: int | None) -> Dataset:
-    return open_dataset(
-        loader.data_processor,
-        [folder.path for folder in folders],
-        split=loader.split,
-        max_sequence_length=loader.max_sequence_length,
-        vocab_size=vocab_size,
-        tried=", ".join(str(path) for folder in folders for path in folder.tried),
-        is_packed=loader.is_packed,
-    )
-
-
-def _pair_request(loader: TokenLinesParams) -> PairRequest:
-    return PairRequest(
-        loader.src_max_sequence_length,
-        loader.tgt_max_sequence_length,
-        do_lower=loader.do_lower,
-        unknown=loader.oov_token,
-        begin=loader.sos_token,
-        end=loader.eos_token,
-        padding=loader.pad_token,
-        input_padding=loader.input_pad_id,
-        label_padding=loader.labels_pad_id,
-    )
+_OPENERS: Mapping[type[DataloaderParams], Callable[[Any, ModelSize], Dataset]] = {
+    StockLoaderParams: _stock,
+    MaskedTextParams: MaskedTextDataset,
+    DrawnMasksParams: DrawnMasksDataset,
+    Hdf5MasksParams: _hdf5_masks,
+    SentencesParams: SentencesDataset,
+    TokenClassesParams: TokenClassesDataset,
+    SummariesParams: SummariesDataset,
+    DprLoaderParams: _contexts,
+    TextSpansParams: TextSpansDataset,
+    TranslationsParams: TranslationsDataset,
+    Hdf5PairsParams: _hdf5_pairs,
+    PreferencesParams: _preferences,
+    DigitsParams: _digits,
+    PhotosParams: _photos,
+}

@@ -12,8 +12,9 @@ from typing import Any, Unpack
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import DataError
 from cstool.training.data.masked_samples import LEAST_LENGTH, Pairs, Runs, WriteRows
+from cstool.training.data.preparation import digest_of
 from cstool.training.data.sources import SourceFile
-from cstool.training.data.text_request import TextSummary, digest_of
+from cstool.training.data.text_request import TextSummary
 from cstool.training.data.text_work import How, PartSamples, prepare
 from cstool.training.data.token_stream import TokenStream
 from cstool.training.data.vocabulary import CLS, SEP, VOCABULARY_FILE, Vocabulary

@@ -8,10 +8,9 @@ from pathlib import Path
 from cstool.foundation.errors import DataError
 from cstool.model.params import DataloaderParams, TokenLinesParams
 from cstool.training.data.tokenizer import FileTokenizer, Tokenizer, load_tokenizer, tokenizer_of
-from cstool.training.data.vocabulary import Vocabulary
+from cstool.training.data.vocabulary import PAIR_END, PAIR_PAD, PAIR_UNKNOWN, Vocabulary
 
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
-_PADDING, _END, _UNKNOWN = "<pad>", "</s>", "<unk>"
 _HINT = "--tokenizer names the tokenizers JSON file of the training data"
 
 
@@ -31,7 +30,7 @@ class WordTokenizer:
     begin: tuple[int, ...] = ()
     begins_texts = True
 
-    def __init__(self, path: Path, *, do_lower: bool, unknown: str = _UNKNOWN, end: str = _END) -> None:
+    def __init__(self, path: Path, *, do_lower: bool, unknown: str = PAIR_UNKNOWN, end: str = PAIR_END) -> None:
         self._vocabulary = Vocabulary(path, do_lower=do_lower, unknown=unknown)
         self.name, self.vocab_size = str(path), len(self._vocabulary)
         self.end_of_text: int | None = self._vocabulary.id_of(end)
@@ -70,7 +69,9 @@ class PairTokenizer:
         self, tokenizer: Tokenizer, *, sentinels: int, vocab_size: int, start: int, ends_sources: bool = True
     ) -> None:
         if tokenizer.end_of_text is None:
-            raise DataError(f"{tokenizer.name}: must have a token that ends a text, such as {_END}, it has none", _HINT)
+            raise DataError(
+                f"{tokenizer.name}: must have a token that ends a text, such as {PAIR_END}, it has none", _HINT
+            )
         self._tokenizer, self._first, self._sentinels = tokenizer, vocab_size - 1, sentinels
         self.name, self.vocab_size = tokenizer.name, vocab_size
         self.start, self.ends_sources = start, ends_sources
@@ -147,5 +148,5 @@ def _start_of_lines(lines: TokenLinesParams) -> int:
 
 def start_of(tokenizer: Tokenizer) -> int:
     """Return the token that a decoder reads first unless another is named: padding, as T5 has it."""
-    padding = tokenizer.loaded.token_to_id(_PADDING) if isinstance(tokenizer, FileTokenizer) else None
+    padding = tokenizer.loaded.token_to_id(PAIR_PAD) if isinstance(tokenizer, FileTokenizer) else None
     return int(padding or 0)

@@ -8,21 +8,21 @@ from typing import Any
 
 from cstool.foundation.errors import DataError
 from cstool.foundation.words import nearest
-from cstool.model.params import usual_predictions
+from cstool.model.params import DrawnMasksParams, MaskedTextParams, TextSpansParams, usual_predictions
+from cstool.model.params.paths import ResolvedPath
 from cstool.training.data import drawn_masks
 from cstool.training.data.dataset import Dataset, names_in_folder
-from cstool.training.data.drawn_masks import open_drawn_masks
+from cstool.training.data.drawn_masks import DrawnMasksDataset
 from cstool.training.data.hdf5_rows import is_sample_file
 from cstool.training.data.hdf5_text import open_hdf5_text
 from cstool.training.data.image_folder import image_parts
-from cstool.training.data.masked_text import MaskedTextRequest, open_masked_text
+from cstool.training.data.masked_text import MaskedTextDataset
 from cstool.training.data.mnist import MNIST_PARTS, open_mnist
 from cstool.training.data.record import read_record
 from cstool.training.data.row_files import META
 from cstool.training.data.row_kinds import LINES, MASKED, rows_of, task_of
 from cstool.training.data.sample_kinds import PREFERENCES, SAMPLE_KINDS, TEXT, kind_of_samples
-from cstool.training.data.sequence_pairs import PairRequest
-from cstool.training.data.text_spans import open_text_spans
+from cstool.training.data.text_spans import TextSpansDataset
 from cstool.training.data.tokenizer import BYTE_VALUES
 from cstool.training.data.vocabulary import VOCABULARY_FILE
 
@@ -168,18 +168,30 @@ def _open_rows(found: DataFolder, part: str) -> Dataset:
     """Open the tables of a part, as far as no other files are needed for it."""
     kind, rows = rows_of(found.parts[part], part)
     rows.close()
-    if kind is MASKED and found.record is not None:
-        length = found.record["sequence_length"]
-        request = MaskedTextRequest(length, usual_predictions(length), found.record["has_pairs"])
-        vocabulary = found.path / VOCABULARY_FILE
-        return open_masked_text([found.parts[part]], request, vocabulary, do_lower=found.record.get("do_lower", False))
-    if kind is LINES and found.record is not None:
-        spans = found.record["spans"]
-        pair = PairRequest(found.record["sequence_length"], spans["target_length"])
-        vocabulary = found.path / VOCABULARY_FILE
-        return open_text_spans([found.parts[part]], pair, vocabulary, sentinels=spans["sentinels"])
+    record, folders = found.record, (ResolvedPath(found.parts[part], ()),)
+    vocabulary = ResolvedPath(found.path / VOCABULARY_FILE, ())
+    # Sections of dataloaders, with the vendor's defaults; the other keys are for runs.
+    if kind is MASKED and record is not None:
+        masked = MaskedTextParams.model_construct(
+            folders=folders,
+            vocab_file=vocabulary,
+            max_sequence_length=record["sequence_length"],
+            max_predictions_per_seq=usual_predictions(record["sequence_length"]),
+            disable_nsp=not record["has_pairs"],
+            do_lower=record.get("do_lower", False),
+        )
+        return MaskedTextDataset(masked)
+    if kind is LINES and record is not None:
+        spans = TextSpansParams.model_construct(
+            folders=folders,
+            src_vocab_file=vocabulary,
+            src_max_sequence_length=record["sequence_length"],
+            tgt_max_sequence_length=record["spans"]["target_length"],
+            extra_ids=record["spans"]["sentinels"],
+        )
+        return TextSpansDataset(spans)
     if set(drawn_masks.NEEDED) <= set(kind.columns):
-        return open_drawn_masks([found.parts[part]], has_pairs=False)
+        return DrawnMasksDataset(DrawnMasksParams.model_construct(folders=folders, disable_nsp=True))
     raise DataError(
         f"{found.parts[part]}: samples of {kind.name} are made with a vocabulary, which the folder does not name",
         f"{_LOOK} its rows",

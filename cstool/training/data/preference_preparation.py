@@ -5,8 +5,6 @@ tokenizer's template, the prompt, the answer, and the token that ends a text; te
 is put between prompt and answer. The labels of the answer and its end count, no others.
 """
 
-import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,10 +22,10 @@ from cstool.training.data.dataset import Array
 from cstool.training.data.hdf5_text import write_hdf5_text
 from cstool.training.data.json_lines import has_json_lines, objects_of
 from cstool.training.data.preferences import FEATURES, INPUT_IDS, LABELS, MASK, PARTS, TEXTS
-from cstool.training.data.preparation import cannot_write, keep_plan, kept, preparing, put_in_place, write_record
+from cstool.training.data.preparation import digest_of, json_digest, make_whole
 from cstool.training.data.sources import SourceFile, find_files, source_names
-from cstool.training.data.text_request import check_places, digest_of
-from cstool.training.data.text_work import FILE_SAMPLES, TOKENIZER_FILE
+from cstool.training.data.text_request import check_places
+from cstool.training.data.text_work import FILE_SAMPLES, TOKENIZER_FILE, described_tokenizer
 from cstool.training.data.tokenizer import BYTES, Tokenizer, begun, load_tokenizer
 
 PROMPT = "prompt"
@@ -103,8 +101,9 @@ class PreferencePlan:
         """Digest that tells data sets apart: of the text and all that is asked for, the tokenizer's file included."""
         tokenizer = None if self.tokenizer == BYTES else digest_of(Path(self.tokenizer))
         text = [(file.name, file.size_bytes, file.digest) for file in files]
-        content = ["preferences", FORMAT, self.sequence_length, tokenizer, float(self.val_fraction), self.seed, text]
-        return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
+        return json_digest(
+            ["preferences", FORMAT, self.sequence_length, tokenizer, float(self.val_fraction), self.seed, text]
+        )
 
 
 def prepare_preferences(
@@ -135,19 +134,12 @@ def prepare_preferences(
     check_places(sources, output)
     tokenizer = load_tokenizer(plan.tokenizer)
     files = _json_lines(sources)
-    digest = plan.digest(files)
-    if (record := kept(output, digest, overwrite, "texts")) is not None:
-        return _summary(output, record, time.perf_counter() - began, already_prepared=True)
-    try:
-        with preparing(output) as partial:
-            keep_plan(partial, [digest])
-            made = _Work(partial, files, plan, tokenizer, progress).make()
-            record = {"digest": digest, "sources": list(source_names(sources)), **made}
-            write_record(partial, record)
-            put_in_place(partial, output)
-    except OSError as error:
-        raise cannot_write(output, error) from None
-    return _summary(output, record, time.perf_counter() - began, already_prepared=False)
+
+    def make(partial: Path) -> dict[str, Any]:
+        return {"sources": list(source_names(sources)), **_Work(partial, files, plan, tokenizer, progress).make()}
+
+    record, was_there = make_whole(output, plan.digest(files), overwrite, make, needs="texts")
+    return _summary(output, record, time.perf_counter() - began, already_prepared=was_there)
 
 
 def pair_of(texts: Mapping[str, str], tokenizer: Tokenizer, length: int, where: str) -> tuple[Array, bool]:
@@ -242,12 +234,7 @@ class _Work:
         if self.plan.tokenizer != BYTES:
             content = Path(self.plan.tokenizer).read_bytes()
             write_replacing(self.partial / TOKENIZER_FILE, content)
-            made["tokenizer"] = {
-                "file": TOKENIZER_FILE,
-                "made_from": self.plan.tokenizer,
-                "vocab_size": self.tokenizer.vocab_size,
-                "digest": digest_of(self.partial / TOKENIZER_FILE),
-            }
+            made["tokenizer"] = described_tokenizer(self.partial / TOKENIZER_FILE, self.plan.tokenizer)
         return {
             "format": FORMAT,
             "sequence_length": self.plan.sequence_length,

@@ -2,10 +2,11 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,58 @@ from cstool.training.data.record import RECORD, read_record
 
 _LOCK = "lock"
 _PLAN = "plan.json"
+
+
+def make_whole(
+    output: Path,
+    digest: str,
+    overwrite: bool,
+    make: Callable[[Path], dict[str, Any]],
+    *,
+    needs: str = "digest",
+    cuts: Sequence[int] = (),
+    temporary: Sequence[str] = (),
+) -> tuple[dict[str, Any], bool]:
+    """Make a data set in a folder of its own, and put it in place; return its record, and whether it was there.
+
+    Args:
+        output: a folder that does not exist, is empty, or was made by this program
+        digest: of all that the data set depends on
+        overwrite: whether another data set made before is replaced
+        make: make(folder) makes all files but the record, and returns that
+        needs: a key that the record must have
+        cuts: numbers that the files on the way to it depend on besides
+        temporary: folders of these, which are removed in the end
+
+    Raises:
+        DataError: there is another one, something else, or no room; or another process prepares the same one
+    """
+    if (record := kept(output, digest, overwrite, needs)) is not None:
+        return record, True
+    try:
+        with preparing(output) as partial:
+            # Made by the process that had the folder before.
+            if (record := kept(output, digest, overwrite, needs)) is not None:
+                return record, True
+            keep_plan(partial, [digest, *cuts])
+            record = {"digest": digest, **make(partial)}
+            write_replacing(partial / RECORD, json.dumps(record, indent=1, sort_keys=True) + "\n")
+            for folder in temporary:
+                shutil.rmtree(partial / folder, ignore_errors=True)
+            put_in_place(partial, output)
+            return record, False
+    except OSError as error:
+        raise cannot_write(output, error) from None
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a small file."""
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def json_digest(content: Sequence[Any]) -> str:
+    """Return the digest of plain JSON types."""
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
 
 @contextmanager
@@ -91,11 +144,8 @@ def put_in_place(partial: Path, output: Path) -> None:
     shutil.rmtree(previous, ignore_errors=True)
 
 
-def kept(output: Path, digest: str, overwrite: bool, *needs: str) -> dict[str, Any] | None:
-    """Return the record of the data set of this digest, whole, made before; None where it is to be made.
-
-    Args:
-        needs: keys that the record must have
+def kept(output: Path, digest: str, overwrite: bool, needs: str) -> dict[str, Any] | None:
+    """Return the record of the data set of this digest, whole, with a key; None where it is to be made.
 
     Raises:
         DataError: there is another one, not to `overwrite`, or something else, or it cannot be read.
@@ -109,7 +159,7 @@ def kept(output: Path, digest: str, overwrite: bool, *needs: str) -> dict[str, A
     if record is None or record["digest"] != digest:
         return None
     found = {name: (output / name).stat().st_size for name in record["files"] if (output / name).is_file()}
-    return record if found == record["files"] and {*needs} <= record.keys() else None
+    return record if found == record["files"] and needs in record else None
 
 
 def cannot_write(output: Path, error: OSError, needed_bytes: int = 0) -> DataError:
@@ -139,11 +189,6 @@ def _made_before(output: Path) -> dict[str, Any] | None:
     raise DataError(
         f"{output}: must be empty or a data set made by this command, got other files", "give another --output"
     )
-
-
-def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write the record of a data set, the last of its files, or raise OSError."""
-    write_replacing(folder / RECORD, json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
 def _previous_folder(output: Path) -> Path:

@@ -19,6 +19,9 @@ _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 class TableDataset(ABC):
     """Samples that are made of the rows of tables; subclasses read them.
 
+    A subclass opens the tables that a section of a dataloader names, for a model of some size, and checks their files,
+    all but the values of most rows. It raises DataError if files are missing, damaged or do not fit.
+
     Args:
         rows: closed with the data set
         fields: of a sample

@@ -18,13 +18,11 @@ from cstool.training.data.row_files import (
     read_meta,
     text_rows,
 )
-from cstool.training.data.sentences import MNLI, SST2, Task
+from cstool.training.data.sentences import TASKS, Task
 from cstool.training.data.token_lines import line_tokens
 
 _TABLES = (".csv", ".tsv")
 """suffixes of files that begin with the names of their columns; others have lines"""
-NO_LIMIT = 2**31
-"""of the numbers of tokens"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class RowKind:
 
 def kind_of(file: RowFile) -> RowKind:
     """Return the kind of a table, or raise DataError."""
-    for kind in (*CSV_KINDS, *(task_kind(task) for task in TASKS)):
+    for kind in (*CSV_KINDS, *(task_kind(task) for task in TASKS.values())):
         if set(kind.columns) <= set(file.columns):
             return kind
     raise DataError(
@@ -58,12 +56,13 @@ def kind_of(file: RowFile) -> RowKind:
 
 def task_of(folder: Path) -> Task | None:
     """Return the task of GLUE whose tables are in a folder, if there are any, or raise DataError."""
-    found = [name for task in TASKS for names in task.files.values() for name in names if (folder / name).is_file()]
-    if not found:
+    names = (name for task in TASKS.values() for files in task.files.values() for name in files)
+    found = next((folder / name for name in names if (folder / name).is_file()), None)
+    if found is None:
         return None
-    file = index_file(folder / found[0], "tsv")
+    file = index_file(found, "tsv")
     kind = kind_of(file)
-    return next((task for task in TASKS if task.name == kind.name), None)
+    return next((task for task in TASKS.values() if task.name == kind.name), None)
 
 
 def rows_of(folder: Path, part: str) -> tuple[RowKind, RowFiles]:
@@ -158,4 +157,3 @@ CSV_KINDS = (
     MASKED,
 )
 """the most particular first"""
-TASKS = (SST2, MNLI)

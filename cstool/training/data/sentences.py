@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cstool.foundation.errors import DataError
-from cstool.training.data.dataset import Array, Field
+from cstool.model.params import SentencesParams
+from cstool.training.data.dataset import ANY_MODEL, Array, Field, ModelSize
 from cstool.training.data.row_dataset import RowDataset, put
 from cstool.training.data.row_files import Row, RowFiles, check_columns, index_file
 from cstool.training.data.vocabulary import CLS, SEP, Vocabulary
@@ -48,6 +49,8 @@ MNLI = Task(
     "gold_label",
     ["entailment", "neutral", "contradiction"],
 )
+TASKS = {"SST2DataProcessor": SST2, "MNLIDataProcessor": MNLI}
+"""by the vendor's names of their readers"""
 
 
 def class_fields(sequence_length: int) -> dict[str, Field]:
@@ -62,18 +65,28 @@ def class_fields(sequence_length: int) -> dict[str, Field]:
 
 
 class SentencesDataset(RowDataset):
-    """Sentences with classes. Built by `open_sentences`."""
+    """Sentences with classes: one part of a task."""
 
-    def __init__(
-        self, rows: RowFiles, folders: Sequence[Path], task: Task, vocabulary: Vocabulary, length: int, padding: int
-    ) -> None:
-        fields = class_fields(length)
-        if task is MNLI:
+    def __init__(self, loader: SentencesParams, model: ModelSize = ANY_MODEL) -> None:
+        task = TASKS[loader.data_processor]
+        if len(loader.data_dir) != 1:
+            raise DataError(f"data_dir: must be one folder for {task.name}, got {len(loader.data_dir)}")
+        [folder] = loader.data_dir
+        if model.classes is not None and model.classes < len(task.classes):
+            raise DataError(
+                f"{folder}: num_labels of the model must be at least {len(task.classes)}, the labels of {task.name}, "
+                f"got {model.classes}",
+            )
+        vocabulary = Vocabulary(loader.vocab_file.path, do_lower=loader.do_lower)
+        vocabulary.check_fits(model.vocab_size)
+        rows = _rows(task, folder, loader.part, loader.tried)
+        fields = class_fields(loader.max_sequence_length)
+        if loader.has_halves:
             fields["matched"] = Field((1,), "int32")
-        super().__init__(rows, fields, folders)
+        super().__init__(rows, fields, loader.data_dir)
         # All but the rows of a second table are of the kinds of text that there are in training.
         self._first = rows.counts[0]
-        self._task, self._length, self._padding = task, length, padding
+        self._task, self._length, self._padding = task, loader.max_sequence_length, loader.input_pad_id
         self._cls, self._sep = vocabulary.id_of(CLS), vocabulary.id_of(SEP)
         self._tokenizer = WordPiece(vocabulary)
 
@@ -103,61 +116,21 @@ def cut_to(parts: Sequence[list[int]], most: int) -> None:
         max(reversed(parts), key=len).pop()
 
 
-def open_sentences(
-    folders: Sequence[Path],
-    task: Task,
-    vocabulary: Path,
-    *,
-    split: str,
-    max_sequence_length: int,
-    do_lower: bool = False,
-    padding: int = 0,
-    classes: int | None = None,
-    vocab_size: int | None = None,
-    tried: str = "",
-) -> SentencesDataset:
-    """Open one part of a task, and check its files, all but the values of the rows.
-
-    Args:
-        folders: one folder
-        vocabulary: the path of its file
-        split: "train" or "val"
-        max_sequence_length: S
-        do_lower: whether texts, and the vocabulary, are taken in lower case
-        padding: token behind the text
-        classes: number of classes of the model; None for the number of the task
-        vocab_size: number of tokens of the model; None for no limit
-        tried: all places where the folder was looked for, for messages
-
-    Raises:
-        DataError: files are missing, damaged or do not fit, or `tokenizers` is not installed.
-    """
-    if len(folders) != 1:
-        raise DataError(f"data_dir: must be one folder for {task.name}, got {len(folders)}")
-    [folder] = folders
-    if classes is not None and classes < len(task.classes):
-        raise DataError(
-            f"{folder}: num_labels of the model must be at least {len(task.classes)}, the labels of {task.name}, got "
-            f"{classes}",
-        )
-    words = Vocabulary(vocabulary, do_lower=do_lower)
-    words.check_fits(vocab_size)
-    names = task.files[split]
+def _rows(task: Task, folder: Path, part: str, tried: str) -> RowFiles:
+    """Open the tables of a part, or raise DataError if one is not there, or has no rows."""
+    names = task.files[part]
+    hint = f"unpack {task.name} of GLUE (gluebenchmark.com) there, and name the folder with its tables"
     if not folder.is_dir():
         places = f" (looked for it as {tried})" if tried not in ("", str(folder)) else ""
-        raise DataError(f"{folder}: must be a folder with {' and '.join(names)}, found none{places}", _hint(task))
+        raise DataError(f"{folder}: must be a folder with {' and '.join(names)}, found none{places}", hint)
     files = []
     for name in names:
         if not (folder / name).exists():
-            raise DataError(f"{folder}: must be a folder with {' and '.join(names)}, {name} is not there", _hint(task))
+            raise DataError(f"{folder}: must be a folder with {' and '.join(names)}, {name} is not there", hint)
         file = index_file(folder / name, "tsv")
         check_columns(file, [*task.sentences, task.label])
         files.append(file)
     rows = RowFiles(files, [len(file.starts) for file in files])
     if rows.count == 0:
-        raise DataError(f"{folder / names[0]}: must have at least one row, got none", _hint(task))
-    return SentencesDataset(rows, folders, task, words, max_sequence_length, padding)
-
-
-def _hint(task: Task) -> str:
-    return f"unpack {task.name} of GLUE (gluebenchmark.com) there, and name the folder with its tables"
+        raise DataError(f"{folder / names[0]}: must have at least one row, got none", hint)
+    return rows

@@ -1,14 +1,14 @@
 """Samples of encoder-decoders: a sequence that the encoder reads, and one that the decoder tells."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from cstool.foundation.errors import DataError
+from cstool.model.params import TokenLinesParams
 from cstool.training.data.dataset import Array, Field
 from cstool.training.data.row_dataset import put
-from cstool.training.data.vocabulary import Vocabulary
+from cstool.training.data.vocabulary import PAIRS_HINT, Vocabulary
 
 
 def pair_fields(sequence_length: int, target_length: int) -> dict[str, Field]:
@@ -23,60 +23,36 @@ def pair_fields(sequence_length: int, target_length: int) -> dict[str, Field]:
     }
 
 
-@dataclass(frozen=True)
-class PairRequest:
-    """Settings by which lines of tokens become samples.
-
-    Args:
-        sequence_length: S, of the encoder
-        target_length: T, of the decoder
-        do_lower: whether tokens, also of the vocabulary, are taken in lower case
-        unknown: the token for tokens outside the vocabulary
-        begin, end: the first token that the decoder reads, and the last one that it tells
-        padding: token behind both texts
-        input_padding, label_padding: ids to take for it; None for the id of the token
-    """
-
-    sequence_length: int
-    target_length: int
-    do_lower: bool = False
-    unknown: str = "<unk>"
-    begin: str = "<s>"
-    end: str = "</s>"
-    padding: str = "<pad>"
-    input_padding: int | None = None
-    label_padding: int | None = None
-
-
 class PairFiller:
     """Fills samples with the tokens of two sequences.
 
     Args:
-        request: settings of the samples
-        vocabulary: of both
+        loader: names the vocabulary of both, the token that begins the decoder's input, the one that ends its output,
+            and the padding behind both
         vocab_size: number of tokens of the model; None for no limit
         sentinels: number of tokens of the model beyond the vocabulary
 
     Raises:
-        DataError: the vocabulary is without one of the tokens, or too large for the model.
+        DataError: the vocabulary is missing, without one of the tokens, or too large for the model.
     """
 
-    def __init__(
-        self, request: PairRequest, vocabulary: Vocabulary, vocab_size: int | None, sentinels: int = 0
-    ) -> None:
-        if vocab_size is not None and len(vocabulary) + sentinels > vocab_size:
+    def __init__(self, loader: TokenLinesParams, vocab_size: int | None, sentinels: int = 0) -> None:
+        path = loader.src_vocab_file.path
+        self.vocabulary = Vocabulary(path, do_lower=loader.do_lower, unknown=loader.oov_token, hint=PAIRS_HINT)
+        self.vocab_size = len(self.vocabulary) + sentinels
+        """sentinels included"""
+        if vocab_size is not None and self.vocab_size > vocab_size:
             added = f" and extra_ids ({sentinels:,}) more" if sentinels else ""
             raise DataError(
-                f"{vocabulary.path}: must have at most as many tokens as the model ({vocab_size:,}), got "
-                f"{len(vocabulary):,}{added}",
+                f"{path}: must have at most as many tokens as the model ({vocab_size:,}), got "
+                f"{len(self.vocabulary):,}{added}",
                 "src_vocab_size, tgt_vocab_size and extra_ids of the model must be those of the data set",
             )
-        self._begin, self._end = (vocabulary.id_of(token) for token in (request.begin, request.end))
-        padding = vocabulary.id_of(request.padding)
-        self._input_padding = padding if request.input_padding is None else request.input_padding
-        self._label_padding = padding if request.label_padding is None else request.label_padding
-        self.vocab_size = len(vocabulary) + sentinels
-        """sentinels included"""
+        self._begin, self._end, padding = map(
+            self.vocabulary.id_of, (loader.sos_token, loader.eos_token, loader.pad_token)
+        )
+        self._input_padding = padding if loader.input_pad_id is None else loader.input_pad_id
+        self._label_padding = padding if loader.labels_pad_id is None else loader.labels_pad_id
         limit = self.vocab_size if vocab_size is None else vocab_size
         for key, token in (("input_pad_id", self._input_padding), ("labels_pad_id", self._label_padding)):
             if token >= limit:

@@ -13,22 +13,19 @@ from typing import Any, Unpack
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import DataError
 from cstool.training.data.masked_samples import Runs
+from cstool.training.data.preparation import digest_of
 from cstool.training.data.samples import SampleFile
-from cstool.training.data.sequence_pairs import PairRequest
 from cstool.training.data.sources import SourceFile
 from cstool.training.data.span_corruption import span_lengths
-from cstool.training.data.text_request import TextSummary, digest_of
+from cstool.training.data.text_request import TextSummary
 from cstool.training.data.text_work import How, PartSamples, prepare
 from cstool.training.data.token_stream import TokenStream
 from cstool.training.data.tokenizer import BYTE_VALUES, BYTES, FileTokenizer
 from cstool.training.data.tokenizing import train_tokenizer
-from cstool.training.data.vocabulary import VOCABULARY_FILE
+from cstool.training.data.vocabulary import PAIR_TOKENS, VOCABULARY_FILE
 from cstool.training.data.vocabulary_work import VocabularyPlan, VocabularyWork
 
 FORMAT = 1
-_NAMES = PairRequest(0, 0)
-SPECIAL_TOKENS = (_NAMES.padding, _NAMES.end, _NAMES.unknown, _NAMES.begin)
-"""the first ids of a vocabulary that is trained, as T5 has them, and the begin that the vendor's loader wants"""
 _BYTES_OF_TOKEN = 6
 """in a line, about"""
 
@@ -45,7 +42,7 @@ class SpanTextPlan(VocabularyPlan):
 
     instead = "--tokenizer"
     least_length = 4
-    least_vocab = BYTE_VALUES + len(SPECIAL_TOKENS)
+    least_vocab = BYTE_VALUES + len(PAIR_TOKENS)
 
     @property
     def is_trained(self) -> bool:
@@ -96,11 +93,11 @@ class _Work(VocabularyWork[SpanTextPlan]):
         """Train a tokenizer, or copy it; write its vocabulary."""
         made = path.with_name(f".{path.name}.made")
         if self.request.tokenizer is None:
-            train_tokenizer(made, self.train_texts(), self.request.vocab_size, SPECIAL_TOKENS, asked_by="--vocab_size")
+            train_tokenizer(made, self.train_texts(), self.request.vocab_size, PAIR_TOKENS, asked_by="--vocab_size")
         else:
             write_replacing(made, self.request.tokenizer.read_bytes())
         words = _words_of(made)
-        words += [token for token in SPECIAL_TOKENS if token not in words]
+        words += [token for token in PAIR_TOKENS if token not in words]
         write_replacing(path.with_name(VOCABULARY_FILE), "".join(f"{word}\n" for word in words))
         made.replace(path)  # once it is there, both are
 

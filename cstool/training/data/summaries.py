@@ -11,12 +11,12 @@ data/nlp/bert/BertSumCSVDataProcessor.py, and for the words an earlier release, 
 
 import string
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from cstool.foundation.errors import DataError
-from cstool.training.data.dataset import Array, Field
+from cstool.model.params import SummariesParams
+from cstool.training.data.dataset import ANY_MODEL, Array, Field, ModelSize
 from cstool.training.data.row_dataset import RowDataset, integers, of_length, put
-from cstool.training.data.row_files import Row, RowFiles, csv_rows
+from cstool.training.data.row_files import Row, csv_rows
 from cstool.training.data.vocabulary import CLS, CONTINUES, PAD, SEP, VOCAB_HINT, Vocabulary
 
 _NO_WORD = -1
@@ -39,23 +39,24 @@ def summary_fields(sequence_length: int, sentences: int) -> dict[str, Field]:
 
 
 class SummariesDataset(RowDataset):
-    """Texts with sentences to choose. Built by `open_summaries`."""
+    """Texts with sentences to choose. The vocabulary gives the words, and [PAD] where the section gives no padding."""
 
-    def __init__(
-        self,
-        rows: RowFiles,
-        folders: Sequence[Path],
-        *,
-        length: int,
-        sentences: int,
-        padding: int,
-        vocab_size: int | None,
-        vocabulary: Vocabulary | None,
-    ) -> None:
-        super().__init__(rows, summary_fields(length, sentences), folders)
-        self._length, self._sentences, self._padding = length, sentences, padding
-        self._limit = 2**31 if vocab_size is None else vocab_size
-        self._pieces = None if vocabulary is None else vocabulary.tokens
+    def __init__(self, loader: SummariesParams, model: ModelSize = ANY_MODEL) -> None:
+        words = None
+        if loader.vocab_file is not None:
+            words = Vocabulary(loader.vocab_file.path, do_lower=loader.do_lower)
+            words.check_fits(model.vocab_size)
+        if loader.pad_id is not None:
+            self._padding = loader.pad_id
+        elif words is None:
+            raise DataError("vocab_file: must be given where pad_id is not, got none", "it says which token is [PAD]")
+        else:
+            self._padding = words.id_of(PAD)
+        self._length, self._sentences = loader.max_sequence_length, loader.max_cls_tokens
+        rows = csv_rows(loader.data_dir, NEEDED, tried=loader.tried)
+        super().__init__(rows, summary_fields(self._length, self._sentences), loader.data_dir)
+        self._limit = model.token_limit
+        self._pieces = None if words is None else words.tokens
 
     def fill(self, row: Row, sample: Mapping[str, Array]) -> None:
         """Fill all fields."""
@@ -108,49 +109,3 @@ def word_numbers(pieces: Sequence[str]) -> list[int]:
         if word not in _NO_WORDS:
             found[start] = numbers.setdefault(word, len(numbers))
     return found
-
-
-def open_summaries(
-    folders: Sequence[Path],
-    *,
-    max_sequence_length: int,
-    sentences: int,
-    vocabulary: Path | None = None,
-    do_lower: bool = False,
-    padding: int | None = None,
-    vocab_size: int | None = None,
-    tried: str = "",
-) -> SummariesDataset:
-    """Open texts with sentences to choose, and check their files, all but the values of the rows.
-
-    Args:
-        folders: each with a `meta.dat` and the files that it lists
-        max_sequence_length: S
-        sentences: C, largest number of sentences of a text that count
-        vocabulary: the path of the file that says the number of [PAD], and the words; not needed where `padding` is
-            given
-        do_lower: whether its tokens are taken in lower case
-        padding: token behind the text; None for [PAD]
-        vocab_size: token ids must be below it; None for no limit
-        tried: all places where the folders were looked for, for messages
-
-    Raises:
-        DataError: files are missing, damaged or do not fit.
-    """
-    words = None if vocabulary is None else Vocabulary(vocabulary, do_lower=do_lower)
-    if words is not None:
-        words.check_fits(vocab_size)
-    if padding is None:
-        if words is None:
-            raise DataError("vocab_file: must be given where pad_id is not, got none", "it says which token is [PAD]")
-        padding = words.id_of(PAD)
-    rows = csv_rows(folders, NEEDED, tried=tried)
-    return SummariesDataset(
-        rows,
-        folders,
-        length=max_sequence_length,
-        sentences=sentences,
-        padding=padding,
-        vocab_size=vocab_size,
-        vocabulary=words,
-    )

@@ -1,7 +1,6 @@
 """The plan of a text data set, and the summary of its preparation."""
 
-import hashlib
-import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, ClassVar
 from cstool.foundation.errors import DataError
 from cstool.training.data.csv_rows import has_csv_rows
 from cstool.training.data.json_lines import has_json_lines
+from cstool.training.data.preparation import digest_of, json_digest
 from cstool.training.data.samples import BLOCK_TOKENS, Packing
 from cstool.training.data.sources import SourceFile, source_roots
 from cstool.training.data.tokenizer import BYTE_VALUES, BYTES, load_tokenizer, template_begin, tokenizer_of
@@ -71,7 +71,7 @@ class TextSummary:
 
 
 @dataclass(frozen=True)
-class TextPlan:
+class TextPlan(ABC):
     """The plan common to all data sets of text; with a subclass's fields and the text it determines every byte.
 
     Args:
@@ -91,6 +91,35 @@ class TextPlan:
     csv_column: str | None = None
 
     least_length: ClassVar[int] = 2
+
+    @property
+    def any_file(self) -> bool:
+        """Whether files that are no text are taken as they are."""
+        return False
+
+    @property
+    def begins_texts(self) -> bool:
+        """Whether documents begin as the template of the tokenizer says."""
+        return False
+
+    @property
+    def allow_unknown(self) -> bool:
+        """Whether characters that no token stands for are counted, and not refused."""
+        return True
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether bytes are the tokens."""
+        return False
+
+    @property
+    @abstractmethod
+    def is_trained(self) -> bool:
+        """Whether the tokenizer, or the vocabulary, is trained on the train part."""
+
+    @abstractmethod
+    def digest(self, files: Sequence[SourceFile]) -> str:
+        """Digest that tells data sets apart: of the text and all that is asked for, files of tokenizers included."""
 
     def check(self) -> None:
         """Check the values, one by one and together, or raise DataError."""
@@ -175,12 +204,7 @@ class TextRequest(TextPlan):
         }
         if given := {key: value for key, value in more.items() if value is not None}:
             content.append(given)
-        return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
-
-
-def digest_of(path: Path) -> str:
-    """Return the digest of a small file."""
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+        return json_digest(content)
 
 
 def check_places(sources: Sequence[Path] | None, output: Path) -> None:

@@ -6,20 +6,19 @@ samples; `documents` lines may be put together first.
 Source: Cerebras Model Zoo 2.10.0, data/nlp/t5/T5DynamicDataProcessor.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
 from cstool.foundation.errors import DataError
-from cstool.training.data.dataset import Array
+from cstool.model.params import TextSpansParams
+from cstool.training.data.dataset import ANY_MODEL, Array, ModelSize
 from cstool.training.data.row_dataset import TableDataset
-from cstool.training.data.row_files import RowFiles, text_rows
-from cstool.training.data.sequence_pairs import PairFiller, PairRequest, pair_fields
+from cstool.training.data.row_files import text_rows
+from cstool.training.data.sequence_pairs import PairFiller, pair_fields
 from cstool.training.data.span_corruption import SpanCorruption, span_lengths
 from cstool.training.data.token_lines import line_tokens, token_counts
-from cstool.training.data.vocabulary import PAIRS_HINT, Vocabulary
 
 _BLOCK_TOKENS = 2**17
 _TEXTS_KEPT = 16
@@ -27,28 +26,35 @@ _TEXTS_KEPT = 16
 
 
 class TextSpansDataset(TableDataset):
-    """Texts with spans taken out. Built by `open_text_spans`."""
+    """Texts with spans taken out."""
 
-    def __init__(
-        self,
-        rows: RowFiles,
-        folders: Sequence[Path],
-        request: PairRequest,
-        filler: PairFiller,
-        vocabulary: Vocabulary,
-        *,
-        documents: int,
-        seed: int,
-    ) -> None:
-        super().__init__(rows, pair_fields(request.sequence_length, request.target_length), folders)
-        self._filler, self._vocabulary = filler, vocabulary
-        self._raw, self._documents = span_lengths(request.sequence_length).raw, documents
+    def __init__(self, loader: TextSpansParams, model: ModelSize = ANY_MODEL) -> None:
+        folder, length = loader.data_dir[0], loader.sample_length
+        lengths = span_lengths(length)
+        if lengths.targets > loader.target_length:
+            raise DataError(
+                f"{folder}: tgt_max_sequence_length must be at least {lengths.targets:,}, the targets of "
+                f"src_max_sequence_length ({length:,}), got {loader.target_length:,}",
+                f"{lengths.raw:,} tokens of text, of which {lengths.spans:,} spans are taken out, make such a sample",
+            )
+        if lengths.spans > loader.extra_ids:
+            raise DataError(
+                f"{folder}: extra_ids must be at least {lengths.spans:,}, the spans taken out of a sample of "
+                f"src_max_sequence_length ({length:,}), got {loader.extra_ids:,}",
+                "each has a token of its own, at the end of the vocabulary; the model needs as many",
+            )
+        self._filler = PairFiller(loader, model.vocab_size, loader.extra_ids)
+        [rows] = text_rows(loader.data_dir, tried=loader.tried)
+        super().__init__(rows, pair_fields(length, loader.target_length), loader.data_dir)
+        self._raw, self._documents = lengths.raw, loader.documents
         counts = token_counts(rows)
-        starts = np.arange(0, len(counts), documents)
+        starts = np.arange(0, len(counts), self._documents)
         self._tokens = np.add.reduceat(counts, starts)
         self._edges = np.cumsum([0, *(-(-self._tokens // self._raw))])
         self.sample_count = int(self._edges[-1])
-        self._corruption = SpanCorruption(filler.vocab_size, seed)
+        if self.sample_count == 0:
+            raise DataError(f"{rows.files[0].path}: must have at least one token, got none")
+        self._corruption = SpanCorruption(self._filler.vocab_size, loader.shuffle_seed)
         self._text = lru_cache(_TEXTS_KEPT)(self._read_text)
 
     def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:
@@ -73,58 +79,11 @@ class TextSpansDataset(TableDataset):
 
     def _read_text(self, text: int) -> Array:
         rows = range(text * self._documents, min((text + 1) * self._documents, self.rows.count))
-        found = np.array([token for row in rows for token in self._vocabulary.ids(line_tokens(self.rows.read(row)))])
+        ids = self._filler.vocabulary.ids
+        found = np.array([token for row in rows for token in ids(line_tokens(self.rows.read(row)))])
         if len(found) != self._tokens[text]:
             raise DataError(
                 f"{self.rows.read(rows[0]).where}: must have {self._tokens[text]:,} tokens, got {len(found):,}",
                 "the file changed after it was opened",
             )
         return found
-
-
-def open_text_spans(
-    folders: Sequence[Path],
-    request: PairRequest,
-    vocabulary: Path,
-    *,
-    sentinels: int,
-    documents: int = 1,
-    seed: int = 1,
-    vocab_size: int | None = None,
-    tried: str = "",
-) -> TextSpansDataset:
-    """Open texts for taking spans out, and check their files.
-
-    Args:
-        folders: each with a `meta.dat` and the files that it lists
-        request: settings by which texts become samples
-        vocabulary: the path of its file
-        sentinels: number of sentinels, behind the vocabulary
-        documents: lines that are put together before they are cut
-        seed: of the spans
-        vocab_size: number of tokens of the model; None for no limit
-        tried: all places where the folders were looked for, for messages
-
-    Raises:
-        DataError: files are missing, damaged or do not fit, or the lengths do not go together.
-    """
-    lengths = span_lengths(request.sequence_length)
-    if lengths.targets > request.target_length:
-        raise DataError(
-            f"{folders[0]}: tgt_max_sequence_length must be at least {lengths.targets:,}, the targets of "
-            f"src_max_sequence_length ({request.sequence_length:,}), got {request.target_length:,}",
-            f"{lengths.raw:,} tokens of text, of which {lengths.spans:,} spans are taken out, make such a sample",
-        )
-    if lengths.spans > sentinels:
-        raise DataError(
-            f"{folders[0]}: extra_ids must be at least {lengths.spans:,}, the spans taken out of a sample of "
-            f"src_max_sequence_length ({request.sequence_length:,}), got {sentinels:,}",
-            "each has a token of its own, at the end of the vocabulary; the model needs as many",
-        )
-    words = Vocabulary(vocabulary, do_lower=request.do_lower, unknown=request.unknown, hint=PAIRS_HINT)
-    filler = PairFiller(request, words, vocab_size, sentinels)
-    [rows] = text_rows(folders, tried=tried)
-    dataset = TextSpansDataset(rows, folders, request, filler, words, documents=documents, seed=seed)
-    if dataset.sample_count == 0:
-        raise DataError(f"{rows.files[0].path}: must have at least one token, got none")
-    return dataset

@@ -4,7 +4,6 @@ The folder is put in place when it is complete. Its finished files are kept when
 """
 
 import os
-import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,10 +25,10 @@ from cstool.training.data.json_lines import (
     text_key,
     write_texts,
 )
-from cstool.training.data.preparation import cannot_write, keep_plan, kept, preparing, put_in_place, write_record
+from cstool.training.data.preparation import cannot_write, digest_of, make_whole
 from cstool.training.data.samples import SampleFile
 from cstool.training.data.sources import SourceFile, find_files, source_names, split_text
-from cstool.training.data.text_request import Continued, TextSummary, check_places, digest_of, summary
+from cstool.training.data.text_request import Continued, TextPlan, TextSummary, check_places, summary
 from cstool.training.data.token_stream import ByteStream, ShardStream, TokenStream, holds_tokens
 from cstool.training.data.tokenizer import FileTokenizer
 from cstool.training.data.tokenizing import (
@@ -58,53 +57,7 @@ Progress = Callable[[int, int], None]
 The bytes in all change once the bytes of text in JSON are known."""
 
 
-class Request(Protocol):
-    """The settings of a data set that matter to any text."""
-
-    @property
-    def val_fraction(self) -> float:
-        """Share of the bytes that is held out; with 0 there is no val part."""
-
-    @property
-    def seed(self) -> int:
-        """Seed of the choice of held-out files."""
-
-    @property
-    def jsonl_key(self) -> str | None:
-        """Key of the text in each object of JSON Lines; None for a usual one."""
-
-    @property
-    def csv_column(self) -> str | None:
-        """Column of the text in each row of CSV; None where tables are no text."""
-
-    @property
-    def any_file(self) -> bool:
-        """Whether files that are no text are taken as they are."""
-
-    @property
-    def begins_texts(self) -> bool:
-        """Whether documents begin as the template of the tokenizer says."""
-
-    @property
-    def is_bytes(self) -> bool:
-        """Whether bytes are the tokens."""
-
-    @property
-    def is_trained(self) -> bool:
-        """Whether the tokenizer is trained on the train part."""
-
-    @property
-    def allow_unknown(self) -> bool:
-        """Whether characters that no token stands for are counted, and not refused."""
-
-    def check(self) -> None:
-        """Check the values, one by one and together, or raise DataError."""
-
-    def digest(self, files: Sequence[SourceFile]) -> str:
-        """Digest that tells data sets apart: of the text and all that is asked for."""
-
-
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=TextPlan)
 
 
 class PartSamples(Protocol):
@@ -159,12 +112,9 @@ class TextWork(ABC, Generic[R]):
             else:
                 self._tell(self.train_ways * sum(file.size_bytes for file in self._split["train"]))
             streams, unknown_characters, tokenized, of_tokenized = self._tokenize(path)
-            made["tokenizer"] = {
-                "file": TOKENIZER_FILE,
-                "made_from": "the train part" if request.is_trained else self.tokenizer_source,
-                "vocab_size": FileTokenizer(path).vocab_size,
-                "digest": digest_of(path),
-            }
+            made["tokenizer"] = described_tokenizer(
+                path, "the train part" if request.is_trained else self.tokenizer_source
+            )
         samples = {part: self.samples_of(part, stream) for part, stream in streams.items()}
         unit = "bytes" if request.is_bytes else "tokens"
         for part, files in self._split.items():
@@ -347,12 +297,18 @@ class How(TypedDict, total=False):
     progress: Progress | None
 
 
+def described_tokenizer(path: Path, made_from: str) -> dict[str, Any]:
+    """Return the entry of a tokenizer, in the folder of the data set, in the record."""
+    vocab_size = FileTokenizer(path).vocab_size
+    return {"file": TOKENIZER_FILE, "made_from": made_from, "vocab_size": vocab_size, "digest": digest_of(path)}
+
+
 def _has_documents(file: SourceFile) -> bool:
     return has_json_lines(file) or has_csv_rows(file)
 
 
 def only_texts(
-    files: Sequence[SourceFile], request: Request, what: str
+    files: Sequence[SourceFile], request: TextPlan, what: str
 ) -> tuple[tuple[SourceFile, ...], dict[str, int]]:
     """Return the files of a text, and the number left out of each kind: files in folders that are no text.
 
@@ -429,35 +385,31 @@ def prepare(
             "--csv_column: must stand beside files .csv or .tsv, got none among the sources", "leave it out"
         )
     files, others = only_texts(files, request, ", ".join(map(str, sources or ())))
-    digest = request.digest(files)
+    continued: Continued | None = None
 
-    def found() -> TextSummary | None:
-        if (record := kept(output, digest, overwrite, "sequence_length")) is None:
-            return None
-        return summary(output, record, time.perf_counter() - began, already_prepared=True, continued=None)
+    def make(partial: Path) -> dict[str, Any]:
+        nonlocal continued
+        work = work_of(partial, files, request, processes, progress)
+        try:
+            made = work.make()
+        except OSError as error:
+            raise cannot_write(output, error, work.needed_bytes) from None
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"{output}: stopped before it was complete",
+                "the same command goes on from the files that are finished",
+            ) from None
+        continued = work.continued
+        return {"sources": source_names(sources), "other_files": others, **made}
 
-    if (made := found()) is not None:
-        return made
-    try:
-        with preparing(output) as partial:
-            if (made := found()) is not None:  # made by the process that had the folder before
-                return made
-            keep_plan(partial, [digest, FILE_SAMPLES, PIECE_BYTES, SHARD_BYTES, RUN_BYTES])
-            work = work_of(partial, files, request, processes, progress)
-            try:
-                record = {"digest": digest, "sources": source_names(sources), "other_files": others, **work.make()}
-                write_record(partial, record)
-                for folder in (_TEXTS, _TOKENS):
-                    shutil.rmtree(partial / folder, ignore_errors=True)
-                put_in_place(partial, output)
-            except OSError as error:
-                raise cannot_write(output, error, work.needed_bytes) from None
-            except KeyboardInterrupt:
-                raise Interrupted(
-                    f"{output}: stopped before it was complete",
-                    "the same command goes on from the files that are finished",
-                ) from None
-    except OSError as error:
-        raise cannot_write(output, error) from None
+    record, was_there = make_whole(
+        output,
+        request.digest(files),
+        overwrite,
+        make,
+        needs="sequence_length",
+        cuts=(FILE_SAMPLES, PIECE_BYTES, SHARD_BYTES, RUN_BYTES),
+        temporary=(_TEXTS, _TOKENS),
+    )
     duration_s = time.perf_counter() - began
-    return summary(output, record, duration_s, already_prepared=False, continued=work.continued)
+    return summary(output, record, duration_s, already_prepared=was_there, continued=continued)

@@ -8,14 +8,15 @@ data_preparation/nlp/bert/ner_data_processor.py.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from cstool.foundation.errors import DataError
-from cstool.training.data.dataset import Array, Field, is_special
+from cstool.model.params import TokenClassesParams
+from cstool.training.data.dataset import ANY_MODEL, Array, Field, ModelSize, is_special
 from cstool.training.data.row_dataset import RowDataset, put
-from cstool.training.data.row_files import Row, RowFiles, csv_rows
-from cstool.training.data.sentences import MNLI, SST2
+from cstool.training.data.row_files import Row, csv_rows
+from cstool.training.data.sentences import TASKS
 from cstool.training.data.vocabulary import PAD, Vocabulary
 
 TOKENS, LABELS = NEEDED = ("tokens", "labels")
@@ -30,27 +31,27 @@ def token_class_fields(sequence_length: int) -> dict[str, Field]:
 
 
 class TokenClassesDataset(RowDataset):
-    """Tokens with classes. Built by `open_token_classes`.
+    """Tokens with classes; `label_numbers` has the number of each class by its name.
 
-    `label_numbers` has the number of each class by its name.
+    Where the section gives no tokens or labels of padding, they are [PAD].
     """
 
-    def __init__(
-        self,
-        rows: RowFiles,
-        folders: Sequence[Path],
-        vocabulary: Vocabulary,
-        labels: Mapping[str, int],
-        *,
-        length: int,
-        padding: int,
-        label_padding: int,
-        counts_padding: bool,
-    ) -> None:
-        super().__init__(rows, token_class_fields(length), folders)
-        self.label_numbers = labels
-        self._vocabulary, self._length = vocabulary, length
-        self._padding, self._label_padding, self._counts_padding = padding, label_padding, counts_padding
+    def __init__(self, loader: TokenClassesParams, model: ModelSize = ANY_MODEL) -> None:
+        self._vocabulary = words = Vocabulary(loader.vocab_file.path, do_lower=loader.do_lower)
+        words.check_fits(model.vocab_size)
+        self.label_numbers: Mapping[str, int] = read_label_numbers(loader.label_vocab_file.path, model.classes)
+        rows = csv_rows(loader.data_dir, NEEDED, tried=loader.tried)
+        self._padding, self._label_padding = (
+            words.id_of(PAD) if given is None else given for given in (loader.input_pad_id, loader.labels_pad_id)
+        )
+        if model.classes is not None and self._label_padding >= model.classes:
+            raise DataError(
+                f"{words.path}: {PAD}, the label of padding, must be below num_classes ({model.classes}), got "
+                f"{self._label_padding}",
+                "labels_pad_id in the dataloader gives another",
+            )
+        super().__init__(rows, token_class_fields(loader.max_sequence_length), loader.data_dir)
+        self._length, self._counts_padding = loader.max_sequence_length, loader.include_padding_in_loss
 
     def fill(self, row: Row, sample: Mapping[str, Array]) -> None:
         """Fill all fields."""
@@ -113,59 +114,6 @@ def label_names(where: Path | str) -> dict[int, str]:
     Raises:
         DataError: the file holds something else
     """
-    tasks = {"MNLIDataProcessor": MNLI, "SST2DataProcessor": SST2}
     if isinstance(where, str):
-        return dict(enumerate(tasks[where].classes))
+        return dict(enumerate(TASKS[where].classes))
     return {number: name for name, number in read_label_numbers(where).items()}
-
-
-def open_token_classes(
-    folders: Sequence[Path],
-    vocabulary: Path,
-    label_numbers: Path,
-    *,
-    max_sequence_length: int,
-    do_lower: bool = False,
-    padding: int | None = None,
-    label_padding: int | None = None,
-    counts_padding: bool = False,
-    classes: int | None = None,
-    vocab_size: int | None = None,
-    tried: str = "",
-) -> TokenClassesDataset:
-    """Open texts whose tokens have classes, and check their files, all but the values of the rows.
-
-    Args:
-        folders: each with a `meta.dat` and the files that it lists
-        vocabulary, label_numbers: paths of the files of tokens, and of labels
-        max_sequence_length: S
-        do_lower: whether tokens, also of the vocabulary, are taken in lower case
-        padding, label_padding: behind the text; None for [PAD]
-        counts_padding: whether the loss counts padding, too
-        classes: number of classes of the model; None for no limit
-        vocab_size: number of tokens of the model; None for no limit
-        tried: all places where the folders were looked for, for messages
-
-    Raises:
-        DataError: files are missing, damaged or do not fit.
-    """
-    words = Vocabulary(vocabulary, do_lower=do_lower)
-    words.check_fits(vocab_size)
-    labels = read_label_numbers(label_numbers, classes)
-    rows = csv_rows(folders, NEEDED, tried=tried)
-    pad = words.id_of(PAD) if padding is None or label_padding is None else 0
-    if classes is not None and (pad if label_padding is None else label_padding) >= classes:
-        raise DataError(
-            f"{words.path}: {PAD}, the label of padding, must be below num_classes ({classes}), got {pad}",
-            "labels_pad_id in the dataloader gives another",
-        )
-    return TokenClassesDataset(
-        rows,
-        folders,
-        words,
-        labels,
-        length=max_sequence_length,
-        padding=pad if padding is None else padding,
-        label_padding=pad if label_padding is None else label_padding,
-        counts_padding=counts_padding,
-    )

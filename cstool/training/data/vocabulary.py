@@ -14,6 +14,8 @@ from cstool.model.params.paths import unset_variable
 from cstool.training.data.dataset import Array, is_special
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PAIR_TOKENS = PAIR_PAD, PAIR_END, PAIR_UNKNOWN, PAIR_BEGIN = ("<pad>", "</s>", "<unk>", "<s>")
+"""special tokens of encoder-decoders, by their ids in T5, and the begin that the vendor's loader wants"""
 VOCABULARY_FILE = "vocab.txt"
 """in a data set that was made with one"""
 CONTINUES = "##"

@@ -1,8 +1,6 @@
 """Data sets of text that come with a vocabulary: `vocab.txt`, and for each part files that its `meta.dat` lists."""
 
-import hashlib
-import json
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import DataError
 from cstool.training.data.csv_rows import has_csv_rows
 from cstool.training.data.json_lines import has_json_lines
+from cstool.training.data.preparation import json_digest
 from cstool.training.data.row_files import META, Layout, index_file
 from cstool.training.data.samples import SampleFile
 from cstool.training.data.sources import SourceFile
@@ -36,19 +35,6 @@ class VocabularyPlan(TextPlan, ABC):
     least_vocab: ClassVar[int]
     instead: ClassVar[str]
     """the flag with a file that replaces training a vocabulary"""
-    is_bytes: ClassVar[bool] = False
-    allow_unknown: ClassVar[bool] = True
-    any_file: ClassVar[bool] = False
-    begins_texts: ClassVar[bool] = False
-
-    @property
-    @abstractmethod
-    def is_trained(self) -> bool:
-        """Whether the vocabulary is trained on the train part."""
-
-    @abstractmethod
-    def digest(self, files: Sequence[SourceFile]) -> str:
-        """Digest that tells data sets apart: of the text and all that is asked for."""
 
     def check(self) -> None:
         """Check the values, one by one and together, or raise DataError."""
@@ -78,7 +64,7 @@ class VocabularyPlan(TextPlan, ABC):
         ]
         if any(map(has_csv_rows, files)):
             content.append(self.csv_column)
-        return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
+        return json_digest(content)
 
 
 P = TypeVar("P", bound=VocabularyPlan)

@@ -8,8 +8,10 @@ from typing import Any
 import h5py
 import numpy as np
 
+from cstool.model.params import DataloaderParams
+from cstool.model.params.paths import ResolvedPath
 from cstool.training.data import allocate
-from cstool.training.data.dataset import Dataset
+from cstool.training.data.dataset import Dataset, ModelSize
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", "on", "a", "mat", ".", "dog", "'")
 
@@ -32,6 +34,14 @@ def write_rows(folder: Path, name: str, columns: Sequence[str], rows: Sequence[S
     )
     meta.write_text("".join(f"{line}\n" for line in (*others, f"{name} {len(rows)}")))
     return folder / name
+
+
+def opened_by(kind: type[Dataset], section: type[DataloaderParams], folders: Sequence[Path], **keys: Any) -> Any:
+    """Open the data set of a section of a dataloader, unchecked, for a model of a size, if that is among the keys."""
+    size = ModelSize(*(keys.pop(name, None) for name in ("vocab_size", "classes")))
+    found = {name: ResolvedPath(key, (key,)) if isinstance(key, Path) else key for name, key in keys.items()}
+    paths = tuple(ResolvedPath(folder, (folder,)) for folder in folders)
+    return kind(section.model_construct(folders=paths, **found), size)
 
 
 def write_masks(path: Path, data: Any, labels: Any, **attributes: int) -> None:

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from cstool.model.params import SentencesParams
 from cstool.training.data import (
     Hdf5TextDataset,
     MaskedTextPlan,
@@ -17,10 +18,10 @@ from cstool.training.data import (
     prepare_span_text,
 )
 from cstool.training.data.dataset import names_in_folder
-from cstool.training.data.sentences import SST2, open_sentences
+from cstool.training.data.sentences import SentencesDataset
 from cstool.training.data.sources import find_files
 from cstool.training.data.tokenizing import train_tokenizer
-from tests.unit.training.data.encoder_files import write_vocabulary
+from tests.unit.training.data.encoder_files import opened_by, write_vocabulary
 
 
 @pytest.mark.parametrize("name", ["GptHDF5MapDataProcessor", "GptHDF5DataProcessor"])
@@ -84,8 +85,14 @@ CUTTING = "cutting text into tokens needs the package"
             "--vocab_size: needs the package",
         ),
         (
-            lambda path: open_sentences(
-                [path / "SST-2"], SST2, path / "vocab.txt", split="train", max_sequence_length=9
+            lambda path: opened_by(
+                SentencesDataset,
+                SentencesParams,
+                [path / "SST-2"],
+                data_processor="SST2DataProcessor",
+                vocab_file=path / "vocab.txt",
+                split="train",
+                max_sequence_length=9,
             ),
             f"DIR/vocab.txt: {CUTTING}",
         ),

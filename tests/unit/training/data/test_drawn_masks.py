@@ -2,8 +2,9 @@
 
 import pytest
 
-from cstool.training.data.drawn_masks import open_drawn_masks
-from tests.unit.training.data.encoder_files import read, shapes, write_rows
+from cstool.model.params import DrawnMasksParams
+from cstool.training.data.drawn_masks import DrawnMasksDataset
+from tests.unit.training.data.encoder_files import opened_by, read, shapes, write_rows
 
 TEXT = ("input_ids", "attention_mask", "labels")
 GATHERED = (*TEXT, "masked_lm_weights", "masked_lm_positions")
@@ -17,7 +18,7 @@ def opened(tmp_path):
     def call(columns=PAIRS, rows=(ONE, TWO), has_pairs=True, **changes):
         folder = tmp_path / "data"
         write_rows(folder, "a.csv", columns, [row[: len(columns)] for row in rows])
-        return open_drawn_masks([folder], has_pairs=has_pairs, **changes)
+        return opened_by(DrawnMasksDataset, DrawnMasksParams, [folder], disable_nsp=not has_pairs, **changes)
 
     return call
 
@@ -43,7 +44,7 @@ def test_pairs_are_read_as_they_are(opened):
 def test_labels_of_all_tokens_are_gathered(opened, predictions, most):
     rows = [["[2, 4, 6, 3, 0]", "[1, 1, 1, 1, 0]", "[-100, 5, -100, -100, -100]"], ["[2, 3, 4, 3, 0]", "[1,1,1,1,0]"]]
     rows[1].append("[-100, -100, 0, -100, -100]")
-    sample = read(opened(TEXT, rows, has_pairs=False, predictions=predictions), [0, 1])
+    sample = read(opened(TEXT, rows, has_pairs=False, max_predictions_per_seq=predictions), [0, 1])
     rest = [0] * (most - 1)
     found = sample["masked_lm_positions"], sample["labels"], sample["mask"]
     assert found == ([[1, *rest], [2, *rest]], [[5, *rest], [0, *rest]], [[1.0, *rest]] * 2)
@@ -51,7 +52,7 @@ def test_labels_of_all_tokens_are_gathered(opened, predictions, most):
 
 def test_more_labels_than_there_is_room_for_are_an_error(opened, error_of):
     row = ["[2, 4, 6, 3, 0]", "[1, 1, 1, 1, 0]", "[1, 5, 3, -1, -1]"]
-    assert error_of(read, opened(TEXT, [row], has_pairs=False, predictions=2), [0]) == (
+    assert error_of(read, opened(TEXT, [row], has_pairs=False, max_predictions_per_seq=2), [0]) == (
         "DIR/data/a.csv:2: at most 2 labels must count, got 3\n"
         "hint: max_predictions_per_seq: 3 in the dataloader makes room for them"
     )

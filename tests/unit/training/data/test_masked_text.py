@@ -7,10 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from cstool.model.params import MaskedTextParams
 from cstool.training.data import allocate
-from cstool.training.data.masked_text import MaskedTextRequest, open_masked_text
+from cstool.training.data.masked_text import MaskedTextDataset
 from tests.examples import examples
-from tests.unit.training.data.encoder_files import WORDS, read, shapes, write_rows, write_vocabulary
+from tests.unit.training.data.encoder_files import WORDS, opened_by, read, shapes, write_rows, write_vocabulary
 
 COLUMNS = ("tokens", "segment_ids", "is_random_next")
 TEXTS = (
@@ -30,10 +31,8 @@ def opened(tmp_path):
     write_rows(folder, "b.csv", COLUMNS, ROWS[2:])
 
     def call(folders=(folder,), **changes):
-        request = {"sequence_length": 12, "predictions": 3, "has_pairs": True, **changes}
-        others = {name: request.pop(name) for name in ("do_lower", "vocab_size", "vocabulary") if name in request}
-        vocabulary = others.pop("vocabulary", write_vocabulary(tmp_path))
-        return open_masked_text(folders, MaskedTextRequest(**request), vocabulary, **others)
+        usual = {"max_sequence_length": 12, "max_predictions_per_seq": 3, "vocab_file": write_vocabulary(tmp_path)}
+        return opened_by(MaskedTextDataset, MaskedTextParams, folders, **{**usual, **changes})
 
     return call
 
@@ -53,12 +52,12 @@ def test_fields_are_those_of_pairs_or_of_texts(opened, tmp_path):
     texts |= dict.fromkeys(("masked_lm_positions", "labels"), ((3,), "int32")) | {"mask": ((3,), "float32")}
     pairs = {"token_type_ids": ((12,), "int32"), "next_sentence_label": ((1,), "int32")}
     assert shapes(opened()) == {**texts, **pairs, "sample_mask": ((1,), "float32")}
-    assert shapes(opened(has_pairs=False)) == texts
+    assert shapes(opened(disable_nsp=True)) == texts
     assert opened().describe() == f"{tmp_path}/data: 3 samples of 12 tokens"
 
 
 def test_a_sample_is_its_row_with_masks(opened):
-    sample = read(opened(padding=9), [0, 1, 2])
+    sample = read(opened(input_pad_id=9), [0, 1, 2])
     expected = [[WORDS.index(word) if word in WORDS else 1 for word in text] for text in TEXTS]
     assert [original(sample, row) for row in range(3)] == [ids + [9] * (12 - len(ids)) for ids in expected]
     assert sample["attention_mask"] == [[1] * len(text) + [0] * (12 - len(text)) for text in TEXTS]
@@ -66,14 +65,14 @@ def test_a_sample_is_its_row_with_masks(opened):
     assert (sample["next_sentence_label"], sample["sample_mask"]) == ([[0], [1], [0]], [[1.0]] * 3)
     assert [sum(mask) for mask in sample["mask"]] == [2, 1, 1]  # 15 % of 10, 8 and 5, at least 1
     # Where they are no pairs, texts are cut.
-    sample = read(opened(sequence_length=6, has_pairs=False), [0])
+    sample = read(opened(max_sequence_length=6, disable_nsp=True), [0])
     assert original(sample, 0) == [2, 5, 6, 8, 7, 3]
 
 
 def test_lower_case_is_of_texts_vocabulary_and_special_tokens(opened, tmp_path):
     (tmp_path / "cased").mkdir()
     cased = write_vocabulary(tmp_path / "cased", [word.upper() for word in WORDS])
-    sample = read(opened(do_lower=True, vocabulary=cased), [1])
+    sample = read(opened(do_lower=True, vocab_file=cased), [1])
     assert original(sample, 0)[:4] == [2, 5, 13, 3]
 
 
@@ -86,7 +85,7 @@ def test_reading_in_any_order_gives_the_same_samples(opened, indices, epoch):
 
 
 def test_masks_are_others_in_another_epoch_or_with_another_seed(opened):
-    found = [read(dataset, [0, 1, 2], epoch) for dataset in (opened(), opened(seed=2)) for epoch in range(4)]
+    found = [read(dataset, [0, 1, 2], epoch) for dataset in (opened(), opened(shuffle_seed=2)) for epoch in range(4)]
     assert len({str(sample["masked_lm_positions"]) for sample in found}) > 5
     assert all(sample["attention_mask"] == found[0]["attention_mask"] for sample in found)
 
@@ -111,29 +110,33 @@ def test_texts_must_be_there_and_pairs_need_segments(opened, tmp_path, error_of)
         write_rows(tmp_path / name, "a.csv", [name], [[str(TEXTS[0])]])
         rule = "must have the columns tokens, segment_ids, is_random_next, got"
         assert error_of(opened, [tmp_path / name]) == f"DIR/{name}/a.csv: {rule} {name}\nhint: {hint}"
-    assert opened([tmp_path / "tokens"], has_pairs=False).sample_count == 1
+    assert opened([tmp_path / "tokens"], disable_nsp=True).sample_count == 1
 
 
 VOCABULARY = "hint: it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`"
 LINES = "must be a vocabulary, a token on each line"
+FREE = "not excluded from masking, got none"
 FITS = "vocab_size of the model must be that of the data set"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"vocabulary": "without_mask"}, f"DIR/without_mask: must have the token [MASK], got 14 others\n{VOCABULARY}"),
-        ({"vocabulary": "without_unk"}, f"DIR/without_unk: must have the token [UNK], got 14 others\n{VOCABULARY}"),
-        ({"vocabulary": "none.txt"}, f"DIR/none.txt: {LINES}, found nothing there\n{VOCABULARY}"),
+        ({"vocab_file": "without_mask"}, f"DIR/without_mask: must have the token [MASK], got 14 others\n{VOCABULARY}"),
+        ({"vocab_file": "without_unk"}, f"DIR/without_unk: must have the token [UNK], got 14 others\n{VOCABULARY}"),
+        ({"vocab_file": "none.txt"}, f"DIR/none.txt: {LINES}, found nothing there\n{VOCABULARY}"),
         (
-            {"vocabulary": "$ZOO/none.txt"},
+            {"vocab_file": "$ZOO/none.txt"},
             f"DIR/$ZOO/none.txt: {LINES}, found nothing there\n"
             "hint: ZOO is not set in the environment: set it to the folder that it stands for",
         ),
-        ({"vocabulary": ""}, f"DIR: {LINES}, got a folder\nhint: give the vocab.txt in it"),
-        ({"vocabulary": "binary"}, f"DIR/binary: {LINES}, got byte 0x89 at offset 0\n{VOCABULARY}"),
+        ({"vocab_file": ""}, f"DIR: {LINES}, got a folder\nhint: give the vocab.txt in it"),
+        ({"vocab_file": "binary"}, f"DIR/binary: {LINES}, got byte 0x89 at offset 0\n{VOCABULARY}"),
         ({"vocab_size": 14}, f"DIR/vocab.txt: must have at most vocab_size (14) tokens, got 15\nhint: {FITS}"),
-        ({"excluded": WORDS}, "DIR/vocab.txt: must have tokens that are not excluded from masking, got none"),
+        (
+            {"exclude_from_masking": WORDS},
+            "DIR/vocab.txt: must have tokens that are not excluded from masking, got none",
+        ),
     ],
 )
 def test_a_vocabulary_must_be_there_whole_and_fit_the_model(opened, tmp_path, error_of, changes, message):
@@ -141,13 +144,13 @@ def test_a_vocabulary_must_be_there_whole_and_fit_the_model(opened, tmp_path, er
         words = [word for word in WORDS if word != f"[{missing.upper()}]"]
         write_vocabulary(tmp_path, words).rename(tmp_path / f"without_{missing}")
     (tmp_path / "binary").write_bytes(b"\x89PNG")
-    if "vocabulary" in changes:
-        changes = {"vocabulary": tmp_path / changes["vocabulary"]}
+    if "vocab_file" in changes:
+        changes = {"vocab_file": tmp_path / changes["vocab_file"]}
     assert error_of(opened, **changes) == message
 
 
 def test_a_pair_is_not_cut(opened, error_of):
-    assert error_of(read, opened(sequence_length=8), [0]) == (
+    assert error_of(read, opened(max_sequence_length=8), [0]) == (
         "DIR/data/a.csv:2: tokens must be at most max_sequence_length (8), got 10\n"
         "hint: a pair is not cut; give a larger max_sequence_length, or prepare the data with a smaller one"
     )
@@ -181,7 +184,8 @@ def test_tokens_of_any_characters_are_found_again(tmp_path_factory, tokens):
     folder = tmp_path_factory.mktemp("tokens")
     words = list(dict.fromkeys([*WORDS, *(token.strip() for token in tokens if token.strip() and "\n" not in token)]))
     write_rows(folder, "a.csv", ["tokens"], [[str(tokens)]])
-    request = MaskedTextRequest(sequence_length=8, predictions=3, has_pairs=False)
-    sample = read(open_masked_text([folder], request, write_vocabulary(folder, words)), [0])
+    keys = {"max_sequence_length": 8, "max_predictions_per_seq": 3, "disable_nsp": True}
+    words_of = write_vocabulary(folder, words)
+    sample = read(opened_by(MaskedTextDataset, MaskedTextParams, [folder], **keys, vocab_file=words_of), [0])
     ids = {word: number for number, word in enumerate(words)}
     assert original(sample, 0)[: len(tokens)] == [ids.get(token, 1) for token in tokens]

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from cstool.training.data.sequence_pairs import PairRequest
-from cstool.training.data.text_spans import open_text_spans
-from cstool.training.data.translations import open_translations
+from cstool.model.params import TextSpansParams, TranslationsParams
+from cstool.training.data.text_spans import TextSpansDataset
+from cstool.training.data.translations import TranslationsDataset
 from tests.reference.pair_cases import LENGTHS, PLACE, SENTINELS, SOURCE, TARGET, WORDS, text, write_pair_files
-from tests.unit.training.data.encoder_files import read, shapes
+from tests.unit.training.data.encoder_files import opened_by, read, shapes
 from tests.unit.training.data.made import refusals
 
 VENDOR = json.loads(PLACE.read_text())
@@ -21,14 +21,15 @@ def files(tmp_path):
     return tmp_path
 
 
+USUAL = {"src_max_sequence_length": SOURCE, "tgt_max_sequence_length": TARGET}
+
+
 @pytest.fixture
 def spans(files):
 
     def call(**changes):
-        others = {name: changes.pop(name) for name in ("documents", "seed", "vocab_size") if name in changes}
-        sentinels = changes.pop("sentinels", SENTINELS)
-        asked = PairRequest(**{"sequence_length": SOURCE, "target_length": TARGET, **changes})
-        return open_text_spans([files / "texts"], asked, files / "vocab.txt", sentinels=sentinels, **others)
+        asked = {"src_vocab_file": files / "vocab.txt", "extra_ids": SENTINELS, **USUAL, **changes}
+        return opened_by(TextSpansDataset, TextSpansParams, [files / "texts"], **asked)
 
     return call
 
@@ -37,8 +38,8 @@ def spans(files):
 def translation(files):
 
     def call(**changes):
-        asked = PairRequest(**{"sequence_length": SOURCE, "target_length": TARGET, **changes})
-        return open_translations([files / "pairs"], asked, files / "vocab.txt")
+        asked = {"src_vocab_file": files / "vocab.txt", **USUAL, **changes}
+        return opened_by(TranslationsDataset, TranslationsParams, [files / "pairs"], **asked)
 
     return call
 
@@ -108,11 +109,11 @@ def test_each_epoch_takes_other_spans_out(spans):
     first, second = (read(dataset, numbers, epoch=epoch)["input_ids"] for epoch in (0, 1))
     assert first != second
     assert read(spans(), numbers[::-1], epoch=1)["input_ids"] == second[::-1]
-    assert read(spans(seed=2), numbers)["input_ids"] != first
+    assert read(spans(shuffle_seed=2), numbers)["input_ids"] != first
 
 
 def test_lines_may_be_put_together(spans):
-    dataset = spans(documents=3)
+    dataset = spans(pack_sequences=True, num_documents_to_concatenate=3)
     found = texts_of(read(dataset, range(dataset.sample_count)))
     ids = {word: number for number, word in enumerate(WORDS)}
     lines = [[ids.get(word, 2) for word in text(length, number).split()] for number, length in enumerate(LENGTHS)]
@@ -121,7 +122,7 @@ def test_lines_may_be_put_together(spans):
 
 
 def test_paddings_and_tokens_may_be_others_and_text_in_lower_case(files, translation):
-    sample = read(translation(input_padding=7, label_padding=9, begin="<pad>", end="w0"), [0])
+    sample = read(translation(input_pad_id=7, labels_pad_id=9, sos_token="<pad>", eos_token="w0"), [0])
     assert sample["input_ids"][0][3:] == [7] * 29
     assert sample["decoder_input_ids"][0] == [0, *sample["labels"][0][:4], *[7] * 11]
     assert sample["labels"][0][4:] == [4, *[9] * 11]
@@ -130,16 +131,16 @@ def test_paddings_and_tokens_may_be_others_and_text_in_lower_case(files, transla
 
 
 REFUSED = refusals("""\
-{target_length: 7} => DIR/texts: tgt_max_sequence_length must be at least 8, the targets of src_max_sequence_length
-        (32), got 7\nhint: 34 tokens of text, of which 2 spans are taken out, make such a sample
-{sentinels: 1} => DIR/texts: extra_ids must be at least 2, the spans taken out of a sample of src_max_sequence_length
+{tgt_max_sequence_length: 7} => DIR/texts: tgt_max_sequence_length must be at least 8, the targets of
+        src_max_sequence_length (32), got 7\nhint: 34 tokens of text, of which 2 spans are taken out, make such a sample
+{extra_ids: 1} => DIR/texts: extra_ids must be at least 2, the spans taken out of a sample of src_max_sequence_length
         (32), got 1\nhint: each has a token of its own, at the end of the vocabulary; the model needs as many
 {vocab_size: 73} => DIR/vocab.txt: must have at most as many tokens as the model (73), got 64 and extra_ids (10) more
     hint: src_vocab_size, tgt_vocab_size and extra_ids of the model must be those of the data set
-{begin: "[CLS]"} => DIR/vocab.txt: must have the token [CLS], got 64 others
+{sos_token: "[CLS]"} => DIR/vocab.txt: must have the token [CLS], got 64 others
     hint: it is the vocab.txt of a data set of `cstool data prepare span`, or that of the vendor's preparation
-{input_padding: 74} => input_pad_id: must be less than the number of tokens (74), got 74
-{label_padding: 99} => labels_pad_id: must be less than the number of tokens (74), got 99
+{input_pad_id: 74} => input_pad_id: must be less than the number of tokens (74), got 74
+{labels_pad_id: 99} => labels_pad_id: must be less than the number of tokens (74), got 99
 """)
 
 
@@ -172,7 +173,7 @@ def test_files_that_are_not_as_meta_dat_says_are_errors(files, spans, translatio
 
 
 def test_pairs_that_are_all_too_long_are_an_error(translation, error_of):
-    assert error_of(translation, sequence_length=1, target_length=4) == (
+    assert error_of(translation, src_max_sequence_length=1, tgt_max_sequence_length=4) == (
         "DIR/pairs/x.en: must have a pair of fewer than 1 and 4 tokens, got none of 6\n"
         "hint: give a larger src_max_sequence_length and tgt_max_sequence_length"
     )

@@ -4,8 +4,9 @@ import csv
 
 import pytest
 
-from cstool.training.data.sentences import MNLI, SST2, cut_to, open_sentences
-from tests.unit.training.data.encoder_files import WORDS, read, shapes, write_vocabulary
+from cstool.model.params import SentencesParams
+from cstool.training.data.sentences import MNLI, SST2, SentencesDataset, cut_to
+from tests.unit.training.data.encoder_files import WORDS, opened_by, read, shapes, write_vocabulary
 
 SINGLES = [("the cats sat", "1"), (" The dog, 'sat' ", "0")]
 PAIRS = [("the cat sat", "the dog", "neutral"), ("a mat", "a cat sat on a mat", "entailment")]
@@ -30,8 +31,9 @@ def glue(tmp_path):
 
     def call(task=SST2, split="train", folders=None, **changes):
         chosen = [sst2 if task is SST2 else mnli] if folders is None else folders
-        vocabulary = changes.pop("vocabulary", None) or write_vocabulary(tmp_path)
-        return open_sentences(chosen, task, vocabulary, **{"split": split, "max_sequence_length": 12, **changes})
+        usual = {"split": split, "max_sequence_length": 12, "vocab_file": write_vocabulary(tmp_path)}
+        reader = f"{task.name.replace('-', '')}DataProcessor"
+        return opened_by(SentencesDataset, SentencesParams, chosen, data_processor=reader, **{**usual, **changes})
 
     return call
 
@@ -41,7 +43,7 @@ def ids(text: str) -> list[int]:
 
 
 def test_a_sentence_is_cut_into_tokens(glue):
-    dataset = glue(do_lower=True, padding=9)
+    dataset = glue(do_lower=True, input_pad_id=9)
     assert shapes(dataset) == {
         **dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), ((12,), "int32")),
         "labels": ((1,), "int32"),

@@ -2,10 +2,10 @@
 
 import pytest
 
+from cstool.model.params import TextSpansParams
 from cstool.training.data import SpanTextPlan, check_data, data_info, open_part, prepare_span_text
-from cstool.training.data.sequence_pairs import PairRequest
-from cstool.training.data.text_spans import open_text_spans
-from tests.unit.training.data.encoder_files import read
+from cstool.training.data.text_spans import TextSpansDataset
+from tests.unit.training.data.encoder_files import opened_by, read
 from tests.unit.training.data.made import content_of, preparer, refusals, write_words
 
 
@@ -52,7 +52,8 @@ def test_a_sample_is_a_line_with_spans_taken_out_and_the_data_set_says_what_it_i
     made = prepare()
     dataset = open_part(folder, "train")
     assert dataset.sample_count == made.train.samples
-    direct = open_text_spans([folder / "train"], PairRequest(32, 8), folder / "vocab.txt", sentinels=2)
+    keys = {"src_max_sequence_length": 32, "tgt_max_sequence_length": 8, "src_vocab_file": folder / "vocab.txt"}
+    direct = opened_by(TextSpansDataset, TextSpansParams, [folder / "train"], **keys, extra_ids=2)
     assert read(dataset, [3, 0], epoch=2) == read(direct, [3, 0], epoch=2)
     sample = read(dataset, [0])
     # 34 tokens, of which 5 in 2 spans are taken out: the inputs have 31, the targets 7 and the end.

@@ -2,8 +2,9 @@
 
 import pytest
 
-from cstool.training.data.summaries import open_summaries, word_numbers
-from tests.unit.training.data.encoder_files import read, shapes, write_rows, write_vocabulary
+from cstool.model.params import SummariesParams
+from cstool.training.data.summaries import SummariesDataset, word_numbers
+from tests.unit.training.data.encoder_files import opened_by, read, shapes, write_rows, write_vocabulary
 
 COLUMNS = ("input_token_ids", "labels", "segment_ids", "cls_indices")
 ONE = ["[2, 5, 3, 2, 6, 7, 3, 2, 9, 3]", "[0, 1, 1]", "[0, 0, 0, 1, 1, 1, 1, 0, 0, 0]", "[0, 3, 7]"]
@@ -14,8 +15,8 @@ TWO = ["[2, 5, 3]", "[1]", "[0, 0, 0]", "[0]"]
 def opened(tmp_path):
     def call(rows=(ONE, TWO), columns=COLUMNS, **changes):
         write_rows(tmp_path / "data", "a.csv", columns, rows)
-        changes = {"max_sequence_length": 12, "sentences": 4, "padding": 0, **changes}
-        return open_summaries([tmp_path / "data"], **changes)
+        keys = {"max_sequence_length": 12, "max_cls_tokens": 4, "pad_id": 0, **changes}
+        return opened_by(SummariesDataset, SummariesParams, [tmp_path / "data"], **keys)
 
     return call
 
@@ -44,19 +45,19 @@ def test_what_is_too_long_is_cut_and_its_sentences_do_not_count(opened):
     sample = read(opened(max_sequence_length=7), [0])
     assert sample["input_ids"] == [[2, 5, 3, 2, 6, 7, 3]]
     assert (sample["cls_positions"], sample["mask"]) == ([[0, 3, 0, 0]], [[1.0, 1.0, 0.0, 0.0]])
-    sample = read(opened(sentences=2), [0])
+    sample = read(opened(max_cls_tokens=2), [0])
     assert (sample["cls_positions"], sample["labels"], sample["mask"]) == ([[0, 3]], [[0, 1]], [[1.0, 1.0]])
 
 
 def test_padding_is_the_token_pad_of_the_vocabulary(opened, tmp_path):
     vocabulary = write_vocabulary(tmp_path, ["[UNK]", "x", "[PAD]"])
-    assert read(opened(padding=None, vocabulary=vocabulary), [1])["input_ids"] == [[2, 5, 3] + [2] * 9]
+    assert read(opened(pad_id=None, vocab_file=vocabulary), [1])["input_ids"] == [[2, 5, 3] + [2] * 9]
 
     assert (word_numbers(["##s", "##s", "a"]), word_numbers([])) == ([0, -1, 1], []), "a text may begin within a word"
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "The", "cat", "##s", ".", "##.", "sat"]
     tokens = [2, 5, 6, 7, 8, 3, 2, 4, 6, 9, 10, 8, 9, 1, 11]
     row = [str(tokens), "[0, 1]", str([0] * len(tokens)), "[0, 6]"]
-    dataset = opened([row], max_sequence_length=16, vocabulary=write_vocabulary(tmp_path, words))
+    dataset = opened([row], max_sequence_length=16, vocab_file=write_vocabulary(tmp_path, words))
     # the cats . [SEP] / the cat. sat .. [unk], and a token that the vocabulary is without.
     expected = [-1, 0, 1, -1, -1, -1, -1, 0, 2, -1, 3, 4, -1, 5, -1, -1]
     assert read(dataset, [0])["word_numbers"] == [expected]
@@ -68,7 +69,7 @@ def test_columns_and_a_padding_must_be_there(opened, error_of):
         f"DIR/data/a.csv: must have the columns {told}, got {told[:-11]}x\nhint: cls_indices is missing"
     )
     rule = "must be given where pad_id is not, got none\nhint: it says which token is [PAD]"
-    assert error_of(opened, padding=None) == f"vocab_file: {rule}"
+    assert error_of(opened, pad_id=None) == f"vocab_file: {rule}"
 
 
 VOCAB = "\nhint: vocab_size of the model must be that of the data set"

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from cstool.training.data.token_classes import open_token_classes
-from tests.unit.training.data.encoder_files import WORDS, read, shapes, write_rows, write_vocabulary
+from cstool.model.params import TokenClassesParams
+from cstool.training.data.token_classes import TokenClassesDataset
+from tests.unit.training.data.encoder_files import WORDS, opened_by, read, shapes, write_rows, write_vocabulary
 
 ROWS = [["[CLS] the cat ##s sat [SEP]", "[CLS] O B X O [SEP]"], ["a whale .", "O B O"]]
 NUMBERS = {"[PAD]": 0, "B": 1, "I": 2, "O": 3, "X": 4, "[CLS]": 5, "[SEP]": 6}
@@ -18,9 +19,9 @@ def opened(tmp_path):
         folder = tmp_path / "data"
         write_rows(folder, "a.csv", columns, rows)
         (tmp_path / "label2id.json").write_text(json.dumps(NUMBERS if numbers is None else numbers))
-        vocabulary = write_vocabulary(tmp_path, changes.pop("words", WORDS))
-        labels = changes.pop("labels", tmp_path / "label2id.json")
-        return open_token_classes([folder], vocabulary, labels, **{"max_sequence_length": 7, **changes})
+        usual = {"vocab_file": write_vocabulary(tmp_path, changes.pop("words", WORDS)), "max_sequence_length": 7}
+        usual["label_vocab_file"] = changes.pop("labels", tmp_path / "label2id.json")
+        return opened_by(TokenClassesDataset, TokenClassesParams, [folder], **usual, **changes)
 
     return call
 
@@ -41,7 +42,7 @@ def test_each_token_has_its_class(opened):
 
 
 def test_padding_may_count_and_be_other_tokens_and_labels_and_is_the_token_pad_unless_said_otherwise(opened):
-    sample = read(opened(counts_padding=True, padding=7, label_padding=4), [1])
+    sample = read(opened(include_padding_in_loss=True, input_pad_id=7, labels_pad_id=4), [1])
     assert sample["mask"] == [[1.0] * 7]
     assert (sample["input_ids"][0][3:], sample["labels"][0][3:]) == ([7] * 4, [4] * 4)
     sample = read(opened(words=[*WORDS[1:], "[PAD]"]), [1])

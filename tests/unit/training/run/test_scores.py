@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 from cstool.model.ir import Loss
-from cstool.training.data.token_classes import open_token_classes
+from cstool.model.params import TokenClassesParams
+from cstool.training.data.token_classes import TokenClassesDataset
 from cstool.training.kernels.tallies import class_tallies
 from cstool.training.run.scores import scores_of
-from tests.unit.training.data.encoder_files import write_rows, write_vocabulary
+from tests.unit.training.data.encoder_files import opened_by, write_rows, write_vocabulary
 from tests.unit.training.run.sessions import Digits
 
 CLASSES = 4
@@ -27,7 +28,8 @@ def named(tmp_path_factory):
     write_rows(folder / "data", "a.csv", ("tokens", "labels"), [["the cat", "O B-PER"]])
     numbers = folder / "label2id.json"
     numbers.write_text(json.dumps(NAMES))
-    return open_token_classes([folder / "data"], write_vocabulary(folder), numbers, max_sequence_length=4)
+    files = {"vocab_file": write_vocabulary(folder), "label_vocab_file": numbers}
+    return opened_by(TokenClassesDataset, TokenClassesParams, [folder / "data"], **files, max_sequence_length=4)
 
 
 def tallies_of(predicted: list[int], labels: list[int], classes: int) -> tuple[int, ...]:
