@@ -8,8 +8,7 @@ import pytest
 
 from cstool.foundation.errors import CheckpointError, ClusterError
 from cstool.training.kernels import gemm_providers
-from cstool.training.kernels.emulated import EMULATED
-from cstool.training.kernels.gemm_providers import Found
+from cstool.training.kernels.gemm_providers import EMULATED, Found
 from cstool.training.store import CheckpointReader
 from tests.end_to_end.memoryx_files import IN_FILE
 from tests.end_to_end.runs import gpt_params, run_file, write_text

@@ -16,6 +16,9 @@ _OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
 CONTRACT = {"contract"}
 """a product and a sum may become one fused operation, nothing else"""
 
+INLINED: Any = {"fastmath": CONTRACT, "error_model": "numpy", "forceinline": True}
+"""options of functions that LLVM must inline in kernels"""
+
 FREE_SUMS = {"contract", "reassoc", "nsz", "arcp"}
 """sums in any (fixed) order; without `nnan` and `ninf`, under which a NaN may vanish"""
 

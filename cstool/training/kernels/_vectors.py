@@ -1,4 +1,4 @@
-"""Building blocks of kernels in LLVM's own vectors of 16 floats: memory, loops, products, sums across lanes.
+"""Building blocks of kernels in LLVM's own code: intrinsics, and vectors of 16 floats: memory, loops, products, sums.
 
 Numba keeps an accumulator that is an array in memory, which costs nine tenths of the speed; a value of LLVM stays in
 registers. Nothing here asks for an instruction set: where a CPU has no registers of 512 bits, LLVM makes several of
@@ -8,11 +8,13 @@ each vector.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.extending import intrinsic
 
 LANES = 16
 """floats of a vector"""
@@ -180,14 +182,44 @@ def loop(
     return values
 
 
-def generated(emit: Callable[..., None], arguments: int) -> Any:
-    """Return the signature and the generator of an intrinsic that takes 64-bit numbers and returns nothing."""
+def intrinsic_of(arguments: int, signature_of: Callable[..., Any], emit: Callable[..., Value | None]) -> Any:
+    """Return an intrinsic, to be called from kernels: a function whose code is emitted where it is called.
 
-    def generate(context: Any, builder: Builder, _signature: Any, values: Sequence[Value]) -> Any:
-        emit(builder, *values)
-        return context.get_dummy_value()
+    Args:
+        arguments: their number
+        signature_of: makes its signature from the types of the arguments
+        emit: gets a builder, the signature and the arguments; returns the result, None for nothing
+    """
 
-    return types.void(*[types.int64] * arguments), generate
+    def typed(_typing: Any, *given: Any) -> Any:
+        def generate(context: Any, builder: Builder, signature: Any, values: Sequence[Value]) -> Any:
+            found = emit(builder, signature, *values)
+            return context.get_dummy_value() if found is None else found
+
+        return signature_of(*given), generate
+
+    # Numba looks at the parameters, which must be as many as the arguments.
+    names = ["typing", *(f"argument_{k}" for k in range(arguments))]
+    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    typed.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return intrinsic(typed)
+
+
+def emitted(emit: Callable[..., None], numbers: int, arrays: int = 0) -> Any:
+    """Return an intrinsic that takes 64-bit numbers, behind them arrays, and returns nothing.
+
+    Args:
+        emit: gets a builder, the numbers, and for each array whether its elements are bfloat16
+        numbers, arrays: how many
+    """
+
+    def signature_of(*given: Any) -> Any:
+        return types.void(*[types.int64] * numbers, *given[numbers:])
+
+    def emit_numbers(b: Builder, signature: Any, *values: Value) -> None:
+        emit(b, *values[:numbers], *(not isinstance(array.dtype, types.Float) for array in signature.args[numbers:]))
+
+    return intrinsic_of(numbers + arrays, signature_of, emit_numbers)
 
 
 def sums_of_four(b: Builder, vectors: Sequence[Value]) -> Value:

@@ -5,64 +5,51 @@ Kernels read and write such arrays and arrays of floats by the same code: `widen
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
-from cstool.training.kernels._jit import CONTRACT, elementwise
-from cstool.training.kernels._vectors import emit_narrow
-
-Scratch = Callable[[str, tuple[int, ...]], np.ndarray]
+from cstool.training.kernels._jit import INLINED, elementwise
+from cstool.training.kernels._vectors import FLOAT, INT32, Builder, Value, emit_narrow, intrinsic_of
+from cstool.training.kernels.gemm import Scratch
 
 BFLOAT16 = np.dtype(np.uint16)
 """dtype of the arrays that hold bfloat16"""
 
-_INT32, _FLOAT = ir.IntType(32), ir.FloatType()
+
+def _number_type(element: Any) -> Any:
+    return element if isinstance(element, types.Float) else types.float32
 
 
-def _emit_widen(_typing: Any, element: Any) -> Any:
-    def generate(_context: Any, b: Any, _signature: Any, arguments: Any) -> Any:
-        if isinstance(element, types.Float):
-            return arguments[0]
-        return b.bitcast(b.shl(b.zext(arguments[0], _INT32), ir.Constant(_INT32, 16)), _FLOAT)
-
-    return (element if isinstance(element, types.Float) else types.float32)(element), generate
-
-
-def _emit_narrow(_typing: Any, number: Any, array: Any) -> Any:
-    def generate(_context: Any, b: Any, _signature: Any, arguments: Any) -> Any:
-        if isinstance(array.dtype, types.Float):
-            return arguments[0]
-        return emit_narrow(b, arguments[0])
-
+def _type_narrow(number: Any, array: Any) -> Any:
     if isinstance(array.dtype, types.Float):
-        return number(number, array), generate
-    return types.uint16(types.float32, array), generate
+        return number(number, array)
+    return types.uint16(types.float32, array)
 
 
-widen: Any = intrinsic(_emit_widen)
+def _type_number_for(_value: Any, array: Any) -> Any:
+    found = _number_type(array.dtype)
+    return found(found, array)
+
+
+def _emit_widen(b: Builder, signature: Any, element: Value) -> Value:
+    if isinstance(signature.args[0], types.Float):
+        return element
+    return b.bitcast(b.shl(b.zext(element, INT32), ir.Constant(INT32, 16)), FLOAT)
+
+
+def _emit_narrow(b: Builder, signature: Any, number: Value, _array: Value) -> Value:
+    return number if isinstance(signature.return_type, types.Float) else emit_narrow(b, number)
+
+
+widen: Any = intrinsic_of(1, lambda element: _number_type(element)(element), _emit_widen)
 """widen(element): its number, float32 of a bfloat16; to be called from compiled kernels"""
-narrow: Any = intrinsic(_emit_narrow)
+narrow: Any = intrinsic_of(2, _type_narrow, _emit_narrow)
 """narrow(number, array): the element of the array that is nearest to it, of two the even one; NaN stays NaN"""
-
-
-_OPTIONS: Any = {"fastmath": CONTRACT, "error_model": "numpy", "forceinline": True}
-
-
-def _emit_number(_typing: Any, value: Any, array: Any) -> Any:
-    found = array.dtype if isinstance(array.dtype, types.Float) else types.float32
-
-    def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-        return context.cast(b, arguments[0], signature.args[0], found)
-
-    return found(value, array), generate
-
-
-number_for: Any = intrinsic(_emit_number)
+number_for: Any = intrinsic_of(2, _type_number_for, lambda _b, _signature, number, _array: number)
 """number_for(value, array): the number in the precision of the kernels' arithmetic on the array"""
 
 
@@ -78,7 +65,7 @@ def finish(memory: Any, y: Any, t: int) -> None:  # noqa: ARG001
     """Round a row of `target` to bfloat16, where row t is bfloat16; do nothing where `target` is the row itself."""
 
 
-@overload(numbers, jit_options=_OPTIONS)
+@overload(numbers, jit_options=INLINED)
 def _numbers(x, t, memory):  # type: ignore[no-untyped-def]  # noqa: ARG001
     if isinstance(x.dtype, types.Float):
         return lambda x, t, memory: x[t]
@@ -92,14 +79,14 @@ def _numbers(x, t, memory):  # type: ignore[no-untyped-def]  # noqa: ARG001
     return of_bfloat16
 
 
-@overload(target, jit_options=_OPTIONS)
+@overload(target, jit_options=INLINED)
 def _target(y, t, memory):  # type: ignore[no-untyped-def]  # noqa: ARG001
     if isinstance(y.dtype, types.Float):
         return lambda y, t, memory: y[t]
     return lambda y, t, memory: memory[: y.shape[1]]
 
 
-@overload(finish, jit_options=_OPTIONS)
+@overload(finish, jit_options=INLINED)
 def _finish(memory, y, t):  # type: ignore[no-untyped-def]  # noqa: ARG001
     if isinstance(y.dtype, types.Float):
         return lambda memory, y, t: None

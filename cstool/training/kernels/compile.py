@@ -1,7 +1,7 @@
 """Compile every kernel ahead of the run, or load it from the cache."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -14,9 +14,8 @@ from cstool.training.kernels._cache import kernel_folder
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert
 from cstool.training.kernels.call import Array, Call
-from cstool.training.kernels.emulated import EMULATED
 from cstool.training.kernels.gemm import NUMPY
-from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, choose_gemm
+from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, EMULATED, choose_gemm
 from cstool.training.kernels.table import KERNELS
 
 
@@ -32,10 +31,14 @@ def _bfloat16(*shape: int) -> Array:
     return np.zeros(shape, BFLOAT16)
 
 
+_WIDE = _float32(2, 8)
+"""activations, only to be read"""
+
+
 def _run(
     kind: OpKind,
     *weights: Array,
-    inputs: tuple[Array, ...] = (_float32(2, 8),),
+    inputs: tuple[Array, ...] = (_WIDE,),
     y: Array | None = None,
     delta_y: Array | None = None,
     delta_x: Array | None = None,
@@ -63,20 +66,23 @@ def _run(
     KERNELS[kind].backward(call)
 
 
-def _norms() -> None:
-    _run(OpKind.LAYER_NORM, _float32(8), _float32(8), epsilon=1e-5)
-    _run(OpKind.RMS_NORM, _float32(8), epsilon=1e-5)
-    _run(OpKind.HEAD_NORM, _float32(4), epsilon=1e-5, heads=2)
+def _norms(y: Array | None = None) -> None:
+    _run(OpKind.LAYER_NORM, _float32(8), _float32(8), y=y, epsilon=1e-5)
+    _run(OpKind.RMS_NORM, _float32(8), y=y, epsilon=1e-5)
+    _run(OpKind.HEAD_NORM, _float32(4), y=y, epsilon=1e-5, heads=2)
 
 
-def _activations() -> None:
-    _run(OpKind.ACTIVATION, function="gelu")
-    _run(OpKind.GATED_ACTIVATION, inputs=(_float32(2, 8), _float32(2, 8)), function="silu")
+def _activations(x: Array = _WIDE, **own: Any) -> None:
+    _run(OpKind.ACTIVATION, inputs=(x,), function="gelu", **own)
+    _run(OpKind.GATED_ACTIVATION, inputs=(x, x), function="silu", **own)
 
 
-def _attention() -> None:
-    inputs = _float32(2, 8), _float32(2, 8), _float32(2, 8)
-    _run(OpKind.ATTENTION, inputs=inputs, **Attention(2, 2, 2, 0.5)._asdict())
+def _rotary(x: Array = _WIDE, **own: Any) -> None:
+    _run(OpKind.ROTARY, inputs=(x,), head_width=4, frequencies=(1.0,), amplitude=1.0, **own)
+
+
+def _attention(x: Array = _WIDE, **own: Any) -> None:
+    _run(OpKind.ATTENTION, inputs=(x, x, x), **Attention(2, 2, 2, 0.5)._asdict(), **own)
 
 
 def _embeddings() -> None:
@@ -157,20 +163,14 @@ def _random() -> None:
 
 def _of_bfloat16() -> None:
     bits, wide = _bfloat16(2, 8), _float32(2, 8)
-    _run(OpKind.LAYER_NORM, _float32(8), _float32(8), y=bits, epsilon=1e-5)
-    _run(OpKind.RMS_NORM, _float32(8), y=bits, epsilon=1e-5)
-    _run(OpKind.HEAD_NORM, _float32(4), y=bits, epsilon=1e-5, heads=2)
+    _norms(bits)
     # A delta that is a sum of several panels is float32, any other bfloat16.
     for delta_y in (bits, wide):
-        own = {"delta_y": delta_y, "delta_x": bits}
-        _run(OpKind.ACTIVATION, inputs=(bits,), y=_bfloat16(2, 8), function="gelu", **own)
-        _run(OpKind.GATED_ACTIVATION, inputs=(bits, bits), y=_bfloat16(2, 8), function="silu", **own)
-        turned: dict[str, Any] = {"head_width": 4, "frequencies": (1.0,), "amplitude": 1.0}
-        _run(OpKind.ROTARY, inputs=(bits,), y=bits, **turned, **own)
+        _activations(bits, y=_bfloat16(2, 8), delta_y=delta_y, delta_x=bits)
+        _rotary(bits, y=bits, delta_y=delta_y, delta_x=bits)
         # After a norm of heads, whose deltas are float32.
-        _run(OpKind.ROTARY, inputs=(bits,), y=bits, **turned, delta_y=delta_y, delta_x=wide)
-    form = Attention(2, 2, 2, 0.5)._asdict()
-    _run(OpKind.ATTENTION, inputs=(bits, bits, bits), y=_bfloat16(2, 8), delta_y=bits, delta_x=bits, **form)
+        _rotary(bits, y=bits, delta_y=delta_y, delta_x=wide)
+    _attention(bits, y=_bfloat16(2, 8), delta_y=bits, delta_x=bits)
     _run(OpKind.RESIDUAL, inputs=(wide, wide), delta_x=bits)
     _run(OpKind.EMBEDDING, _bfloat16(4, 8), inputs=(np.zeros(2, np.int32),))
     linear.column_sum(bits, _float32(8))
@@ -185,47 +185,30 @@ BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16
 MIXTURE_KERNELS = "mixture"
 """kernels that only some runs need; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
 
-_GROUPS: tuple[tuple[str, frozenset[str], Callable[[], object]], ...] = (
-    ("activations", frozenset(), _activations),
-    ("random numbers", frozenset(), _random),
-    ("residual", frozenset(), partial(_run, OpKind.RESIDUAL, inputs=(_float32(2, 8), _float32(2, 8)))),
-    (
-        "rotary positions",
-        frozenset(),
-        partial(_run, OpKind.ROTARY, head_width=4, frequencies=(1.0,), amplitude=1.0),
-    ),
-    ("magnitudes", frozenset(), _magnitudes),
-    ("softmax loss", frozenset(), _loss),
-    ("embeddings", frozenset(), _embeddings),
-    ("norms", frozenset(), _norms),
-    ("attention", frozenset(), _attention),
-    ("mixture of experts", frozenset({MIXTURE_KERNELS}), _mixture),
-    ("sparse linear", frozenset({SPARSE_KERNELS}), _sparse_linear),
-    (
-        "sparse linear in bfloat16",
-        frozenset({SPARSE_KERNELS, BFLOAT16_KERNELS}),
-        partial(_sparse_linear, _bfloat16),
-    ),
-    ("inference", frozenset({ANSWERING_KERNELS}), _inference),
-    (
-        "mixture of experts in bfloat16",
-        frozenset({MIXTURE_KERNELS, BFLOAT16_KERNELS}),
-        partial(_mixture, _bfloat16),
-    ),
-    ("bfloat16", frozenset({BFLOAT16_KERNELS}), _of_bfloat16),
+_GROUPS: tuple[tuple[str, Set[str], Callable[[], object]], ...] = (
+    ("activations", set(), _activations),
+    ("random numbers", set(), _random),
+    ("residual", set(), partial(_run, OpKind.RESIDUAL, inputs=(_WIDE, _WIDE))),
+    ("rotary positions", set(), _rotary),
+    ("magnitudes", set(), _magnitudes),
+    ("softmax loss", set(), _loss),
+    ("embeddings", set(), _embeddings),
+    ("norms", set(), _norms),
+    ("attention", set(), _attention),
+    ("mixture of experts", {MIXTURE_KERNELS}, _mixture),
+    ("sparse linear", {SPARSE_KERNELS}, _sparse_linear),
+    ("sparse linear in bfloat16", {SPARSE_KERNELS, BFLOAT16_KERNELS}, partial(_sparse_linear, _bfloat16)),
+    ("inference", {ANSWERING_KERNELS}, _inference),
+    ("mixture of experts in bfloat16", {MIXTURE_KERNELS, BFLOAT16_KERNELS}, partial(_mixture, _bfloat16)),
+    ("bfloat16", {BFLOAT16_KERNELS}, _of_bfloat16),
     # The trial of a provider compiles it, if it is a kernel of our own.
-    ("products of bfloat16", frozenset({PRODUCT_KERNELS}), partial(choose_gemm, BFLOAT16_NAME)),
-    (
-        "inference in bfloat16",
-        frozenset({ANSWERING_KERNELS, BFLOAT16_KERNELS}),
-        partial(_rowwise, _float32(2, 8), _bfloat16(4, 8)),
-    ),
+    ("products of bfloat16", {PRODUCT_KERNELS}, partial(choose_gemm, BFLOAT16_NAME)),
+    ("inference in bfloat16", {ANSWERING_KERNELS, BFLOAT16_KERNELS}, partial(_rowwise, _WIDE, _bfloat16(4, 8))),
 )
 """name of a group, all needs that a run must have for it, and a function that calls all of it
 
 Two processes compile them, from both ends: the slowest groups come first and last, so that both end at once.
 """
-
 
 _NO_OTHERS: Mapping[str, Callable[[], None]] = MappingProxyType({})
 

@@ -6,20 +6,19 @@ accuracy depends on the order.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
 from cstool.model.activations import exp, normal, sigmoid, tanh
-from cstool.training.kernels._jit import CONTRACT, inlined
+from cstool.training.kernels._jit import INLINED, Kernel, inlined
+from cstool.training.kernels._vectors import FLOAT, INT32, Builder, Value, intrinsic_of
 
 _f = np.float32
 _i = np.int32
-_OPTIONS: Any = {"fastmath": CONTRACT, "error_model": "numpy", "forceinline": True}
 
 _LOG2_E = _f(1.44269504)
 _LN2_HIGH, _LN2_LOW = _f(0.693359375), _f(-2.12194440e-4)
@@ -34,32 +33,22 @@ def maximum(x: float, y: float) -> float:
     return math.nan if math.isnan(x) or math.isnan(y) else max(x, y)
 
 
-def _emit_float_of_bits(_typing: Any, _bits: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
+def _emit_float_of_bits(b: Builder, _signature: Any, bits: Value) -> Value:
+    return b.bitcast(bits, FLOAT)
 
 
-def _emit_bits_of_float(_typing: Any, _value: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.int32(types.float32), generate
+def _emit_bits_of_float(b: Builder, _signature: Any, number: Value) -> Value:
+    return b.bitcast(number, INT32)
 
 
-def _emit_maximum(_typing: Any, x: Any, _y: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        number = arguments[0].type
-        function = builder.module.declare_intrinsic("llvm.maximum", [number], ir.FunctionType(number, [number, number]))
-        return builder.call(function, arguments)
-
-    return x(x, x), generate
+def _emit_maximum(b: Builder, _signature: Any, x: Value, y: Value) -> Value:
+    kind = ir.FunctionType(x.type, [x.type, x.type])
+    return b.call(b.module.declare_intrinsic("llvm.maximum", [x.type], kind), [x, y])
 
 
-_float_of_bits: Any = intrinsic(_emit_float_of_bits)
-_bits_of_float: Any = intrinsic(_emit_bits_of_float)
-_llvm_maximum: Any = intrinsic(_emit_maximum)
+_float_of_bits: Any = intrinsic_of(1, lambda _bits: types.float32(types.int32), _emit_float_of_bits)
+_bits_of_float: Any = intrinsic_of(1, lambda _number: types.int32(types.float32), _emit_bits_of_float)
+_llvm_maximum: Any = intrinsic_of(2, lambda x, _y: x(x, x), _emit_maximum)
 
 
 def _exp_float32(x: Any) -> Any:
@@ -132,28 +121,22 @@ def _maximum_llvm(x: Any, y: Any) -> Any:
     return _llvm_maximum(x, y)
 
 
-@overload(exp, jit_options=_OPTIONS)
-def _exp(x: Any) -> Callable[..., Any]:
-    return _exp_float32 if x == types.float32 else _exp_float64
+def _compile_as(function: Kernel, of_float32: Kernel, of_float64: Kernel) -> None:
+    """Have kernels call a compiled form of a function, by the type of its argument."""
+
+    @overload(function, jit_options=INLINED)
+    def _by_type(x: Any) -> Kernel:
+        return of_float32 if x == types.float32 else of_float64
 
 
-@overload(normal, jit_options=_OPTIONS)
-def _normal(x: Any) -> Callable[..., Any]:
-    return _normal_float32 if x == types.float32 else _normal_float64
+_compile_as(exp, _exp_float32, _exp_float64)
+_compile_as(normal, _normal_float32, _normal_float64)
+_compile_as(sigmoid, _sigmoid_float32, _sigmoid_float64)
+_compile_as(tanh, _tanh_float32, _tanh_float64)
 
 
-@overload(sigmoid, jit_options=_OPTIONS)
-def _sigmoid(x: Any) -> Callable[..., Any]:
-    return _sigmoid_float32 if x == types.float32 else _sigmoid_float64
-
-
-@overload(tanh, jit_options=_OPTIONS)
-def _tanh(x: Any) -> Callable[..., Any]:
-    return _tanh_float32 if x == types.float32 else _tanh_float64
-
-
-@overload(maximum, jit_options=_OPTIONS)
-def _maximum(x: Any, y: Any) -> Callable[..., Any] | None:
+@overload(maximum, jit_options=INLINED)
+def _maximum(x: Any, y: Any) -> Kernel | None:
     return _maximum_llvm if x == y else None
 
 

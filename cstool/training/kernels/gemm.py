@@ -1,5 +1,7 @@
 """Matrix products: the interface of their providers, and NumPy's provider; the memory that kernels borrow."""
 
+import math
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -8,6 +10,8 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 Scratch = Callable[[str, tuple[int, ...]], Array]
 """lends contiguous memory by name and shape, its content unspecified: the same name gives the same memory again"""
+
+_ALIGNMENT_BYTES = 64
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,6 +54,26 @@ class Gemm(Protocol):
             product: (..., M, N) float32, scratch
         """
         ...
+
+
+class WorkSpace(threading.local):
+    """Memory that a thread keeps between calls, by name, for providers of products, which get no scratch memory.
+
+    It grows to the largest array asked for under a name.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Array] = {}
+
+    def lend(self, name: str, shape: tuple[int, ...]) -> Array:
+        """Lend a float32 array with arbitrary contents, which begins at a cache line."""
+        size = math.prod(shape)
+        found = self._arrays.get(name)
+        if found is None or found.size < size:
+            memory = np.empty(4 * size + _ALIGNMENT_BYTES, np.uint8)
+            first = -memory.ctypes.data % _ALIGNMENT_BYTES
+            found = self._arrays[name] = memory[first : first + 4 * size].view(np.float32)
+        return found[:size].reshape(shape)
 
 
 class NumpyGemm:

@@ -1,8 +1,8 @@
-"""The product of a layer with a panel of its matrix, dense or sparse, as linear layers and experts have it."""
+"""Linear layers, and the product of a layer with a panel of its matrix, dense or sparse, as experts have it, too."""
 
 from cstool.training.kernels.bfloat16 import operand
 from cstool.training.kernels.call import Array, Call
-from cstool.training.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
+from cstool.training.kernels.linear import column_sum, linear_backward_delta, linear_backward_weight, linear_forward
 from cstool.training.kernels.sparse import SparseMatrix
 
 
@@ -40,3 +40,20 @@ def multiply_back(c: Call, x: Array, delta_y: Array, delta_x: Array | None, *, a
     if delta_x is not None:
         linear_backward_delta(delta_y, weight, delta_x, accumulate, c.scratch, gemm)
     linear_backward_weight(x, delta_y, grad, gemm)
+
+
+def layer_forward(c: Call) -> None:
+    """Compute outputs `start` to `stop` of y = x weight^T + bias, x (T, in), with the panel (rows, in) of the weight.
+
+    The bias (out,) follows the panel, where there is one.
+    """
+    multiply(c, c.inputs[0], c.of_panel(c.vector(1)), c.outputs[0][:, c.start : c.stop])
+
+
+def layer_backward(c: Call) -> None:
+    """Compute the share of a panel in the delta of x, and its gradients."""
+    part, accumulate = c.delta_y[:, c.start : c.stop], c.accumulate[0] or not c.first
+    multiply_back(c, c.inputs[0], part, c.delta_inputs[0], accumulate=accumulate)
+    grad_bias = c.gradient(1)
+    if grad_bias is not None and c.last:
+        column_sum(c.delta_y, grad_bias)

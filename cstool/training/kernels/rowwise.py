@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import overload
 
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels._vectors import (
@@ -34,7 +34,7 @@ from cstool.training.kernels._vectors import (
     Memory,
     Value,
     emit_prefetch,
-    generated,
+    emitted,
     loop,
     multiply_add,
     splat,
@@ -101,10 +101,7 @@ def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool) -> Any:
                     (total,) = loop(b, whole, n, 1, [begun], _rest(b, xs[t], weights[r + j], of_bfloat16))
                     line.store((r + j) * FLOAT_BYTES, total)
 
-    def dot(_t: Any, _x: Any, _xs: Any, _weight: Any, _ws: Any, _y: Any, _ys: Any, _n: Any, _after: Any) -> Any:
-        return generated(emit, 8)
-
-    return intrinsic(dot)
+    return emitted(emit, 8)
 
 
 def _numbers(b: Builder, memory: Memory, i: Value, of_bfloat16: bool, lanes: int | None) -> Value:
@@ -189,10 +186,7 @@ def _make_weighted_sum(vectors: int) -> Any:
         for place, total in zip(places, loop(b, ir.Constant(INT64, 0), count, 1, begun, body), strict=True):
             target.store(place, total)
 
-    def weighted(_t: Any, _shares: Any, _count: Any, _rows: Any, _stride: Any, _y: Any) -> Any:
-        return generated(emit, 5)
-
-    return intrinsic(weighted)
+    return emitted(emit, 5)
 
 
 WIDE = 4

@@ -6,42 +6,30 @@ by one thread.
 
 from typing import Any
 
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from cstool.training.kernels._jit import elementwise
+from cstool.training.kernels._vectors import INT64, Builder, Value, emitted, intrinsic_of
 
-_INT64 = ir.IntType(64)
 _BYTES = 8
 
 
-def _type_load(_typing: Any, _address: Any) -> Any:
-    def generate(_context: Any, b: Any, _signature: Any, values: Any) -> Any:
-        return b.load_atomic(b.inttoptr(values[0], _INT64.as_pointer()), "acquire", _BYTES)
-
-    return types.int64(types.int64), generate
+def _emit_load(b: Builder, _signature: Any, address: Value) -> Value:
+    return b.load_atomic(b.inttoptr(address, INT64.as_pointer()), "acquire", _BYTES)
 
 
-def _type_store(_typing: Any, _address: Any, _number: Any) -> Any:
-    def generate(context: Any, b: Any, _signature: Any, values: Any) -> Any:
-        b.store_atomic(values[1], b.inttoptr(values[0], _INT64.as_pointer()), "release", _BYTES)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+def _emit_store(b: Builder, address: Value, number: Value) -> None:
+    b.store_atomic(number, b.inttoptr(address, INT64.as_pointer()), "release", _BYTES)
 
 
-def _type_take(_typing: Any, _address: Any, _count: Any) -> Any:
-    def generate(_context: Any, b: Any, _signature: Any, values: Any) -> Any:
-        return b.atomic_rmw("add", b.inttoptr(values[0], _INT64.as_pointer()), values[1], "monotonic")
-
-    return types.int64(types.int64, types.int64), generate
+def _emit_take(b: Builder, _signature: Any, address: Value, count: Value) -> Value:
+    return b.atomic_rmw("add", b.inttoptr(address, INT64.as_pointer()), count, "monotonic")
 
 
-take: Any = intrinsic(_type_take)
+take: Any = intrinsic_of(2, lambda _address, _count: types.int64(types.int64, types.int64), _emit_take)
 """take(address, count): add to a number in memory, and return its old value: the caller alone has that many items"""
-_load: Any = intrinsic(_type_load)
-_store: Any = intrinsic(_type_store)
+_load: Any = intrinsic_of(1, lambda _address: types.int64(types.int64), _emit_load)
+_store: Any = emitted(_emit_store, 2)
 
 
 @elementwise

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import binding, ir
 from numba.core.registry import cpu_target
-from numba.extending import intrinsic
 
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels._vectors import (
@@ -39,16 +38,15 @@ from cstool.training.kernels._vectors import (
     Memory,
     Value,
     emit_prefetch,
+    emitted,
     first_lanes,
-    generated,
     loop,
     shuffle,
     splat,
     transposed,
 )
 from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed
-from cstool.training.kernels.gemm import Array
-from cstool.training.kernels.work_space import WorkSpace
+from cstool.training.kernels.gemm import Array, WorkSpace
 
 FEATURE = "avx512bf16"
 """as LLVM names it"""
@@ -145,12 +143,7 @@ def _make_tile(rounds: bool) -> Any:
                     with part:
                         write(adds, some)
 
-    def tile(
-        _t: Any, _a: Any, _b: Any, _n: Any, _begun: Any, _br: Any, _is: Any, _out: Any, _or: Any, _rows: Any, _c: Any
-    ) -> Any:
-        return generated(emit, 10)
-
-    return intrinsic(tile)
+    return emitted(emit, 10)
 
 
 _tile: Any = _make_tile(rounds=False)
@@ -183,10 +176,7 @@ def _make_pack_turned(lines: int, step_bytes: int) -> Any:
 
         loop(b, _number(0), terms, 2 * LANES, [], body)
 
-    def pack(_t: Any, _source: Any, _stride: Any, _count: Any, _terms: Any, _target: Any) -> Any:
-        return generated(emit, 5)
-
-    return intrinsic(pack)
+    return emitted(emit, 5)
 
 
 def _make_pack_paired(lanes: int, step_bytes: int) -> Any:
@@ -215,10 +205,7 @@ def _make_pack_paired(lanes: int, step_bytes: int) -> Any:
 
         loop(b, _number(0), terms, 2, [], body)
 
-    def pack(_t: Any, _source: Any, _stride: Any, _count: Any, _terms: Any, _target: Any) -> Any:
-        return generated(emit, 5)
-
-    return intrinsic(pack)
+    return emitted(emit, 5)
 
 
 _turn_a: Any = _make_pack_turned(TILE_ROWS, _A_BYTES)

@@ -14,8 +14,7 @@ from cstool.model.graphs import loss_term
 from cstool.model.ir import Artifact, Loss
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import ALL_STATES, BertParams, ModelParams, Params
-from cstool.training.kernels.emulated import EMULATED
-from cstool.training.kernels.gemm_providers import FLOAT32, choose_gemm
+from cstool.training.kernels.gemm_providers import EMULATED, FLOAT32, choose_gemm
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.budgets import streamed_activation_bytes
 from cstool.training.machine.data_sets import DataSet, DataSets

@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from cstool.training.kernels._vectors import (
     BFLOAT16_BYTES,
@@ -29,7 +27,7 @@ from cstool.training.kernels._vectors import (
     Memory,
     Value,
     emit_prefetch,
-    generated,
+    emitted,
     loop,
     multiply_add,
     splat,
@@ -96,43 +94,6 @@ def _opaque(b: Builder, number: Value) -> Value:
     return b.asm(ir.FunctionType(INT64, [INT64]), "", "=r,0", [number], False)
 
 
-def _row_intrinsic(emit: Callable[..., None]) -> Any:
-    def row(
-        _typing: Any, _columns: Any, _at: Any, _count: Any, _x: Any, _tile: Any, _start: Any, numbers: Any, tiles: Any
-    ) -> Any:
-        return _generated_for(emit, 6, numbers, tiles)
-
-    return intrinsic(row)
-
-
-def _block_intrinsic(emit: Callable[..., None]) -> Any:
-    def block(_typing: Any, _source: Any, _source_stride: Any, _target: Any, _target_stride: Any, tokens: Any) -> Any:
-        return _generated_for(emit, 4, tokens)
-
-    return intrinsic(block)
-
-
-def _type_pack(
-    _typing: Any, _source: Any, _source_stride: Any, _target: Any, _target_stride: Any, x: Any, tiles: Any
-) -> Any:
-    return _generated_for(_emit_pack, 4, x, tiles)
-
-
-def _generated_for(emit: Callable[..., None], addresses: int, *arrays: Any) -> Any:
-    """Return the result of `generated` for arrays behind the addresses, which tell whether numbers are bfloat16."""
-    narrow = [not isinstance(array.dtype, types.Float) for array in arrays]
-
-    def generate(context: Any, b: Builder, _signature: Any, values: Sequence[Value]) -> Any:
-        emit(b, *values[:addresses], *narrow)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * addresses, *arrays), generate
-
-
-def _type_prefetch(_typing: Any, _address: Any) -> Any:
-    return generated(emit_prefetch, 1)
-
-
 def _load_tile(b: Builder, tiles: Value, columns: Value, position: Value, vectors: int, narrow: bool) -> list[Value]:
     """Return the tile of the feature that a byte of `columns` names, as vectors of floats."""
     column = b.load(b.inttoptr(b.add(columns, position), BYTE.as_pointer()))
@@ -174,7 +135,7 @@ def make_gather_row(vectors: int, *, begins: bool) -> Any:
 
         output.store_tile(_unrolled(b, count, UNROLLED, sums, body))
 
-    return _row_intrinsic(emit)
+    return emitted(emit, 6, arrays=2)
 
 
 def _load_number(b: Builder, numbers: Memory, i: Value, narrow: bool) -> Value:
@@ -230,7 +191,7 @@ def make_dot_row(vectors: int) -> Any:
             b.branch(after)
         b.position_at_end(after)
 
-    return _row_intrinsic(emit)
+    return emitted(emit, 6, arrays=2)
 
 
 def _emit_pack(
@@ -274,14 +235,14 @@ def _store_rows(b: Builder, rows: Sequence[Value], address: Value, stride_bytes:
         store(b.mul(stride_bytes, ir.Constant(INT64, i)), row)
 
 
-prefetch: Any = intrinsic(_type_prefetch)
+prefetch: Any = emitted(emit_prefetch, 1)
 """prefetch(address): ask for a cache line that will be read soon"""
-pack: Any = intrinsic(_type_pack)
+pack: Any = emitted(_emit_pack, 4, arrays=2)
 """pack(source, stride, target, stride, x, tiles): write 16 features of 16 tokens of x to tiles; strides are in bytes
 
 Of 32 tokens, where tiles are bfloat16.
 """
-unpack: Any = _block_intrinsic(_emit_unpack)
+unpack: Any = emitted(_emit_unpack, 4, arrays=1)
 """unpack(source, stride, target, stride, y): write 16 features x 16 tokens of tiles of float32 to tokens of y"""
-add_unpack: Any = _block_intrinsic(_emit_add_unpack)
+add_unpack: Any = emitted(_emit_add_unpack, 4, arrays=1)
 """add_unpack(source, stride, target, stride, y): likewise, added to the content of y"""

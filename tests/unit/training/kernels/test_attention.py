@@ -13,8 +13,8 @@ from cstool.model.ir import OpKind
 from cstool.training.kernels import attention, shared_gemm
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed, widened
-from cstool.training.kernels.emulated import EMULATED
 from cstool.training.kernels.gemm import NUMPY
+from cstool.training.kernels.gemm_providers import EMULATED
 from cstool.training.kernels.random import Dropout
 from cstool.training.kernels.shared_gemm import SharedGemm
 from tests.examples import examples

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from cstool.model.ir import OpKind
 from cstool.training.kernels.activation import FUNCTIONS, GATES
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert, narrowed, widened
-from cstool.training.kernels.emulated import EMULATED
+from cstool.training.kernels.gemm_providers import EMULATED
 from cstool.training.kernels.table import KERNELS
 from tests.unit.training.kernels.calls import make_call
 from tests.unit.training.kernels.tolerances import TOLERANCE

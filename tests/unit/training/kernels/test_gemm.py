@@ -10,9 +10,8 @@ import pytest
 from cstool.foundation.errors import ClusterError
 from cstool.training.kernels import gemm_providers, shared_gemm
 from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed, widened
-from cstool.training.kernels.emulated import EMULATED
-from cstool.training.kernels.gemm import NUMPY, Gemm
-from cstool.training.kernels.gemm_providers import Found, choose_gemm, find_onednn, find_vdpbf16ps
+from cstool.training.kernels.gemm import NUMPY, Gemm, WorkSpace
+from cstool.training.kernels.gemm_providers import EMULATED, Found, choose_gemm, find_onednn, find_vdpbf16ps
 from cstool.training.kernels.shared_gemm import SharedGemm
 from tests.unit.training.kernels.tolerances import assert_close
 
@@ -197,3 +196,24 @@ def test_a_provider_that_this_machine_lacks_is_named(monkeypatch, precision, the
         f"the run multiplies matrices with onednn, which must be one of {there} on this machine",
         "go on where it began, or load its weights alone: --load_checkpoint_states model",
     )
+
+
+def test_a_name_has_the_same_memory_again_unless_it_must_grow():
+    space = WorkSpace()
+    first = space.lend("a", (3, 5))
+    assert (first.shape, first.dtype) == ((3, 5), np.float32)
+    assert np.shares_memory(space.lend("a", (2,)), first)
+    assert not np.shares_memory(space.lend("b", (2,)), first)
+    assert not np.shares_memory(space.lend("a", (16,)), first)
+
+
+def test_memory_begins_at_a_cache_line():
+    space = WorkSpace()
+    assert {space.lend("a", (size,)).ctypes.data % 64 for size in range(1, 40)} == {0}
+
+
+def test_threads_have_memory_of_their_own():
+    space = WorkSpace()
+    own = space.lend("a", (8,))
+    with ThreadPoolExecutor(1) as thread:
+        assert not np.shares_memory(thread.submit(space.lend, "a", (8,)).result(), own)

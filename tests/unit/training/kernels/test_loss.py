@@ -12,7 +12,7 @@ from cstool.model.ir import OpKind
 from cstool.training.kernels import loss
 from cstool.training.kernels.bfloat16 import narrowed
 from cstool.training.kernels.call import Call
-from cstool.training.kernels.emulated import EMULATED
+from cstool.training.kernels.gemm_providers import EMULATED
 from cstool.training.kernels.loss import softmax_loss_backward, softmax_loss_forward
 from tests.examples import examples
 from tests.reference import kernels as reference

@@ -9,8 +9,8 @@ from cstool.model.ir import Panel
 from cstool.training.kernels import mixture
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert, widened
 from cstool.training.kernels.call import Array, Call, Rows, add_payloads
-from cstool.training.kernels.emulated import EMULATED
 from cstool.training.kernels.gemm import NUMPY
+from cstool.training.kernels.gemm_providers import EMULATED
 from tests.reference import mixture as reference
 
 TOKENS, EXPERTS, CHOSEN, WIDTH, OUTPUTS = 7, 4, 2, 8, 6

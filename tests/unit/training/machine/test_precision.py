@@ -11,7 +11,7 @@ from cstool.model.ir import Graph, OpKind, _graph, matrix_of
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import AdamW, SparsityParams
 from cstool.training.kernels.bfloat16 import narrowed
-from cstool.training.kernels.emulated import EMULATED
+from cstool.training.kernels.gemm_providers import EMULATED
 from cstool.training.kernels.sparse import KernelChoice
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.budgets import memoryx_bytes

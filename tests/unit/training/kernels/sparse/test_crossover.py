@@ -13,8 +13,8 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from cstool.training.kernels._cache import KernelFolder
-from cstool.training.kernels.emulated import EMULATED
 from cstool.training.kernels.gemm import NUMPY, Gemm
+from cstool.training.kernels.gemm_providers import EMULATED
 from cstool.training.kernels.sparse import KernelChoice, Pattern
 from cstool.training.kernels.sparse.crossover import (
     DENSITIES,
