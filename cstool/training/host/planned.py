@@ -16,6 +16,7 @@ from cstool.training.kernels.shared_gemm import PARTS
 from cstool.training.machine.grains import cores_of_rank, grain_samples, lanes_for
 from cstool.training.machine.host_memory import available_memory_bytes
 from cstool.training.machine.layout import Layout, lay_out
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import Shards, deal_panels
 from cstool.training.machine.memoryx_store import CACHED_SHARE, FILE_SHARE
 from cstool.training.machine.ranks.mpi import BUSY_S
@@ -50,7 +51,7 @@ def planned_ranks(
     hosts = [0] * ranks if link is None else list(range(ranks))
     optimizer = costed_optimizer(params.optimizer)
     nodes = min(ranks, params.memoryx.nodes or ranks)
-    shards = deal_panels(graph, optimizer, sparsity_rules(params, graph, KernelChooser("never")), nodes)
+    shards = deal_panels(KeptModel(graph, optimizer, sparsity_rules(params, graph, KernelChooser("never"))), nodes)
     traffic = count_traffic(layout, planned_bytes(setup.densities), shards)
     setups = dealt_setups(graph, layout, setup, hosts, shards, None)
     return RanksSetup(setups, traffic, link or host_link(rates), BUSY_S, tuple(hosts))

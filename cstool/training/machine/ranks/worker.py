@@ -21,7 +21,6 @@ from cstool.training.machine.host_memory import available_memory_bytes
 from cstool.training.machine.inputs import InputWorker, Share
 from cstool.training.machine.meeting import Gathered
 from cstool.training.machine.memoryx import MemoryX
-from cstool.training.machine.memoryx.shards import Shards
 from cstool.training.machine.prepare import prepare_kernels
 from cstool.training.machine.ranks.exchange import Exchange
 from cstool.training.machine.ranks.link import Link
@@ -135,21 +134,21 @@ class Worker:
         self._begun.close()
         self._clusters.clear()
         self._model, link = begin, self._link
-        shards: Shards = begin.memoryx["shards"]
-        is_node = link.rank < shards.nodes
+        shards, file = begin.backing.shards, begin.backing.file
         with ExitStack() as stack:
             store = None
-            if begin.file is not None and is_node:
-                store = begin.file.open(link.rank, shards)
+            if file is not None and link.rank < shards.nodes:
+                store = file.open(link.rank, shards)
                 stack.callback(store.close)
             self._memoryx = memoryx = stack.enter_context(
                 MemoryX(
-                    begin.graph,
+                    begin.kept,
                     store=store,
                     threads=update_threads(self._lanes),
+                    waiting_bytes=begin.backing.waiting_bytes,
+                    shards=shards,
                     node=link.rank,
                     elsewhere=AnotherNode(link),
-                    **begin.memoryx,
                 )
             )
             self._exchange = Exchange(link, memoryx)
@@ -158,7 +157,7 @@ class Worker:
             stack.callback(self._close_clusters)
             self._begun = stack.pop_all()
         free_bytes = available_memory_bytes() - begin.taken_beside(link.rank)
-        per_rank = free_bytes // link.host_ranks - WINDOW_BYTES - in_flight_bytes(begin.graph)
+        per_rank = free_bytes // link.host_ranks - WINDOW_BYTES - in_flight_bytes(begin.kept.graph)
         link.send(0, "ready", max(0, int(per_rank * ACTIVATION_SHARE)))
 
     def _close_clusters(self) -> None:
@@ -166,12 +165,12 @@ class Worker:
             cluster.close()
 
     def _settle_kernels(self, settle: SettleKernels) -> None:
-        choose = self._model.memoryx["sparsity"].choose
+        choose = self._model.kept.sparsity.choose
         assert isinstance(choose, KernelChooser), "who settles what is chosen has asked for a choice"
         choose.crossovers = dict(settle.crossovers)
 
     def _prepare(self, prepare: Prepare) -> None:
-        layout, graph = prepare.layout, self._model.graph
+        layout, graph = prepare.layout, self._model.kept.graph
         own = layout.grains(self._link.rank)
         cluster = self._clusters[prepare.batch_size, layout.trains] = Cluster(
             layout,
