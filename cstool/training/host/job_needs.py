@@ -26,7 +26,7 @@ from cstool.training.machine.lanes import STAGES_APART
 from cstool.training.machine.layout import Layout, lay_out
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx_store import FILE_SHARE
-from cstool.training.machine.plan import plan_beyond
+from cstool.training.machine.plan import make_plan
 from cstool.training.machine.precision import narrow_in
 from cstool.training.machine.prepare import needed_kernels
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
@@ -274,7 +274,7 @@ def _meeting_bytes(params: Params, graph: Graph, mode: str) -> int:
     if barrier is None:
         return 0
     return sum(
-        plan_beyond(barrier.beyond, loader.batch_size, trains=trains).slot_bytes
+        make_plan(barrier.beyond, loader.batch_size, trains=trains, is_beyond=True).slot_bytes
         for loader, trains in _loaders(params, mode)
     )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from cstool.model.ir import Panel
@@ -189,14 +188,6 @@ class MemoryX:
             self._updates.catch_up_all()
         return list(self._under_way.values())
 
-    def snapshot(self, path: Path) -> Future[tuple[int, float]]:
-        """Let a checkpoint be written from the last commit asked for: bytes of its tensors, seconds that it took.
-
-        The next steps may begin meanwhile. The commit after it waits for it, and the updates after that for that
-        commit: until then the copied arrays are not overwritten.
-        """
-        return self.commits.snapshot(path)
-
     def drain(self) -> None:
         """Wait until every update that is under way has been applied, and every commit been made, by all nodes."""
         for update in self._all_updates():
@@ -249,8 +240,3 @@ class MemoryX:
     def lanes_waited_s(self) -> float:
         """Time that lanes waited for panels, updates and room for gradients [s], summed over the lanes."""
         return self._stream.waited_s + self._waiting.room.waited_s
-
-    @property
-    def commit_waited_s(self) -> float:
-        """Time that steps waited for the commit before the last one [s]."""
-        return self.commits.waited_s
