@@ -34,6 +34,7 @@ from cstool.model.graphs import build_graph
 from cstool.model.params import load_params
 from cstool.training.kernels.gemm_providers import FLOAT32, PRECISIONS
 from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.memoryx.kept_model import KeptModel
 
 GREEDY = Sampling(temperature=0.0)
 Side = Callable[[list[list[int]], int], tuple[list[int], float, float]]
@@ -52,15 +53,8 @@ class Ours:
     def __init__(self, threads: int, sequences: int, capacity: int, precision: str = FLOAT32) -> None:
         params = load_params(FOLDER / "gpt2_small.yaml")
         self.graph = build_graph(params.model, 1)
-        self.appliance = Appliance(
-            self.graph,
-            optimizer=None,
-            max_gradient_norm=None,
-            seed=1,
-            lanes=threads,
-            memory_bytes=0,
-            precision=precision,
-        )
+        kept = KeptModel(self.graph, precision=precision)
+        self.appliance = Appliance(kept, seed=1, lanes=threads, memory_bytes=0)
         self.appliance.memoryx.initialize(seed=1)
         memoryx = self.appliance.memoryx
         memory = KvCache(self.graph, sequences, capacity)

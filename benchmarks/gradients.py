@@ -24,6 +24,7 @@ from cstool.model.optimizers import Step
 from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, FLOAT32
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.inputs import Batch
+from cstool.training.machine.memoryx.kept_model import KeptModel
 
 TOKENS = 256
 STANDARD_DEVIATION = np.float32(0.02)
@@ -56,13 +57,7 @@ class Keeper:
 def own_gradients(model: str, tokens: np.ndarray, precision: str) -> Gradients:
     """Gradients of cstool at its first weights; tokens (1, TOKENS + 1)."""
     _, graph = model_graph(model, TOKENS)
-    with Appliance(
-        graph,
-        optimizer=Keeper(),
-        max_gradient_norm=None,
-        seed=1,
-        precision=precision,
-    ) as appliance:
+    with Appliance(KeptModel(graph, Keeper(), precision=precision), seed=1) as appliance:
         memoryx, generator = appliance.memoryx, np.random.default_rng(1)
         memoryx.initialize(seed=1)
         for name, weight in graph.weights.items():

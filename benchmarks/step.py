@@ -15,6 +15,7 @@ from cstool.model.params import Params, load_params
 from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.inputs import Batch
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
 
 FOLDER = Path(__file__).parent.parent / "params"
@@ -72,12 +73,14 @@ def cstool_side(
     params, graph = model_graph(model, sequence_length, overrides)
     chooser = KernelChooser("auto")
     appliance = Appliance(
-        graph,
-        optimizer=make_optimizer(params.optimizer, None),
-        max_gradient_norm=params.precision.max_gradient_norm,
+        KeptModel(
+            graph,
+            make_optimizer(params.optimizer, None),
+            sparsity_rules(params, graph, chooser),
+            precision,
+            params.precision.max_gradient_norm,
+        ),
         seed=1,
-        sparsity=sparsity_rules(params, graph, chooser),
-        precision=precision,
         lanes=lanes,
     )
     appliance.memoryx.initialize(seed=1)

@@ -21,8 +21,8 @@ from cstool.model.params import DecoderParams, DprParams, EncoderDecoderParams, 
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.host_memory import available_memory_bytes
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx_store import open_backing
-from cstool.training.machine.precision import narrow_in
 from cstool.training.machine.prepare import needed_kernels, prepare_kernels, prepare_model_dir
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
@@ -87,24 +87,12 @@ class InferenceModel:
             if os.access(params.model_dir, os.W_OK):
                 prepare_model_dir(params.model_dir)
             start = choose_start(params, checkpoint_path, None, trains=False, link=link)
-            backing = open_backing(params, self.graph, None, sparsity, start, lanes, link=link, in_place=is_all)
+            kept = KeptModel(self.graph, None, sparsity, self.precision)
+            backing = open_backing(params, kept, start, lanes, link=link, in_place=is_all)
             if backing.store is not None:
                 stack.callback(backing.store.close)
             stack.enter_context(one_blas_thread())
-            spread = spread_memoryx(
-                self.graph,
-                None,
-                sparsity,
-                link=link,
-                shards=backing.shards,
-                store=backing.store,
-                file=backing.file,
-                waiting_bytes=backing.waiting_bytes,
-                lanes=lanes,
-                seed=params.seed,
-                apart=1,
-                narrow=narrow_in(self.precision, self.graph).weights,
-            )
+            spread = spread_memoryx(kept, backing, link=link, lanes=lanes, seed=params.seed, apart=1)
             stack.callback(spread.close)
             self.memoryx = spread.memoryx
             prepare_kernels(progress, needed_kernels(self.graph, self.precision, sparsity.groups, answers=True))

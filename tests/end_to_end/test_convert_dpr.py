@@ -9,7 +9,6 @@ import pytest
 import tokenizers
 import yaml
 
-from cstool import Appliance
 from cstool.convert.convert import Request, convert
 from cstool.foundation.errors import CheckpointError
 from cstool.foundation.progress import Silent
@@ -28,7 +27,7 @@ from tests.reference.hf_cases import weights
 from tests.reference.hf_dpr_case import CONFIGS, RECORDED, SEGMENTS, TOKENS
 from tests.reference.recorded_file import config_digest, unfolded
 from tests.unit.inference.machines import whole_news
-from tests.unit.training.machine.machines import randomize
+from tests.unit.training.machine.machines import make_appliance, randomize
 
 RECORDS: dict[str, Any] = json.loads(RECORDED.read_text())["encoders"]
 QUESTION, CONTEXT = "question_encoder", "ctx_encoder"
@@ -119,7 +118,7 @@ def made(folder: Path, model: dict[str, Any]) -> Path:
     (folder / "made.yaml").write_text(yaml.safe_dump({"trainer": {"init": {"model": model}}}))
     params = load_params(folder / "made.yaml")
     graph = build_graph(params.model, SampleForm(4, contexts=2, context_tokens=4))
-    with Appliance(graph, optimizer=None, max_gradient_norm=None, seed=3) as appliance:
+    with make_appliance(graph, optimizer=None, max_gradient_norm=None, seed=3) as appliance:
         randomize(appliance)
         memoryx, resolved = appliance.memoryx, params.resolved()
         values = state_values(memoryx, Position(7), model_name="dpr", seed=3, choices={}, params=resolved)

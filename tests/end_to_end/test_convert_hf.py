@@ -13,14 +13,13 @@ import yaml
 from cstool.model.graphs import build_graph
 from cstool.model.params import ALL_STATES, DecoderParams
 from cstool.training.data import write_hdf5_text
-from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.inputs import Batch
 from cstool.training.machine.state import load_state
 from cstool.training.store import CheckpointReader
 from tests.end_to_end.refusals import error
 from tests.end_to_end.runs import gpt_params
 from tests.reference import hf_models as hf
-from tests.unit.training.machine.machines import rewrite
+from tests.unit.training.machine.machines import make_appliance, rewrite
 
 Array = np.ndarray
 LOGITS = {"gpt2": hf.gpt2_logits, "llama": hf.llama_logits, "mistral": hf.llama_logits}
@@ -57,7 +56,7 @@ def computed(checkpoint: Path, section: Mapping[str, Any], ids: Array, labels: A
     graph = build_graph(DecoderParams.model_validate(dict(section)), SEQUENCE)
     head = graph.ops[-1].weights[0]
     usual = {"max_gradient_norm": None, "seed": 1, "lanes": 1}
-    with Appliance(graph, optimizer=None, **usual) as appliance, CheckpointReader(checkpoint) as reader:
+    with make_appliance(graph, optimizer=None, **usual) as appliance, CheckpointReader(checkpoint) as reader:
         systems = appliance.prepare(len(ids), trains=False)
         load_state(reader, appliance.memoryx, states=ALL_STATES, strict=True)
         mask = np.ones(ids.shape, np.float32)

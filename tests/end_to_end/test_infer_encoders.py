@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cstool import Appliance, InferenceError, ask, load_params
+from cstool import InferenceError, ask, load_params
 from cstool.model.graphs import SampleForm, build_graph
 from cstool.training.machine.state import Position, save_state, state_values
 from tests.contract.refusal import refusal
@@ -17,7 +17,7 @@ from tests.end_to_end.ranks import CSTOOL, by_mpirun, run
 from tests.end_to_end.refusals import error, rows
 from tests.reference import models as reference
 from tests.unit.training.data.test_sentences import PAIRS, write_table
-from tests.unit.training.machine.machines import arrays_of, randomize
+from tests.unit.training.machine.machines import arrays_of, make_appliance, randomize
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the cat dog ##s sat on a mat . ,".split()]
 MODEL = {"vocab_size": 18, "max_position_embeddings": 24, "hidden_size": 16, "num_heads": 2}
@@ -55,7 +55,7 @@ def folder(tmp_path_factory) -> Path:
         file.write_text(yaml.safe_dump({"trainer": trainer}))
         params = load_params(file)
         graph = build_graph(params.model, SampleForm(4, 2))
-        with Appliance(graph, optimizer=None, max_gradient_norm=None, seed=3) as appliance:
+        with make_appliance(graph, optimizer=None, max_gradient_norm=None, seed=3) as appliance:
             randomize(appliance)
             of_run = {"model_name": name, "seed": 3, "choices": {}, "params": params.resolved()}
             values = state_values(appliance.memoryx, Position(7), **of_run)

@@ -8,10 +8,10 @@ import pytest
 
 from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.params import ModelParams
-from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.inputs import Batch
 from tests.end_to_end.runs import SEQUENCE, bits, gpt_params, run_file, write_text
 from tests.models import FAMILIES, decoder_params, encoder_params
+from tests.unit.training.machine.machines import make_appliance
 
 NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
 STEPS = "trainer__init__loop__max_steps"
@@ -39,7 +39,7 @@ def losses_of(model: ModelParams, form: SampleForm, arrays: dict[str, np.ndarray
     graph = build_graph(model, form)
     inputs = {tensor.name: arrays[tensor.name].astype(tensor.dtype) for tensor in graph.inputs}
     batch = Batch(0, inputs, samples=count, tokens=int(arrays["mask"].sum()), size=count)
-    with Appliance(graph, optimizer=None, max_gradient_norm=None, seed=1, lanes=1) as appliance:
+    with make_appliance(graph, optimizer=None, max_gradient_norm=None, seed=1, lanes=1) as appliance:
         appliance.prepare(count, trains=False)
         appliance.memoryx.initialize(1)
         return appliance.evaluate(batch, step=0)[0].total

@@ -11,8 +11,8 @@ from cstool.cli import main
 from cstool.model.graphs import build_graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import load_params
-from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.state import Position, save_state, state_values
+from tests.unit.training.machine.machines import make_appliance
 
 PROJECT = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ def save_checkpoints(file: Path, model_dir: Path, steps: tuple[int, ...]) -> Non
     params = load_params(file)
     graph, optimizer = build_graph(params.model, 128), make_optimizer(params.optimizer, None)
     settings: dict[str, Any] = {"max_gradient_norm": 1.0, "seed": 1}
-    with Appliance(graph, optimizer=optimizer, **settings) as appliance:
+    with make_appliance(graph, optimizer=optimizer, **settings) as appliance:
         appliance.memoryx.initialize(1)
         model_dir.mkdir(parents=True)
         for step in steps:

@@ -1,21 +1,20 @@
 """The cost of a step in a sparse run and in a dense one, op by op, with like ops together."""
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cstool.model.graphs.statistics import Flops, inputs_with_delta, op_flops
 from cstool.model.ir import Graph, KernelKind, Op, matrices_of, panels_of, rules_of, share_met
-from cstool.model.optimizers import Optimizer, state_numbers
+from cstool.model.optimizers import state_numbers
 from cstool.model.params import SparsityParams
 from cstool.model.sparsity import most_kept, sparsity_at
 from cstool.training.compare.race import Finish
 from cstool.training.compare.verdict import Amounts, Cost, CostRow
 from cstool.training.host.step import passes
-from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.kernels.sparse import KernelChoice, pattern_bytes
 from cstool.training.kernels.sparse.ceiling import Ceiling
-from cstool.training.machine.precision import narrow_in
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.run.report.sparsity_table import starred
 
 OUTSIDE = "outside of ops"
@@ -54,42 +53,26 @@ class _SparseWeight:
         return pattern_bytes(shape, round(self.density * math.prod(shape)))
 
 
-def build_cost(
-    graph: Graph,
-    groups: Mapping[str, SparsityParams],
-    dense: Finish,
-    sparse: Finish,
-    *,
-    batch_size: int,
-    num_steps: int,
-    optimizer: Optimizer,
-    ceiling_of: CeilingOf,
-    precision: str = FLOAT32,
-) -> Cost:
+def build_cost(model: KeptModel, dense: Finish, sparse: Finish, *, batch_size: int, ceiling_of: CeilingOf) -> Cost:
     """Put the costs of two runs side by side.
 
     Args:
-        groups: of its sparse weights, by name
+        model: of the sparse run; the dense one has the same without its sparsity
         batch_size: samples of a step
-        optimizer: whose state is beside each weight
         ceiling_of: measures the kernels
-        precision: of the products of both runs
     """
-    narrow = narrow_in(precision, graph).weights
-    weights = _sparse_weights(graph, groups, sparse, num_steps)
+    graph, groups = model.graph, model.sparsity.groups
+    weights = _sparse_weights(model, sparse)
     products, shapes = op_products(graph), {name: tensor.shape for name, tensor in graph.tensors.items()}
     found: dict[_Key, list[Op]] = {}
     for op in graph.ops:
         found.setdefault(_key(graph, op, groups), []).append(op)
-    kept: set[str] = set()
+    counting = _Counting(model, batch_size, products, set())
     rows = []
     for key, ops in found.items():
         weight = weights.get(key)
-        amounts = [
-            _amounts(graph, ops, products, of_run, kept, batch_size, optimizer, run, narrow)
-            for run, of_run in ((dense, None), (sparse, weight))
-        ]
-        kept.update(name for op in ops for name in op.weights)
+        amounts = [counting.amounts(ops, run, of_run) for run, of_run in ((dense, None), (sparse, weight))]
+        counting.kept.update(name for op in ops for name in op.weights)
         choice = None if weight is None else weight.kernels
         kernels_alone = None
         if weight is not None and key[1] is not None and choice is not None:
@@ -144,9 +127,9 @@ def _weight_key(graph: Graph, name: str, group: SparsityParams) -> _Key:
     return starred(name), graph.weights[name].matrix_shape, id(group)
 
 
-def _sparse_weights(
-    graph: Graph, groups: Mapping[str, SparsityParams], sparse: Finish, num_steps: int
-) -> dict[_Key, _SparseWeight]:
+def _sparse_weights(model: KeptModel, sparse: Finish) -> dict[_Key, _SparseWeight]:
+    graph, groups, num_steps = model.graph, model.sparsity.groups, model.sparsity.last_step
+    assert num_steps is not None, "it is known of both runs"
     # The rows of a run's table are in the order in which the graph has the first weight of each.
     kept = [name for name in graph.weights if name in groups and groups[name].algorithm != "dropconnect"]
     keys = dict.fromkeys(_weight_key(graph, name, groups[name]) for name in kept)
@@ -166,42 +149,42 @@ def _sparse_weights(
     return found
 
 
-def _amounts(
-    graph: Graph,
-    ops: list[Op],
-    products: Mapping[str, tuple[Flops, bool]],
-    sparse: _SparseWeight | None,
-    kept: set[str],
-    batch_size: int,
-    optimizer: Optimizer,
-    run: Finish,
-    narrow: Collection[str],
-) -> Amounts:
-    """Add up the amounts of ops; `kept`: weights whose memory counts elsewhere, `narrow`: names in bfloat16."""
-    flops, streamed, memory = 0.0, 0, 0
-    forward, back = passes(run.result.waves, meets=graph.barrier is not None)
-    for op in ops:
-        # Recomputed ops go forward once more on their way back.
-        times = forward + (len(run.result.op_seconds.get(op.name, _PASSES)) - 1) * back
-        flops += products[op.name][0].total * (1.0 if sparse is None else sparse.density)
-        matrices = len(matrices_of(op))
-        for number, name in enumerate(op.weights):
-            weight = graph.weights[name]
-            numbers, room, pattern, transposed = weight.size, None, 0, 0
-            if sparse is not None and number < matrices and sparse.room is not None:
-                numbers, room = round(sparse.density * weight.size), sparse.room
-                shapes = [(panel.shape[0], panel.size // panel.shape[0]) for panel in panels_of(weight)]
-                pattern = sum(map(sparse.pattern_bytes, shapes))
-                if sparse.kernels is not None and sparse.kernels["delta"] != "dense":
-                    transposed = sum(sparse.pattern_bytes((columns, rows)) for rows, columns in shapes)
-            streamed += times * ((_BFLOAT16_BYTES if name in narrow else _FLOAT_BYTES) * numbers + pattern)
-            if name not in kept:
-                memory += (
-                    _FLOAT_BYTES * ((room or weight.size) + state_numbers(optimizer, weight.shape, room))
-                    + pattern
-                    + transposed
-                )
-                memory += _BFLOAT16_BYTES * weight.size if name in narrow and sparse is None else 0
-    # No lane has the ops beyond a barrier: their time is the rest of a step.
-    seconds = run.step_s * sum(run.op_shares.get(op.name, 0.0) for op in ops)
-    return Amounts(round(flops * batch_size), streamed, memory, seconds)
+@dataclass(frozen=True)
+class _Counting:
+    """Adds up the amounts of ops.
+
+    Args:
+        kept: weights whose memory counts elsewhere
+    """
+
+    model: KeptModel
+    batch_size: int
+    products: Mapping[str, tuple[Flops, bool]]
+    kept: set[str]
+
+    def amounts(self, ops: list[Op], run: Finish, sparse: _SparseWeight | None) -> Amounts:
+        graph, narrow = self.model.graph, self.model.narrow.weights
+        flops, streamed, memory = 0.0, 0, 0
+        forward, back = passes(run.result.waves, meets=graph.barrier is not None)
+        for op in ops:
+            # Recomputed ops go forward once more on their way back.
+            times = forward + (len(run.result.op_seconds.get(op.name, _PASSES)) - 1) * back
+            flops += self.products[op.name][0].total * (1.0 if sparse is None else sparse.density)
+            matrices = len(matrices_of(op))
+            for number, name in enumerate(op.weights):
+                weight = graph.weights[name]
+                numbers, room, pattern, transposed = weight.size, None, 0, 0
+                if sparse is not None and number < matrices and sparse.room is not None:
+                    numbers, room = round(sparse.density * weight.size), sparse.room
+                    shapes = [(panel.shape[0], panel.size // panel.shape[0]) for panel in panels_of(weight)]
+                    pattern = sum(map(sparse.pattern_bytes, shapes))
+                    if sparse.kernels is not None and sparse.kernels["delta"] != "dense":
+                        transposed = sum(sparse.pattern_bytes((columns, rows)) for rows, columns in shapes)
+                streamed += times * ((_BFLOAT16_BYTES if name in narrow else _FLOAT_BYTES) * numbers + pattern)
+                if name not in self.kept:
+                    state = state_numbers(self.model.optimizer, weight.shape, room)
+                    memory += _FLOAT_BYTES * ((room or weight.size) + state) + pattern + transposed
+                    memory += _BFLOAT16_BYTES * weight.size if name in narrow and sparse is None else 0
+        # No lane has the ops beyond a barrier: their time is the rest of a step.
+        seconds = run.step_s * sum(run.op_shares.get(op.name, 0.0) for op in ops)
+        return Amounts(round(flops * self.batch_size), streamed, memory, seconds)

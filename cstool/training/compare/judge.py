@@ -22,6 +22,8 @@ from cstool.training.kernels.gemm_providers import choose_gemm
 from cstool.training.kernels.sparse.ceiling import Ceiling, measure_ceiling
 from cstool.training.machine.data_sets import check_data
 from cstool.training.machine.grains import available_cores
+from cstool.training.machine.memoryx.kept_model import KeptModel
+from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.state import environment
 
 DENSITY_DIGITS = 3
@@ -140,22 +142,15 @@ def _compare(
         progress.advance(task, measured, f"{rows} x {columns}")
         return measure_ceiling(rows, columns, max(1, round(tokens * share)), density, gemm)
 
+    def ceiling_of(rows: int, columns: int, density: float, share: float) -> Ceiling:
+        return measure(rows, columns, round(density, DENSITY_DIGITS), share)
+
     comparisons = []
     for runner, sparse in zip(points, found, strict=True):
-        groups = _by_weight(params, runner, graph)
-        cost = build_cost(
-            graph,
-            groups,
-            dense,
-            sparse,
-            batch_size=params.dataloaders("train")[0].batch_size,
-            num_steps=num_steps,
-            optimizer=costed_optimizer(params.optimizer),
-            ceiling_of=lambda rows, columns, density, share: measure(
-                rows, columns, round(density, DENSITY_DIGITS), share
-            ),
-            precision=params.host_precision,
-        )
+        rules = SparsityRules(_by_weight(params, runner, graph), last_step=num_steps)
+        model = KeptModel(graph, costed_optimizer(params.optimizer), rules, params.host_precision)
+        batch_size = params.dataloaders("train")[0].batch_size
+        cost = build_cost(model, dense, sparse, batch_size=batch_size, ceiling_of=ceiling_of)
         density = cost.matrices.density
         assert density is not None
         quality = _quality(dense, sparse, request.max_loss_gap)

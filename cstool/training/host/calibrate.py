@@ -44,6 +44,7 @@ from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.grains import available_cores, grain_samples, lanes_for
 from cstool.training.machine.inputs import InputWorker
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.training.machine.state import environment
 from cstool.training.store.block_file import BlockFile
@@ -188,11 +189,12 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> tu
     lanes = lanes_for(graph, samples, probe.batch // samples)
     with (
         Appliance(
-            graph,
-            optimizer=_NoUpdate() if lanes >= available_cores() else make_optimizer(params.trained_by, None),
-            max_gradient_norm=None,
+            KeptModel(
+                graph,
+                _NoUpdate() if lanes >= available_cores() else make_optimizer(params.trained_by, None),
+                sparsity_rules(params, graph, KernelChooser("always")),
+            ),
             seed=0,
-            sparsity=sparsity_rules(params, graph, KernelChooser("always")),
         ) as appliance,
         InputWorker(_Numbers(graph), Sampler(SAMPLES, probe.batch, True, 0, True), 0, None) as worker,
     ):

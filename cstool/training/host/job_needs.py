@@ -18,15 +18,15 @@ from cstool.training.host.step import predict_step
 from cstool.training.kernels.compile import kernels_cached
 from cstool.training.kernels.gemm_providers import BFLOAT16_NAME
 from cstool.training.machine.appliance import EVALUATION_PART
-from cstool.training.machine.budgets import ACTIVATION_SHARE, BUFFER_SHARE, MOST_IN_FLIGHT, memoryx_bytes, state_bytes
+from cstool.training.machine.budgets import ACTIVATION_SHARE, BUFFER_SHARE, MOST_IN_FLIGHT
 from cstool.training.machine.buffers import PANELS_IN_FLIGHT, in_flight_bytes, most_in_flight_bytes
 from cstool.training.machine.grains import grain_samples, lanes_for
 from cstool.training.machine.host_memory import UNCOUNTED_BYTES, available_memory_bytes
 from cstool.training.machine.lanes import STAGES_APART
 from cstool.training.machine.layout import Layout, lay_out
-from cstool.training.machine.memoryx.sparse_weights import SparsityRules
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx_store import FILE_SHARE
-from cstool.training.machine.plan import plan_beyond
+from cstool.training.machine.plan import make_plan
 from cstool.training.machine.precision import narrow_in
 from cstool.training.machine.prepare import needed_kernels
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
@@ -125,12 +125,13 @@ def estimate_memory(
     trains = not mode.startswith("eval")
     optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
     sparsity = sparsity_rules(params, graph, KernelChooser("never"))
-    narrow = narrow_in(params.host_precision, graph)
+    kept_model = KeptModel(graph, optimizer, sparsity, params.host_precision)
+    narrow = kept_model.narrow
     is_bfloat16 = params.host_precision == BFLOAT16_NAME
     base = BASE_BYTES + is_bfloat16 * BFLOAT16_BYTES
     room = available_memory_bytes() if room_bytes is None else room_bytes
     free = max(0, room - base - UNCOUNTED_BYTES)
-    state = state_bytes(graph, optimizer, sparsity, narrow.weights)
+    state = kept_model.state_bytes
     chosen = params.memoryx.store
     in_file = chosen == "file" or (chosen == "auto" and state > FILE_SHARE * free)
     sizes = [loader.batch_size for loader, is_trained in _loaders(params, mode) if is_trained]
@@ -141,7 +142,7 @@ def estimate_memory(
         taken = kept + MOST_IN_FLIGHT * in_flight_bytes(graph) // PANELS_IN_FLIGHT
         of_lanes = min(FILE_LANE_BYTES, _largest_bytes(graph))
     else:
-        taken = memoryx_bytes(graph, optimizer, sparsity, narrow.weights)
+        taken = kept_model.memoryx_bytes
         # Gradients are counted with a quarter for gradients on their way; the real limit of these is known here.
         waiting = (taken - state) * 4 // 5 if optimizer is not None else 0
         narrow_bytes = sum(2 * weight.size for name, weight in graph.trained_weights.items() if name in narrow.weights)
@@ -273,7 +274,7 @@ def _meeting_bytes(params: Params, graph: Graph, mode: str) -> int:
     if barrier is None:
         return 0
     return sum(
-        plan_beyond(barrier.beyond, loader.batch_size, trains=trains).slot_bytes
+        make_plan(barrier.beyond, loader.batch_size, trains=trains, is_beyond=True).slot_bytes
         for loader, trains in _loaders(params, mode)
     )
 
@@ -285,12 +286,15 @@ def estimate_disk(params: Params, graph: Graph, mode: str, room_bytes: int) -> i
         room_bytes: memory that it may take
     """
     if mode.startswith("eval"):
-        state = state_bytes(graph, None, sparsity_rules(params, graph, KernelChooser("never")))
+        state = KeptModel(graph, None, sparsity_rules(params, graph, KernelChooser("never"))).state_bytes
         in_file = params.memoryx.store == "file"
         return LOG_BYTES + (int(OVERHEAD_SHARE * state) + CHECKPOINT_BYTES if in_file else 0)
     sparsity = sparsity_rules(params, graph, KernelChooser("never"))
     optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value)
-    one = int(OVERHEAD_SHARE * _stored_bytes(graph, optimizer, sparsity)) + CHECKPOINT_BYTES
+    # Of sparse weights files also have the places of the numbers.
+    places = sum(4 * graph.weights[name].size for name in sparsity.groups)
+    state = KeptModel(graph, optimizer, sparsity).state_bytes
+    one = int(OVERHEAD_SHARE * (state + places)) + CHECKPOINT_BYTES
     count, every = 1, params.checkpoint.steps
     if every:
         made = params.loop.checkpoints(every)
@@ -300,18 +304,11 @@ def estimate_disk(params: Params, graph: Graph, mode: str, room_bytes: int) -> i
             count = min(count, params.keep_checkpoints + 1)
     found = count * one + LOG_BYTES
     free = max(0, room_bytes - BASE_BYTES)
-    state = state_bytes(graph, optimizer, sparsity)
     if params.memoryx.store == "file" or (params.memoryx.store == "auto" and state > FILE_SHARE * free):
         slots = 2 if params.memoryx.commit_steps > 0 else 1
         gradients = sum(4 * weight.size for weight in graph.trained_weights.values())
         found += slots * one + gradients
     return found
-
-
-def _stored_bytes(graph: Graph, optimizer: Optimizer, sparsity: SparsityRules) -> int:
-    """Weights and optimizer state as files have them: of sparse weights also where their numbers belong."""
-    places = sum(4 * graph.weights[name].size for name in sparsity.groups)
-    return state_bytes(graph, optimizer, sparsity) + places
 
 
 def estimate_seconds(params: Params, graph: Graph, mode: str, lanes: int, step_s: float | None = None) -> float | None:

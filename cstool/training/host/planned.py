@@ -1,8 +1,9 @@
 """The setup that a run would have on this host, of which a step is predicted."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from cstool.model.graphs.statistics import FLOAT32_BYTES
 from cstool.model.ir import Graph
@@ -16,6 +17,7 @@ from cstool.training.kernels.shared_gemm import PARTS
 from cstool.training.machine.grains import cores_of_rank, grain_samples, lanes_for
 from cstool.training.machine.host_memory import available_memory_bytes
 from cstool.training.machine.layout import Layout, lay_out
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import Shards, deal_panels
 from cstool.training.machine.memoryx_store import CACHED_SHARE, FILE_SHARE
 from cstool.training.machine.ranks.mpi import BUSY_S
@@ -50,7 +52,7 @@ def planned_ranks(
     hosts = [0] * ranks if link is None else list(range(ranks))
     optimizer = costed_optimizer(params.optimizer)
     nodes = min(ranks, params.memoryx.nodes or ranks)
-    shards = deal_panels(graph, optimizer, sparsity_rules(params, graph, KernelChooser("never")), nodes)
+    shards = deal_panels(KeptModel(graph, optimizer, sparsity_rules(params, graph, KernelChooser("never"))), nodes)
     traffic = count_traffic(layout, planned_bytes(setup.densities), shards)
     setups = dealt_setups(graph, layout, setup, hosts, shards, None)
     return RanksSetup(setups, traffic, link or host_link(rates), BUSY_S, tuple(hosts))
@@ -114,52 +116,33 @@ def planned_setup(params: Params, graph: Graph, batch_size: int) -> HostSetup:
     in_file = chosen == "file" or (chosen == "auto" and state_bytes > FILE_SHARE * free)
     slots = 2 if in_file and params.memoryx.commit_steps > 0 else 1
     always = params.activation_checkpointing == "always"
-    return setup_with(
-        params,
-        graph,
-        make_timeline(graph, trains=True, recomputes=always).again,
+    again = make_timeline(graph, trains=True, recomputes=always).again
+    return HostSetup(
         keeps=not always,
         sharing=min(cores_of_rank(1), PARTS) if grains == 1 else 1,
-        in_file=in_file,
         past_cache=in_file and slots * state_bytes > CACHED_SHARE * free,
         grain_samples=samples,
         grains=grains,
         lanes=lanes_for(graph, samples, grains),
         densities={name: density for name, density in densities.items() if density < 1.0},
+        **by_params(params, graph, again=again, in_file=in_file),
     )
 
 
-def setup_with(
-    params: Params,
-    graph: Graph,
-    again: frozenset[int],
-    *,
-    keeps: bool,
-    sharing: int,
-    in_file: bool,
-    past_cache: bool,
-    grain_samples: int,
-    grains: int,
-    lanes: int,
-    densities: dict[str, float],
-    waves: int = 1,
-) -> HostSetup:
-    """The setup as far as it follows from the params alone; again: positions of ops that run forward twice."""
+def by_params(params: Params, graph: Graph, *, again: Iterable[int], in_file: bool) -> dict[str, Any]:
+    """The fields of a setup that follow from the params.
+
+    Args:
+        again: positions of the ops that run forward twice
+        in_file: whether MemoryX is in a file
+    """
     optimizer = costed_optimizer(params.optimizer)
-    return HostSetup(
-        grain_samples=grain_samples,
-        grains=grains,
-        lanes=lanes,
-        densities=densities,
-        waves=waves,
-        past_cache=past_cache,
-        optimizer=optimizer.name,
-        optimizer_states=state_share(optimizer, graph),
-        waits_for_norm=params.precision.gradients_wait,
-        recomputed=frozenset(graph.ops[position].name for position in again),
-        keeps=keeps,
-        sharing=sharing,
-        memoryx_in_file=in_file,
-        commits=in_file and params.memoryx.commit_steps > 0,
-        buffer_bytes=params.memoryx.memory if in_file else 0,
-    )
+    return {
+        "optimizer": optimizer.name,
+        "optimizer_states": state_share(optimizer, graph),
+        "waits_for_norm": params.precision.gradients_wait,
+        "recomputed": frozenset(graph.ops[position].name for position in again),
+        "memoryx_in_file": in_file,
+        "commits": in_file and params.memoryx.commit_steps > 0,
+        "buffer_bytes": params.memoryx.memory if in_file else 0,
+    }

@@ -9,17 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from types import MappingProxyType
 from typing import NamedTuple
 
 from cstool.foundation.errors import NonFiniteError
-from cstool.model.ir import Graph
-from cstool.model.optimizers import Optimizer
-from cstool.model.params import UNSCALED, LossScaling
 from cstool.training.data import Dataset, Sampler
 from cstool.training.kernels.call import LossResult, sum_losses
 from cstool.training.kernels.gemm import Gemm
-from cstool.training.kernels.gemm_providers import FLOAT32, choose_gemm
+from cstool.training.kernels.gemm_providers import choose_gemm
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.kernels.tables import table_bytes
 from cstool.training.machine.budgets import activation_budget_bytes
@@ -30,15 +26,13 @@ from cstool.training.machine.lanes import STAGES_APART
 from cstool.training.machine.layout import lay_out
 from cstool.training.machine.loss_scale import LossScale
 from cstool.training.machine.meeting import Meeting
-from cstool.training.machine.memoryx.shards import Shards, deal_panels
-from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
-from cstool.training.machine.memoryx_store import ShardFile
-from cstool.training.machine.precision import narrow_in
+from cstool.training.machine.memoryx.kept_model import KeptModel
+from cstool.training.machine.memoryx.shards import deal_panels
+from cstool.training.machine.memoryx_store import Backing
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.ranks.orders import Go, Next, Prepare, Record, SetGemm
 from cstool.training.machine.recorder import OFF, Recorder
 from cstool.training.machine.spread import spread_memoryx
-from cstool.training.store import Store
 
 EVALUATION_PART = 4
 """evaluation beside training takes at most this part of the memory (1 / it): its batches go in waves all the sooner"""
@@ -62,16 +56,12 @@ class Appliance:
     """Trains and evaluates one model. Use as a context manager.
 
     Args:
-        optimizer, max_gradient_norm, learning_rate_scales, sparsity, store, waiting_bytes: see `MemoryX`
-        loss_scale: factor on the loss beside its weight, divided out of the gradients
         lanes: host threads; None to choose
         memory_bytes: limit of activations; None for a share of the remaining memory
         recompute: whether training recomputes the activations of layers: "always", "never", or "auto", if the
             activations of a batch do not fit otherwise
-        precision: of the operands of products: "float32" or "bfloat16"
         link: to other ranks, which wait for orders
-        shards: the panels of each node of MemoryX, at the rank of its number; None for one node
-        file: the file of each other node; None for main memory
+        backing: place of MemoryX; None for the main memory of this process
 
     Raises:
         ClusterError: weights, optimizer state and gradients do not fit the memory
@@ -79,64 +69,37 @@ class Appliance:
 
     def __init__(
         self,
-        graph: Graph,
+        kept: KeptModel,
         *,
-        optimizer: Optimizer | None,
-        max_gradient_norm: float | None,
         seed: int,
-        loss_scale: LossScaling = UNSCALED,
-        learning_rate_scales: Mapping[str, float] = MappingProxyType({}),
-        sparsity: SparsityRules = DENSE,
         num_csx: int = 1,
         lanes: int | None = None,
-        store: Store | None = None,
-        waiting_bytes: int | None = None,
         memory_bytes: int | None = None,
         recompute: str = "auto",
-        precision: str = FLOAT32,
         link: Link = ALONE,
-        shards: Shards | None = None,
-        file: ShardFile | None = None,
+        backing: Backing | None = None,
     ) -> None:
-        self.graph = graph
+        self.kept, self.graph, self.precision = kept, kept.graph, kept.precision
         self.seed = seed
         self.num_csx = num_csx
-        self.loss_scale = LossScale(loss_scale)
+        self.loss_scale = LossScale(kept.loss_scaling)
         """of the step that comes next"""
         self._lanes = lanes
         self._recompute = recompute
-        self.precision = precision
-        self.narrow = narrow_in(precision, graph)
-        """names that are bfloat16"""
-        shards = shards or deal_panels(graph, optimizer, sparsity, 1)
+        backing = backing or Backing(deal_panels(kept, 1))
         if memory_bytes is None:
+            shards = backing.shards
             sizes = enumerate(shards.shard_bytes)
             here_bytes = sum(size for node, size in sizes if link.hosts[node] == link.hosts[0])
             share = here_bytes / max(1, sum(shards.shard_bytes))
-            memory_bytes = activation_budget_bytes(graph, optimizer, sparsity, share, self.narrow.weights)
-        self._apart = STAGES_APART if waiting_bytes is None else 1
+            memory_bytes = activation_budget_bytes(kept, share)
+        self._apart = STAGES_APART if backing.waiting_bytes is None else 1
         self.link = link
-        self._spread = spread_memoryx(
-            graph,
-            optimizer,
-            sparsity,
-            link=link,
-            shards=shards,
-            store=store,
-            file=file,
-            waiting_bytes=waiting_bytes,
-            lanes=lanes,
-            seed=seed,
-            apart=self._apart,
-            max_gradient_norm=max_gradient_norm,
-            least_loss_scale=loss_scale.least,
-            learning_rate_scales=learning_rate_scales,
-            narrow=self.narrow.weights,
-        )
+        self._spread = spread_memoryx(kept, backing, link=link, lanes=lanes, seed=seed, apart=self._apart)
         self.memoryx, self.others = self._spread.memoryx, self._spread.others
         self._memory_bytes = [memory_bytes // link.host_ranks, *self._spread.memory_bytes]
         """for activations, by rank [bytes]"""
-        self.gemm = choose_gemm(precision)
+        self.gemm = choose_gemm(kept.precision)
         """provider of products"""
         self._clusters: dict[tuple[int, bool], Cluster] = {}
         self._meetings: dict[tuple[int, bool], Meeting] = {}
@@ -305,7 +268,7 @@ class Appliance:
             trains=trains,
             memory_bytes=[self._room_bytes(rank, trains, kinds) for rank in range(len(self._memory_bytes))],
             recompute=self._recompute,
-            narrow=self.narrow,
+            narrow=self.kept.narrow,
         )
         found = self._clusters[batch_size, trains] = Cluster(
             layout,
@@ -337,7 +300,7 @@ class Appliance:
 
     def dense_streamed_bytes(self, cluster: Cluster) -> int:
         """Traffic out of MemoryX for one batch if sparse weights streamed with their zeros [bytes]."""
-        narrow = self.narrow.weights
+        narrow = self.kept.narrow.weights
         return sum((2 if panel.weight in narrow else 4) * panel.size for panel in cluster.stream)
 
     def multiply_with(self, gemm: Gemm) -> None:

@@ -1,16 +1,12 @@
 """Budgets of the host's memory: needs of weights, optimizer state and gradients, and room for activations."""
 
-from collections.abc import Collection
-
 from cstool.foundation.errors import ClusterError
 from cstool.model.ir import Graph
-from cstool.model.optimizers import Optimizer
 from cstool.model.params import Params
 from cstool.training.machine.buffers import PANELS_IN_FLIGHT, in_flight_bytes, most_in_flight_bytes
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.host_memory import available_memory_bytes, memory_budget_bytes
-from cstool.training.machine.memoryx.shards import weight_bytes
-from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.training.machine.memoryx.kept_model import KeptModel
 
 ACTIVATION_SHARE = 0.8
 """share for activations of the memory that weights, optimizer state and gradients leave; beyond it the activations
@@ -28,25 +24,18 @@ def update_threads(lanes: int | None) -> int:
     return max(2, lanes or available_cores())
 
 
-def activation_budget_bytes(
-    graph: Graph,
-    optimizer: Optimizer | None,
-    sparsity: SparsityRules = DENSE,
-    share: float = 1.0,
-    narrow: Collection[str] = (),
-) -> int:
+def activation_budget_bytes(kept: KeptModel, share: float = 1.0) -> int:
     """Memory for activations once everything else has its own [bytes].
 
     Args:
         share: part of MemoryX on this host
-        narrow: matrices that stream as bfloat16
 
     Raises:
         ClusterError: everything else does not fit
     """
-    free_bytes, need_bytes = available_memory_bytes(), int(share * memoryx_bytes(graph, optimizer, sparsity, narrow))
+    free_bytes, need_bytes, optimizer = available_memory_bytes(), int(share * kept.memoryx_bytes), kept.optimizer
     if optimizer is not None and memory_budget_bytes() is not None:
-        need_bytes += most_in_flight_bytes(graph, MOST_IN_FLIGHT)
+        need_bytes += most_in_flight_bytes(kept.graph, MOST_IN_FLIGHT)
     if need_bytes > free_bytes:
         what = "its weights" if optimizer is None else "its weights, optimizer state and gradients"
         raise ClusterError(
@@ -54,33 +43,6 @@ def activation_budget_bytes(
             "--memoryx file keeps them on disk; a narrower model, a smaller vocabulary or fewer layers need less",
         )
     return int((free_bytes - need_bytes) * ACTIVATION_SHARE)
-
-
-def memoryx_bytes(
-    graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE, narrow: Collection[str] = ()
-) -> int:
-    """Memory of a MemoryX that is not in a file: weights, optimizer state and gradients [bytes].
-
-    Args:
-        narrow: matrices that stream as bfloat16: of dense ones a copy is kept so, or where nothing is updated they are
-    """
-    need_bytes = state_bytes(graph, optimizer, sparsity, narrow)
-    if optimizer is None:
-        return need_bytes
-    trained = graph.trained_weights
-    narrow_bytes = sum(2 * trained[name].size for name in narrow if name not in sparsity.groups and name in trained)
-    # All gradients, where a global norm makes them wait, and RigL's with the zeros, too; a quarter in flight.
-    rigl = [name for name, group in sparsity.groups.items() if group.algorithm == "rigl"]
-    gradients_bytes = sum(weight_bytes(weight, None, sparsity) for weight in trained.values())
-    gradients_bytes += sum(4 * graph.weights[name].size for name in rigl)
-    return need_bytes + narrow_bytes + gradients_bytes + gradients_bytes // 4
-
-
-def state_bytes(
-    graph: Graph, optimizer: Optimizer | None, sparsity: SparsityRules = DENSE, narrow: Collection[str] = ()
-) -> int:
-    """Size of weights and optimizer state [bytes]; for `narrow` see `weight_bytes`."""
-    return sum(weight_bytes(weight, optimizer, sparsity, narrow) for weight in graph.weights.values())
 
 
 def file_memory_bytes(params: Params) -> int:

@@ -219,24 +219,23 @@ def _form(params: Params, data: Sequence[DataSet]) -> SampleForm:
                 _shorter(found.loader, form, most),
             )
         if (form.contexts, form.context_tokens) != (forms[0].contexts, forms[0].context_tokens):
-            raise DataError(
-                f"{found.where}: the samples must have contexts as those of {data[0].where.rpartition(' ')[2]} "
-                f"({forms[0].contexts} of {forms[0].context_tokens} tokens), got {form.contexts} of "
-                f"{form.context_tokens}"
-            )
+            of_first = f"{forms[0].contexts} of {forms[0].context_tokens} tokens"
+            got = f"{form.contexts} of {form.context_tokens}"
+            raise _unlike(found, data[0], "samples must have contexts", of_first, got)
         if (form.tokens or 1) != forms[0].tokens:
-            raise DataError(
-                f"{found.where}: the samples must have as many tokens as those of {data[0].where.rpartition(' ')[2]} "
-                f"({forms[0].tokens}), got {length}",
-                f"max_sequence_length: {min(length, forms[0].tokens or 1)} in every dataloader makes them alike",
-            )
+            way_on = f"max_sequence_length: {min(length, forms[0].tokens or 1)} in every dataloader makes them alike"
+            raise _unlike(found, data[0], "samples must have as many tokens", forms[0].tokens, length, way_on)
         if form.predictions != forms[0].predictions:
-            raise DataError(
-                f"{found.where}: the samples must have places for as many labels as those of "
-                f"{data[0].where.rpartition(' ')[2]} ({forms[0].predictions}), got {form.predictions}",
-                "the same max_predictions_per_seq, or max_cls_tokens, in every dataloader",
-            )
+            way_on = "the same max_predictions_per_seq, or max_cls_tokens, in every dataloader"
+            rule = "samples must have places for as many labels"
+            raise _unlike(found, data[0], rule, forms[0].predictions, form.predictions, way_on)
     return replace(forms[0], has_halves=all(form.has_halves for form in forms))
+
+
+def _unlike(found: DataSet, first: DataSet, rule: str, of_first: object, got: object, way_on: str = "") -> DataError:
+    """The error of a data set that is not like the first one."""
+    like = f"as those of {first.where.rpartition(' ')[2]} ({of_first})"
+    return DataError(f"{found.where}: the {rule} {like}, got {got}", way_on or None)
 
 
 def _shorter(loader: DataloaderParams, form: SampleForm, most: int) -> str | None:
@@ -268,11 +267,8 @@ def _check_sides(
                 f"{side}_max_sequence_length: {most} in the dataloader cuts them",
             )
         if length != of_first:
-            raise DataError(
-                f"{found.where}: the {what} must have as many tokens as those of "
-                f"{first.where.rpartition(' ')[2]} ({of_first}), got {length}",
-                f"the same {side}_max_sequence_length in every dataloader",
-            )
+            way_on = f"the same {side}_max_sequence_length in every dataloader"
+            raise _unlike(found, first, f"{what} must have as many tokens", of_first, length, way_on)
 
 
 def _form_of(data: DataSet) -> SampleForm:

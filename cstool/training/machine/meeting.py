@@ -10,7 +10,7 @@ import numpy as np
 from cstool.model.ir import Barrier
 from cstool.training.kernels.call import LossResult
 from cstool.training.machine.csx import GrainSlot
-from cstool.training.machine.plan import plan_beyond
+from cstool.training.machine.plan import make_plan
 from cstool.training.store import aligned_empty
 
 Array = np.ndarray[Any, Any]
@@ -36,7 +36,7 @@ class Meeting:
     """
 
     def __init__(self, barrier: Barrier, batch_size: int, grains: int, *, trains: bool, seed: int) -> None:
-        self.plan = plan_beyond(barrier.beyond, batch_size, trains=trains)
+        self.plan = make_plan(barrier.beyond, batch_size, trains=trains, is_beyond=True)
         self.memory = aligned_empty(self.plan.slot_bytes)
         self._slot = GrainSlot(self.plan, self.memory, seed)
         self._slot.grain = 0

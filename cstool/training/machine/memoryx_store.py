@@ -11,16 +11,15 @@ from typing import NamedTuple
 
 from cstool.foundation.errors import ClusterError, StoreError
 from cstool.foundation.words import bytes_text
-from cstool.model.ir import Graph, panels_of
-from cstool.model.optimizers import Optimizer, whole_arrays
+from cstool.model.ir import panels_of
+from cstool.model.optimizers import whole_arrays
 from cstool.model.params import ALL_STATES, Params
 from cstool.training.machine.budgets import file_memory_bytes, update_threads
 from cstool.training.machine.committed import Committed, dealt_rows
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.host_memory import BUDGET_VARIABLE, available_memory_bytes, memory_budget_bytes
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import Shards, deal_panels, dealt_already
-from cstool.training.machine.memoryx.sparse_weights import SparsityRules
-from cstool.training.machine.precision import narrow_in
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.start import Start, is_whole, way_on_from_damage
 from cstool.training.store import (
@@ -101,21 +100,13 @@ class Backing(NamedTuple):
 
 
 def open_backing(
-    params: Params,
-    graph: Graph,
-    optimizer: Optimizer | None,
-    sparsity: SparsityRules,
-    start: Start,
-    lanes: int | None,
-    *,
-    link: Link = ALONE,
-    in_place: bool = True,
+    params: Params, kept: KeptModel, start: Start, lanes: int | None, *, link: Link = ALONE, in_place: bool = True
 ) -> Backing:
     """Log the place of MemoryX, and open the store of its first node, if that is a file.
 
     Args:
         params: of the run; its model_dir is there
-        optimizer: None for an evaluation
+        kept: without an optimizer for an evaluation
         lanes: host threads; None to choose
         link: to other ranks, which may have nodes, too
         in_place: whether the files of a commit may be gone on from as they are; else this model has other weights
@@ -126,13 +117,13 @@ def open_backing(
     """
     nodes = min(link.ranks, params.memoryx.nodes or link.ranks)
     goes_on = start.committed if start.states == ALL_STATES else None
-    narrow = narrow_in(params.host_precision, graph).weights
+    optimizer = kept.optimizer
     # Runs that only read the weights, over and over, have them in a file of their own, at half the bytes.
-    rounds = optimizer is None and not narrow <= sparsity.groups.keys()
+    rounds = optimizer is None and not kept.narrow.weights <= kept.sparsity.groups.keys()
     stays = in_place and not rounds and goes_on is not None and goes_on.is_in_place(nodes)
     adopted = goes_on if stays else None
     name = secrets.token_hex(16) if adopted is None else adopted.name
-    shards = deal_panels(graph, optimizer, sparsity, nodes, name, narrow)
+    shards = deal_panels(kept, nodes, name)
     here_bytes = sum(size for node, size in enumerate(shards.shard_bytes) if link.hosts[node] == link.hosts[0])
     chosen = params.memoryx.store
     if chosen == "auto":
@@ -140,14 +131,13 @@ def open_backing(
     if chosen == "ram":
         return Backing(shards)
     if adopted is not None and nodes > 1:
-        found = dealt_already(graph, optimizer, sparsity, dealt_rows(adopted, link), name)
+        found = dealt_already(kept, dealt_rows(adopted, link), name)
         if found is None:
             raise _other_nodes(adopted, "lie as this model and this optimizer need them, they do not")
         shards = found
     buffers_bytes = file_memory_bytes(params)
-    rows_bytes, waiting_bytes = _share(
-        buffers_bytes, graph, optimizer, lanes, link.ranks > 1, buffers_bytes < params.memoryx.memory
-    )
+    is_cut = buffers_bytes < params.memoryx.memory
+    rows_bytes, waiting_bytes = _share(buffers_bytes, kept, lanes, feeds=link.ranks > 1, is_cut=is_cut)
     slots = 2 if params.memoryx.commit_steps and optimizer is not None else 1
     is_for_run = optimizer is not None or adopted is not None
     step = None if adopted is None else adopted.step
@@ -173,9 +163,7 @@ def open_backing(
     return Backing(shards, store, waiting_bytes, file, outdated, buffers_bytes)
 
 
-def _share(
-    memory_bytes: int, graph: Graph, optimizer: Optimizer | None, lanes: int | None, feeds: bool, is_cut: bool
-) -> tuple[int, int]:
+def _share(memory_bytes: int, kept: KeptModel, lanes: int | None, *, feeds: bool, is_cut: bool) -> tuple[int, int]:
     """Share the memory of a file out: for rows, and for gradients that wait [bytes].
 
     Args:
@@ -185,7 +173,8 @@ def _share(
     Raises:
         ClusterError: it is too little for the largest panels
     """
-    sizes = [4 * panel.size for weight in graph.weights.values() for panel in panels_of(weight)]
+    optimizer = kept.optimizer
+    sizes = [4 * panel.size for weight in kept.graph.weights.values() for panel in panels_of(weight)]
     threads = lanes or available_cores()
     tiles_bytes = update_threads(lanes) * (2 + (whole_arrays(optimizer) if optimizer else 0)) * TILE_BYTES
     stays_bytes = sum(size for size in sizes if size <= STAYS_BYTES)

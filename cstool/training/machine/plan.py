@@ -181,6 +181,7 @@ def make_plan(
     keeps: bool = False,
     recomputes: bool = False,
     narrow: Narrow = ALL_FLOAT32,
+    is_beyond: bool = False,
 ) -> Plan:
     """Plan the buffers of one grain, as far as a grain is computed by itself: to the barrier, where the graph has one.
 
@@ -188,30 +189,13 @@ def make_plan(
         keeps: whether ops keep their `keepable` buffers, as the logits
         recomputes: whether layers keep only tensors at their boundaries, and run forward again before their backward
         narrow: names that are bfloat16
+        is_beyond: whether it is the graph of the ops beyond a barrier, for all samples of a batch; see `Barrier.beyond`
     """
-    barrier = graph.barrier
-    tokens, crossing = graph.tokens, () if barrier is None else tuple(tensor.name for tensor in barrier.gathered)
-    graph = graph if barrier is None else barrier.before
-    return _plan(graph, samples, crossing, tokens, trains=trains, keeps=keeps, recomputes=recomputes, narrow=narrow)
-
-
-def plan_beyond(graph: Graph, samples: int, *, trains: bool) -> Plan:
-    """Plan the buffers of the ops beyond a barrier, for all samples of a batch; see `Barrier.beyond`."""
-    return _plan(graph, samples, (), graph.tokens, trains=trains)
-
-
-def _plan(
-    graph: Graph,
-    samples: int,
-    crossing: Collection[str],
-    tokens: int,
-    *,
-    trains: bool,
-    keeps: bool = False,
-    recomputes: bool = False,
-    narrow: Narrow = ALL_FLOAT32,
-) -> Plan:
-    """Plan buffers; `crossing` tensors count until the end of forward, their deltas from the begin of backward."""
+    barrier, tokens = None if is_beyond else graph.barrier, graph.tokens
+    crossing: tuple[str, ...] = ()
+    if barrier is not None:
+        # They count until the end of forward, their deltas from the begin of backward.
+        graph, crossing = barrier.before, tuple(tensor.name for tensor in barrier.gathered)
     shapes = {t.name: (samples * t.tokens, *t.shape[1:]) for t in graph.tensors.values()}
     weight_shapes = {name: weight.shape for name, weight in graph.weights.items()}
     timeline = make_timeline(graph, trains=trains, recomputes=recomputes)

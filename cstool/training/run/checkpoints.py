@@ -80,7 +80,7 @@ def save(session: Session) -> float:
     log.info(f"Saving checkpoint at step {step}")
     if commits(session):
         commit(session)
-        session.saving = Saving(path, step, memoryx.snapshot(path))
+        session.saving = Saving(path, step, memoryx.commits.snapshot(path))
         return 0.0
     memoryx.drain()
     size_bytes = save_state(path, memoryx, values_of(session)())

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from cstool.foundation.terminal.render import table_lines
 from cstool.foundation.words import counted, rate_text
 from cstool.model.ir import Loss
 from cstool.training.data import Dataset, Sampler
@@ -107,11 +108,6 @@ class MeanLoss:
         return math.exp(min(self.mean, 700.0))
 
 
-def _mean_loss(loss: Loss, means: Sequence[float]) -> MeanLoss:
-    mean, accuracy, *told = means
-    return MeanLoss(loss, mean, accuracy, tuple(told))
-
-
 class _Totals(NamedTuple):
     """Of one pass over the data set."""
 
@@ -178,17 +174,12 @@ def evaluate_sets(
 
 def evaluation_table(evaluations: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a table of evaluations of checkpoints, a line each."""
-    rows = [("checkpoint", "data set", "loss", "perplexity", "accuracy", "tokens")]
+    columns, rows = ("checkpoint", "data set", "loss", "perplexity", "accuracy", "tokens"), []
     for found in evaluations:
         loss, perplexity, accuracy = (f"{found[name]:.5f}" for name in ("loss", "perplexity", "accuracy"))
         name = Path(found["checkpoint"]).name
         rows.append((name, found["data_set"], loss, perplexity, accuracy, f"{found['tokens']:,}"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    aligned = "<<>>>>"
-    return [
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, aligned, widths, strict=True))
-        for row in rows
-    ]
+    return table_lines(columns, rows, right=columns[2:])
 
 
 def evaluate(
@@ -220,8 +211,9 @@ def evaluate(
         data.name,
         session.position.step,
         tuple(
-            _mean_loss(loss, [fmean(each) for each in zip(*found, strict=True)])
+            MeanLoss(loss, means[0], means[1], tuple(means[2:]))
             for loss, found in zip(losses_told, zip(*by_pass, strict=True), strict=True)
+            for means in [[fmean(each) for each in zip(*found, strict=True)]]
         ),
         passes[0].tokens,
         samples,

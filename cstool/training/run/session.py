@@ -39,14 +39,12 @@ class Saving(NamedTuple):
 
 
 @dataclass
-class Training:
-    """Results of training so far, counted by the train loop; times were measured on this host."""
+class Trained:
+    """Results of training, counted by the train loop; `RunResult` has them under the same names."""
 
     first_step: int = 0
     losses: list[float] = field(default_factory=list)
     step_seconds: list[float] = field(default_factory=list)
-    phase_seconds: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=COMPARED_STEPS + 1))
-    """time of the ops since the lanes were made, of a lane, after each of the last steps: forward, again, backward"""
     samples: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -56,6 +54,14 @@ class Training:
     stream_wait_s: float = 0.0
     stopped_early: dict[str, Any] | None = None
     predicted: dict[str, dict[str, float]] | None = None
+
+
+@dataclass
+class Training(Trained):
+    """Results of training so far; times were measured on this host."""
+
+    phase_seconds: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=COMPARED_STEPS + 1))
+    """time of the ops since the lanes were made, of a lane, after each of the last steps: forward, again, backward"""
     wire: Wire | None = None
     """between hosts, where there are several"""
 

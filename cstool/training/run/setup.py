@@ -18,6 +18,7 @@ from cstool.training.kernels.gemm_providers import EMULATED, FLOAT32, choose_gem
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.budgets import streamed_activation_bytes
 from cstool.training.machine.data_sets import DataSet, DataSets
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx_store import open_backing
 from cstool.training.machine.prepare import compile_within_budget, needed_kernels, prepare_kernels
 from cstool.training.machine.ranks.orders import CompileKernels, SettleKernels
@@ -61,36 +62,35 @@ def open_session(
     chooser = KernelChooser(order.sparse_kernels)
     sparsity = sparsity_rules(params, graph, chooser)
     compile_within_budget(progress, needed_kernels(graph, params.host_precision, sparsity.groups.keys()))
-    backing = open_backing(params, graph, optimizer, sparsity, start, order.lanes, link=order.link)
+    kept = KeptModel(
+        graph,
+        optimizer,
+        sparsity,
+        precision=params.host_precision,
+        max_gradient_norm=params.precision.max_gradient_norm,
+        loss_scaling=params.precision.loss_scaling,
+        learning_rate_scales={
+            name: scale for name in graph.weights if trains and (scale := params.learning_rate_scale(name)) != 1.0
+        },
+    )
+    backing = open_backing(params, kept, start, order.lanes, link=order.link)
     if backing.store is not None:
         stack.callback(backing.store.close)
     nodes_here = sum(order.link.hosts[node] == order.link.hosts[0] for node in range(backing.shards.nodes))
     appliance = stack.enter_context(
         Appliance(
-            graph,
-            optimizer=optimizer,
-            max_gradient_norm=params.precision.max_gradient_norm,
-            loss_scale=params.precision.loss_scaling,
+            kept,
             seed=params.seed,
-            learning_rate_scales={
-                name: scale for name in graph.weights if trains and (scale := params.learning_rate_scale(name)) != 1.0
-            },
-            sparsity=sparsity,
             num_csx=params.num_csx,
             lanes=order.lanes,
-            store=backing.store,
-            waiting_bytes=backing.waiting_bytes,
             memory_bytes=None
             if backing.store is None
             else streamed_activation_bytes(backing.buffers_bytes, graph, nodes_here),
             recompute=params.activation_checkpointing,
-            precision=params.host_precision,
             link=order.link,
-            shards=backing.shards,
-            file=backing.file,
+            backing=backing,
         )
     )
-    appliance.memoryx.commits.outdated = backing.outdated
     modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)
     session = Session(params, order, graph, appliance, progress, modelled, chooser=chooser, events=events, times=times)
     appliance.memoryx.statistics.with_norms = params.computes_norms

@@ -324,7 +324,7 @@ class _Loop:
             **memoryx.statistics.norms(),
             **(sparsity_scalars(memoryx) if memoryx.arrays.sparse else {}),
             "host/input_wait_share": self.worker.waited_s / seconds,
-            "host/stream_wait_share": (session.training.stream_wait_s + memoryx.commit_waited_s) / seconds,
+            "host/stream_wait_share": (session.training.stream_wait_s + memoryx.commits.waited_s) / seconds,
             "host/peak_resident_bytes": float(peak_resident_bytes()),
         }
 
@@ -333,4 +333,4 @@ class _Loop:
         self.session.times.turn_to(START_UP)
         training, rates = self.session.training, self.rates
         training.samples, training.seconds, training.input_wait_s = rates.samples, rates.seconds, self.worker.waited_s
-        training.stream_wait_s += self.session.appliance.memoryx.commit_waited_s
+        training.stream_wait_s += self.session.appliance.memoryx.commits.waited_s

@@ -18,13 +18,13 @@ from cstool.inference.walk import Walk
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.ir import Graph
 from cstool.training.kernels.cached_attention import News
-from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.memoryx_store import ShardFile
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.store import FileStore
-from tests.unit.training.machine.machines import arrays_of, randomize
+from tests.unit.training.machine.machines import arrays_of, make_appliance, randomize
 
 Array = np.ndarray
 
@@ -46,12 +46,12 @@ def walking(
     Each rank of a link keeps a part of them; the other ranks have their files beside this one.
     """
     settings: dict[str, Any] = {} if sparsity is None else {"sparsity": sparsity}
-    settings |= {"link": link, "shards": deal_panels(graph, None, sparsity or DENSE, link.ranks)}
+    settings |= {"link": link, "shards": deal_panels(KeptModel(graph, None, sparsity or DENSE), link.ranks)}
     if file is not None:
         settings |= {"store": FileStore(file, 2**24, slots=1, adopt=False, direct=False), "waiting_bytes": 0}
         settings["file"] = ShardFile(file.parent, False, 2**24, 1, None)
-    usual: dict[str, Any] = {"optimizer": None, "max_gradient_norm": None, "seed": 3, "memory_bytes": 0}
-    with Appliance(graph, **usual, precision=precision, **settings) as appliance:
+    usual: dict[str, Any] = {"seed": 3, "memory_bytes": 0}
+    with make_appliance(graph, **usual, precision=precision, **settings) as appliance:
         if sparsity is None:
             randomize(appliance)
         else:

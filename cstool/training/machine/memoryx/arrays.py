@@ -4,7 +4,7 @@ A node has the arrays of its own panels in its store; of a weight that is dealt 
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
 from contextlib import closing
 from functools import partial
@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 
 from cstool.foundation.random_keys import key_of
-from cstool.model.ir import Graph, Panel, matrices_of, panels_of, rules_of
-from cstool.model.optimizers import Optimizer, state_numbers, updates
+from cstool.model.ir import Panel, matrices_of, panels_of, rules_of
+from cstool.model.optimizers import state_numbers, updates
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert, widened
 from cstool.training.kernels.random import fill
 from cstool.training.machine.buffers import BufferPool
 from cstool.training.machine.memoryx.dropconnect import DroppedWeight
 from cstool.training.machine.memoryx.elsewhere import NOWHERE, Elsewhere, Piece
-from cstool.training.machine.memoryx.shards import Shards, deal_panels, is_sparse
-from cstool.training.machine.memoryx.sparse_weights import SparseWeight, SparsityRules
+from cstool.training.machine.memoryx.kept_model import KeptModel
+from cstool.training.machine.memoryx.shards import Shards, deal_panels
+from cstool.training.machine.memoryx.sparse_weights import SparseWeight
 from cstool.training.store import SHARD, FileStore, Store
 
 Array = np.ndarray[Any, Any]
@@ -33,35 +34,31 @@ class ModelArrays:
     """Creates the arrays of a model in a store, fills them and reads them.
 
     Args:
-        optimizer: has arrays beside each weight; None for a run that only evaluates
+        kept: dense matrices that stream as bfloat16 are kept so alone where nothing updates them and no commit has
+            them, and beside the float32 that is updated in memory. From a file, or frozen, they are rounded as they
+            are lent
         buffers: lend the numbers of weights with DropConnect
         shards: the panels of each node; None for one node
         node: number of this node
         elsewhere: the others, at the first node
-        narrow: matrices that stream as bfloat16. Dense ones are kept so alone where nothing updates them and no commit
-            has them, and beside the float32 that is updated in memory. From a file, or frozen, they are rounded as they
-            are lent
     """
 
     def __init__(
         self,
-        graph: Graph,
+        kept: KeptModel,
         store: Store,
-        optimizer: Optimizer | None,
-        sparsity: SparsityRules,
         buffers: BufferPool,
         shards: Shards | None = None,
         node: int = 0,
         elsewhere: Elsewhere = NOWHERE,
-        narrow: Collection[str] = (),
     ) -> None:
-        self.graph = graph
-        self.store = store
+        self.kept, self.store = kept, store
+        self.graph = graph = kept.graph
         self.file = store if isinstance(store, FileStore) else None
         """the store where it is a file, which can commit"""
-        self.shards = shards or deal_panels(graph, optimizer, sparsity, 1)
-        self.node = node
-        self._optimizer, self._elsewhere, self._sparsity = optimizer, elsewhere, sparsity
+        self.shards = shards or deal_panels(kept, 1)
+        self.node, self.elsewhere = node, elsewhere
+        optimizer, sparsity = kept.optimizer, kept.sparsity
         self.panels = {name: panels_of(weight) for name, weight in graph.weights.items()}
         self.own = {
             name: tuple(panel for panel in panels if self.shards.node_of(panel) == node)
@@ -75,7 +72,8 @@ class ModelArrays:
         experts = (op for op in graph.ops if rules_of(op).matrix_per_expert)
         self.of_experts = frozenset(name for op in experts for name in matrices_of(op))
         """matrices that stream only where tokens chose their expert"""
-        self.narrow = frozenset(narrow)
+        self.narrow = kept.narrow.weights
+        """matrices that stream as bfloat16"""
         self._narrow_copies: dict[str, str] = {}
         """weight -> array of the weight as it streams, if one is kept"""
         self._number_bytes: dict[str, int] = {}
@@ -85,7 +83,7 @@ class ModelArrays:
         for name, weight in graph.weights.items():
             ends = np.cumsum([0, *(panel.stop - panel.start for panel in self.own[name])]).tolist()
             self._firsts[name] = dict(zip((panel.start for panel in self.own[name]), ends, strict=False))
-            if is_sparse(name, sparsity):
+            if kept.is_sparse(name):
                 panels, owner = self.panels[name], self.shards.node_of(self.panels[name][0])
                 found = (
                     SparseWeight(weight, panels, sparsity, store, self.of(name))
@@ -118,7 +116,7 @@ class ModelArrays:
         return [*self._shapes(weight)]
 
     def _shapes(self, weight: str) -> dict[str, tuple[int, ...]]:
-        shape, optimizer = self.graph.weights[weight].shape, updates(self._optimizer, self.graph.weights[weight])
+        shape, optimizer = self.graph.weights[weight].shape, updates(self.kept.optimizer, self.graph.weights[weight])
         states = optimizer.states(shape) if optimizer else {}
         return {f"model.{weight}": shape, **{f"optimizer.{weight}.{state}": of for state, of in states.items()}}
 
@@ -174,7 +172,7 @@ class ModelArrays:
     def state_bytes(self) -> int:
         """Size of the optimizer state that is kept here, with the room that is made for more [bytes]."""
         kept = ((w, self.room(n)) for n, w in self.graph.weights.items() if self.own[n])
-        return sum(4 * state_numbers(updates(self._optimizer, weight), weight.shape, room) for weight, room in kept)
+        return sum(4 * state_numbers(updates(self.kept.optimizer, weight), weight.shape, room) for weight, room in kept)
 
     @property
     def weights_bytes(self) -> int:
@@ -186,7 +184,7 @@ class ModelArrays:
         """Size of all numbers of all nodes, weights and optimizer state, without the room made for more [bytes]."""
         numbers = {n: s.count for n, s in self.sparse.items()}
         kept = ((w, numbers.get(n, w.size)) for n, w in self.graph.weights.items())
-        return sum(4 * (n + state_numbers(updates(self._optimizer, w), w.shape, n)) for w, n in kept)
+        return sum(4 * (n + state_numbers(updates(self.kept.optimizer, w), w.shape, n)) for w, n in kept)
 
     def span(self, panel: Panel) -> tuple[int, int]:
         """Rows (of a sparse weight: elements) of an own panel in the arrays of the store: start and stop."""
@@ -204,7 +202,7 @@ class ModelArrays:
         """(rows, columns, share of the tokens that it meets) of all panels that stream without their zeros."""
         panels = [panel for name in self.sparse_names for panel in self.panels[name]]
         rows = [panel.stop - panel.start for panel in panels]
-        share = self._sparsity.token_share
+        share = self.kept.sparsity.token_share
         return [(n, panel.size // n, share(panel.weight)) for n, panel in zip(rows, panels, strict=True)]
 
     def initialize(self, seed: int, workers: Executor) -> None:
@@ -249,7 +247,7 @@ class ModelArrays:
             yield from self.sparse[weight].read(array)
             return
         pieces = self._pieces(array, weight)
-        with closing(self._elsewhere.read([piece for piece in pieces if piece.node != self.node])) as others:
+        with closing(self.elsewhere.read([piece for piece in pieces if piece.node != self.node])) as others:
             for piece in pieces:
                 if piece.node != self.node:
                     yield next(others)
@@ -277,7 +275,7 @@ class ModelArrays:
                 continue
             rows = np.empty((piece.stop - piece.start, *self.shape(array)[1:]), np.float32)
             read(rows, piece.start, piece.stop)
-            on_the_way.append(self._elsewhere.write(piece, rows))
+            on_the_way.append(self.elsewhere.write(piece, rows))
             if len(on_the_way) > WRITTEN_AHEAD:
                 on_the_way.popleft().result()
         for written in on_the_way:

@@ -138,7 +138,11 @@ class Commits:
             self.last.set_exception(error)
 
     def snapshot(self, path: Path) -> Future[tuple[int, float]]:
-        """Write a checkpoint from the last commit asked for: bytes of its tensors, and the seconds that it took."""
+        """Write a checkpoint from the last commit asked for: bytes of its tensors, and the seconds that it took.
+
+        The next steps may begin meanwhile. The commit after it waits for it, and the updates after that for that
+        commit: until then the copied arrays are not overwritten.
+        """
 
         def write() -> tuple[int, float]:
             began = time.perf_counter()

@@ -169,14 +169,12 @@ class NoGradient(Enum):
 
 
 class ArrivingGradients:
-    """Puts the sums that ops send together to the gradient of a panel.
+    """Puts the sums that ops send together to the gradient of a panel."""
 
-    Args:
-        takes_none: whether the receiver takes `NoGradient`, or zeros
-    """
-
-    def __init__(self, arrays: ModelArrays, waiting: WaitingGradients, *, takes_none: bool = True) -> None:
-        self._arrays, self._waiting, self._takes_none = arrays, waiting, takes_none
+    def __init__(self, arrays: ModelArrays, waiting: WaitingGradients) -> None:
+        self._arrays, self._waiting = arrays, waiting
+        self._takes_none = arrays.kept.whole_optimizer is None
+        """whether `NoGradient` is taken, or zeros"""
         graph = arrays.graph
         self.uses = {name: [op.name for op in reversed(graph.ops) if name in op.weights] for name in graph.weights}
         """ops that send gradients of a weight, in the order in which their sums are added"""

@@ -7,14 +7,11 @@ sends it when it runs such an op backward, and a layer that is recomputed has ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from cstool.model.ir import Graph, Panel
-from cstool.model.optimizers import Optimizer, WholeOptimizer
+from cstool.model.ir import Panel
 from cstool.training.kernels.call import Payload, Weights
 from cstool.training.machine.buffers import BufferPool, in_flight_bytes
 from cstool.training.machine.memoryx.arrays import ModelArrays
@@ -22,8 +19,8 @@ from cstool.training.machine.memoryx.commits import Commits
 from cstool.training.machine.memoryx.dropconnect import Draw
 from cstool.training.machine.memoryx.elsewhere import NOWHERE, Elsewhere
 from cstool.training.machine.memoryx.gradients import ArrivingGradients, WaitingGradients
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import Shards
-from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.memoryx.step_statistics import StepStatistics
 from cstool.training.machine.memoryx.stream import WeightStream
 from cstool.training.machine.memoryx.updates import ExpertUse, Updates
@@ -37,42 +34,29 @@ class MemoryX:
     The first node begins, saves and loads for all of them. A step has each node do its part.
 
     Args:
-        graph: names and shapes of the weights, and which ops use them
-        optimizer: None without training
         store: an empty store, in which MemoryX creates its arrays, and which it closes; None for memory
-        max_gradient_norm: clip the gradients to this global norm; None for not at all
-        least_loss_scale: above which a step is skipped whose gradients are not finite; None for no step: that is an
-            error
-        learning_rate_scales: factors on the learning rate, for weights whose factor is not 1
         threads: number of threads that run updates beside the systems
         waiting_bytes: limit of gradients that wait for their update; None for no limit: gradients that wait for long
             are in the store, then
-        narrow: matrices that stream as bfloat16
         shards, node, elsewhere: see `ModelArrays`
     """
 
     def __init__(
         self,
-        graph: Graph,
-        optimizer: Optimizer | None,
+        kept: KeptModel,
         *,
         store: Store | None = None,
-        max_gradient_norm: float | None = None,
-        least_loss_scale: float | None = None,
-        learning_rate_scales: Mapping[str, float] = MappingProxyType({}),
-        sparsity: SparsityRules = DENSE,
         threads: int = 2,
         waiting_bytes: int | None = None,
-        narrow: Collection[str] = (),
         shards: Shards | None = None,
         node: int = 0,
         elsewhere: Elsewhere = NOWHERE,
     ) -> None:
         store = RamStore() if store is None else store
-        buffers = BufferPool(None if waiting_bytes is None else waiting_bytes + in_flight_bytes(graph))
+        buffers = BufferPool(None if waiting_bytes is None else waiting_bytes + in_flight_bytes(kept.graph))
         workers = ThreadPoolExecutor(threads, thread_name_prefix="memoryx")
-        self.arrays = ModelArrays(graph, store, optimizer, sparsity, buffers, shards, node, elsewhere, narrow)
-        self.optimizer = optimizer
+        self.arrays = ModelArrays(kept, store, buffers, shards, node, elsewhere)
+        self.optimizer = kept.optimizer
         self.buffers = buffers
         """of gradients"""
         self.statistics = StepStatistics()
@@ -82,25 +66,13 @@ class MemoryX:
         self._under_way: dict[Panel, Future[None]] = {}
         """updates, by panel"""
         self._waiting = WaitingGradients(self.arrays, buffers, workers, waiting_bytes)
-        self._stream = WeightStream(self.arrays, self._under_way, buffers, self.statistics, trains=bool(optimizer))
-        takes_none = optimizer is not None and not isinstance(optimizer, WholeOptimizer)
-        self._gradients = ArrivingGradients(self.arrays, self._waiting, takes_none=takes_none)
+        self._stream = WeightStream(self.arrays, self._under_way, buffers, self.statistics, trains=bool(kept.optimizer))
+        self._gradients = ArrivingGradients(self.arrays, self._waiting)
         self.commits = Commits(self.arrays, elsewhere)
         self._updates = None
-        if optimizer is not None:
-            self._updates = Updates(
-                self.arrays,
-                optimizer,
-                max_gradient_norm,
-                least_loss_scale,
-                learning_rate_scales,
-                self._under_way,
-                self.commits,
-                workers,
-                self._waiting,
-                self.statistics,
-                elsewhere.all_squares,
-            )
+        if kept.optimizer is not None:
+            beside = self._under_way, self.commits, workers, self._waiting, self.statistics
+            self._updates = Updates(self.arrays, kept.optimizer, *beside)
 
     def __enter__(self) -> MemoryX:
         return self
@@ -119,14 +91,14 @@ class MemoryX:
         if self._updates is None:
             return
         self.elsewhere.reserve()
-        arrays, all_wait = self.arrays, self._updates.gradients_wait
+        arrays, kept = self.arrays, self.arrays.kept
         for name, weight in arrays.graph.trained_weights.items():
             if not arrays.own[name]:
                 continue
             sparse = arrays.sparse.get(name)
-            gathers = len(arrays.panels[name]) > 1 and self._updates.whole is not None
+            gathers = len(arrays.panels[name]) > 1 and kept.whole_optimizer is not None
             is_tied = len(self._gradients.uses[name]) > 1 and sparse is None and name not in arrays.dropped
-            if all_wait or gathers or is_tied or (sparse and sparse.group.is_dynamic):
+            if kept.gradients_wait or gathers or is_tied or (sparse and sparse.group.is_dynamic):
                 shape = (arrays.rows(name), *weight.shape[1:]) if sparse is None else (sparse.capacity or 1,)
                 self._waiting.reserve(name, shape)
 
@@ -216,14 +188,6 @@ class MemoryX:
             self._updates.catch_up_all()
         return list(self._under_way.values())
 
-    def snapshot(self, path: Path) -> Future[tuple[int, float]]:
-        """Let a checkpoint be written from the last commit asked for: bytes of its tensors, seconds that it took.
-
-        The next steps may begin meanwhile. The commit after it waits for it, and the updates after that for that
-        commit: until then the copied arrays are not overwritten.
-        """
-        return self.commits.snapshot(path)
-
     def drain(self) -> None:
         """Wait until every update that is under way has been applied, and every commit been made, by all nodes."""
         for update in self._all_updates():
@@ -276,8 +240,3 @@ class MemoryX:
     def lanes_waited_s(self) -> float:
         """Time that lanes waited for panels, updates and room for gradients [s], summed over the lanes."""
         return self._stream.waited_s + self._waiting.room.waited_s
-
-    @property
-    def commit_waited_s(self) -> float:
-        """Time that steps waited for the commit before the last one [s]."""
-        return self.commits.waited_s

@@ -1,13 +1,10 @@
 """The shards of MemoryX: the panels that each of its nodes keeps. A node is the MemoryX of one rank."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cstool.model.ir import Graph, Panel, Weight, panels_of
-from cstool.model.optimizers import Optimizer, WholeOptimizer, state_numbers, updates
-from cstool.model.sparsity import most_kept
-from cstool.training.kernels.bfloat16 import BFLOAT16
-from cstool.training.machine.memoryx.sparse_weights import SparsityRules
+from cstool.model.ir import Panel, panels_of
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.store import Ranges
 
 
@@ -32,24 +29,15 @@ class Shards:
         return self.owners[panel] if self.nodes > 1 else 0
 
 
-def deal_panels(
-    graph: Graph,
-    optimizer: Optimizer | None,
-    sparsity: SparsityRules,
-    nodes: int,
-    name: str = "",
-    narrow: Collection[str] = (),
-) -> Shards:
+def deal_panels(kept: KeptModel, nodes: int, name: str = "") -> Shards:
     """Deal the panels of a model to nodes: the largest first, each to the node that has the fewest bytes so far.
 
-    Large panels that stream one after the other are mostly alike, so they leave from different hosts. All panels of a
-    weight go to one node where an update or a mask needs all of the weight. For `narrow` see `weight_bytes`.
+    Large panels that stream one after the other are mostly alike, so they leave from different hosts.
     """
     units: list[tuple[int, Sequence[Panel]]] = []
-    for weight in graph.weights.values():
-        panels, size_bytes = panels_of(weight), weight_bytes(weight, optimizer, sparsity, narrow)
-        stays_whole = _stays_whole(weight, optimizer, sparsity)
-        cut: Iterable[Sequence[Panel]] = [panels] if stays_whole else [(panel,) for panel in panels]
+    for weight in kept.graph.weights.values():
+        panels, size_bytes = panels_of(weight), kept.weight_bytes(weight)
+        cut: Iterable[Sequence[Panel]] = [panels] if kept.stays_whole(weight.name) else [(panel,) for panel in panels]
         for unit in cut:
             units.append((size_bytes * sum(panel.size for panel in unit) // weight.size, unit))
     sizes = [0] * nodes
@@ -61,13 +49,7 @@ def deal_panels(
     return Shards(nodes, owners, tuple(sizes), name)
 
 
-def dealt_already(
-    graph: Graph,
-    optimizer: Optimizer | None,
-    sparsity: SparsityRules,
-    rows: Sequence[Mapping[str, Ranges]],
-    name: str,
-) -> Shards | None:
+def dealt_already(kept: KeptModel, rows: Sequence[Mapping[str, Ranges]], name: str) -> Shards | None:
     """The dealing of existing shards, which may differ from a dealing made today.
 
     It depends on the optimizer and on the room of a weight. None where a panel is not at one node, or a weight
@@ -78,9 +60,8 @@ def dealt_already(
     """
     sizes = [0] * len(rows)
     owners: dict[Panel, int] = {}
-    for weight in graph.weights.values():
-        size_bytes = weight_bytes(weight, optimizer, sparsity)
-        stays_whole = _stays_whole(weight, optimizer, sparsity)
+    for weight in kept.graph.weights.values():
+        size_bytes, stays_whole = kept.weight_bytes(weight), kept.stays_whole(weight.name)
         for panel in panels_of(weight):
             held = (
                 node
@@ -92,28 +73,3 @@ def dealt_already(
                 return None
             sizes[node] += size_bytes * panel.size // weight.size
     return Shards(len(rows), owners, tuple(sizes), name)
-
-
-def _stays_whole(weight: Weight, optimizer: Optimizer | None, sparsity: SparsityRules) -> bool:
-    return is_sparse(weight.name, sparsity) or isinstance(optimizer, WholeOptimizer)
-
-
-def is_sparse(weight: str, sparsity: SparsityRules) -> bool:
-    """Whether MemoryX keeps the non-zeros of a weight alone."""
-    group = sparsity.groups.get(weight)
-    return group is not None and group.algorithm != "dropconnect"
-
-
-def weight_bytes(
-    weight: Weight, optimizer: Optimizer | None, sparsity: SparsityRules, narrow: Collection[str] = ()
-) -> int:
-    """Size of a weight and its optimizer state, as they are kept [bytes].
-
-    Args:
-        narrow: matrices that stream as bfloat16; where nothing is updated, dense ones are kept so alone
-    """
-    group = sparsity.groups.get(weight.name)
-    kept = weight.size if group is None else most_kept(group, weight.matrix_shape, sparsity.last_step)
-    if optimizer is None and group is None and weight.name in narrow:
-        return BFLOAT16.itemsize * kept
-    return 4 * (kept + state_numbers(updates(optimizer, weight), weight.shape, kept))

@@ -15,7 +15,7 @@ for some steps is read and written once in place of once a step, and never more 
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any
@@ -24,13 +24,12 @@ import numpy as np
 
 from cstool.foundation.errors import NonFiniteError
 from cstool.model.ir import Panel
-from cstool.model.optimizers import Optimizer, Step, WholeOptimizer
+from cstool.model.optimizers import Optimizer, Step
 from cstool.training.kernels.bfloat16 import convert
 from cstool.training.kernels.magnitudes import first_non_finite, sum_squares
 from cstool.training.kernels.sparse import collect
 from cstool.training.machine.memoryx.arrays import ModelArrays
 from cstool.training.machine.memoryx.commits import Commits
-from cstool.training.machine.memoryx.elsewhere import Squares
 from cstool.training.machine.memoryx.gradients import NoGradient, WaitingGradients
 from cstool.training.machine.memoryx.sparse_weights import SparseWeight
 from cstool.training.machine.memoryx.step_statistics import StepStatistics
@@ -63,35 +62,25 @@ class Updates:
     """Applies the optimizer to panels whose gradients are complete.
 
     Args:
-        max_gradient_norm, least_loss_scale, learning_rate_scales: see `MemoryX`
         under_way: receives the updates that have begun, by panel
         commits: an update waits for the commit before, which names the slots that it writes to
         workers: run the updates
         waiting: holds waiting gradients, with the room and the buffers of gradients on their way
-        all_squares: see `Elsewhere`
     """
 
     def __init__(
         self,
         arrays: ModelArrays,
         optimizer: Optimizer,
-        max_gradient_norm: float | None,
-        least_loss_scale: float | None,
-        learning_rate_scales: Mapping[str, float],
         under_way: dict[Panel, Future[None]],
         commits: Commits,
         workers: Executor,
         waiting: WaitingGradients,
         statistics: StepStatistics,
-        all_squares: Callable[[Squares], Squares],
     ) -> None:
         self.optimizer = optimizer
-        self.whole = optimizer if isinstance(optimizer, WholeOptimizer) else None
-        """the same, if it needs all of a weight; else None"""
-        self.max_gradient_norm, self.least_loss_scale = max_gradient_norm, least_loss_scale
-        self.gradients_wait = max_gradient_norm is not None or least_loss_scale is not None
-        """until the gradients of all panels, of all nodes, are complete"""
-        self.learning_rate_scales = learning_rate_scales
+        self.kept, self.whole = arrays.kept, arrays.kept.whole_optimizer
+        self.gradients_wait = arrays.kept.gradients_wait
         self.step = Step(0, 0.0, 1.0)
         """the step that gradients belong to"""
         self.loss_scale = 1.0
@@ -106,7 +95,6 @@ class Updates:
         self._owing = threading.Lock()
         self._arrays, self._under_way, self._commits = arrays, under_way, commits
         self._workers, self._waiting, self._statistics = workers, waiting, statistics
-        self._all_squares = all_squares
         self._sum_squares: dict[Panel, float] = {}
         self._gathered: dict[str, Gradients] = {}
         """gradients of weights that are updated as a whole, until all panels of the weight have one"""
@@ -212,11 +200,11 @@ class Updates:
             return None
         trained = self._arrays.graph.trained_weights
         order = [panel for name in trained for panel in self._arrays.panels[name]]
-        squares = self._all_squares(self._sum_squares)
+        squares = self._arrays.elsewhere.all_squares(self._sum_squares)
         norm = math.sqrt(math.fsum(squares[panel] for panel in order)) * self.step.gradient_scale
         own = [panel for name in trained for panel in self._arrays.own[name]]
         if math.isfinite(norm):
-            limit = math.inf if self.max_gradient_norm is None else self.max_gradient_norm
+            limit = math.inf if self.kept.max_gradient_norm is None else self.kept.max_gradient_norm
             # Source: torch.nn.utils.clip_grad_norm_, whose small constant is kept for equal numbers.
             scale = self.step.gradient_scale * min(1.0, limit / (norm + 1e-6))
             step = self.step._replace(gradient_scale=scale)
@@ -237,9 +225,10 @@ class Updates:
 
     def _check_skippable(self, weight: str) -> None:
         """Raise NonFiniteError for the gradient of a weight, unless a smaller scale of the loss may do."""
-        if self.least_loss_scale is None:
+        least = self.kept.loss_scaling.least
+        if least is None:
             raise NonFiniteError(f"step {self.step.number}: the gradient of {weight} is not finite")
-        if self.loss_scale <= self.least_loss_scale:
+        if self.loss_scale <= least:
             # The words are from the vendor's MixedPrecision.
             raise NonFiniteError(
                 f"step {self.step.number}: Minimum loss scale threshold was reached but gradient norms are still "
@@ -334,7 +323,7 @@ class Updates:
         """Apply the optimizer to a panel; one that needs all of a weight to its panels, in order, pass after pass."""
         weight, store = self._arrays.graph.weights[next(iter(gradients)).weight], self._arrays.store
         model, *names = self._arrays.of(weight.name)
-        scale = self.learning_rate_scales.get(weight.name, 1.0)
+        scale = self.kept.learning_rate_scales.get(weight.name, 1.0)
         steps = [step._replace(learning_rate=step.learning_rate * scale) for step in steps]
         step = steps[-1]
 

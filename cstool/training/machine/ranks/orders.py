@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cstool.foundation.errors import CstoolError
-from cstool.model.ir import Graph, Panel
+from cstool.model.ir import Panel
 from cstool.training.data import Sampler
 from cstool.training.kernels.call import LossResult
 from cstool.training.kernels.sparse.crossover import Crossover
@@ -22,7 +22,8 @@ from cstool.training.machine.inputs import Share
 from cstool.training.machine.layout import Layout
 from cstool.training.machine.meeting import Gathered, Meeting
 from cstool.training.machine.memoryx import MemoryX
-from cstool.training.machine.memoryx_store import ShardFile
+from cstool.training.machine.memoryx.kept_model import KeptModel
+from cstool.training.machine.memoryx_store import Backing
 from cstool.training.machine.ranks.exchange import Exchange
 from cstool.training.machine.ranks.link import Link
 from cstool.training.machine.recorder import Tape
@@ -45,14 +46,12 @@ class Identify(NamedTuple):
 class Begin(NamedTuple):
     """Get ready for a model, and answer with the memory for activations [bytes]."""
 
-    graph: Graph
+    kept: KeptModel
+    backing: Backing
+    """without the store of the first node"""
     seed: int
     apart: int
     """largest lead of the fastest lane over the slowest [panels]"""
-    memoryx: Mapping[str, Any]
-    """arguments of the MemoryX of each rank; see there"""
-    file: ShardFile | None
-    """the file of each node; None for main memory"""
     hosts: Sequence[str]
     """by rank"""
     taken_bytes: Sequence[int]

@@ -21,7 +21,6 @@ from cstool.training.machine.host_memory import available_memory_bytes
 from cstool.training.machine.inputs import InputWorker, Share
 from cstool.training.machine.meeting import Gathered
 from cstool.training.machine.memoryx import MemoryX
-from cstool.training.machine.memoryx.shards import Shards
 from cstool.training.machine.prepare import prepare_kernels
 from cstool.training.machine.ranks.exchange import Exchange
 from cstool.training.machine.ranks.link import Link
@@ -109,10 +108,10 @@ class Worker:
             BeginPasses: self._begin_passes,
             NextPass: self._next_pass,
             Record: self._record,
-            TellTime: self._tell_time,
-            HandOver: self._hand_over,
-            LookForShards: self._look_for_shards,
-            TellRows: self._tell_rows,
+            TellTime: lambda _: self._answer("time", time.perf_counter()),
+            HandOver: lambda _: self._answer("tapes", [(t.thread, t.spans) for t in self._recorder.tapes if t.spans]),
+            LookForShards: lambda order: self._answer("shards", shards_in(order.folder)),
+            TellRows: lambda order: self._answer("rows", rows_of(order.path)),
             ExpectCommit: lambda _: self._memoryx.expect_commit(),
             Drain: self._drain,
         }
@@ -120,36 +119,33 @@ class Worker:
             order = self._link.receive(0, "order")
             follow[type(order)](order)
 
+    def _answer(self, kind: str, body: Any) -> None:
+        self._link.send(0, kind, body)
+
     def _identify(self, order: Identify) -> None:
         self._opened.close()
         self._data, identity = self._open_trainer(order.trainer, self._opened)
-        self._link.send(0, "identity", (dict(identity), environment()))
-
-    def _look_for_shards(self, look: LookForShards) -> None:
-        self._link.send(0, "shards", shards_in(look.folder))
-
-    def _tell_rows(self, tell: TellRows) -> None:
-        self._link.send(0, "rows", rows_of(tell.path))
+        self._answer("identity", (dict(identity), environment()))
 
     def _begin(self, begin: Begin) -> None:
         self._begun.close()
         self._clusters.clear()
         self._model, link = begin, self._link
-        shards: Shards = begin.memoryx["shards"]
-        is_node = link.rank < shards.nodes
+        shards, file = begin.backing.shards, begin.backing.file
         with ExitStack() as stack:
             store = None
-            if begin.file is not None and is_node:
-                store = begin.file.open(link.rank, shards)
+            if file is not None and link.rank < shards.nodes:
+                store = file.open(link.rank, shards)
                 stack.callback(store.close)
             self._memoryx = memoryx = stack.enter_context(
                 MemoryX(
-                    begin.graph,
+                    begin.kept,
                     store=store,
                     threads=update_threads(self._lanes),
+                    waiting_bytes=begin.backing.waiting_bytes,
+                    shards=shards,
                     node=link.rank,
                     elsewhere=AnotherNode(link),
-                    **begin.memoryx,
                 )
             )
             self._exchange = Exchange(link, memoryx)
@@ -158,20 +154,20 @@ class Worker:
             stack.callback(self._close_clusters)
             self._begun = stack.pop_all()
         free_bytes = available_memory_bytes() - begin.taken_beside(link.rank)
-        per_rank = free_bytes // link.host_ranks - WINDOW_BYTES - in_flight_bytes(begin.graph)
-        link.send(0, "ready", max(0, int(per_rank * ACTIVATION_SHARE)))
+        per_rank = free_bytes // link.host_ranks - WINDOW_BYTES - in_flight_bytes(begin.kept.graph)
+        self._answer("ready", max(0, int(per_rank * ACTIVATION_SHARE)))
 
     def _close_clusters(self) -> None:
         for cluster in self._clusters.values():
             cluster.close()
 
     def _settle_kernels(self, settle: SettleKernels) -> None:
-        choose = self._model.memoryx["sparsity"].choose
+        choose = self._model.kept.sparsity.choose
         assert isinstance(choose, KernelChooser), "who settles what is chosen has asked for a choice"
         choose.crossovers = dict(settle.crossovers)
 
     def _prepare(self, prepare: Prepare) -> None:
-        layout, graph = prepare.layout, self._model.graph
+        layout, graph = prepare.layout, self._model.kept.graph
         own = layout.grains(self._link.rank)
         cluster = self._clusters[prepare.batch_size, layout.trains] = Cluster(
             layout,
@@ -195,7 +191,7 @@ class Worker:
         cluster = self._clusters[read.sampler.batch_size, read.trains]
 
         def count(_: int, tokens: int) -> int:
-            self._link.send(0, f"tokens {read.stream}", tokens)
+            self._answer(f"tokens {read.stream}", tokens)
             return tokens
 
         share = Share(read.stream, cluster.own_samples, count)
@@ -204,7 +200,7 @@ class Worker:
 
     def _stop_reading(self, stop: StopReading) -> None:
         self._inputs.pop(stop.stream).__exit__()
-        self._link.send(0, f"tokens {stop.stream}", None)
+        self._answer(f"tokens {stop.stream}", None)
 
     def _go(self, go: Go) -> None:
         self._link.activity.step = go.step
@@ -234,21 +230,21 @@ class Worker:
                 cluster.load(batch, wave, go.step, go.scales)
                 losses = cluster.forward()
                 if kind == "forward" and cluster.plan.gathered:
-                    self._link.send(0, "gathered", tuple(cluster.gathered()))
-                self._link.send(0, "losses", losses)
+                    self._answer("gathered", tuple(cluster.gathered()))
+                self._answer("losses", losses)
             if self._link.receive(0, "next") is Next.DIAGNOSE:
-                self._link.send(0, "bad tensor", cluster.first_bad_tensor())
+                self._answer("bad tensor", cluster.first_bad_tensor())
                 return
         if go.trains and memoryx.arrays.keeps_any:
             # Rank 0 finds the same, and says it.
             with suppress(NonFiniteError):
                 memoryx.finish_step()
             if go.wants_to_see:
-                self._link.send(0, "seen", memoryx.statistics.seen())
+                self._answer("seen", memoryx.statistics.seen())
 
     def _drain(self, _: Drain) -> None:
         self._memoryx.drain()
-        self._link.send(0, "drained", sparse_sizes(self._memoryx))
+        self._answer("drained", sparse_sizes(self._memoryx))
 
     def _begin_passes(self, passes: BeginPasses) -> None:
         self._passes = passes
@@ -263,9 +259,3 @@ class Worker:
         for (_, trains), cluster in self._clusters.items():
             if trains:
                 cluster.record(self._recorder)
-
-    def _tell_time(self, _: TellTime) -> None:
-        self._link.send(0, "time", time.perf_counter())
-
-    def _hand_over(self, _: HandOver) -> None:
-        self._link.send(0, "tapes", [(tape.thread, tape.spans) for tape in self._recorder.tapes if tape.spans])

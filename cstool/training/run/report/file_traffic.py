@@ -62,7 +62,7 @@ def traffic_of(memoryx: MemoryX) -> FileTraffic | None:
         traffic.read_bytes,
         traffic.written_bytes,
         traffic.busy_s,
-        memoryx.lanes_waited_s + memoryx.commit_waited_s,
+        memoryx.lanes_waited_s + memoryx.commits.waited_s,
         file.cache.ahead_bytes,
         None if file.record is None else file.record.step,
         *(() if use is None else (use.idle, use.visits)),

@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import median
 
 from cstool.foundation.words import digits_text
-from cstool.training.host.planned import dealt_setups, host_link, setup_with
+from cstool.training.host.planned import by_params, dealt_setups, host_link
 from cstool.training.host.ranks import Link, RanksSetup, predict_ranks
 from cstool.training.host.step import HostRates, HostSetup, HostStep, predict_step
 from cstool.training.host.traffic import count_traffic, present_bytes
@@ -88,13 +88,10 @@ def _predicted(session: Session, rates: HostRates) -> tuple[HostStep, str | None
 def setup_of(session: Session) -> HostSetup:
     """The setup of a run."""
     cluster, arrays = session.appliance.training_cluster, session.appliance.memoryx.arrays
-    return setup_with(
-        session.params,
-        session.graph,
-        cluster.plan.timeline.again,
+    again = cluster.plan.timeline.again
+    return HostSetup(
         keeps=cluster.plan.keeps,
         sharing=cluster.sharing,
-        in_file=arrays.file is not None,
         past_cache=arrays.file is not None and arrays.file.direct,
         grain_samples=cluster.plan.samples,
         grains=cluster.grains,
@@ -105,6 +102,7 @@ def setup_of(session: Session) -> HostSetup:
             for name, sparse in arrays.sparse.items()
             if all(sparse.choice(panel).forward for panel in sparse.panels)
         },
+        **by_params(session.params, session.graph, again=again, in_file=arrays.file is not None),
     )
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from cstool.foundation.terminal.render import table_lines as aligned
 from cstool.foundation.words import counted
 from cstool.model.ir import Panel
 from cstool.training.machine.memoryx.memoryx import MemoryX
@@ -63,12 +64,10 @@ def table_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
         )
         for row in rows
     ]
-    head = ("weights", "shape", "algorithm", "zeros", "forward", "delta", "gradient")
-    widths = [max(len(line[column]) for line in (head, *cells)) for column in range(len(head))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in (head, *cells)]
+    columns = ("weights", "shape", "algorithm", "zeros", "forward", "delta", "gradient")
     total = sum(row["count"] for row in rows)
     title = f"Sparsity: {counted(total, 'weight')}, and which kernels computed with them:"
-    return [title, *(f"  {line}".rstrip() for line in lines)]
+    return [title, *(f"  {line}" for line in aligned(columns, cells))]
 
 
 def _kernels(panels: Iterable[tuple[SparseWeight, Panel]]) -> dict[str, str]:

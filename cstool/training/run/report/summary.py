@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from cstool.foundation.errors import DataError
@@ -15,7 +15,7 @@ from cstool.training.run.report.file_traffic import traffic_of
 from cstool.training.run.report.performance import write_performance
 from cstool.training.run.report.sparsity_table import sparsity_table
 from cstool.training.run.result import Recomputed, RunResult
-from cstool.training.run.session import Session, peak_resident_bytes
+from cstool.training.run.session import Session, Trained, peak_resident_bytes
 
 log = logging.getLogger("cstool")
 WORDS = {
@@ -52,28 +52,17 @@ def result_of(session: Session) -> RunResult:
         mode=session.order.mode,
         model=params.model.name,
         parameters=session.graph.parameter_count,
-        first_step=training.first_step,
         last_step=session.position.step,
-        losses=training.losses,
-        skipped_steps=training.skipped_steps,
-        samples=training.samples,
-        tokens=training.tokens,
-        seconds=training.seconds,
         step_s=training.seconds / max(1, steps),
         median_step_s=training.median_step_s,
-        step_seconds=training.step_seconds,
         samples_per_s=samples_per_s,
         tokens_per_s=samples_per_s * (session.graph.sequence_length or 1),
-        last_rate=training.last_rate,
-        input_wait_s=training.input_wait_s,
-        stream_wait_s=training.stream_wait_s,
         streamed_bytes_per_step=streamed_bytes,
         dense_streamed_bytes_per_step=session.appliance.dense_streamed_bytes(cluster) if steps else 0,
         checkpoint_s=session.checkpoint_s,
         wall_s=sum(time_s.values()),
         time_s=time_s,
         evaluations=session.evaluations,
-        stopped_early=training.stopped_early,
         checkpoints=session.checkpoints,
         model_dir=str(params.model_dir),
         log=None if session.order.log_folder is None else str(session.order.log_folder / "run.log"),
@@ -91,7 +80,7 @@ def result_of(session: Session) -> RunResult:
         sparsity=sparsity,
         op_seconds=_op_seconds(cluster, steps),
         modelled=session.modelled,
-        predicted=training.predicted,
+        **{each.name: getattr(training, each.name) for each in fields(Trained)},
     )
 
 

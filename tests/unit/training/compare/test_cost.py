@@ -16,6 +16,8 @@ from cstool.training.compare.cost import OUTSIDE, build_cost, op_products
 from cstool.training.compare.race import Finish
 from cstool.training.compare.verdict import Cost
 from cstool.training.kernels.sparse import pattern_bytes
+from cstool.training.machine.memoryx.kept_model import KeptModel
+from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.run.result import RunResult
 from tests.models import FAMILIES, decoder, dpr, fc_mnist
 
@@ -80,8 +82,9 @@ def cost_of(
     Halves.asked.clear()
     groups = dict.fromkeys(sparse, SparsityParams(sparsity=sparsity))
     ends = finish(2.0), finish(1.0, sparsity=[dict(table)] if table else [])
-    asked = {"batch_size": 1, "num_steps": 5, **how}
-    return build_cost(graph, groups, *ends, optimizer=costed_optimizer(optimizer), ceiling_of=ceiling, **asked)
+    batch_size, num_steps = how.pop("batch_size", 1), how.pop("num_steps", 5)
+    model = KeptModel(graph, costed_optimizer(optimizer), SparsityRules(groups, last_step=num_steps), **how)
+    return build_cost(model, *ends, batch_size=batch_size, ceiling_of=ceiling)
 
 
 def test_ops_that_are_alike_share_a_row_and_the_rest_is_the_step():

@@ -13,8 +13,9 @@ from cstool.training.host.traffic import count_traffic, planned_bytes
 from cstool.training.kernels.sparse import make_pattern, pattern_bytes
 from cstool.training.machine.buffers import BufferPool
 from cstool.training.machine.layout import Layout, lay_out
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import deal_panels
-from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.plan import make_plan
 from cstool.training.machine.recorder import OFF, LaneTape
 from cstool.training.machine.swarmx import GradientTree, Node, leaving_nodes
@@ -47,7 +48,7 @@ def laid_out(graph, grains, ranks, *, grain=1, num_csx=None, **more):
 
 
 def counted(graph: Graph, layout: Layout, *, nodes: int = 1, densities: Any = None) -> Traffic:
-    return count_traffic(layout, planned_bytes(densities or {}), deal_panels(graph, None, DENSE, nodes))
+    return count_traffic(layout, planned_bytes(densities or {}), deal_panels(KeptModel(graph), nodes))
 
 
 @pytest.mark.parametrize("graph", [TIED, UNTIED], ids=["tied", "untied"])

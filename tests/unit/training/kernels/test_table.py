@@ -8,7 +8,7 @@ import pytest
 from cstool.model.ir import OpKind, losses_of, read_backward, rules_of, texts_of
 from cstool.training.kernels.call import Call
 from cstool.training.kernels.table import KERNELS
-from cstool.training.machine.plan import make_plan, plan_beyond
+from cstool.training.machine.plan import make_plan
 from tests.models import (
     BALANCED,
     DPRS,
@@ -50,7 +50,7 @@ def test_every_kind_of_op_has_a_kernel_and_is_in_a_model_of_these_tests():
 def test_backward_reads_only_what_the_table_says_it_reads(model):
     """Poison every input and output that a kernel does not claim to read; no delta may notice."""
     graph = GRAPHS[model]
-    beyond = () if graph.barrier is None else plan_beyond(graph.barrier.beyond, 2, trains=True).ops
+    beyond = () if graph.barrier is None else make_plan(graph.barrier.beyond, 2, trains=True, is_beyond=True).ops
     for planned in (*make_plan(graph, 2, trains=True).ops, *beyond):
         clean, poisoned = (_backward(planned, graph, np.random.default_rng(1), poison) for poison in (False, True))
         for a, b in zip(clean, poisoned, strict=True):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from cstool.model.ir import Graph, losses_of
 from cstool.model.optimizers import Step
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.inputs import Batch
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.memoryx import MemoryX
+from cstool.training.machine.memoryx.shards import deal_panels
+from cstool.training.machine.memoryx_store import Backing
 from cstool.training.machine.state import Position, save_state, state_values
 from cstool.training.store import CheckpointReader, CheckpointWriter
 from tests.reference import models as reference
@@ -37,6 +41,14 @@ class GradientKeeper:
         np.multiply(gradient, np.float32(step.gradient_scale), out=states[0])
 
 
+def make_appliance(graph: Graph, **settings: Any) -> Appliance:
+    """Make an appliance; settings are fields of `KeptModel` and of `Backing`, and arguments of its own."""
+    of_model = {each.name: settings.pop(each.name) for each in fields(KeptModel) if each.name in settings}
+    of_place = {name: settings.pop(name) for name in Backing._fields if name in settings}
+    kept = KeptModel(graph, **of_model)
+    return Appliance(kept, backing=Backing(**{"shards": deal_panels(kept, 1), **of_place}), **settings)
+
+
 USUAL: Any = {"max_gradient_norm": None, "seed": 3, "lanes": 1}
 """of an appliance"""
 
@@ -44,7 +56,7 @@ USUAL: Any = {"max_gradient_norm": None, "seed": 3, "lanes": 1}
 @contextmanager
 def machine(graph, batch_size, *, optimizer=None, **settings):
     """Lend an appliance with large random weights, ready to train and to evaluate batches of a size."""
-    with Appliance(graph, optimizer=optimizer or GradientKeeper(), **{**USUAL, **settings}) as appliance:
+    with make_appliance(graph, optimizer=optimizer or GradientKeeper(), **{**USUAL, **settings}) as appliance:
         for trains in (True, False):
             appliance.prepare(batch_size, trains=trains)
         randomize(appliance)

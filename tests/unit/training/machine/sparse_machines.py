@@ -12,6 +12,7 @@ from cstool.model.optimizers import Optimizer, Step
 from cstool.model.params import SparsityParams
 from cstool.model.sparsity import initial_mask, next_mask
 from cstool.training.kernels.sparse import SparseMatrix, collect
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.swarmx import held
@@ -31,7 +32,7 @@ def rules(groups: Mapping[str, SparsityParams], **keys: Any) -> SparsityRules:
 def make_memory(graph: Graph, optimizer: Optimizer | None, **settings: Any) -> MemoryX:
     store = make_store()
     waiting_bytes = None if isinstance(store, RamStore) else WAITING_BYTES
-    return MemoryX(graph, optimizer, store=store, waiting_bytes=waiting_bytes, **settings)
+    return MemoryX(KeptModel(graph, optimizer, **settings), store=store, waiting_bytes=waiting_bytes)
 
 
 @contextmanager

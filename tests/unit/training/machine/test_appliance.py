@@ -11,7 +11,6 @@ from cstool.model.ir import Graph, Loss, _graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import SGD, AdamW
 from cstool.training.kernels.tables import table_bytes
-from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.plan import make_plan
 from tests.models import (
     BALANCED,
@@ -37,6 +36,7 @@ from tests.unit.training.machine.machines import (
     arrays_of,
     check_gradients,
     machine,
+    make_appliance,
     random_batch,
 )
 
@@ -282,6 +282,8 @@ def test_the_account_of_memory_counts_what_was_allocated_and_systems_are_laid_ou
 
 def test_evaluation_beside_training_takes_at_most_a_quarter_of_the_memory():
     slot_bytes = make_plan(GRAPH, 1, trains=False).slot_bytes
-    with Appliance(GRAPH, optimizer=make_optimizer(SGD(), None), memory_bytes=8 * slot_bytes, **USUAL) as appliance:
+    with make_appliance(
+        GRAPH, optimizer=make_optimizer(SGD(), None), memory_bytes=8 * slot_bytes, **USUAL
+    ) as appliance:
         evaluation = appliance.prepare(4, trains=False)
     assert (evaluation.waves, evaluation.layout.deal.slots) == (2, [2])

@@ -22,7 +22,7 @@ from cstool.training.store.panel_cache import PanelCache
 from tests.models import decoder
 from tests.patience import PATIENCE_S, within_patience
 from tests.unit.model.sparsity.sections import group
-from tests.unit.training.machine.machines import USUAL, GradientKeeper, random_batch
+from tests.unit.training.machine.machines import USUAL, GradientKeeper, make_appliance, random_batch
 from tests.unit.training.machine.sparse_machines import rules
 
 Array = np.ndarray
@@ -44,7 +44,7 @@ def file_machine(path: Path, **settings: Any) -> Iterator[Appliance]:
     """Lend an appliance whose store is a file, with room for one gradient at a time on its way to an update."""
     adamw = make_optimizer(AdamW(learning_rate=0.01), None)
     usual = {**USUAL, "optimizer": adamw, "lanes": 3, "waiting_bytes": PANEL_BYTES, "memory_bytes": 2**30}
-    with Appliance(decoder(layers=2), store=FileStore(path, MEMORY_BYTES), **{**usual, **settings}) as appliance:
+    with make_appliance(decoder(layers=2), store=FileStore(path, MEMORY_BYTES), **{**usual, **settings}) as appliance:
         appliance.prepare(8, trains=True)
         appliance.memoryx.initialize(1)
         appliance.memoryx.reserve()

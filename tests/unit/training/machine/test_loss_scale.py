@@ -15,13 +15,12 @@ from cstool.model.ir import _graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import SGD, Adam, AdamW, LossScaling
 from cstool.model.params.sections.optimizers import Adafactor
-from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.loss_scale import LossScale
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.store import FileStore
 from tests.models import decoder, fc_mnist
 from tests.unit.model.sparsity.sections import group
-from tests.unit.training.machine.machines import USUAL, arrays_of, machine, random_batch, randomize
+from tests.unit.training.machine.machines import USUAL, arrays_of, machine, make_appliance, random_batch, randomize
 
 BATCH = 12
 TIED = decoder(layers=1, dropout=0.1)
@@ -84,8 +83,8 @@ def run(graph, scaling, optimizer=ADAMW, first=1, last=10, **more):
     """Train from a step to a step, those before it skipped; the norms, all arrays, and the appliance."""
     settings = {**USUAL, "optimizer": make_optimizer(optimizer, None), **more}
     if scaling is not None:
-        settings["loss_scale"] = scaling
-    with Appliance(graph, **settings) as appliance:
+        settings["loss_scaling"] = scaling
+    with make_appliance(graph, **settings) as appliance:
         appliance.prepare(BATCH, trains=True)
         appliance.memoryx.initialize(1)
         appliance.memoryx.reserve()
@@ -181,7 +180,7 @@ def test_before_the_first_update_nothing_has_changed():
 def test_the_norms_that_are_looked_at_are_those_without_the_scale():
     found = []
     for scaling in (LossScaling(), LossScaling(2.0**10), LossScaling(2.0**10, 1.0, 2.0**10)):
-        with machine(TIED, BATCH, optimizer=make_optimizer(ADAMW, None), loss_scale=scaling) as appliance:
+        with machine(TIED, BATCH, optimizer=make_optimizer(ADAMW, None), loss_scaling=scaling) as appliance:
             appliance.memoryx.statistics.with_norms = True
             appliance.memoryx.statistics.begin_step(looks=True)
             appliance.train_step(random_batch(TIED, BATCH), 1, 0.01)

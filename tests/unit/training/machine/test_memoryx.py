@@ -16,6 +16,7 @@ from cstool.model.params import SGD, AdamW
 from cstool.model.params.sections.optimizers import Adafactor
 from cstool.training.kernels.call import Rows
 from cstool.training.machine.memoryx import updates
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.store import RamStore
 from tests.models import decoder, fc_mnist
@@ -209,7 +210,9 @@ def test_what_went_wrong_in_an_update_is_raised_by_who_waits_for_it_or_made_it(m
     monkeypatch.setattr(updates, "AT_ONCE_SIZE", 0 if after == "drain" else 2**20)
     monkeypatch.setattr(GradientKeeper, "update", Mock(side_effect=OSError("disk full")))
     waiting_bytes = None if isinstance(made := store(), RamStore) else 2**16
-    with MemoryX(fc_mnist(3, use_bias=False), GradientKeeper(), store=made, waiting_bytes=waiting_bytes) as memoryx:
+    with MemoryX(
+        KeptModel(fc_mnist(3, use_bias=False), GradientKeeper()), store=made, waiting_bytes=waiting_bytes
+    ) as memoryx:
         memoryx.reserve()
         [panel] = memoryx.arrays.panels["last_layer.weight"]
         gradient = filled(memoryx, np.ones(panel.shape))
@@ -225,7 +228,7 @@ def test_who_brings_the_last_gradient_of_a_small_panel_in_memory_updates_it(monk
     threads = []
     monkeypatch.setattr(GradientKeeper, "update", lambda *_: threads.append(threading.current_thread()))
     graph = fc_mnist(3, use_bias=False)
-    with MemoryX(graph, GradientKeeper(), store=RamStore()) as memoryx:
+    with MemoryX(KeptModel(graph, GradientKeeper()), store=RamStore()) as memoryx:
         [panel] = memoryx.arrays.panels["last_layer.weight"]
         monkeypatch.setattr(updates, "AT_ONCE_SIZE", panel.size - 1 + room)
         memoryx.begin_step(1, 0.1)
@@ -237,7 +240,7 @@ def test_who_brings_the_last_gradient_of_a_small_panel_in_memory_updates_it(monk
 @pytest.mark.parametrize("store", [make_store, RamStore])
 def test_lanes_share_a_panel_and_the_last_gives_it_back(store):
     """Of one in memory they are told where it is, and nobody has it lent."""
-    with MemoryX(fc_mnist(3, use_bias=False), None, store=store()) as memoryx:
+    with MemoryX(KeptModel(fc_mnist(3, use_bias=False)), store=store()) as memoryx:
         memoryx.reserve()
         memoryx.initialize(1)
         [panel] = memoryx.arrays.panels["last_layer.weight"]

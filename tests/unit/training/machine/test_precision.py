@@ -13,10 +13,8 @@ from cstool.model.params import AdamW, SparsityParams
 from cstool.training.kernels.bfloat16 import narrowed
 from cstool.training.kernels.gemm_providers import EMULATED
 from cstool.training.kernels.sparse import KernelChoice
-from cstool.training.machine.appliance import Appliance
-from cstool.training.machine.budgets import memoryx_bytes
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import deal_panels
-from cstool.training.machine.memoryx.sparse_weights import DENSE
 from cstool.training.machine.plan import make_plan
 from cstool.training.machine.precision import ALL_FLOAT32, narrow_parts
 from cstool.training.store import FileStore, RamStore
@@ -39,6 +37,7 @@ from tests.unit.training.machine.machines import (
     array_of,
     arrays_of,
     machine,
+    make_appliance,
     random_batch,
     randomize,
     set_array,
@@ -159,7 +158,7 @@ def test_so_are_those_of_sparse_weights(model, choice):
     batch, found = random_batch(graph, 8), {}
     for precision in ("float32", "bfloat16"):
         settings = {**USUAL, "sparsity": sparsity, "precision": precision}
-        with Appliance(graph, optimizer=GradientKeeper(), **settings) as appliance:
+        with make_appliance(graph, optimizer=GradientKeeper(), **settings) as appliance:
             appliance.prepare(8, trains=True)
             appliance.memoryx.initialize(SEED)
             for name in graph.weights:
@@ -190,13 +189,14 @@ def test_what_streams_follows_every_update_and_every_load():
 
 def test_what_nothing_updates_is_kept_as_it_streams(tmp_path):
     """In memory as in a file: numbers of matrices have two bytes there."""
-    matrices = narrow_parts(GPT).weights
+    kept = KeptModel(GPT, precision="bfloat16")
+    matrices = kept.narrow.weights
     kept_bytes = sum((2 if name in matrices else 4) * weight.size for name, weight in GPT.weights.items())
-    assert memoryx_bytes(GPT, None, narrow=matrices) == kept_bytes
-    assert deal_panels(GPT, None, DENSE, 1, narrow=matrices).shard_bytes == (kept_bytes,)
+    assert kept.memoryx_bytes == kept_bytes
+    assert deal_panels(kept, 1).shard_bytes == (kept_bytes,)
     batch, found = random_batch(GPT, 8), []
     for store in (RamStore(), FileStore(tmp_path / "m.h5", 2**20, slots=1)):
-        with Appliance(GPT, optimizer=None, **USUAL, precision="bfloat16", store=store) as appliance:
+        with make_appliance(GPT, optimizer=None, **USUAL, precision="bfloat16", store=store) as appliance:
             appliance.prepare(8, trains=False)
             randomize(appliance)
             found.append((appliance.evaluate(batch, 1), arrays_of(appliance, "model.")))

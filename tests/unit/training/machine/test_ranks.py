@@ -20,8 +20,9 @@ from cstool.training.data import Sampler
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.buffers import BufferPool
 from cstool.training.machine.memoryx.gradients import Room
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import Shards, deal_panels
-from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
+from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.ranks import sending
 from cstool.training.machine.ranks.sending import ArrivingSums, Broadcast
 from cstool.training.machine.recorder import OFF, LaneTape
@@ -31,7 +32,7 @@ from tests.models import decoder
 from tests.patience import within_patience
 from tests.unit.model.sparsity.sections import group
 from tests.unit.training.machine.links import ThreadLink, linked
-from tests.unit.training.machine.machines import USUAL, randomize, set_array
+from tests.unit.training.machine.machines import USUAL, make_appliance, randomize, set_array
 from tests.unit.training.machine.training import BATCH, WHERE, Samples, assert_same, identify, others, train
 
 GRAPH = decoder(layers=2, dropout=0.1)
@@ -96,7 +97,7 @@ class Lender:
 def test_a_panel_that_leaves_for_all_ranks_at_once_is_given_back_once(monkeypatch):
     """Some have it before the sender looks, some at that very moment."""
     switched = sys.getswitchinterval()
-    lender = Lender(deal_panels(GRAPH, None, DENSE, 1))
+    lender = Lender(deal_panels(KeptModel(GRAPH), 1))
     with ThreadPoolExecutor(4) as leaving:
         link = linked(4)[0]
         monkeypatch.setattr(link, "send", lambda *_: leaving.submit(lambda: None))
@@ -126,7 +127,10 @@ def test_a_rank_reads_the_samples_of_its_own_grains_alone():
 def rank_0(graph: Graph) -> Iterator[tuple[Appliance, list[ThreadLink], Callable[[int], Any]]]:
     """Lend the appliance of the first of two ranks, ready to evaluate, their links, and the reading of some batches."""
     links, samples, sampler = linked(2), [Samples(graph) for _ in range(2)], Sampler(30, BATCH, False, 1, False)
-    with others(links, samples, 1), Appliance(graph, link=links[0], num_csx=2, optimizer=None, **USUAL) as appliance:
+    with (
+        others(links, samples, 1),
+        make_appliance(graph, link=links[0], num_csx=2, optimizer=None, **USUAL) as appliance,
+    ):
         identify(links)
         appliance.prepare(BATCH, trains=False)
         randomize(appliance)
@@ -201,7 +205,7 @@ def test_the_wire_to_another_host_is_measured():
     links = linked(3)
     with (
         others(links, [Samples(GRAPH)] * 3, 1),
-        Appliance(GRAPH, link=links[0], num_csx=3, optimizer=None, **USUAL) as appliance,
+        make_appliance(GRAPH, link=links[0], num_csx=3, optimizer=None, **USUAL) as appliance,
     ):
         assert appliance.others.measure_wire() is None
         appliance.others.used[2].host = "elsewhere"

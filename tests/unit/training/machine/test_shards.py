@@ -17,7 +17,8 @@ from cstool.model.params.sections.optimizers import Adafactor
 from cstool.training.machine.committed import Committed
 from cstool.training.machine.memoryx.commits import Commits
 from cstool.training.machine.memoryx.elsewhere import NOWHERE
-from cstool.training.machine.memoryx.shards import Shards, deal_panels, dealt_already, weight_bytes
+from cstool.training.machine.memoryx.kept_model import KeptModel
+from cstool.training.machine.memoryx.shards import Shards, deal_panels, dealt_already
 from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.memoryx_store import _check_not_in_the_way
 from tests.examples import examples
@@ -61,13 +62,14 @@ def rows_of(shards: Shards) -> list[dict[str, list[tuple[int, int]]]]:
 )
 def test_panels_are_dealt_once_and_evenly(graph: Graph, optimizer: str, is_sparse: bool, nodes: int):
     rule, sparsity = OPTIMIZERS[optimizer], SPARSE if is_sparse and LINEAR in graph.weights else DENSE
-    found = deal_panels(graph, rule, sparsity, nodes)
+    kept = KeptModel(graph, rule, sparsity)
+    found = deal_panels(kept, nodes)
     panels = {panel for weight in graph.weights.values() for panel in panels_of(weight)}
     assert {*found.owners} == panels
     assert all(0 <= node < nodes for node in found.owners.values())
     largest = total = 0
     for name, weight in graph.weights.items():
-        size_bytes, cut = weight_bytes(weight, rule, sparsity), panels_of(weight)
+        size_bytes, cut = kept.weight_bytes(weight), panels_of(weight)
         stays_whole = name in sparsity.groups or isinstance(rule, WholeOptimizer)
         assert not stays_whole or len({found.owners[panel] for panel in cut}) == 1
         largest = max(largest, size_bytes if stays_whole else size_bytes * max(p.size for p in cut) // weight.size)
@@ -75,27 +77,29 @@ def test_panels_are_dealt_once_and_evenly(graph: Graph, optimizer: str, is_spars
     assert max(found.shard_bytes) <= total / nodes + largest
     assert total - len(panels) <= sum(found.shard_bytes) <= total
     # Shards that are there are gone on from as they are.
-    again = dealt_already(graph, rule, sparsity, rows_of(found), found.name)
+    again = dealt_already(kept, rows_of(found), found.name)
     assert again.owners == found.owners
 
 
 def dealt_for(optimizer: Optimizer | None, needs: Optimizer | None, sparsity: SparsityRules = DENSE) -> Shards | None:
-    return dealt_already(GRAPH, needs, sparsity, rows_of(deal_panels(GRAPH, optimizer, DENSE, 3, "a")), "a")
+    return dealt_already(
+        KeptModel(GRAPH, needs, sparsity), rows_of(deal_panels(KeptModel(GRAPH, optimizer), 3, "a")), "a"
+    )
 
 
 def test_shards_are_gone_on_from_as_they_were_dealt_if_that_can_be():
-    assert deal_panels(GRAPH, WHOLE, DENSE, 3).owners != deal_panels(GRAPH, None, DENSE, 3).owners
+    assert deal_panels(KeptModel(GRAPH, WHOLE), 3).owners != deal_panels(KeptModel(GRAPH), 3).owners
     found = dealt_for(WHOLE, None)
-    assert (found.nodes, found.name, found.owners) == (3, "a", deal_panels(GRAPH, WHOLE, DENSE, 3).owners)
+    assert (found.nodes, found.name, found.owners) == (3, "a", deal_panels(KeptModel(GRAPH, WHOLE), 3).owners)
     # Who needs all of a weight does not find it at one node; and of rows that nobody has there is no dealing.
     assert dealt_for(None, WHOLE) is None
     assert dealt_for(None, None, SPARSE) is None
-    assert dealt_already(GRAPH, None, DENSE, rows_of(deal_panels(GRAPH, None, DENSE, 3))[:2], "a") is None
+    assert dealt_already(KeptModel(GRAPH), rows_of(deal_panels(KeptModel(GRAPH), 3))[:2], "a") is None
 
 
 def test_tied_embeddings_are_shared_by_nodes():
     expected, _, _ = train(TIED, 1)
-    owners = deal_panels(TIED, OPTIMIZERS["adamw"], DENSE, 3).owners
+    owners = deal_panels(KeptModel(TIED, OPTIMIZERS["adamw"]), 3).owners
     assert len({node for panel, node in owners.items() if "word_embeddings" in panel.weight}) > 1
     assert_same(within_patience(lambda: train(TIED, 3))[0], expected)
 

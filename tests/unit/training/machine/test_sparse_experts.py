@@ -39,6 +39,7 @@ from tests.unit.training.machine.machines import (
     array_of,
     arrays_of,
     machine,
+    make_appliance,
     random_batch,
     set_array,
 )
@@ -150,7 +151,7 @@ def rules_for(graph: Graph, by: SparsityParams | None, **keys: Any) -> SparsityR
 def sparse_machine(graph, by, optimizer=ADAMW, keys=None, **settings):
     """Lend a machine whose experts are sparse, with large random weights."""
     sparsity = rules_for(graph, by, **(keys or {}))
-    with Appliance(graph, optimizer=optimizer, sparsity=sparsity, **{**USUAL, **settings}) as appliance:
+    with make_appliance(graph, optimizer=optimizer, sparsity=sparsity, **{**USUAL, **settings}) as appliance:
         appliance.memoryx.initialize(SEED)
         for trains in (True, False):
             appliance.prepare(BATCH, trains=trains)
@@ -379,7 +380,7 @@ def test_sparse_experts_that_no_token_chose_are_neither_read_nor_written(tmp_pat
 def test_steps_that_are_skipped_leave_masks_and_idle_experts_alone(tmp_path, graph, name):
     """The scale of the loss is too large for some steps."""
     scaling = LossScaling(2.0**135, 1.0, 2.0**135)
-    settings: dict[str, Any] = {"loss_scale": scaling, "max_gradient_norm": 1.0}
+    settings: dict[str, Any] = {"loss_scaling": scaling, "max_gradient_norm": 1.0}
     expected = in_zeros(graph, GROUPS[name], **settings)
     assert expected != in_zeros(graph, GROUPS[name], max_gradient_norm=1.0)
     assert trained(graph, GROUPS[name], **settings) == expected

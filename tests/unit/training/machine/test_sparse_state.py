@@ -18,7 +18,7 @@ from cstool.training.machine.state import Position, load_state
 from cstool.training.store import CheckpointReader, read_mask, read_weight
 from tests.models import fc_mnist
 from tests.unit.model.sparsity.sections import group
-from tests.unit.training.machine.machines import USUAL, random_batch, rewrite, save
+from tests.unit.training.machine.machines import USUAL, make_appliance, random_batch, rewrite, save
 from tests.unit.training.machine.sparse_machines import SEED, rules
 
 Array = np.ndarray
@@ -40,7 +40,7 @@ def graph_of() -> Graph:
 def appliance_of(sparsity=TOPK, optimizer=MOMENTUM, **keys):
     """Lend an appliance of which one weight is sparse, or none."""
     found = rules({} if sparsity is None else {SPARSE: sparsity}, read_weight=read_weight, read_mask=read_mask, **keys)
-    with Appliance(graph_of(), optimizer=optimizer, sparsity=found, **USUAL) as appliance:
+    with make_appliance(graph_of(), optimizer=optimizer, sparsity=found, **USUAL) as appliance:
         yield appliance
 
 

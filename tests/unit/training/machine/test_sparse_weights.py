@@ -10,13 +10,13 @@ from cstool.model.params import SGD, AdamW, SparsityParams
 from cstool.model.params.sections.sparsity import CosineShare, CyclingShare, LinearShare
 from cstool.model.sparsity import keep_count
 from cstool.training.machine import budgets
-from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.memoryx.sparse_weights import UNEVEN
 from cstool.training.machine.swarmx import held
 from tests.models import fc_mnist
 from tests.unit.model.sparsity.sections import group
-from tests.unit.training.machine.machines import USUAL, GradientKeeper, random_batch, values_of
+from tests.unit.training.machine.machines import USUAL, GradientKeeper, make_appliance, random_batch, values_of
 from tests.unit.training.machine.sparse_machines import (
     SEED,
     Twin,
@@ -300,14 +300,14 @@ def test_activations_get_what_weights_state_and_gradients_leave(monkeypatch, fou
     """Adam keeps two arrays beside the weights; gradients wait, and a quarter more is in flight; RigL's are dense."""
     monkeypatch.setattr(budgets, "available_memory_bytes", lambda: 10**6)
     graph, adamw = fc_mnist(12, 8, use_bias=False), make_optimizer(ADAMW, None)
-    left = budgets.activation_budget_bytes(graph, adamw, rules({} if found is None else {WIDE: found}))
+    left = budgets.activation_budget_bytes(KeptModel(graph, adamw, rules({} if found is None else {WIDE: found})))
     need = 4 * (12 * 784 * wide + (8 * 12 + 10 * 8) * 4.25)
     assert left == pytest.approx((10**6 - need) * budgets.ACTIVATION_SHARE, abs=2)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_number_that_is_not_finite_is_found_and_its_weight_named(value):
-    with Appliance(GRAPH, optimizer=None, sparsity=rules({SMALL: group(0.75)}), **USUAL) as machine:
+    with make_appliance(GRAPH, optimizer=None, sparsity=rules({SMALL: group(0.75)}), **USUAL) as machine:
         machine.memoryx.initialize(SEED)
         sparse = machine.memoryx.arrays.sparse[SMALL]
         numbers = np.concatenate([*sparse.read(f"model.{SMALL}")])

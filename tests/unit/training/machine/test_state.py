@@ -12,11 +12,19 @@ from cstool.model.ir import Graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import SGD, AdamW, parse_states
 from cstool.model.params.sections.optimizers import Adafactor
-from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.state import Position, environment, load_state
 from cstool.training.store import CheckpointReader, CheckpointWriter
 from tests.models import decoder, fc_mnist
-from tests.unit.training.machine.machines import USUAL, array_of, machine, random_batch, rewrite, save, set_array
+from tests.unit.training.machine.machines import (
+    USUAL,
+    array_of,
+    machine,
+    make_appliance,
+    random_batch,
+    rewrite,
+    save,
+    set_array,
+)
 
 PLACE = Position(2, 5, 4)
 MOMENTUM, ADAMW = make_optimizer(SGD(momentum=0.9), None), make_optimizer(AdamW(), None)
@@ -37,7 +45,7 @@ def saved(path: Path, graph: Graph | None = None, optimizer=MOMENTUM) -> dict[st
 def loaded(path, *, states="all", strict=True, graph=None, optimizer=MOMENTUM):
     """Load a checkpoint into zeros, and return the arrays, the position and the values."""
     graph = graph or fc_mnist(3, use_bias=False)
-    with Appliance(graph, optimizer=optimizer, **USUAL) as appliance, CheckpointReader(path) as reader:
+    with make_appliance(graph, optimizer=optimizer, **USUAL) as appliance, CheckpointReader(path) as reader:
         position, values = load_state(reader, appliance.memoryx, states=parse_states(states), strict=strict)
         return {name: array_of(appliance, name) for name in appliance.memoryx.arrays.names}, position, values
 

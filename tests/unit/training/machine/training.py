@@ -16,13 +16,13 @@ from cstool.model.params import AdamW
 from cstool.training.data import Field, Sampler
 from cstool.training.host.ranks import Traffic
 from cstool.training.host.traffic import count_traffic, present_bytes
-from cstool.training.machine.appliance import Appliance
+from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.memoryx.sparse_weights import DENSE
 from cstool.training.machine.ranks.orders import Identify
 from cstool.training.machine.ranks.worker import Opened, Worker
 from tests.unit.training.machine.links import ThreadLink, linked
-from tests.unit.training.machine.machines import USUAL, array_of, random_batch, randomize
+from tests.unit.training.machine.machines import USUAL, array_of, make_appliance, random_batch, randomize
 
 BATCH = 12
 WHERE = "params.yaml: trainer.fit.train_dataloader"
@@ -106,8 +106,8 @@ def train(graph, ranks, *, num_csx=4, steps=3, lanes=2, evaluates=True, nodes=No
         link.late_s = late_s
     optimizer = make_optimizer(ADAMW, None)
     usual: dict[str, Any] = {**USUAL, "optimizer": optimizer, "lanes": lanes, "num_csx": num_csx, **more}
-    usual["shards"] = deal_panels(graph, usual["optimizer"], usual.get("sparsity", DENSE), nodes or ranks)
-    with others(links, samples, lanes), Appliance(graph, link=links[0], **usual) as appliance:
+    usual["shards"] = deal_panels(KeptModel(graph, usual["optimizer"], usual.get("sparsity", DENSE)), nodes or ranks)
+    with others(links, samples, lanes), make_appliance(graph, link=links[0], **usual) as appliance:
         identify(links)
         appliance.memoryx.statistics.with_norms = looks
         for trains in (True, False) if evaluates else (True,):

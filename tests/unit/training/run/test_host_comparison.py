@@ -20,7 +20,6 @@ from cstool.training.host.ranks import Link, predict_ranks
 from cstool.training.host.rates import load_rates, save_rates
 from cstool.training.host.step import HostSetup
 from cstool.training.machine import appliance, grains
-from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.lanes import PHASES
 from cstool.training.machine.layout import lay_out
 from cstool.training.machine.ranks.orders import RankUse, Wire
@@ -31,7 +30,7 @@ from tests.end_to_end.runs import SEQUENCE, gpt_params, run_file, write_text
 from tests.end_to_end.test_dpr import _in_waves, case_file
 from tests.hosts import round_rates
 from tests.reference.dpr_case import CONTEXT, CONTEXTS, QUESTION
-from tests.unit.training.machine.machines import USUAL
+from tests.unit.training.machine.machines import USUAL, make_appliance
 
 
 def test_the_line_of_the_log():
@@ -173,7 +172,7 @@ def test_a_run_on_several_ranks_is_compared_with_what_rank_0_sees(tmp_path, host
     graph = build_graph(params.model, SEQUENCE)
     optimizer = make_optimizer(params.trained_by, None)
     layout = lay_out(graph, grain=4, grains=12, num_csx=3, trains=True, memory_bytes=[2**40] * 2, recompute="never")
-    with Appliance(graph, **{**USUAL, "optimizer": optimizer, "num_csx": 3, "lanes": 1}) as appliance:
+    with make_appliance(graph, **{**USUAL, "optimizer": optimizer, "num_csx": 3, "lanes": 1}) as appliance:
         cluster = appliance.prepare(48, trains=True)
         cluster.layout = layout
         appliance.others.used = [RankUse(rank, host) for rank, host in enumerate(hosts)]
