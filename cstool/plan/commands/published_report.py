@@ -12,8 +12,8 @@ from cstool.plan.commands.compile_report import number_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cstool.plan.estimation.published import Comparison as PublishedComparison
-    from cstool.plan.estimation.published import Errors, Prediction
+    from cstool.plan.estimation.comparison import Comparison, Errors
+    from cstool.plan.estimation.published import Prediction
 
 _UNITS = {
     "samples_per_s": "samples/s",
@@ -40,7 +40,7 @@ _TITLES = {
 _COLUMNS = ("result", "published", "predicted", "error")
 
 
-def print_published(compared: PublishedComparison, left_out: Mapping[str, Prediction]) -> None:
+def print_published(compared: Comparison, left_out: Mapping[str, Prediction]) -> None:
     """Print the tables, the errors, the assumptions, and the sources.
 
     Args:
@@ -110,7 +110,7 @@ _MORE = {"fitted": (("left out", _left_out),), "held out": (("80%", _range), ("i
 """further columns of the results of a use: heading, and text for a prediction"""
 
 
-def _print_reasons(compared: PublishedComparison) -> None:
+def _print_reasons(compared: Comparison) -> None:
     """Print why results are far off, as far as that is known."""
     found = [each for each in compared.predictions if each.result.reason]
     if found:
@@ -160,7 +160,7 @@ def _conditions(prediction: Prediction) -> str:
     return f"under: {', '.join(parts)}"
 
 
-def published_document(compared: PublishedComparison, left_out: Mapping[str, Prediction]) -> dict[str, Any]:
+def published_document(compared: Comparison, left_out: Mapping[str, Prediction]) -> dict[str, Any]:
     """Return all of it ready for JSON; predictions are modelled; arguments as of `print_published`."""
     return {
         "results": [

@@ -6,8 +6,7 @@ from pathlib import Path
 from cstool.foundation.errors import EstimateError
 from cstool.foundation.words import counted
 from cstool.plan.estimation.limits import BUDGET, DAYS, POWER
-from cstool.plan.estimation.pareto import front
-from cstool.plan.estimation.plan import Found, Plan
+from cstool.plan.estimation.plan import Found, Plan, front
 from cstool.plan.estimation.unmet import amount_text
 from cstool.plan.pictures.pareto import FrontPanel, FrontPicture, FrontPoint, FrontSeries, draw_front
 

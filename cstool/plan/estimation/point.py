@@ -18,7 +18,7 @@ from cstool.plan.estimation.bands import Band, band_for
 from cstool.plan.estimation.kept import KeptResults, kept_results
 from cstool.plan.estimation.request import Request, loader_of, samples_per_csx
 from cstool.plan.timing.cluster import Step
-from cstool.plan.timing.schedule import COMPUTE
+from cstool.plan.timing.resources import COMPUTE
 from cstool.plan.timing.wafer import cluster_step, limit_shares, shares_of, tree_stages, useful_flops, zero_weights
 
 DAY_S = 86_400.0
