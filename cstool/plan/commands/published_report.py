@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cstool.foundation.terminal.render import print_table
 from cstool.plan.commands.compile_report import number_text
+from cstool.plan.commands.estimate_facts import rough_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,7 +100,7 @@ def _left_out(prediction: Prediction, left_out: Mapping[str, Prediction]) -> str
 
 def _range(prediction: Prediction, _: Mapping[str, Prediction]) -> str:
     found = prediction.range
-    return "-" if found is None else f"{_short(found[0])} to {_short(found[1])}"
+    return "-" if found is None else f"{rough_text(found[0])} to {rough_text(found[1])}"
 
 
 def _within(prediction: Prediction, _: Mapping[str, Prediction]) -> str:
@@ -175,10 +176,6 @@ def published_document(compared: Comparison, left_out: Mapping[str, Prediction])
         "first": None if compared.first is None else asdict(compared.first),
         "errors": {use: None if errors is None else asdict(errors) for use, errors in compared.errors.items()},
     }
-
-
-def _short(value: float) -> str:
-    return f"{float(f'{value:.3g}'):,.10g}"
 
 
 def _number(value: float) -> str:

@@ -63,13 +63,7 @@ class Model:
     def prepared(self) -> Prepared:
         """The compiler passes that all numbers of systems share."""
         request = self.request
-        return Prepared(
-            request.params,
-            request.system,
-            modes=MODES[request.execution_mode],
-            expert_imbalance=request.expert_imbalance,
-            variant=request.variants,
-        )
+        return Prepared(request.params, request.system, MODES[request.execution_mode], **request.of_graph)
 
     @cached_property
     def _flops_s(self) -> float:

@@ -305,9 +305,12 @@ def draw_estimates(found: Estimates, paths: Sequence[Path], theme: str) -> None:
     Raises:
         EstimateError: a file cannot be written
     """
-    from cstool.plan.estimation.picture import plot_estimate
+    from cstool.plan.estimation.picture import estimate_picture
+    from cstool.plan.pictures.draw import write_pictures
+    from cstool.plan.pictures.estimate import estimate_figure
 
-    plot_estimate(paths, theme, found.estimate, found.scaling, found.sparsities)
+    picture = estimate_picture(found.estimate, found.scaling, found.sparsities)
+    write_pictures(lambda: estimate_figure(picture), paths, theme, EstimateError)
 
 
 def write_timeline(found: Estimate, path: Path) -> None:

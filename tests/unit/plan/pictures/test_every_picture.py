@@ -14,10 +14,10 @@ from matplotlib.text import Annotation
 
 from cstool.csl.pictures.heat import draw_fabric_heat
 from cstool.csl.pictures.routes import draw_fabric_routes
-from cstool.foundation.drawing.figure import STYLE
-from cstool.plan.pictures.draw import draw_picture
-from cstool.plan.pictures.estimate import draw_estimate
-from cstool.plan.pictures.pareto import draw_front
+from cstool.foundation.drawing.figure import STYLE, write_figure
+from cstool.plan.pictures.draw import draw_artifact
+from cstool.plan.pictures.estimate import estimate_figure
+from cstool.plan.pictures.pareto import front_figure
 from cstool.training.compare.drawing import ComparisonPicture, SweepPoint, draw_comparison
 from tests.unit.csl.pictures.fabrics import stats, switched
 from tests.unit.plan.compiler.programs import ROOT
@@ -32,10 +32,10 @@ COMPARISON = ComparisonPicture(
     "a title", "a subtitle", "nats per token", "0.9", [loss + 0.2 for loss in LOSSES], LOSSES, **HELD_OUT, sweep=SWEEP
 )
 DRAW = {
-    "artifact": lambda path, **how: draw_picture(pipelined(3), path, **how),
+    "artifact": lambda path, **how: write_figure(lambda: draw_artifact(pipelined(3), "work"), path, **how),
     "comparison": lambda path, **how: draw_comparison(COMPARISON, path, **how),
-    "estimate": lambda path, **how: draw_estimate(PICTURES["a step alone"], path, **how),
-    "front": lambda path, **how: draw_front(FRONTS["three"], path, **how),
+    "estimate": lambda path, **how: write_figure(lambda: estimate_figure(PICTURES["a step alone"]), path, **how),
+    "front": lambda path, **how: write_figure(lambda: front_figure(FRONTS["three"]), path, **how),
     "heat": lambda path, **how: draw_fabric_heat(stats(2, 2), path, "out", **how),
     "routes": lambda path, **how: draw_fabric_routes(switched(), path, "out", [9], **how),
 }
