@@ -95,7 +95,8 @@ def predicted_once(_predictions: dict[str, Prediction], monkeypatch: pytest.Monk
             _predictions[key] = predict(result)
         return _predictions[key]
 
-    monkeypatch.setattr("cstool.plan.estimation.published.predict", predict_once)
+    for module in ("published", "comparison"):
+        monkeypatch.setattr(f"cstool.plan.estimation.{module}.predict", predict_once)
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ import pytest
 
 from cstool.plan.commands.estimate_flags import INFER_FLAGS, CostFlags, VariantFlags
 from cstool.plan.commands.estimate_gpu import print_gpu_validation
+from cstool.plan.estimation.comparison import compare
 from cstool.plan.estimation.fit import fitted_numbers
 from cstool.plan.estimation.gpu import validate_gpus
-from cstool.plan.estimation.published import compare, load_published
+from cstool.plan.estimation.published import load_published
 from cstool.plan.timing.gpu import load_gpu
 from tests.end_to_end.pages import PROJECT, blocks, check_console, page, plain_lines, without_numbers
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class CompileGroup(Group):
-    """A group that compiles where no command is named; its --set takes several values in a row."""
+class ParamsGroup(Group):
+    """A group that takes a params file where no command is named; its --set takes several values in a row."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments after writing each list flag once per value."""
@@ -43,7 +43,7 @@ class CompileGroup(Group):
 ColorOption = Annotated[
     Literal["work", "sram"], flag("--color_by", "Quantity shown by the colours of the picture's regions.")
 ]
-compile_app = typer.Typer(cls=CompileGroup, invoke_without_command=True, no_args_is_help=True)
+compile_app = typer.Typer(cls=ParamsGroup, invoke_without_command=True, no_args_is_help=True)
 
 
 @compile_app.callback(
@@ -79,7 +79,7 @@ def compile_(
     measured. The same input is compiled once.
     """
     from cstool.plan.commands.compile_report import artifact_document, print_artifact
-    from cstool.plan.verbs.compiling import check_kernels, compile_trainers, draw_artifact
+    from cstool.plan.verbs.compiling import check_kernels, compile_trainers, plot_artifact
 
     if ctx.invoked_subcommand is not None:
         return
@@ -113,7 +113,7 @@ def compile_(
     )
     documents = []
     for number, compiled in enumerate(every, start=1):
-        draw_artifact(compiled.artifact, plot or (), color_by, theme)
+        plot_artifact(compiled.artifact, plot or (), color_by, theme)
         if as_json:
             documents.append(artifact_document(compiled) | {"notes": compiled.notes})
             continue
@@ -157,12 +157,12 @@ def show(
 ) -> None:
     """Report on an artifact, or draw it."""
     from cstool.plan.commands.compile_report import artifact_document, print_artifact
-    from cstool.plan.verbs.compiling import draw_artifact, load_compiled
+    from cstool.plan.verbs.compiling import load_compiled, plot_artifact
 
     check_plots(plot or ())
 
     compiled = load_compiled(file)
-    draw_artifact(compiled.artifact, plot or (), color_by, theme)
+    plot_artifact(compiled.artifact, plot or (), color_by, theme)
     if as_json:
         print_json(artifact_document(compiled))
     else:

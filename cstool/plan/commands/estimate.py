@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from cstool.foundation.errors import EstimateError
-from cstool.foundation.terminal.command import Group, command, spread_lists, with_messages
+from cstool.foundation.terminal.command import command, with_messages
 from cstool.foundation.terminal.options import JsonOption, PlotOption, ThemeOption, flag, is_typed, option
 from cstool.foundation.terminal.render import print_json
 from cstool.model.commands.completion import complete_system
@@ -23,6 +23,7 @@ from cstool.model.commands.options import (
     SoftwareWorkersOption,
 )
 from cstool.model.verbs.asked import check_trace_file
+from cstool.plan.commands.compile import ParamsGroup
 from cstool.plan.commands.estimate_flags import (
     INFER_ALLOWED,
     INFER_FLAGS,
@@ -44,19 +45,7 @@ HOST = "host"
 """name of this machine in `--system`"""
 
 
-class EstimateGroup(Group):
-    """A group that estimates where no command is named; its --set takes several values in a row."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments after writing each list flag once per value."""
-        return super().parse_args(ctx, args if set(args[:1]) & set(self.commands) else spread_lists(args))
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
-        """Return the words of the usage line."""
-        return ["--params FILE [OPTIONS] | COMMAND [ARGS]..."]
-
-
-estimate_app = typer.Typer(cls=EstimateGroup, invoke_without_command=True)
+estimate_app = typer.Typer(cls=ParamsGroup, invoke_without_command=True)
 command(
     estimate_app,
     "optimize",

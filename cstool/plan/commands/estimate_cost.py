@@ -10,12 +10,13 @@ from cstool.foundation.terminal.render import print_table
 from cstool.foundation.words import bytes_text, counted
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.tables import print_named, short_time_text
+from cstool.plan.estimation.cost import HOUR_S, MWH_J
+from cstool.plan.estimation.point import DAY_S
 
 if TYPE_CHECKING:
     from cstool.plan.estimation.cost import CostBand, JobCost
 
 COST_COLUMNS = ("num_csx", "training", "with stops", "failures", "servers", "power", "energy")
-HOUR_S, DAY_S, MWH_J = 3600.0, 86_400.0, 3.6e9
 
 
 def print_cost(cost: JobCost) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from cstool.plan.commands.compile_report import phases_document
 from cstool.plan.commands.estimate_cost import cost_document
-from cstool.plan.commands.estimate_facts import BAND_SHARE, gain_of
+from cstool.plan.commands.estimate_facts import gain_of
 from cstool.plan.commands.estimate_gpu import gpus_document
 from cstool.plan.commands.tables import write_rows
+from cstool.plan.estimation.bands import SHARE
 
 if TYPE_CHECKING:
     from cstool.model.ir import Artifact
@@ -129,7 +130,7 @@ def band_document(found: Estimate) -> dict[str, Any] | None:
 def interval_document(band: Band, **ranges: tuple[float, float] | None) -> dict[str, Any]:
     """Return an 80 % interval, ready for JSON: its factors, these ranges, and the results that it comes from."""
     return {
-        "share": BAND_SHARE,
+        "share": SHARE,
         "low": band.low,
         "high": band.high,
         **ranges,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from cstool.foundation.words import bytes_text, counted, micro_batches_text, often, time_text
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.tables import short_time_text
+from cstool.plan.compiler.density import ADAPTERS
+from cstool.plan.estimation.bands import SHARE
 
 if TYPE_CHECKING:
     from cstool.model.ir import Artifact
@@ -15,11 +17,6 @@ if TYPE_CHECKING:
     from cstool.plan.estimation.bands import Band
     from cstool.plan.estimation.mask_updates import MaskUpdates
     from cstool.plan.verbs.estimating import Estimates
-
-BAND_SHARE = 0.8
-"""share of results like an estimate that lie in its range"""
-ADAPTERS = (".lora_A", ".lora_B")
-"""ends of the names of adapters' weights"""
 
 
 def estimate_facts(estimates: Estimates) -> Iterator[tuple[str, str]]:
@@ -73,7 +70,7 @@ def _range_facts(found: Estimate) -> Iterator[tuple[str, str]]:
     """Yield the range of 80 % of results like it, and which these are."""
     band = found.band
     if not band.is_known:
-        yield f"{BAND_SHARE:.0%} interval", "not known: no result of a model of images was published"
+        yield f"{SHARE:.0%} interval", "not known: no result of a model of images was published"
         return
     low, high = band.of_rate(found.tokens_per_s)
     unit = "tokens/s" if found.artifact.tokens > 1 else "samples/s"
@@ -85,7 +82,7 @@ def _range_facts(found: Estimate) -> Iterator[tuple[str, str]]:
 
 def interval_facts(band: Band, ranges: str) -> Iterator[tuple[str, str]]:
     """Yield an 80 % interval in words, and the results that it comes from."""
-    yield f"{BAND_SHARE:.0%} interval", ranges
+    yield f"{SHARE:.0%} interval", ranges
     yield "by errors of", f"{counted(band.count, 'held-out result')}: {band.of}"
 
 

@@ -11,13 +11,15 @@ from cstool.foundation.words import counted, digits_text, micro_batches_text
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.estimate_cost import cost_document
 from cstool.plan.commands.estimate_document import band_document
-from cstool.plan.commands.estimate_facts import BAND_SHARE, range_text, trained_text
+from cstool.plan.commands.estimate_facts import range_text, trained_text
 from cstool.plan.commands.tables import write_rows
+from cstool.plan.estimation import unmet
+from cstool.plan.estimation.bands import SHARE
+from cstool.plan.estimation.limits import BUDGET, DAYS, POWER
 
 if TYPE_CHECKING:
     from cstool.plan.estimation.plan import Found, Plan
 
-DAYS, POWER, BUDGET = "--days", "--power", "--budget"
 LIMITS = (DAYS, POWER, BUDGET)
 COLUMNS = ("num_csx", "batch", "micro-batch", "mode", "days", "80%", "power", "energy")
 CSV_COLUMNS = (
@@ -55,7 +57,7 @@ def sentences(found: Found) -> Iterator[str]:
     rest = best.days - best.cost.work_s / 86_400
     why = f", {amount_text(DAYS, rest)} of them for checkpoints{' and failures' if best.cost.failures else ''}"
     again = why if rest > 0.005 * best.days else ""
-    yield f"The job takes {_days(best)}{again}; {BAND_SHARE:.0%} interval: {_range_text(best)}."
+    yield f"The job takes {_days(best)}{again}; {SHARE:.0%} interval: {_range_text(best)}."
     zeros = "" if best.sparsity is None else f" at sparsity {best.sparsity:.4g}"
     yield f"Batches of {counted(best.estimate.batch_size, 'sample')}{zeros}: {_way(best)}."
     drawn = ", ".join(f"{name} {number_text(watts / 1e3)}" for name, watts in best.cost.power_w.items())
@@ -99,12 +101,10 @@ def _way(plan: Plan) -> str:
 
 
 def amount_text(flag: str, amount: float) -> str:
-    """An amount of a limit in words."""
-    if flag == DAYS:
-        if amount < 1:
-            return f"{digits_text(24 * amount)} hours" if amount >= 1 / 24 else f"{digits_text(1440 * amount)} minutes"
-        return "1 day" if amount == 1 else f"{digits_text(amount)} days"
-    return f"{digits_text(amount / 1e3)} kW" if flag == POWER else f"{amount:,.0f}"
+    """An amount of a limit in words; less than a day in hours or minutes."""
+    if flag == DAYS and amount < 1:
+        return f"{digits_text(24 * amount)} hours" if amount >= 1 / 24 else f"{digits_text(1440 * amount)} minutes"
+    return unmet.amount_text(flag, amount)
 
 
 def _beside(flag: str, amount: float, limit: float) -> str:

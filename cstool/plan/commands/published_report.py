@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from cstool.foundation.terminal.render import print_table
 from cstool.plan.commands.compile_report import number_text
+from cstool.plan.commands.estimate_facts import rough_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cstool.plan.estimation.published import Comparison as PublishedComparison
-    from cstool.plan.estimation.published import Errors, Prediction
+    from cstool.plan.estimation.comparison import Comparison, Errors
+    from cstool.plan.estimation.published import Prediction
 
 _UNITS = {
     "samples_per_s": "samples/s",
@@ -40,7 +41,7 @@ _TITLES = {
 _COLUMNS = ("result", "published", "predicted", "error")
 
 
-def print_published(compared: PublishedComparison, left_out: Mapping[str, Prediction]) -> None:
+def print_published(compared: Comparison, left_out: Mapping[str, Prediction]) -> None:
     """Print the tables, the errors, the assumptions, and the sources.
 
     Args:
@@ -99,7 +100,7 @@ def _left_out(prediction: Prediction, left_out: Mapping[str, Prediction]) -> str
 
 def _range(prediction: Prediction, _: Mapping[str, Prediction]) -> str:
     found = prediction.range
-    return "-" if found is None else f"{_short(found[0])} to {_short(found[1])}"
+    return "-" if found is None else f"{rough_text(found[0])} to {rough_text(found[1])}"
 
 
 def _within(prediction: Prediction, _: Mapping[str, Prediction]) -> str:
@@ -110,7 +111,7 @@ _MORE = {"fitted": (("left out", _left_out),), "held out": (("80%", _range), ("i
 """further columns of the results of a use: heading, and text for a prediction"""
 
 
-def _print_reasons(compared: PublishedComparison) -> None:
+def _print_reasons(compared: Comparison) -> None:
     """Print why results are far off, as far as that is known."""
     found = [each for each in compared.predictions if each.result.reason]
     if found:
@@ -160,7 +161,7 @@ def _conditions(prediction: Prediction) -> str:
     return f"under: {', '.join(parts)}"
 
 
-def published_document(compared: PublishedComparison, left_out: Mapping[str, Prediction]) -> dict[str, Any]:
+def published_document(compared: Comparison, left_out: Mapping[str, Prediction]) -> dict[str, Any]:
     """Return all of it ready for JSON; predictions are modelled; arguments as of `print_published`."""
     return {
         "results": [
@@ -175,10 +176,6 @@ def published_document(compared: PublishedComparison, left_out: Mapping[str, Pre
         "first": None if compared.first is None else asdict(compared.first),
         "errors": {use: None if errors is None else asdict(errors) for use, errors in compared.errors.items()},
     }
-
-
-def _short(value: float) -> str:
-    return f"{float(f'{value:.3g}'):,.10g}"
 
 
 def _number(value: float) -> str:

@@ -53,7 +53,19 @@ SHORTEST = 8
 AfterPass = Callable[[str, Program], None]
 
 
-class Options(TypedDict, total=False):
+class GraphOptions(TypedDict, total=False):
+    """Options of a compilation that decide on the graph.
+
+    Args:
+        expert_imbalance: tokens of the busiest expert, as a multiple of the mean
+        variant: makes another graph of the params' graph, for estimates; the result of such a compilation does not run
+    """
+
+    expert_imbalance: float
+    variant: Variant | None
+
+
+class Options(GraphOptions, total=False):
     """Options of a compilation.
 
     Args:
@@ -61,15 +73,11 @@ class Options(TypedDict, total=False):
         recompute: "needed", "fastest", "none" or "all"
         micro_batch_size: so many samples must fit; None for as many as fit, at most the params' number
         form: of samples; None for the params' form
-        expert_imbalance: tokens of the busiest expert, as a multiple of the mean
-        variant: makes another graph of the params' graph, for estimates; the result of such a compilation does not run
         like: the program of the same model and options but for batch and number of systems: its graph and results of
             searches are taken over
     """
 
     like: Program | None
-    variant: Variant | None
-    expert_imbalance: float
     execution_mode: str
     recompute: str
     micro_batch_size: int | None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Unpack
 
 from cstool.foundation.errors import CompileError
 from cstool.model.graphs.statistics import count_statistics
@@ -17,9 +18,9 @@ from cstool.model.ir import Artifact, ExecutionMode, KernelCycles
 from cstool.model.params import Params
 from cstool.model.system import System
 from cstool.plan.compiler.artifact import make_artifact, with_step
-from cstool.plan.compiler.compile import MEMORY_PASSES, make_program, run_passes
+from cstool.plan.compiler.compile import MEMORY_PASSES, Options, make_program, run_passes
 from cstool.plan.compiler.pipelining import certainly_fits_not, place_stages, route_edges
-from cstool.plan.compiler.program import Program, Request, Variant, memoryx_need
+from cstool.plan.compiler.program import Program, Request, memoryx_need
 from cstool.plan.compiler.streaming import choices_of_micro_batch, cycles_of_micro_batch
 from cstool.plan.timing.micro_batches import even_sizes
 from cstool.plan.timing.pe import ceil_div
@@ -49,7 +50,7 @@ class Prepared:
         params: of one trainer; their batch and number of systems do not count, their micro-batch is the largest
         system: kind of each CSX
         modes: of execution that are allowed; `may_pipeline` says whether stages may fit
-        expert_imbalance, variant, like: see `compile.Options`
+        options: see `compile.Options`
 
     Raises:
         CompileError: there is no batch at all
@@ -59,17 +60,14 @@ class Prepared:
         self,
         params: Params,
         system: System,
-        *,
         modes: Collection[ExecutionMode] = (STREAMING, PIPELINED),
-        expert_imbalance: float = 1.0,
-        variant: Variant | None = None,
-        like: Program | None = None,
+        **options: Unpack[Options],
     ) -> None:
         self._most = params.micro_batch_size
         if (loader := params.compiled_dataloader) is not None:
             loader = loader.model_copy(update={"batch_size": 1})
             params = replace(params, train_dataloader=loader, num_csx=1)
-        program = make_program(params, system, expert_imbalance=expert_imbalance, variant=variant, like=like)
+        program = make_program(params, system, **options)
         self._program = run_passes(program, MEMORY_PASSES)
         memoryx = system.memoryx
         self._streams = STREAMING in modes and memoryx is not None

@@ -7,14 +7,14 @@ Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021, s
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import groupby
 from types import MappingProxyType
 
 from cstool.foundation.errors import EstimateError
 from cstool.model.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, rules_of
-from cstool.plan.estimation.segments import split_segments
 
 SHORT_NAMES = {
     "q": "proj_q_dense_layer",
@@ -102,6 +102,27 @@ def with_adapters(graph: Graph, adapters: Adapters) -> Graph:
 
     found = (_adapted(segment, adapters) for segment in split_segments(graph.segments, beside))
     return replace(graph, segments=tuple(found))
+
+
+def split_segments(
+    segments: Iterable[Segment], key_of: Callable[[Segment], Callable[[int], Hashable]]
+) -> Iterator[Segment]:
+    """Yield segments cut into runs of repetitions with the same key.
+
+    Args:
+        segments: of a graph
+        key_of: for a segment, a key of its repetitions, counted from 0, by which they are told apart
+
+    >>> segment = Segment((), (), count=5, first=2)
+    >>> [(part.first, part.count) for part in split_segments([segment], lambda _: lambda number: number < 2)]
+    [(2, 2), (4, 3)]
+    """
+    for segment in segments:
+        done = 0
+        for _, run in groupby(range(segment.count), key_of(segment)):
+            count = len(list(run))
+            yield replace(segment, count=count, first=segment.first + done * segment.stride)
+            done += count
 
 
 def _linear_layers(graph: Graph) -> Iterator[tuple[str, tuple[int, ...]]]:

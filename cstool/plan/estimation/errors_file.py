@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from cstool.foundation.atomic_file import write_replacing
 from cstool.plan.estimation.bands import FILE, Known
-from cstool.plan.estimation.published import compare, known_of
+from cstool.plan.estimation.comparison import compare, known_of
 
 HEAD = """\
 # How far the held-out results of published.yaml are off: what ranges of estimates come from (estimation/bands.py).

@@ -1,34 +1,12 @@
 """From the result of a search to its picture."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from cstool.foundation.errors import EstimateError
 from cstool.foundation.words import counted
 from cstool.plan.estimation.limits import BUDGET, DAYS, POWER
-from cstool.plan.estimation.pareto import front
-from cstool.plan.estimation.plan import Found, Plan
+from cstool.plan.estimation.plan import Found, Plan, front
 from cstool.plan.estimation.unmet import amount_text
-from cstool.plan.pictures.pareto import FrontPanel, FrontPicture, FrontPoint, FrontSeries, draw_front
-
-
-def plot_front(paths: Sequence[Path], theme: str, found: Found) -> None:
-    """Write the picture into all files.
-
-    Args:
-        paths: of the files
-        theme: "light" or "dark"
-        found: result of the search
-
-    Raises:
-        EstimateError: a file cannot be written
-    """
-    picture = front_picture(found)
-    for path in paths:
-        try:
-            draw_front(picture, path, theme)
-        except OSError as error:
-            raise EstimateError(f"{path}: cannot be written: {error.strerror}") from error
+from cstool.plan.pictures.pareto import FrontPanel, FrontPicture, FrontPoint, FrontSeries
 
 
 def front_picture(found: Found) -> FrontPicture:

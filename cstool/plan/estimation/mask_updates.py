@@ -66,14 +66,8 @@ def mask_updates(request: Request, found: Estimate) -> tuple[MaskUpdates, ...]:
         update_step_s = found.step_s
         if group.algorithm == "rigl":
             groups = groups or assign_groups(params.sparsity, artifact.graph, params.sparsity_place)
-            dense = with_dense_gradients(
-                params,
-                artifact.system,
-                artifact,
-                {name for name, of in groups.items() if of == number},
-                expert_imbalance=request.expert_imbalance,
-                variant=request.variants,
-            )
+            names = {name for name, of in groups.items() if of == number}
+            dense = with_dense_gradients(params, artifact.system, artifact, names, **request.of_graph)
             update_step_s = max(found.step_s, cluster_step(dense, found.update_ops).seconds)
         every = 1 if group.update is None else group.update.freq
         updates.append(MaskUpdates(number, group.algorithm, every, count, steps, update_step_s, found.step_s))

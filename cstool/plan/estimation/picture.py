@@ -1,48 +1,29 @@
 """From estimates to their picture."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from cstool.foundation.errors import EstimateError
 from cstool.foundation.words import micro_batches_text
 from cstool.model.ir import ExecutionMode
 from cstool.plan.estimation.point import Estimate
-from cstool.plan.estimation.sweep import Row
-from cstool.plan.pictures.estimate import Breakdown, Busy, EstimatePicture, draw_estimate
+from cstool.plan.estimation.sweep import Row, estimates_in
+from cstool.plan.pictures.estimate import Busy, EstimatePicture
 from cstool.plan.pictures.roofline import Roofline
 from cstool.plan.pictures.scaling import Scaling, ScalingPoint, SparsityPoint
-from cstool.plan.pictures.step import cycles_text, stage_rows, step_rows
+from cstool.plan.pictures.step import Breakdown, cycles_text, stage_rows, step_rows
 from cstool.plan.timing.roofline import kernel_loads, step_load
 
 
-def plot_estimate(
-    paths: Sequence[Path], theme: str, found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]
-) -> None:
-    """Write the picture into all files.
+def estimate_picture(found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]) -> EstimatePicture:
+    """Contents of the picture.
 
     Args:
-        paths: of the files
-        theme: "light" or "dark"
         found: in full
         rows: over systems; empty for one number of them
         sparse: over shares of zeros; empty without
-
-    Raises:
-        EstimateError: a file cannot be written
     """
-    picture = estimate_picture(found, rows, sparse)
-    for path in paths:
-        try:
-            draw_estimate(picture, path, theme)
-        except OSError as error:
-            raise EstimateError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def estimate_picture(found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]) -> EstimatePicture:
-    """Contents of the picture; arguments as for `plot_estimate`."""
     artifact = found.artifact
     system, name = artifact.system, artifact.graph.name
-    counts = [row.estimate.num_csx for row in rows if row.estimate is not None] or [found.num_csx]
+    counts = [each.num_csx for each in estimates_in(rows)] or [found.num_csx]
     span = f"{counts[0]:,} to {counts[-1]:,}" if len(counts) > 1 else f"{counts[0]:,}"
     zeros = [row.label for row in sparse if row.estimate is not None]
     return EstimatePicture(
@@ -59,7 +40,7 @@ def estimate_picture(found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]
 
 def _subtitle(found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]) -> str:
     artifact = found.artifact
-    is_shared = len({row.estimate.batch_size for row in rows if row.estimate is not None}) < 2
+    is_shared = len({each.batch_size for each in estimates_in(rows)}) < 2
     batch, each_csx = (found.batch_size, "") if is_shared else (found.samples_per_csx, " for each system")
     samples = "1 sample" if batch == 1 else f"{batch:,} samples"
     tokens = f" of {artifact.tokens:,} tokens" if artifact.tokens > 1 else ""
@@ -102,7 +83,7 @@ def _roofline(found: Estimate, sparse: Sequence[Row]) -> Roofline:
 
 def _busy(found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]) -> tuple[Busy, ...]:
     """Return the estimate, and the one that is farthest from it."""
-    last = next((row.estimate for row in reversed(rows) if row.estimate is not None), found)
+    last = (estimates_in(rows) or [found])[-1]
     if last is not found and last.num_csx != found.num_csx:
         labels = _systems(found.num_csx), _systems(last.num_csx)
     else:
@@ -130,29 +111,23 @@ def _breakdown(found: Estimate, sparse: Sequence[Row]) -> Breakdown:
     return Breakdown(rows, heading, "modelled cycles of all its repetitions [% of all kernels']", whole)
 
 
-def _rates(found: Estimate, rate: float) -> tuple[float, float] | None:
-    return found.band.of_rate(rate) if found.band.is_known else None
-
-
 def _scaling(rows: Sequence[Row], sparse: Sequence[Row]) -> Scaling:
-    found = [row for row in rows if row.estimate is not None]
-    first = found[0].estimate
-    assert first is not None
-    has_tokens = first.artifact.tokens > 1
+    estimates = estimates_in(rows)
+    first = estimates[0]
     points = tuple(
         ScalingPoint(
-            row.estimate.num_csx,
-            row.estimate.tokens_per_s if has_tokens else row.estimate.samples_per_s,
+            found.num_csx,
+            found.tokens_per_s,
             row.efficiency,
-            _rates(row.estimate, row.estimate.tokens_per_s if has_tokens else row.estimate.samples_per_s),
+            found.band.of_rate(found.tokens_per_s) if found.band.is_known else None,
         )
-        for row in found
-        if row.estimate is not None and row.efficiency is not None
+        for row in rows
+        if (found := row.estimate) is not None and row.efficiency is not None
     )
-    is_shared = len({row.estimate.batch_size for row in found if row.estimate is not None}) == 1
+    is_shared = len({each.batch_size for each in estimates}) == 1
     batch = f"a batch of {first.batch_size:,} shared out" if is_shared else f"{first.samples_per_csx:,} samples each"
     heading = f"Throughput over systems{_zeros(sparse)}, {batch} (modelled)"
-    return Scaling(points, "tokens/s" if has_tokens else "samples/s", heading)
+    return Scaling(points, "tokens/s" if first.artifact.tokens > 1 else "samples/s", heading)
 
 
 def _sparsities(rows: Sequence[Row]) -> tuple[SparsityPoint, ...]:

@@ -1,14 +1,17 @@
-"""A plan of a job, and the result of a search for one."""
+"""A plan of a job, the plans of which none is better in all respects, and the result of a search."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cstool.plan.estimation.cost import JobCost
 from cstool.plan.estimation.limits import BUDGET, DAYS, POWER, Limits
 from cstool.plan.estimation.point import Estimate
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,6 @@ class Plan:
         return self.cost.days
 
     @property
-    def slow_days(self) -> float:
-        """At the slow end of the range of the estimate; time beside steps is taken to grow with them."""
-        return self.days * self.estimate.band.high
-
-    @property
     def power_w(self) -> float:
         """Of systems at work and servers [W]."""
         return math.fsum(self.cost.power_w.values())
@@ -64,6 +62,34 @@ class Plan:
     def order(self) -> tuple[float, ...]:
         """Better ones come first: fewer systems, then less time, then fewer zeros, then smaller batches."""
         return self.systems, self.days, self.sparsity or 0.0, self.estimate.batch_size
+
+
+def front(plans: Sequence[T], amounts: Callable[[T], Sequence[float]]) -> list[T]:
+    """Return the plans that no other one beats: less of something, and of nothing more. Of equals the first.
+
+    The amounts of a plan are costs: less is better. Plans keep their order.
+
+    Example, days and systems: 9 days on 2 systems are beaten by 8 days on 2.
+
+    >>> front([(20, 1), (9, 2), (8, 2), (8, 4), (5, 4)], lambda plan: plan)
+    [(20, 1), (8, 2), (5, 4)]
+
+    One that takes as long on more systems counts where it draws less:
+
+    >>> front([(8, 2, 50), (8, 4, 40), (8, 4, 60)], lambda plan: plan)
+    [(8, 2, 50), (8, 4, 40)]
+    """
+    all_amounts = [tuple(amounts(plan)) for plan in plans]
+
+    def is_beaten(number: int) -> bool:
+        own = all_amounts[number]
+        return any(
+            all(a <= b for a, b in zip(other, own, strict=True)) and (other != own or place < number)
+            for place, other in enumerate(all_amounts)
+            if place != number
+        )
+
+    return [plan for number, plan in enumerate(plans) if not is_beaten(number)]
 
 
 @dataclass(frozen=True)

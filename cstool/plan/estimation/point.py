@@ -18,7 +18,7 @@ from cstool.plan.estimation.bands import Band, band_for
 from cstool.plan.estimation.kept import KeptResults, kept_results
 from cstool.plan.estimation.request import Request, loader_of, samples_per_csx
 from cstool.plan.timing.cluster import Step
-from cstool.plan.timing.schedule import COMPUTE
+from cstool.plan.timing.resources import COMPUTE
 from cstool.plan.timing.wafer import cluster_step, limit_shares, shares_of, tree_stages, useful_flops, zero_weights
 
 DAY_S = 86_400.0
@@ -198,9 +198,8 @@ class Estimator:
                 execution_mode=execution_mode,
                 recompute=self.request.recompute,
                 micro_batch_size=micro_batch_size,
-                expert_imbalance=self.request.expert_imbalance,
-                variant=self.request.variants,
                 like=self._program,
+                **self.request.of_graph,
             )
         except CompileError:
             # If MemoryX is too small, that error is the more useful one.
@@ -227,14 +226,8 @@ class Estimator:
     @cached_property
     def _program(self) -> Program:
         """The model and results of earlier searches, independent of batch and number of systems."""
-        request = self.request
-        return compiler.make_program(
-            self._params_of(1, 1),
-            request.system,
-            micro_batch_size=1,
-            expert_imbalance=request.expert_imbalance,
-            variant=request.variants,
-        )
+        params, request = self._params_of(1, 1), self.request
+        return compiler.make_program(params, request.system, micro_batch_size=1, **request.of_graph)
 
     @cached_property
     def _prepared(self) -> Prepared:

@@ -5,27 +5,30 @@ Each result of `plan/timing/published.yaml` names its conditions. A function her
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from statistics import mean, median
 from typing import Any
 
 import yaml
 
 import cstool.plan.timing
 from cstool.foundation.errors import CompileError, EstimateError
-from cstool.model.params import parse_params
-from cstool.model.system import System, load_system
-from cstool.plan.estimation.bands import Band, Case, Known, band_from, case_of, without
+from cstool.foundation.words import counted
+from cstool.model.ir import MatMul
+from cstool.model.params import Params, parse_params
+from cstool.model.system import Fabric, System, load_system
+from cstool.plan.estimation.bands import Band, Case, case_of
+from cstool.plan.estimation.inference import infer_rows, make_infer_request
 from cstool.plan.estimation.point import Estimate, Estimator
-from cstool.plan.estimation.published_inference import product_cycles, user_tokens_per_s
-from cstool.plan.estimation.published_reduce import REDUCE_QUANTITIES
-from cstool.plan.estimation.request import EstimateOptions, make_request
+from cstool.plan.estimation.request import EstimateOptions, loader_of, make_request
 from cstool.plan.estimation.software import choose_software
 from cstool.plan.timing.cluster import step_of
+from cstool.plan.timing.collectives import software_allreduce_cycles, wafer_allreduce_cycles
+from cstool.plan.timing.mesh import matvec_cycles, mesh_allreduce_cycles, rounds_cycles
 from cstool.plan.timing.pe import Pe
+from cstool.plan.timing.resident import tile
 from cstool.plan.timing.wafer import schedule_of
 
 FILE = Path(cstool.plan.timing.__file__).parent / "published.yaml"
@@ -156,25 +159,6 @@ class Prediction:
         return self.band is not None and self.log_time is not None and self.band.holds(self.log_time)
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Errors of the predictions.
-
-    Args:
-        count: of results
-        median: of the errors without their signs
-        average: of these
-        largest: of these
-        name: of the result with the largest
-    """
-
-    count: int
-    median: float
-    average: float
-    largest: float
-    name: str
-
-
 def load_published() -> list[Published]:
     """The published results, models filled in."""
     document = yaml.safe_load(FILE.read_text(encoding="utf-8"))
@@ -209,80 +193,14 @@ def _case(result: Published) -> Case | None:
     if result.quantity == "product_cycles":
         return Case(PRODUCTS, system=result.system)
     if result.model is None:
-        return Case("sums over PEs" if result.quantity in REDUCE_QUANTITIES else "one PE", system=result.system)
+        return Case(
+            "sums over PEs" if result.quantity == "allreduce_diameters_cycles" else "one PE", system=result.system
+        )
     return case_of(_estimate(result))
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Compare the model with all published results.
-
-    Args:
-        predictions: in the order of the file
-        errors: of the results of each use that stands for how good the model is; None where none is predicted
-        kinds: of the held-out results of each kind
-        within: held-out results that are in the range that the others give
-        first: errors of the model before it was changed for results that were added; None where there are none
-    """
-
-    predictions: tuple[Prediction, ...]
-    errors: dict[str, Errors | None]
-    kinds: dict[str, Errors]
-    within: int
-    first: Errors | None
-
-
-@cache
-def compare() -> Comparison:
-    """Predict all published results, each with the range that the held-out ones give, but for itself."""
-    found = tuple(map(predict, load_published()))
-    known = known_of(found)
-    predictions = tuple(
-        each if each.case is None else replace(each, band=band_from(each.case, without(known, each.result.name)))
-        for each in found
-    )
-    within = sum(each.is_within for each in predictions if each.result.use == "held out")
-    errors = {use: errors_of(predictions, use) for use in USES if use != "headline"}
-    kinds = {
-        kind: off
-        for kind in dict.fromkeys(each.case.kind for each in predictions if each.case is not None)
-        if (off := errors_of([each for each in predictions if each.case and each.case.kind == kind], "held out"))
-    }
-    return Comparison(predictions, errors, kinds, within, first_errors([each.result for each in predictions]))
-
-
-def first_errors(results: Iterable[Published]) -> Errors | None:
-    """Return the errors that the model had when measured results were added, headlines left out; None without any."""
-    return _errors((abs(r.first_error), r.name) for r in results if r.first_error is not None and r.use != "headline")
-
-
-def known_of(predictions: Iterable[Prediction]) -> list[Known]:
-    """Return features and errors of the held-out results, from which the errors of others are estimated.
-
-    Kernels of answering are left out: their errors of a few percent would make all other ranges narrower.
-    """
-    return [
-        Known(each.result.name, each.case, each.log_time)
-        for each in predictions
-        if each.result.use == "held out" and each.case is not None and each.log_time is not None
-        if each.case.kind != PRODUCTS
-    ]
-
-
-def errors_of(predictions: Sequence[Prediction], use: str) -> Errors | None:
-    """Return the errors of the results of one use; None if there are none."""
-    return _errors((abs(p.error), p.result.name) for p in predictions if p.result.use == use and p.error is not None)
-
-
-def _errors(sizes: Iterable[tuple[float, str]]) -> Errors | None:
-    found = list(sizes)
-    if not found:
-        return None
-    largest, name = max(found)
-    return Errors(len(found), median(error for error, _ in found), mean(error for error, _ in found), largest, name)
-
-
-def _estimator(result: Published) -> Estimator:
+def _params(result: Published) -> Params:
+    """The params of a result's model; its batch is one sample where none is given."""
     shape = dict(result.model or {})
     shape["max_position_embeddings"] = shape.pop("sequence_length")
     init: dict[str, Any] = {
@@ -293,7 +211,7 @@ def _estimator(result: Published) -> Estimator:
     }
     if result.sparsity:
         init["sparsity"] = result.sparsity
-    batch = result.batch_per_csx or result.batch_size
+    batch = result.batch_per_csx or result.batch_size or 1
     loader: dict[str, Any] = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": batch}
     if (predictions := shape.pop("max_predictions_per_seq", None)) is not None:
         length = shape["max_position_embeddings"]
@@ -302,12 +220,17 @@ def _estimator(result: Published) -> Estimator:
     if result.micro_batch_size is not None:
         loader["micro_batch_size"] = result.micro_batch_size
     trainer = {"init": init, "fit": {"train_dataloader": loader}}
-    params = parse_params(yaml.safe_dump({"trainer": trainer}), result.name)
+    return parse_params(yaml.safe_dump({"trainer": trainer}), result.name)
+
+
+def _estimator(result: Published) -> Estimator:
+    params = _params(result)
     options = EstimateOptions(result.system, result.batch_per_csx, execution_mode=result.execution_mode)
-    request = make_request(params, options)
     system = _system(result)
-    software = choose_software(system, result.software, result.workers, loader["data_processor"])
-    return Estimator(replace(request, system=replace(system, software=software), tokens=result.tokens))
+    processor = loader_of(params).data_processor
+    software = choose_software(system, result.software, result.workers, processor)
+    request = replace(make_request(params, options), system=replace(system, software=software), tokens=result.tokens)
+    return Estimator(request)
 
 
 def _system(result: Published) -> System:
@@ -463,13 +386,36 @@ def _matvec_cycles(result: Published) -> tuple[float, str]:
 
 
 def _user_tokens_per_s(result: Published) -> tuple[float, str]:
-    assert result.model is not None
-    return user_tokens_per_s(result.model, _system(result), result.prompt_tokens, result.new_tokens)
+    """Tokens a second of a single user on the fewest wafers that hold a model, and the largest part of the time."""
+    lengths = {"prompt_tokens": result.prompt_tokens, "new_tokens": result.new_tokens}
+    request = make_infer_request(_params(result), result.system, batches=(1,), **lengths)
+    found = infer_rows(replace(request, system=_system(result)))[0].estimate
+    assert found is not None
+    return found.user_tokens_per_s, f"on {counted(found.wafers, 'wafer')}, most of the time for {found.bound}"
 
 
 def _product_cycles(result: Published) -> tuple[float, str]:
+    """A product of 16-bit operands on a square of PEs: two matrices, or a matrix and a vector, which is one token.
+
+    All PEs of a line get the sums of a vector.
+    """
     assert result.size is not None
-    return product_cycles(_system(result), result.size, result.product, result.groups), ""
+    tokens, inputs, outputs = result.product
+    pe = Pe(replace(_system(result), fabric=Fabric(result.size, result.size)), 16)
+    if tokens > 1:
+        return float(rounds_cycles(pe, tokens, inputs, outputs)), ""
+    i, o, across = tile(pe, MatMul(1, inputs, outputs))
+    return float(matvec_cycles(pe, i, o, users=1) + mesh_allreduce_cycles(pe, across, o, result.groups)), ""
+
+
+def _allreduce_diameters(result: Published) -> tuple[float, str]:
+    """An all-reduce of one element over all PEs, over the hops from one corner of the wafer to the other."""
+    system = load_system(result.system)
+    width, height = system.fabric.width, system.fabric.height
+    diameter = (width + height - 2) * system.links.hop_cycles
+    cycles = wafer_allreduce_cycles(system.links, width, height, 1)
+    library = software_allreduce_cycles(system.links, width, height, 1)
+    return cycles / diameter, f"{cycles:,} cycles for {diameter:,} hops; by chains to a corner {library:,}"
 
 
 QUANTITIES: Mapping[str, Callable[[Published], tuple[float, str]]] = {
@@ -485,5 +431,5 @@ QUANTITIES: Mapping[str, Callable[[Published], tuple[float, str]]] = {
     "matvec_cycles": _matvec_cycles,
     "user_tokens_per_s": _user_tokens_per_s,
     "product_cycles": _product_cycles,
-    **REDUCE_QUANTITIES,
+    "allreduce_diameters_cycles": _allreduce_diameters,
 }

@@ -7,6 +7,7 @@ from cstool.foundation.words import BYTE_UNITS, parse_quantity
 from cstool.model.batch_split import nearest_divisors
 from cstool.model.params import DataloaderParams, Params
 from cstool.model.system import System, load_system, system_names
+from cstool.plan.compiler.compile import GraphOptions
 from cstool.plan.estimation.software import choose_software, workers_of_file
 from cstool.plan.estimation.variants import Variants, make_variants
 
@@ -36,6 +37,11 @@ class Request:
     tokens: int | None = None
     expert_imbalance: float = 1.0
     variants: Variants | None = None
+
+    @property
+    def of_graph(self) -> GraphOptions:
+        """The options of a compilation that decide on the graph."""
+        return {"expert_imbalance": self.expert_imbalance, "variant": self.variants}
 
     @property
     def batch_size(self) -> int:

@@ -27,8 +27,7 @@ from cstool.model.ir import Artifact, ExecutionMode
 from cstool.plan.compiler.prepared import Prepared, Streamed
 from cstool.plan.estimation.cost import HOUR_S, CostInputs, job_cost
 from cstool.plan.estimation.limits import BUDGET, DAYS, POWER, Limits, Space, counts_of, samples_of
-from cstool.plan.estimation.pareto import front
-from cstool.plan.estimation.plan import Found, Plan
+from cstool.plan.estimation.plan import Found, Plan, front
 from cstool.plan.estimation.point import DAY_S, Estimator, estimate_of
 from cstool.plan.estimation.request import Request
 
@@ -64,13 +63,7 @@ class Model:
     def prepared(self) -> Prepared:
         """The compiler passes that all numbers of systems share."""
         request = self.request
-        return Prepared(
-            request.params,
-            request.system,
-            modes=MODES[request.execution_mode],
-            expert_imbalance=request.expert_imbalance,
-            variant=request.variants,
-        )
+        return Prepared(request.params, request.system, MODES[request.execution_mode], **request.of_graph)
 
     @cached_property
     def _flops_s(self) -> float:

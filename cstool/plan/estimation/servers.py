@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cstool.model.ir import Artifact
 from cstool.model.system import ServersUnit, System
 from cstool.plan.estimation.point import Estimate
-from cstool.plan.timing.schedule import SERVERS, WORKERS
+from cstool.plan.timing.resources import SERVERS, WORKERS
 
 HOSTS = (WORKERS, SERVERS)
 """resources that more input workers, and activation servers with them, make faster"""

@@ -7,23 +7,7 @@ from typing import Any
 from cstool.foundation.chrome_trace import Trace
 from cstool.model.ir import Artifact
 from cstool.plan.estimation.point import Estimate
-from cstool.plan.timing.schedule import (
-    BROADCAST,
-    COMPUTE,
-    COORDINATOR,
-    EGRESS,
-    INGRESS,
-    LATENCY,
-    MEMORY,
-    NORM,
-    PROCESSORS,
-    REDUCE,
-    RESOURCES,
-    SERVERS,
-    STRAGGLERS,
-    UPDATING,
-    WORKERS,
-)
+from cstool.plan.timing import resources as on
 from cstool.plan.timing.step_simulation import StepSimulation, simulate
 from cstool.plan.timing.wafer import schedule_of
 
@@ -32,17 +16,17 @@ MOST_TASKS = 12_000
 MOST_SAMPLES = 8
 """samples of a pipelined step that are drawn, at most"""
 _LANES = {
-    WORKERS: ("input workers", "batches"),
-    SERVERS: ("activation servers", "batches"),
-    COORDINATOR: ("coordinator", "steps"),
-    NORM: ("coordinator", "norm of all gradients"),
-    MEMORY: ("MemoryX", "memory"),
-    PROCESSORS: ("MemoryX", "processors"),
-    INGRESS: ("CSX", "ingress"),
-    BROADCAST: ("SwarmX", "broadcast"),
-    REDUCE: ("SwarmX", "reduce"),
-    COMPUTE: ("CSX", "compute"),
-    EGRESS: ("CSX", "egress"),
+    on.WORKERS: ("input workers", "batches"),
+    on.SERVERS: ("activation servers", "batches"),
+    on.COORDINATOR: ("coordinator", "steps"),
+    on.NORM: ("coordinator", "norm of all gradients"),
+    on.MEMORY: ("MemoryX", "memory"),
+    on.PROCESSORS: ("MemoryX", "processors"),
+    on.INGRESS: ("CSX", "ingress"),
+    on.BROADCAST: ("SwarmX", "broadcast"),
+    on.REDUCE: ("SwarmX", "reduce"),
+    on.COMPUTE: ("CSX", "compute"),
+    on.EGRESS: ("CSX", "egress"),
 }
 
 
@@ -84,15 +68,15 @@ def _add_tasks(trace: Trace, steps: StepSimulation, found: Estimate, system: str
     swarmx = found.artifact.system.swarmx
     hop_s = 0.0 if swarmx is None else swarmx.hop_s
     stages = [f"stage {number + 1}" for number in range(found.stages)] or ["link"]
-    tasks: dict[str, list[int]] = {resource: [] for resource in RESOURCES}
+    tasks: dict[str, list[int]] = {resource: [] for resource in on.ALL}
     for task, resource in enumerate(steps.simulation.resources):
         tasks[resource].append(task)
-    for resource in RESOURCES:
+    for resource in on.ALL:
         process, lane = _LANES[resource]
         # The stages are in step, a hop after each other; on the way back, the last one comes first.
         lanes = [f"{lane}, {stage}" for stage in stages] if process == "SwarmX" else [lane]
         for number, name in enumerate(lanes):
-            shift_s = hop_s * (number if resource == BROADCAST else len(lanes) - 1 - number)
+            shift_s = hop_s * (number if resource == on.BROADCAST else len(lanes) - 1 - number)
             for task in tasks[resource]:
                 _add_task(trace, steps, task, (system if process == "CSX" else process, name), shift_s)
 
@@ -115,14 +99,14 @@ def _add_counters(trace: Trace, steps: StepSimulation, artifact: Artifact, syste
         for segment, kernel, streamed in artifact.streamed()
         for number in range(segment.count)
     }
-    rates: dict[str, list[tuple[float, float]]] = {INGRESS: [], EGRESS: []}
+    rates: dict[str, list[tuple[float, float]]] = {on.INGRESS: [], on.EGRESS: []}
     for task, resource in enumerate(simulation.resources):
         start, end = (moment - zero for moment in timeline.span(task))
         if end <= max(start, 0.0):
             continue
         if resource in rates and simulation.durations[task]:
             rates[resource] += [(max(start, 0.0), steps.moved_bytes[task] / (end - start)), (end, 0.0)]
-        elif resource == COMPUTE:
+        elif resource == on.COMPUTE:
             kernel = simulation.names[task].rpartition(" ")[0]
             trace.counter(system, "SRAM of the fullest PE [bytes]", max(start, 0.0), bytes=float(sram[kernel]))
     for resource, points in rates.items():
@@ -159,12 +143,12 @@ def _pipelined(found: Estimate, title: str) -> Trace:
                     trace.span(*place, start, start + seconds, pes=stage.region.pes)
     end = (drawn + artifact.filling_beats) * beat_s
     spent = found.step.spent_s
-    if waiting_s := spent.get(STRAGGLERS, 0.0):
-        trace.span("CSX, one replica", "waiting", STRAGGLERS, end, end + waiting_s)
+    if waiting_s := spent.get(on.STRAGGLERS, 0.0):
+        trace.span("CSX, one replica", "waiting", on.STRAGGLERS, end, end + waiting_s)
         end += waiting_s
-    if update_s := spent.get(UPDATING, 0.0):
+    if update_s := spent.get(on.UPDATING, 0.0):
         trace.span("CSX, one replica", "update", "sums over replicas, update", end, end + update_s)
         end += update_s
-    if exchange_s := spent.get(EGRESS, 0.0) + spent.get(LATENCY, 0.0):
+    if exchange_s := spent.get(on.EGRESS, 0.0) + spent.get(on.LATENCY, 0.0):
         trace.span("SwarmX", "gradients of all systems", "reduce, broadcast", end, end + exchange_s)
     return trace

@@ -1,17 +1,18 @@
-"""From an artifact to a picture in a file, the same bytes each time."""
+"""From an artifact to its picture; and pictures into files, the same bytes each time."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cstool.foundation.drawing.figure import write_figure
 from cstool.foundation.drawing.page import GAP_PT, Page, compose
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import micro_batches_text
 from cstool.model.ir import Artifact, ExecutionMode
 from cstool.model.short_names import short_name
 from cstool.plan.pictures.account import account
 from cstool.plan.pictures.array import array
-from cstool.plan.pictures.floorplan import draw_floorplan
+from cstool.plan.pictures.floorplan import draw_floorplan, picture_title
 from cstool.plan.pictures.step import step
-from cstool.plan.pictures.title import picture_title
 
 
 def draw_streaming(artifact: Artifact) -> Page:
@@ -31,16 +32,20 @@ def draw_streaming(artifact: Artifact) -> Page:
     )
 
 
-def draw_picture(artifact: Artifact, path: Path, color_by: str = "work", theme: str = "light") -> None:
-    """Write the picture of an artifact.
+def draw_artifact(artifact: Artifact, color_by: str) -> Page:
+    """Return the picture of an artifact of either mode, regions coloured by "work" or "sram"."""
+    is_pipelined = artifact.mode is ExecutionMode.PIPELINED
+    return draw_floorplan(artifact, color_by) if is_pipelined else draw_streaming(artifact)
 
-    Args:
-        artifact: of either mode
-        path, theme: as of `write_figure`
-        color_by: "work" or "sram": meaning of the colours of regions
+
+def write_pictures(draw: Callable[[], Page], paths: Sequence[Path], theme: str, error: type[CstoolError]) -> None:
+    """Write a picture into all files; arguments as of `write_figure`.
 
     Raises:
-        OSError: the file cannot be written
+        CstoolError: a file cannot be written
     """
-    is_pipelined = artifact.mode is ExecutionMode.PIPELINED
-    write_figure(lambda: draw_floorplan(artifact, color_by) if is_pipelined else draw_streaming(artifact), path, theme)
+    for path in paths:
+        try:
+            write_figure(draw, path, theme)
+        except OSError as reason:
+            raise error(f"{path}: cannot be written: {reason.strerror}") from reason

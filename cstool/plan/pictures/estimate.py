@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from cstool.foundation.drawing.figure import write_figure
 from cstool.foundation.drawing.lettering import text_width
 from cstool.foundation.drawing.page import GAP_PT, HEADING_PT, SMALL_PT, TEXT_PT, Block, Page, compose
 from cstool.foundation.drawing.page import Row as PageRow
@@ -15,7 +13,7 @@ from cstool.foundation.drawing.plot import PLOT_HEIGHT_PT, PLOT_WIDTH_PT
 from cstool.foundation.words import seconds_text
 from cstool.plan.pictures.roofline import Roofline, roofline
 from cstool.plan.pictures.scaling import Scaling, SparsityPoint, scaling, sparsities
-from cstool.plan.pictures.step import Row, bars, draw_bar, draw_samples, share_axis
+from cstool.plan.pictures.step import Breakdown, bars, draw_bar, draw_samples, share_axis
 
 WIDTH_PT = 2 * PLOT_WIDTH_PT + GAP_PT
 _ABOVE_PT, _BELOW_PT = 40.0, 34.0
@@ -35,23 +33,6 @@ class Busy:
     label: str
     step_s: float
     work_s: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Breakdown:
-    """Work of a system in a step, kernel by kernel.
-
-    Args:
-        rows: kernels or stages
-        heading: of the panel
-        axis_label: base of the percentages
-        whole: cycles that are 100%
-    """
-
-    rows: tuple[Row, ...]
-    heading: str
-    axis_label: str
-    whole: int
 
 
 @dataclass(frozen=True)
@@ -78,11 +59,6 @@ class EstimatePicture:
     sparsities_heading: str = ""
 
 
-def draw_estimate(picture: EstimatePicture, path: Path, theme: str = "light") -> None:
-    """Write the picture; path, theme and errors as of `write_figure`."""
-    write_figure(lambda: estimate_figure(picture), path, theme)
-
-
 def estimate_figure(picture: EstimatePicture) -> Page:
     """Return the figure."""
     plots = [roofline(picture.roofline)]
@@ -94,8 +70,7 @@ def estimate_figure(picture: EstimatePicture) -> Page:
     plots.append(busy(picture.busy, PLOT_WIDTH_PT if is_beside else WIDTH_PT))
     pairs = [plots[first : first + 2] for first in range(0, len(plots), 2)]
     rows: list[PageRow] = [[[block] for block in pair] for pair in pairs]
-    part = picture.breakdown
-    rows.append([[bars(part.rows, part.heading, part.axis_label, part.whole, WIDTH_PT)]])
+    rows.append([[bars(picture.breakdown, WIDTH_PT)]])
     return compose(picture.title, picture.subtitle, rows)
 
 

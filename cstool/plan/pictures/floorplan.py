@@ -14,7 +14,6 @@ from cstool.model.short_names import short_name
 from cstool.plan.pictures.floorplan_legend import Coloring, color_bar, color_stages, legend, replicas
 from cstool.plan.pictures.region_names import Written, route_boxes, write_name, write_number
 from cstool.plan.pictures.routes import draw_routes
-from cstool.plan.pictures.title import picture_title
 
 WIDEST_PT, TALLEST_PT = 560.0, 690.0
 """largest size of the fabric"""
@@ -69,6 +68,13 @@ def draw_floorplan(artifact: Artifact, color_by: str) -> Page:
         f"Micro-batch of {samples:,} sample{'s' * (samples != 1)}. Cycles are modelled, not measured."
     )
     return compose(picture_title(artifact, "pipelined"), subtitle, page)
+
+
+def picture_title(artifact: Artifact, mode: str) -> str:
+    """Return the title of all pictures of an artifact: the model, the system, the mode, and that it is a model."""
+    systems = f"{artifact.num_csx} x {artifact.system.name}" if artifact.num_csx > 1 else artifact.system.name
+    parameters = artifact.graph.parameter_count
+    return f"{artifact.graph.name}, {parameters:,} parameters, on {systems}: {mode} (modelled)"
 
 
 def _regions(

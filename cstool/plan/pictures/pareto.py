@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from cstool.foundation.drawing.figure import write_figure
 from cstool.foundation.drawing.labels import Box, path_boxes, point_box
 from cstool.foundation.drawing.page import TEXT_PT, Block, Page, compose
 from cstool.foundation.drawing.palette import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION
@@ -92,11 +90,6 @@ class FrontPicture:
     title: str
     subtitle: str
     panels: tuple[FrontPanel, ...]
-
-
-def draw_front(picture: FrontPicture, path: Path, theme: str = "light") -> None:
-    """Write the picture; path, theme and errors as of `write_figure`."""
-    write_figure(lambda: front_figure(picture), path, theme)
 
 
 def front_figure(picture: FrontPicture) -> Page:

@@ -44,13 +44,29 @@ class Row:
         return sum(part.cycles for part in self.parts.values())
 
 
+@dataclass(frozen=True)
+class Breakdown:
+    """Work of a system in a step, kernel by kernel.
+
+    Args:
+        rows: kernels or stages, of which one has cycles
+        heading: of the panel
+        axis_label: base of the percentages
+        whole: cycles that are 100%
+    """
+
+    rows: Sequence[Row]
+    heading: str
+    axis_label: str
+    whole: int
+
+
 def step(artifact: Artifact, plan: StreamingPlan, width_pt: float) -> Block:
     """Return the block."""
     rows = step_rows(artifact, plan)
     total = sum(row.cycles for row in rows)
-    clock_hz = artifact.system.clock_hz
-    heading = f"The kernels of a step: {cycles_text(total, clock_hz)} (modelled)"
-    return bars(rows, heading, "modelled cycles of all its repetitions [% of the step]", total, width_pt)
+    heading = f"The kernels of a step: {cycles_text(total, artifact.system.clock_hz)} (modelled)"
+    return bars(Breakdown(rows, heading, "modelled cycles of all its repetitions [% of the step]", total), width_pt)
 
 
 def cycles_text(cycles: int, clock_hz: float) -> str:
@@ -58,23 +74,15 @@ def cycles_text(cycles: int, clock_hz: float) -> str:
     return f"{cycles:,} cycles, {seconds_text(cycles / clock_hz)} at {clock_hz / 1e9:,.4g} GHz"
 
 
-def bars(rows: Sequence[Row], heading: str, axis_label: str, whole: int, width_pt: float) -> Block:
-    """Return a block with a bar for each row.
-
-    Args:
-        rows: of which one has cycles
-        heading: of the block
-        axis_label: base of the percentages
-        whole: cycles that are 100%
-        width_pt: of the block
-    """
+def bars(picture: Breakdown, width_pt: float) -> Block:
+    """Return a block with a bar for each row."""
+    rows, whole = picture.rows, picture.whole or 1
     left = max(text_width(row.label, TEXT_PT) for row in rows) + 10
     longest_pt = width_pt - left - RIGHT_PT
     height = ROW_PT * len(rows)
-    whole = whole or 1
 
     def draw(block: Axes) -> None:
-        block.text(0, 0, heading, size=HEADING_PT, color=INK, va="top")
+        block.text(0, 0, picture.heading, size=HEADING_PT, color=INK, va="top")
         _draw_legend(block, rows, 22.0)
         longest = max(row.cycles for row in rows) or 1
         for number, row in enumerate(rows):
@@ -87,7 +95,7 @@ def bars(rows: Sequence[Row], heading: str, axis_label: str, whole: int, width_p
                 x += length
             block.text(x + 4, middle, f"{row.cycles / whole:.1%}", size=SMALL_PT, color=INK, va="center_baseline")
         axis = share_axis(block, (left, ABOVE_PT + height), longest_pt, longest / whole)
-        axis.set_xlabel(axis_label, size=TEXT_PT, labelpad=2)
+        axis.set_xlabel(picture.axis_label, size=TEXT_PT, labelpad=2)
 
     return Block(width_pt, ABOVE_PT + height + BELOW_PT, draw)
 

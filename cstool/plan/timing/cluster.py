@@ -37,26 +37,9 @@ from typing import Any
 
 import numpy as np
 
+from cstool.plan.timing import resources as on
 from cstool.plan.timing.hosts import Feed
-from cstool.plan.timing.schedule import (
-    BROADCAST,
-    COMPUTE,
-    COORDINATOR,
-    EGRESS,
-    HOSTS,
-    INGRESS,
-    LATENCY,
-    MEMORY,
-    NORM,
-    OF_SYSTEMS,
-    REDUCE,
-    RESOURCES,
-    SERVERS,
-    STRAGGLERS,
-    WORKERS,
-    Schedule,
-    Section,
-)
+from cstool.plan.timing.schedule import Schedule, Section
 from cstool.plan.timing.step_simulation import Lanes, simulate, simulate_lanes
 
 EXACT_LAYERS, LAYERS_OF_LANES, EXACT_MICRO_BATCHES = 4, 3, 3
@@ -91,9 +74,9 @@ class Step:
 
         Example: a step that waits for its input workers is theirs, for however long it computes meanwhile.
 
-        >>> Step({COMPUTE: 0.140, WORKERS: 0.086}, {COMPUTE: 0.140, WORKERS: 0.226}, serial_s=0.366).bound
+        >>> Step({on.COMPUTE: 0.140, on.WORKERS: 0.086}, {on.COMPUTE: 0.140, on.WORKERS: 0.226}, serial_s=0.366).bound
         'input workers'
-        >>> Step({COMPUTE: 0.140, WORKERS: 0.086}, {COMPUTE: 0.140, WORKERS: 0.100}, serial_s=0.24).bound
+        >>> Step({on.COMPUTE: 0.140, on.WORKERS: 0.086}, {on.COMPUTE: 0.140, on.WORKERS: 0.100}, serial_s=0.24).bound
         'CSX compute'
         """
         busiest = max(self.busy_s, key=lambda name: self.busy_s[name])
@@ -119,7 +102,7 @@ def step_of(schedule: Schedule) -> Step:
     spent = _grown_from_few(replace(schedule, feed=None), lambda few: simulate(few).spent_s)
     busy = busy_of(schedule)
     ways = sum(s.count * (3 + s.recomputes) for s in schedule.sections for op in s.ops if op.weight_bytes)
-    slower_s = cluster.straggle * sum(busy[name] for name in OF_SYSTEMS)
+    slower_s = cluster.straggle * sum(busy[name] for name in on.OF_SYSTEMS)
     serial_s = sum(busy.values()) + micro_batches * ways * cluster.hops_s + slower_s
     spent = _no_shorter(_in_order(spent), _of_the_slowest(busy, cluster.straggle))
     spent = with_stragglers(spent, cluster.straggle)
@@ -153,13 +136,13 @@ def with_stragglers(spent: dict[str, float], straggle: float) -> dict[str, float
 
     Example: 1.03 s of compute on the slowest system are 1 s on the mean of all.
 
-    >>> {name: round(s, 6) for name, s in with_stragglers({COMPUTE: 1.03, LATENCY: 0.01}, 0.03).items()}
+    >>> {name: round(s, 6) for name, s in with_stragglers({on.COMPUTE: 1.03, on.LATENCY: 0.01}, 0.03).items()}
     {'CSX compute': 1.0, 'latency of SwarmX': 0.01, 'waiting for the slowest system': 0.03}
     """
     if not straggle:
         return spent
-    means = {name: spent[name] / (1 + straggle) for name in OF_SYSTEMS if name in spent}
-    return {**spent, **means, STRAGGLERS: math.fsum(spent[name] - mean for name, mean in means.items())}
+    means = {name: spent[name] / (1 + straggle) for name in on.OF_SYSTEMS if name in spent}
+    return {**spent, **means, on.STRAGGLERS: math.fsum(spent[name] - mean for name, mean in means.items())}
 
 
 def held_up(spent: dict[str, float], feed: Feed | None, micro_batches: int = 1) -> dict[str, float]:
@@ -173,17 +156,17 @@ def held_up(spent: dict[str, float], feed: Feed | None, micro_batches: int = 1) 
     Example: a step of 140 ms, whose samples take the workers 226 ms, waits 86 ms for them. One of 300 ms does not.
 
     >>> feed = Feed(workers_s=0.226, servers_s=0.001, step_s=0.005)
-    >>> {name: round(1e3 * seconds) for name, seconds in held_up({COMPUTE: 0.140}, feed).items()}
+    >>> {name: round(1e3 * seconds) for name, seconds in held_up({on.COMPUTE: 0.140}, feed).items()}
     {'CSX compute': 140, 'input workers': 86}
-    >>> held_up({COMPUTE: 0.3}, feed)
+    >>> held_up({on.COMPUTE: 0.3}, feed)
     {'CSX compute': 0.3}
     """
     if feed is None:
         return spent
     work = {
-        WORKERS: micro_batches * feed.workers_s,
-        SERVERS: micro_batches * feed.servers_s,
-        COORDINATOR: feed.step_s,
+        on.WORKERS: micro_batches * feed.workers_s,
+        on.SERVERS: micro_batches * feed.servers_s,
+        on.COORDINATOR: feed.step_s,
     }
     return _no_shorter(spent, work)
 
@@ -197,7 +180,7 @@ def _no_shorter(spent: dict[str, float], work: dict[str, float]) -> dict[str, fl
 
 def _of_the_slowest(busy: dict[str, float], straggle: float) -> dict[str, float]:
     """Work of each resource [s], of the slowest system instead of the mean."""
-    return {name: (1 + straggle * (name in OF_SYSTEMS)) * seconds for name, seconds in busy.items()}
+    return {name: (1 + straggle * (name in on.OF_SYSTEMS)) * seconds for name, seconds in busy.items()}
 
 
 _Spent = dict[str, Any]
@@ -241,14 +224,14 @@ def _in_order(spent: _Spent) -> _Spent:
     Where one more layer moves the wait to another resource, extrapolation to many layers may go below zero: then all
     others are as much less, in proportion.
 
-    >>> found = _in_order({COMPUTE: 6.0, LATENCY: 3.0, EGRESS: -3.0})
+    >>> found = _in_order({on.COMPUTE: 6.0, on.LATENCY: 3.0, on.EGRESS: -3.0})
     >>> {name: round(seconds, 6) for name, seconds in found.items()}
     {'CSX compute': 4.0, 'latency of SwarmX': 2.0}
     """
     above = math.fsum(seconds for seconds in spent.values() if seconds > 0)
     below = math.fsum(seconds for seconds in spent.values() if seconds < 0)
     share = 1 + below / above if below else 1.0
-    return {name: share * seconds for name in (*RESOURCES, LATENCY) if (seconds := spent.get(name, 0.0)) > 0}
+    return {name: share * seconds for name in (*on.ALL, on.LATENCY) if (seconds := spent.get(name, 0.0)) > 0}
 
 
 def busy_of(schedule: Schedule) -> dict[str, float]:
@@ -257,30 +240,30 @@ def busy_of(schedule: Schedule) -> dict[str, float]:
     For several systems it is the mean; a simulation is of the slowest, which takes `straggle` longer.
     """
     cluster, micro_batches, feed = schedule.cluster, schedule.micro_batches, schedule.feed
-    busy = {name: 0.0 for name in RESOURCES if feed is not None or name not in HOSTS}
+    busy = {name: 0.0 for name in on.ALL if feed is not None or name not in on.HOSTS}
     if schedule.norm_s:
-        busy[NORM] = schedule.norm_s
+        busy[on.NORM] = schedule.norm_s
     into = out = weights = 0
     for section in schedule.sections:
         for op in section.ops:
             passes = section.count * micro_batches
             forwards = 1 + section.recomputes
-            busy[COMPUTE] += passes * (forwards * op.forward_s + op.delta_s + op.gradient_s)
+            busy[on.COMPUTE] += passes * (forwards * op.forward_s + op.delta_s + op.gradient_s)
             into += passes * op.weight_bytes * (forwards + op.streams_for_delta)
             out += passes * op.gradient_bytes
             weights += section.count * op.weights
             # Each sum of gradients is written; each but the first read before.
             sums = micro_batches * op.parts - (op.weights > 0 and not cluster.waits_for_norm)
             moved_bytes = max(0, 2 * sums - 1) * op.gradient_bytes // op.parts
-            busy[MEMORY] += section.count * moved_bytes / cluster.memory_bytes_per_s
-    busy[WORKERS] = inputs_s = micro_batches * schedule.input_bytes / cluster.io_bytes_per_s
+            busy[on.MEMORY] += section.count * moved_bytes / cluster.memory_bytes_per_s
+    busy[on.WORKERS] = inputs_s = micro_batches * schedule.input_bytes / cluster.io_bytes_per_s
     if feed is not None:
-        busy[WORKERS], busy[SERVERS] = micro_batches * feed.workers_s, micro_batches * feed.servers_s
-        busy[COORDINATOR] = feed.step_s
-    busy[BROADCAST], busy[REDUCE] = into / cluster.link_bytes_per_s, out / cluster.reduce_rate
-    busy[INGRESS] = inputs_s + into / cluster.io_bytes_per_s
-    busy[EGRESS] = out / cluster.io_bytes_per_s
+        busy[on.WORKERS], busy[on.SERVERS] = micro_batches * feed.workers_s, micro_batches * feed.servers_s
+        busy[on.COORDINATOR] = feed.step_s
+    busy[on.BROADCAST], busy[on.REDUCE] = into / cluster.link_bytes_per_s, out / cluster.reduce_rate
+    busy[on.INGRESS] = inputs_s + into / cluster.io_bytes_per_s
+    busy[on.EGRESS] = out / cluster.io_bytes_per_s
     update_s = cluster.update_memory_s(weights, gradient_waited=schedule.gradients_wait)
-    busy[MEMORY] += into / cluster.memory_bytes_per_s + update_s
+    busy[on.MEMORY] += into / cluster.memory_bytes_per_s + update_s
     busy[cluster.updates_on] += weights * cluster.update_s_per_weight
     return busy

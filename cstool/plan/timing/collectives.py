@@ -130,16 +130,6 @@ def wafer_allreduce_cycles(links: Links, width: int, height: int, elements: int)
     return int(sum(allreduce_cycles(links, half, elements) for half in halves) + sum(second))
 
 
-def corner_allreduce_cycles(links: Links, width: int, height: int, elements: int) -> int:
-    """Return the cycles of an all-reduce whose sums meet in a corner: along rows, down a column, and back.
-
-    >>> from cstool.model.system import load_system
-    >>> corner_allreduce_cycles(load_system("cs2").links, 8, 4, 16)  # 58 + 28 over a row, 34 + 24 over a column
-    144
-    """
-    return sum(allreduce_cycles(links, pes, elements) for pes in (width, height))
-
-
 def software_allreduce_cycles(links: Links, width: int, height: int, elements: int) -> int:
     """Return the cycles of an all-reduce as the SDK's library has it: chains to a corner, routes set anew each call.
 

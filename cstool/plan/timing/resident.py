@@ -56,10 +56,6 @@ class DecodeCycles:
             self.sums + more.sums,
         )
 
-    def __mul__(self, times: int) -> "DecodeCycles":
-        """Return the cycles of `times` repetitions."""
-        return DecodeCycles(times * self.products, times * self.attention, times * self.other, times * self.sums)
-
     @property
     def total(self) -> int:
         """Sum of the parts."""

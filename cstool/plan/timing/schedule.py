@@ -2,34 +2,9 @@
 
 from dataclasses import dataclass
 
+from cstool.plan.timing import resources as on
 from cstool.plan.timing.hosts import Feed
 
-MEMORY = "MemoryX memory"
-PROCESSORS = "MemoryX processors"
-BROADCAST = "SwarmX broadcast"
-REDUCE = "SwarmX reduce"
-INGRESS = "CSX ingress"
-COMPUTE = "CSX compute"
-EGRESS = "CSX egress"
-WORKERS = "input workers"
-SERVERS = "activation servers"
-COORDINATOR = "coordinator"
-NORM = "norm of all gradients"
-"""which the coordinator has: it does nothing else then that would wait for it"""
-RESOURCES = (WORKERS, SERVERS, COORDINATOR, NORM, MEMORY, PROCESSORS, BROADCAST, INGRESS, COMPUTE, EGRESS, REDUCE)
-"""resources of a cluster"""
-HOSTS = (SERVERS, COORDINATOR, NORM)
-"""resources that work only where a release of the software is given"""
-STRAGGLERS = "waiting for the slowest system"
-"""an entry of a step's time: the delay of the slowest of several systems over the mean"""
-OF_SYSTEMS = (INGRESS, COMPUTE, EGRESS)
-"""resources that every system has for itself"""
-LATENCY = "latency of SwarmX"
-"""an entry of a step's time: the way over the stages of SwarmX"""
-FILLING = "filling and draining"
-"""an entry of a step's time, of a pipeline: stages that have no sample yet, or none any more"""
-UPDATING = "update on the wafer"
-"""pipelined: sums over replicas, and the update of the weights"""
 NUMBER_BYTES = 4
 """size of a weight, gradient or optimizer state in MemoryX"""
 
@@ -111,7 +86,7 @@ class Cluster:
     prefetch_bytes: int
     optimizer_states: float
     waits_for_norm: bool
-    updates_on: str = PROCESSORS
+    updates_on: str = on.PROCESSORS
     straggle: float = 0.0
     reduce_bytes_per_s: float | None = None
     norm_s: float = 0.0

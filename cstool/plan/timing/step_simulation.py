@@ -15,23 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cstool.plan.timing import resources as on
 from cstool.plan.timing.events import LAG, Edges, Simulation, Timeline
-from cstool.plan.timing.schedule import (
-    BROADCAST,
-    COMPUTE,
-    COORDINATOR,
-    EGRESS,
-    INGRESS,
-    LATENCY,
-    MEMORY,
-    NORM,
-    OF_SYSTEMS,
-    REDUCE,
-    SERVERS,
-    WORKERS,
-    Schedule,
-    StreamedOp,
-)
+from cstool.plan.timing.schedule import Schedule, StreamedOp
 
 STEPS, STEPS_OF_LANES = 3, 2
 """simulated: the first has nothing to wait for, and the last two are alike; estimates of many at once look at the
@@ -63,7 +49,7 @@ class StepSimulation:
     def spent_s(self) -> dict[str, float]:
         """That time by cause [s]; the parts add up to it."""
         found = self.simulation.spent(self.timeline, self.last[-1], self._since)
-        return {LATENCY if name == LAG else name: seconds for name, seconds in found.items()}
+        return {on.LATENCY if name == LAG else name: seconds for name, seconds in found.items()}
 
     @property
     def _since(self) -> float:
@@ -150,7 +136,7 @@ class _Builder:
         # forward pass reads between them.
         waits = [(sums, 0.0) for _, _, sums in stored]
         if stored and self.cluster.norm_s:
-            waits = [(self.simulation.add(NORM, self.cluster.norm_s, "norm", after=waits), 0.0)]
+            waits = [(self.simulation.add(on.NORM, self.cluster.norm_s, "norm", after=waits), 0.0)]
         for name, op, _ in reversed(stored):
             if op.weights:
                 waits = [(self._update(name, op, after=waits), 0.0)]
@@ -160,18 +146,18 @@ class _Builder:
         after = [] if self.compute is None else [(self.compute, -math.inf)]
         size, rate, feed = self.schedule.input_bytes, self.cluster.io_bytes_per_s, self.schedule.feed
         if feed is None:
-            read = self._add(WORKERS, "batch", size, rate, after=after)
-            return self._add(INGRESS, "batch", size, rate, along=[(read, 0.0)])
+            read = self._add(on.WORKERS, "batch", size, rate, after=after)
+            return self._add(on.INGRESS, "batch", size, rate, along=[(read, 0.0)])
         # Buffers hold a step, and the micro-batch that is on its way.
         ahead, micro_batches = self.schedule.micro_batches + 1, self.schedule.micro_batches
         room = [(self.entered[-ahead], 0.0)] if len(self.entered) >= ahead else []
-        ready = self.simulation.add(WORKERS, feed.workers_s, "batch", after=room)
-        held = self.simulation.add(SERVERS, feed.servers_s, "batch", after=[(ready, 0.0)])
+        ready = self.simulation.add(on.WORKERS, feed.workers_s, "batch", after=room)
+        held = self.simulation.add(on.SERVERS, feed.servers_s, "batch", after=[(ready, 0.0)])
         self.moved[ready] = self.moved[held] = size
         if number == 0:
             begun = [(self.entered[-micro_batches], -math.inf)] if self.entered else []
-            after.append((self.simulation.add(COORDINATOR, feed.step_s, "step", after=begun), 0.0))
-        self.entered.append(self._add(INGRESS, "batch", size, rate, after=after, along=[(held, 0.0)]))
+            after.append((self.simulation.add(on.COORDINATOR, feed.step_s, "step", after=begun), 0.0))
+        self.entered.append(self._add(on.INGRESS, "batch", size, rate, after=after, along=[(held, 0.0)]))
         return self.entered[-1]
 
     def _op(self, name: str, phase: str, seconds: Any, weight_bytes: int) -> None:
@@ -181,17 +167,17 @@ class _Builder:
             after = [(self.updated[name], 0.0)] if name in self.updated else []
             if self.ahead is not None:
                 after.append((self.ahead, -math.inf))
-            read = self._add(MEMORY, label, weight_bytes, cluster.memory_bytes_per_s, after=after)
-            sent = self._add(BROADCAST, label, weight_bytes, cluster.link_bytes_per_s, along=[(read, 0.0)])
+            read = self._add(on.MEMORY, label, weight_bytes, cluster.memory_bytes_per_s, after=after)
+            sent = self._add(on.BROADCAST, label, weight_bytes, cluster.link_bytes_per_s, along=[(read, 0.0)])
             room = [] if self.compute is None else [(self.compute, -cluster.prefetch_s)]
             hops = [(sent, cluster.hops_s)]
-            along = [(self._add(INGRESS, label, weight_bytes, cluster.io_bytes_per_s, after=room, along=hops), 0.0)]
+            along = [(self._add(on.INGRESS, label, weight_bytes, cluster.io_bytes_per_s, after=room, along=hops), 0.0)]
         self._compute(f"{name} {phase}", seconds, along)
 
     def _compute(self, name: str, seconds: Any, along: list[tuple[int, float]]) -> int:
         after = self.before if self.compute is None else [*self.before, (self.compute, 0.0)]
         slowest_s = seconds * (1 + self.cluster.straggle)
-        task = self.simulation.add(COMPUTE, slowest_s, name, after=after, along=along)
+        task = self.simulation.add(on.COMPUTE, slowest_s, name, after=after, along=along)
         self.ahead, self.compute, self.before = self.compute, task, []
         return task
 
@@ -201,11 +187,11 @@ class _Builder:
         task = self._compute(label, seconds, [])
         if not op.gradient_bytes:
             return []
-        leave = self._add(EGRESS, label, op.gradient_bytes, cluster.io_bytes_per_s, along=[(task, 0.0)])
+        leave = self._add(on.EGRESS, label, op.gradient_bytes, cluster.io_bytes_per_s, along=[(task, 0.0)])
         # The gradient is not kept on the wafer: the next op may begin when it is out, but for the buffered part.
         self.before.append((leave, -cluster.prefetch_s))
         hops = [(leave, cluster.hops_s)]
-        reduced = self._add(REDUCE, label, op.gradient_bytes, cluster.reduce_rate, along=hops)
+        reduced = self._add(on.REDUCE, label, op.gradient_bytes, cluster.reduce_rate, along=hops)
         is_last = number == self.schedule.micro_batches - 1
         is_updated = is_last and op.weights > 0 and not cluster.waits_for_norm
         update_s = max(self._update_times(op)) if is_updated else 0.0
@@ -214,7 +200,7 @@ class _Builder:
         if moved > 0:
             moved_bytes = moved * op.gradient_bytes // op.parts
             rate = cluster.memory_bytes_per_s
-            sums = self._add(MEMORY, label, moved_bytes, rate, **_as_late(reduced, moved_bytes / rate + update_s))
+            sums = self._add(on.MEMORY, label, moved_bytes, rate, **_as_late(reduced, moved_bytes / rate + update_s))
         if is_updated:
             self._update(name, op, **_as_late(reduced, update_s))
             return []
@@ -223,7 +209,7 @@ class _Builder:
     def _update(self, name: str, op: StreamedOp, **waits: Edges) -> int:
         """Update the weights of an op; return the task of the memory."""
         memory_s, update_s = self._update_times(op)
-        memory = self.simulation.add(MEMORY, memory_s, f"{name} update", **waits)
+        memory = self.simulation.add(on.MEMORY, memory_s, f"{name} update", **waits)
         updates_on, along = self.cluster.updates_on, [(memory, 0.0)]
         self.updated[name] = self.simulation.add(updates_on, update_s, f"{name} update", along=along)
         return memory
@@ -234,7 +220,7 @@ class _Builder:
         return memory_s, op.weights * self.cluster.update_s_per_weight
 
     def _add(self, resource: str, name: str, count_bytes: int, bytes_per_s: float, **waits: Edges) -> int:
-        longer = 1 + self.cluster.straggle * (resource in OF_SYSTEMS)
+        longer = 1 + self.cluster.straggle * (resource in on.OF_SYSTEMS)
         task = self.simulation.add(resource, longer * count_bytes / bytes_per_s, name, **waits)
         self.moved[task] = count_bytes
         return task

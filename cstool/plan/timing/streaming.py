@@ -153,11 +153,12 @@ def streamed_phases(
     144
     """
     phases, whole = Phases(pe.efficiency), layout
+    products = _Products(pe, stream, outputs_in_flight, needs_delta)
     for item in work:
         layout = _part_of(whole, item, tokens)
         match item:
             case MatMul():
-                _add_matmul(phases, pe, item, layout, stream, outputs_in_flight, needs_delta)
+                products.add(phases, item, layout)
             case Pairs():
                 t, (forward, delta) = layout.tokens_per_pe, query_cycles(pe, item, layout.columns)
                 # Keys and values of the samples of a group pass by all its rows.
@@ -256,81 +257,76 @@ def edge_cycles(pe: Pe, count_bytes: int) -> int:
     return int(ceil_div(count_bytes * int(pe.system.clock_hz), int(pe.system.io_bytes_per_s)))
 
 
-def _add_matmul(
-    phases: Phases,
-    pe: Pe,
-    item: MatMul,
-    layout: Layout | Layouts,
-    stream: Stream,
-    outputs_in_flight: Any,
-    needs_delta: bool,
-) -> None:
-    if item.all_tokens is not None:
-        _add_experts(phases, pe, item, layout, stream, outputs_in_flight, needs_delta)
-        return
-    t = layout.tokens_per_pe
-    arriving = busiest_axpys(item, layout.columns, outputs_in_flight)
-    products = arriving * pe.axpy_cycles(t)
-    edge = edge_cycles(pe, stream.matrix_bytes(item))
-    partial = item.outputs * t * (layout.columns > 1)
-    compute = products + item.outputs * pe.partial_sum_cycles(t, layout.columns)
-    latency = _sum_latency(pe, layout.columns, item.outputs * t)
-    phases.forward.add(compute=compute, link=maximum(partial, arriving), ingress=edge, latency=latency)
-    deltas = item.outputs * pe.wavelets(t)
-    if needs_delta:
-        in_place = arriving * pe.axpy_in_place_cycles(t)
-        phases.delta.add(compute=in_place, link=maximum(deltas, arriving), ingress=edge)
-    if item.is_repeated:
-        # The row of W that arrives for the delta serves both products; its weights pass along the column once.
-        phases.delta.add(compute=compute, link=partial, latency=latency)
-        if not needs_delta:
-            phases.delta.add(link=arriving, ingress=edge)
-    part = item.trained_part
-    if part is None:
-        return
-    # No column waits for another here: they are apart by all outputs. Frozen rows of W have no gradient.
-    leaving, deltas = busiest_axpys(part, layout.columns, part.outputs), part.outputs * pe.wavelets(t)
-    sums = pe.partial_sum_cycles(leaving, layout.rows) + pe.partial_sum_cycles(leaving, layout.groups)
-    out = edge_cycles(pe, part.weights * stream.gradient_bytes)
-    # The groups' sums are as far apart as a group is wide.
-    beyond = chain_cycles(pe.system.links, layout.groups, leaving, apart=layout.columns) - leaving
-    latency = _sum_latency(pe, layout.rows, leaving) + maximum(0, beyond)
-    compute = leaving * pe.axpy_cycles(t) + sums
-    phases.gradient.add(compute=compute, link=maximum(leaving, deltas), egress=out, latency=latency)
+@dataclass(frozen=True)
+class _Products:
+    """Adds the products of a kernel with its weights to its limits; fields are arguments of `streamed_phases`."""
 
+    pe: Pe
+    stream: Stream
+    outputs_in_flight: Any
+    needs_delta: bool
 
-def _add_experts(
-    phases: Phases,
-    pe: Pe,
-    item: MatMul,
-    layout: Layout | Layouts,
-    stream: Stream,
-    outputs_in_flight: Any,
-    needs_delta: bool,
-) -> None:
-    """Add the products of experts, alike experts together; waiting for one another is latency."""
-    assert item.all_tokens is not None
-    groups = []
-    for experts, share in item.shares:
-        # A PE multiplies a weight with the tokens that chose the expert.
-        t = _ceil(layout.tokens_per_pe * item.tokens * share / item.all_tokens)
-        nonzeros = None if item.nonzeros is None else int(ceil_div(item.nonzeros * experts, item.experts))
-        trained = None if item.trained is None else item.trained * experts // item.experts
-        kept = None if item.trained_nonzeros is None else int(ceil_div(item.trained_nonzeros * experts, item.experts))
-        outputs = item.outputs // item.experts * experts
-        part = replace(
-            item, outputs=outputs, nonzeros=nonzeros, all_tokens=None, trained=trained, trained_nonzeros=kept
-        )
-        alone = Phases(pe.efficiency)
-        _add_matmul(alone, pe, part, replace(layout, tokens_per_pe=t), stream, outputs_in_flight, needs_delta)
-        groups.append(alone)
-    for index, limits in enumerate(phases.all):
-        alike = [alone.all[index] for alone in groups]
-        together = Limits(pe.efficiency)
-        for each in alike:
-            together.add(each.compute, each.link, each.ingress, each.egress, each.latency)
-        waiting = sum(each.cycles for each in alike) - together.cycles if len(alike) > 1 else 0
-        limits.add(together.compute, together.link, together.ingress, together.egress, together.latency + waiting)
+    def add(self, phases: Phases, item: MatMul, layout: Layout | Layouts) -> None:
+        """Add a product over a layout."""
+        if item.all_tokens is not None:
+            self._add_experts(phases, item, layout)
+            return
+        pe, stream, needs_delta, t = self.pe, self.stream, self.needs_delta, layout.tokens_per_pe
+        arriving = busiest_axpys(item, layout.columns, self.outputs_in_flight)
+        products = arriving * pe.axpy_cycles(t)
+        edge = edge_cycles(pe, stream.matrix_bytes(item))
+        partial = item.outputs * t * (layout.columns > 1)
+        compute = products + item.outputs * pe.partial_sum_cycles(t, layout.columns)
+        latency = _sum_latency(pe, layout.columns, item.outputs * t)
+        phases.forward.add(compute=compute, link=maximum(partial, arriving), ingress=edge, latency=latency)
+        deltas = item.outputs * pe.wavelets(t)
+        if needs_delta:
+            in_place = arriving * pe.axpy_in_place_cycles(t)
+            phases.delta.add(compute=in_place, link=maximum(deltas, arriving), ingress=edge)
+        if item.is_repeated:
+            # The row of W that arrives for the delta serves both products; its weights pass along the column once.
+            phases.delta.add(compute=compute, link=partial, latency=latency)
+            if not needs_delta:
+                phases.delta.add(link=arriving, ingress=edge)
+        part = item.trained_part
+        if part is None:
+            return
+        # No column waits for another here: they are apart by all outputs. Frozen rows of W have no gradient.
+        leaving, deltas = busiest_axpys(part, layout.columns, part.outputs), part.outputs * pe.wavelets(t)
+        sums = pe.partial_sum_cycles(leaving, layout.rows) + pe.partial_sum_cycles(leaving, layout.groups)
+        out = edge_cycles(pe, part.weights * stream.gradient_bytes)
+        # The groups' sums are as far apart as a group is wide.
+        beyond = chain_cycles(pe.system.links, layout.groups, leaving, apart=layout.columns) - leaving
+        latency = _sum_latency(pe, layout.rows, leaving) + maximum(0, beyond)
+        compute = leaving * pe.axpy_cycles(t) + sums
+        phases.gradient.add(compute=compute, link=maximum(leaving, deltas), egress=out, latency=latency)
+
+    def _add_experts(self, phases: Phases, item: MatMul, layout: Layout | Layouts) -> None:
+        """Add the products of experts, alike experts together; waiting for one another is latency."""
+        assert item.all_tokens is not None
+        groups = []
+        for experts, share in item.shares:
+            # A PE multiplies a weight with the tokens that chose the expert.
+            t = _ceil(layout.tokens_per_pe * item.tokens * share / item.all_tokens)
+            nonzeros = None if item.nonzeros is None else int(ceil_div(item.nonzeros * experts, item.experts))
+            trained = None if item.trained is None else item.trained * experts // item.experts
+            kept = (
+                None if item.trained_nonzeros is None else int(ceil_div(item.trained_nonzeros * experts, item.experts))
+            )
+            outputs = item.outputs // item.experts * experts
+            part = replace(
+                item, outputs=outputs, nonzeros=nonzeros, all_tokens=None, trained=trained, trained_nonzeros=kept
+            )
+            alone = Phases(self.pe.efficiency)
+            self.add(alone, part, replace(layout, tokens_per_pe=t))
+            groups.append(alone)
+        for index, limits in enumerate(phases.all):
+            alike = [alone.all[index] for alone in groups]
+            together = Limits(self.pe.efficiency)
+            for each in alike:
+                together.add(each.compute, each.link, each.ingress, each.egress, each.latency)
+            waiting = sum(each.cycles for each in alike) - together.cycles if len(alike) > 1 else 0
+            limits.add(together.compute, together.link, together.ingress, together.egress, together.latency + waiting)
 
 
 def _logarithm(numbers: Any) -> Any:

@@ -6,30 +6,11 @@ from fractions import Fraction
 from cstool.model.graphs.statistics import count_statistics
 from cstool.model.ir import BOUNDS, Artifact, FusedKernel, KernelCycles, PhaseCycles, Segment, StreamedKernel, share_met
 from cstool.model.system import System
+from cstool.plan.timing import resources as on
 from cstool.plan.timing.cluster import Step, held_up, step_of
 from cstool.plan.timing.hosts import Feed, feed_of
 from cstool.plan.timing.pe import input_bytes
-from cstool.plan.timing.schedule import (
-    BROADCAST,
-    COMPUTE,
-    COORDINATOR,
-    EGRESS,
-    FILLING,
-    HOSTS,
-    INGRESS,
-    LATENCY,
-    NUMBER_BYTES,
-    REDUCE,
-    RESOURCES,
-    SERVERS,
-    STRAGGLERS,
-    UPDATING,
-    WORKERS,
-    Cluster,
-    Schedule,
-    Section,
-    StreamedOp,
-)
+from cstool.plan.timing.schedule import NUMBER_BYTES, Cluster, Schedule, Section, StreamedOp
 from cstool.plan.timing.stragglers import slowest_of
 
 
@@ -151,22 +132,22 @@ def _pipelined_step(artifact: Artifact) -> Step:
     work_s, filling_s = per_replica * beat_s, artifact.filling_beats * beat_s
     update_s = plan.update_cycles / clock_hz
     exchange_s, hops_s = exchange(system, artifact.graph.trained_count, artifact.num_csx)
-    busy = {name: 0.0 for name in RESOURCES if feed is not None or name not in HOSTS}
-    busy[COMPUTE] = work_s
-    busy[WORKERS] = inputs_s
+    busy = {name: 0.0 for name in on.ALL if feed is not None or name not in on.HOSTS}
+    busy[on.COMPUTE] = work_s
+    busy[on.WORKERS] = inputs_s
     if feed is not None:
-        busy[WORKERS], busy[SERVERS], busy[COORDINATOR] = feed.workers_s, feed.servers_s, feed.step_s
-    busy[INGRESS] = inputs_s + exchange_s
-    busy[EGRESS] = busy[REDUCE] = busy[BROADCAST] = exchange_s
+        busy[on.WORKERS], busy[on.SERVERS], busy[on.COORDINATOR] = feed.workers_s, feed.servers_s, feed.step_s
+    busy[on.INGRESS] = inputs_s + exchange_s
+    busy[on.EGRESS] = busy[on.REDUCE] = busy[on.BROADCAST] = exchange_s
     spent = {
-        COMPUTE: work_s,
-        STRAGGLERS: straggle * (work_s + filling_s + update_s + exchange_s),
-        FILLING: filling_s,
+        on.COMPUTE: work_s,
+        on.STRAGGLERS: straggle * (work_s + filling_s + update_s + exchange_s),
+        on.FILLING: filling_s,
         # Where samples come slower than the stages take them, the rest of the time is the links'.
-        INGRESS: max(0.0, inputs_s - work_s - filling_s),
-        UPDATING: update_s,
-        EGRESS: exchange_s,
-        LATENCY: hops_s,
+        on.INGRESS: max(0.0, inputs_s - work_s - filling_s),
+        on.UPDATING: update_s,
+        on.EGRESS: exchange_s,
+        on.LATENCY: hops_s,
     }
     one_by_one = samples * sum(stage.cycles.total for stage in plan.stages) / clock_hz
     hosts_s = 0.0 if feed is None else feed.workers_s + feed.servers_s + feed.step_s

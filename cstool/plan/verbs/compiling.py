@@ -194,18 +194,13 @@ def diff_artifacts(old: Path, new: Path) -> list[Change]:
     return list(differences(read_artifact(old), read_artifact(new)))
 
 
-def draw_artifact(artifact: Artifact, paths: Sequence[Path], color_by: str, theme: str) -> None:
+def plot_artifact(artifact: Artifact, paths: Sequence[Path], color_by: str, theme: str) -> None:
     """Draw an artifact into files, .svg or .png, its regions coloured by "work" or "sram", on a "light" or "dark" page.
 
     Raises:
         ArtifactError: a file cannot be written
     """
-    if not paths:
-        return
-    from cstool.plan.pictures.draw import draw_picture
+    if paths:
+        from cstool.plan.pictures.draw import draw_artifact, write_pictures
 
-    for path in paths:
-        try:
-            draw_picture(artifact, path, color_by, theme)
-        except OSError as error:
-            raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from error
+        write_pictures(lambda: draw_artifact(artifact, color_by), paths, theme, ArtifactError)

@@ -119,6 +119,8 @@ def draw_front(found: Found, paths: Sequence[Path], theme: str) -> None:
     Raises:
         EstimateError: a file cannot be written
     """
-    from cstool.plan.estimation.front_picture import plot_front
+    from cstool.plan.estimation.front_picture import front_picture
+    from cstool.plan.pictures.draw import write_pictures
+    from cstool.plan.pictures.pareto import front_figure
 
-    plot_front(paths, theme, found)
+    write_pictures(lambda: front_figure(front_picture(found)), paths, theme, EstimateError)

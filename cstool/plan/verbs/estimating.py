@@ -15,11 +15,12 @@ from cstool.plan.verbs.compiling import EXECUTION_MODES, RECOMPUTE
 if TYPE_CHECKING:
     from cstool.model.params import Params
     from cstool.plan.estimation import Estimate, EstimateOptions, Estimator, Row, Tried
+    from cstool.plan.estimation.comparison import Comparison
     from cstool.plan.estimation.cost import CostInputs, JobCost
     from cstool.plan.estimation.gpu import Beside, GpuValidation
     from cstool.plan.estimation.inference import InferEstimate
     from cstool.plan.estimation.mask_updates import MaskUpdates
-    from cstool.plan.estimation.published import Comparison, Prediction
+    from cstool.plan.estimation.published import Prediction
 
 SPARSITY_KEY = "trainer.init.sparsity"
 CHOICES = ("none", "all", "needed", "fastest")
@@ -304,9 +305,12 @@ def draw_estimates(found: Estimates, paths: Sequence[Path], theme: str) -> None:
     Raises:
         EstimateError: a file cannot be written
     """
-    from cstool.plan.estimation.picture import plot_estimate
+    from cstool.plan.estimation.picture import estimate_picture
+    from cstool.plan.pictures.draw import write_pictures
+    from cstool.plan.pictures.estimate import estimate_figure
 
-    plot_estimate(paths, theme, found.estimate, found.scaling, found.sparsities)
+    picture = estimate_picture(found.estimate, found.scaling, found.sparsities)
+    write_pictures(lambda: estimate_figure(picture), paths, theme, EstimateError)
 
 
 def write_timeline(found: Estimate, path: Path) -> None:
@@ -322,9 +326,10 @@ def write_timeline(found: Estimate, path: Path) -> None:
 
 def validate_estimates() -> Validation:
     """Compare the model with published results; and predict fitted results with their numbers fitted to others."""
+    from cstool.plan.estimation.comparison import compare
     from cstool.plan.estimation.fit import left_out
     from cstool.plan.estimation.gpu import validate_gpus
-    from cstool.plan.estimation.published import compare, load_published
+    from cstool.plan.estimation.published import load_published
 
     return Validation(compare(), left_out(load_published()), validate_gpus())
 

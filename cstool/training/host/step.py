@@ -33,7 +33,8 @@ from cstool.model.ir import (
     work_of,
 )
 from cstool.plan.timing.pe import ceil_div
-from cstool.plan.timing.schedule import COMPUTE, NUMBER_BYTES, PROCESSORS, Cluster, Schedule, Section, StreamedOp
+from cstool.plan.timing.resources import COMPUTE, PROCESSORS
+from cstool.plan.timing.schedule import NUMBER_BYTES, Cluster, Schedule, Section, StreamedOp
 from cstool.plan.timing.step_simulation import simulate
 
 PASSES = ("forward", "backward")

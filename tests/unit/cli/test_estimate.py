@@ -14,7 +14,7 @@ from cstool.foundation.errors import EstimateError
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.estimation.adapters import parse_adapters
 from cstool.plan.estimation.lora_callback import take_lora, without_lora
-from cstool.plan.timing.schedule import COORDINATOR, HOSTS, NORM, SERVERS, WORKERS
+from cstool.plan.timing.resources import COORDINATOR, HOSTS, NORM, SERVERS, WORKERS
 from cstool.training.host import calibrate as calibrate_module
 from cstool.training.host import rates as host_rates
 from cstool.training.machine import grains

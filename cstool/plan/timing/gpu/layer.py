@@ -14,6 +14,7 @@ the rate of its size. The arithmetic is this project's own.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cstool.plan.timing.gpu.system import GpuSystem
 
@@ -85,6 +86,7 @@ class LayerTimes:
     talk_again: float
 
 
+@lru_cache(maxsize=1024)
 def layer_times(
     gpu: GpuSystem, model: GpuModel, micro_batch: int, tensor: int, shares_sequences: bool = True
 ) -> LayerTimes:

@@ -10,10 +10,9 @@ arXiv 2104.04473, for the schedule; Korthikanti et al., arXiv 2205.05198, for th
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from cstool.model.batch_split import divisors
-from cstool.plan.timing.gpu.layer import OPERAND_BYTES, GpuModel, LayerTimes, head_s, kept_bytes, layer_times
+from cstool.plan.timing.gpu.layer import OPERAND_BYTES, GpuModel, head_s, kept_bytes, layer_times
 from cstool.plan.timing.gpu.system import GpuSystem
 
 RECOMPUTE = ("none", "attention", "all")
@@ -73,7 +72,7 @@ class GpuStep:
 def split_step(gpu: GpuSystem, model: GpuModel, batch_size: int, split: Split) -> GpuStep:
     """Return the step time on the GPUs of a split, whether or not it fits their memory."""
     micro_batches = batch_size // split.data // split.micro_batch
-    times = _layer_times(gpu, model, split.micro_batch, split.tensor, split.shares_sequences)
+    times = layer_times(gpu, model, split.micro_batch, split.tensor, split.shares_sequences)
     again = {"none": 0.0, "attention": times.attention, "all": times.forward + times.talk}[split.recompute]
     of_layer = times.forward + times.backward + again + 2 * times.talk + times.talk_again
     layers = -(-model.layers // split.stages)
@@ -92,11 +91,6 @@ def split_step(gpu: GpuSystem, model: GpuModel, batch_size: int, split: Split) -
     exchange_s = 2 * between.gather_s(OPERAND_BYTES * weights, split.data)
     step_s = pipeline_s + exchange_s + gpu.moved_s(UPDATE_BYTES * weights / split.data)
     return GpuStep(split, step_s, memory_bytes(model, batch_size, split), bubble / (micro_batches + bubble))
-
-
-@lru_cache(maxsize=1024)
-def _layer_times(gpu: GpuSystem, model: GpuModel, micro_batch: int, tensor: int, shares_sequences: bool) -> LayerTimes:
-    return layer_times(gpu, model, micro_batch, tensor, shares_sequences)
 
 
 def memory_bytes(model: GpuModel, batch_size: int, split: Split) -> float:

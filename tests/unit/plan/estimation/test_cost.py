@@ -11,7 +11,7 @@ from cstool.foundation.errors import EstimateError
 from cstool.model.system import load_system
 from cstool.plan.estimation import Estimate
 from cstool.plan.estimation.cost import CostInputs, JobCost, cost_with_band, job_cost, make_cost_inputs, stretched
-from cstool.plan.timing.schedule import COMPUTE, WORKERS
+from cstool.plan.timing.resources import COMPUTE, WORKERS
 from tests.unit.plan.estimation.requests import gpt, shared
 
 

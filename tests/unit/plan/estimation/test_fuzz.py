@@ -22,7 +22,7 @@ from cstool.plan.estimation import Estimate, Estimator
 from cstool.plan.estimation.faster import WORTH, fewer_systems, smaller_batch
 from cstool.plan.estimation.point import estimate_of
 from cstool.plan.estimation.request import Request
-from cstool.plan.timing.schedule import BROADCAST, COMPUTE, EGRESS, INGRESS, LATENCY, REDUCE
+from cstool.plan.timing.resources import BROADCAST, COMPUTE, EGRESS, INGRESS, LATENCY, REDUCE
 
 ROUNDING = 1e-6
 """relative: a step is whole cycles"""

@@ -19,7 +19,8 @@ from cstool.plan.estimation import (
     smallest_compute_bound,
     sweep_sparsity,
 )
-from cstool.plan.timing.schedule import (
+from cstool.plan.timing.resources import ALL as RESOURCES
+from cstool.plan.timing.resources import (
     BROADCAST,
     COMPUTE,
     EGRESS,
@@ -28,7 +29,6 @@ from cstool.plan.timing.schedule import (
     INGRESS,
     LATENCY,
     REDUCE,
-    RESOURCES,
     STRAGGLERS,
     UPDATING,
 )

@@ -27,6 +27,7 @@ from cstool.plan.estimation.bands import (
     student_quantile,
     without,
 )
+from cstool.plan.estimation.comparison import compare, errors_of, first_errors, known_of
 from cstool.plan.estimation.errors_file import errors_text
 from cstool.plan.estimation.fit import Fitted, fitted_numbers, left_out, mean_error, refit
 from cstool.plan.estimation.published import (
@@ -34,10 +35,6 @@ from cstool.plan.estimation.published import (
     USES,
     Prediction,
     Published,
-    compare,
-    errors_of,
-    first_errors,
-    known_of,
     load_published,
     number_of,
     predict,

@@ -15,7 +15,7 @@ from cstool.plan.estimation import EstimateOptions, Estimator, make_request
 from cstool.plan.estimation.limits import parse_counts, parse_shares
 from cstool.plan.estimation.request import parse_tokens
 from cstool.plan.estimation.software import OF_IMAGES, choose_software
-from cstool.plan.timing.schedule import COORDINATOR, HOSTS, SERVERS, WORKERS
+from cstool.plan.timing.resources import COORDINATOR, HOSTS, SERVERS, WORKERS
 from cstool.training.host.rank_flags import parse_link
 from cstool.training.host.ranks import Link
 from tests.unit.plan.estimation.requests import estimator, gpt

@@ -14,8 +14,7 @@ from cstool.plan.compiler.prepared import Prepared
 from cstool.plan.estimation import EstimateOptions, Estimator, make_request
 from cstool.plan.estimation.cost import CostInputs, job_cost
 from cstool.plan.estimation.limits import BUDGET, DAYS, POWER, Limits, Space, samples_of
-from cstool.plan.estimation.pareto import front
-from cstool.plan.estimation.plan import Plan
+from cstool.plan.estimation.plan import Plan, front
 from cstool.plan.estimation.point import estimate_of
 from cstool.plan.estimation.search import MODES, Model, Search
 from cstool.plan.timing.micro_batches import even_sizes
@@ -157,8 +156,8 @@ def test_the_search_finds_what_trying_everything_finds(
             assert found.beside is None or found.beside.systems < best.systems
             assert found.beside is None or found.broken
         else:
-            slow = min(plan.slow_days if confident else plan.days for plan in meeting)
-            assert (found.best.slow_days if confident else found.best.days) <= slow * (1 + 1e-9)
+            slow = min(plan.amounts(is_confident=confident)[DAYS] for plan in meeting)
+            assert found.best.amounts(is_confident=confident)[DAYS] <= slow * (1 + 1e-9)
     for flag in (DAYS, POWER, BUDGET):
         least = search.least_within(flag, Limits(is_confident=confident))
         assert least is not None

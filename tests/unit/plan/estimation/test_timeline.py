@@ -11,7 +11,7 @@ import pytest
 from cstool.plan.estimation import Estimate
 from cstool.plan.estimation import timeline as module
 from cstool.plan.estimation.timeline import draw_timeline
-from cstool.plan.timing.schedule import STRAGGLERS
+from cstool.plan.timing.resources import STRAGGLERS
 from tests.unit.plan.estimation.requests import estimator, gpt
 
 Spans = dict[str, list[dict[str, Any]]]

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from cstool.plan.pictures.estimate import Breakdown, Busy, EstimatePicture
+from cstool.plan.pictures.estimate import Busy, EstimatePicture
 from cstool.plan.pictures.roofline import Roofline
 from cstool.plan.pictures.scaling import Scaling, ScalingPoint, SparsityPoint
-from cstool.plan.pictures.step import Part, Row
+from cstool.plan.pictures.step import Breakdown, Part, Row
 from cstool.plan.timing.roofline import Load
 
 LAYER = "transformer_decoder.layers.{n}."

@@ -16,10 +16,10 @@ from matplotlib.text import Annotation
 
 from cstool.csl.pictures.heat import draw_fabric_heat
 from cstool.csl.pictures.routes import draw_fabric_routes
-from cstool.foundation.drawing.figure import STYLE
-from cstool.plan.pictures.draw import draw_picture
-from cstool.plan.pictures.estimate import draw_estimate
-from cstool.plan.pictures.pareto import draw_front
+from cstool.foundation.drawing.figure import STYLE, write_figure
+from cstool.plan.pictures.draw import draw_artifact
+from cstool.plan.pictures.estimate import estimate_figure
+from cstool.plan.pictures.pareto import front_figure
 from cstool.training.compare.drawing import draw_comparison
 from cstool.training.compare.verdict import Comparison
 from tests.unit.csl.pictures.fabrics import stats, switched
@@ -45,10 +45,10 @@ def compared(density: float, *speedups: float, **quality: Any) -> Comparison:
 SWEEP = tuple(compared(d, 0.8 / d**0.5, 0.9 / d**0.5, 1 + (1 - d) / 2, 2 - d) for d in (0.5, 0.25, 0.1, 0.01))
 COMPARISON = verdict(comparison=SWEEP[2], sweep=SWEEP)
 DRAW = {
-    "artifact": lambda path, **how: draw_picture(pipelined(3), path, **how),
+    "artifact": lambda path, **how: write_figure(lambda: draw_artifact(pipelined(3), "work"), path, **how),
     "comparison": lambda path, **how: draw_comparison(COMPARISON, path, **how),
-    "estimate": lambda path, **how: draw_estimate(PICTURES["a step alone"], path, **how),
-    "front": lambda path, **how: draw_front(FRONTS["three"], path, **how),
+    "estimate": lambda path, **how: write_figure(lambda: estimate_figure(PICTURES["a step alone"]), path, **how),
+    "front": lambda path, **how: write_figure(lambda: front_figure(FRONTS["three"]), path, **how),
     "heat": lambda path, **how: draw_fabric_heat(stats(2, 2), path, "out", **how),
     "routes": lambda path, **how: draw_fabric_routes(switched(), path, "out", [9], **how),
 }

@@ -13,12 +13,13 @@ from matplotlib.patches import Polygon
 from matplotlib.path import Path as Outline
 from matplotlib.text import Text
 
+from cstool.foundation.drawing.figure import write_figure
 from cstool.foundation.drawing.lettering import LINE_HEIGHT, fit_text, text_width, wrap_text
 from cstool.foundation.drawing.theme import dark
 from cstool.model.ir import Artifact, Region, Route, SramEntry
 from cstool.model.short_names import group_name, short_name
 from cstool.plan.pictures.account import merge_entries, spread
-from cstool.plan.pictures.draw import draw_picture, draw_streaming
+from cstool.plan.pictures.draw import draw_artifact, draw_streaming
 from cstool.plan.pictures.floorplan import draw_floorplan
 from cstool.plan.pictures.region_names import fit_number
 from tests.unit.plan.pictures.artifacts import pipelined, streaming
@@ -81,9 +82,8 @@ def test_a_flat_floorplan_has_what_explains_it_below():
 
 
 def test_an_svg_says_what_it_shows_in_letters_and_colors_say_what_was_asked(tmp_path):
-    draw_picture(pipelined(3), tmp_path / "a.svg")
-    draw_picture(pipelined(3), tmp_path / "b.svg", "sram")
-    draw_picture(pipelined(3), tmp_path / "c.svg", theme="dark")
+    for name, color_by, theme in (("a", "work", "light"), ("b", "sram", "light"), ("c", "work", "dark")):
+        write_figure(lambda: draw_artifact(pipelined(3), color_by), tmp_path / f"{name}.svg", theme)  # noqa: B023
     svg, sram, night = ((tmp_path / f"{name}.svg").read_text(encoding="utf-8") for name in "abc")
     root, space = ElementTree.fromstring(svg), "{http://www.w3.org/2000/svg}"
     assert root.get("role") == "img"

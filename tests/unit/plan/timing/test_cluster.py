@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cstool.plan.timing import cluster as module
 from cstool.plan.timing.cluster import EXACT_MICRO_BATCHES, LAYERS_OF_LANES, busy_of, seconds_of_lanes, step_of
 from cstool.plan.timing.hosts import Feed
-from cstool.plan.timing.schedule import (
+from cstool.plan.timing.resources import (
     BROADCAST,
     COMPUTE,
     COORDINATOR,
@@ -29,11 +29,8 @@ from cstool.plan.timing.schedule import (
     SERVERS,
     STRAGGLERS,
     WORKERS,
-    Cluster,
-    Schedule,
-    Section,
-    StreamedOp,
 )
+from cstool.plan.timing.schedule import Cluster, Schedule, Section, StreamedOp
 from cstool.plan.timing.step_simulation import STEPS_OF_LANES, StepSimulation, simulate
 from cstool.plan.timing.stragglers import slowest_of
 from tests.examples import examples
@@ -346,7 +343,7 @@ def test_what_a_step_is_spent_on_adds_up_however_many_layers_are_not_simulated(s
 
 def test_the_example_of_the_module_names_every_resource():
     text = Path(module.__file__).read_text(encoding="utf-8").partition('"""')[2].partition('"""')[0]
-    for resource in module.RESOURCES:
+    for resource in module.on.ALL:
         assert resource in text
 
 

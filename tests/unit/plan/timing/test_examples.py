@@ -9,7 +9,7 @@ import pytest
 import cstool.plan.timing
 from cstool.foundation import words
 from cstool.model import short_names
-from cstool.plan.estimation import adapters, bands, failures, limits, pareto, segments, unmet, variants
+from cstool.plan.estimation import adapters, bands, failures, limits, plan, unmet, variants
 from cstool.training.host import rank_flags as ranks
 from cstool.training.kernels.sparse import pattern
 from cstool.training.machine import swarmx
@@ -17,8 +17,8 @@ from cstool.training.machine import swarmx
 MODULES = [
     importlib.import_module(found.name)
     for found in pkgutil.walk_packages(cstool.plan.timing.__path__, f"{cstool.plan.timing.__name__}.")
-    if not found.ispkg and not found.name.endswith("gpu.step")
-] + [short_names, words, adapters, bands, failures, limits, pareto, ranks, segments, unmet, variants, pattern, swarmx]
+    if not found.ispkg and not found.name.endswith(("gpu.step", "resources"))
+] + [short_names, words, adapters, bands, failures, limits, plan, ranks, unmet, variants, pattern, swarmx]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

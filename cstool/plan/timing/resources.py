@@ -1,0 +1,28 @@
+"""The resources of a cluster, and further entries of the time of a step, by the names that reports have for them."""
+
+MEMORY = "MemoryX memory"
+PROCESSORS = "MemoryX processors"
+BROADCAST = "SwarmX broadcast"
+REDUCE = "SwarmX reduce"
+INGRESS = "CSX ingress"
+COMPUTE = "CSX compute"
+EGRESS = "CSX egress"
+WORKERS = "input workers"
+SERVERS = "activation servers"
+COORDINATOR = "coordinator"
+NORM = "norm of all gradients"
+"""which the coordinator has: it does nothing else then that would wait for it"""
+ALL = (WORKERS, SERVERS, COORDINATOR, NORM, MEMORY, PROCESSORS, BROADCAST, INGRESS, COMPUTE, EGRESS, REDUCE)
+"""resources of a cluster"""
+HOSTS = (SERVERS, COORDINATOR, NORM)
+"""resources that work only where a release of the software is given"""
+STRAGGLERS = "waiting for the slowest system"
+"""an entry of a step's time: the delay of the slowest of several systems over the mean"""
+OF_SYSTEMS = (INGRESS, COMPUTE, EGRESS)
+"""resources that every system has for itself"""
+LATENCY = "latency of SwarmX"
+"""an entry of a step's time: the way over the stages of SwarmX"""
+FILLING = "filling and draining"
+"""an entry of a step's time, of a pipeline: stages that have no sample yet, or none any more"""
+UPDATING = "update on the wafer"
+"""pipelined: sums over replicas, and the update of the weights"""
