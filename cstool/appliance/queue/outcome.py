@@ -8,6 +8,7 @@ import signal
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cstool.appliance.queue.attempt import DEAD, DISK, ENDED, FULL, MEMORY, TIME
 from cstool.appliance.queue.job import (
     CANCEL,
     CANCEL_NOW,
@@ -26,12 +27,11 @@ from cstool.appliance.queue.job import (
     RESTARTS,
     SUCCEEDED,
 )
-from cstool.appliance.queue.keeping import DEAD, DISK, ENDED, FULL, MEMORY, TIME
 from cstool.foundation.words import clock_text, counted, size_text
 
 if TYPE_CHECKING:
+    from cstool.appliance.queue.attempt import AttemptState, End
     from cstool.appliance.queue.job import Job
-    from cstool.appliance.queue.keeping import End, Kept
 
 FIXABLE_CODE, LOST_CODE, STOPPED_CODE = 2, 1, 130
 """exit codes of cstool: an error that the user can fix; a lost rank, among others; stopped by a signal, and saved"""
@@ -70,7 +70,7 @@ class Outcome:
     delay_s: float = 0.0
 
 
-def outcome(job: Job, kept: Kept, boot_id: str, last_words: str) -> Outcome | None:
+def outcome(job: Job, kept: AttemptState, boot_id: str, last_words: str) -> Outcome | None:
     """Return the outcome of a job whose present attempt is over; None where it is not, or has not begun.
 
     A run that is over because of its job's budget, or because of a request, is over for that reason, however its

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from cstool.appliance.queue.job import COMPILE, COMPILING, ENDED_PHASES, EVENT_KINDS, EXECUTE, PHASES, QUEUED, RUNNING
+from cstool.appliance.queue.records import read_plain
 from cstool.foundation.plain_text import one_line
 
 LARGEST_BYTES = 2**20
@@ -111,17 +111,9 @@ class Journal:
     def read(self) -> list[Entry]:
         """Read all entries; a damaged line is none, and a path that is no plain file, such as a link, has none."""
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            content = read_plain(self._path, LARGEST_BYTES)
         except OSError:
             return []
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return []
-            content = os.pread(descriptor, LARGEST_BYTES, 0)
-        except OSError:
-            return []
-        finally:
-            os.close(descriptor)
         found = (_parsed(line) for line in content.decode("utf-8", "replace").split("\n") if line)
         return [entry for entry in found if entry is not None]
 
