@@ -209,18 +209,7 @@ class SlurmBackend:
         over = outcome(job, kept, kept.boot_id, folder.last_words())
         if over is None or over.phase not in ENDED_PHASES or kept.end.signal or kept.end.exit_code not in (0, 1, 2):
             return None  # it was to go on, or was stopped: Slurm says why it did not
-        return Entry(
-            at=kept.end.at,
-            kind=over.event,
-            text=over.text,
-            phase=over.phase,
-            stage=over.stage,
-            attempt=job.attempt,
-            reason=over.reason,
-            restarts=job.restarts,
-            exit_code=over.exit_code,
-            peak_bytes=over.peak_bytes,
-        )
+        return Entry.of(over, kept.end.at, job.attempt, restarts=job.restarts)
 
     def _change(self, job: Job, entry: Entry) -> Job:
         """Write a change of a job into the queue, and return the job as it is then."""

@@ -11,11 +11,14 @@ import json
 import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cstool.appliance.queue.job import COMPILE, COMPILING, ENDED_PHASES, EVENT_KINDS, EXECUTE, PHASES, QUEUED, RUNNING
+from cstool.appliance.queue.job import COMPILE, COMPILING, ENDED_PHASES, EXECUTE, PHASE_AFTER, QUEUED, RUNNING
 from cstool.appliance.queue.records import read_plain
 from cstool.foundation.plain_text import one_line
+
+if TYPE_CHECKING:
+    from cstool.appliance.queue.outcome import Outcome
 
 LARGEST_BYTES = 2**20
 """largest part of a journal that is read [bytes]; a job has a few lines of a few hundred"""
@@ -52,6 +55,12 @@ class Entry:
     cpus: tuple[int, ...] = ()
     nodes: str = ""
     stopped: bool = False
+
+    @classmethod
+    def of(cls, over: Outcome, at: float, attempt: int, **others: Any) -> Entry:
+        """The entry of an outcome, with further fields."""
+        shared = (over.event, over.text, over.phase, over.stage, attempt, over.reason)
+        return cls(at, *shared, exit_code=over.exit_code, peak_bytes=over.peak_bytes, **others)
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -134,8 +143,7 @@ def _is_sound(entry: Any) -> bool:
     return bool(
         words
         and numbers
-        and entry.kind in EVENT_KINDS
-        and entry.phase in PHASES
+        and PHASE_AFTER.get(entry.kind) == entry.phase
         and entry.stage in (COMPILE, EXECUTE)
         and (
             entry.phase not in (COMPILING, RUNNING)

@@ -14,7 +14,6 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from cstool.appliance.queue.attempt import ABSENT, ALIVE, Attempt, Keeper
@@ -22,15 +21,14 @@ from cstool.appliance.queue.backend import LOCAL
 from cstool.appliance.queue.compiles import Compiles
 from cstool.appliance.queue.job import (
     CANCEL_NOW,
-    CANCELLED,
     COMPILE_SHARED,
     COMPILE_STARTED,
     COMPILED,
     COMPILING,
     EXECUTE,
-    FAILED,
     JOB_CANCELLED,
     JOB_FAILED,
+    PHASE_AFTER,
     PREEMPT,
     PREEMPTED,
     QUEUED,
@@ -299,13 +297,13 @@ class Supervisor:
     def _give_up(self, job: Job) -> bool:
         """End a job that could not begin, and that is to stop."""
         if job.asked == PREEMPT:
-            return self._close(job, Outcome(QUEUED, job.stage, PREEMPTED, "stopped before it began"))
+            return self._close(job, Outcome(job.stage, PREEMPTED, "stopped before it began"))
         text = "cancelled before it began"
-        return self._close(job, Outcome(CANCELLED, job.stage, JOB_CANCELLED, text, text))
+        return self._close(job, Outcome(job.stage, JOB_CANCELLED, text, text))
 
     def _fail(self, job: Job, text: str) -> bool:
         """Fail a job that cannot be started at all."""
-        return self._close(job, Outcome(FAILED, job.stage, JOB_FAILED, text, text))
+        return self._close(job, Outcome(job.stage, JOB_FAILED, text, text))
 
     # What waits.
 
@@ -315,9 +313,10 @@ class Supervisor:
         done = False
         for job, by in found.shared:
             text = f"compiled already, for {by}"
-            done |= self._move_on(job, COMPILE_SHARED, text, {"by": by}, stage=EXECUTE, attempt=0, reason="")
+            moved = self._move_on(job, COMPILE_SHARED, text, {"by": by}, stage=EXECUTE, attempt=0)
+            done |= moved is not None
         for job in found.starts:
-            done |= self._start(job, COMPILING, COMPILE_STARTED, capacity.cpus)
+            done |= self._start(job, COMPILE_STARTED, capacity.cpus)
         if found.reasons:
             self._queue.set_expected({}, found.reasons)
         return done
@@ -333,7 +332,7 @@ class Supervisor:
         for name, cpus in found.starts:
             job = by_name[name]
             _, end = found.expected[name]
-            done |= self._start(job, RUNNING, STARTED, cpus, expected_start=now, expected_end=end)
+            done |= self._start(job, STARTED, cpus, expected_start=now, expected_end=end)
         for name in found.preempts:
             done |= self._preempt(by_name[name])
         started = {name for name, _ in found.starts}
@@ -342,7 +341,7 @@ class Supervisor:
         self._queue.set_expected(times, reasons)
         return done
 
-    def _start(self, job: Job, phase: str, event: str, cpus: tuple[int, ...], **fields: Any) -> bool:
+    def _start(self, job: Job, event: str, cpus: tuple[int, ...], **fields: Any) -> bool:
         """Start the next attempt of a stage: first the queue says so, then it is begun."""
         attempt = job.attempt + 1
         data = {
@@ -353,24 +352,22 @@ class Supervisor:
             "systems": job.needs.systems,
         }
         cores = f"core{'s' * (len(cpus) != 1)} {', '.join(map(str, cpus))}"
-        text = f"compiles, attempt {attempt}" if phase == COMPILING else f"runs on {cores}, attempt {attempt}"
-        started = self._move_on(
-            job, event, text, data, phase=phase, attempt=attempt, cpus=cpus, reason="", asked="", **fields
-        )
-        if started:
+        text = f"compiles, attempt {attempt}" if event == COMPILE_STARTED else f"runs on {cores}, attempt {attempt}"
+        started = self._move_on(job, event, text, data, attempt=attempt, cpus=cpus, asked="", **fields)
+        if started is not None:
             folder = self._root.job(job.name)
-            begun = replace(job, phase=phase, attempt=attempt, cpus=cpus)
-            self._begin(begun, folder, self._attempts(folder, job.stage, attempt))
-        return started
+            self._begin(started, folder, self._attempts(folder, job.stage, attempt))
+        return started is not None
 
-    def _move_on(self, job: Job, event: str, text: str, data: dict[str, Any], **fields: Any) -> bool:
-        """Change a job that waits, if it still does."""
+    def _move_on(self, job: Job, event: str, text: str, data: dict[str, Any], **fields: Any) -> Job | None:
+        """Change a job that waits, if it still does, and return it as it is then."""
+        fields |= {"phase": PHASE_AFTER[event], "reason": ""}
         changed = self._queue.change(
             job.name, (QUEUED,), event=(event, text, data), if_attempt=job.attempt, if_asked=job.asked, **fields
         )
         if changed is not None:
             self._say(f"{job.name}: {text}")
-        return changed is not None
+        return changed
 
     def _preempt(self, job: Job) -> bool:
         """Have a job stop for one of a higher priority."""
