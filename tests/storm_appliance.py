@@ -20,8 +20,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from cstool.appliance.queue.attempt import ENDED, Attempt
 from cstool.appliance.queue.job import EXECUTE, PRIORITIES, STARTED, SUCCEEDED
-from cstool.appliance.queue.keeping import ENDED, look
 from cstool.appliance.verbs.job_order import JobRequest
 from cstool.appliance.verbs.jobs import job_events, list_jobs, show_job, submit_job, wait_for_jobs
 from cstool.model.params import load_all_params
@@ -140,7 +140,7 @@ def _check(appliance: TestAppliance, found: dict[str, tuple[str, int]], bits: di
     for name, (model_dir, steps) in found.items():
         folder = appliance.root.job(name)
         assert [each.name for each in folder.attempts.iterdir() if each.name.startswith(EXECUTE)] == [f"{EXECUTE}-1"]
-        assert look(folder, EXECUTE, 1).state == ENDED
+        assert Attempt(folder, EXECUTE, 1).look().state == ENDED
         checkpoints = {entry.step: entry.path for entry in list_checkpoints(Path(model_dir))}
         assert max(checkpoints, default=None) == steps, f"{name}: has checkpoints of {[*checkpoints]}, not of {steps}"
         assert digest(checkpoints[steps]) == bits[steps], f"{name}: its bits are others than those of a run alone"

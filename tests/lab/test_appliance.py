@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from cstool.appliance.queue import keeping
 from cstool.appliance.queue.appliance import appliance_status, drain_appliance, stop_appliance
+from cstool.appliance.queue.attempt import Attempt
 from cstool.appliance.queue.client import open_jobs
 from cstool.appliance.queue.guard import GUARD_LOCK
 from cstool.appliance.queue.holders import holder_of
 from cstool.appliance.queue.job import CANCELLED, EXECUTE, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
+from cstool.appliance.queue.records import this_boot_id
 from cstool.appliance.queue.root import make_shared_root
 from cstool.appliance.queue.supervisor import Supervisor
 from cstool.appliance.verbs.job_order import JobRequest, make_order
@@ -254,7 +255,7 @@ def test_a_shared_appliance_runs_each_job_as_who_submitted_it(monkeypatch):
         mine = appliance.jobs.submit(replace(order, run_words=(str(place),)))
         waiting = appliance.jobs.submit(small_order(place / "m", "", program=("/bin/sh", "-c", "sleep 60", "sh")))
         appliance.queue.put("capacity", asdict(CAPACITY))
-        supervisor = Supervisor(root, appliance.queue, boot_id=keeping.this_boot_id())
+        supervisor = Supervisor(root, appliance.queue, boot_id=this_boot_id())
 
         def turn_until_ended(*jobs: Job) -> list[str]:
             def ended() -> bool:
@@ -319,7 +320,7 @@ def test_four_runs_on_two_cores_keep_to_their_parts_and_one_that_asks_for_too_li
         assert [latest_bits(tmp_path / f"job-{seed}" / "model_dir") for seed in seeds] == bits
         assert not list((tmp_path / "small").glob("model_dir/*.mdl"))
         for job in found:
-            end = keeping.look(appliance.jobs.folder(job.name), EXECUTE, job.attempt).end
+            end = Attempt(appliance.jobs.folder(job.name), EXECUTE, job.attempt).look().end
             assert end is not None
             assert 2**24 < end.peak_bytes <= job.peak_bytes <= job.needs.memory_bytes
         assert appliance.faults() == []

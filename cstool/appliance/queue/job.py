@@ -119,6 +119,12 @@ class JobOrder:
     max_restarts: int = 0
     backend_options: tuple[str, ...] = ()
 
+    def command(self, stage: str, params: Path, lanes: int) -> list[str]:
+        """Return the command of a stage, which reads the job's own copy of the params."""
+        if stage == COMPILE:
+            return [*self.program, *self.compile_words, "--params", str(params)]
+        return [*self.program, *self.run_words, "--params", str(params), "--lanes", str(lanes)]
+
     def job(self, number: int, name: str, **others: Any) -> Job:
         """Return a job of this order, QUEUED for its first stage, with further fields."""
         shared = {each.name: getattr(self, each.name) for each in fields(Job) if hasattr(self, each.name)}

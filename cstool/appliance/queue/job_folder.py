@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 import secrets
 import shutil
 import stat
@@ -11,45 +12,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cstool.appliance.queue.job import PRIORITIES, JobOrder
 from cstool.appliance.queue.names import check_label_map, check_name, check_note, is_name
 from cstool.appliance.queue.order_text import order_of, order_text
+from cstool.appliance.queue.records import ATTEMPTS, LOCK, open_folder, opened_folder, read_plain
 from cstool.foundation.atomic_file import sync_folder
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import size_text
 
 _LARGEST_FILE = 16_000_000
 """bytes of an order, or of params"""
+LAST_BYTES = 4096
+"""length of the end of the errors that is searched for a message [bytes]"""
 _ASIDE = ".tmp"
 _AGAIN = "submit the job again"
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOSE = stat.S_IWGRP | stat.S_IWOTH
 
 
-@dataclass(frozen=True)
-class AttemptFolder:
-    """The folder of one attempt, `attempts/execute-1`. The keeper's side alone writes and reads its files."""
+class User(NamedTuple):
+    """The user of a job: its processes run as this user."""
 
-    path: Path
-
-    @property
-    def began(self) -> Path:
-        """Record of the keeper, and of the time when it began."""
-        return self.path / "began.json"
-
-    @property
-    def stop(self) -> Path:
-        """Record of the request to stop."""
-        return self.path / "stop.json"
-
-    @property
-    def end(self) -> Path:
-        """Record of the end."""
-        return self.path / "end.json"
+    user_id: int
+    group_id: int
+    group_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -76,12 +65,12 @@ class JobFolder:
     @property
     def lock(self) -> Path:
         """The lock: held by the process that runs the job."""
-        return self.path / "lock"
+        return self.path / LOCK
 
     @property
     def attempts(self) -> Path:
         """The attempts' folders."""
-        return self.path / "attempts"
+        return self.path / ATTEMPTS
 
     @property
     def ended(self) -> Path:
@@ -95,12 +84,8 @@ class JobFolder:
 
     def mark_ended(self) -> None:
         """Write down that the job has ended; where that cannot be, nothing is said."""
-        with suppress(OSError):
-            folder = os.open(self.path, _FOLDER)
-            try:
-                os.close(os.open(self.ended.name, _NEW_FILE, 0o600, dir_fd=folder))
-            finally:
-                os.close(folder)
+        with suppress(OSError), opened_folder(self.path) as folder:
+            os.close(os.open(self.ended.name, _NEW_FILE, 0o600, dir_fd=folder))
 
     @property
     def report(self) -> Path:
@@ -110,15 +95,6 @@ class JobFolder:
     def log(self, stream: Literal["out", "err"]) -> Path:
         """Return the file of its output, or of its errors and log lines."""
         return self.path / stream
-
-    def attempt(self, stage: str, number: int) -> AttemptFolder:
-        """Return the folder of an attempt, which need not be there.
-
-        Args:
-            stage: `COMPILE` or `EXECUTE`
-            number: from 1
-        """
-        return AttemptFolder(self.attempts / f"{stage}-{number}")
 
     def last_attempt(self, stage: str) -> int:
         """Return the number of the last attempt that began; 0 where none did."""
@@ -189,14 +165,36 @@ class JobFolder:
                 raise CstoolError(f"{self.params_file}: must stay as it was submitted, it was edited", _AGAIN)
         return order
 
-    def owner_id(self) -> int:
-        """Return whose it is, and so as whom the job runs: the user's number.
+    def owner(self) -> User | None:
+        """Return whose it is, and so as whom the job runs, whatever the queue says; None for this process's user.
 
         Raises:
-            CstoolError: it is not there, or others than its owner can change it
+            CstoolError: it belongs to another user, and this process may not become that user
+            OSError: it cannot be looked at
         """
-        with self._opened() as folder:
-            return os.fstat(folder).st_uid
+        entry = os.stat(self.path, follow_symlinks=False)
+        if not stat.S_ISDIR(entry.st_mode):
+            raise CstoolError(f"{self.path}: must be the folder of a job, it is none")
+        if entry.st_uid == os.geteuid():
+            return None
+        if os.geteuid() != 0:
+            rule = f"must belong to the user of the supervisor (uid {os.geteuid()}), it is of uid {entry.st_uid}"
+            raise CstoolError(f"{self.path}: {rule}", "an appliance that several users share is started by root")
+        try:
+            known = pwd.getpwuid(entry.st_uid)
+        except KeyError as error:
+            rule = f"must belong to a user of this host, it is of uid {entry.st_uid}"
+            raise CstoolError(f"{self.path}: {rule}") from error
+        return User(known.pw_uid, known.pw_gid, tuple(os.getgrouplist(known.pw_name, known.pw_gid)))
+
+    def last_words(self) -> str:
+        """Return the end of its errors; empty where there are none.
+
+        The folder may be another user's, and the reader may be root: only a plain file of that very folder is read.
+        """
+        with suppress(OSError), opened_folder(self.path) as folder:
+            return read_plain("err", LAST_BYTES, inside=folder, is_end=True).decode("utf-8", "replace")
+        return ""
 
     def remove(self) -> None:
         """Remove it with its content; nothing is reported where it is missing, or cannot be removed."""
@@ -206,7 +204,7 @@ class JobFolder:
     def _opened(self) -> Iterator[int]:
         """Open the folder, which its owner alone can change, for as long as it takes."""
         try:
-            descriptor = os.open(self.path, _FOLDER)
+            descriptor = open_folder(self.path)
         except FileNotFoundError:
             raise CstoolError(f"{self.path}: the folder of the job must be there, it is not", _AGAIN) from None
         except OSError as error:

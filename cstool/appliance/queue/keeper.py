@@ -18,11 +18,11 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 
 from cstool.appliance.queue import records
-from cstool.appliance.queue.keeper_order import Order
-from cstool.appliance.queue.kept_run import Run
-from cstool.appliance.queue.run_start import STOPS, say
+from cstool.appliance.queue.run_start import STOPS, Order, say
+from cstool.appliance.queue.watched_run import Run
 
 ASK = "--ask"
 """`ASK JOBDIR STAGE ATTEMPT WHAT`: ask an attempt to stop, as the user that the JSON says"""
@@ -77,11 +77,8 @@ def _take_lock(job: int, stage: str, attempt: int) -> int | None:
 
 def write_stop(folder: str | os.PathLike[str], stage: str, attempt: int, what: str) -> None:
     """Ask an attempt to stop, or raise OSError."""
-    place = records.open_folder(folder, records.ATTEMPTS, records.attempt_name(stage, attempt))
-    try:
+    with records.opened_folder(folder, records.ATTEMPTS, records.attempt_name(stage, attempt)) as place:
         records.write_record(place, records.STOP, {"asked": what})
-    finally:
-        os.close(place)
 
 
 def _ask(folder: str, stage: str, attempt: str, what: str) -> int:
@@ -90,7 +87,7 @@ def _ask(folder: str, stage: str, attempt: str, what: str) -> int:
     return DONE
 
 
-def _become(user: tuple[int, int, list[int]] | None) -> None:
+def _become(user: tuple[int, int, Sequence[int]] | None) -> None:
     """Become a user for good; only root starts a keeper for another user."""
     if user is not None:
         os.setgroups(user[2])

@@ -8,30 +8,27 @@ import signal
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cstool.appliance.queue.attempt import DEAD, DISK, ENDED, FULL, MEMORY, TIME
 from cstool.appliance.queue.job import (
     CANCEL,
     CANCEL_NOW,
-    CANCELLED,
     COMPILE,
     COMPILED,
     CRASHED,
     EXECUTE,
-    FAILED,
     JOB_CANCELLED,
     JOB_FAILED,
     JOB_SUCCEEDED,
+    PHASE_AFTER,
     PREEMPT,
     PREEMPTED,
-    QUEUED,
     RESTARTS,
-    SUCCEEDED,
 )
-from cstool.appliance.queue.keeping import DEAD, DISK, ENDED, FULL, MEMORY, TIME
 from cstool.foundation.words import clock_text, counted, size_text
 
 if TYPE_CHECKING:
+    from cstool.appliance.queue.attempt import AttemptState, End
     from cstool.appliance.queue.job import Job
-    from cstool.appliance.queue.keeping import End, Kept
 
 FIXABLE_CODE, LOST_CODE, STOPPED_CODE = 2, 1, 130
 """exit codes of cstool: an error that the user can fix; a lost rank, among others; stopped by a signal, and saved"""
@@ -48,29 +45,35 @@ class Outcome:
     """The outcome of a job whose attempt is over.
 
     Args:
-        phase: its next one; QUEUED where it is to be started again, or goes on to its next stage
         stage: next stage, or the stage in which it ended
         event: kind of the event that says so
         text: of the event, for people; one line
         reason: why it waits, or how it ended; one line
-        counts: whether this was a restart that counts for the limit
         exit_code: of the process; None where it has none, such as a process that was killed
         peak_bytes: most memory that it was seen to take [bytes]
         delay_s: pause before the next try [s]
     """
 
-    phase: str
     stage: str
     event: str
     text: str
     reason: str = ""
-    counts: bool = False
     exit_code: int | None = None
     peak_bytes: int = 0
     delay_s: float = 0.0
 
+    @property
+    def phase(self) -> str:
+        """The next phase of the job; QUEUED where it is to be started again, or goes on to its next stage."""
+        return PHASE_AFTER[self.event]
 
-def outcome(job: Job, kept: Kept, boot_id: str, last_words: str) -> Outcome | None:
+    @property
+    def counts(self) -> bool:
+        """Whether this is a restart that counts for the limit."""
+        return self.event == CRASHED
+
+
+def outcome(job: Job, kept: AttemptState, boot_id: str, last_words: str) -> Outcome | None:
     """Return the outcome of a job whose present attempt is over; None where it is not, or has not begun.
 
     A run that is over because of its job's budget, or because of a request, is over for that reason, however its
@@ -92,11 +95,11 @@ def outcome(job: Job, kept: Kept, boot_id: str, last_words: str) -> Outcome | No
     if kept.state != DEAD:
         return None
     if job.asked in (CANCEL, CANCEL_NOW):
-        return _cancelled(job, "cancelled; its keeper died", None)
+        return _over(job, None, JOB_CANCELLED, "cancelled; its keeper died")
     if was_restarted:
         return _starts_again(job, None)
     if job.asked == PREEMPT:
-        return Outcome(QUEUED, job.stage, PREEMPTED, "stopped for a job of a higher priority; its keeper died")
+        return _over(job, None, PREEMPTED, "stopped for a job of a higher priority; its keeper died", "")
     return _crashed(job, "its keeper died", None)
 
 
@@ -108,23 +111,22 @@ def _ended(job: Job, end: End, last_words: str, was_restarted: bool) -> Outcome:
     """
     code = end.exit_code
     if job.asked in (CANCEL, CANCEL_NOW):
-        return _cancelled(job, f"cancelled; {_how(end)}", end)
+        return _over(job, end, JOB_CANCELLED, f"cancelled; {_how(end)}")
     if end.why == MEMORY:
         budget = size_text(job.needs.memory_bytes)
-        return _failed(job, f"memory: must stay within {budget}, it took {size_text(end.peak_bytes)}", end)
+        return _over(job, end, JOB_FAILED, f"memory: must stay within {budget}, it took {size_text(end.peak_bytes)}")
     if end.why == DISK:
         budget = size_text(job.needs.disk_bytes)
-        return _failed(job, f"disk: {job.model_dir} must grow by no more than {budget}, it grew by more", end)
+        return _over(job, end, JOB_FAILED, f"disk: {job.model_dir} must grow by no more than {budget}, it grew by more")
     if code == 0:
         if job.stage == COMPILE:
-            return Outcome(QUEUED, EXECUTE, COMPILED, "compiled", "", False, code, end.peak_bytes)
-        return Outcome(SUCCEEDED, job.stage, JOB_SUCCEEDED, "ended well", "", False, code, end.peak_bytes)
+            return replace(_over(job, end, COMPILED, "compiled", ""), stage=EXECUTE)
+        return _over(job, end, JOB_SUCCEEDED, "ended well", "")
     if end.why == TIME:
         limit = "" if job.needs.limit_s is None else f" of {clock_text(job.needs.limit_s)}"
-        return _failed(job, f"time: its limit{limit} is over; {_how(end)}", end)
+        return _over(job, end, JOB_FAILED, f"time: its limit{limit} is over; {_how(end)}")
     if job.asked == PREEMPT and (code == STOPPED_CODE or end.signal):
-        text = f"stopped for a job of a higher priority; {_how(end)}"
-        return Outcome(QUEUED, job.stage, PREEMPTED, text, "", False, code, end.peak_bytes)
+        return _over(job, end, PREEMPTED, f"stopped for a job of a higher priority; {_how(end)}", "")
     if was_restarted and (code == STOPPED_CODE or end.signal in SHUTDOWN_SIGNALS):
         return _starts_again(job, end)
     words = said(last_words)
@@ -132,7 +134,7 @@ def _ended(job: Job, end: End, last_words: str, was_restarted: bool) -> Outcome:
         return _found_full(job, words, end)
     if end.signal or code == STOPPED_CODE or (code == LOST_CODE and LOST_WORDS in last_words):
         return _crashed(job, _how(end), end)
-    return _failed(job, words or _how(end), end)
+    return _over(job, end, JOB_FAILED, words or _how(end))
 
 
 def said(last_words: str) -> str:
@@ -169,47 +171,33 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
-def _cancelled(job: Job, text: str, end: End | None) -> Outcome:
-    return _over(job, CANCELLED, JOB_CANCELLED, text, end)
-
-
-def _failed(job: Job, text: str, end: End | None) -> Outcome:
-    return _over(job, FAILED, JOB_FAILED, text, end)
-
-
-def _over(job: Job, phase: str, event: str, text: str, end: End | None) -> Outcome:
-    """The end of a job, for good."""
-    code, peak = (None, 0) if end is None else (end.exit_code, end.peak_bytes)
-    return Outcome(phase, job.stage, event, text, text, False, code, peak)
+def _over(job: Job, end: End | None, event: str, text: str, reason: str | None = None) -> Outcome:
+    """The outcome of a job; its text is the reason, too, where there is no other."""
+    code, peak_bytes = (None, 0) if end is None else (end.exit_code, end.peak_bytes)
+    return Outcome(job.stage, event, text, text if reason is None else reason, code, peak_bytes)
 
 
 def _found_full(job: Job, words: str, end: End) -> Outcome:
     """The outcome of a job that failed for want of room on a disk."""
     how = f"the disk was full{f': {words}' if words else ''}"
     if job.stage == COMPILE:
-        over = Outcome(
-            QUEUED, COMPILE, RESTARTS, f"{how}; it is compiled again", f"waits for room: {how}", False, end.exit_code
-        )
-        return replace(over, peak_bytes=end.peak_bytes, delay_s=FULL_S)
-    if job.restarts >= job.max_restarts:
-        return _failed(job, words or how, end)
-    return replace(_crashed(job, how, end), delay_s=FULL_S)
+        over = _over(job, end, RESTARTS, f"{how}; it is compiled again", f"waits for room: {how}")
+    elif job.restarts >= job.max_restarts:
+        return _over(job, end, JOB_FAILED, words or how)
+    else:
+        over = _crashed(job, how, end)
+    return replace(over, delay_s=FULL_S)
 
 
 def _starts_again(job: Job, end: End | None) -> Outcome:
     """The outcome of a job that ended with its host."""
     how = "the host was restarted"
-    code, peak = (None, 0) if end is None else (end.exit_code, end.peak_bytes)
-    return Outcome(
-        QUEUED, job.stage, RESTARTS, f"{how}; the job starts again", f"starts again: {how}", False, code, peak
-    )
+    return _over(job, end, RESTARTS, f"{how}; the job starts again", f"starts again: {how}")
 
 
 def _crashed(job: Job, how: str, end: End | None) -> Outcome:
     """The outcome of a job that crashed: it starts again, unless it did so too often."""
     if job.restarts >= job.max_restarts:
         after = f", after {counted(job.restarts, 'restart')}" if job.restarts else ""
-        return _failed(job, f"crashed: {how}{after}", end)
-    text = f"crashed: {how}; restart {job.restarts + 1} of {job.max_restarts}"
-    code, peak = (None, 0) if end is None else (end.exit_code, end.peak_bytes)
-    return Outcome(QUEUED, job.stage, CRASHED, text, text, True, code, peak)
+        return _over(job, end, JOB_FAILED, f"crashed: {how}{after}")
+    return _over(job, end, CRASHED, f"crashed: {how}; restart {job.restarts + 1} of {job.max_restarts}")

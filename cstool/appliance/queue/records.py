@@ -19,6 +19,8 @@ import json
 import os
 import stat
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 LOCK, ATTEMPTS, BEGAN, STOP, END = "lock", "attempts", "began.json", "stop.json", "end.json"
@@ -33,25 +35,63 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LOCK = struct.Struct("hhqqi4x")
 
 
-def open_folder(path: str | os.PathLike[str], *names: str) -> int:
+def open_folder(path: str | os.PathLike[str], *names: str, inside: int | None = None) -> int:
     """Open a folder, or one in it, by names that are no links; the way to `path` itself is trusted.
+
+    Args:
+        inside: descriptor of the folder that a relative path begins in
 
     Raises:
         OSError: there is no such folder, or it is a link
     """
-    descriptor = os.open(path, _FOLDER)
+    descriptor = os.open(path, _FOLDER, dir_fd=inside)
     for name in names:
         try:
-            below = open_below(descriptor, name)
+            below = os.open(name, _FOLDER, dir_fd=descriptor)
         finally:
             os.close(descriptor)
         descriptor = below
     return descriptor
 
 
-def open_below(folder: int, name: str) -> int:
-    """Open a folder in an open one, or raise OSError."""
-    return os.open(name, _FOLDER, dir_fd=folder)
+@contextmanager
+def opened_folder(path: str | os.PathLike[str], *names: str, inside: int | None = None) -> Iterator[int]:
+    """Have a folder open for a while; see `open_folder`."""
+    descriptor = open_folder(path, *names, inside=inside)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_plain(
+    path: str | os.PathLike[str], most_bytes: int, *, inside: int | None = None, is_end: bool = False
+) -> bytes:
+    """Return the beginning, or the end, of a plain file, without following a link, or waiting for a pipe or a lease.
+
+    Args:
+        inside: as of `open_folder`
+
+    Raises:
+        OSError: there is none, or it cannot be read
+    """
+    descriptor = os.open(path, _FILE, dir_fd=inside)
+    try:
+        entry = os.fstat(descriptor)
+        if not stat.S_ISREG(entry.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "no plain file", path)
+        return os.pread(descriptor, most_bytes, max(0, entry.st_size - most_bytes) if is_end else 0)
+    finally:
+        os.close(descriptor)
+
+
+def this_boot_id() -> str:
+    """Return an identifier of this boot of the host; "" where the system has none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return file.read().strip().decode()
+    except OSError:
+        return ""
 
 
 def attempt_name(stage: str, attempt: int) -> str:
@@ -81,10 +121,13 @@ def take_lock(folder: int) -> int | None:
 
 def is_locked(folder: int) -> bool:
     """Say whether a process holds the lock of a job, without disturbing processes that are about to take it."""
-    descriptor = _open_file(folder, LOCK)
-    if descriptor is None:
+    try:
+        descriptor = os.open(LOCK, _FILE, dir_fd=folder)
+    except OSError:
         return False
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return False
         found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
         return bool(_LOCK.unpack(found)[0] != fcntl.F_UNLCK)
     except OSError:
@@ -95,17 +138,12 @@ def is_locked(folder: int) -> bool:
 
 def read_record(folder: int, name: str) -> dict[str, Any] | None:
     """Return a record; None where there is none, or where it is damaged, too large, or no file."""
-    descriptor = _open_file(folder, name)
-    if descriptor is None:
-        return None
     try:
-        text = os.read(descriptor, LARGEST_BYTES + 1)
+        text = read_plain(name, LARGEST_BYTES + 1, inside=folder)
         found = json.loads(text, parse_constant=_refuse) if len(text) <= LARGEST_BYTES else None
         return found if isinstance(found, dict) else None
     except (OSError, ValueError, RecursionError):
         return None
-    finally:
-        os.close(descriptor)
 
 
 def write_record(folder: int, name: str, record: dict[str, Any], aside: str | None = None) -> None:
@@ -153,34 +191,17 @@ def remove_attempt(folder: int, name: str) -> None:
     Args:
         folder: the folder of all attempts
     """
-    try:
-        attempt = open_below(folder, name)
-        try:
+    with suppress(OSError):
+        with opened_folder(name, inside=folder) as attempt:
             for entry in os.listdir(attempt):
                 os.unlink(entry, dir_fd=attempt)
-        finally:
-            os.close(attempt)
         os.rmdir(name, dir_fd=folder)
-    except OSError:
-        pass
 
 
 def _write(descriptor: int, content: bytes) -> None:
     left = memoryview(content)
     while left:
         left = left[os.write(descriptor, left) :]
-
-
-def _open_file(folder: int, name: str) -> int | None:
-    """Open a file without waiting for pipes or for leases of other processes; None where it is no plain file."""
-    try:
-        descriptor = os.open(name, _FILE, dir_fd=folder)
-    except OSError:
-        return None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    return None
 
 
 def _refuse(constant: str) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cstool.appliance.queue import keeping
+from cstool.appliance.queue.attempt import ENDED, Attempt
 from cstool.appliance.queue.backend import SLURM
 from cstool.appliance.queue.job import (
     CANCEL,
@@ -34,7 +34,6 @@ from cstool.appliance.queue.outcome import outcome
 from cstool.appliance.queue.slurm_journal import Entry, Journal
 from cstool.appliance.queue.slurm_news import BatchState, end_of, next_change, waiting
 from cstool.appliance.queue.slurm_script import JobScript, slurm_folder
-from cstool.appliance.queue.stages import last_words
 from cstool.foundation.atomic_file import lock_file, write_replacing
 from cstool.foundation.errors import ClusterError, CstoolError
 from cstool.foundation.slurm.commands import check_slurm, submit
@@ -204,24 +203,13 @@ class SlurmBackend:
         """The end of a job whose batch job was killed, by its keeper's record; None where that does not say."""
         if job.phase not in (COMPILING, RUNNING):
             return None
-        kept = keeping.look(folder, job.stage, job.attempt)
-        if kept.state != keeping.ENDED or kept.end is None:
+        kept = Attempt(folder, job.stage, job.attempt).look()
+        if kept.state != ENDED or kept.end is None:
             return None
-        over = outcome(job, kept, kept.boot_id, last_words(folder.path, folder.log("err")))
+        over = outcome(job, kept, kept.boot_id, folder.last_words())
         if over is None or over.phase not in ENDED_PHASES or kept.end.signal or kept.end.exit_code not in (0, 1, 2):
             return None  # it was to go on, or was stopped: Slurm says why it did not
-        return Entry(
-            at=kept.end.at,
-            kind=over.event,
-            text=over.text,
-            phase=over.phase,
-            stage=over.stage,
-            attempt=job.attempt,
-            reason=over.reason,
-            restarts=job.restarts,
-            exit_code=over.exit_code,
-            peak_bytes=over.peak_bytes,
-        )
+        return Entry.of(over, kept.end.at, job.attempt, restarts=job.restarts)
 
     def _change(self, job: Job, entry: Entry) -> Job:
         """Write a change of a job into the queue, and return the job as it is then."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cstool.appliance.queue.job import COMPILE, COMPILING, ENDED_PHASES, EVENT_KINDS, EXECUTE, PHASES, QUEUED, RUNNING
+from cstool.appliance.queue.job import COMPILE, COMPILING, ENDED_PHASES, EXECUTE, PHASE_AFTER, QUEUED, RUNNING
+from cstool.appliance.queue.records import read_plain
 from cstool.foundation.plain_text import one_line
+
+if TYPE_CHECKING:
+    from cstool.appliance.queue.outcome import Outcome
 
 LARGEST_BYTES = 2**20
 """largest part of a journal that is read [bytes]; a job has a few lines of a few hundred"""
@@ -52,6 +55,12 @@ class Entry:
     cpus: tuple[int, ...] = ()
     nodes: str = ""
     stopped: bool = False
+
+    @classmethod
+    def of(cls, over: Outcome, at: float, attempt: int, **others: Any) -> Entry:
+        """The entry of an outcome, with further fields."""
+        shared = (over.event, over.text, over.phase, over.stage, attempt, over.reason)
+        return cls(at, *shared, exit_code=over.exit_code, peak_bytes=over.peak_bytes, **others)
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -111,17 +120,9 @@ class Journal:
     def read(self) -> list[Entry]:
         """Read all entries; a damaged line is none, and a path that is no plain file, such as a link, has none."""
         try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            content = read_plain(self._path, LARGEST_BYTES)
         except OSError:
             return []
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return []
-            content = os.pread(descriptor, LARGEST_BYTES, 0)
-        except OSError:
-            return []
-        finally:
-            os.close(descriptor)
         found = (_parsed(line) for line in content.decode("utf-8", "replace").split("\n") if line)
         return [entry for entry in found if entry is not None]
 
@@ -142,8 +143,7 @@ def _is_sound(entry: Any) -> bool:
     return bool(
         words
         and numbers
-        and entry.kind in EVENT_KINDS
-        and entry.phase in PHASES
+        and PHASE_AFTER.get(entry.kind) == entry.phase
         and entry.stage in (COMPILE, EXECUTE)
         and (
             entry.phase not in (COMPILING, RUNNING)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from cstool.appliance.queue.job import (
     CANCEL,
     CANCEL_NOW,
-    CANCELLED,
     ENDED_PHASES,
     FAILED,
     JOB_CANCELLED,
     JOB_FAILED,
+    PHASE_AFTER,
     QUEUED,
     Job,
 )
@@ -63,12 +63,12 @@ def next_change(job: Job, entries: Sequence[Entry], state: BatchState | None) ->
     if not entry.stopped or len(news) > 1:
         return entry
     if job.asked in (CANCEL, CANCEL_NOW):
-        return _ended(entry, CANCELLED, "cancelled; it stopped, and is saved")
+        return _ended(entry, JOB_CANCELLED, "cancelled; it stopped, and is saved")
     # By whom, and whether it is to go on, Slurm alone knows.
     if state is None:
         return None
     if state.has_ended:
-        return _ended(entry, CANCELLED, "cancelled by Slurm's commands; it stopped, and is saved")
+        return _ended(entry, JOB_CANCELLED, "cancelled by Slurm's commands; it stopped, and is saved")
     return entry
 
 
@@ -84,18 +84,18 @@ def end_of(job: Job, state: BatchState, now: float) -> Entry:
     at = now if listed is None or listed.end is None else listed.end
     entry = Entry(at, JOB_FAILED, "", FAILED, job.stage, job.attempt, restarts=job.restarts, peak_bytes=job.peak_bytes)
     if job.asked in (CANCEL, CANCEL_NOW):
-        return _ended(entry, CANCELLED, "cancelled; Slurm ended it")
+        return _ended(entry, JOB_CANCELLED, "cancelled; Slurm ended it")
     if listed is None:
-        return _ended(entry, FAILED, f"job {job.backend_id} of Slurm: {PURGED}")
+        return _ended(entry, JOB_FAILED, f"job {job.backend_id} of Slurm: {PURGED}")
     if listed.state == "CANCELLED":
-        return _ended(entry, CANCELLED, "cancelled by Slurm's commands")
+        return _ended(entry, JOB_CANCELLED, "cancelled by Slurm's commands")
     how = _WORDS.get(listed.state)
     if how is None:
         reason = f" ({listed.reason})" if listed.reason else ""
         how = f"its batch job ended as {listed.state}{reason}, and did not say how"
         if job.phase == QUEUED:
             how = f"its batch job ended as {listed.state}{reason} before it began; its log is in `slurm` of its folder"
-    return _ended(entry, FAILED, f"job {listed.number} of Slurm: {how}")
+    return _ended(entry, JOB_FAILED, f"job {listed.number} of Slurm: {how}")
 
 
 def waiting(job: Job, state: BatchState) -> tuple[tuple[float | None, float | None], str]:
@@ -109,6 +109,5 @@ def waiting(job: Job, state: BatchState) -> tuple[tuple[float | None, float | No
     return (listed.start, end), f"waits in Slurm: {listed.reason}" if listed.reason else "waits in Slurm"
 
 
-def _ended(entry: Entry, phase: str, text: str) -> Entry:
-    kind = JOB_CANCELLED if phase == CANCELLED else JOB_FAILED
-    return replace(entry, phase=phase, kind=kind, text=text, reason=text, stopped=False)
+def _ended(entry: Entry, kind: str, text: str) -> Entry:
+    return replace(entry, phase=PHASE_AFTER[kind], kind=kind, text=text, reason=text, stopped=False)

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from types import FrameType
 
-from cstool.appliance.queue import keeping
+from cstool.appliance.queue.attempt import ALIVE, FULL, Attempt, Keeper
 from cstool.appliance.queue.job import (
     CANCEL,
     CANCEL_NOW,
@@ -44,7 +43,6 @@ from cstool.appliance.queue.job_folder import JobFolder
 from cstool.appliance.queue.outcome import Outcome, outcome
 from cstool.appliance.queue.slurm_journal import Entry, Journal
 from cstool.appliance.queue.slurm_script import slurm_folder
-from cstool.appliance.queue.stages import command_of, last_words
 from cstool.foundation.atomic_file import NoLocksError, lock_file
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.slurm.commands import ask
@@ -104,7 +102,7 @@ class NodeJob:
         self._restarts = last.restarts
         if last.phase != QUEUED:
             text = "its batch job ended before it did; Slurm started it again"
-            self._add(RESTARTS, text, QUEUED, last.stage, last.attempt, reason=text)
+            self._add(Outcome(last.stage, RESTARTS, text, text), last.attempt)
         return last.stage
 
     def _attempt(self, stage: str) -> tuple[int, str | None]:
@@ -113,87 +111,67 @@ class NodeJob:
             return self._leave(stage, self._folder.last_attempt(stage))
         begun = self._begin(stage)
         if isinstance(begun, str):
-            self._add(JOB_FAILED, begun, FAILED, stage, self._folder.last_attempt(stage), reason=begun, exit_code=None)
+            self._add(Outcome(stage, JOB_FAILED, begun, begun), self._folder.last_attempt(stage))
             return ENDED_CODE, None
-        keeper, attempt = begun
-        self._watch(keeper, stage, attempt)
-        return self._close(stage, attempt)
+        attempt, keeper = begun
+        self._watch(attempt, keeper)
+        return self._close(attempt)
 
-    def _begin(self, stage: str) -> tuple[subprocess.Popen[bytes], int] | str:
-        """Begin the next attempt of a stage; return its keeper and its number, or why it cannot be."""
+    def _begin(self, stage: str) -> tuple[Attempt, Keeper] | str:
+        """Begin the next attempt of a stage; return it and its keeper, or why it cannot be."""
         give_up = time.monotonic() + PATIENCE_S
-        command = command_of(self._order, stage, self._folder.params_file, self._cpus[: self._order.needs.cores])
+        lanes = min(len(self._cpus), self._order.needs.cores)
+        command = self._order.command(stage, self._folder.params_file, lanes)
         while True:
-            attempt = self._folder.last_attempt(stage) + 1
+            attempt = Attempt(self._folder, stage, self._folder.last_attempt(stage) + 1)
             try:
                 # It is signalled, and killed, together with this process: what Slurm ends is to have an end.
-                keeper = keeping.start(
-                    self._folder,
-                    self._order,
-                    stage,
-                    attempt,
-                    command=command,
-                    cpus=self._cpus,
-                    needs=self._order.needs,
-                    outlives=False,
-                )
+                keeper = attempt.start(self._order, command, self._cpus, outlives=False)
             except CstoolError as error:
                 return error.message
-            while keeper.poll() is None and keeping.look(self._folder, stage, attempt).began_at is None:
+            while keeper.poll() is None and attempt.look().began_at is None:
                 time.sleep(LOOK_S / 5)
             # A short run may be over by now.
-            if keeping.look(self._folder, stage, attempt).began_at is not None:
-                kind, phase = (COMPILE_STARTED, COMPILING) if stage == COMPILE else (STARTED, RUNNING)
-                doing = "compiles" if stage == COMPILE else "runs"
-                self._add(kind, f"{doing} on {self._node}, attempt {attempt}", phase, stage, attempt)
-                return keeper, attempt
-            problem = keeping.trouble(keeper) or "what is left of an earlier attempt does not end"
+            if attempt.look().began_at is not None:
+                kind, doing = (COMPILE_STARTED, "compiles") if stage == COMPILE else (STARTED, "runs")
+                text = f"{doing} on {self._node}, attempt {attempt.number}"
+                self._add(Outcome(stage, kind, text), attempt.number)
+                return attempt, keeper
+            problem = keeper.trouble() or "what is left of an earlier attempt does not end"
             if time.monotonic() > give_up or self._wanted:
                 return problem
             time.sleep(1)
 
-    def _watch(self, keeper: subprocess.Popen[bytes], stage: str, attempt: int) -> None:
+    def _watch(self, attempt: Attempt, keeper: Keeper) -> None:
         """Wait until an attempt is over, and pass on requests by signals."""
         told = ""
-        while keeper.poll() is None or keeping.look(self._folder, stage, attempt).state == keeping.ALIVE:
+        while keeper.poll() is None or attempt.look().state == ALIVE:
             if self._wanted != told:
                 wanted = self._wanted
                 try:
-                    keeping.ask(self._folder, stage, attempt, wanted)
+                    attempt.ask(wanted)
                     told = wanted
                 except CstoolError as error:  # a full disk: it is tried again
                     print(f"slurm: {error.message}", file=sys.stderr, flush=True)
             time.sleep(LOOK_S)
 
-    def _close(self, stage: str, attempt: int) -> tuple[int, str | None]:
+    def _close(self, attempt: Attempt) -> tuple[int, str | None]:
         """Write down how an attempt ended; see `_attempt`."""
-        kept = keeping.look(self._folder, stage, attempt)
+        stage, kept = attempt.stage, attempt.look()
         end = kept.end
         # An end at once was asked for by name; what a plain SIGTERM means Slurm alone knows.
         asked = CANCEL_NOW if self._wanted == CANCEL_NOW else ""
         phase = COMPILING if stage == COMPILE else RUNNING
         job = self._order.job(0, self._folder.name, stage=stage, phase=phase, asked=asked, restarts=self._restarts)
-        words = last_words(self._folder.path, self._folder.log("err"))
-        over = outcome(job, kept, kept.boot_id, words)
+        over = outcome(job, kept, kept.boot_id, self._folder.last_words())
         if over is None:  # nobody recorded an end, and yet somebody holds the job
-            over = Outcome(FAILED, stage, JOB_FAILED, "its keeper died", "its keeper died")
+            over = Outcome(stage, JOB_FAILED, "its keeper died", "its keeper died")
         code = STOPPED_CODE if over.phase == CANCELLED else ENDED_CODE if over.exit_code is None else over.exit_code
-        was_stopped = (
-            end is not None and end.why in ("", keeping.FULL) and (end.exit_code == STOPPED_CODE or end.signal)
-        )
+        was_stopped = end is not None and end.why in ("", FULL) and (end.exit_code == STOPPED_CODE or end.signal)
         if self._wanted in (CANCEL, PREEMPT) and was_stopped:
-            return self._leave(stage, attempt, over.peak_bytes)
+            return self._leave(stage, attempt.number, over.peak_bytes)
         self._restarts += over.counts
-        self._add(
-            over.event,
-            over.text,
-            over.phase,
-            over.stage,
-            attempt if over.stage == stage else 0,
-            reason=over.reason,
-            exit_code=over.exit_code,
-            peak_bytes=over.peak_bytes,
-        )
+        self._add(over, attempt.number if over.stage == stage else 0)
         give_up = time.monotonic() + over.delay_s
         while time.monotonic() < give_up and not self._wanted:
             time.sleep(LOOK_S)
@@ -203,53 +181,26 @@ class NodeJob:
         """End because of a signal."""
         if self._wanted != PREEMPT:
             text = "stopped by Slurm, and saved"
-            self._add(PREEMPTED, text, QUEUED, stage, attempt, reason=text, peak_bytes=peak_bytes, stopped=True)
+            self._add(Outcome(stage, PREEMPTED, text, text, None, peak_bytes), attempt, stopped=True)
             return STOPPED_CODE, None
         why = "Slurm's time limit is near; it stopped, and is saved"
         most = self._order.max_restarts
         if self._restarts >= most or not self._slurm_job:
             text = f"time: {why}"
-            self._add(
-                JOB_FAILED, text, FAILED, stage, attempt, reason=text, exit_code=STOPPED_CODE, peak_bytes=peak_bytes
-            )
+            self._add(Outcome(stage, JOB_FAILED, text, text, STOPPED_CODE, peak_bytes), attempt)
             return STOPPED_CODE, None
         self._restarts += 1
         text = f"{why}; restart {self._restarts} of {most}"
-        self._add(CRASHED, text, QUEUED, stage, attempt, reason=text, peak_bytes=peak_bytes)
+        self._add(Outcome(stage, CRASHED, text, text, None, peak_bytes), attempt)
         self._flush()
         ask(["scontrol", "requeue", self._slurm_job])
         return STOPPED_CODE, None
 
-    def _add(
-        self,
-        kind: str,
-        text: str,
-        phase: str,
-        stage: str,
-        attempt: int,
-        *,
-        reason: str = "",
-        exit_code: int | None = None,
-        peak_bytes: int = 0,
-        stopped: bool = False,
-    ) -> None:
-        entry = Entry(
-            at=time.time(),
-            kind=kind,
-            text=text,
-            phase=phase,
-            stage=stage,
-            attempt=attempt,
-            reason=reason,
-            restarts=self._restarts,
-            exit_code=exit_code,
-            peak_bytes=peak_bytes,
-            cpus=self._cpus,
-            nodes=self._node,
-            stopped=stopped,
-        )
-        self._journal.add(entry)
-        print(f"{self._folder.name}: {text}", file=sys.stderr, flush=True)
+    def _add(self, over: Outcome, attempt: int, *, stopped: bool = False) -> None:
+        """Write a change of the job into the journal."""
+        here = {"restarts": self._restarts, "cpus": self._cpus, "nodes": self._node, "stopped": stopped}
+        self._journal.add(Entry.of(over, time.time(), attempt, **here))
+        print(f"{self._folder.name}: {over.text}", file=sys.stderr, flush=True)
 
     def _flush(self) -> None:
         """Write the entries that a full disk had no room for, or leave them: the keeper's records have the end, too."""
@@ -277,8 +228,8 @@ def main(words: list[str] | None = None) -> int:
         order = folder.order(digest)
     except CstoolError as error:
         print(f"error: {error}", file=sys.stderr)
-        entry = Entry(time.time(), JOB_FAILED, error.message, FAILED, EXECUTE, 0, error.message)
-        Journal(slurm_folder(folder) / "journal").add(entry)
+        over = Outcome(EXECUTE, JOB_FAILED, error.message, error.message)
+        Journal(slurm_folder(folder) / "journal").add(Entry.of(over, time.time(), 0))
         return CstoolError.exit_code
     job = NodeJob(
         folder, order, os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_NODELIST") or os.uname().nodename

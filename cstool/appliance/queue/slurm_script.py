@@ -10,7 +10,6 @@ from pathlib import Path
 
 from cstool.appliance.queue.job import COMPILE, EXECUTE, JobOrder
 from cstool.appliance.queue.job_folder import JobFolder
-from cstool.appliance.queue.stages import command_of
 from cstool.foundation.plain_text import one_line
 from cstool.foundation.safe_python import python
 from cstool.foundation.slurm.batch_script import BatchScript
@@ -98,10 +97,10 @@ class JobScript(BatchScript):
             yield (), shlex.split(option)
 
     def _body(self) -> Iterator[str]:
-        cpus = tuple(range(self.order.needs.cores))
+        params, lanes = self.folder.params_file, self.order.needs.cores
         yield "# This compiles, then executes, and starts again what crashed:"
         for stage in (COMPILE,) * bool(self.order.compile_words) + (EXECUTE,):
-            yield f"#     {one_line(shlex.join(command_of(self.order, stage, self.folder.params_file, cpus)))}"
+            yield f"#     {one_line(shlex.join(self.order.command(stage, params, lanes)))}"
         words = python("-m", "cstool.appliance.queue.slurm_node", str(self.folder.path), self.digest)
         yield f"exec {shlex.join(words)}"
 

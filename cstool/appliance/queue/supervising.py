@@ -18,9 +18,9 @@ from queue import Empty, SimpleQueue
 from cstool.appliance.queue.holders import hold
 from cstool.appliance.queue.job import SUPERVISOR_STARTED, SUPERVISOR_STOPPED
 from cstool.appliance.queue.job_folder import JobFolder, is_leftover
-from cstool.appliance.queue.keeping import this_boot_id
 from cstool.appliance.queue.names import is_name
 from cstool.appliance.queue.queue import Queue
+from cstool.appliance.queue.records import this_boot_id
 from cstool.appliance.queue.root import Root, open_root
 from cstool.appliance.queue.supervisor import Supervisor
 from cstool.appliance.queue.supervisor_log import SupervisorLog

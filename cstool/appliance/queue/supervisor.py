@@ -12,26 +12,23 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-from cstool.appliance.queue import keeping
+from cstool.appliance.queue.attempt import ABSENT, ALIVE, Attempt, Keeper
 from cstool.appliance.queue.backend import LOCAL
 from cstool.appliance.queue.compiles import Compiles
 from cstool.appliance.queue.job import (
     CANCEL_NOW,
-    CANCELLED,
     COMPILE_SHARED,
     COMPILE_STARTED,
     COMPILED,
     COMPILING,
     EXECUTE,
-    FAILED,
     JOB_CANCELLED,
     JOB_FAILED,
+    PHASE_AFTER,
     PREEMPT,
     PREEMPTED,
     QUEUED,
@@ -41,12 +38,10 @@ from cstool.appliance.queue.job import (
     Job,
 )
 from cstool.appliance.queue.job_folder import JobFolder
-from cstool.appliance.queue.keeping import ABSENT, ALIVE
 from cstool.appliance.queue.outcome import Outcome, outcome
 from cstool.appliance.queue.queue import DRAINED_SETTING, Queue
 from cstool.appliance.queue.root import Root
 from cstool.appliance.queue.schedule import plan
-from cstool.appliance.queue.stages import Keeping, command_of, last_words, owner_of
 from cstool.foundation.errors import CstoolError
 
 PLAN_S = 2.0
@@ -102,7 +97,7 @@ class Supervisor:
         root: of the appliance
         queue: of the appliance
         boot_id: of the host as it runs now
-        keepers: starts and looks at keepers
+        attempts: makes the attempts, by folder, stage and number
         clock: time by the clock [s since 1970]
         say: takes lines for the log
     """
@@ -113,13 +108,13 @@ class Supervisor:
         queue: Queue,
         *,
         boot_id: str,
-        keepers: Keeping = keeping,
+        attempts: Callable[[JobFolder, str, int], Attempt] = Attempt,
         clock: Callable[[], float] = time.time,
         say: Callable[[str], object] = lambda text: None,
     ) -> None:
         self._root, self._queue, self._boot_id = root, queue, boot_id
-        self._keepers, self._clock, self._say = keepers, clock, say
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._attempts, self._clock, self._say = attempts, clock, say
+        self._children: dict[str, Keeper] = {}
         """keepers that this process started, and has to collect"""
         self._again: dict[str, _Delay] = {}
         """job that could not begin -> when it is tried again"""
@@ -185,7 +180,7 @@ class Supervisor:
             if child.poll() is None:
                 continue
             del self._children[name]
-            if (trouble := self._keepers.trouble(child)) is not None:
+            if (trouble := child.trouble()) is not None:
                 self._delay(name, trouble, counts=trouble not in _PASSING)
 
     def _delay(self, name: str, trouble: str, *, counts: bool = False) -> None:
@@ -204,30 +199,30 @@ class Supervisor:
     def _follow(self, job: Job) -> bool:
         """Act on the state of a job that runs; return whether it was changed."""
         folder = self._root.job(job.name)
-        kept = self._keepers.look(folder, job.stage, job.attempt)
+        attempt = self._attempts(folder, job.stage, job.attempt)
+        kept = attempt.look()
         if kept.state == ABSENT:
-            return self._begin(job, folder)
+            return self._begin(job, folder, attempt)
         self._again.pop(job.name, None)
-        words = last_words(folder.path, folder.log("err")) if kept.state != ALIVE else ""
+        words = folder.last_words() if kept.state != ALIVE else ""
         if (over := outcome(job, kept, self._boot_id, words)) is not None:
             return self._close(job, over)
         if kept.state == ALIVE and job.asked:
-            self._have_stop(job, folder)
+            self._have_stop(job, attempt)
         return False
 
-    def _have_stop(self, job: Job, folder: JobFolder) -> None:
+    def _have_stop(self, job: Job, attempt: Attempt) -> None:
         """Tell the keeper of a job that it is to stop; an end at once comes about even where the keeper is gone."""
         what, now = (job.stage, job.attempt, job.asked), time.monotonic()
         told = self._told.get(job.name)
         if told is None or told.what != what:
             try:
-                self._keepers.ask(folder, job.stage, job.attempt, job.asked)
+                attempt.ask(job.asked)
                 self._told[job.name] = _Told(what, now, now + KILL_S[0])
             except CstoolError as error:
                 self._say(f"{job.name}: cannot be told to stop, tried again: {error.message}")
         elif job.asked == CANCEL_NOW and now >= told.kill_at:
-            spares = now - told.at < KILL_S[1]
-            killed = self._keepers.kill(folder, job.stage, job.attempt, spares_keeper=spares)
+            killed = attempt.kill(spares_keeper=now - told.at < KILL_S[1])
             self._told[job.name] = told._replace(kill_at=now + KILL_S[0])
             if killed:
                 self._say(f"{job.name}: did not end at once, killed: {', '.join(map(str, killed))}")
@@ -272,7 +267,7 @@ class Supervisor:
         self._say(f"{job.name}: {job.stage}, attempt {job.attempt}: {over.text}")
         return True
 
-    def _begin(self, job: Job, folder: JobFolder) -> bool:
+    def _begin(self, job: Job, folder: JobFolder, attempt: Attempt) -> bool:
         """Start the keeper of an attempt that has not begun; return whether the job was changed.
 
         Requests that came meanwhile do not matter yet: whether another keeper is about to begin this attempt is not
@@ -289,21 +284,12 @@ class Supervisor:
             return self._fail(job, "must not start again, it has ended before, as its folder says")
         try:
             order = folder.order(job.digest)
-            user = owner_of(folder.path)
+            user = folder.owner()
         except CstoolError as error:
             return self._fail(job, str(error.message))
-        command = command_of(order, job.stage, folder.params_file, job.cpus)
+        command = order.command(job.stage, folder.params_file, len(job.cpus))
         try:
-            self._children[job.name] = self._keepers.start(
-                folder,
-                order,
-                job.stage,
-                job.attempt,
-                command=command,
-                cpus=job.cpus,
-                needs=order.needs,
-                user=user,
-            )
+            self._children[job.name] = attempt.start(order, command, job.cpus, user=user)
         except (CstoolError, OSError) as error:
             self._delay(job.name, str(error))
         return False
@@ -311,13 +297,13 @@ class Supervisor:
     def _give_up(self, job: Job) -> bool:
         """End a job that could not begin, and that is to stop."""
         if job.asked == PREEMPT:
-            return self._close(job, Outcome(QUEUED, job.stage, PREEMPTED, "stopped before it began"))
+            return self._close(job, Outcome(job.stage, PREEMPTED, "stopped before it began"))
         text = "cancelled before it began"
-        return self._close(job, Outcome(CANCELLED, job.stage, JOB_CANCELLED, text, text))
+        return self._close(job, Outcome(job.stage, JOB_CANCELLED, text, text))
 
     def _fail(self, job: Job, text: str) -> bool:
         """Fail a job that cannot be started at all."""
-        return self._close(job, Outcome(FAILED, job.stage, JOB_FAILED, text, text))
+        return self._close(job, Outcome(job.stage, JOB_FAILED, text, text))
 
     # What waits.
 
@@ -327,9 +313,10 @@ class Supervisor:
         done = False
         for job, by in found.shared:
             text = f"compiled already, for {by}"
-            done |= self._move_on(job, COMPILE_SHARED, text, {"by": by}, stage=EXECUTE, attempt=0, reason="")
+            moved = self._move_on(job, COMPILE_SHARED, text, {"by": by}, stage=EXECUTE, attempt=0)
+            done |= moved is not None
         for job in found.starts:
-            done |= self._start(job, COMPILING, COMPILE_STARTED, capacity.cpus)
+            done |= self._start(job, COMPILE_STARTED, capacity.cpus)
         if found.reasons:
             self._queue.set_expected({}, found.reasons)
         return done
@@ -345,7 +332,7 @@ class Supervisor:
         for name, cpus in found.starts:
             job = by_name[name]
             _, end = found.expected[name]
-            done |= self._start(job, RUNNING, STARTED, cpus, expected_start=now, expected_end=end)
+            done |= self._start(job, STARTED, cpus, expected_start=now, expected_end=end)
         for name in found.preempts:
             done |= self._preempt(by_name[name])
         started = {name for name, _ in found.starts}
@@ -354,7 +341,7 @@ class Supervisor:
         self._queue.set_expected(times, reasons)
         return done
 
-    def _start(self, job: Job, phase: str, event: str, cpus: tuple[int, ...], **fields: Any) -> bool:
+    def _start(self, job: Job, event: str, cpus: tuple[int, ...], **fields: Any) -> bool:
         """Start the next attempt of a stage: first the queue says so, then it is begun."""
         attempt = job.attempt + 1
         data = {
@@ -365,22 +352,22 @@ class Supervisor:
             "systems": job.needs.systems,
         }
         cores = f"core{'s' * (len(cpus) != 1)} {', '.join(map(str, cpus))}"
-        text = f"compiles, attempt {attempt}" if phase == COMPILING else f"runs on {cores}, attempt {attempt}"
-        started = self._move_on(
-            job, event, text, data, phase=phase, attempt=attempt, cpus=cpus, reason="", asked="", **fields
-        )
-        if started:
-            self._begin(replace(job, phase=phase, attempt=attempt, cpus=cpus), self._root.job(job.name))
-        return started
+        text = f"compiles, attempt {attempt}" if event == COMPILE_STARTED else f"runs on {cores}, attempt {attempt}"
+        started = self._move_on(job, event, text, data, attempt=attempt, cpus=cpus, asked="", **fields)
+        if started is not None:
+            folder = self._root.job(job.name)
+            self._begin(started, folder, self._attempts(folder, job.stage, attempt))
+        return started is not None
 
-    def _move_on(self, job: Job, event: str, text: str, data: dict[str, Any], **fields: Any) -> bool:
-        """Change a job that waits, if it still does."""
+    def _move_on(self, job: Job, event: str, text: str, data: dict[str, Any], **fields: Any) -> Job | None:
+        """Change a job that waits, if it still does, and return it as it is then."""
+        fields |= {"phase": PHASE_AFTER[event], "reason": ""}
         changed = self._queue.change(
             job.name, (QUEUED,), event=(event, text, data), if_attempt=job.attempt, if_asked=job.asked, **fields
         )
         if changed is not None:
             self._say(f"{job.name}: {text}")
-        return changed is not None
+        return changed
 
     def _preempt(self, job: Job) -> bool:
         """Have a job stop for one of a higher priority."""

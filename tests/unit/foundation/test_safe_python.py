@@ -67,4 +67,4 @@ def test_every_place_that_starts_python_does_so_safely():
             for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.List) and node.elts and ast.unparse(node.elts[0]) == "sys.executable":
                     places.append((file.relative_to(package).as_posix(), ast.unparse(node.elts[1])))
-    assert sorted(places) == [("appliance/queue/keeping.py", "'-I'"), ("foundation/safe_python.py", "'-P'")]
+    assert sorted(places) == [("appliance/queue/attempt.py", "'-I'"), ("foundation/safe_python.py", "'-P'")]

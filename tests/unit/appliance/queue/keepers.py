@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from cstool.appliance.queue import keeping, records
+from cstool.appliance.queue import attempt as module
+from cstool.appliance.queue import records
+from cstool.appliance.queue.attempt import ENDED, Attempt, AttemptState, End, Keeper
 from cstool.appliance.queue.groups import Groups
 from cstool.appliance.queue.job import EXECUTE, Needs
-from cstool.appliance.queue.job_folder import JobFolder
-from cstool.appliance.queue.keeping import End, Kept
+from cstool.appliance.queue.job_folder import JobFolder, User
 from tests.patience import PATIENCE_S, wait_until
 from tests.unit.appliance.queue.queues import an_order
 
@@ -58,21 +59,21 @@ class KeptJob:
         stage: str = EXECUTE,
         attempt: int = 1,
         cpus: Sequence[int] = (),
-        user: keeping.User | None = None,
+        user: User | None = None,
         order: dict[str, Any] | None = None,
         groups: Groups | None = None,
         **needs: Any,
-    ) -> subprocess.Popen[bytes]:
-        usual = {"working_dir": Path("/"), "environment": {}, "model_dir": self.model_dir}
+    ) -> Keeper:
+        usual = {
+            "working_dir": Path("/"),
+            "environment": {},
+            "model_dir": self.model_dir,
+            "needs": replace(NEEDS, **needs),
+        }
         command = python(script) if isinstance(script, str) else script
-        with mock.patch.multiple(keeping, _groups=lambda: groups, TICK_S=TICK_S):
-            keeper = keeping.start(
-                *(self.folder, an_order(**{**usual, **(order or {})}), stage, attempt),
-                command=command,
-                cpus=cpus,
-                needs=replace(NEEDS, **needs),
-                user=user,
-            )
+        with mock.patch.multiple(module, _groups=lambda: groups, TICK_S=TICK_S):
+            whole = an_order(**{**usual, **(order or {})})
+            keeper = Attempt(self.folder, stage, attempt).start(whole, command, cpus, user=user)
         self.keepers.append(keeper)
         return keeper
 
@@ -89,16 +90,16 @@ class KeptJob:
             stream.write(json.dumps(order).encode())
         return keeper
 
-    def look(self, attempt: int = 1, stage: str = EXECUTE) -> Kept:
-        return keeping.look(self.folder, stage, attempt)
+    def look(self, attempt: int = 1, stage: str = EXECUTE) -> AttemptState:
+        return Attempt(self.folder, stage, attempt).look()
 
     def ask(self, what: str, attempt: int = 1) -> None:
-        keeping.ask(self.folder, EXECUTE, attempt, what)
+        Attempt(self.folder, EXECUTE, attempt).ask(what)
 
     def end(self, attempt: int = 1, stage: str = EXECUTE, code: int = 0) -> End:
-        assert self.keepers[-1].wait(PATIENCE_S) == code, keeping.trouble(self.keepers[-1])
+        assert self.keepers[-1].wait(PATIENCE_S) == code
         found = self.look(attempt, stage)
-        assert found.state == keeping.ENDED
+        assert found.state == ENDED
         assert found.end is not None
         return found.end
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cstool.appliance.queue import keeper, keeping, kept_run, records
+from cstool.appliance.queue import attempt as attempts
+from cstool.appliance.queue import keeper, records, watched_run
+from cstool.appliance.queue.attempt import Attempt
 from cstool.appliance.queue.groups import Groups
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, COMPILE, PREEMPT
 from tests.patience import PATIENCE_S, wait_until
@@ -31,7 +33,7 @@ def scan(self):
     return real(self)
 watching.Tree.scan = scan
 """
-OFTEN = "import cstool.appliance.queue.kept_run as kept_run; kept_run.DISK_TICK_S = 0.01"
+OFTEN = "import cstool.appliance.queue.watched_run as watched_run; watched_run.DISK_TICK_S = 0.01"
 FULL = "import cstool.appliance.queue.records as records\nreal, left = records.write_end, [{}]\n"
 FULL += "def write_end(*words):\n    left[0] -= 1\n    if left[0]: raise OSError(28, 'full')\n    real(*words)\n"
 FULL += "records.write_end = write_end\nimport time; time.sleep = lambda seconds: None"
@@ -56,7 +58,7 @@ def test_it_records_how_the_run_ended_and_how_much_it_took(job):
     assert 20 * MIB < end.peak_bytes < 60 * MIB
     assert end.seconds >= 0.05
     found = job.look()
-    assert found.boot_id == keeping.this_boot_id() != ""
+    assert found.boot_id == records.this_boot_id() != ""
     assert found.began_at is not None
     assert found.began_at <= end.at
 
@@ -105,14 +107,14 @@ def test_without_an_order_it_touches_nothing(job):
     assert (done.returncode, done.stdout) == (keeper.NOT_BEGUN, b"")
     assert done.stderr == b"must get an order, got: JSONDecodeError('Expecting value: line 1 column 1 (char 0)')\n"
     assert os.listdir(job.folder.path) == []
-    assert job.look().state == keeping.ABSENT
+    assert job.look().state == attempts.ABSENT
 
 
 def test_it_is_light():
     program = "import sys; sys.path.append(sys.argv[1]); import cstool.appliance.queue.keeper; print(*sys.modules)"
     root = str(Path(keeper.__file__).parents[3])
     modules = {*subprocess.run([*python(program), root], capture_output=True, text=True, check=True).stdout.split()}
-    parts = "keeper keeper_order kept_run limited_log records run_start watching"
+    parts = "keeper records run_start watched_run watching"
     assert {name for name in modules if name.startswith("cstool.appliance.queue.")} == {
         f"cstool.appliance.queue.{p}" for p in parts.split()
     }
@@ -132,22 +134,22 @@ def test_of_several_keepers_one_begins_the_attempt(job):
     keepers = [job.start(script) for _ in range(4)]
     job.wait_for("ready")
     wait_until(lambda: sum(one.poll() is None for one in keepers) == 1, "more than one keeper stays")
-    assert sorted(one.poll() or 0 for one in keepers) == [0, *[keeping.HELD] * 3]
-    assert {keeping.trouble(one) for one in keepers} == {None}
+    assert sorted(one.poll() or 0 for one in keepers) == [0, *[attempts.HELD] * 3]
+    assert {one.trouble() for one in keepers} == {None}
     job.ask(CANCEL)
     wait_until(lambda: all(one.poll() is not None for one in keepers), "keepers stay")
-    assert job.look().state == keeping.ENDED
+    assert job.look().state == attempts.ENDED
     before = {path: path.stat().st_mtime_ns for path in job.folder.path.rglob("*")}
-    assert job.start(script).wait(PATIENCE_S) == keeping.HELD
+    assert job.start(script).wait(PATIENCE_S) == attempts.HELD
     assert {path: path.stat().st_mtime_ns for path in job.folder.path.rglob("*")} == before
     assert job.text("runs") == "x"
 
 
 def test_no_attempt_begins_while_another_one_of_the_job_lives(job):
     ready(job)
-    assert job.start("", attempt=2).wait(PATIENCE_S) == keeping.HELD
-    assert (job.look(2).state, job.look(1).state) == (keeping.BEGINNING, keeping.ALIVE)
-    assert not job.folder.attempt("execute", 2).path.exists()
+    assert job.start("", attempt=2).wait(PATIENCE_S) == attempts.HELD
+    assert (job.look(2).state, job.look(1).state) == (attempts.BEGINNING, attempts.ALIVE)
+    assert not Attempt(job.folder, "execute", 2).path.exists()
 
 
 def test_without_its_keeper_a_run_finishes_its_step_and_is_found_dead(job, tmp_path):
@@ -167,12 +169,12 @@ while True: time.sleep(0.01)
     killed.kill()
     killed.wait()
     job.wait_for("SIGTERM")
-    assert job.look().state == keeping.ALIVE
-    assert job.start("", attempt=2).wait(PATIENCE_S) == keeping.HELD
+    assert job.look().state == attempts.ALIVE
+    assert job.start("", attempt=2).wait(PATIENCE_S) == attempts.HELD
     goes_on.touch()
     wait_until(lambda: not is_there(run), "it does not stop")
-    wait_until(lambda: job.look().state == keeping.DEAD, "it is not found dead")
-    assert job.look().boot_id == keeping.this_boot_id()
+    wait_until(lambda: job.look().state == attempts.DEAD, "it is not found dead")
+    assert job.look().boot_id == records.this_boot_id()
     assert job.run("print('again')", attempt=2).exit_code == 0
 
 
@@ -180,7 +182,7 @@ def test_what_a_run_leaves_behind_is_ended(job):
     left = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(os.getpid(), flush=True)"
     command = f"[{sys.executable!r}, '-S', '-c', '{left}; time.sleep(600)']"
     script = f"import os, subprocess\nif os.fork() == 0: os.setsid(), subprocess.Popen({command}).wait(0.3)"
-    job.start_by_hand(script, "import cstool.appliance.queue.kept_run as kept_run; kept_run._LEFT_S = 0.2")
+    job.start_by_hand(script, "import cstool.appliance.queue.watched_run as watched_run; watched_run._LEFT_S = 0.2")
     assert job.end().exit_code == 0
     assert not is_there(int(job.text()))
 
@@ -196,9 +198,9 @@ def test_asked_to_stop_it_does_so_after_its_step(job, what):
 
 
 def test_it_is_told_once_and_what_it_was_asked_for_becomes_no_less(job):
-    assert [*kept_run._SEVERITY] == ["", PREEMPT, CANCEL, CANCEL_NOW]
+    assert [*watched_run._REQUESTS] == ["", PREEMPT, CANCEL, CANCEL_NOW]
     ready(job, TELLS, COUNTS_LOOKS.format(str(job.folder.path / "looks")))
-    place = records.open_folder(job.folder.attempt("execute", 1).path)
+    place = records.open_folder(Attempt(job.folder, "execute", 1).path)
     for what in (PREEMPT, CANCEL, CANCEL, PREEMPT, "nonsense", ["cancel_now"]):
         records.write_record(place, records.STOP, {"asked": what})
         wait_for_looks(job)
@@ -231,7 +233,7 @@ FORKS = "import os, time\nfor _ in range(3):\n    if os.fork() == 0: exec({!r})\
 def test_more_memory_than_its_budget_in_one_process_or_in_all_ends_it_alone(job, script, budget):
     job.start(script, memory_bytes=budget)
     end = job.end()
-    assert (end.exit_code, end.signal, end.why) == (None, signal.SIGKILL, keeping.MEMORY)
+    assert (end.exit_code, end.signal, end.why) == (None, signal.SIGKILL, attempts.MEMORY)
     assert end.peak_bytes > budget
     assert (job.look().memory_guard, job.holders()) == ("watch", [])
 
@@ -257,7 +259,7 @@ def test_more_on_the_disk_than_its_budget_stops_it(job):
         STOPS_WELL.replace("while", grows.replace("grown", "more") + "while"), OFTEN, attempt=2, **watched
     )
     end = job.end(2)
-    assert (end.exit_code, end.why) == (130, keeping.DISK)  # together with what the first attempt wrote
+    assert (end.exit_code, end.why) == (130, attempts.DISK)  # together with what the first attempt wrote
 
 
 def test_a_run_that_does_not_stop_for_its_budget_is_killed(job):
@@ -266,7 +268,7 @@ def test_a_run_that_does_not_stop_for_its_budget_is_killed(job):
     script = IGNORES.replace("while", f"{grows}while")  # grown once it ignores
     job.start_by_hand(script, OFTEN, model_dir=str(job.model_dir), disk_bytes=1000, grace_s=0.05)
     end = job.end()
-    assert (end.signal, end.why) == (signal.SIGKILL, keeping.DISK)
+    assert (end.signal, end.why) == (signal.SIGKILL, attempts.DISK)
 
 
 def test_its_time_is_over_whatever_the_clock_says(job):
@@ -274,7 +276,7 @@ def test_its_time_is_over_whatever_the_clock_says(job):
     job.start_by_hand(STOPS_WELL, backwards, limit_s=0.2)
     end = job.end()
     assert (end.exit_code, end.signal) in ((130, None), (None, signal.SIGTERM))  # as far as it had come
-    assert end.why == keeping.TIME
+    assert end.why == attempts.TIME
     assert end.seconds >= 0.2
     assert end.at < (job.look().began_at or 0)
 
@@ -308,7 +310,7 @@ def test_time_that_ends_while_it_stops_is_a_reason_when_it_goes_on(job, clock):
     wait_for_looks(job)
     clock[1].touch()
     end = job.end()
-    assert (end.signal, end.asked, end.why) == (signal.SIGKILL, PREEMPT, keeping.TIME)
+    assert (end.signal, end.asked, end.why) == (signal.SIGKILL, PREEMPT, attempts.TIME)
 
 
 def test_the_group_of_a_job_says_that_its_memory_was_too_little(job, tmp_path):
@@ -319,7 +321,7 @@ def test_the_group_of_a_job_says_that_its_memory_was_too_little(job, tmp_path):
     assert job.look().memory_guard == "cgroup"
     events.write_text("low 0\noom 1\noom_kill 1\n")
     end = job.end()
-    assert (end.signal, end.why) == (signal.SIGKILL, keeping.MEMORY)
+    assert (end.signal, end.why) == (signal.SIGKILL, attempts.MEMORY)
 
 
 def test_where_groups_can_be_made_the_keeper_and_its_run_are_in_one_and_the_kernel_guards(job, tmp_path):
@@ -336,7 +338,7 @@ def test_where_groups_can_be_made_the_keeper_and_its_run_are_in_one_and_the_kern
 
 def test_where_a_group_cannot_be_made_the_keeper_guards(job, tmp_path):
     job.start(TAKES.format(30 * MIB) + "time.sleep(600)", groups=Groups(tmp_path / "none"), memory_bytes=9 * MIB)
-    assert job.end().why == keeping.MEMORY
+    assert job.end().why == attempts.MEMORY
     assert job.look().memory_guard == "watch"
 
 
@@ -365,15 +367,15 @@ def test_on_a_full_disk_the_end_is_recorded_all_the_same(job_on_a_disk):
     disk.fill()
     os.kill(job.run_process(), signal.SIGTERM)
     end = job.end()
-    assert (end.exit_code, end.why) == (130, keeping.FULL)
+    assert (end.exit_code, end.why) == (130, attempts.FULL)
 
 
 def test_on_a_full_disk_an_attempt_does_not_begin_and_nothing_is_left_of_it(job_on_a_disk):
     job, disk = job_on_a_disk
     disk.fill()
     kept = job.start("print('ran')")
-    assert (kept.wait(PATIENCE_S), keeping.trouble(kept)) == (keeper.NOT_BEGUN, "No space left on device")
-    assert job.look().state == keeping.ABSENT
+    assert (kept.wait(PATIENCE_S), kept.trouble()) == (keeper.NOT_BEGUN, "No space left on device")
+    assert job.look().state == attempts.ABSENT
     (disk.place / "filler").unlink()
     assert job.run("print('ran')").exit_code == 0
 
@@ -382,7 +384,7 @@ def test_an_end_that_cannot_be_written_is_tried_again_until_it_leaves_a_dead_att
     job.start_by_hand("", FULL.format(3))
     assert job.end().exit_code == 0
     assert job.start_by_hand("", FULL.format(0), attempt=2, record_s=0.0).wait(PATIENCE_S) == keeper.NOT_RECORDED
-    assert job.look(2).state == keeping.DEAD
+    assert job.look(2).state == attempts.DEAD
 
 
 def test_trouble_while_it_looks_does_not_end_the_keeper(job):
@@ -402,4 +404,4 @@ def test_a_folder_of_somebody_else_is_refused(job):
     os.chown(job.folder.path, 65534, 65534)
     kept = job.start("print('ran')")
     assert kept.wait(PATIENCE_S) == keeper.NOT_BEGUN
-    assert keeping.trouble(kept) == "a job runs as the owner of its folder"
+    assert kept.trouble() == "a job runs as the owner of its folder"

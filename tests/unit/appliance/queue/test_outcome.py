@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from cstool.appliance.queue.attempt import ABSENT, ALIVE, BEGINNING, DEAD, ENDED, AttemptState, End
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, PREEMPT, Job, Needs
-from cstool.appliance.queue.keeping import ABSENT, ALIVE, BEGINNING, DEAD, ENDED, End, Kept
 from cstool.appliance.queue.outcome import LOST_WORDS, outcome, said
 from cstool.foundation.launched import WAY_ON
 
@@ -23,20 +23,22 @@ def job(**changes: Any) -> Job:
     return Job(1, f"wsjob-{'a' * 22}", **{**usual, **changes})
 
 
-def ended(code: int | None, *, signal: int | None = None, why: str = "", peak: int = 7, boot_id: str = HERE) -> Kept:
-    return Kept(ENDED, End(code, signal, why, "", peak, 2.0, 3.0), boot_id)
+def ended(
+    code: int | None, *, signal: int | None = None, why: str = "", peak: int = 7, boot_id: str = HERE
+) -> AttemptState:
+    return AttemptState(ENDED, End(code, signal, why, "", peak, 2.0, 3.0), boot_id)
 
 
 @pytest.mark.parametrize("state", [ABSENT, BEGINNING, ALIVE])
 @pytest.mark.parametrize("asked", ["", CANCEL, PREEMPT])
 def test_what_is_not_over_has_no_outcome(state, asked):
-    assert outcome(job(asked=asked), Kept(state, None, HERE), HERE, "") is None
+    assert outcome(job(asked=asked), AttemptState(state, None, HERE), HERE, "") is None
 
 
 DIED, SAVED, GONE = "it died of SIGSEGV", "it stopped, and is saved", "its keeper died"
 NO_DATA, AGAIN = "data_dir: must be a folder, got nothing", "the host was restarted; the job starts again"
 ROOM = "stopped for a job of a higher priority; "
-DEAD_HERE, DEAD_BEFORE = Kept(DEAD, None, HERE), Kept(DEAD, None, "boot-0")
+DEAD_HERE, DEAD_BEFORE = AttemptState(DEAD, None, HERE), AttemptState(DEAD, None, "boot-0")
 SEGV, KILLED = ended(None, signal=11), ended(None, signal=9)
 OUT_OF_MEMORY = ended(None, signal=9, why="memory", peak=1_600_000_000)
 COMPILES = {"phase": "COMPILING", "stage": "compile"}
@@ -82,7 +84,7 @@ TABLE = [
     ({"max_restarts": 1}, ended(1), LOST, "crashed", "crashed: it ended with exit code 1; restart 1 of 1"),
     ({}, DEAD_HERE, "", "failed", f"crashed: {GONE}"),
     ({"max_restarts": 1}, DEAD_HERE, "", "crashed", f"crashed: {GONE}; restart 1 of 1"),
-    ({"max_restarts": 1}, Kept(DEAD, None, ""), "", "crashed", f"crashed: {GONE}; restart 1 of 1"),
+    ({"max_restarts": 1}, AttemptState(DEAD, None, ""), "", "crashed", f"crashed: {GONE}; restart 1 of 1"),
     ({}, DEAD_BEFORE, "", "restarts", AGAIN),
     ({"asked": PREEMPT}, DEAD_BEFORE, "", "restarts", AGAIN),
     ({}, ended(130, boot_id=BEFORE), "", "restarts", AGAIN),

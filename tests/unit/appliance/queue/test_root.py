@@ -255,7 +255,7 @@ def test_members_use_it_together_and_others_do_not(shared):
             beside = [root.folder / f"queue.db{end}" for end in ("-wal", "-shm")]
             assert [(mode(path), path.stat().st_gid) for path in beside] == [(0o660, group)] * 2, beside
             assert root.job(name).order(digest) == an_order()
-            return name, len(queue.jobs()), root.job(name).owner_id()
+            return name, len(queue.jobs()), root.job(name).path.stat().st_uid
 
     first, count, owner = as_user(MEMBER, [group], submit)
     assert (count, owner) == (1, MEMBER)

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,9 +14,9 @@ from typing import Any, cast
 import pytest
 
 from cstool.appliance.queue import supervisor as module
+from cstool.appliance.queue.attempt import ABSENT, ALIVE, DEAD, ENDED, FULL, AttemptState, End
 from cstool.appliance.queue.client import Jobs, open_jobs
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, PHASES, PREEMPT, Capacity, Job
-from cstool.appliance.queue.keeping import ABSENT, ALIVE, DEAD, ENDED, FULL, End, Kept
 from cstool.appliance.queue.queue import CAPACITY, DRAINED_SETTING, KEEPS, Queue
 from cstool.appliance.queue.supervising import _prune, supervise
 from cstool.appliance.queue.supervisor import Supervisor
@@ -37,7 +38,7 @@ class Keepers:
     """What real ones would have recorded. An attempt begins once, whoever starts it."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[str, str, int], Kept] = {}
+        self.kept: dict[tuple[str, str, int], AttemptState] = {}
         self.started: list[tuple[str, str, int]] = []
         self.told: dict[str, dict[str, Any]] = {}
         """what was last said of a job: command, cpus, user"""
@@ -48,25 +49,23 @@ class Keepers:
         self.calls = 0
         self.meanwhile: Callable[[], object] = lambda: None
 
-    def start(self, folder, order, stage, attempt, *, needs, user=None, **told) -> Any:
+    def start(self, folder, stage, attempt, order, command, cpus, *, user=None) -> Any:
         self.calls += 1
         process = self.processes[folder.name] = SimpleNamespace(returncode=None if self.cannot is None else 4)
         process.poll = lambda: process.returncode
+        process.trouble = lambda: self.cannot if process.returncode == 4 else None
         if self.cannot is not None:
             return process
         key = (folder.name, stage, attempt)
-        self.told[folder.name] = {**told, "user": user}
+        self.told[folder.name] = {"command": command, "cpus": cpus, "user": user}
         if key not in self.kept:
             self.started.append(key)
-            self.kept[key] = Kept(ALIVE, None, HERE)
+            self.kept[key] = AttemptState(ALIVE, None, HERE)
         return process
 
-    def trouble(self, keeper) -> str | None:
-        return self.cannot if keeper.returncode == 4 else None
-
-    def look(self, folder, stage, attempt) -> Kept:
+    def look(self, folder, stage, attempt) -> AttemptState:
         self.meanwhile()
-        return self.kept.get((folder.name, stage, attempt), Kept(ABSENT))
+        return self.kept.get((folder.name, stage, attempt), AttemptState(ABSENT))
 
     def ask(self, folder, stage, attempt, what) -> None:
         self.asked.append((folder.name, stage, attempt, what))
@@ -76,7 +75,7 @@ class Keepers:
         return [7, 8]
 
     def end(self, *key: Any, code: int | None = 0, signal: int | None = None) -> None:
-        self.kept[key] = Kept(ENDED, End(code, signal, "", "", 9, 1.0, 2.0), HERE)
+        self.kept[key] = AttemptState(ENDED, End(code, signal, "", "", 9, 1.0, 2.0), HERE)
         if key[0] in self.processes:
             self.processes[key[0]].returncode = 0
 
@@ -84,6 +83,16 @@ class Keepers:
         for key, kept in self.kept.items():
             if kept.state == ALIVE:
                 self.end(*key)
+
+
+class FakeAttempt:
+    """An attempt that asks its keepers."""
+
+    def __init__(self, keepers: Keepers, *key: Any) -> None:
+        self.keepers, self.key = keepers, key
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(getattr(self.keepers, name), *self.key)
 
 
 class Place:
@@ -100,7 +109,8 @@ class Place:
         self.supervisor = self.new()
 
     def new(self, boot_id: str = HERE, *, queue: Any = None, keepers: Any = None) -> Supervisor:
-        parts = {"boot_id": boot_id, "keepers": keepers or self.keepers, "clock": lambda: self.now}
+        attempts: Any = partial(FakeAttempt, keepers or self.keepers)
+        parts = {"boot_id": boot_id, "attempts": attempts, "clock": lambda: self.now}
         return Supervisor(self.jobs.root, queue or self.queue, **parts, say=self.lines.append)
 
     def end(self, job: Job, code: int | None = 0, *, signal: int | None = None, turns: int = 1) -> Job:
@@ -296,7 +306,7 @@ def test_what_does_not_end_at_once_is_killed_its_keeper_last(place, clock):
     clock.now += module.KILL_S[1]
     place.turn()
     assert place.keepers.killed[1:] == [(job.name, EXECUTE, 1, False)]
-    place.keepers.kept[job.name, EXECUTE, 1] = Kept(DEAD, None, HERE)
+    place.keepers.kept[job.name, EXECUTE, 1] = AttemptState(DEAD, None, HERE)
     place.turn()
     assert (place.job(job).phase, place.job(job).reason) == ("CANCELLED", "cancelled; its keeper died")
 
@@ -340,7 +350,7 @@ def test_a_job_is_preempted_and_goes_on_and_is_preempted_again(place):
 def test_after_a_reboot_what_ran_starts_again_and_nobody_is_to_blame(place):
     job = place.submit()
     place.turn()
-    place.keepers.kept[job.name, EXECUTE, 1] = Kept(DEAD, None, HERE)
+    place.keepers.kept[job.name, EXECUTE, 1] = AttemptState(DEAD, None, HERE)
     place.supervisor = place.new("boot-2")
     place.turn()
     assert (place.job(job).phase, place.job(job).attempt, place.job(job).restarts) == ("RUNNING", 2, 0)
@@ -351,7 +361,9 @@ def test_after_a_reboot_what_ran_starts_again_and_nobody_is_to_blame(place):
 def test_what_found_the_disk_full_is_tried_again_after_a_while_and_others_go_on(place, clock, changes):
     job, other = place.submit(**changes), place.submit()
     place.turn(2)
-    place.keepers.kept[job.name, place.job(job).stage, 1] = Kept(ENDED, End(120, None, FULL, "", 9, 1.0, 2.0), HERE)
+    place.keepers.kept[job.name, place.job(job).stage, 1] = AttemptState(
+        ENDED, End(120, None, FULL, "", 9, 1.0, 2.0), HERE
+    )
     before = place.phases(job, other)
     for now_s in (0.0, 9.9):
         clock.now = now_s
@@ -437,7 +449,7 @@ def test_a_job_that_may_have_begun_is_not_cancelled_before_its_keeper_says_so(pl
     place.turn()
     assert place.phases(job) == ["RUNNING"]
     assert (place.keepers.asked, place.keepers.calls) == ([], 1)
-    place.keepers.kept[job.name, EXECUTE, 1] = Kept(ALIVE, None, HERE)
+    place.keepers.kept[job.name, EXECUTE, 1] = AttemptState(ALIVE, None, HERE)
     place.turn()
     assert place.keepers.asked == [(job.name, EXECUTE, 1, CANCEL)]
 

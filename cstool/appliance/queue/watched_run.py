@@ -14,9 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from cstool.appliance.queue import records
-from cstool.appliance.queue.keeper_order import Order
-from cstool.appliance.queue.limited_log import LimitedLog
-from cstool.appliance.queue.run_start import STOPS, become_subreaper, start_run
+from cstool.appliance.queue.run_start import STOPS, Order, become_subreaper, start_run
 from cstool.appliance.queue.watching import Memory, Tree, disk_bytes
 
 DISK_TICK_S = 2.0
@@ -26,8 +24,9 @@ _LEFT_S, _GONE_S = 2.0, 10.0
 """time for the remaining processes of a run to end, and to be gone after they were killed [s]"""
 FULL_BYTES = 2**16
 """least free room of a disk; with less, a run may fail for want of room [bytes]"""
-_SEVERITY = {"": 0, "preempt": 1, "cancel": 2, "cancel_now": 3}
-"""ranks of requests, see `job`; a request that ranks below an earlier one changes nothing"""
+_CHUNK_BYTES = 2**16
+_REQUESTS = ("", "preempt", "cancel", "cancel_now")
+"""see `job.REQUESTS`, each overrides the ones before it"""
 
 
 class Run:
@@ -59,14 +58,14 @@ class Run:
         """
         with suppress(FileExistsError):
             os.mkdir(records.ATTEMPTS, 0o700, dir_fd=self._job)
-        attempts = records.open_below(self._job, records.ATTEMPTS)
+        attempts = records.open_folder(records.ATTEMPTS, inside=self._job)
         name = records.attempt_name(self._stage, attempt)
         try:
             os.mkdir(name, 0o700, dir_fd=attempts)
         except FileExistsError:
             return False
         try:
-            self._place = records.open_below(attempts, name)
+            self._place = records.open_folder(name, inside=attempts)
             # What a compiler reports is no part of the log of the run.
             names = ("compile" if self._stage == "compile" else "out", "err")
             self._logs = [LimitedLog(self._job, name, self._order.log_limit_bytes) for name in names]
@@ -115,7 +114,7 @@ class Run:
     def _beginning(self) -> dict[str, Any]:
         return {
             "pid": os.getpid(),
-            "boot_id": this_boot_id(),
+            "boot_id": records.this_boot_id(),
             "at": time.time(),
             "boottime": time.clock_gettime(time.CLOCK_BOOTTIME),
             "memory_guard": "cgroup" if self._order.group else "watch",
@@ -134,7 +133,7 @@ class Run:
     def _look(self) -> None:
         now = time.monotonic()
         asked = (records.read_record(self._place, records.STOP) or {}).get("asked")
-        if isinstance(asked, str) and _SEVERITY.get(asked, 0) > _SEVERITY[self._asked]:
+        if asked in _REQUESTS[_REQUESTS.index(self._asked) + 1 :]:
             self._asked = asked
             self._kill() if asked == "cancel_now" else self._stop()
         processes = self._tree.scan()
@@ -205,26 +204,13 @@ class Run:
             signal.sigtimedwait({signal.SIGCHLD}, 0.02)
 
 
-def this_boot_id() -> str:
-    """Return an identifier of this boot of the host; "" where the system has none."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-            return file.read().strip().decode()
-    except OSError:
-        return ""
-
-
 def _disk_before(attempts: int, stage: str, attempt: int, order: Order) -> int:
     """Size of model_dir before the first attempt [bytes]: the growth by earlier attempts counts."""
     for earlier in range(1, attempt):
-        try:
-            place = records.open_below(attempts, records.attempt_name(stage, earlier))
-        except OSError:
-            continue
-        found = (records.read_record(place, records.BEGAN) or {}).get("disk_bytes")
-        os.close(place)
-        if isinstance(found, int):
-            return found
+        with suppress(OSError), records.opened_folder(records.attempt_name(stage, earlier), inside=attempts) as place:
+            found = (records.read_record(place, records.BEGAN) or {}).get("disk_bytes")
+            if isinstance(found, int):
+                return found
     return disk_bytes(order.model_dir) if order.model_dir else 0
 
 
@@ -252,3 +238,48 @@ def _record(place: int, end: dict[str, Any], patience_s: float) -> bool:
             if time.monotonic() >= give_up_at:
                 return False
             time.sleep(min(1.0, patience_s))
+
+
+class LimitedLog:
+    """A file that a run appends to. When it is too long, its text moves to `<name>.1`, and it is cut to nothing.
+
+    The run keeps the file open, so the file stays, and a reader that follows it sees it become shorter. On a full disk
+    the older text goes first, and if that does not help, this one.
+
+    Args:
+        folder: descriptor of the folder that it is in
+        limit_bytes: 0 for no limit [bytes]
+    """
+
+    def __init__(self, folder: int, name: str, limit_bytes: int) -> None:
+        self._folder, self._name, self._limit_bytes = folder, name, limit_bytes
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.descriptor = os.open(name, flags, 0o600, dir_fd=folder)
+
+    def limit(self) -> None:
+        """Begin anew if it is too long."""
+        if not 0 < self._limit_bytes < os.fstat(self.descriptor).st_size:
+            return
+        older = f"{self._name}.1"
+        for _ in range(2):
+            try:
+                self._copy(older)
+                break
+            except OSError:
+                self._remove(older)
+        os.ftruncate(self.descriptor, 0)
+
+    def _copy(self, name: str) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        target = os.open(name, flags, 0o600, dir_fd=self._folder)
+        try:
+            at = 0
+            # As long as something comes, but not for as long as something comes.
+            while at < 2 * self._limit_bytes and (chunk := os.pread(self.descriptor, _CHUNK_BYTES, at)):
+                at += os.write(target, chunk)
+        finally:
+            os.close(target)
+
+    def _remove(self, name: str) -> None:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=self._folder)

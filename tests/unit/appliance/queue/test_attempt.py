@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.appliance.queue import keeper, keeping, records
+from cstool.appliance.queue import keeper, records
+from cstool.appliance.queue.attempt import ABSENT, ALIVE, BEGINNING, DEAD, ENDED, MEMORY, Attempt, AttemptState, End
+from cstool.appliance.queue.holders import kill_holders
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, EXECUTE, PREEMPT
-from cstool.appliance.queue.job_folder import JobFolder
-from cstool.appliance.queue.keeping import ABSENT, ALIVE, BEGINNING, DEAD, ENDED, End, Kept, User
-from cstool.appliance.queue.lock_killing import kill_holders
+from cstool.appliance.queue.job_folder import JobFolder, User
 from cstool.foundation.errors import CstoolError
 from tests.examples import examples
 from tests.patience import PATIENCE_S, wait_until
@@ -34,8 +34,8 @@ EVERYBODYS_PYTHON = "/usr/bin/python3"
 def folder(tmp_path) -> JobFolder:
     """A folder with an attempt whose records are written by hand."""
     made = JobFolder(tmp_path / "wsjob-two")
-    made.attempt(EXECUTE, 1).path.mkdir(parents=True)
-    made.attempt(EXECUTE, 1).began.write_text(json.dumps(BEGAN))
+    Attempt(made, EXECUTE, 1).path.mkdir(parents=True)
+    record(made, records.BEGAN).write_text(json.dumps(BEGAN))
     return made
 
 
@@ -52,17 +52,21 @@ def other_users_job() -> Iterator[KeptJob]:
     shutil.rmtree(place)
 
 
-def look(folder: JobFolder) -> Kept:
-    return keeping.look(folder, EXECUTE, 1)
+def look(folder: JobFolder, number: int = 1) -> AttemptState:
+    return Attempt(folder, EXECUTE, number).look()
+
+
+def record(folder: JobFolder, name: str) -> Path:
+    return Attempt(folder, EXECUTE, 1).path / name
 
 
 def test_what_is_not_there_is_absent_and_what_nobody_is_at_is_dead(tmp_path, folder):
-    assert keeping.look(JobFolder(tmp_path / "none"), EXECUTE, 1) == Kept(ABSENT)
-    assert keeping.look(folder, EXECUTE, 2) == Kept(ABSENT)
-    assert look(folder) == Kept(DEAD, None, "some-boot", 98.0, "watch")
-    assert keeping.this_boot_id() not in ("", "some-boot")
-    folder.attempt(EXECUTE, 1).began.unlink()
-    assert look(folder) == Kept(DEAD)
+    assert look(JobFolder(tmp_path / "none")) == AttemptState(ABSENT)
+    assert look(folder, 2) == AttemptState(ABSENT)
+    assert look(folder) == AttemptState(DEAD, None, "some-boot", 98.0, "watch")
+    assert records.this_boot_id() not in ("", "some-boot")
+    record(folder, records.BEGAN).unlink()
+    assert look(folder) == AttemptState(DEAD)
 
 
 def test_whoever_holds_the_lock_is_at_it(folder):
@@ -70,10 +74,10 @@ def test_whoever_holds_the_lock_is_at_it(folder):
     lock = records.take_lock(place)
     assert lock is not None
     assert records.take_lock(place) is None
-    assert look(folder) == Kept(ALIVE, None, "some-boot", 98.0, "watch")
-    assert keeping.look(folder, EXECUTE, 2) == Kept(BEGINNING)
-    folder.attempt(EXECUTE, 1).end.write_text(json.dumps(END))
-    ended = Kept(ENDED, End(0, None, "", "", 5, 1.5, 99.0), "some-boot", 98.0, "watch")
+    assert look(folder) == AttemptState(ALIVE, None, "some-boot", 98.0, "watch")
+    assert look(folder, 2) == AttemptState(BEGINNING)
+    record(folder, records.END).write_text(json.dumps(END))
+    ended = AttemptState(ENDED, End(0, None, "", "", 5, 1.5, 99.0), "some-boot", 98.0, "watch")
     assert look(folder) == ended
     os.close(lock)
     os.close(place)
@@ -81,7 +85,7 @@ def test_whoever_holds_the_lock_is_at_it(folder):
 
 
 def test_an_attempt_that_begins_or_ends_while_it_looks_is_not_dead(folder, monkeypatch):
-    attempt, aside = folder.attempt(EXECUTE, 1), folder.attempt(EXECUTE, 9)
+    attempt, aside = Attempt(folder, EXECUTE, 1), Attempt(folder, EXECUTE, 9)
     attempt.path.rename(aside.path)
 
     def begins(_: int) -> bool:
@@ -92,7 +96,9 @@ def test_an_attempt_that_begins_or_ends_while_it_looks_is_not_dead(folder, monke
 
     monkeypatch.setattr(records, "is_locked", begins)
     assert look(folder).state == ALIVE
-    monkeypatch.setattr(records, "is_locked", lambda _: bool(attempt.end.write_text(json.dumps(END))) and False)
+    monkeypatch.setattr(
+        records, "is_locked", lambda _: bool(record(folder, records.END).write_text(json.dumps(END))) and False
+    )
     assert look(folder).state == ENDED
 
 
@@ -131,7 +137,7 @@ NO_END = [
 
 def test_an_end_that_no_keeper_wrote_is_none(folder):
     for changes in NO_END:
-        folder.attempt(EXECUTE, 1).end.write_text(json.dumps(END | changes))
+        record(folder, records.END).write_text(json.dumps(END | changes))
         assert look(folder).state == DEAD, changes
 
 
@@ -139,9 +145,9 @@ def test_damaged_records_are_none(folder):
     large = json.dumps(END) + " " * 2**16
     for content in ("", "{", "[]", "7", "[" * 60_000, '{"a":' * 10_000, large, "\udcff", "1" * 5000):
         raw = content.encode(errors="surrogateescape")
-        folder.attempt(EXECUTE, 1).end.write_bytes(raw)
-        folder.attempt(EXECUTE, 1).began.write_bytes(raw)
-        assert look(folder) == Kept(DEAD), content[:20]
+        record(folder, records.END).write_bytes(raw)
+        record(folder, records.BEGAN).write_bytes(raw)
+        assert look(folder) == AttemptState(DEAD), content[:20]
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -155,10 +161,9 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 @given(end=st.binary(max_size=99) | st.fixed_dictionaries({key: JSON | st.just(END[key]) for key in END}), began=JSON)
 def test_whatever_is_written_it_neither_raises_nor_believes_it(tmp_path_factory, end, began):
     folder = JobFolder(tmp_path_factory.getbasetemp() / "wsjob-any")
-    attempt = folder.attempt(EXECUTE, 1)
-    attempt.path.mkdir(parents=True, exist_ok=True)
-    attempt.began.write_text(json.dumps(began))
-    attempt.end.write_bytes(end if isinstance(end, bytes) else json.dumps(end).encode())
+    Attempt(folder, EXECUTE, 1).path.mkdir(parents=True, exist_ok=True)
+    record(folder, records.BEGAN).write_text(json.dumps(began))
+    record(folder, records.END).write_bytes(end if isinstance(end, bytes) else json.dumps(end).encode())
     found = look(folder)
     assert found.state in (ENDED, DEAD)
     assert (found.end is not None) == (found.state == ENDED)
@@ -167,10 +172,9 @@ def test_whatever_is_written_it_neither_raises_nor_believes_it(tmp_path_factory,
 
 
 def test_pipes_links_and_folders_are_no_records(folder, tmp_path):
-    attempt = folder.attempt(EXECUTE, 1)
     real = tmp_path / "end.json"
     real.write_text(json.dumps(END))
-    for path in (attempt.end, folder.lock):
+    for path in (record(folder, records.END), folder.lock):
         for make in (path.mkdir, lambda path=path: os.mkfifo(path), lambda path=path: path.symlink_to(real)):
             make()
             assert look(folder).state == DEAD
@@ -178,12 +182,12 @@ def test_pipes_links_and_folders_are_no_records(folder, tmp_path):
 
 
 def test_folders_that_are_links_are_not_followed(folder, tmp_path):
-    folder.attempt(EXECUTE, 1).end.write_text(json.dumps(END))
-    for number, link in enumerate((folder.attempt(EXECUTE, 1).path, folder.attempts, folder.path)):
+    record(folder, records.END).write_text(json.dumps(END))
+    for number, link in enumerate((Attempt(folder, EXECUTE, 1).path, folder.attempts, folder.path)):
         assert look(folder).state == ENDED
         elsewhere = link.rename(tmp_path / f"elsewhere-{number}")
         link.symlink_to(elsewhere)
-        assert look(folder) == Kept(ABSENT)
+        assert look(folder) == AttemptState(ABSENT)
         link.unlink()
         elsewhere.rename(link)
 
@@ -194,17 +198,17 @@ def test_what_cannot_be_asked_says_why(folder):
         (2, CANCEL, "cannot be told to stop, got: No such file or directory"),
     ):
         with pytest.raises(CstoolError) as refused:
-            keeping.ask(folder, EXECUTE, attempt, what)
+            Attempt(folder, EXECUTE, attempt).ask(what)
         assert str(refused.value) == f"wsjob-two: {said}"
 
 
 def test_a_link_in_the_way_of_what_is_asked_is_replaced_and_not_followed(folder, tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    folder.attempt(EXECUTE, 1).stop.symlink_to(victim)
-    keeping.ask(folder, EXECUTE, 1, CANCEL)
+    record(folder, records.STOP).symlink_to(victim)
+    Attempt(folder, EXECUTE, 1).ask(CANCEL)
     assert victim.read_text() == "precious"
-    assert json.loads(folder.attempt(EXECUTE, 1).stop.read_text()) == {"asked": CANCEL}
+    assert json.loads(record(folder, records.STOP).read_text()) == {"asked": CANCEL}
 
 
 def test_why_a_keeper_could_not_begin(job, monkeypatch):
@@ -216,14 +220,14 @@ def test_why_a_keeper_could_not_begin(job, monkeypatch):
     job.folder.path.rmdir()
     kept = job.start("")
     assert kept.wait(PATIENCE_S) == keeper.NOT_BEGUN
-    assert keeping.trouble(kept) == "No such file or directory"
+    assert kept.trouble() == "No such file or directory"
     job.folder.path.mkdir()
     kept = job.start(STOPS_WELL)
     job.wait_for("ready")
-    assert keeping.trouble(kept) is None
+    assert kept.trouble() is None
     kept.kill()
     kept.wait()
-    assert keeping.trouble(kept) == "its keeper ended with exit code -9"
+    assert kept.trouble() == "its keeper ended with exit code -9"
 
 
 def test_another_users_job_runs_as_that_user_in_all_that_it_does(other_users_job):
@@ -247,7 +251,7 @@ def test_the_memory_of_another_users_job_is_watched(other_users_job):
     script = "import os, time\nkept = bytearray(b'x') * 50_000_000\nif os.fork(): time.sleep(600)\n"
     script += "kept[::4096] = b'y' * len(kept[::4096]); time.sleep(600)"
     other_users_job.start(python(script, EVERYBODYS_PYTHON), user=NOBODY, memory_bytes=80_000_000)
-    assert other_users_job.end().why == keeping.MEMORY
+    assert other_users_job.end().why == MEMORY
 
 
 def test_root_writes_nothing_where_another_user_put_links(other_users_job, tmp_path):
@@ -257,7 +261,7 @@ def test_root_writes_nothing_where_another_user_put_links(other_users_job, tmp_p
     job.start(python(STOPS_WELL, EVERYBODYS_PYTHON), user=NOBODY)
     job.wait_for("ready")
     run = job.run_process()
-    attempt = job.folder.attempt(EXECUTE, 1).path
+    attempt = Attempt(job.folder, EXECUTE, 1).path
     attempt.rename(attempt.with_name("kept"))
     attempt.symlink_to(tmp_path)
     with pytest.raises(CstoolError) as refused:
@@ -271,7 +275,7 @@ def test_root_writes_nothing_where_another_user_put_links(other_users_job, tmp_p
 def test_a_folder_of_another_user_is_not_enough(other_users_job):
     kept = other_users_job.start("", user=User(65533, 65533, ()))
     assert kept.wait(PATIENCE_S) == keeper.NOT_BEGUN
-    assert keeping.trouble(kept) == "Permission denied"
+    assert kept.trouble() == "Permission denied"
 
 
 # What holds the lock of a job is killed, and nothing else.
@@ -284,7 +288,7 @@ def begun(job: KeptJob) -> tuple[int, int]:
 
 
 def kill(job: KeptJob, *, spares_keeper: bool = True) -> list[int]:
-    return keeping.kill(job.folder, EXECUTE, 1, spares_keeper=spares_keeper)
+    return Attempt(job.folder, EXECUTE, 1).kill(spares_keeper=spares_keeper)
 
 
 def test_a_run_that_does_not_stop_when_its_keeper_is_killed_is_reached_by_its_lock(job):
@@ -292,9 +296,9 @@ def test_a_run_that_does_not_stop_when_its_keeper_is_killed_is_reached_by_its_lo
     job.keepers[-1].kill()
     job.keepers[-1].wait()
     job.ask(CANCEL_NOW)
-    assert (job.look().state, is_there(run)) == (keeping.ALIVE, True)
+    assert (job.look().state, is_there(run)) == (ALIVE, True)
     assert kill(job) == [run]
-    wait_until(lambda: job.look().state == keeping.DEAD, "it lives")
+    wait_until(lambda: job.look().state == DEAD, "it lives")
     assert not is_there(run)
     assert kill(job) == []
 
@@ -307,7 +311,7 @@ def test_a_keeper_is_spared_and_records_the_end_or_killed_with_its_run(job, spar
         assert (killed, job.end().signal) == ([run], signal.SIGKILL)
     else:
         assert (sorted(killed), job.keepers[-1].wait()) == (sorted([keeper, run]), -signal.SIGKILL)
-        wait_until(lambda: job.look().state == keeping.DEAD, "it lives")
+        wait_until(lambda: job.look().state == DEAD, "it lives")
 
 
 def test_who_only_has_the_file_open_is_no_holder(job):
