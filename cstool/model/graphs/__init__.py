@@ -15,7 +15,6 @@ from cstool.model.ir import Graph, verify
 from cstool.model.params import (
     BertParams,
     BertSummarizationParams,
-    BertTokenClassifierParams,
     DecoderParams,
     DpoParams,
     DprParams,
@@ -39,7 +38,6 @@ __all__ = [
     "build_graph",
     "declared_form",
     "embedding_graph",
-    "loss_term",
 ]
 
 USUAL_TOKENS = 512
@@ -74,19 +72,6 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
     graph = next(build(model, form) for kind, build in _BUILDERS.items() if isinstance(model, kind))
     verify(graph)
     return graph
-
-
-def loss_term(model: ModelParams) -> str:
-    """Name the unit with its own loss: `token`, `masked token`, `sentence`, or `sample` where a sample has one loss."""
-    match model:
-        case BertParams():
-            return "masked token"
-        case BertSummarizationParams():
-            return "sentence"
-        case DecoderParams() | EncoderDecoderParams() | BertTokenClassifierParams():
-            return "token"
-        case _:
-            return "sample"
 
 
 def declared_form(params: Params) -> SampleForm:

@@ -7,7 +7,8 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from cstool.model.ir._op_kinds import OpKind, rules_of, texts_of
+from cstool.model.ir._op_kinds import OpKind, rules_of
+from cstool.model.ir._op_shapes import texts_of
 from cstool.model.ir._plain_data import IF_UNUSUAL
 
 _IF_UNUSUAL = {IF_UNUSUAL: True}
