@@ -1,5 +1,8 @@
 """From the model section of the params to a graph of ops: one file per family."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from cstool.model.graphs.decoder import decoder_graph
 from cstool.model.graphs.dpr import USUAL_CONTEXTS, Side, dpr_graph, embedding_graph
 from cstool.model.graphs.encoder import Answer, answering_graph, encoder_graph
@@ -7,12 +10,12 @@ from cstool.model.graphs.encoder_decoder import encoder_decoder_graph
 from cstool.model.graphs.fc_mnist import fc_mnist_graph
 from cstool.model.graphs.form import GATHERED, TARGETS, SampleForm
 from cstool.model.graphs.preference import preference_graph
-from cstool.model.graphs.terms import loss_term
 from cstool.model.graphs.vision import vision_graph
 from cstool.model.ir import Graph, verify
 from cstool.model.params import (
     BertParams,
     BertSummarizationParams,
+    DecoderParams,
     DpoParams,
     DprParams,
     EncoderDecoderParams,
@@ -35,11 +38,21 @@ __all__ = [
     "build_graph",
     "declared_form",
     "embedding_graph",
-    "loss_term",
 ]
 
 USUAL_TOKENS = 512
 """tokens of a source or a target, where neither data nor model set them. Source: Raffel et al., 2020, section 3.1.1."""
+
+
+_BUILDERS: Mapping[type, Callable[[Any, Any], Graph]] = {
+    FcMnistParams: lambda model, _: fc_mnist_graph(model),
+    VisionTransformerParams: lambda model, _: vision_graph(model),
+    DprParams: dpr_graph,
+    EncoderParams: encoder_graph,
+    EncoderDecoderParams: encoder_decoder_graph,
+    DpoParams: lambda model, form: preference_graph(model, form.tokens),
+    DecoderParams: lambda model, form: decoder_graph(model, form.tokens, is_packed=form.is_packed),
+}
 
 
 def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
@@ -52,24 +65,11 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
         a verified graph
     """
     form = form if isinstance(form, SampleForm) else SampleForm(form)
-    if isinstance(model, FcMnistParams):
-        graph = fc_mnist_graph(model)
-    elif isinstance(model, VisionTransformerParams):
-        graph = vision_graph(model)
-    elif form.tokens is None:
+    if form.tokens is None and not isinstance(model, ImageModelParams):
         raise ValueError(f"{model.name} needs a sequence length")
-    elif isinstance(model, DprParams):
-        graph = dpr_graph(model, form)
-    elif isinstance(model, EncoderParams):
-        graph = encoder_graph(model, form)
-    elif isinstance(model, EncoderDecoderParams):
-        if form.targets is None:
-            raise ValueError(f"{model.name} needs the length of its targets")
-        graph = encoder_decoder_graph(model, form)
-    elif isinstance(model, DpoParams):
-        graph = preference_graph(model, form.tokens)
-    else:
-        graph = decoder_graph(model, form.tokens, is_packed=form.is_packed)
+    if form.targets is None and isinstance(model, EncoderDecoderParams):
+        raise ValueError(f"{model.name} needs the length of its targets")
+    graph = next(build(model, form) for kind, build in _BUILDERS.items() if isinstance(model, kind))
     verify(graph)
     return graph
 

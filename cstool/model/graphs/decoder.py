@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 from cstool.model.graphs.mixture import add_balance_loss, add_mixture
 from cstool.model.graphs.parts import ONES, Parts
@@ -111,67 +112,50 @@ def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int, see
     layer = f"transformer_decoder.layers.{before}"
     before, middle, after = f"residual.{before}", f"{layer}.residual", f"residual.{after}"
     x = parts.norm(f"{layer}.norm1", before)
-    name = f"{layer}.self_attn.proj_output_dense_layer"
-    bias = model.use_ffn_bias_in_attention
     if model.trains_biases and number == 0:
         parts.weights.append(_biases_of_positions(model))
-    context = _attention(parts, model, layer, x, number, seen)
-    _join(
-        parts, model, "attention_output", name, context, model.inner_size, bias, before, middle, f"{layer}.norm1_post"
-    )
+    name, context = f"{layer}.self_attn.proj_output_dense_layer", _attention(parts, model, layer, x, number, seen)
+    last = "attention_output", name, context, model.inner_size
+    _join(parts, model, *last, before, middle, f"{layer}.norm1_post", model.use_ffn_bias_in_attention)
     if not model.is_parallel:
         x = parts.norm(f"{layer}.norm3", middle)
     elif model.norms_per_layer == 2:
         x = parts.norm(f"{layer}.norm3", before)
+    name, bias = f"{layer}.ffn", model.use_ffn_bias
     if model.moe.is_mixture:
-        y = add_mixture(parts, model, f"{layer}.ffn", x)
-        _add_back(parts, model, f"{layer}.ffn", y, (), middle, after, f"{layer}.norm3_post")
+        _add_back(parts, model, name, add_mixture(parts, model, name, x), middle, after, f"{layer}.norm3_post")
         return
-    name = f"{layer}.ffn.ffn.1.linear_layer"
-    y = parts.activated(
-        "ffn",
-        f"{layer}.ffn.ffn.0",
-        x,
-        model.filter_size,
-        model.hidden_size,
-        model.nonlinearity,
-        bias=model.use_ffn_bias,
-    )
-    bias = model.use_ffn_bias
-    _join(parts, model, "ffn_output", name, y, model.filter_size, bias, middle, after, f"{layer}.norm3_post")
+    sizes = model.filter_size, model.hidden_size
+    y = parts.activated("ffn", f"{name}.ffn.0", x, *sizes, model.nonlinearity, bias=bias)
+    last = "ffn_output", f"{name}.ffn.1.linear_layer", y, model.filter_size
+    _join(parts, model, *last, middle, after, f"{layer}.norm3_post", bias)
 
 
 def _attention(parts: Parts, model: DecoderParams, layer: str, x: str, number: int, seen: tuple[str, ...]) -> str:
     """Add query, key and value, the effect of positions on them, and attention; return the context (S, inner_size)."""
-    attention = f"{layer}.self_attn"
-    window, chunk, columns = model.window(number), model.chunk(number), model.columns(number)
-    slopes: tuple[float, ...] = ()
-    biases: dict[str, float] = {}
+    name, window = f"{layer}.self_attn", model.window(number)
+    form: dict[str, Any] = {"chunk": model.chunk(number), "columns": model.columns(number)}
     if model.alibi_trainable_slopes:
-        biases = {"slope_scale": 1 / model.pos_scaling_factor}
+        form["slope_scale"] = 1 / model.pos_scaling_factor
     elif model.position_embedding_type == "alibi":
-        slopes = alibi_slopes(model.num_heads, model.pos_scaling_factor)
+        form["slopes"] = alibi_slopes(model.num_heads, model.pos_scaling_factor)
     elif model.position_embedding_type == "relative":
         buckets = model.num_relative_attention_buckets
-        biases = {"buckets": buckets, "max_distance": MAX_RELATIVE_DISTANCE, "bidirectional": False}
-    forms = {"chunk": chunk, "columns": columns, **biases}
-    return parts.op(
-        OpKind.ATTENTION,
-        attention,
-        (*add_projections(parts, model, attention, x), *seen),
-        f"{attention}.context",
+        form |= {"buckets": buckets, "max_distance": MAX_RELATIVE_DISTANCE, "bidirectional": False}
+    return parts.attention(
+        name,
+        (*add_projections(parts, model, name, x), *seen),
         model.inner_size,
         (_biases_of_positions(model).name,) if model.trains_biases else (),
         heads=model.num_heads,
         kv_heads=model.kv_heads,
         scale=model.attention_scale(number),
         softcap=model.attention_logit_softcapping,
-        slopes=slopes,
         window=window,
         sinks=model.sinks if window is not None else 0,
         causal=True,
         dropout=model.attention_dropout_rate,
-        **{name: value for name, value in forms.items() if value is not None},
+        **{name: value for name, value in form.items() if value is not None},
     )
 
 
@@ -193,45 +177,24 @@ def xavier_uniform(rows: int, columns: int) -> Initializer:
 
 def add_projections(parts: Parts, model: AttentionRules, attention: str, x: str) -> tuple[str, ...]:
     """Add query, key and value of a module of attention, their norms and rotary positions; return their names."""
-    widths = {"q": model.inner_size, "k": model.kv_heads * model.head_width, "v": model.kv_heads * model.head_width}
-    qkv = {
-        part: parts.linear(
-            "attention",
-            f"{attention}.proj_{part}_dense_layer",
-            x,
-            width,
-            model.hidden_size,
-            model.use_projection_bias_in_attention,
-        )
-        for part, width in widths.items()
-    }
+    width, hidden, bias = model.kv_heads * model.head_width, model.hidden_size, model.use_projection_bias_in_attention
+    widths = {"q": model.inner_size, "k": width, "v": width}
+    names = {part: f"{attention}.proj_{part}_dense_layer" for part in widths}
+    qkv = {part: parts.linear("attention", names[part], x, widths[part], hidden, bias) for part in widths}
+
+    def change(kind: OpKind, part: str, name: str, weights: tuple[str, ...] = (), **attributes: Any) -> None:
+        qkv[part] = parts.op(kind, name, (qkv[part],), f"{name}.y", widths[part], weights, **attributes)
+
     if (epsilon := model.qk_norm_epsilon) is not None:
         for part, heads in (("q", model.num_heads), ("k", model.kv_heads)):
             name = f"{attention}.{part}_norm"
             parts.weights.append(Weight(f"{name}.weight", (model.head_width,), ONES, decays=False))
-            qkv[part] = parts.op(
-                OpKind.HEAD_NORM,
-                name,
-                (qkv[part],),
-                f"{name}.y",
-                widths[part],
-                (f"{name}.weight",),
-                heads=heads,
-                epsilon=epsilon,
-            )
+            change(OpKind.HEAD_NORM, part, name, (f"{name}.weight",), heads=heads, epsilon=epsilon)
     if model.position_embedding_type == "rotary":
         frequencies, amplitude = rotary_frequencies(model)
+        turns: dict[str, Any] = {"head_width": model.head_width, "frequencies": frequencies, "amplitude": amplitude}
         for part in "qk":
-            qkv[part] = parts.op(
-                OpKind.ROTARY,
-                f"{attention}.rotary_{part}",
-                (qkv[part],),
-                f"{attention}.rotary_{part}.y",
-                widths[part],
-                head_width=model.head_width,
-                frequencies=frequencies,
-                amplitude=amplitude,
-            )
+            change(OpKind.ROTARY, part, f"{attention}.rotary_{part}", **turns)
     return tuple(qkv.values())
 
 
@@ -242,35 +205,27 @@ def _join(
     name: str,
     x: str,
     columns: int,
-    bias: bool,
     before: str,
     after: str,
     post_norm: str,
+    bias: bool,
 ) -> None:
     """Add the linear layer that ends a part, and the residual connection around the part."""
-    hidden = model.hidden_size
-    y = parts.linear(layer, name, x, hidden, columns, bias and model.norm_first_sandwich)
-    biases = parts.bias(name, hidden, bias and not model.norm_first_sandwich)
-    _add_back(parts, model, name, y, biases, before, after, post_norm)
+    if model.norm_first_sandwich:
+        y = parts.linear(layer, name, x, model.hidden_size, columns, bias)
+        _add_back(parts, model, name, y, before, after, post_norm)
+    else:
+        parts.join(layer, name, x, columns, before, after, bias=bias, dropout=model.residual_dropout_rate)
 
 
-def _add_back(
-    parts: Parts,
-    model: DecoderParams,
-    name: str,
-    y: str,
-    biases: tuple[str, ...],
-    before: str,
-    after: str,
-    post_norm: str,
-) -> None:
+def _add_back(parts: Parts, model: DecoderParams, name: str, y: str, before: str, after: str, post_norm: str) -> None:
     """Add the output of a part to the residual that it was computed from."""
     hidden, dropout = model.hidden_size, model.residual_dropout_rate
     if model.norm_first_sandwich:
         if dropout:
             y = parts.scale(f"{name}.dropout", y, f"{name}.dropout.y", 1.0, dropout)
         y, dropout = parts.norm(post_norm, y), 0.0
-    parts.op(OpKind.RESIDUAL, f"{name}.residual", (y, before), after, hidden, biases, dropout=dropout)
+    parts.op(OpKind.RESIDUAL, f"{name}.residual", (y, before), after, hidden, dropout=dropout)
 
 
 def _output(model: DecoderParams, sequence_length: int) -> Segment:

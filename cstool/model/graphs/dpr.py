@@ -6,7 +6,7 @@ from typing import Literal
 
 from cstool.model.graphs.encoder import add_pooler, encoder_inputs, encoder_parts, encoder_segments
 from cstool.model.graphs.form import SampleForm
-from cstool.model.ir import Graph, Loss, OpKind, Segment, Tensor
+from cstool.model.ir import Graph, Loss, Op, OpKind, Segment, Tensor
 from cstool.model.params import DprEncoderParams, DprParams
 
 USUAL_CONTEXTS = 2
@@ -83,32 +83,15 @@ def _of_texts(segment: Segment, inputs: Mapping[str, str], names: str, texts: in
     Texts are rows one below the other: a kernel sees a grain with as many more samples.
     """
 
-    def renamed(tensors: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(inputs.get(name, f"{names}{name}") for name in tensors)
+    def renamed(op: Op) -> Op:
+        op = op.renamed(str, lambda tensor: inputs.get(tensor, f"{names}{tensor}"), str)
+        return replace(op, attributes={**op.attributes, "texts": texts}) if texts > 1 else op
 
-    several = {"texts": texts} if texts > 1 else {}
-    return replace(
-        segment,
-        ops=tuple(
-            replace(
-                op,
-                inputs=renamed(op.inputs),
-                outputs=renamed(op.outputs),
-                attributes={**op.attributes, **several},
-            )
-            for op in segment.ops
-        ),
-        tensors=tuple(
-            replace(t, name=f"{names}{t.name}", shape=(texts * t.shape[0], *t.shape[1:])) for t in segment.tensors
-        ),
-    )
+    tensors = (replace(t, name=f"{names}{t.name}", shape=(texts * t.shape[0], *t.shape[1:])) for t in segment.tensors)
+    return replace(segment, ops=tuple(map(renamed, segment.ops)), tensors=tuple(tensors))
 
 
 def _with_weights_of_questions(segment: Segment) -> Segment:
     """Return a segment of the encoder of contexts that uses the weights of the encoder of questions."""
-
-    def shared(name: str) -> str:
-        return name.replace(CONTEXTS, QUESTIONS, 1)
-
-    ops = tuple(replace(op, weights=tuple(map(shared, op.weights))) for op in segment.ops)
-    return replace(segment, ops=ops, weights=())
+    ops = (op.renamed(str, str, lambda weight: weight.replace(CONTEXTS, QUESTIONS, 1)) for op in segment.ops)
+    return replace(segment, ops=tuple(ops), weights=())

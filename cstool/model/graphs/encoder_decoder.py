@@ -188,27 +188,22 @@ def _add_attention(parts: Parts, stack: _Stack, name: str, x: str, residual: str
         attended.linear("attention", f"{name}.proj_{part}_dense_layer", source, width, hidden, bias) for part in "kv"
     )
     is_causal = stack.is_decoder and not is_cross
-    form: dict[str, Any] = {"slopes": ()}
+    form: dict[str, Any] = {}
     weights: tuple[str, ...] = ()
     if not is_cross and model.position_embedding_type == "alibi":
         form["slopes"] = alibi_slopes(model.num_heads, 1.0)
     if not is_cross and model.position_embedding_type == "relative":
         buckets, weights = model.relative_attention_num_buckets, (stack.table,)
         form |= {"buckets": buckets, "max_distance": _MAX_DISTANCE, "bidirectional": not stack.is_decoder}
-    context = parts.op(
-        OpKind.ATTENTION,
+    context = parts.attention(
         name,
         (query, key, value, *(() if is_causal else ("attention_mask",))),
-        f"{name}.context",
         model.inner_size,
         weights,
         heads=model.num_heads,
         kv_heads=model.kv_heads,
         causal=is_causal,
         scale=model.scale_of_stack(stack.name),
-        softcap=None,
-        window=None,
-        sinks=0,
         dropout=model.dropout_rate,
         **form,
     )
@@ -222,10 +217,8 @@ def _add_ffn(parts: Parts, stack: _Stack, name: str, x: str, residual: str, tota
     dropout = model.dropout_rate if stack.is_decoder else model.relu_dropout_rate
     sizes = model.filter_size, hidden
     x = parts.activated("ffn", f"{name}.ffn.0", x, *sizes, model.encoder_nonlinearity, bias=bias, dropout=dropout)
-    last = f"{name}.ffn.1.linear_layer"
-    y = parts.linear("ffn_output", last, x, hidden, model.filter_size)
-    biases = parts.bias(last, hidden, bias)
-    parts.op(OpKind.RESIDUAL, f"{last}.residual", (y, residual), total, hidden, biases, dropout=model.dropout_rate)
+    last, dropout = f"{name}.ffn.1.linear_layer", model.dropout_rate
+    parts.join("ffn_output", last, x, model.filter_size, residual, total, bias=bias, dropout=dropout)
 
 
 def encoder_decoder_initializer(

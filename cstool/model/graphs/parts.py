@@ -124,6 +124,34 @@ class Parts:
         weights = (self.matrix(layer, f"{name}.weight", rows, columns), *self.bias(name, rows, bias))
         return self.op(OpKind.LINEAR, name, (x,), f"{name}.y", rows, weights)
 
+    def join(
+        self, layer: str, name: str, x: str, columns: int, residual: str, total: str, *, bias: bool, dropout: float
+    ) -> None:
+        """Add the linear layer that ends a part, and the residual connection around the part, with the layer's bias.
+
+        Args:
+            layer, name, columns: of the linear layer
+            residual: the tensor that the part was computed from
+            total: their sum
+        """
+        hidden = self.model.hidden_size
+        inputs = self.linear(layer, name, x, hidden, columns), residual
+        biases = self.bias(name, hidden, bias)
+        self.op(OpKind.RESIDUAL, f"{name}.residual", inputs, total, hidden, biases, dropout=dropout)
+
+    def attention(
+        self, name: str, inputs: tuple[str, ...], width: int, weights: tuple[str, ...] = (), **attributes: Any
+    ) -> str:
+        """Add attention; return its context, (S, width).
+
+        Args:
+            inputs: query, key and value, and the inputs that say which tokens see each other
+            width: of all heads of queries
+            attributes: beside those of attention that has no bounds and knows no positions
+        """
+        unbound = {"softcap": None, "slopes": (), "window": None, "sinks": 0}
+        return self.op(OpKind.ATTENTION, name, inputs, f"{name}.context", width, weights, **{**unbound, **attributes})
+
     def positions(self, name: str, x: str, output: str, width: int, table: str) -> str:
         """Add the learned positions of packed texts: they begin anew with each, so they are looked up as words are."""
         y = self.op(OpKind.EMBEDDING, name, ("position_ids",), "positions", width, (table,))

@@ -4,9 +4,7 @@ A sample is a pair: two texts of S tokens, one after the other, which do not see
 so that nothing of it is left when the policy begins, and runs forward alone.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from cstool.model.graphs.decoder import decoder_graph
 from cstool.model.ir import Graph, Loss, Op, OpKind, Segment, Tensor, Weight
@@ -65,27 +63,16 @@ def _part(segment: Segment, prefix: str, begins_as: str | None) -> Segment:
         first = None if begins_as is None else begins_as + found.name
         return replace(found, name=prefix + found.name, frozen=begins_as is not None, begins_as=first)
 
+    def of_pair(op: Op) -> Op:
+        """An op over a pair: it leaves the cross entropies of the tokens."""
+        op = op.renamed(named, named, named)
+        if op.kind is OpKind.SOFTMAX_LOSS:
+            return replace(op, kind=OpKind.TOKEN_LOSS, inputs=op.inputs[:2])
+        return replace(op, attributes={**op.attributes, "texts": TEXTS}) if op.kind in _BY_POSITION else op
+
     return replace(
         segment,
-        ops=tuple(_op(op, named) for op in segment.ops),
+        ops=tuple(map(of_pair, segment.ops)),
         tensors=tuple(replace(tensor, name=named(tensor.name)) for tensor in segment.tensors),
         weights=tuple(map(weight, segment.weights)),
-    )
-
-
-def _op(op: Op, named: Callable[[str], str]) -> Op:
-    """An op of a decoder as one over a pair: it leaves the cross entropies of the tokens."""
-    kind, inputs = op.kind, op.inputs
-    attributes: Mapping[str, Any] = op.attributes
-    if kind is OpKind.SOFTMAX_LOSS:
-        kind, inputs = OpKind.TOKEN_LOSS, inputs[:2]
-    if kind in _BY_POSITION:
-        attributes = {**attributes, "texts": TEXTS}
-    return Op(
-        kind,
-        named(op.name),
-        tuple(map(named, inputs)),
-        tuple(map(named, op.outputs)),
-        tuple(map(named, op.weights)),
-        attributes,
     )

@@ -47,10 +47,10 @@ from cstool.model.ir._op_kinds import (
     read_backward,
     rules_of,
     share_met,
-    texts_of,
     vectors_of,
     work_of,
 )
+from cstool.model.ir._op_shapes import texts_of
 from cstool.model.ir._op_work import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps, column_keys, visible_pairs
 from cstool.model.ir._plain_data import plain_data, plain_digest
 from cstool.model.ir._require_model import require_model

@@ -3,14 +3,17 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from cstool.model.ir._op_kinds import OpKind, rules_of, texts_of
+from cstool.model.ir._op_kinds import OpKind, rules_of
+from cstool.model.ir._op_shapes import texts_of
 from cstool.model.ir._plain_data import IF_UNUSUAL
 
 _IF_UNUSUAL = {IF_UNUSUAL: True}
+Renaming = Callable[[str], str]
+"""from a name to another"""
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,16 @@ class Op:
     weights: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
+    def renamed(self, named: Renaming, tensor: Renaming, weight: Renaming) -> "Op":
+        """Return it under another name, with other names of its tensors and weights."""
+        return replace(
+            self,
+            name=named(self.name),
+            inputs=tuple(map(tensor, self.inputs)),
+            outputs=tuple(map(tensor, self.outputs)),
+            weights=tuple(map(weight, self.weights)),
+        )
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -243,18 +256,12 @@ class Graph:
     @cached_property
     def ops(self) -> tuple[Op, ...]:
         """All ops, repetitions written out."""
-        return tuple(
-            replace(
-                op,
-                name=_numbered(op.name, n),
-                inputs=tuple(_numbered(i, n) for i in op.inputs),
-                outputs=tuple(_numbered(o, n) for o in op.outputs),
-                weights=tuple(_numbered(w, n) for w in op.weights),
-            )
-            for segment in self.segments
-            for n in segment.numbers
-            for op in segment.ops
-        )
+        found: list[Op] = []
+        for segment in self.segments:
+            for n in segment.numbers:
+                written_out = partial(_numbered, n=n)
+                found += [op.renamed(written_out, written_out, written_out) for op in segment.ops]
+        return tuple(found)
 
     @cached_property
     def tensors(self) -> Mapping[str, Tensor]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cstool.foundation.plain_text import has_controls
 from cstool.foundation.words import did_you_mean
@@ -24,7 +24,9 @@ from cstool.model.params.sections.model import MODELS, OTHER_FAMILIES, ModelPara
 from cstool.model.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, Optimizer
 from cstool.model.params.sections.preference import POLICIES, DpoParams
 from cstool.model.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
+from cstool.model.params.sections.sparsity import SparsityParams
 
+_S = TypeVar("_S", bound=Section)
 _TRAINER: Key = ("trainer",)
 _INIT: Key = ("trainer", "init")
 _VALIDATE_ALL: Key = ("trainer", "validate_all")
@@ -53,34 +55,23 @@ class TrainerCheck:
             ParamsError: it is of a model that is not built here, about which nothing else is worth saying
         """
         self._micro_batch = MicroBatchChoice(self.document, self.problems)
-        check = self.problems.check
         keys = self._keys(trainer.TrainerKeys, self.document.data["trainer"], _TRAINER)
         raw = keys.get("init")
         init = self._keys(trainer.InitKeys, raw, _INIT) if raw is not None else {}
         model = self._model(init.get("model"))
-        optimizer = self._optimizer(init.get("optimizer"))
+        optimizer, schedules = self._learning(init)
         if raw is not None and init.get("optimizer") is None:
             _, name = self.problems.where((*_INIT, "optimizer"))
             self.problems.note_text(f"{name}: not given, so the model can be evaluated and generate, but not train")
-        schedules = self._schedules(init.get("schedulers"))
-        if optimizer and schedules == () and optimizer.learning_rate is None:
-            name = next(iter(init["optimizer"]))
-            self.problems.add((*_INIT, "optimizer", name, "learning_rate"), "is missing", hint="or give schedulers")
-        precision = check(trainer.PrecisionParams, init.get("precision"), (*_INIT, "precision"))
+        precision = self._section(trainer.PrecisionParams, init, "precision")
         self._note_precision(init.get("precision"))
-        sparsity = check_sparsity(self.problems, init.get("sparsity"), (*_INIT, "sparsity"))
-        if optimizer and sparsity and optimizer.no_sparsity:
-            rule = f"must not be given with {type(optimizer).__name__}"
-            self.problems.add((*_INIT, "sparsity"), rule, init["sparsity"], optimizer.no_sparsity)
-        if isinstance(model, DpoParams) and sparsity:
-            rule = "must be left out for dpo: a policy with zeros would be held against a reference without them"
-            self.problems.add((*_INIT, "sparsity"), rule)
-        loop = check(trainer.LoopParams, self._typed_length(init.get("loop")), (*_INIT, "loop"))
-        checkpoint = check(trainer.CheckpointParams, init.get("checkpoint"), (*_INIT, "checkpoint"))
-        memoryx = check(trainer.MemoryxParams, init.get("memoryx"), (*_INIT, "memoryx"))
-        logging = check(trainer.LoggingParams, init.get("logging"), (*_INIT, "logging"))
-        backend = check(trainer.BackendParams, init.get("backend"), (*_INIT, "backend"))
-        check(trainer.AutorestartParams, init.get("autorestart"), (*_INIT, "autorestart"))
+        sparsity = self._sparsity(init, model, optimizer)
+        loop = self._section(trainer.LoopParams, {"loop": self._typed_length(init.get("loop"))}, "loop")
+        checkpoint = self._section(trainer.CheckpointParams, init, "checkpoint")
+        memoryx = self._section(trainer.MemoryxParams, init, "memoryx")
+        logging = self._section(trainer.LoggingParams, init, "logging")
+        backend = self._section(trainer.BackendParams, init, "backend")
+        self._section(trainer.AutorestartParams, init, "autorestart")
         callbacks = self._callbacks(init.get("callbacks"))
         tensorboard = self._loggers(init.get("loggers"))
         seed = value if type(value := init.get("seed")) is int and 0 <= value <= MAX_STEPS else 1
@@ -102,15 +93,9 @@ class TrainerCheck:
         assert precision and loop and checkpoint and memoryx and logging and backend
         if "ckpt_path" in fit and fit["ckpt_path"] is None:
             checkpoint = checkpoint.model_copy(update={"autoload_last_checkpoint": False})
-        paths = [
-            resolve_path(written, self.path.parent) if (written := run.get("ckpt_path")) else None
-            for run in (fit, validate)
-        ]
+        paths = [self._path(run.get("ckpt_path")) for run in (fit, validate)]
         model_dir = Path(os.path.abspath(init.get("model_dir") or Path("checkpoints", self.path.stem)))
-        events_dir = None
-        if tensorboard is not None:
-            written_dir = tensorboard.summary_dir
-            events_dir = model_dir / "events" if written_dir is None else Path(os.path.abspath(written_dir))
+        events_dir = None if tensorboard is None else _absolute(tensorboard.summary_dir) or model_dir / "events"
         return Params(
             model=model,
             optimizer=optimizer,
@@ -128,7 +113,7 @@ class TrainerCheck:
             computes_norms=callbacks.computes_norms,
             num_csx=backend.cluster_config.num_csx,
             micro_batch_size=micro_batch_size,
-            compile_dir=None if backend.compile_dir is None else Path(os.path.abspath(backend.compile_dir)),
+            compile_dir=_absolute(backend.compile_dir),
             compile_only=backend.compile_only,
             validate_only=backend.validate_only,
             train_dataloader=train,
@@ -156,6 +141,34 @@ class TrainerCheck:
         self.problems.check(section, raw, key)
         known = section.field_keys()
         return {name: value for name, value in raw.items() if name in known} if isinstance(raw, dict) else {}
+
+    def _section(self, kind: type[_S], init: dict[str, Any], name: str) -> _S | None:
+        """Check a section of `trainer.init`."""
+        return self.problems.check(kind, init.get(name), (*_INIT, name))
+
+    def _path(self, written: Any) -> ResolvedPath | None:
+        return resolve_path(written, self.path.parent) if written else None
+
+    def _learning(self, init: dict[str, Any]) -> tuple[Optimizer | None, tuple[Schedule, ...] | None]:
+        """Check the optimizer and the schedules, of which one has a learning rate."""
+        optimizer, schedules = self._optimizer(init.get("optimizer")), self._schedules(init.get("schedulers"))
+        if optimizer and schedules == () and optimizer.learning_rate is None:
+            name = next(iter(init["optimizer"]))
+            self.problems.add((*_INIT, "optimizer", name, "learning_rate"), "is missing", hint="or give schedulers")
+        return optimizer, schedules
+
+    def _sparsity(
+        self, init: dict[str, Any], model: ModelParams | None, optimizer: Optimizer | None
+    ) -> tuple[SparsityParams, ...] | None:
+        """Check the groups of sparse weights, and that model and optimizer can have some."""
+        sparsity = check_sparsity(self.problems, init.get("sparsity"), key := (*_INIT, "sparsity"))
+        if optimizer and sparsity and optimizer.no_sparsity:
+            rule = f"must not be given with {type(optimizer).__name__}"
+            self.problems.add(key, rule, init["sparsity"], optimizer.no_sparsity)
+        if isinstance(model, DpoParams) and sparsity:
+            rule = "must be left out for dpo: a policy with zeros would be held against a reference without them"
+            self.problems.add(key, rule)
+        return sparsity
 
     def _note_precision(self, raw: Any) -> None:
         key: Key = (*_INIT, "precision")
@@ -243,8 +256,7 @@ class TrainerCheck:
 
         Notes the keys of the model that then have no effect, sink tokens that are not attended to among them.
         """
-        inert = model.inert_keys if isinstance(model, DecoderParams) else {}
-        for name, switch in inert.items():
+        for name, switch in () if model is None else model.inert_keys.items():
             self.problems.note((*key, name), f"as at the vendor; {switch}: true has one")
         if isinstance(model, DecoderParams) and model.loss_scaling == "num_tokens" and model.loss_weight != 1.0:
             self.problems.note((*key, "loss_weight"))
@@ -375,6 +387,10 @@ class TrainerCheck:
             self.problems.note((*key, argument), why)
         if not value:
             self.problems.note(key, why)
+
+
+def _absolute(written: str | None) -> Path | None:
+    return None if written is None else Path(os.path.abspath(written))
 
 
 def _job_keys(backend: Any) -> dict[str, Any]:

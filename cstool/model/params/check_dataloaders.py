@@ -14,7 +14,6 @@ from cstool.model.params.sections.dataloader import (
     SinkTokensParams,
     StockLoaderParams,
 )
-from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.encoder_decoder import EncoderDecoderParams
 from cstool.model.params.sections.loaders import LOADERS
 from cstool.model.params.sections.model import FcMnistParams, ImageModelParams, ModelParams
@@ -150,8 +149,7 @@ class DataloaderCheck:
                 "position_embedding_type: fixed": getattr(self.model, "position_embedding_type", None) == "fixed",
                 # There the vendor takes the rows of padding for the first positions.
                 "mask_padding_in_positional_embed": getattr(self.model, "mask_padding_in_positional_embed", False),
-                "attention sinks, chunks or columns": isinstance(self.model, DecoderParams)
-                and self.model.sees_by_place,
+                "attention sinks, chunks or columns": self.model.sees_by_place,
             }
             for what in (what for what, counts in from_the_begin.items() if counts):
                 rule = f"must be false with {what}: positions begin anew with each text"

@@ -8,7 +8,6 @@ from pathlib import Path
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.folders import temporary_folder
 from cstool.foundation.progress import Progress
-from cstool.model.graphs import loss_term
 from cstool.model.ir import Graph
 from cstool.model.optimizers import costed_optimizer
 from cstool.model.params import Params, SparsityParams
@@ -68,7 +67,7 @@ def validate(params: Params, request: Request, progress: Progress) -> Verdict:
         cores=available_cores(),
         cpu=environment()["cpu"],
         seed=params.seed,
-        loss_of=loss_term(params.model),
+        loss_of=params.model.loss_term,
     )
     main = comparisons[points.index(first)]
     sweep = tuple(sorted(comparisons, key=lambda point: -point.density)) if request.sweep else ()

@@ -16,7 +16,7 @@ import numpy as np
 import cstool
 from cstool.foundation.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.model.ir import Graph
-from cstool.model.params import DecoderParams, DpoParams, Params, written_states
+from cstool.model.params import DpoParams, Params, written_states
 from cstool.training.kernels.magnitudes import first_non_finite
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.renamed import as_this_model
@@ -72,9 +72,7 @@ def forms(params: Params) -> dict[str, Any]:
     model = model.policy_model if isinstance(model, DpoParams) else model
     if optimizer is not None and optimizer.form_matters:
         found["optimizer_form"] = optimizer.form
-    if isinstance(model, DecoderParams):
-        found |= {switch: getattr(model, switch) for switch in model.switches}
-    return found
+    return found | {switch: getattr(model, switch) for switch in model.switches}
 
 
 def state_values(

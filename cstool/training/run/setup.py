@@ -10,7 +10,6 @@ from cstool import __version__
 from cstool.foundation.errors import CheckpointError
 from cstool.foundation.progress import Progress
 from cstool.foundation.words import bytes_text, counted
-from cstool.model.graphs import loss_term
 from cstool.model.ir import Artifact, Loss
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import ALL_STATES, BertParams, ModelParams, Params
@@ -111,7 +110,7 @@ def open_session(
 
 def _tell_scaling(model: ModelParams, losses: Sequence[Loss]) -> None:
     """Log the meaning of the losses of steps, if each is a sum over several terms of a sample."""
-    term = loss_term(model)
+    term = model.loss_term
     if term == "sample":
         return
     key = next(key for key in ("mlm_loss_weight", "lm_loss_weight", "loss_weight") if hasattr(model, key))

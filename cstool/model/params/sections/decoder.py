@@ -3,6 +3,7 @@
 Keys, defaults and rules are the vendor's. Source: its GPT-2 model, 2.10.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -191,6 +192,7 @@ class DecoderParams(AttentionRules):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     moe: MoeParams = MoeParams.model_validate({})
 
+    loss_term = "token"
     other_names = {"moe_params": "moe", "scale_by_layer_index": "scale_qk_dot_by_layer_idx"}
     null_counts = frozenset({"attention_dropout_rate", "position_embedding_type"})
     without_effect = WITHOUT_EFFECT
@@ -310,7 +312,7 @@ class DecoderParams(AttentionRules):
         return tuple(switch for switch, is_given in given.items() if is_given)
 
     @property
-    def inert_keys(self) -> dict[str, str]:
+    def inert_keys(self) -> Mapping[str, str]:
         """Keys that are given and change nothing, as at the vendor -> the key with which they do."""
         inert: dict[str, str] = {}
         if self.attention_sink_tokens and not self.sinks:

@@ -148,6 +148,7 @@ class BertParams(EncoderParams):
     mlm_loss_weight: Positive = 1.0
     label_smoothing: Rate = 0.0
 
+    loss_term = "masked token"
     without_effect = EncoderParams.without_effect | {"embedding_dropout_rate"}
     supported = {
         **EncoderParams.supported,
@@ -225,6 +226,7 @@ class BertTokenClassifierParams(FineTunedParams):
     include_padding_in_loss: bool = False
     label_vocab_file: AliasedPath | None = None
 
+    loss_term = "token"
     supported = {**EncoderParams.supported, "add_pooling_layer": (False,)}
 
     @property
@@ -243,6 +245,7 @@ class BertSummarizationParams(FineTunedParams):
     use_cls_bias: bool = True
     vocab_file: AliasedPath | None = None
 
+    loss_term = "sentence"
     supported = {**EncoderParams.supported, "add_pooling_layer": (False,)}
 
     @property

@@ -92,6 +92,7 @@ class EncoderDecoderParams(AttentionRules):
     label_smoothing: Rate = 0.0
     decoder_start_token_id: Whole | None = None
 
+    loss_term = "token"
     null_counts = frozenset({"position_embedding_type"})
     without_effect = PRECISION_KEYS.union(
         "attention_kernel attention_softmax_fp32 compute_eval_metrics pad_token_id".split()

@@ -1,7 +1,7 @@
 """Kinds of fields that several model sections have, and what all of these sections answer."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -32,6 +32,9 @@ class AttentionExtraParams(Section):
 class ModelSection(Section):
     """The section of a model."""
 
+    loss_term: ClassVar[str] = "sample"
+    """unit with a loss of its own: `token`, `masked token`, `sentence`, or `sample` where a sample has one loss"""
+
     @property
     def metrics(self) -> tuple[str, ...]:
         """Metrics of evaluations."""
@@ -41,6 +44,21 @@ class ModelSection(Section):
     def rate_factors(self) -> Mapping[str, float]:
         """Factors of muP on the learning rate, by group of weights; none without muP."""
         return {}
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """The keys that say whether others count, as far as these are given."""
+        return ()
+
+    @property
+    def inert_keys(self) -> Mapping[str, str]:
+        """Keys that are given and change nothing, as at the vendor -> the key with which they do."""
+        return {}
+
+    @property
+    def sees_by_place(self) -> bool:
+        """Whether the place of a token in its sample decides which tokens it sees, or is seen by."""
+        return False
 
 
 def unset(**settings: Any) -> Any:

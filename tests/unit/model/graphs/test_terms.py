@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from cstool.model.graphs import SampleForm, build_graph, loss_term
+from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.params import ModelParams
 from tests.models import ENCODERS, decoder_params, encoder_decoder_params, encoder_params, preference_params
 
@@ -20,9 +20,9 @@ MODELS: dict[str, ModelParams] = {
 def test_it_is_the_sample_where_that_has_one_loss(name):
     graph = build_graph(MODELS[name], SampleForm(8, 3, targets=5))
     terms = math.prod(graph.tensors[graph.losses[0].name].shape)
-    assert (loss_term(MODELS[name]) == "sample") == (terms == 1)
+    assert (MODELS[name].loss_term == "sample") == (terms == 1)
 
 
 def test_others_are_named():
     named = {"bert": "masked token", "gpt2": "token", "t5": "token", "dpo": "sample"}
-    assert {name: loss_term(MODELS[name]) for name in named} == named
+    assert {name: MODELS[name].loss_term for name in named} == named
