@@ -86,6 +86,7 @@ ROOMS: dict[str, dict[str, str]] = {
         "builtins_values": "csl/language/test_builtins_values csl/language/test_evaluate",
         "conversions": "csl/language/test_csl_types csl/language/test_evaluate csl/language/test_emit_scalars",
         "emit_loops": "csl/language/test_emit_programs",
+        "emit_dsd": "csl/language/test_emit_programs",
         "emit_vector": "csl/language/test_emit_programs",
         "parse_expressions": "csl/language/test_parse csl/language/test_parse_errors",
         "parse_statements": "csl/language/test_parse csl/language/test_parse_errors",

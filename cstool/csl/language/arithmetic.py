@@ -195,7 +195,7 @@ def binary(operator: str, left: Value, right: Value, place: Place | None) -> Val
     left_data = coerce(left, how.left, place)[1]
     right_data = coerce(right, how.right, place)[1]
     if operator in COMPARE:
-        return BOOL, bool(COMPARE[operator](left_data, right_data))
+        return TRUE if COMPARE[operator](left_data, right_data) else FALSE
     if operator in LOGIC:
         return BOOL, (left_data and right_data) if operator == "and" else (left_data or right_data)
     if types.is_float(how.result):

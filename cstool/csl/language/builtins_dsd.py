@@ -17,17 +17,16 @@ from cstool.csl.language.evaluate_expressions import resolve
 from cstool.csl.language.evaluate_places import address_of, index_count
 from cstool.csl.language.instance import Instance
 from cstool.csl.language.module import Constant, Variable
+from cstool.csl.language.routes import known_fields
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, OpaqueType, PointerType, Type
 from cstool.csl.language.values import FunctionValue, Reference, Value, describe
-from cstool.foundation.words import did_you_mean
 
 ACCESS = types.BasicType("tensor access")
 UNKNOWN_COLOR = -1
 """Color of a `FabricOut` without one of its own: a later `comptime` block may bind its queue to a color (WSE-3)."""
 
-MEM1D_FIELDS = ("tensor_access", "base_address", "extent", "offset", "stride", "wavelet_index_offset")
-MEM4D_FIELDS = ("tensor_access", "base_address", "extent", "offset", "stride", "wavelet_index_offset")
+MEMORY_FIELDS = ("tensor_access", "base_address", "extent", "offset", "stride", "wavelet_index_offset")
 FABIN_FIELDS = (
     *("extent", "input_queue", "fabric_color", "on_control", "control_transform", "simd_mode", "priority"),
     *("wavelet_index_offset", "control"),
@@ -36,8 +35,8 @@ FABOUT_FIELDS = (
     *("extent", "output_queue", "fabric_color", "control", "advance_switch", "wavelet_index_offset"),
     *("control_transform", "simd_mode", "priority"),
 )
-IGNORED_FIELDS = ("simd_mode", "priority", "control_transform")
-"""fields that affect the speed or the order of operations in hardware, which are not modelled"""
+# `simd_mode`, `priority`, `control_transform` affect the speed or the order of operations in hardware, which are not
+# modelled.
 
 
 class Access(NamedTuple):
@@ -170,20 +169,7 @@ def affine(at: Any, counts: list[int], place: Place) -> tuple[int, list[int]]:
 
 def fields_of(called: Called, index: int, known: tuple[str, ...]) -> dict[str, Value]:
     """The fields of a struct argument, all of which must be known."""
-    value = called.arguments[index]
-    if value[0] == types.VOID:
-        return {}
-    fields = values.fields_of(value)
-    if fields is None:
-        raise CslError(f"@{called.node.name} takes a struct, got {describe(value)}", called.at(index))
-    for name in fields:
-        if name not in known:
-            raise CslError(
-                f"@{called.node.name} has the fields {', '.join(known)}, got .{name}",
-                called.at(index),
-                did_you_mean(name, known),
-            )
-    return fields
+    return known_fields(called.arguments[index], f"@{called.node.name}", known, called.at(index), "takes")
 
 
 @builtin("get_dsd", 2, 2, (VALUE, RUN), "a descriptor of a vector in SRAM or on the fabric", pure=False)
@@ -202,7 +188,7 @@ def _get_dsd(called: Called) -> Value:
 
 def _memory_dsd(called: Called, type_: Type) -> Mem1d | Mem4d:
     place = called.at(1)
-    fields = fields_of(called, 1, MEM1D_FIELDS if type_ == types.MEM1D else MEM4D_FIELDS)
+    fields = fields_of(called, 1, MEMORY_FIELDS)
     if "tensor_access" in fields:
         kind, access = fields["tensor_access"]
         if kind != ACCESS:
@@ -253,8 +239,7 @@ def _access_of_address(fields: dict[str, Value], place: Place) -> Access:
     type_, address = fields["base_address"]
     if not isinstance(type_, PointerType) or isinstance(address, Reference):
         raise CslError(f".base_address is a pointer, got {describe(fields['base_address'])}", place)
-    pointee = type_.pointee
-    element = pointee.element if isinstance(pointee, ArrayType) else pointee
+    element = type_.element
     offset = conversions.coerce(fields.get("offset", values.integer(0)), types.I32, place, ".offset")[1]
     stride = conversions.coerce(fields.get("stride", values.integer(1)), types.I16, place, ".stride")[1]
     extent = extent_of(fields["extent"], place)
@@ -359,13 +344,6 @@ def _fabric_out(called: Called) -> FabricOut:
 # --- changes of DSDs ---
 
 
-def _mem1d(called: Called) -> Mem1d:
-    value = called.arguments[0]
-    if not isinstance(value[1], Mem1d):
-        raise CslError(f"@{called.node.name} takes a mem1d_dsd, got {describe(value)}", called.at(0))
-    return value[1]
-
-
 @builtin("set_dsd_base_addr", 2, 2, (VALUE, RUN), "the DSD at another address")
 def _set_dsd_base_addr(called: Called) -> Value:
     type_, dsd = called.arguments[0]
@@ -374,9 +352,9 @@ def _set_dsd_base_addr(called: Called) -> Value:
     target, address = called.arguments[1]
     if not isinstance(target, PointerType) or isinstance(address, Reference):
         raise CslError(f"@set_dsd_base_addr takes a pointer, got {describe((target, address))}", called.at(1))
-    pointee = target.pointee.element if isinstance(target.pointee, ArrayType) else target.pointee
-    if isinstance(dsd, Mem1d) and pointee.size in (2, 4):
-        return type_, placed_dsd(dsd, address, pointee.size)
+    width = target.element.size
+    if isinstance(dsd, Mem1d) and width in (2, 4):
+        return type_, placed_dsd(dsd, address, width)
     return type_, dsd._replace(address=address)
 
 
@@ -391,7 +369,9 @@ def _set_dsd_length(called: Called) -> Value:
 
 @builtin("set_dsd_stride", 2, 2, (VALUE, RUN), "the DSD with another stride, in elements")
 def _set_dsd_stride(called: Called) -> Value:
-    dsd = _mem1d(called)
+    dsd = called.arguments[0][1]
+    if not isinstance(dsd, Mem1d):
+        raise CslError(f"@set_dsd_stride takes a mem1d_dsd, got {describe(called.arguments[0])}", called.at(0))
     stride = conversions.coerce(called.arguments[1], types.I16, called.at(1), "the stride")[1]
     return types.MEM1D, dsd._replace(stride=stride * dsd.width)
 
@@ -426,11 +406,9 @@ def _allocate_fifo(node: syntax.Builtin, scope: Scope) -> Code:
         if not isinstance(array, ArrayType) or isinstance(address, Reference):
             raise CslError(f"@allocate_fifo takes a global array, got {type_}", buffer.place)
         width = check_element(array.element, buffer.place)
-        fields = fields_of(called, 1, ("activate_push", "activate_pop"))
-        push, pop = (
-            task_number(instance, fields[name], place) if name in fields else None
-            for name in ("activate_push", "activate_pop")
-        )
+        names = ("activate_push", "activate_pop")
+        fields = fields_of(called, 1, names) if len(node.arguments) > 1 else {}
+        push, pop = (task_number(instance, fields[name], place) if name in fields else None for name in names)
         instance.fifos.append(FifoBuffer(address, array.count, width, push, pop))
         return types.FIFO, Fifo(len(instance.fifos) - 1)
 

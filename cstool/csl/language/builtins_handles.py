@@ -2,7 +2,7 @@
 
 from cstool.csl.fabric.arch import COLORS, TASK_IDS
 from cstool.csl.fabric.dsd import Dsr
-from cstool.csl.language import types, values
+from cstool.csl.language import types
 from cstool.csl.language.builtins_table import Called, builtin
 from cstool.csl.language.builtins_values import ALSO_RUN, ANYWHERE, is_handle, number_of, type_argument
 from cstool.csl.language.source import CslError
@@ -21,27 +21,31 @@ def _handle(called: Called, type_: OpaqueType, count: int, what: str) -> Value:
     return type_, number
 
 
-@builtin("get_color", 1, 1, ALSO_RUN, "the color with a number")
-def _get_color(called: Called) -> Value:
-    return _handle(called, types.COLOR, COLORS, "a color")
+HANDLES = {
+    "get_color": (types.COLOR, "the color with a number"),
+    "get_input_queue": (types.INPUT_QUEUE, "the input queue with a number"),
+    "get_output_queue": (types.OUTPUT_QUEUE, "the output queue with a number"),
+    "get_control_task_id": (types.CONTROL_TASK, "the id of a control task with a number"),
+    "get_ut_id": (types.UT_ID, "the microthread with a number"),
+}
+"""Builtins that make a handle of a number: its type, and its meaning."""
 
 
-@builtin("get_input_queue", 1, 1, ALSO_RUN, "the input queue with a number")
-def _get_input_queue(called: Called) -> Value:
+def _get_handle(called: Called) -> Value:
     arch = called.instance.arch
-    return _handle(called, types.INPUT_QUEUE, len(arch.input_queues), f"an input queue of {arch.name}")
+    counts = {
+        types.COLOR: (COLORS, "a color"),
+        types.INPUT_QUEUE: (len(arch.input_queues), f"an input queue of {arch.name}"),
+        types.OUTPUT_QUEUE: (len(arch.output_queues), f"an output queue of {arch.name}"),
+        types.CONTROL_TASK: (TASK_IDS, "a control task id"),
+        types.UT_ID: (arch.microthreads, f"a microthread of {arch.name}"),
+    }
+    type_ = HANDLES[called.node.name][0]
+    return _handle(called, type_, *counts[type_])
 
 
-@builtin("get_output_queue", 1, 1, ALSO_RUN, "the output queue with a number")
-def _get_output_queue(called: Called) -> Value:
-    arch = called.instance.arch
-    return _handle(called, types.OUTPUT_QUEUE, len(arch.output_queues), f"an output queue of {arch.name}")
-
-
-@builtin("get_ut_id", 1, 1, ALSO_RUN, "the microthread with a number", "wse3")
-def _get_ut_id(called: Called) -> Value:
-    arch = called.instance.arch
-    return _handle(called, types.UT_ID, arch.microthreads, f"a microthread of {arch.name}")
+for _name, (_type, _meaning) in HANDLES.items():
+    builtin(_name, 1, 1, ALSO_RUN, _meaning, "wse3" if _type == types.UT_ID else None)(_get_handle)
 
 
 @builtin("get_local_task_id", 1, 1, ALSO_RUN, "the id of a local task with a number")
@@ -56,11 +60,6 @@ def _get_local_task_id(called: Called) -> Value:
     return types.LOCAL_TASK, number
 
 
-@builtin("get_control_task_id", 1, 1, ALSO_RUN, "the id of a control task with a number")
-def _get_control_task_id(called: Called) -> Value:
-    return _handle(called, types.CONTROL_TASK, TASK_IDS, "a control task id")
-
-
 @builtin("get_data_task_id", 1, 1, ALSO_RUN, "the id of the data task of a color (WSE-2) or an input queue (WSE-3)")
 def _get_data_task_id(called: Called) -> Value:
     source, number = called.arguments[0]
@@ -71,9 +70,7 @@ def _get_data_task_id(called: Called) -> Value:
     wanted = types.INPUT_QUEUE if arch.data_tasks_by_queue else types.COLOR
     if source != wanted:
         raise CslError(
-            f"a data task id of {arch.name} is made of an {wanted}"
-            if arch.data_tasks_by_queue
-            else f"a data task id of {arch.name} is made of a {wanted}",
+            f"a data task id of {arch.name} is made of {'an' if arch.data_tasks_by_queue else 'a'} {wanted}",
             called.at(0),
             f'it differs by generation: if (@is_arch("wse3")) ... ; got {source}',
         )
@@ -122,4 +119,4 @@ def _get_filter_id(called: Called) -> Value:
 @builtin("get_rectangle", 0, 0, ANYWHERE, "width and height of the program's rectangle", pure=False)
 def _get_rectangle(called: Called) -> Value:
     width, height = called.instance.compilation.rectangle(called.place)
-    return values.struct_value(width=integer(width), height=integer(height))
+    return types.STRUCT, {"width": integer(width), "height": integer(height)}

@@ -16,6 +16,8 @@ from cstool.csl.language.types import ArrayType, FunctionType, PointerType, Type
 from cstool.csl.language.values import FunctionValue, Value, describe
 
 AT_START = (COMPTIME, RUN)
+_NUMBERS = "bBhHiwqQef"
+"""letters of all numbers"""
 
 
 # --- tasks ---
@@ -30,21 +32,37 @@ def _task(called: Called, kind: str) -> FunctionValue:
     return value
 
 
-def _letters(called: Called, task: FunctionValue) -> tuple[str, ...]:
-    type_ = called.arguments[0][0]
+def _letters_of(type_: Type, function: FunctionValue, allowed: str, rule: str) -> tuple[str, ...]:
+    """The letters of a function's parameters, each one of `allowed`; `rule` is the beginning of the message."""
     assert isinstance(type_, FunctionType)
     letters = []
-    for parameter, declared in zip(type_.parameters, task.declaration.parameters, strict=True):
+    for parameter, declared in zip(type_.parameters, function.declaration.parameters, strict=True):
         letter = None if parameter is None else parameter.letter
-        if letter not in tuple("wifHhe"):
-            raise CslError(
-                f"a task's parameter has 16 or 32 bits, got '{declared.name}' of {parameter or 'anytype'}",
-                declared.place,
-            )
+        if letter is None or letter not in allowed:
+            raise CslError(f"{rule}, got '{declared.name}' of {parameter or 'anytype'}", declared.place)
         letters.append(letter)
-    if type_.result != types.VOID:
-        raise CslError(f"a task returns void, got {type_.result}", task.declaration.result.place)
-    return tuple(str(letter) for letter in letters)
+    return tuple(letters)
+
+
+def _letters(called: Called, kind: str) -> tuple[str, ...]:
+    task, type_ = _task(called, kind), called.arguments[0][0]
+    letters = _letters_of(type_, task, "wifHhe", "a task's parameter has 16 or 32 bits")
+    if type_.result != types.VOID:  # type: ignore[attr-defined]
+        raise CslError(f"a task returns void, got {type_.result}", task.declaration.result.place)  # type: ignore[attr-defined]
+    return letters
+
+
+def _bits(letters: tuple[str, ...]) -> int:
+    return sum(32 if letter in "wif" else 16 for letter in letters)
+
+
+def _id(called: Called, *allowed: Type) -> int:
+    """The id of a task, of one of the types."""
+    type_, number = called.arguments[1]
+    if type_ not in allowed:
+        message = f"@{called.node.name} takes a {allowed[0]}, got {describe((type_, number))}"
+        raise CslError(message, called.at(1), f"@get_{allowed[0]}")
+    return int(number)
 
 
 def _bind(called: Called, kind: str, number: int, letters: tuple[str, ...]) -> Value:
@@ -69,48 +87,30 @@ def _bind(called: Called, kind: str, number: int, letters: tuple[str, ...]) -> V
 
 @builtin("bind_local_task", 2, 2, (COMPTIME,), "gives a local task its id")
 def _bind_local_task(called: Called) -> Value:
-    type_, number = called.arguments[1]
-    if type_ not in (types.LOCAL_TASK, types.COLOR):
-        raise CslError(
-            f"@bind_local_task takes a local_task_id, got {describe((type_, number))}",
-            called.at(1),
-            "@get_local_task_id",
-        )
+    number = _id(called, types.LOCAL_TASK, types.COLOR)
     if number not in called.instance.arch.local_tasks:
         raise CslError(f"a local task id of {called.instance.arch.name} cannot be {number}", called.at(1))
-    task = _task(called, "local")
-    if task.declaration.parameters:
+    if _task(called, "local").declaration.parameters:
         raise CslError("a local task has no parameters", called.at(0))
-    _letters(called, task)
-    return _bind(called, "local", number, ())
+    return _bind(called, "local", number, _letters(called, "local"))
 
 
 @builtin("bind_data_task", 2, 2, (COMPTIME,), "gives a data task its id")
 def _bind_data_task(called: Called) -> Value:
-    type_, number = called.arguments[1]
     by_queue = called.instance.arch.data_tasks_by_queue
-    if type_ != types.DATA_TASK and not (type_ == types.COLOR and not by_queue):
-        raise CslError(
-            f"@bind_data_task takes a data_task_id, got {describe((type_, number))}", called.at(1), "@get_data_task_id"
-        )
-    letters = _letters(called, _task(called, "data"))
-    size = sum(4 if letter in "wif" else 2 for letter in letters)
-    if size > 4:
-        raise CslError(f"a data task takes the 32 bits of a wavelet, its parameters have {8 * size}", called.at(0))
+    number = _id(called, types.DATA_TASK, *([] if by_queue else [types.COLOR]))
+    letters = _letters(called, "data")
+    if _bits(letters) > 32:
+        bits = _bits(letters)
+        raise CslError(f"a data task takes the 32 bits of a wavelet, its parameters have {bits}", called.at(0))
     return _bind(called, "data", number, letters)
 
 
 @builtin("bind_control_task", 2, 2, (COMPTIME,), "gives a control task its id")
 def _bind_control_task(called: Called) -> Value:
-    type_, number = called.arguments[1]
-    if type_ != types.CONTROL_TASK:
-        raise CslError(
-            f"@bind_control_task takes a control_task_id, got {describe((type_, number))}",
-            called.at(1),
-            "@get_control_task_id",
-        )
-    letters = _letters(called, _task(called, "control"))
-    if sum(4 if letter in "wif" else 2 for letter in letters) > 2:
+    number = _id(called, types.CONTROL_TASK)
+    letters = _letters(called, "control")
+    if _bits(letters) > 16:
         raise CslError("a control task takes the 16 bits of data of a control wavelet", called.at(0))
     return _bind(called, "control", number, letters)
 
@@ -245,7 +245,7 @@ def _pointer_symbol(instance: Instance, what: Variable | Constant, place: Place)
     pointer = what.address() if isinstance(what, Variable) else None
     assert isinstance(what.type, PointerType)
     pointee = what.type.pointee
-    element = pointee.element if isinstance(pointee, ArrayType) else pointee
+    element = what.type.element
     if element.letter is None:
         raise CslError(f"the host can use numbers, got {what.type}", place)
     count = pointee.count if isinstance(pointee, ArrayType) else _count_behind(instance, data, element)
@@ -262,17 +262,8 @@ def _symbol(instance: Instance, value: Value, place: Place) -> Symbol:
     if isinstance(data, FunctionValue):
         if data.declaration.kind == "task" or not isinstance(type_, FunctionType):
             raise CslError("the host calls functions, not tasks", place)
-        letters = []
-        for parameter, declared in zip(type_.parameters, data.declaration.parameters, strict=True):
-            letter = None if parameter is None else parameter.letter
-            if letter is None:
-                raise CslError(
-                    f"the host gives numbers to a function, got '{declared.name}' of {parameter or 'anytype'}",
-                    declared.place,
-                )
-            letters.append(letter)
-        root = instance.root_of(data, "function", tuple(letters))
-        return Symbol("function", parameters=tuple(letters), function=root.name)
+        letters = _letters_of(type_, data, _NUMBERS, "the host gives numbers to a function")
+        return Symbol("function", parameters=letters, function=instance.root_of(data, "function", letters).name)
     raise CslError(
         f"the host can use functions and pointers, got {describe(value)}", place, "export a pointer: var p = &x;"
     )

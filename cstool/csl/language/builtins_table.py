@@ -49,7 +49,7 @@ class Called:
 
 
 Action = Callable[[Called], Value]
-Special = Callable[[syntax.Builtin, Scope], Code]
+Compiler = Callable[[syntax.Builtin, Scope], Code]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,9 @@ class Builtin:
         meaning: in a few words
         refused: the reason why it is not supported; None: it is
         arch: the generation, if only one has it
+        action: its implementation at compile time
+        pure: whether it is folded when all its arguments are constant
+        compiler: its implementation, if it gets its arguments unevaluated
     """
 
     name: str
@@ -72,12 +75,14 @@ class Builtin:
     meaning: str
     refused: str | None = None
     arch: str | None = None
+    action: Action | None = None
+    pure: bool = False
+    compiler: Compiler | None = None
 
 
 BUILTINS: dict[str, Builtin] = {}
-_ACTIONS: dict[str, Action] = {}
-_SPECIAL: dict[str, Special] = {}
-_PURE: set[str] = set()
+INTRINSIC_ACTIONS: syntax.Table[str, Action] = syntax.Table()
+"""Implementations of intrinsics at compile time, by name without the @."""
 
 
 def builtin(
@@ -86,21 +91,18 @@ def builtin(
     """Register the implementation of a builtin; `pure` if it may be folded when all its arguments are constant."""
 
     def register(action: Action) -> Action:
-        BUILTINS[name] = Builtin(name, least, most, where, meaning, None, arch)
-        _ACTIONS[name] = action
-        if pure and where[0] == VALUE:
-            _PURE.add(name)
+        folds = pure and where[0] == VALUE
+        BUILTINS[name] = Builtin(name, least, most, where, meaning, None, arch, action, folds)
         return action
 
     return register
 
 
-def special(name: str, least: int, most: int, where: tuple[str, ...], meaning: str) -> Callable[[Special], Special]:
+def special(name: str, least: int, most: int, where: tuple[str, ...], meaning: str) -> Callable[[Compiler], Compiler]:
     """Register a builtin that gets its arguments unevaluated."""
 
-    def register(compiler: Special) -> Special:
-        BUILTINS[name] = Builtin(name, least, most, where, meaning)
-        _SPECIAL[name] = compiler
+    def register(compiler: Compiler) -> Compiler:
+        BUILTINS[name] = Builtin(name, least, most, where, meaning, compiler=compiler)
         return compiler
 
     return register
@@ -138,19 +140,17 @@ def check_builtin(node: syntax.Builtin, instance: Instance, is_library: bool) ->
     if found.arch is not None and found.arch != instance.arch.name:
         raise CslError(f"@{name} exists on {found.arch} alone, this is compiled for {instance.arch.name}", node.place)
     if not found.least <= count <= found.most:
-        if found.least == found.most:
-            wanted_text = counted(found.least, "argument")
-        else:
-            wanted_text = f"{found.least} to {found.most} arguments"
-        raise CslError(f"@{name} takes {wanted_text}, got {count}", node.place)
+        exact = found.least == found.most
+        takes = counted(found.least, "argument") if exact else f"{found.least} to {found.most} arguments"
+        raise CslError(f"@{name} takes {takes}, got {count}", node.place)
     return found
 
 
-def _misplaced(spec: Builtin, place: Place) -> CslError:
-    if RUN in spec.where:
-        return NotKnown(f"@{spec.name} happens at run time: it has no value at compile time", place)
+def _misplaced(node: syntax.Builtin, spec: Builtin | None) -> CslError:
+    if spec is None or RUN in spec.where:
+        return NotKnown(f"@{node.name} happens at run time: it has no value at compile time", node.place)
     where = " or ".join(_WHERE_TEXT[each] for each in spec.where)
-    return CslError(f"@{spec.name} stands in {where} alone", place)
+    return CslError(f"@{node.name} stands in {where} alone", node.place)
 
 
 @EXPRESSIONS.at(syntax.Builtin)
@@ -158,41 +158,25 @@ def _builtin(node: syntax.Builtin, scope: Scope) -> Code:
     module = scope.module
     instance = module.instance
     spec = check_builtin(node, instance, module.is_library)
-    name, place = node.name, node.place
-    if spec is not None and name in _SPECIAL:
-        return _SPECIAL[name](node, scope)
-    action = _ACTIONS.get(name)
+    if spec is not None and spec.compiler is not None:
+        return spec.compiler(node, scope)
+    action = INTRINSIC_ACTIONS.get(node.name) if spec is None else spec.action
     parts = [scope.expression(argument) for argument in node.arguments]
     runs = [part.run for part in parts]
-    if spec is None:
-        if action is None:
-            raise NotKnown(f"@{name} happens at run time: it has no value at compile time", place)
-        intrinsic = action
-        return Code(lambda frame: intrinsic(Called(instance, node, [run(frame) for run in runs], scope)))
     if action is None:
-        raise _misplaced(spec, place)
+        raise _misplaced(node, spec)
     does = action
-    always = VALUE in spec.where
-    in_blocks = (LAYOUT if instance.is_layout else COMPTIME) in spec.where
+    always = spec is None or VALUE in spec.where
+    in_blocks = spec is not None and (LAYOUT if instance.is_layout else COMPTIME) in spec.where
 
     def run(frame: Frame) -> Value:
         if not always and (not in_blocks or instance.phase == "value"):
-            raise _misplaced(spec, place)
+            raise _misplaced(node, spec)
         return does(Called(instance, node, [run(frame) for run in runs], scope))
 
-    if name in _PURE and all(part.value is not None for part in parts):
+    if spec is not None and spec.pure and all(part.value is not None for part in parts):
         return constant(run([]))
     return Code(run)
-
-
-def intrinsic_action(name: str) -> Callable[[Action], Action]:
-    """Register the implementation of an intrinsic at compile time."""
-
-    def register(action: Action) -> Action:
-        _ACTIONS[name] = action
-        return action
-
-    return register
 
 
 for _name, _forms in FORMS.items():

@@ -1,12 +1,13 @@
 """Builtins that give a value: conversions, types, arrays, structs, strings, handles of the machine."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from cstool.csl.fabric.arch import COLORS
 from cstool.csl.fabric.scalar import function
 from cstool.csl.language import conversions, syntax, types, values
-from cstool.csl.language.builtins_table import COMPTIME, LAYOUT, RUN, VALUE, Called, builtin, intrinsic_action, special
+from cstool.csl.language.builtins_table import COMPTIME, INTRINSIC_ACTIONS, LAYOUT, RUN, VALUE, Called, builtin, special
 from cstool.csl.language.evaluate_core import Code, Frame, NotKnown, Scope, constant
 from cstool.csl.language.evaluate_expressions import resolve
 from cstool.csl.language.evaluate_places import field_of
@@ -64,18 +65,9 @@ def _bitcast(called: Called) -> Value:
 def _ptrcast(called: Called) -> Value:
     target = type_argument(called, 0)
     source, data = called.arguments[1]
-    check_ptrcast(source, target, called.place)
-    return target, data
-
-
-def check_ptrcast(source: Type, target: Type, place: Place) -> None:
-    """Whether `@ptrcast(target, x)` is defined for an x of type `source`.
-
-    Raises:
-        CslError: it is not.
-    """
     if not isinstance(source, PointerType) or not isinstance(target, PointerType):
-        raise CslError(f"@ptrcast converts pointers, got {source} to {target}", place)
+        raise CslError(f"@ptrcast converts pointers, got {source} to {target}", called.place)
+    return target, data
 
 
 # --- types ---
@@ -137,48 +129,46 @@ def _type_of(node: syntax.Builtin, scope: Scope) -> Code:
     return Code(ask)
 
 
-def _shape_query(name: str, meaning: str, answer: Any) -> None:
-    @special(name, 1, 1, ANYWHERE, meaning)
-    def query(node: syntax.Builtin, scope: Scope) -> Code:
-        argument, place = node.arguments[0], node.place
+_SHAPE_QUERIES: dict[str, tuple[str, Callable[[ArrayType], Value]]] = {
+    "element_type": ("the type of an array's elements", lambda array: (types.TYPE, array.element)),
+    "element_count": ("how many elements an array has", lambda array: integer(array.count)),
+    "rank": ("how many dimensions an array has", lambda array: integer(len(array.shape))),
+    "dimensions": ("the extents of an array", lambda array: (ArrayType((len(array.shape),), types.U16), array.shape)),
+}
 
-        def of(value: Value) -> Value:
-            type_ = value[1] if value[0] == types.TYPE else value[0]
-            if isinstance(type_, PointerType) and not type_.many and isinstance(type_.pointee, ArrayType):
-                type_ = type_.pointee
-            if isinstance(type_, PointerType) and name == "element_type":
-                return types.TYPE, type_.pointee
-            if not isinstance(type_, ArrayType):
-                raise CslError(f"@{name} takes an array or its type, got {type_}", place)
-            result: Value = answer(type_)
-            return result
 
+def _shape_query(node: syntax.Builtin, scope: Scope) -> Code:
+    argument = node.arguments[0]
+
+    def of(value: Value) -> Value:
+        type_ = value[1] if value[0] == types.TYPE else value[0]
+        if isinstance(type_, PointerType) and not type_.many and isinstance(type_.pointee, ArrayType):
+            type_ = type_.pointee
+        if isinstance(type_, PointerType) and node.name == "element_type":
+            return types.TYPE, type_.pointee
+        if not isinstance(type_, ArrayType):
+            raise CslError(f"@{node.name} takes an array or its type, got {type_}", node.place)
+        return _SHAPE_QUERIES[node.name][1](type_)
+
+    try:
+        code = scope.expression(argument)
+    except NotKnown:
+        return constant(of((types.TYPE, type_of(argument, scope))))
+    if code.value is not None:
+        return constant(of(code.value))
+
+    def ask(frame: Frame) -> Value:
         try:
-            code = scope.expression(argument)
+            value = code.run(frame)
         except NotKnown:
-            return constant(of((types.TYPE, type_of(argument, scope))))
-        if code.value is not None:
-            return constant(of(code.value))
-        run = code.run
+            value = types.TYPE, type_of(argument, scope)
+        return of(value)
 
-        def ask(frame: Frame) -> Value:
-            try:
-                value = run(frame)
-            except NotKnown:
-                value = types.TYPE, type_of(argument, scope)
-            return of(value)
-
-        return Code(ask)
+    return Code(ask)
 
 
-_shape_query("element_type", "the type of an array's elements", lambda array: (types.TYPE, array.element))
-_shape_query("element_count", "how many elements an array has", lambda array: integer(array.count))
-_shape_query("rank", "how many dimensions an array has", lambda array: integer(len(array.shape)))
-_shape_query(
-    "dimensions",
-    "the extents of an array",
-    lambda array: (ArrayType((len(array.shape),), types.U16), array.shape),
-)
+for _name, (_meaning, _) in _SHAPE_QUERIES.items():
+    special(_name, 1, 1, ANYWHERE, _meaning)(_shape_query)
 
 
 @builtin("is_same_type", 2, 2, ANYWHERE, "whether two types are one")
@@ -213,19 +203,22 @@ def _is_arch(called: Called) -> Value:
 # --- arrays, structs, strings ---
 
 
-@builtin("zeros", 1, 1, ALSO_RUN, "an array of zeros")
-def _zeros(called: Called) -> Value:
+def _array_argument(called: Called) -> ArrayType:
     type_ = type_argument(called, 0)
     if not isinstance(type_, ArrayType):
-        raise CslError(f"@zeros takes an array type, got {type_}", called.at(0))
+        raise CslError(f"@{called.node.name} takes an array type, got {type_}", called.at(0))
+    return type_
+
+
+@builtin("zeros", 1, 1, ALSO_RUN, "an array of zeros")
+def _zeros(called: Called) -> Value:
+    type_ = _array_argument(called)
     return type_, values.zero(type_)
 
 
 @builtin("constants", 2, 2, ALSO_RUN, "an array of one value")
 def _constants(called: Called) -> Value:
-    type_ = type_argument(called, 0)
-    if not isinstance(type_, ArrayType):
-        raise CslError(f"@constants takes an array type, got {type_}", called.at(0))
+    type_ = _array_argument(called)
     data = conversions.coerce(called.arguments[1], type_.element, called.at(1), "the element")[1]
     return type_, (data,) * type_.count
 
@@ -305,6 +298,7 @@ def _get_array(called: Called) -> Value:
     return ArrayType((len(raw),), types.U8), tuple(raw)
 
 
+@builtin("assert", 1, 1, (COMPTIME, LAYOUT, RUN), "ends the simulation if a condition is false")
 @builtin("comptime_assert", 1, 2, ANYWHERE, "an error if a condition is false", pure=False)
 def _comptime_assert(called: Called) -> Value:
     type_, data = called.arguments[0]
@@ -314,11 +308,6 @@ def _comptime_assert(called: Called) -> Value:
         said = f": {string_of(called, 1)}" if len(called.arguments) > 1 else ""
         raise CslError(f"@{called.node.name} failed{said}", called.place)
     return values.VOID
-
-
-@builtin("assert", 1, 1, (COMPTIME, LAYOUT, RUN), "ends the simulation if a condition is false")
-def _assert(called: Called) -> Value:
-    return _comptime_assert(called)
 
 
 @builtin("comptime_print", 1, 64, ANYWHERE, "says values while compiling", pure=False)
@@ -364,7 +353,7 @@ def is_handle(type_: Type) -> bool:
 # --- intrinsics of the library ---
 
 
-@intrinsic_action("__id")
+@INTRINSIC_ACTIONS.at("__id")
 def _id(called: Called) -> Value:
     type_, data = called.arguments[0]
     if not (is_handle(type_) or types.is_int(type_) or isinstance(type_, EnumType)):
@@ -372,7 +361,7 @@ def _id(called: Called) -> Value:
     return types.U16, conversions.fit(types.U16, data, called.place, "the number")
 
 
-@intrinsic_action("__stream")
+@INTRINSIC_ACTIONS.at("__stream")
 def _stream(called: Called) -> Value:
     type_, data = called.arguments[1]
     if called.instance.phase == "value":
@@ -385,7 +374,7 @@ def _stream(called: Called) -> Value:
     return values.VOID
 
 
-@intrinsic_action("__memcpy_rectangle")
+@INTRINSIC_ACTIONS.at("__memcpy_rectangle")
 def _memcpy_rectangle(called: Called) -> Value:
     if called.instance.phase == "value":
         raise NotKnown("@__memcpy_rectangle is for layouts", called.place)
@@ -398,18 +387,10 @@ def _memcpy_rectangle(called: Called) -> Value:
     return values.VOID
 
 
-def _float_function(name: str) -> None:
-    @intrinsic_action(name)
-    def compute(called: Called) -> Value:
-        type_ = called.arguments[0][0]
-        data = []
-        for at, argument in enumerate(called.arguments):
-            if not types.is_float(argument[0]):
-                raise CslError(f"expected a float, got {describe(argument)}", called.at(at))
-            data.append(float(argument[1]))
-        return type_, conversions.round_float(type_, function(name.removeprefix("__"), *data))
-
-
-for _name, _intrinsic in INTRINSICS.items():
-    if _intrinsic.comptime and _intrinsic.parameters[0] == "float":
-        _float_function(_name)
+@INTRINSIC_ACTIONS.at(*[name for name, each in INTRINSICS.items() if each.comptime and each.parameters[0] == "float"])
+def _float_function(called: Called) -> Value:
+    for at, argument in enumerate(called.arguments):
+        if not types.is_float(argument[0]):
+            raise CslError(f"expected a float, got {describe(argument)}", called.at(at))
+    type_, data = called.arguments[0][0], [float(data) for _, data in called.arguments]
+    return type_, conversions.round_float(type_, function(called.node.name.removeprefix("__"), *data))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
 from cstool.csl.fabric.program import FabricProgram, PEProgram, Task
@@ -31,7 +32,21 @@ Emit = Callable[[Instance, Sequence[Root]], EmittedCode]
 
 @dataclass(frozen=True)
 class Options:
-    """Options of `cslc`; see `compile_csl`."""
+    """Options of `cslc`.
+
+    Args:
+        arch: "wse2" or "wse3"
+        params: of the layout's file, by name
+        fabric_dims: columns and rows of the fabric; None: the smallest that fits
+        fabric_offsets: column and row of the fabric at which the rectangle begins
+        memcpy: whether the host uses memcpy, which needs space around the rectangle, and colors
+        channels: channels of memcpy; any number has the same effect here
+        import_paths: folders where imported files are looked for after the importer's own
+        fp16_format: type that `@fp16()` returns
+        name_exports: whether the layout names the exports of programs; if not, everything is named
+        max_inlined_iterations: turns of a loop at compile time; None for the default of `limits`
+        comptime_func_depth_limit: calls within calls at compile time; None for the default of `limits`
+    """
 
     arch: str = "wse3"
     params: Mapping[str, Value] = field(default_factory=dict)
@@ -129,7 +144,7 @@ class Compilation:
         if not shown.startswith("<"):
             shown = _shown(path)
         module = Module(instance, self.load(path, shown), path, is_library, bound, where)
-        if instance.has_root:
+        if instance.root is not None:
             self.run_comptime(module)
         return module
 
@@ -169,17 +184,17 @@ class Compilation:
     def run(self, path: str) -> FabricProgram:
         """Compile the layout in a file, and the programs that it names."""
         layout = Instance(self, self.arch, _shown(path), True, limits=self.limits)
-        layout.root = self._module(layout, path, path, False, self.options.params, None)
+        root = layout.root = self._module(layout, path, path, False, self.options.params, None)
         for warning in list(layout.warnings):
             raise CslError(f"--params: {warning.message}", None, warning.hint)
-        block = [each for each in layout.root.file.declarations if isinstance(each, syntax.LayoutBlock)]
+        block = [each for each in root.file.declarations if isinstance(each, syntax.LayoutBlock)]
         if not block:
             raise CslError(f"{_shown(path)} has no layout block", None, "cslc takes the file with 'layout { ... }'")
         if len(block) > 1:
             raise CslError("a file has one layout block", block[1].place, notes=((block[0].place, "the first one"),))
-        self.run_comptime(layout.root)
+        self.run_comptime(root)
         with layout.during("layout"):
-            evaluate.execute(block[0].body, evaluate.Scope(layout.root))
+            evaluate.execute(block[0].body, evaluate.Scope(root))
         if self.layout.place is None:
             raise CslError("a layout needs @set_rectangle(width, height)", block[0].place)
         self.warnings += layout.warnings
@@ -217,22 +232,16 @@ class Compilation:
             if name not in root.params:
                 raise unknown_param(root, name)
         instance.root = root
-        try:
+        with _in_program(tile):
             for name in root.params:
                 root.lookup(name, None)
             self.run_comptime(root)
-        except CslError as error:
-            raise _in_program(error, tile) from None
         self.warnings += instance.warnings
         return instance
 
     def _program(self, instance: Instance, tile: Tile) -> PEProgram:
-        roots = list(instance.roots.values())
-        try:
-            code = (self._emit or _emit_program)(instance, roots)
-            return self._finished(instance, code)
-        except CslError as error:
-            raise _in_program(error, tile) from None
+        with _in_program(tile):
+            return self._finished(instance, (self._emit or _emit_program)(instance, list(instance.roots.values())))
 
     def _finished(self, instance: Instance, code: EmittedCode) -> PEProgram:
         sram = instance.sram(code.code_bytes)
@@ -316,28 +325,27 @@ def _emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
 
 def _exported_type(type_: Type) -> str:
     if isinstance(type_, PointerType):
-        pointee = type_.pointee.element if isinstance(type_.pointee, types.ArrayType) else type_.pointee
-        return str(PointerType(pointee, True, type_.const))
+        return str(PointerType(type_.element, True, type_.const))
     return str(type_)
 
 
 def _same_export(named: Type, type_: Type) -> bool:
     if isinstance(named, PointerType) and isinstance(type_, PointerType):
-        pointee = type_.pointee.element if isinstance(type_.pointee, types.ArrayType) else type_.pointee
-        return named.pointee == pointee
+        return named.pointee == type_.element
     if isinstance(named, FunctionType) and isinstance(type_, FunctionType):
         return named.parameters == type_.parameters and named.result == type_.result
     return False
 
 
-def _in_program(error: CslError, tile: Tile) -> CslError:
-    """The error, with the place of the `@set_tile_code` that uses the program."""
-    if any(place == tile.place for place, _ in error.notes) or error.place == tile.place:
-        return error
-    note = (tile.place, f"program of PE {tile.x},{tile.y}")
-    wrapped = CslError(error.message, error.place, error.hint, (*error.notes, note))
-    wrapped.message = error.message
-    return wrapped
+@contextmanager
+def _in_program(tile: Tile) -> Iterator[None]:
+    """Give errors the place of the `@set_tile_code` that uses the program."""
+    try:
+        yield
+    except CslError as error:
+        if error.place == tile.place or any(place == tile.place for place, _ in error.notes):
+            raise
+        raise error.noted(tile.place, f"program of PE {tile.x},{tile.y}") from None
 
 
 def _is_import(node: syntax.Node | None) -> bool:
@@ -404,19 +412,13 @@ def compile_csl(
     path: str | Path,
     arch: str = "wse3",
     params: Mapping[str, object] | None = None,
-    fabric_dims: tuple[int, int] | None = None,
-    fabric_offsets: tuple[int, int] | None = None,
-    memcpy: bool = True,
-    channels: int = 1,
-    import_paths: Sequence[str] = (),
+    *,
     colors: Mapping[str, int] | None = None,
-    fp16_format: str = "f16",
+    import_paths: Sequence[str] = (),
     say: Callable[[str], None] | None = None,
     emit: Emit | None = None,
-    name_exports: bool = True,
     on_warning: Callable[[CslError], None] | None = None,
-    max_inlined_iterations: int | None = None,
-    comptime_func_depth_limit: int | None = None,
+    **options: Any,
 ) -> FabricProgram:
     """Compile a layout and its programs.
 
@@ -424,19 +426,12 @@ def compile_csl(
         path: the file with the layout block
         arch: "wse2" or "wse3"
         params: of the layout's file, by name: numbers, bool, or text
-        fabric_dims: columns and rows of the fabric; None: the smallest that fits
-        fabric_offsets: column and row of the fabric at which the rectangle begins
-        memcpy: whether the host uses memcpy, which needs space around the rectangle, and colors
-        channels: channels of memcpy; any number has the same effect here
+        colors: likewise, colors
         import_paths: folders where imported files are looked for after the importer's own
-        colors: of the layout's file, by name
-        fp16_format: type that `@fp16()` returns
         say: takes the text of `@comptime_print`
         emit: for tests: a function that turns functions into Python
-        name_exports: whether the layout names the exports of programs; if not, everything is named
         on_warning: takes likely mistakes
-        max_inlined_iterations: turns of a loop at compile time; None for the default of `limits`
-        comptime_func_depth_limit: calls within calls at compile time; None for the default of `limits`
+        options: further `Options`, by name
 
     Raises:
         CslError: the program has an error.
@@ -446,24 +441,13 @@ def compile_csl(
         raise CstoolError(f"arch: must be one of {', '.join(ARCHS)}, got {arch}", did_you_mean(arch, ARCHS))
     given = {name: given_value(value) for name, value in (params or {}).items()}
     given |= {name: (types.COLOR, color) for name, color in (colors or {}).items()}
-    options = Options(
-        arch,
-        given,
-        fabric_dims,
-        fabric_offsets,
-        memcpy,
-        channels,
-        tuple(map(str, import_paths)),
-        fp16_format,
-        name_exports,
-        max_inlined_iterations,
-        comptime_func_depth_limit,
-    )
+    chosen = Options(arch, given, import_paths=tuple(map(str, import_paths)), **options)
     if not Path(path).is_file():
         raise CstoolError(f"{path}: no such file")
-    if comptime_func_depth_limit is not None and comptime_func_depth_limit < 1:
-        raise CstoolError(f"comptime_func_depth_limit: must be at least 1, got {comptime_func_depth_limit}")
-    compilation = Compilation(options, emit, say)
+    depth = chosen.comptime_func_depth_limit
+    if depth is not None and depth < 1:
+        raise CstoolError(f"comptime_func_depth_limit: must be at least 1, got {depth}")
+    compilation = Compilation(chosen, emit, say)
     with _deep_recursion():
         program = compilation.run(os.path.abspath(path))
     for warning in compilation.warnings:

@@ -278,18 +278,14 @@ def bitcast(value: Value, target: Type, place: Place | None) -> Value:
     if isinstance(source, PointerType) or isinstance(target, PointerType):
         return target, data
     if source == COMPTIME_INT:
-        source, data = int_of_bits(types.bits_of(target)), data & ((1 << types.bits_of(target)) - 1)
+        bits = types.bits_of(target)
+        source, data = types.int_type(bits, False), data & ((1 << bits) - 1)
     elif source == COMPTIME_FLOAT:
         source, data = types.F32, f32(data)
     raw = values.to_bytes(source, data)
     if isinstance(source, IntType):
         raw = (data & ((1 << source.bits) - 1)).to_bytes(max(source.size, target.size, 1), "little")
     return target, values.from_bytes(target, raw)
-
-
-def int_of_bits(bits: int) -> IntType:
-    """The unsigned integer type of `bits` bits."""
-    return types.int_type(bits, False)
 
 
 def check_bitcast(source: Type, target: Type, place: Place | None) -> None:

@@ -1,6 +1,6 @@
 """Position of a parser in its file, its expectations, and its error messages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from cstool.csl.language.source import CslError, Place, Source
 from cstool.csl.language.tokens import KEYWORDS, Token, tokenize
@@ -130,7 +130,14 @@ class Cursor:
             raise self.expected(what)
         return self.advance().text
 
-    def more(self, closing: str, opening: Token) -> bool:
+    def items(self, closing: str, opening: Token) -> Iterator[None]:
+        """Turn once for each item of a list, which the loop's body reads; ends behind the closing bracket."""
+        going = not self.accept(closing)
+        while going:
+            yield
+            going = self._more(closing, opening)
+
+    def _more(self, closing: str, opening: Token) -> bool:
         """After an item of a list: whether another follows. Goes behind the comma, or behind the closing bracket."""
         if not self.accept(","):
             if self.token.kind != closing:

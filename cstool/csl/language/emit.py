@@ -8,13 +8,16 @@ function has a place of its own in SRAM, so that no function may call itself.
 import keyword
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from cstool.csl.fabric.dsd import FabricOut
+from cstool.csl.fabric.dsd import FabricIn, FabricOut
 from cstool.csl.language import costs, emit_control, emit_loops, emit_statements, emit_vector, evaluate, syntax, types
+from cstool.csl.language.builtins_dsd import UNKNOWN_COLOR
 from cstool.csl.language.emit_code import Code, literal
 from cstool.csl.language.emit_frame import Frame, Local
-from cstool.csl.language.emit_places import VIEWS, Address, Spot, store
+from cstool.csl.language.emit_memory import VIEWS, Address
+from cstool.csl.language.emit_places import Spot, store
 from cstool.csl.language.evaluate import Specialised
 from cstool.csl.language.instance import EmittedCode, Instance, Root
 from cstool.csl.language.limits import FUNCTION
@@ -22,7 +25,8 @@ from cstool.csl.language.module import Variable
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, OpaqueType, PointerType, StructType, Type
 
-_ = emit_loops  # its statements are found by their classes
+_REGISTERED = (emit_loops, emit_vector)
+"""modules that fill the tables of statements, expressions and builtins"""
 
 _IMPORTS = {
     "cstool.csl.fabric.dsd": "Dsr FabricIn FabricOut Fifo Mem1d Mem4d OnControl Pointer Settings",
@@ -40,6 +44,7 @@ TAKEN = frozenset(" ".join([*_IMPORTS.values(), *VIEWS.values(), _OWN, _BUILTINS
 """all names that compiled code uses for itself: names of the program differ from them"""
 
 
+@dataclass(eq=False)
 class Written:
     """A function, written or in progress.
 
@@ -48,14 +53,12 @@ class Written:
         result: the type that it returns
     """
 
-    def __init__(self, name: str, result: Type) -> None:
-        self.name = name
-        self.result = result
-        self.waits = False
-        self.done = False
-        self.lines: list[str] = []
-        self.instructions = 0
-        self.place: Place | None = None
+    name: str
+    result: Type
+    waits: bool = False
+    done: bool = False
+    lines: list[str] = field(default_factory=list)
+    instructions: int = 0
 
 
 class Unaligned(Exception):  # noqa: N818 - no error: it starts the writing anew
@@ -146,10 +149,28 @@ class ProgramText:
             self._stack[key] = self.instance.allocate(name, type_, place)
         return self._stack[key]
 
+    def note(self, data: object) -> None:
+        """Note the color that an operand sends or receives."""
+        if isinstance(data, FabricIn):
+            color = self.instance.queue_color(data.queue, False)
+            if color is not None:
+                self.inputs.add(color)
+        elif isinstance(data, FabricOut):
+            color = self.resolved(data).color
+            if color != UNKNOWN_COLOR:
+                self.outputs.add(color)
+
+    def resolved(self, data: FabricOut) -> FabricOut:
+        """A stream with its color: its queue's, where it names none itself. A queue never bound leaves it unknown."""
+        if data.color != UNKNOWN_COLOR:
+            return data
+        color = self.instance.queue_color(data.queue, True)
+        return data if color is None else data._replace(color=color)
+
     def constant(self, name: str, type_: Type, data: Any) -> str:
         """The name of a constant of the whole program: a DSD, an array."""
         if isinstance(data, FabricOut):
-            data = emit_vector.resolved(self, data)
+            data = self.resolved(data)
         text = literal(type_, data)
         if text not in self._constants:
             chosen = self._module_name(name.strip("'"))
@@ -164,11 +185,11 @@ class ProgramText:
             self._objects[key] = self._module_name(variable.name)
             initial = variable.initial
             if isinstance(initial, FabricOut):
-                initial = emit_vector.resolved(self, initial)
+                initial = self.resolved(initial)
             text = literal(variable.type, initial)
             if isinstance(variable.type, ArrayType):
                 text = f"list({text})"
-            emit_vector.note(self, variable.initial)
+            self.note(variable.initial)
             self._object_lines.append(f"{self._objects[key]} = {text}")
         return self._objects[key]
 
@@ -193,7 +214,6 @@ class ProgramText:
         limits.check_depth(self._depth + 1, "functions that call one another", declared.name, place)
         name = self._module_name(declared.name if root is None else root.name)
         written = Written(name, chosen.result)
-        written.place = declared.place
         self._functions[chosen.key] = written
         self._depth += 1
         try:
@@ -221,9 +241,9 @@ class ProgramText:
             if name in frame.escaping and self.in_sram(type_):
                 address = self.stack(f"{written.name}.{name}", type_, declared.place)
                 store(frame, Spot(type_, f"'{name}'", address=Address(address)), code, declared.place)
-                frame.declare(name, Local(type_, declared.place, address=address))
+                frame.declare(name, Local(type_, address), declared.place)
             else:
-                frame.declare(name, Local(type_, declared.place, code))
+                frame.declare(name, Local(type_, code=code), declared.place)
         falls = emit_control.statements(frame, declared.body.statements)
         if falls and chosen.result != types.VOID:
             raise CslError(f"{declared.name}() must return {chosen.result} on every way through it", declared.place)
@@ -262,9 +282,8 @@ class ProgramText:
         out += _imports(used)
         out += ["", "def program(pe):"]
         for letter in sorted(self.views):
-            attribute = {"w": "u32", "B": "u8", "H": "u16", "h": "i16", "i": "i32", "b": "i8", "e": "f16", "f": "f32"}
             if VIEWS[letter] in used or (letter == "e" and "F16" in used):
-                out.append(f"    {VIEWS[letter]} = pe.{attribute[letter]}")
+                out.append(f"    {VIEWS[letter]} = pe.{VIEWS[letter].lower()}")
         if "R" in used:
             out.append(f"    R = memoryview(bytearray({4 * self._cells})).cast('f')  # what is put here is rounded")
         out += [f"    {line}" for line in [*self._constant_lines, *self._object_lines]]
@@ -285,13 +304,7 @@ class ProgramText:
 def _called_from(error: CslError, declared: syntax.Function, place: Place | None) -> CslError:
     if place is None or len(error.notes) >= 4 or (error.place is not None and error.place.source is place.source):
         return error
-    note = (place, f"{declared.name}() is called here")
-    return CslError(_rule(error), error.place, error.hint, (*error.notes, note))
-
-
-def _rule(error: CslError) -> str:
-    prefix = f"{error.place}: "
-    return error.message.removeprefix(prefix)
+    return error.noted(place, f"{declared.name}() is called here")
 
 
 def _imports(used: set[str]) -> list[str]:

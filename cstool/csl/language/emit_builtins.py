@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
+from cstool.csl.language.builtins_handles import HANDLES
 from cstool.csl.language.emit_code import NOTHING, Code, Level, is_raw, joined, known, rounded
 from cstool.csl.language.emit_frame import EXPRESSIONS, Frame
-from cstool.csl.language.emit_places import Address
+from cstool.csl.language.emit_memory import address_in
 from cstool.csl.language.intrinsics import INTRINSICS
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import FloatType, IntType, OpaqueType, PointerType, Type
@@ -85,14 +86,9 @@ def _number(frame: Frame, node: syntax.Builtin) -> Code:
     return (code.retyped(code.type.tag) if isinstance(code.type, types.EnumType) else code).cast(types.U16)
 
 
-_IDS = {
-    "get_color": types.COLOR,
+_IDS = {name: type_ for name, (type_, _) in HANDLES.items()} | {
     "get_local_task_id": types.LOCAL_TASK,
     "get_data_task_id": types.DATA_TASK,
-    "get_control_task_id": types.CONTROL_TASK,
-    "get_input_queue": types.INPUT_QUEUE,
-    "get_output_queue": types.OUTPUT_QUEUE,
-    "get_ut_id": types.UT_ID,
 }
 
 
@@ -254,9 +250,7 @@ def _function(frame: Frame, node: syntax.Builtin) -> Code:
 def _time(frame: Frame, node: syntax.Builtin) -> Code:
     pointer = frame.expression(node.arguments[0])
     frame.flush()
-    clock, at = frame.fresh("clock"), Address(0, ((pointer.operand, 1),))
-    if pointer.known:
-        at = Address(int(pointer.value))
+    clock, at = frame.fresh("clock"), address_in(pointer)
     frame.program.views.add("H")
     frame.line(f"{clock} = pe.time()")
     for word in range(3):

@@ -123,14 +123,11 @@ class Code:
             if isinstance(source, FloatType):
                 widest = types.int_type(max(target.bits, 32), target.signed)
                 text = f"integer({self.python}, {widest.least}, {widest.most})"
-                inner = joined(target, text, [self], level=0)
-                return (
-                    inner
-                    if widest == target
-                    else wrapped(target, text, widest.least, widest.most, [self], level=Level.ATOM)
-                )
+                if widest == target:
+                    return atom(target, text, [self])
+                return wrapped(target, text, widest.least, widest.most, [self], level=Level.ATOM)
             if source == types.BOOL:
-                return joined(target, f"int({self.python})", [self], level=0, low=0, high=1)
+                return atom(target, f"int({self.python})", [self], low=0, high=1)
             if target.least <= low and high <= target.most:
                 return self.retyped(target)
             return wrapped(target, self.python, low, high, [self], level=self.level)
@@ -140,7 +137,7 @@ class Code:
         exact = 11 if target.name == "f16" else 24
         text = f"float({self.python})"
         if -(1 << exact) <= low and high <= 1 << exact:
-            return joined(target, text, [self], level=0)
+            return atom(target, text, [self])
         return rounded(target, text, [self], level=0)
 
     def to_bits(self) -> "Code":
@@ -152,9 +149,9 @@ class Code:
             raw = int.from_bytes(values.to_bytes(type_, self.value), "little") & ((1 << bits) - 1)
             return known((unsigned, raw))
         if isinstance(type_, FloatType):
-            return joined(unsigned, f"bits{bits}({self.python})", [self], level=0)
+            return atom(unsigned, f"bits{bits}({self.python})", [self])
         if type_ == types.BOOL:
-            return joined(unsigned, f"int({self.python})", [self], level=0)
+            return atom(unsigned, f"int({self.python})", [self])
         if isinstance(type_, IntType | EnumType) and self.bounds[0] < 0:
             return joined(unsigned, f"{self.at(Level.AND)} & {hex((1 << bits) - 1)}", [self], level=Level.AND)
         return self.retyped(unsigned)
@@ -163,7 +160,7 @@ class Code:
         """The value of `target` with the bits of an unsigned integer."""
         bits = types.bits_of(target)
         if isinstance(target, FloatType):
-            return joined(target, f"float{bits}({self.python})", [self], level=0)
+            return atom(target, f"float{bits}({self.python})", [self])
         if target == types.BOOL:
             return joined(target, f"{self.at(Level.OR)} != 0", [self], level=Level.COMPARED)
         base = target.tag if isinstance(target, EnumType) else target
@@ -274,10 +271,15 @@ def joined(type_: Type, text: str, parts: Sequence[Code], *, level: int = Level.
     )
 
 
+def atom(type_: Type, text: str, parts: Sequence[Code], **more: Any) -> Code:
+    """Likewise, where the text is a call, an element, or has brackets around it."""
+    return joined(type_, text, parts, level=Level.ATOM, **more)
+
+
 def tuple_of(type_: Type, items: Sequence[Code]) -> Code:
     """A struct or an array from its elements."""
     text = ", ".join(item.python for item in items)
-    return joined(type_, f"({text}{',' if len(items) == 1 else ''})", items, level=0)
+    return atom(type_, f"({text}{',' if len(items) == 1 else ''})", items)
 
 
 def wrapped(
@@ -302,5 +304,5 @@ def wrapped(
 def rounded(type_: FloatType, text: str, parts: Sequence[Code], *, level: int = Level.LOWEST) -> Code:
     """A float, `text` rounded to its type."""
     if type_.name == "f16":
-        return joined(type_, f"f16({text})", parts, level=0)
+        return atom(type_, f"f16({text})", parts)
     return joined(type_, text, parts, level=level, raw=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cstool.csl.language import arithmetic, costs, evaluate, syntax, types, values
-from cstool.csl.language.emit_code import NOTHING, Code, Level, joined, known, rounded, wrapped
+from cstool.csl.language.emit_code import NOTHING, Code, Level, atom, joined, known, rounded, wrapped
 from cstool.csl.language.emit_frame import EXPRESSIONS, Frame, Local
 from cstool.csl.language.emit_places import address_of
 from cstool.csl.language.evaluate import Scope
@@ -135,7 +135,7 @@ def _division(frame: Frame, type_: IntType, sign: str, left: Code, right: Code, 
     if sign == "/" and a == type_.least and type_.signed and c <= -1 <= d:
         # The least integer divided by -1 is one more than the most.
         return wrapped(type_, text, type_.least, type_.most + 1, parts, level=Level.ATOM)
-    return joined(type_, text, parts, level=0)
+    return atom(type_, text, parts)
 
 
 def _shift(frame: Frame, operator: str, left: Code, right: Code, place: Place) -> Code:
@@ -346,9 +346,9 @@ def _in_place(frame: Frame, function: FunctionValue, arguments: Sequence[Code], 
             declared.parameters, evaluate.function_type(function).parameters, arguments, strict=True
         )
     ]
-    outer, names, loops = frame.scope, frame.locals, frame.loops
+    outer, loops = frame.scope, frame.loops
     frame.scope = Scope(function.module, None, outer.type_of)
-    frame.locals, frame.loops = [{}], []
+    frame.loops = []
     for parameter, code in zip(declared.parameters, made, strict=True):
         if code.known:
             frame.declare(parameter.name, code.pair)
@@ -358,7 +358,7 @@ def _in_place(frame: Frame, function: FunctionValue, arguments: Sequence[Code], 
             code = replace(code, fields=kept)
         else:
             code = frame.variable(code, parameter.name)
-        frame.declare(parameter.name, Local(code.type, parameter.place, code))
+        frame.declare(parameter.name, Local(code.type, code=code), parameter.place)
     frame.statement(declared.body)
-    frame.scope, frame.locals, frame.loops = outer, names, loops
+    frame.scope, frame.loops = outer, loops
     return NOTHING

@@ -21,24 +21,20 @@ if TYPE_CHECKING:
     from cstool.csl.language.emit import ProgramText
 
 
-@dataclass(slots=True)
-class Local:
+@dataclass(frozen=True)
+class Local(RunTime):
     """A name of a function that is known at run time alone.
 
     Args:
         type: type of its value
-        place: place of its declaration
+        address: its address in SRAM [bytes], if it is there
         code: its value, where it does not change and is not in SRAM
         variable: its variable in Python, for a `var`
-        address: its address in SRAM [bytes], if it is there
         const: whether it cannot be assigned to
     """
 
-    type: Type
-    place: Place
     code: Code | None = None
     variable: str | None = None
-    address: int | None = None
     const: bool = True
 
 
@@ -84,7 +80,6 @@ class Frame:
         self.name = name
         self.place = place
         self.result = result
-        self.locals: list[dict[str, Local]] = [{}]
         self.lines: list[str] = []
         self.indent = 0
         self.pending = 0
@@ -163,9 +158,7 @@ class Frame:
         """Open a scope for names of an inner block."""
         outer = self.scope
         self.scope = Scope(outer.module, outer)
-        self.locals.append({})
         yield
-        self.locals.pop()
         self.scope = outer
 
     def captured(self, make: Callable[[], Code]) -> tuple[Code, list[str], int]:
@@ -188,24 +181,13 @@ class Frame:
 
     # --- names ---
 
-    def find(self, name: str) -> Local | None:
-        """A local by its name."""
-        for names in reversed(self.locals):
-            if name in names:
-                return names[name]
-        return None
-
-    def declare(self, name: str, what: Local | Value) -> None:
+    def declare(self, name: str, what: Local | Value, place: Place | None = None) -> None:
         """Declare a name in the innermost block.
 
         Raises:
             CslError: the block has the name already.
         """
-        if isinstance(what, Local):
-            self.scope.declare(name, RunTime(what.type, what.address), what.place)
-            self.locals[-1][name] = what
-        else:
-            self.scope.declare(name, what, None)
+        self.scope.declare(name, what, place)
 
     # --- values ---
 

@@ -152,7 +152,7 @@ def _counted(
     with frame.block():
         frame.cost(costs.TURN, 3)
         for (name, _), code in zip(node.variables, values(), strict=False):
-            frame.declare(name, Local(code.type, node.place, code))
+            frame.declare(name, Local(code.type, code=code), node.place)
         _body(frame, node.body, Loop(node.label))
     _end_of_turns(frame, at, text, count)
     return True
@@ -277,7 +277,7 @@ def _polls(frame: Frame, node: syntax.While) -> bool:
     to it, nor calls, nor leaves the loop.
     """
     names = {each.name for each in syntax.walk(node.condition) if isinstance(each, syntax.Name)}
-    watched = {name for name in names if frame.find(name) is None and frame.scope.find(name) is None}
+    watched = {name for name in names if frame.scope.find(name) is None}
     reads = any(isinstance(each, syntax.Dereference | syntax.Index) for each in syntax.walk(node.condition))
     value = evaluate.try_comptime(node.condition, frame.scope)
     if value is not None or not (watched or reads):

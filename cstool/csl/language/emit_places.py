@@ -4,70 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cstool.csl.language import costs, evaluate, syntax, types, values
-from cstool.csl.language.emit_code import Code, Level, is_raw, joined, known, tuple_of, wrapped
-from cstool.csl.language.emit_frame import EXPRESSIONS, Frame
+from cstool.csl.language import costs, evaluate, syntax, types
+from cstool.csl.language.emit_code import Code, Level, atom, is_raw, joined, known
+from cstool.csl.language.emit_frame import EXPRESSIONS, Frame, Local
+from cstool.csl.language.emit_memory import Address, address_in, read, write
 from cstool.csl.language.module import Variable
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import (
     ArrayType,
-    FloatType,
     FunctionType,
-    IntType,
     OpaqueType,
     PointerType,
     StructType,
     Type,
 )
 from cstool.foundation.words import did_you_mean
-
-VIEWS = {"f": "F32", "e": "F16", "w": "U32", "i": "I32", "H": "U16", "h": "I16", "B": "U8", "b": "I8"}
-"""Names of the views of SRAM in compiled code, by element letter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """An address in SRAM: `base` bytes and the sum of text * scale over `terms`.
-
-    Args:
-        base: bytes
-        terms: (operand, bytes for each unit of it)
-        parts: codes that the terms are made of
-    """
-
-    base: int = 0
-    terms: tuple[tuple[str, int], ...] = ()
-    parts: tuple[Code, ...] = ()
-
-    def plus(self, base: int, terms: Sequence[tuple[str, int]] = (), parts: Sequence[Code] = ()) -> "Address":
-        """The address plus bytes and terms."""
-        return Address(self.base + base, self.terms + tuple(terms), self.parts + tuple(parts))
-
-    def text(self, size: int = 1) -> str:
-        """The address in units of `size` bytes; it must be a multiple of that."""
-        shift = size.bit_length() - 1
-        words, rest = [], []
-        for text, scale in self.terms:
-            if scale % size == 0:
-                words.append(text if scale == size else f"{text} * {scale // size}")
-            else:
-                rest.append(text if scale == 1 else f"{text} * {scale}")
-        base = self.base
-        if rest and base % size:
-            rest.append(str(base))
-            base = 0
-        if rest:
-            inner = " + ".join(rest)
-            single = len(rest) == 1 and "*" not in inner
-            moved = f"{inner} >> {shift}" if single else f"({inner}) >> {shift}"
-            words.insert(0, f"({moved})" if words or base else moved)
-        if base or not words:
-            words.insert(0, str(base // size))
-        return " + ".join(words)
-
-    def aligned(self, size: int) -> bool:
-        """Whether it is surely a multiple of `size`."""
-        return self.base % size == 0 and all(scale % size == 0 for _, scale in self.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +55,20 @@ def spot_of(frame: Frame, node: syntax.Expression) -> Spot:
     if isinstance(node, syntax.Index):
         return _element(frame, node)
     if isinstance(node, syntax.Dereference):
-        return _pointed(frame, node)
+        return pointed(frame.expression(node.pointer), node.place)
     code = frame.expression(node)
     return Spot(code.type, "a value", True, code=code)
 
 
 def _named(frame: Frame, node: syntax.Name) -> Spot:
-    local = frame.find(node.name)
-    if isinstance(frame.scope.find(node.name), evaluate.RunTime) and local is not None:
+    local = frame.scope.find(node.name)
+    if isinstance(local, Local):
         name = f"'{node.name}'"
         if local.address is not None:
             return Spot(local.type, name, local.const, address=Address(local.address))
         return Spot(local.type, name, local.const, variable=local.variable, code=local.code)
     value = evaluate.try_comptime(node, frame.scope)
-    if value is not None and frame.scope.find(node.name) is not None:
+    if value is not None and local is not None:
         return Spot(value[0], f"'{node.name}'", True, code=known(value))
     return _global(frame, frame.scope.module.lookup(node.name, node.place))
 
@@ -173,11 +124,7 @@ def _field_of(base: Spot, name: str, place: Place) -> Spot:
         return Spot(type_, title, True, code=known(code.value[name]))
     at = [field for field, _ in struct.fields].index(name)
     text = f"{base.variable if code is None else code.operand}[{at}]"
-    return Spot(type_, title, True, code=joined(type_, text, [] if code is None else [code], level=0))
-
-
-def _pointed(frame: Frame, node: syntax.Dereference) -> Spot:
-    return pointed(frame.expression(node.pointer), node.place)
+    return Spot(type_, title, True, code=atom(type_, text, [] if code is None else [code]))
 
 
 def pointed(pointer: Code, place: Place) -> Spot:
@@ -191,13 +138,6 @@ def pointed(pointer: Code, place: Place) -> Spot:
     if pointer.type.many:
         raise CslError(f".* needs a pointer to one value, got {pointer.type}", place, "p[0] is the first of many")
     return Spot(pointer.type.pointee, "what the pointer points to", pointer.type.const, address=address_in(pointer))
-
-
-def address_in(pointer: Code) -> Address:
-    """The value of a pointer as an address."""
-    if pointer.known:
-        return Address(int(pointer.value))
-    return Address(0, ((pointer.operand, 1),), (pointer,))
 
 
 def _element(frame: Frame, node: syntax.Index) -> Spot:
@@ -231,7 +171,7 @@ def _element(frame: Frame, node: syntax.Index) -> Spot:
     text = f"{text}[{inner}]"
     if base.variable is not None and not base.const:
         return Spot(array.element, title, variable=text)
-    return Spot(array.element, title, True, code=joined(array.element, text, parts, level=0))
+    return Spot(array.element, title, True, code=atom(array.element, text, parts))
 
 
 def _times(text: str, scale: int) -> str:
@@ -299,7 +239,7 @@ def load(frame: Frame, spot: Spot) -> Code:
     if spot.address is not None:
         if spot.code is not None and spot.code.known:
             return spot.code
-        return _load(frame, spot.type, spot.address)
+        return read(frame, spot.type, spot.address)
     if spot.code is not None:
         return spot.code
     return Code(spot.type, str(spot.variable), reads=True)
@@ -325,78 +265,6 @@ def _load_bits(frame: Frame, spot: Spot) -> Code:
     return part if is_raw(spot.type) and spot.type == part.type else part.from_bits(spot.type)
 
 
-def _load(frame: Frame, type_: Type, address: Address) -> Code:
-    if isinstance(type_, StructType) and not is_raw(type_):
-        items = [_load(frame, field, address.plus(type_.offset(name))) for name, field in type_.fields]
-        return tuple_of(type_, items)
-    if isinstance(type_, ArrayType):
-        return _load_array(frame, type_, address)
-    frame.cost(costs.LOAD * max(1, type_.size // 4))
-    text, level = _read(frame, type_, address)
-    reads = any(part.calls for part in address.parts)
-    return Code(type_, text, level=level, reads=True, calls=reads)
-
-
-def _read(frame: Frame, type_: Type, address: Address) -> tuple[str, int]:
-    """Text that reads a scalar, and its level."""
-    program = frame.program
-    _simulated(type_, frame)
-    size = type_.size
-    if size == 8:
-        program.views.add("w")
-        text = f"load64(U32, {address.text()})"
-        if isinstance(type_, IntType) and type_.signed:
-            return wrapped(type_, text, 0, (1 << 64) - 1, [], level=Level.ATOM).text, Level.SUM
-        return text, Level.ATOM
-    letter = _letter(type_)
-    if _odd(program.unaligned, address, size):
-        text = f"pe.load({letter!r}, {address.text()})"
-    else:
-        program.views.add(letter)
-        if letter == "e":
-            program.views.add("H")
-            text = f"HALVES[U16[{address.text(size)}]]"
-        else:
-            text = f"{VIEWS[letter]}[{address.text(size)}]"
-    return (f"{text} != 0", Level.COMPARED) if type_ == types.BOOL else (text, Level.ATOM)
-
-
-def _odd(unaligned: bool, address: Address, size: int) -> bool:
-    """Whether an address may be no multiple of `size`."""
-    if address.aligned(size):
-        return False
-    return unaligned or all(scale % size == 0 for _, scale in address.terms)
-
-
-def _letter(type_: Type) -> str:
-    if isinstance(type_, StructType):
-        return {1: "B", 2: "H", 4: "w"}[type_.size]
-    letter = type_.letter
-    assert letter is not None, type_
-    return letter
-
-
-def _simulated(type_: Type, frame: Frame) -> None:
-    if isinstance(type_, FloatType) and type_.name not in ("f16", "f32"):
-        raise CslError(
-            f"{type_} is known to the compiler, but not simulated at run time", frame.place, "use f16 or f32"
-        )
-    if type_.size > 8:
-        raise CslError(f"what is wider than 64 bits is not simulated at run time, got {type_}", frame.place)
-
-
-def _load_array(frame: Frame, type_: ArrayType, address: Address) -> Code:
-    element = type_.element
-    frame.cost(costs.LOAD * type_.count)
-    letter = element.letter
-    if letter in VIEWS and letter != "e" and element != types.BOOL and address.aligned(element.size):
-        frame.program.views.add(letter)
-        view, start = VIEWS[letter], address.text(element.size)
-        return Code(type_, f"tuple({view}[{start}:{start} + {type_.count}])", reads=True)
-    items = [_load(frame, element, address.plus(at * element.size)) for at in range(type_.count)]
-    return tuple_of(type_, items)
-
-
 # --- writing ---
 
 
@@ -411,7 +279,7 @@ def store(frame: Frame, spot: Spot, code: Code, place: Place) -> None:
     if spot.inside is not None:
         _store_bits(frame, spot, code, place)
     elif spot.address is not None:
-        _store(frame, spot.type, spot.address, code)
+        write(frame, spot.type, spot.address, code)
     else:
         frame.assign(str(spot.variable), code)
 
@@ -434,68 +302,11 @@ def _store_bits(frame: Frame, spot: Spot, code: Code, place: Place) -> None:
     store(frame, outer, joined(outer.type, text, [whole, piece], level=Level.OR), place)
 
 
-def _store(frame: Frame, type_: Type, address: Address, code: Code) -> None:
-    if isinstance(type_, ArrayType) and code.known:
-        _store_known(frame, type_, address, code)
-    elif isinstance(type_, ArrayType) or (isinstance(type_, StructType) and not is_raw(type_)):
-        _store_parts(frame, type_, address, code)
-    else:
-        frame.cost(costs.STORE * max(1, type_.size // 4))
-        if type_ != types.F32:
-            code = frame.settled(code)
-        if code.calls or any(part.calls for part in address.parts):
-            frame.flush()
-        for line in _write(frame, type_, address, code):
-            frame.line(line)
-
-
-def _write(frame: Frame, type_: Type, address: Address, code: Code) -> list[str]:
-    _simulated(type_, frame)
-    size = type_.size
-    if size == 8:
-        frame.program.views.add("w")
-        return [f"store64(U32, {address.text()}, {code.python})"]
-    letter = _letter(type_)
-    if _odd(frame.program.unaligned, address, size):
-        return [f"pe.store({letter!r}, {address.text()}, {frame.settled(code).python})"]
-    frame.program.views.add(letter)
-    return [f"{VIEWS[letter]}[{address.text(size)}] = {code.python}"]
-
-
-def _store_known(frame: Frame, type_: ArrayType, address: Address, code: Code) -> None:
-    frame.cost(costs.STORE * max(1, type_.size // 4), 4)
-    frame.program.views.add("B")
-    raw = values.to_bytes(type_, values.zero(type_) if code.value is None else code.value)
-    start = address.text()
-    text = f"bytes({len(raw)})" if not any(raw) else repr(raw)
-    frame.line(f"U8[{start}:{start} + {len(raw)}] = {text}")
-
-
-def _store_parts(frame: Frame, type_: Type, address: Address, code: Code) -> None:
-    """A struct or an array from a tuple."""
-    source = frame.variable(code, "parts")
-    for item, part_type, offset in parts_of(type_, source):
-        _store(frame, part_type, address.plus(offset), item)
-
-
-def parts_of(type_: Type, code: Code) -> list[tuple[Code, Type, int]]:
-    """The parts of a struct or array that is a tuple in Python: each with its type and its offset in bytes."""
-    if isinstance(type_, ArrayType):
-        size = type_.element.size
-        return [(Code(type_.element, f"{code.operand}[{at}]"), type_.element, at * size) for at in range(type_.count)]
-    assert isinstance(type_, StructType)
-    found = []
-    for at, (name, field) in enumerate(type_.fields):
-        part = known(code.value[name]) if code.known else Code(field, f"{code.operand}[{at}]")
-        found.append((part, field, type_.offset(name)))
-    return found
-
-
 # --- expressions ---
 
 
 @EXPRESSIONS.at(syntax.Name, syntax.Field, syntax.Index, syntax.Dereference)
-def read(frame: Frame, node: syntax.Expression, want: Type | None) -> Code:  # noqa: ARG001
+def value(frame: Frame, node: syntax.Expression, want: Type | None) -> Code:  # noqa: ARG001
     """The value in the place that an expression names."""
     return load(frame, spot_of(frame, node))
 

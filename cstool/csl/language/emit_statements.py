@@ -7,7 +7,8 @@ from cstool.csl.language import costs, evaluate, syntax, types, values
 from cstool.csl.language.emit_code import NEVER, Code, is_raw, known
 from cstool.csl.language.emit_expressions import operate
 from cstool.csl.language.emit_frame import STATEMENTS, Frame, Local
-from cstool.csl.language.emit_places import Address, Spot, load, spot_of, store
+from cstool.csl.language.emit_memory import Address
+from cstool.csl.language.emit_places import Spot, load, spot_of, store
 from cstool.csl.language.operands import FORMS
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, FunctionType, StructType, Type
@@ -49,7 +50,7 @@ def _declare_const(frame: Frame, node: syntax.Declare, code: Code) -> None:
         return
     if code.fields is not None:
         kept = {name: frame.variable(each, f"{node.name}_{name}") for name, each in code.fields.items()}
-        frame.declare(node.name, Local(code.type, node.place, replace(code, fields=kept)))
+        frame.declare(node.name, Local(code.type, code=replace(code, fields=kept)), node.place)
         return
     if code.type == types.VOID:
         raise CslError(f"'{node.name}' needs a value, got void", node.place)
@@ -57,7 +58,7 @@ def _declare_const(frame: Frame, node: syntax.Declare, code: Code) -> None:
     code = frame.settled(code)
     name = frame.fresh(node.name)
     frame.assign(name, code, effect=code.calls)
-    frame.declare(node.name, Local(code.type, node.place, code.in_variable(name)))
+    frame.declare(node.name, Local(code.type, code=code.in_variable(name)), node.place)
 
 
 def _declare_var(frame: Frame, node: syntax.Declare, code: Code, what: str) -> None:
@@ -65,8 +66,11 @@ def _declare_var(frame: Frame, node: syntax.Declare, code: Code, what: str) -> N
     type_ = code.type
     if type_ == types.VOID:
         raise CslError(f"{what} needs a value, got void", node.place)
-    if frame.program.in_sram(type_) and (node.name in frame.escaping or _in_memory(type_)):
-        _in_sram(frame, node.name, type_, node.place, None if _is_undefined(node) else code, const=False)
+    # An array or a struct of parts is in SRAM even without a pointer to it.
+    has_parts = isinstance(type_, ArrayType) or (isinstance(type_, StructType) and not is_raw(type_))
+    if frame.program.in_sram(type_) and (node.name in frame.escaping or has_parts):
+        undefined = node.value is None or (isinstance(node.value, syntax.Name) and node.value.name == "undefined")
+        _in_sram(frame, node.name, type_, node.place, None if undefined else code, const=False)
         return
     code = frame.settled(code)
     frame.cost(costs.ALU)
@@ -77,7 +81,7 @@ def _declare_var(frame: Frame, node: syntax.Declare, code: Code, what: str) -> N
     if isinstance(type_, ArrayType):
         text = f"list({text})"
     frame.line(f"{name} = {text}")
-    frame.declare(node.name, Local(type_, node.place, variable=name, const=False))
+    frame.declare(node.name, Local(type_, variable=name, const=False), node.place)
 
 
 def _check_runtime(code: Code, place: Place, what: str) -> None:
@@ -92,15 +96,6 @@ def _check_runtime(code: Code, place: Place, what: str) -> None:
         raise CslError(f"{what} must exist at run time, got {code.type}", place)
 
 
-def _is_undefined(node: syntax.Declare) -> bool:
-    return node.value is None or (isinstance(node.value, syntax.Name) and node.value.name == "undefined")
-
-
-def _in_memory(type_: Type) -> bool:
-    """Whether a variable of a type is in SRAM even without a pointer to it."""
-    return isinstance(type_, ArrayType) or (isinstance(type_, StructType) and not is_raw(type_))
-
-
 def _in_sram(frame: Frame, name: str, type_: Type, place: Place, code: Code | None, *, const: bool) -> None:
     """A local on the stack area of SRAM, at an address of its own: functions do not call themselves."""
     if type_.size > 2048 and code is not None and code.known and const:
@@ -109,7 +104,7 @@ def _in_sram(frame: Frame, name: str, type_: Type, place: Place, code: Code | No
         address = frame.program.stack(f"{frame.name}.{name}", type_, place)
         if code is not None:
             store(frame, Spot(type_, f"'{name}'", address=Address(address)), code, place)
-    frame.declare(name, Local(type_, place, address=address, const=const))
+    frame.declare(name, Local(type_, address, const=const), place)
 
 
 # --- assignment ---

@@ -14,14 +14,13 @@ from cstool.csl.language import (
     builtins_layout,
     builtins_program,
     builtins_values,
-    conversions,
     syntax,
 )
-from cstool.csl.language.evaluate_assignments import check_initializer, initializer
-from cstool.csl.language.evaluate_calls import Specialised, call, evaluate_type, evaluated, function_type, specialise
+from cstool.csl.language.evaluate_assignments import declared
+from cstool.csl.language.evaluate_calls import Specialised, call, evaluate, evaluate_type, function_type, specialise
 from cstool.csl.language.evaluate_core import JumpOut, NotKnown, RunTime, Scope, Shape
 from cstool.csl.language.source import CslError
-from cstool.csl.language.values import UNDEFINED, Value
+from cstool.csl.language.values import Value
 
 __all__ = [
     "NotKnown",
@@ -41,22 +40,6 @@ _REGISTERED = (builtins_dsd, builtins_handles, builtins_layout, builtins_program
 """modules that fill the tables of builtins and nodes"""
 
 
-def evaluate(expression: syntax.Expression, scope: Scope) -> Value:
-    """The value of an expression that must be known. Functions are called.
-
-    Raises:
-        CslError: it is wrong, or not known at compile time.
-    """
-    return _value(expression, scope, calls=True)
-
-
-def _value(expression: syntax.Expression, scope: Scope, calls: bool) -> Value:
-    try:
-        return evaluated(expression, scope, calls)
-    except JumpOut as out:
-        raise CslError("this leads out of an expression", out.jump.place) from None
-
-
 def try_comptime(expression: syntax.Expression, scope: Scope) -> Value | None:
     """The value of an expression in a function, or None if it is known at run time alone.
 
@@ -68,7 +51,7 @@ def try_comptime(expression: syntax.Expression, scope: Scope) -> Value | None:
         CslError: it is wrong.
     """
     try:
-        return _value(expression, scope, calls=False)
+        return evaluate(expression, scope, calls=False)
     except NotKnown:
         return None
 
@@ -79,15 +62,9 @@ def declared_value(declaration: syntax.Declare, scope: Scope) -> Value:
     Raises:
         CslError: it is wrong, not known at compile time, or missing.
     """
-    check_initializer(declaration)
     shape = Shape()
-    code = initializer(declaration, Scope(scope.module, scope, shape=shape))
-    value = UNDEFINED if code is None else code.run(shape.frame())
-    if declaration.type is None:
-        return value
-    type_ = evaluate_type(declaration.type, scope)
     place = declaration.place if declaration.value is None else declaration.value.place
-    return conversions.coerce(value, type_, place, f"'{declaration.name}'")
+    return declared(declaration, Scope(scope.module, scope, shape=shape), place).run(shape.frame())
 
 
 def execute(statement: syntax.Node, scope: Scope) -> None:

@@ -27,32 +27,39 @@ from cstool.csl.language.values import Reference, Value
 # --- declarations ---
 
 
-def initializer(node: syntax.Declare, scope: Scope) -> Code | None:
-    """Code of a declaration's initial value; None without one. A type gets the declaration's name."""
-    if isinstance(node.value, syntax.StructType):
-        return struct_type(node.value, scope, node.name)
-    if isinstance(node.value, syntax.EnumType):
-        return enum_type(node.value, scope, node.name)
-    return None if node.value is None else scope.expression(node.value)
+def declared(node: syntax.Declare, scope: Scope, place: Place) -> Code:
+    """Code of a declaration's initial value, of its type; a type gets the declaration's name.
 
+    Args:
+        node: the declaration
+        scope: names around it
+        place: of a value of a wrong type, for messages
 
-def check_initializer(node: syntax.Declare) -> None:
-    """Raise an error for a declaration that needs a value or a type and has none."""
+    Raises:
+        CslError: it needs a value or a type, and has none.
+    """
     if node.value is None and (node.keyword == "const" or node.type is None):
         missing = "a value" if node.keyword == "const" else "a type or a value"
         raise CslError(f"'{node.name}' needs {missing}", node.place)
+    if node.value is None:
+        code = Code(lambda frame: values.UNDEFINED)
+    elif isinstance(node.value, syntax.StructType):
+        code = struct_type(node.value, scope, node.name)
+    elif isinstance(node.value, syntax.EnumType):
+        code = enum_type(node.value, scope, node.name)
+    else:
+        code = scope.expression(node.value)
+    if node.type is None:
+        return code
+    what = f"'{node.name}'"
+    type_ = type_code(node.type, scope)
+    return mapped(lambda value, type_: conversions.coerce(value, type_[1], place, what), code, type_)
 
 
 @STATEMENTS.at(syntax.Declare)
 def _declare(node: syntax.Declare, scope: Scope) -> Step:
-    check_initializer(node)
-    code = initializer(node, scope)
-    place, what = node.place, f"'{node.name}'"
-    if code is None:
-        code = Code(lambda frame: values.UNDEFINED)
-    if node.type is not None:
-        type_ = type_code(node.type, scope)
-        code = mapped(lambda value, type_: conversions.coerce(value, type_[1], place, what), code, type_)
+    place = node.place
+    code = declared(node, scope, place)
     if node.keyword == "const" and code.value is not None:
         scope.declare(node.name, code.value, place)
         return nothing

@@ -228,18 +228,23 @@ def evaluate_type(node: syntax.Expression, scope: Scope) -> Type:
     Raises:
         CslError: it is no type.
     """
-    return as_type(evaluated(node, scope), node.place)
+    return as_type(evaluate(node, scope), node.place)
 
 
-def evaluated(node: syntax.Expression, scope: Scope, calls: bool = True) -> Value:
-    """The value of an expression in a scope of known names; `calls` as in `Scope`.
+def evaluate(expression: syntax.Expression, scope: Scope, calls: bool = True) -> Value:
+    """The value of an expression that must be known. Functions are called if `calls`, as in `Scope`.
 
     Raises:
         CslError: it is wrong, or not known at compile time.
     """
     shape = Shape()
-    code = Scope(scope.module, scope, shape=shape, calls=calls).expression(node)
-    return code.value if code.value is not None else code.run(shape.frame())
+    code = Scope(scope.module, scope, shape=shape, calls=calls).expression(expression)
+    if code.value is not None:
+        return code.value
+    try:
+        return code.run(shape.frame())
+    except JumpOut as out:
+        raise CslError("this leads out of an expression", out.jump.place) from None
 
 
 def function_type(function: FunctionValue) -> FunctionType:

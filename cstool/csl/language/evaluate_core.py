@@ -5,6 +5,7 @@ then; a branch is compiled when it is first taken, so that code that never runs 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cstool.csl.language import syntax
@@ -21,7 +22,8 @@ Step = Callable[[Frame], Any]
 """A statement; its result is None, or a jump."""
 
 
-class RunTime(NamedTuple):
+@dataclass(frozen=True)
+class RunTime:
     """A local name whose value is known at run time.
 
     Args:

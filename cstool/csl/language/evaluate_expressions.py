@@ -41,11 +41,6 @@ def language_name(name: str) -> Value | None:
     return found
 
 
-def unknown_name(name: str, place: Place | None, known: list[str]) -> CslError:
-    """The error of an unknown name."""
-    return CslError(f"unknown name '{name}'", place, did_you_mean(name, [*known, *LANGUAGE, *types.NAMED]))
-
-
 def resolve(node: syntax.Expression, scope: Scope) -> Local | Value | RunTime | Constant | Variable | None:
     """The meaning of a name, or a name of a module (`m.x`); None for any other expression.
 
@@ -57,7 +52,7 @@ def resolve(node: syntax.Expression, scope: Scope) -> Local | Value | RunTime | 
     if isinstance(node, syntax.Field):
         base = resolve(node.base, scope)
         value: Any = base.value if isinstance(base, Constant) else base
-        if isinstance(value, tuple) and not isinstance(value, Local | RunTime) and value[0] == types.MODULE:
+        if isinstance(value, tuple) and not isinstance(value, Local) and value[0] == types.MODULE:
             module: Module = value[1]
             return module.lookup(node.name, node.place)
     return None
@@ -67,12 +62,13 @@ def _resolve_name(name: str, place: Place, scope: Scope) -> Local | Value | RunT
     found = scope.find(name)
     if found is not None:
         return found
-    binding = scope.module.find(name, place)
+    binding = scope.module.find(name)
     if binding is not None:
         return binding
     value = language_name(name)
     if value is None:
-        raise unknown_name(name, place, [*scope.module.names, *_local_names(scope)])
+        known = [*scope.module.declarations, *_local_names(scope), *LANGUAGE, *types.NAMED]
+        raise CslError(f"unknown name '{name}'", place, did_you_mean(name, known))
     return value
 
 
@@ -153,10 +149,8 @@ def _binary(node: syntax.Binary, scope: Scope) -> Code:
     if left.value is not None and right.value is not None:
         return constant(arithmetic.binary(node.operator, left.value, right.value, node.place))
     operator = node.operator
-    if operator in arithmetic.ORDER or operator in arithmetic.EQUALITY:
-        return Code(_comparison(operator, left.run, right, node.place))
-    if operator in ("+", "-", "*"):
-        return Code(_sum(operator, left.run, right, node.place))
+    if operator in arithmetic.COMPARE or operator in ("+", "-", "*"):
+        return Code(_fast(operator, left.run, right, node.place))
     place, left_run, right_run = node.place, left.run, right.run
     if operator == "%" and right.value is not None and isinstance(right.value[1], int) and right.value[1] > 0:
         return Code(_modulo(left_run, right.value, place))
@@ -180,33 +174,10 @@ def _modulo(left: Run, right: Value, place: Place) -> Run:
     return run
 
 
-def _comparison(operator: str, left: Run, right_code: Code, place: Place) -> Run:
-    """Both types are checked once; while they stay the same, numbers are compared at once."""
-    compare: Callable[[Any, Any], bool] = arithmetic.COMPARE[operator]
-    right = right_code.run
-    known_left: Type | None = None
-    known_right: Type | None = None
-
-    def run(frame: Frame) -> Value:
-        nonlocal known_left, known_right
-        a, b = left(frame), right(frame)
-        if a[0] is known_left and b[0] is known_right:
-            return TRUE if compare(a[1], b[1]) else FALSE
-        result = arithmetic.binary(operator, a, b, place)
-        if _stay_ints(a[0], b[0], right_code):
-            known_left, known_right = a[0], b[0]
-        return TRUE if result[1] else FALSE
-
-    return run
-
-
-def _stay_ints(left: Type, right: Type, right_code: Code) -> bool:
-    """Whether integers of these types never need conversion: a constant that fits once does ever."""
-    return types.is_int(left) and (left is right or (right is COMPTIME_INT and right_code.value is not None))
-
-
-def _sum(operator: str, left: Run, right_code: Code, place: Place) -> Run:
-    combine = arithmetic.COMBINE[operator]
+def _fast(operator: str, left: Run, right_code: Code, place: Place) -> Run:
+    """Both types are checked once; while they stay the same, integers are compared, added and multiplied at once."""
+    compares = operator in arithmetic.COMPARE
+    compute: Callable[[Any, Any], Any] = (arithmetic.COMPARE if compares else arithmetic.COMBINE)[operator]
     right = right_code.run
     known_left: Type | None = None
     known_right: Type | None = None
@@ -216,16 +187,26 @@ def _sum(operator: str, left: Run, right_code: Code, place: Place) -> Run:
         nonlocal known_left, known_right, least, most
         a, b = left(frame), right(frame)
         if a[0] is known_left and b[0] is known_right:
-            result = combine(a[1], b[1])
+            result = compute(a[1], b[1])
+            if compares:
+                return TRUE if result else FALSE
             if least <= result <= most:
                 return a[0], result
         value = arithmetic.binary(operator, a, b, place)
-        type_ = value[0]
-        if isinstance(type_, IntType) and a[0] is type_ and _stay_ints(a[0], b[0], right_code):
-            known_left, known_right, least, most = a[0], b[0], type_.least, type_.most
+        type_ = a[0]
+        if _stay_ints(type_, b[0], right_code):
+            if isinstance(type_, IntType):
+                known_left, known_right, least, most = type_, b[0], type_.least, type_.most
+            elif compares:
+                known_left, known_right = type_, b[0]
         return value
 
     return run
+
+
+def _stay_ints(left: Type, right: Type, right_code: Code) -> bool:
+    """Whether integers of these types never need conversion: a constant that fits once does ever."""
+    return types.is_int(left) and (left is right or (right is COMPTIME_INT and right_code.value is not None))
 
 
 def _logic(node: syntax.Binary, scope: Scope) -> Code:

@@ -102,6 +102,7 @@ class Instance:
         phase: the present phase: "layout" block, "comptime" block, or "value": an expression without effects
         depth: calls that run now, one inside the other
         limits: limits of the whole compilation
+        root: the module of the file itself; files that are imported once it is set run their `comptime` blocks
     """
 
     compilation: "Compilation"
@@ -124,24 +125,9 @@ class Instance:
     warnings: list[CslError] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     pointed: list[FunctionValue] = field(default_factory=list)
-    _root: "Module | None" = None
+    root: "Module | None" = None
     _end: int = DATA_START
     _bytes: bytearray = field(default_factory=bytearray)
-
-    @property
-    def root(self) -> "Module":
-        """The module of the file itself."""
-        assert self._root is not None
-        return self._root
-
-    @root.setter
-    def root(self, module: "Module") -> None:
-        self._root = module
-
-    @property
-    def has_root(self) -> bool:
-        """Whether `root` is set: files that are imported from then on run their `comptime` blocks."""
-        return self._root is not None
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
@@ -151,10 +137,6 @@ class Instance:
             yield
         finally:
             self.phase = before
-
-    def warn(self, warning: CslError) -> None:
-        """Report a likely mistake that is no error."""
-        self.warnings.append(warning)
 
     def allocate(self, name: str, type_: Type, place: Place | None, data: object = None, align: int = 1) -> int:
         """Take SRAM for a variable.
@@ -177,7 +159,8 @@ class Instance:
         step = max(align, type_.align, 4 if size > 2 else 1)
         address = -(-self._end // step) * step
         if address + size > SRAM_BYTES:
-            raise self._full(name, type_, place)
+            taken = f"{name} ({type_}) takes {size:,}, {self.data_bytes:,} are taken"
+            raise CslError(f"SRAM of a PE has {SRAM_BYTES:,} bytes: {taken}", place, largest_text(self.sram()))
         self._end = address + size
         self.blocks.append(Block(name, address, type_))
         if data is not None:
@@ -187,11 +170,6 @@ class Instance:
                     self._bytes.extend(bytes(address - len(self._bytes)))
                 self._bytes[address : address + size] = raw
         return address
-
-    def _full(self, name: str, type_: Type, place: Place | None) -> CslError:
-        taken = self.data_bytes
-        message = f"SRAM of a PE has {SRAM_BYTES:,} bytes: {name} ({type_}) takes {type_.size:,}, {taken:,} are taken"
-        return CslError(message, place, largest_text(self.sram()))
 
     @property
     def data_bytes(self) -> int:

@@ -104,7 +104,6 @@ class Layout:
         self._site_numbers: dict[tuple[int, int], int] = {}
         self._config_numbers: dict[ColorConfig, int] = {}
         self._config_keys: dict[Any, int] = {}
-        self._config_known: dict[int, tuple[Any, int]] = {}
         self._paths: dict[tuple[str, str], str] = {}
         self._keys = Keys()
 
@@ -229,18 +228,12 @@ class Layout:
         sites[at] = site
 
     def _config_number(self, config: Value, place: Place) -> int:
-        data = config[1]
-        known = self._config_known.get(id(data))
-        if known is not None and known[0] is data:
-            return known[1]
-        key = self._keys.of(data) if data.__class__ is dict else None
+        if config[1].__class__ is not dict:
+            return self.number_of(color_config(config, place))
+        key = self._keys.of(config[1])
         number = self._config_keys.get(key)
         if number is None:
-            number = self.number_of(color_config(config, place))
-            if key is not None:
-                self._config_keys[key] = number
-        if len(self._config_known) < _MOST_REMEMBERED:
-            self._config_known[id(data)] = (data, number)
+            number = self._config_keys[key] = self.number_of(color_config(config, place))
         return number
 
     def number_of(self, config: ColorConfig) -> int:

@@ -125,12 +125,7 @@ class Module:
                 self.declarations[declaration.name] = declaration
         for name in self.bound:
             if not isinstance(self.declarations.get(name), syntax.Param):
-                instance.warn(unknown_param(self, name))
-
-    @property
-    def names(self) -> list[str]:
-        """All names that its file declares."""
-        return list(self.declarations)
+                instance.warnings.append(unknown_param(self, name))
 
     @property
     def params(self) -> list[str]:
@@ -147,14 +142,14 @@ class Module:
         Raises:
             CslError: there is no such name, it depends on itself, or its value is wrong.
         """
-        found = self.find(name, place)
+        found = self.find(name)
         if found is None:
             raise CslError(
                 f"{self.file.place.source.name} has no '{name}'", place, did_you_mean(name, self.declarations)
             )
         return found
 
-    def find(self, name: str, place: Place | None) -> Binding | None:  # noqa: ARG002
+    def find(self, name: str) -> Binding | None:
         """Likewise, None if there is none."""
         found = self._bindings.get(name)
         if found is not None:

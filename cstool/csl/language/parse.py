@@ -131,8 +131,7 @@ class _Parser(StatementParser):
     def _parameters(self, function: str) -> tuple[syntax.Parameter, ...]:
         opening = self.expect("(", f"after '{function}'")
         parameters = []
-        going = not self.accept(")")
-        while going:
+        for _ in self.items(")", opening):
             start = self.token.start
             comptime = self.accept("comptime")
             name = self.name("the name of a parameter")
@@ -140,7 +139,6 @@ class _Parser(StatementParser):
             if type_ is None:
                 raise self.expected(f"':' and the type of the parameter '{name}'")
             parameters.append(syntax.Parameter(self.since(start), name, type_, comptime))
-            going = self.more(")", opening)
         self.distinct(((each.name, each.place) for each in parameters), "the parameter")
         return tuple(parameters)
 

@@ -159,13 +159,11 @@ class ExpressionParser(Cursor):
             raise self.error("a function is declared at the top level of a file", self.since(word.start))
         opening = self.expect("(", "after 'fn'")
         parameters = []
-        going = not self.accept(")")
-        while going:
+        for _ in self.items(")", opening):
             if self.token.kind == "name" and self.ahead() == ":":
                 self.advance()
                 self.advance()
             parameters.append(self.type_())
-            going = self.more(")", opening)
         result = self.type_()
         return syntax.FunctionType(self.since(word.start), tuple(parameters), result)
 
@@ -193,12 +191,10 @@ class ExpressionParser(Cursor):
 
     def _list(self, closing: str, opening: Token) -> tuple[syntax.Expression, ...]:
         values = []
-        going = not self.accept(closing)
-        while going:
+        for _ in self.items(closing, opening):
             values.append(self.expression())
             if self.token.kind == "..":
                 raise self.error("CSL has no slices", self.at(self.token))
-            going = self.more(closing, opening)
         return tuple(values)
 
     def _atom(self) -> syntax.Expression:
@@ -260,8 +256,7 @@ class ExpressionParser(Cursor):
         self.deeper()
         fields: list[tuple[str, syntax.Expression]] = []
         named: list[tuple[str, Place]] = []
-        going = not self.accept("}")
-        while going:
+        for _ in self.items("}", opening):
             token = self.token
             has_name = token.kind == "." and self._names_a_field()
             if fields and has_name != bool(named):
@@ -275,7 +270,6 @@ class ExpressionParser(Cursor):
                 named.append((name, self.since(token.start)))
                 self.advance()
             fields.append((name, self.expression()))
-            going = self.more("}", opening)
         self.distinct(named, "the field")
         self.shallower()
         return tuple(fields)
@@ -296,8 +290,7 @@ class ExpressionParser(Cursor):
         self.deeper()
         fields = []
         places = []
-        going = not self.accept("}")
-        while going:
+        for _ in self.items("}", opening):
             if self.token.kind in ("fn", "const", "var"):
                 raise self.error(f"a {kind} of CSL has fields only, got '{self.token.kind}'", self.at(self.token))
             place = self.at(self.token)
@@ -308,7 +301,6 @@ class ExpressionParser(Cursor):
             default = self.expression() if self.accept("=") else None
             fields.append((name, type_, default))
             places.append((name, place))
-            going = self.more("}", opening)
         self.distinct(places, "the field")
         self.shallower()
         return syntax.StructType(self.since(first.start), kind, tuple(fields))
@@ -322,13 +314,11 @@ class ExpressionParser(Cursor):
         opening = self.expect("{", "after 'enum'")
         members = []
         places = []
-        going = not self.accept("}")
-        while going:
+        for _ in self.items("}", opening):
             place = self.at(self.token)
             name = self.field_name("the name of a member")
             members.append((name, self.expression() if self.accept("=") else None))
             places.append((name, place))
-            going = self.more("}", opening)
         self.distinct(places, "the member")
         return syntax.EnumType(self.since(word.start), tag, tuple(members))
 
@@ -368,10 +358,8 @@ class ExpressionParser(Cursor):
         subject = self.condition("switch")
         opening = self.expect("{", "before the cases of 'switch'")
         cases = []
-        going = not self.accept("}")
-        while going:
+        for _ in self.items("}", opening):
             cases.append(self._case(assigns))
-            going = self.more("}", opening)
         self.shallower()
         return syntax.Switch(self.since(start), subject, tuple(cases))
 

@@ -35,9 +35,7 @@ class StatementParser(ExpressionParser):
             start = self.advance().start
             return self.declaration(start, comptime=True)
         self._refuse_top_level()
-        node = self.branch(assigns=True)
-        if isinstance(node, syntax.Expression) and not isinstance(node, syntax.Block | syntax.If | syntax.Switch):
-            node = syntax.Evaluate(node.place, node)
+        node = self._body()
         if not _ends_in_a_block(node):
             self.expect_after_this(";")
             if isinstance(node, syntax.If) and self.token.kind == "else":
@@ -74,19 +72,8 @@ class StatementParser(ExpressionParser):
             return self.if_(assigns=assigns)
         if kind == "switch":
             return self.switch(assigns=assigns)
-        if kind == "return":
-            self.advance()
-            value = self._optional_value()
-            return syntax.Return(self.since(token.start), value)
-        if kind == "break":
-            self.advance()
-            label = self._label_after_colon()
-            value = self._optional_value()
-            return syntax.Break(self.since(token.start), label, value)
-        if kind == "continue":
-            self.advance()
-            label = self._label_after_colon()
-            return syntax.Continue(self.since(token.start), label)
+        if kind in ("return", "break", "continue"):
+            return self._jump(self.advance())
         if kind in _LOOPS:
             return self._loop(token.start, None)
         if kind == "name" and self.ahead() == ":" and self.ahead(2) in _LOOPS:
@@ -119,11 +106,13 @@ class StatementParser(ExpressionParser):
         value = self.expression()
         return syntax.Assign(self.since(target.place.start), target, operator, value)
 
-    def _optional_value(self) -> syntax.Expression | None:
-        return None if self.token.kind in (";", ",", "}", ")", "else", "end") else self.expression()
-
-    def _label_after_colon(self) -> str | None:
-        return self.name("a label after ':'") if self.accept(":") else None
+    def _jump(self, word: Token) -> syntax.Statement:
+        label = self.name("a label after ':'") if word.kind != "return" and self.accept(":") else None
+        if word.kind == "continue":
+            return syntax.Continue(self.since(word.start), label)
+        value = None if self.token.kind in (";", ",", "}", ")", "else", "end") else self.expression()
+        place = self.since(word.start)
+        return syntax.Return(place, value) if word.kind == "return" else syntax.Break(place, label, value)
 
     # --- loops ---
 
@@ -173,6 +162,7 @@ class StatementParser(ExpressionParser):
         return syntax.For(self.since(start), values, tuple(variables), body, label, inline)
 
     def _body(self) -> syntax.Node:
+        """Read a statement without a `;` at its end; an expression is one, for its effect."""
         node = self.branch(assigns=True)
         if isinstance(node, syntax.Expression) and not isinstance(node, syntax.Block | syntax.If | syntax.Switch):
             return syntax.Evaluate(node.place, node)

@@ -13,12 +13,17 @@ POP_MODES = ("no_pop", "always_pop", "pop_on_advance")
 _COUNTER_TOP = 0xFFFF
 
 
-def _fields(value: Value, what: str, known: tuple[str, ...], place: Place) -> dict[str, Value]:
-    fields = values.fields_of(value)
+def known_fields(value: Value, what: str, known: tuple[str, ...], place: Place, verb: str = "is") -> dict[str, Value]:
+    """The fields of a struct; `what` and `verb` begin the message of another value: ".routes is", "@get_dsd takes".
+
+    Raises:
+        CslError: it is no struct, or has a field that is not one of the `known` ones.
+    """
     if value[0] == types.VOID:
         return {}
+    fields = values.fields_of(value)
     if fields is None:
-        raise CslError(f"{what} is a struct, got {describe(value)}", place)
+        raise CslError(f"{what} {verb} a struct, got {describe(value)}", place)
     for name in fields:
         if name not in known:
             raise CslError(f"{what} has the fields {', '.join(known)}, got .{name}", place, did_you_mean(name, known))
@@ -88,8 +93,9 @@ def color_config(value: Value, place: Place) -> ColorConfig:
         CslError: a field is unknown, wrong, or missing; a position routes nothing.
     """
     known = ("routes", "switches", "filter", "teardown", "color_swap_x", "color_swap_y")
-    fields = _fields(value, "a color's config", known, place)
-    routes = _fields(fields.get("routes", values.VOID), ".routes", ("rx", "tx", "color_swap_x", "color_swap_y"), place)
+    fields = known_fields(value, "a color's config", known, place)
+    either = ("rx", "tx", "color_swap_x", "color_swap_y")
+    routes = known_fields(fields.get("routes", values.VOID), ".routes", either, place)
     rx = ports_of(routes["rx"], ".rx", place) if "rx" in routes else 0
     tx = ports_of(routes["tx"], ".tx", place) if "tx" in routes else 0
     if ("routes" in fields or not _flag(fields, "teardown", place)) and not (rx and tx):
@@ -99,7 +105,7 @@ def color_config(value: Value, place: Place) -> ColorConfig:
     current, ring, pop = 0, False, POP_MODES[0]
     if "switches" in fields:
         names = ("pos1", "pos2", "pos3", "current_switch_pos", "ring_mode", "pop_mode")
-        switches = _fields(fields["switches"], ".switches", names, place)
+        switches = known_fields(fields["switches"], ".switches", names, place)
         positions += _positions(switches, positions[0], place)
         ring = _flag(switches, "ring_mode", place)
         if "current_switch_pos" in switches:
@@ -125,7 +131,7 @@ def _positions(switches: dict[str, Value], start: Route, place: Place) -> list[R
             continue
         if len(result) != number - 1:
             raise CslError(f".{name} follows .pos{number - 1}, which is not given", place)
-        fields = _fields(switches[name], f".{name}", ("rx", "tx", "invalid"), place)
+        fields = known_fields(switches[name], f".{name}", ("rx", "tx", "invalid"), place)
         if _flag(fields, "invalid", place):
             break
         rx = ports_of(fields["rx"], f".{name}.rx", place) if "rx" in fields else start.rx
@@ -143,7 +149,7 @@ def color_filter(value: Value, place: Place) -> Filter:
         CslError: a field is unknown, wrong, or missing.
     """
     every = ("kind", *dict.fromkeys(name for names in LIMITS.values() for name in names), "count_data", "count_control")
-    fields = _fields(value, ".filter", every, place)
+    fields = known_fields(value, ".filter", every, place)
     if "kind" not in fields:
         raise CslError(f".filter needs .kind: one of {', '.join(LIMITS)}", place)
     kind = choice(fields["kind"], ".kind", tuple(LIMITS), place)

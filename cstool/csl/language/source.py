@@ -73,6 +73,12 @@ class CslError(CstoolError):
         self.place = place
         self.notes = notes
 
+    def noted(self, place: Place, text: str) -> "CslError":
+        """The error with one more note."""
+        error = CslError(self.message, None, self.hint, (*self.notes, (place, text)))
+        error.place, error.message = self.place, self.message
+        return error
+
     def __str__(self) -> str:
         lines = [self.message]
         if self.place is not None:

@@ -89,13 +89,18 @@ class IntType(Type):
 
 
 @dataclass(frozen=True)
-class FloatType(Type):
-    """`f16`, `f32`, `bf16`, `cb16`."""
+class NamedType(Type):
+    """A type with a name, as in CSL, or as in messages."""
 
     name: str
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class FloatType(NamedType):
+    """`f16`, `f32`, `bf16`, `cb16`."""
 
     def _size(self) -> int:
         return 4 if self.name == "f32" else 2
@@ -108,13 +113,8 @@ class FloatType(Type):
 
 
 @dataclass(frozen=True)
-class BasicType(Type):
+class BasicType(NamedType):
     """A type without parameters that is no number of fixed width: `bool`, `void`, `type`, `comptime_int`, ..."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
 
     def _size(self) -> int:
         return 1 if self.name == "bool" else 0
@@ -127,16 +127,11 @@ class BasicType(Type):
 
 
 @dataclass(frozen=True)
-class OpaqueType(Type):
+class OpaqueType(NamedType):
     """A handle of the machine: `color`, `local_task_id`, `input_queue`, `mem1d_dsd`, `dsr_dest`, ...
 
     A handle is a u16 in SRAM. A DSD is a value of `fabric.dsd`: it has no letter, but its bytes count.
     """
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
 
     def _size(self) -> int:
         return _DSD_BYTES if self.is_dsd else 0 if self.comptime_only else 2
@@ -191,6 +186,11 @@ class PointerType(Type):
     many: bool = False
     const: bool = False
 
+    @property
+    def element(self) -> Type:
+        """The type that it points at; for an array, that of its elements."""
+        return self.pointee.element if isinstance(self.pointee, ArrayType) else self.pointee
+
     def __str__(self) -> str:
         return f"{'[*]' if self.many else '*'}{'const ' if self.const else ''}{self.pointee}"
 
@@ -229,7 +229,7 @@ def points_to_function(type_: Type) -> bool:
 
 
 @dataclass(frozen=True)
-class StructType(Type):
+class StructType(NamedType):
     """`struct {..}`, `packed struct {..}`, `union {..}`: nominal, by `name`, its declaration's place and arguments.
 
     Args:
@@ -239,13 +239,9 @@ class StructType(Type):
         defaults: by name, data of the field's type, in the order of the fields
     """
 
-    name: str
     kind: str
     fields: tuple[tuple[str, Type], ...]
     defaults: tuple[tuple[str, object], ...] = ()
-
-    def __str__(self) -> str:
-        return self.name
 
     def field(self, name: str) -> Type | None:
         """The type of a field; None if there is none of the name."""
@@ -299,15 +295,11 @@ class StructType(Type):
 
 
 @dataclass(frozen=True)
-class EnumType(Type):
+class EnumType(NamedType):
     """`enum(u16) { A, B = 5 }`: nominal, by `name`."""
 
-    name: str
     tag: IntType
     members: tuple[tuple[str, int], ...]
-
-    def __str__(self) -> str:
-        return self.name
 
     def value(self, member: str) -> int | None:
         """The number of a member; None if there is none of the name."""

@@ -59,16 +59,6 @@ def integer(value: int) -> Value:
     return types.COMPTIME_INT, value
 
 
-def struct_value(**fields: Value) -> Value:
-    """An anonymous struct."""
-    return types.STRUCT, fields
-
-
-def is_unit(value: Value) -> bool:
-    """Whether it is an empty struct: `{}` or `.{}`."""
-    return value[0] == types.VOID or (value[0] == types.STRUCT and not value[1])
-
-
 def fields_of(value: Value) -> dict[str, Value] | None:
     """The fields of a struct, by name; None for a value that is no struct."""
     data = value[1]
@@ -91,19 +81,18 @@ def zero(type_: Type) -> Any:
     return 0
 
 
-_FORMATS = {letter: struct.Struct("<" + {"w": "I"}.get(letter, letter)) for letter in "bBhHiwqQfe"}
+_CODES = {"w": "I"}
+"""letters that are others in Python's `struct`"""
+_FORMATS = {letter: struct.Struct("<" + _CODES.get(letter, letter)) for letter in "bBhHiwqQfe"}
 
 
 def to_bytes(type_: Type, data: Any) -> bytes:
     """`data` as it is in SRAM, little-endian; `type_.size` bytes, zero for types that are not in SRAM (a DSD)."""
     if isinstance(type_, types.ArrayType):
-        letter = type_.element.letter
-        if letter is not None and type_.element.size == _FORMATS[letter].size and data:
-            if isinstance(type_.element, types.FloatType) and type_.element.name not in ("f16", "f32"):
-                return b"".join(to_bytes(type_.element, each) for each in data)
-            code = {"w": "I"}.get(letter, letter)
-            return struct.pack(f"<{len(data)}{code}", *data)
-        return b"".join(to_bytes(type_.element, each) for each in data)
+        element, letter = type_.element, type_.element.letter
+        if letter is None or element.size != _FORMATS[letter].size or element in (types.BF16, types.CB16):
+            return b"".join(to_bytes(element, each) for each in data)
+        return struct.pack(f"<{len(data)}{_CODES.get(letter, letter)}", *data)
     if isinstance(type_, types.StructType):
         return _struct_bytes(type_, data)
     letter = type_.letter
@@ -111,12 +100,9 @@ def to_bytes(type_: Type, data: Any) -> bytes:
         return bytes(type_.size)
     if isinstance(type_, types.FloatType) and type_.name == "bf16":
         return struct.pack("<f", data)[2:]
-    size = type_.size
-    if size > 8:
-        return int(data).to_bytes(size, "little", signed=bool(data < 0))
     if letter in "fe":
         return _FORMATS[letter].pack(data)
-    return int(data).to_bytes(size, "little", signed=bool(data < 0))
+    return int(data).to_bytes(type_.size, "little", signed=bool(data < 0))
 
 
 def _struct_bytes(type_: types.StructType, data: dict[str, Value]) -> bytes:

@@ -214,3 +214,18 @@ while (@mov16(fd, @as(i16, 3))) { out[11] += 1; }
     out = pe["out"]
     assert out[:4].tolist() == [1, 2, 3, 4], out
     assert out[8:12].tolist() == [1, 1, 1, 4], out
+
+
+def test_mantissas_of_a_vector_and_of_a_number(one: One) -> None:
+    pe = one("""
+var x = [3]f32{ 12.0, -0.75, 1.0 };
+var y = @zeros([3]f32);
+var z = @zeros([1]f32);
+const x_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> x[i] });
+const y_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> y[i] });
+---
+@fnorms(y_dsd, x_dsd);
+@fnorms(&z[0], 24.0);
+""")
+    assert pe["y"].tolist() == [1.5, -1.5, 1.0]
+    assert pe["z"].tolist() == [1.5]
