@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.training.data.changed_samples import OneSequenceDataset
 from cstool.training.data.hdf5_masks import open_hdf5_masks
-from cstool.training.data.one_sequence import OneSequenceDataset
 from tests.unit.training.data.encoder_files import read, shapes, write_masks
 
 IDS, ATTENTION = [[2, 4, 6, 3, 0, 0], [2, 7, 4, 4, 3, 8]], [[1, 1, 1, 1, 0, 0], [1] * 6]
