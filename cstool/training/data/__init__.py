@@ -2,6 +2,7 @@
 
 from cstool.training.data.batches import Sampler, batches_per_epoch
 from cstool.training.data.bigram import bigram_loss
+from cstool.training.data.changed_samples import OneSequenceDataset, SinkTokensDataset
 from cstool.training.data.check import DataCheck, check_data
 from cstool.training.data.dataset import MASKS, Dataset, Field, allocate
 from cstool.training.data.digits import DigitsSummary, prepare_digits
@@ -11,14 +12,12 @@ from cstool.training.data.info import DataInfo, PartInfo, data_info
 from cstool.training.data.loaders import open_loader
 from cstool.training.data.masked_preparation import MaskedTextPlan, prepare_masked_text
 from cstool.training.data.mnist import open_mnist
-from cstool.training.data.one_sequence import OneSequenceDataset
 from cstool.training.data.pair_text import PairTokenizer, pair_tokenizer
 from cstool.training.data.parts import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, open_dataset, open_part, vocab_size_of
 from cstool.training.data.patches import PatchesDataset, has_images
 from cstool.training.data.preference_preparation import PreferencePlan, PreferenceSummary, prepare_preferences
 from cstool.training.data.preferences import PreferenceDataset
 from cstool.training.data.record import read_record
-from cstool.training.data.sink_tokens import SinkTokensDataset
 from cstool.training.data.span_preparation import SpanTextPlan, prepare_span_text
 from cstool.training.data.text import prepare_text
 from cstool.training.data.text_request import Continued, TextPart, TextRequest, TextSummary

@@ -21,10 +21,10 @@ from cstool.training.data.hdf5_text import (
     POSITION,
     SPAN,
     inspect_file,
+    text_numbers,
 )
 from cstool.training.data.image_folder import images_of_part
 from cstool.training.data.mnist import open_mnist
-from cstool.training.data.packed_texts import text_numbers
 from cstool.training.data.parts import IMAGES, PICTURES, ROWS, DataFolder, find_parts, made_tokens, vocab_size_of
 from cstool.training.data.preparation import digest_of
 from cstool.training.data.row_files import Row

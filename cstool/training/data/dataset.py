@@ -4,13 +4,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from cstool.foundation.errors import DataError
+from cstool.model.params import DataloaderParams
+from cstool.model.params.paths import ResolvedPath
 
 Array = np.ndarray[Any, Any]
+LoaderParams = TypeVar("LoaderParams", bound=DataloaderParams)
 
 NO_LIMIT = 2**31
 """of the numbers of tokens"""
@@ -78,6 +81,11 @@ def described(folders: Sequence[Path], dataset: Dataset, told: str = "") -> str:
         names = [name for name in ("input_ids", "decoder_input_ids") if name in dataset.fields]
         told = f"samples of {' and '.join(f'{dataset.fields[name].shape[0]:,}' for name in names)} tokens"
     return f"{folders[0]}{more}: {dataset.sample_count:,} {told}"
+
+
+def section(kind: type[LoaderParams], folders: Sequence[Path], **keys: Any) -> LoaderParams:
+    """Return the section of a dataloader that reads folders by these keys, with the vendor's defaults for others."""
+    return kind.model_construct(folders=tuple(ResolvedPath(folder, ()) for folder in folders), **keys)
 
 
 def allocate(fields: Mapping[str, Field], sample_count: int) -> dict[str, Array]:

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cstool.foundation.errors import DataError
-from cstool.training.data.dataset import Array, Field
+from cstool.model.params import DprLoaderParams
+from cstool.training.data.dataset import ANY_MODEL, Array, Field, ModelSize
 from cstool.training.data.hdf5_rows import (
     Hdf5Dataset,
     SampleFileInfo,
@@ -33,21 +34,33 @@ _KINDS_OF_TOKENS = 2
 
 
 class Hdf5ContextsDataset(Hdf5Dataset):
-    """Questions with contexts. Built by `open_hdf5_contexts`."""
+    """Questions with contexts; each folder has its `data_params.json`."""
 
     number_first = True
 
-    def __init__(
-        self,
-        folders: Sequence[Path],
-        files: Sequence[SampleFileInfo],
-        features: Mapping[str, Sequence[str]],
-        vocab_size: int | None,
-    ) -> None:
-        self._features, shapes = features, files[0].shapes
-        fields = {name: Field(shapes[table][1:], "int32") for table, names in features.items() for name in names}
+    def __init__(self, loader: DprLoaderParams, model: ModelSize = ANY_MODEL, paths: Sequence[Path] = ()) -> None:
+        files: list[SampleFileInfo] = []
+        self._features: Mapping[str, Sequence[str]] = {}
+        for folder in loader.data_dir:
+            inside = paths or sample_files(folder, loader.tried, _HINT)
+            found = _features_of(folder)
+            if self._features and found != self._features:
+                before = loader.data_dir[0] / RECORD
+                raise DataError(f"{folder / RECORD}: features must be those of {before}, in their order")
+            self._features = found
+            files += [_inspect(path, found) for path in inside]
+        first, shapes = files[0], files[0].shapes
+        for file in files:
+            if file.shapes != shapes:
+                raise DataError(
+                    f"{file.path}: samples must have the shapes {_told(first)}, as in {first.path}, got {_told(file)}",
+                    "keep samples of different shapes in different folders, and use one of them",
+                )
+        named = ((name, table) for table, names in self._features.items() for name in names)
+        fields = {name: Field(shapes[table][1:], "int32") for name, table in named}
         # Contexts are numbered by themselves, so there is nothing that labels could say.
-        super().__init__(folders, files, {**fields, "mask": Field((1,), "float32")}, shapes, vocab_size)
+        fields["mask"] = Field((1,), "float32")
+        super().__init__(loader.data_dir, files, fields, shapes, model.vocab_size)
         self._limits = dict(zip(PARTS, (self.token_limit, 2, _KINDS_OF_TOKENS), strict=True))
 
     def told(self) -> str:
@@ -65,44 +78,6 @@ class Hdf5ContextsDataset(Hdf5Dataset):
                 part = name.partition("_")[2]
                 self.check(rows, name, values, self._limits[part], _VOCAB_HINT if part == PARTS[0] else None)
         return found
-
-
-def open_hdf5_contexts(
-    folders: Sequence[Path], *, vocab_size: int | None = None, tried: str = ""
-) -> Hdf5ContextsDataset:
-    """Open questions with their contexts, and check their files, all but the values of the samples.
-
-    Args:
-        folders: each with files `*.h5`, read in the order of their names, and `data_params.json`
-        vocab_size: number of tokens of the model; None for no limit
-        tried: all places where the folders were looked for, for messages
-
-    Raises:
-        DataError: files are missing, damaged or do not fit.
-    """
-    files: list[SampleFileInfo] = []
-    features: Mapping[str, Sequence[str]] = {}
-    for folder in folders:
-        paths = sample_files(folder, tried, _HINT)
-        found = _features_of(folder)
-        if features and found != features:
-            raise DataError(f"{folder / RECORD}: features must be those of {folders[0] / RECORD}, in their order")
-        features = found
-        files += [_inspect(path, features) for path in paths]
-    first = files[0]
-    for file in files:
-        if file.shapes != first.shapes:
-            raise DataError(
-                f"{file.path}: samples must have the shapes {_told(first)}, as in {first.path}, got {_told(file)}",
-                "keep samples of different shapes in different folders, and use one of them",
-            )
-    return Hdf5ContextsDataset(folders, files, features, vocab_size)
-
-
-def contexts_of_file(path: Path, vocab_size: int | None) -> Hdf5ContextsDataset:
-    """Open the samples of one file, whose layout its folder gives, or raise DataError."""
-    features = _features_of(path.parent)
-    return Hdf5ContextsDataset([path.parent], [_inspect(path, features)], features, vocab_size)
 
 
 def _features_of(folder: Path) -> Mapping[str, Sequence[str]]:

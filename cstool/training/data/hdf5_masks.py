@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from cstool.foundation.errors import DataError
-from cstool.model.params import usual_predictions
-from cstool.training.data.dataset import Array, Field, allocate
+from cstool.model.params import Hdf5MasksParams, usual_predictions
+from cstool.training.data.dataset import ANY_MODEL, Array, Field, ModelSize, allocate
 from cstool.training.data.drawn_masks import gathered
 from cstool.training.data.hdf5_rows import (
     Hdf5Dataset,
@@ -28,7 +28,7 @@ from cstool.training.data.hdf5_rows import (
     check_table,
     dataset_in,
     inspected,
-    sample_files,
+    sample_paths,
 )
 from cstool.training.data.hdf5_text import PACKED_HINT
 from cstool.training.data.masked_text import mlm_fields
@@ -41,27 +41,42 @@ _HINT = "its files hold data and labels, as the vendor's preprocessing with trai
 
 
 class Hdf5MasksDataset(Hdf5Dataset):
-    """Samples with masks. Built by `open_hdf5_masks`."""
+    """Samples with masks, those of single files packed if they can be.
+
+    Where all tokens have labels the section gives M, or `usual_predictions`; else the files do.
+    """
 
     number_first = True
 
-    def __init__(
-        self,
-        folders: Sequence[Path],
-        files: Sequence[SampleFileInfo],
-        *,
-        predictions: int,
-        is_packed: bool,
-        vocab_size: int | None,
-    ) -> None:
-        length = files[0].sequence_length
-        fields = mlm_fields(length, predictions, has_pairs=False)
-        if is_packed:
+    def __init__(self, loader: Hdf5MasksParams, model: ModelSize = ANY_MODEL, paths: Sequence[Path] = ()) -> None:
+        files = [inspect_masks(path) for path in paths or sample_paths(loader, _HINT)]
+        first, wanted = files[0], loader.max_sequence_length
+        self._is_packed = first.features >= len(FEATURES) if paths else loader.is_packed
+        for file in files:
+            if self._is_packed and file.features < len(FEATURES):
+                raise DataError(
+                    f'{file.path}: dataset "data" must have {len(FEATURES)} features of packed samples, '
+                    f"{', '.join(FEATURES)}, got {file.features}",
+                    PACKED_HINT,
+                )
+            if (file.sequence_length, _predictions(file)) != (first.sequence_length, _predictions(first)):
+                raise DataError(
+                    f"{file.path}: samples must have {_told(first)}, as in {first.path}, got {_told(file)}",
+                    "keep samples of different lengths in different folders, and use one of them",
+                )
+        length = first.sequence_length
+        if wanted not in (None, length):
+            raise DataError(
+                f"{first.path}: samples must have max_sequence_length ({wanted:,}) tokens, got {length:,}",
+                "leave max_sequence_length out: masks that are drawn are not cut",
+            )
+        self._is_gathered = _predictions(first) is not None
+        self._most = _predictions(first) or min(length, loader.predictions or usual_predictions(length))
+        fields = mlm_fields(length, self._most, has_pairs=False)
+        if self._is_packed:
             fields |= {"segments": Field((length,), "int32"), "position_ids": Field((length,), "int32")}
-        self._predictions, self._is_packed = predictions, is_packed
-        self._is_gathered = _predictions(files[0]) is not None
-        shapes = {"data": (len(FEATURES) if is_packed else 2, length), "labels": files[0].shapes["labels"]}
-        super().__init__(folders, files, fields, shapes, vocab_size)
+        shapes = {"data": (len(FEATURES) if self._is_packed else 2, length), "labels": first.shapes["labels"]}
+        super().__init__(loader.data_dir, files, fields, shapes, model.vocab_size)
 
     def samples(self, rows: Array, tables: Mapping[str, Array]) -> Mapping[str, Array]:
         """Return all fields."""
@@ -82,7 +97,7 @@ class Hdf5MasksDataset(Hdf5Dataset):
             for i, row in enumerate(rows.tolist()):
                 path, number = self.place(row)
                 sample = {name: array[i] for name, array in made.items()}
-                gathered(f"{path}: sample {number:,}", labels[i, LABELS], self._predictions, sample)
+                gathered(f"{path}: sample {number:,}", labels[i, LABELS], self._most, sample)
             found |= made
         if self._is_packed:
             segments = self._segments(rows, data)
@@ -109,60 +124,6 @@ class Hdf5MasksDataset(Hdf5Dataset):
             )
         segments: Array = np.cumsum(begins, axis=1) * is_real
         return segments
-
-
-def open_hdf5_masks(
-    folders: Sequence[Path],
-    *,
-    is_packed: bool = False,
-    max_sequence_length: int | None = None,
-    predictions: int | None = None,
-    vocab_size: int | None = None,
-    tried: str = "",
-) -> Hdf5MasksDataset:
-    """Open samples with masks, and check their files, all but the values of the samples.
-
-    Args:
-        folders: each with files `*.h5`, read in the order of their names
-        is_packed: whether a sample is several sequences that do not see each other
-        max_sequence_length: tokens that a sample must have; None for the number in the files
-        predictions: M where all tokens have labels; None for `usual_predictions`. Else the files give M.
-        vocab_size: token ids must be below it, checked as they are read; None for no limit
-        tried: all places where the folders were looked for, for messages
-
-    Raises:
-        DataError: files are missing, damaged or do not fit.
-    """
-    files = [inspect_masks(path) for folder in folders for path in sample_files(folder, tried, _HINT)]
-    first = files[0]
-    for file in files:
-        if is_packed and file.features < len(FEATURES):
-            raise DataError(
-                f'{file.path}: dataset "data" must have {len(FEATURES)} features of packed samples, '
-                f"{', '.join(FEATURES)}, got {file.features}",
-                PACKED_HINT,
-            )
-        if (file.sequence_length, _predictions(file)) != (first.sequence_length, _predictions(first)):
-            raise DataError(
-                f"{file.path}: samples must have {_told(first)}, as in {first.path}, got {_told(file)}",
-                "keep samples of different lengths in different folders, and use one of them",
-            )
-    length = first.sequence_length
-    if max_sequence_length not in (None, length):
-        raise DataError(
-            f"{first.path}: samples must have max_sequence_length ({max_sequence_length:,}) tokens, got {length:,}",
-            "leave max_sequence_length out: masks that are drawn are not cut",
-        )
-    most = _predictions(first) or min(length, predictions or usual_predictions(length))
-    return Hdf5MasksDataset(folders, files, predictions=most, is_packed=is_packed, vocab_size=vocab_size)
-
-
-def masks_of_file(path: Path, vocab_size: int | None) -> Hdf5MasksDataset:
-    """Open the samples of one file, packed if they can be, or raise DataError."""
-    file = inspect_masks(path)
-    most = _predictions(file) or usual_predictions(file.sequence_length)
-    is_packed = file.features >= len(FEATURES)
-    return Hdf5MasksDataset([path.parent], [file], predictions=most, is_packed=is_packed, vocab_size=vocab_size)
 
 
 def inspect_masks(path: Path) -> SampleFileInfo:

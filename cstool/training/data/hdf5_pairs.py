@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cstool.foundation.errors import DataError
-from cstool.training.data.dataset import Array
+from cstool.model.params import Hdf5PairsParams
+from cstool.training.data.dataset import ANY_MODEL, Array, ModelSize
 from cstool.training.data.hdf5_rows import (
     Hdf5Dataset,
     SampleFileInfo,
@@ -22,7 +23,7 @@ from cstool.training.data.hdf5_rows import (
     check_table,
     dataset_in,
     inspected,
-    sample_files,
+    sample_paths,
 )
 from cstool.training.data.sequence_pairs import pair_fields
 from cstool.training.data.vocabulary import VOCAB_HINT
@@ -48,19 +49,25 @@ class Place(NamedTuple):
 
 
 class Hdf5PairsDataset(Hdf5Dataset):
-    """Samples of pairs. Built by `open_hdf5_pairs`."""
+    """Samples of pairs. The section has the features of `data` where a folder does not say them itself."""
 
-    def __init__(
-        self,
-        folders: Sequence[Path],
-        files: Sequence[SampleFileInfo],
-        places: Mapping[str, Place],
-        vocab_size: int | None,
-    ) -> None:
-        self._places = places
+    def __init__(self, loader: Hdf5PairsParams, model: ModelSize = ANY_MODEL) -> None:
+        layouts = {folder: _places(folder, loader.features_list) for folder in loader.data_dir}
+        [first_folder, self._places], *_ = layouts.items()
+        for folder, places in layouts.items():
+            if places != self._places:
+                raise DataError(f"{folder}: must have the features in the same places as {first_folder}", _HINT)
+        files = [_inspect(path, self._places) for path in sample_paths(loader, _HINT)]
         shapes = files[0].shapes
-        source, target = (shapes[places[name].dataset][1] for name in (INPUT_IDS, LABELS))
-        super().__init__(folders, files, pair_fields(source, target), shapes, vocab_size)
+        for file in files:
+            if file.shapes != shapes:
+                told, got = (
+                    ", ".join(f"{length:,} of {name}" for name, (_, length) in each.shapes.items())
+                    for each in (files[0], file)
+                )
+                raise DataError(f"{file.path}: samples must have the tokens of {files[0].path} ({told}), got {got}")
+        source, target = (shapes[self._places[name].dataset][1] for name in (INPUT_IDS, LABELS))
+        super().__init__(loader.data_dir, files, pair_fields(source, target), shapes, model.vocab_size)
 
     def samples(self, rows: Array, tables: Mapping[str, Array]) -> Mapping[str, Array]:
         """Return all fields."""
@@ -71,39 +78,6 @@ class Hdf5PairsDataset(Hdf5Dataset):
             limit, hint = (2, None) if name in (ATTENTION, DECODER_ATTENTION) else (self.token_limit, VOCAB_HINT)
             self.check(rows, name, values, limit, hint)
         return {**found, "mask": counts}
-
-
-def open_hdf5_pairs(
-    folders: Sequence[Path], *, features: Sequence[str] | None = None, vocab_size: int | None = None, tried: str = ""
-) -> Hdf5PairsDataset:
-    """Open samples of encoder-decoders and check their files, all but the values of the samples.
-
-    Args:
-        folders: each with files `*.h5`, read in the order of their names
-        features: of the dataset `data`, where a folder does not say it itself
-        vocab_size: token ids must be below it, checked as they are read; None for no limit
-        tried: all places where the folders were looked for, for messages
-
-    Raises:
-        DataError: files are missing, damaged or do not fit.
-    """
-    layouts = [_places(folder, features) for folder in folders]
-    for folder, places in zip(folders, layouts, strict=True):
-        if places != layouts[0]:
-            raise DataError(f"{folder}: must have the features in the same places as {folders[0]}", _HINT)
-    files = [
-        _inspect(path, places)
-        for folder, places in zip(folders, layouts, strict=True)
-        for path in sample_files(folder, tried, _HINT)
-    ]
-    for file in files:
-        if file.shapes != files[0].shapes:
-            told, got = (
-                ", ".join(f"{length:,} of {name}" for name, (_, length) in each.shapes.items())
-                for each in (files[0], file)
-            )
-            raise DataError(f"{file.path}: samples must have the tokens of {files[0].path} ({told}), got {got}")
-    return Hdf5PairsDataset(folders, files, layouts[0], vocab_size)
 
 
 def _places(folder: Path, features: Sequence[str] | None) -> dict[str, Place]:

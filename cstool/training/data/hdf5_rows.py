@@ -18,6 +18,7 @@ import numpy as np
 from cstool.foundation.atomic_file import NO_LOCKS
 from cstool.foundation.errors import DataError
 from cstool.foundation.watched_hdf5 import open_watched
+from cstool.model.params import DataloaderParams
 from cstool.training.data.dataset import NO_LIMIT, Array, Field, described, is_special, names_in_folder
 
 OPEN_FILES_LIMIT = 64
@@ -49,7 +50,9 @@ class SampleFileInfo:
 class Hdf5Dataset(ABC):
     """Samples that are rows of checked files, one file after another; subclasses know their features.
 
-    One thread at a time may read.
+    One thread at a time may read. A subclass opens the folders that a section of a dataloader names, or, to have their
+    values checked, the `paths` of some files of theirs alone; it checks files, all but the values of the samples, and
+    raises DataError if they are missing, damaged or do not fit.
 
     Args:
         folders: for `describe`
@@ -179,6 +182,12 @@ def sample_files(folder: Path, tried: str, hint: str) -> Sequence[Path]:
         f"{folder}: must be a folder with files *.h5, got none among its entries ({len(names):,})",
         hint if inside is None else f"{inside} has some",
     )
+
+
+def sample_paths(loader: DataloaderParams, hint: str) -> Iterator[Path]:
+    """Yield the files of the folders of a dataloader, see `sample_files`."""
+    for folder in loader.data_dir:
+        yield from sample_files(folder, loader.tried, hint)
 
 
 def open_hdf5(path: Path, mode: str = "r") -> h5py.File:

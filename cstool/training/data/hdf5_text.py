@@ -2,9 +2,12 @@
 
 A folder of files `*.h5`; each holds a dataset `data` (n, 3, S) int32 = input_ids, attention_mask, labels, and
 the file attribute `n_examples`. The attention mask is really the loss mask: 1 where the label counts. Where a sample
-is several texts, attention_span and position_ids follow, (n, 5, S), see `packed_texts`.
+is several texts, attention_span and position_ids follow, (n, 5, S): a token at position p of its own text, which goes
+on for r tokens, has position id p and attention span r - 1 - p. It is seen from there on by that many tokens, by itself
+and, where attention looks back, by the p before it. Padding has zeros.
 
-Source: Cerebras Model Zoo 2.10.0, data_preparation/data_preprocessing and data/common/h5_map_dataset.
+Source: Cerebras Model Zoo 2.10.0, data_preparation/data_preprocessing and data/common/h5_map_dataset; packed texts:
+vsl_pretraining_token_generator.py of the former, `create_vsl_mask` in common/utils/model/transformer_utils.py.
 """
 
 import os
@@ -27,7 +30,6 @@ from cstool.training.data.hdf5_rows import (
     open_hdf5,
     sample_files,
 )
-from cstool.training.data.packed_texts import text_numbers
 from cstool.training.data.vocabulary import VOCAB_HINT
 
 INPUT_IDS, MASK, LABELS, SPAN, POSITION = range(5)
@@ -80,6 +82,27 @@ class Hdf5TextDataset(Hdf5Dataset):
                 rows, wrong, lambda at: f"{rule}, got span {spans[at]} at position id {positions[at]},", PACKED_HINT
             )
         return segments
+
+
+def text_numbers(positions: Array, spans: Array) -> tuple[Array, Array]:
+    """Number each token by its text in its sample.
+
+    Args:
+        positions, spans: (n, S) int32
+
+    Returns:
+        (n, S) int32, counted from 1, and (n, S) bool, where spans and positions are none of texts back to back
+    """
+    begins = positions == 0
+    wrong = np.zeros(begins.shape, bool)
+    wrong[:, 0] = ~begins[:, 0]
+    wrong[:, 1:] |= ~begins[:, 1:] & (positions[:, 1:] != positions[:, :-1] + 1)
+    wrong[:, 1:] |= ~begins[:, 1:] & (spans[:, 1:] != spans[:, :-1] - 1)
+    ends = np.ones_like(begins)
+    ends[:, :-1] = begins[:, 1:]
+    wrong |= ends != (spans == 0)
+    numbers: Array = np.cumsum(begins, axis=1, dtype=np.int32)
+    return numbers, wrong
 
 
 def open_hdf5_text(

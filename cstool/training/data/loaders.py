@@ -25,16 +25,16 @@ from cstool.model.params.paths import ResolvedPath
 from cstool.training.data.cifar import CIFAR10, CIFAR100, open_cifar
 from cstool.training.data.dataset import Dataset, ModelSize
 from cstool.training.data.drawn_masks import DrawnMasksDataset
-from cstool.training.data.hdf5_contexts import open_hdf5_contexts
-from cstool.training.data.hdf5_masks import open_hdf5_masks
-from cstool.training.data.hdf5_pairs import open_hdf5_pairs
+from cstool.training.data.hdf5_contexts import Hdf5ContextsDataset
+from cstool.training.data.hdf5_masks import Hdf5MasksDataset
+from cstool.training.data.hdf5_pairs import Hdf5PairsDataset
 from cstool.training.data.image_folder import open_image_folder
 from cstool.training.data.image_steps import ImageSteps
 from cstool.training.data.masked_text import MaskedTextDataset
 from cstool.training.data.mixture import MixtureDataset
 from cstool.training.data.mnist import open_mnist
 from cstool.training.data.parts import open_dataset
-from cstool.training.data.preferences import open_preferences
+from cstool.training.data.preferences import PreferenceDataset
 from cstool.training.data.sentences import SentencesDataset
 from cstool.training.data.summaries import SummariesDataset
 from cstool.training.data.text_spans import TextSpansDataset
@@ -54,31 +54,6 @@ def open_loader(loader: DataloaderParams, *, vocab_size: int | None = None, clas
         DataError: files are missing, damaged or do not fit.
     """
     return _OPENERS[type(loader)](loader, ModelSize(vocab_size, classes))
-
-
-def _hdf5_masks(loader: Hdf5MasksParams, model: ModelSize) -> Dataset:
-    return open_hdf5_masks(
-        loader.data_dir,
-        is_packed=loader.is_packed,
-        max_sequence_length=loader.max_sequence_length,
-        predictions=loader.predictions,
-        vocab_size=model.vocab_size,
-        tried=loader.tried,
-    )
-
-
-def _hdf5_pairs(loader: Hdf5PairsParams, model: ModelSize) -> Dataset:
-    features, vocab_size = loader.features_list, model.vocab_size
-    return open_hdf5_pairs(loader.data_dir, features=features, vocab_size=vocab_size, tried=loader.tried)
-
-
-def _contexts(loader: DprLoaderParams, model: ModelSize) -> Dataset:
-    return open_hdf5_contexts(loader.data_dir, vocab_size=model.vocab_size, tried=loader.tried)
-
-
-def _preferences(loader: PreferencesParams, model: ModelSize) -> Dataset:
-    length, vocab_size = loader.max_sequence_length, model.vocab_size
-    return open_preferences(loader.data_dir, max_sequence_length=length, vocab_size=vocab_size, tried=loader.tried)
 
 
 def _digits(loader: DigitsParams, _model: ModelSize) -> Dataset:
@@ -124,15 +99,15 @@ _OPENERS: Mapping[type[DataloaderParams], Callable[[Any, ModelSize], Dataset]] =
     StockLoaderParams: _stock,
     MaskedTextParams: MaskedTextDataset,
     DrawnMasksParams: DrawnMasksDataset,
-    Hdf5MasksParams: _hdf5_masks,
+    Hdf5MasksParams: Hdf5MasksDataset,
     SentencesParams: SentencesDataset,
     TokenClassesParams: TokenClassesDataset,
     SummariesParams: SummariesDataset,
-    DprLoaderParams: _contexts,
+    DprLoaderParams: Hdf5ContextsDataset,
     TextSpansParams: TextSpansDataset,
     TranslationsParams: TranslationsDataset,
-    Hdf5PairsParams: _hdf5_pairs,
-    PreferencesParams: _preferences,
+    Hdf5PairsParams: Hdf5PairsDataset,
+    PreferencesParams: PreferenceDataset,
     DigitsParams: _digits,
     PhotosParams: _photos,
 }

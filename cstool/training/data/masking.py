@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cstool.training.data.dataset import Array
-from cstool.training.data.draws import sample_draws
+from cstool.training.data.samples import sample_draws
 
 MASKED_BELOW, REPLACED_BELOW = round(0.8 * 2**32), round(0.9 * 2**32)
 """a word below the first becomes the mask token, below the second a random one; else the token stays"""

@@ -11,7 +11,7 @@ from cstool.foundation.words import nearest
 from cstool.model.params import DrawnMasksParams, MaskedTextParams, TextSpansParams, usual_predictions
 from cstool.model.params.paths import ResolvedPath
 from cstool.training.data import drawn_masks
-from cstool.training.data.dataset import Dataset, names_in_folder
+from cstool.training.data.dataset import Dataset, names_in_folder, section
 from cstool.training.data.drawn_masks import DrawnMasksDataset
 from cstool.training.data.hdf5_rows import is_sample_file
 from cstool.training.data.hdf5_text import open_hdf5_text
@@ -168,12 +168,12 @@ def _open_rows(found: DataFolder, part: str) -> Dataset:
     """Open the tables of a part, as far as no other files are needed for it."""
     kind, rows = rows_of(found.parts[part], part)
     rows.close()
-    record, folders = found.record, (ResolvedPath(found.parts[part], ()),)
+    record, folders = found.record, [found.parts[part]]
     vocabulary = ResolvedPath(found.path / VOCABULARY_FILE, ())
-    # Sections of dataloaders, with the vendor's defaults; the other keys are for runs.
     if kind is MASKED and record is not None:
-        masked = MaskedTextParams.model_construct(
-            folders=folders,
+        masked = section(
+            MaskedTextParams,
+            folders,
             vocab_file=vocabulary,
             max_sequence_length=record["sequence_length"],
             max_predictions_per_seq=usual_predictions(record["sequence_length"]),
@@ -182,8 +182,9 @@ def _open_rows(found: DataFolder, part: str) -> Dataset:
         )
         return MaskedTextDataset(masked)
     if kind is LINES and record is not None:
-        spans = TextSpansParams.model_construct(
-            folders=folders,
+        spans = section(
+            TextSpansParams,
+            folders,
             src_vocab_file=vocabulary,
             src_max_sequence_length=record["sequence_length"],
             tgt_max_sequence_length=record["spans"]["target_length"],
@@ -191,7 +192,7 @@ def _open_rows(found: DataFolder, part: str) -> Dataset:
         )
         return TextSpansDataset(spans)
     if set(drawn_masks.NEEDED) <= set(kind.columns):
-        return DrawnMasksDataset(DrawnMasksParams.model_construct(folders=folders, disable_nsp=True))
+        return DrawnMasksDataset(section(DrawnMasksParams, folders, disable_nsp=True))
     raise DataError(
         f"{found.parts[part]}: samples of {kind.name} are made with a vocabulary, which the folder does not name",
         f"{_LOOK} its rows",

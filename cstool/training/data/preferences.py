@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from cstool.foundation.errors import DataError
-from cstool.training.data.dataset import Array, Field
+from cstool.model.params import PreferencesParams
+from cstool.training.data.dataset import ANY_MODEL, Array, Field, ModelSize
 from cstool.training.data.hdf5_rows import (
     Hdf5Dataset,
     SampleFileInfo,
@@ -21,7 +22,7 @@ from cstool.training.data.hdf5_rows import (
     check_table,
     dataset_in,
     inspected,
-    sample_files,
+    sample_paths,
 )
 from cstool.training.data.vocabulary import VOCAB_HINT
 
@@ -33,19 +34,27 @@ _HINT = "its files hold data, as the vendor's preprocessing with mode: dpo write
 
 
 class PreferenceDataset(Hdf5Dataset):
-    """Pairs: `input_ids`, `labels`, 0 where they do not count, `label_mask`, all (n, 2 S), and `mask`, ones.
+    """Pairs: `input_ids`, `labels`, 0 where they do not count, `label_mask`, all (n, 2 S), and `mask`, ones."""
 
-    Built by `open_preferences`.
-    """
-
-    def __init__(
-        self, folders: Sequence[Path], files: Sequence[SampleFileInfo], sequence_length: int, vocab_size: int | None
-    ) -> None:
-        self.sequence_length = sequence_length
+    def __init__(self, loader: PreferencesParams, model: ModelSize = ANY_MODEL, paths: Sequence[Path] = ()) -> None:
+        files = [inspect_pairs(path) for path in paths or sample_paths(loader, _HINT)]
+        first, wanted = files[0], loader.max_sequence_length
+        self.sequence_length = length = first.sequence_length
+        for file in files:
+            if file.sequence_length != length:
+                raise DataError(
+                    f"{file.path}: texts must have {length:,} tokens, as in {first.path}, got {file.sequence_length:,}",
+                    "keep texts of different lengths in different folders, and use one of them",
+                )
+        if wanted not in (None, length):
+            raise DataError(
+                f"{first.path}: texts must have max_sequence_length ({wanted:,}) tokens, got {length:,}",
+                "leave max_sequence_length out: pairs are not cut",
+            )
         dtypes = {"input_ids": "int32", "label_mask": "float32", "labels": "int32"}
-        fields = {name: Field((len(TEXTS) * sequence_length,), dtype) for name, dtype in dtypes.items()}
+        fields = {name: Field((len(TEXTS) * length,), dtype) for name, dtype in dtypes.items()}
         fields["mask"] = Field((1,), "float32")
-        super().__init__(folders, files, fields, {"data": (len(FEATURES), sequence_length)}, vocab_size)
+        super().__init__(loader.data_dir, files, fields, {"data": (len(FEATURES), length)}, model.vocab_size)
 
     def told(self) -> str:
         """Return the kind of the samples, for `describe`."""
@@ -74,43 +83,6 @@ class PreferenceDataset(Hdf5Dataset):
             f"{path}: {TEXTS[text]}_attention_mask must be 1 where a label counts, got none in sample {row:,}",
             "its answer may have been cut off: leave the pair out, or make the texts longer",
         )
-
-
-def open_preferences(
-    folders: Sequence[Path], *, max_sequence_length: int | None = None, vocab_size: int | None = None, tried: str = ""
-) -> PreferenceDataset:
-    """Open pairs of texts and check their files, all but the values of the samples.
-
-    Args:
-        folders: each with files `*.h5`, read in the order of their names
-        max_sequence_length: tokens that a text must have; None for the number in the files
-        vocab_size: token ids must be below it, checked as they are read; None for no limit
-        tried: all places where the folders were looked for, for messages
-
-    Raises:
-        DataError: files are missing, damaged or do not fit.
-    """
-    files = [inspect_pairs(path) for folder in folders for path in sample_files(folder, tried, _HINT)]
-    first = files[0]
-    length = first.sequence_length
-    for file in files:
-        if file.sequence_length != length:
-            raise DataError(
-                f"{file.path}: texts must have {length:,} tokens, as in {first.path}, got {file.sequence_length:,}",
-                "keep texts of different lengths in different folders, and use one of them",
-            )
-    if max_sequence_length not in (None, length):
-        raise DataError(
-            f"{first.path}: texts must have max_sequence_length ({max_sequence_length:,}) tokens, got {length:,}",
-            "leave max_sequence_length out: pairs are not cut",
-        )
-    return PreferenceDataset(folders, files, length, vocab_size)
-
-
-def preferences_of_file(path: Path, vocab_size: int | None) -> PreferenceDataset:
-    """Open the pairs of one file, or raise DataError."""
-    file = inspect_pairs(path)
-    return PreferenceDataset([path.parent], [file], file.sequence_length, vocab_size)
 
 
 def inspect_pairs(path: Path) -> SampleFileInfo:

@@ -15,11 +15,11 @@ from cstool.training.data.row_files import (
     RowFiles,
     csv_rows,
     index_file,
+    line_tokens,
     read_meta,
     text_rows,
 )
 from cstool.training.data.sentences import TASKS, Task
-from cstool.training.data.token_lines import line_tokens
 
 _TABLES = (".csv", ".tsv")
 """suffixes of files that begin with the names of their columns; others have lines"""

@@ -3,17 +3,19 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 
 from cstool.foundation.errors import DataError
+from cstool.model.params import DataloaderParams, DprLoaderParams, Hdf5MasksParams, PreferencesParams
 from cstool.training.data import preferences
-from cstool.training.data.dataset import Dataset
-from cstool.training.data.hdf5_contexts import contexts_of_file, open_hdf5_contexts
-from cstool.training.data.hdf5_masks import masks_of_file, open_hdf5_masks
+from cstool.training.data.dataset import Dataset, ModelSize, section
+from cstool.training.data.hdf5_contexts import Hdf5ContextsDataset
+from cstool.training.data.hdf5_masks import Hdf5MasksDataset
 from cstool.training.data.hdf5_rows import inspected, is_sample_file
 from cstool.training.data.hdf5_text import open_hdf5_text
-from cstool.training.data.preferences import open_preferences, preferences_of_file
+from cstool.training.data.preferences import PreferenceDataset
 
 
 @dataclass(frozen=True)
@@ -38,22 +40,28 @@ class SampleKind:
     open_file: Callable[[Path, int | None], Dataset] | None = None
 
 
+def _kind_of(name: str, dataset: Any, loader: type[DataloaderParams], first: str, **more: Any) -> SampleKind:
+    """Return a kind whose data set opens itself by a section of a dataloader."""
+    return SampleKind(
+        name,
+        lambda folders: dataset(section(loader, folders)),
+        first,
+        open_file=lambda path, vocab_size: dataset(section(loader, [path.parent]), ModelSize(vocab_size), [path]),
+        **more,
+    )
+
+
 TEXT = SampleKind("HDF5 text", open_hdf5_text, "input_ids", ["mask"])
-MASKS = SampleKind("HDF5 with masks", open_hdf5_masks, "input_ids", ["attention_mask"], open_file=masks_of_file)
-PREFERENCES = SampleKind(
-    "HDF5 of preferences",
-    open_preferences,
-    "input_ids",
-    ["label_mask"],
-    has_prompts=True,
-    open_file=preferences_of_file,
+MASKS = _kind_of("HDF5 with masks", Hdf5MasksDataset, Hdf5MasksParams, "input_ids", counted=["attention_mask"])
+PREFERENCES = _kind_of(
+    "HDF5 of preferences", PreferenceDataset, PreferencesParams, "input_ids", counted=["label_mask"], has_prompts=True
 )
-CONTEXTS = SampleKind(
+CONTEXTS = _kind_of(
     "HDF5 of questions with contexts",
-    open_hdf5_contexts,
+    Hdf5ContextsDataset,
+    DprLoaderParams,
     "questions_input_ids",
-    ["questions_attention_mask", "ctx_attention_mask"],
-    open_file=contexts_of_file,
+    counted=["questions_attention_mask", "ctx_attention_mask"],
 )
 SAMPLE_KINDS = {kind.name: kind for kind in (TEXT, MASKS, PREFERENCES, CONTEXTS)}
 """by name"""

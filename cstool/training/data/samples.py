@@ -1,4 +1,4 @@
-"""The tokens of a sample, and the order in which samples are written: functions of lengths and a seed alone."""
+"""The tokens of a sample, the order of samples, and their random numbers: functions of lengths and a seed alone."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -83,6 +83,22 @@ def shuffled(numbers: Array, count: int, seed: int) -> Array:
         numbers[outside] = left << np.uint64(half_bits) | right
         outside = numbers >= count
     return numbers.astype(np.int64)
+
+
+def sample_draws(seed: int, purpose: str, samples: Array, length: int, epoch: int) -> Array:
+    """Return (n, length, 4) uint32: four numbers for each place of some samples, the same in any order of reading.
+
+    Args:
+        seed: of the data set
+        purpose: a stable name of the draws
+        samples: (n,) int64, numbers of the samples
+        length: places of a sample
+        epoch: number of earlier draws for the same samples
+    """
+    counter = np.empty((len(samples), length, 4), np.uint32)
+    counter[..., 0], counter[..., 1] = (samples & 0xFFFFFFFF)[:, None], (samples >> 32)[:, None]
+    counter[..., 2], counter[..., 3] = epoch & 0xFFFFFFFF, np.arange(length)
+    return philox4x32(counter.reshape(-1, 4), key_of(seed, purpose)).reshape(counter.shape)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cstool.training.data.dataset import Array
-from cstool.training.data.draws import sample_draws
+from cstool.training.data.samples import sample_draws
 
 NOISE_DENSITY, MEAN_SPAN = 0.15, 3.0
 

@@ -15,10 +15,9 @@ from cstool.foundation.errors import DataError
 from cstool.model.params import TextSpansParams
 from cstool.training.data.dataset import ANY_MODEL, Array, ModelSize
 from cstool.training.data.row_dataset import TableDataset
-from cstool.training.data.row_files import text_rows
+from cstool.training.data.row_files import line_tokens, text_rows, token_counts
 from cstool.training.data.sequence_pairs import PairFiller, pair_fields
 from cstool.training.data.span_corruption import SpanCorruption, span_lengths
-from cstool.training.data.token_lines import line_tokens, token_counts
 
 _BLOCK_TOKENS = 2**17
 _TEXTS_KEPT = 16

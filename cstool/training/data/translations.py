@@ -14,9 +14,8 @@ from cstool.foundation.errors import DataError
 from cstool.model.params import TranslationsParams
 from cstool.training.data.dataset import ANY_MODEL, Array, ModelSize
 from cstool.training.data.row_dataset import RowDataset
-from cstool.training.data.row_files import Row, text_rows
+from cstool.training.data.row_files import Row, line_tokens, text_rows, token_counts
 from cstool.training.data.sequence_pairs import PairFiller, pair_fields
-from cstool.training.data.token_lines import line_tokens, token_counts
 
 
 class TranslationsDataset(RowDataset):

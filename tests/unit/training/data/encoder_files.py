@@ -11,7 +11,7 @@ import numpy as np
 from cstool.model.params import DataloaderParams
 from cstool.model.params.paths import ResolvedPath
 from cstool.training.data import allocate
-from cstool.training.data.dataset import Dataset, ModelSize
+from cstool.training.data.dataset import Dataset, ModelSize, section
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", "on", "a", "mat", ".", "dog", "'")
 
@@ -36,12 +36,11 @@ def write_rows(folder: Path, name: str, columns: Sequence[str], rows: Sequence[S
     return folder / name
 
 
-def opened_by(kind: type[Dataset], section: type[DataloaderParams], folders: Sequence[Path], **keys: Any) -> Any:
+def opened_by(kind: type[Dataset], loader: type[DataloaderParams], folders: Sequence[Path], **keys: Any) -> Any:
     """Open the data set of a section of a dataloader, unchecked, for a model of a size, if that is among the keys."""
     size = ModelSize(*(keys.pop(name, None) for name in ("vocab_size", "classes")))
     found = {name: ResolvedPath(key, (key,)) if isinstance(key, Path) else key for name, key in keys.items()}
-    paths = tuple(ResolvedPath(folder, (folder,)) for folder in folders)
-    return kind(section.model_construct(folders=paths, **found), size)
+    return kind(section(loader, folders, **found), size)
 
 
 def write_masks(path: Path, data: Any, labels: Any, **attributes: int) -> None:

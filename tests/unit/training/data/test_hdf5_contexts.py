@@ -1,14 +1,18 @@
 """Questions with their contexts, in HDF5, as the vendor's preparation writes them; and what is refused."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from cstool.training.data.hdf5_contexts import PARTS, SIDES, open_hdf5_contexts
-from tests.unit.training.data.encoder_files import read
+from cstool.model.params import DprLoaderParams
+from cstool.training.data.hdf5_contexts import PARTS, SIDES, Hdf5ContextsDataset
+from tests.unit.training.data.encoder_files import opened_by, read
+
+open_hdf5_contexts = partial(opened_by, Hdf5ContextsDataset, DprLoaderParams)
 
 NAMES = [[f"{side}{part}" for part in PARTS] for side in SIDES]
 HINT = "hint: its files hold data_0 and data_1, and data_params.json says what is in them, as the vendor's preparation "

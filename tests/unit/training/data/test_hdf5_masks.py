@@ -1,13 +1,18 @@
 """Samples whose masks are drawn already, in HDF5."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.training.data.hdf5_masks import open_hdf5_masks
-from cstool.training.data.one_sequence import OneSequenceDataset
-from tests.unit.training.data.encoder_files import read, shapes, write_masks
+from cstool.model.params import Hdf5MasksParams
+from cstool.training.data.changed_samples import OneSequenceDataset
+from cstool.training.data.hdf5_masks import Hdf5MasksDataset
+from tests.unit.training.data.encoder_files import opened_by, read, shapes, write_masks
+
+open_hdf5_masks = partial(opened_by, Hdf5MasksDataset, Hdf5MasksParams)
 
 IDS, ATTENTION = [[2, 4, 6, 3, 0, 0], [2, 7, 4, 4, 3, 8]], [[1, 1, 1, 1, 0, 0], [1] * 6]
 DATA = list(zip(IDS, ATTENTION, strict=True))
@@ -45,11 +50,11 @@ def test_labels_for_positions_are_read_as_they_are_and_those_for_all_tokens_gath
     }
     dataset.close()
     labels = [[[-100, 5, -100, -100, -100, -100]], [[-100, -100, 6, 5, -100, -100]]]
-    assert read(opened(labels=labels, predictions=2), [0, 1]) == EXPECTED
+    assert read(opened(labels=labels, max_predictions_per_seq=2), [0, 1]) == EXPECTED
 
 
 def test_of_packed_samples_each_token_has_its_sequence(opened):
-    sample = read(opened(PACKED, is_packed=True), [1, 0])
+    sample = read(opened(PACKED, use_vsl=True), [1, 0])
     assert sample["segments"] == [[1, 2, 2, 2, 3, 3], [1, 1, 2, 2, 0, 0]]
     assert sample["position_ids"] == [[0, 0, 1, 2, 0, 1], [0, 1, 0, 1, 0, 0]]
 
@@ -66,7 +71,7 @@ def test_tokens_of_the_same_sequence_are_those_that_see_each_other(tmp_path_fact
     real = [1] * sum(lengths) + [0] * padding
     folder = tmp_path_factory.mktemp("packed")
     write_masks(folder / "a.h5", [[[7] * len(real), real, span, position]], [[[7], [0], [1]]])
-    [segments] = read(open_hdf5_masks([folder], is_packed=True), [0])["segments"]
+    [segments] = read(open_hdf5_masks([folder], use_vsl=True), [0])["segments"]
     for query in range(sum(lengths)):
         for key in range(sum(lengths)):
             assert (segments[query] == segments[key]) == sees(span, position, query, key)
@@ -79,14 +84,14 @@ def test_tokens_of_the_same_sequence_are_those_that_see_each_other(tmp_path_fact
 def test_spans_that_are_of_no_sequences_are_an_error(opened, error_of, feature, place, value):
     data = np.array(PACKED)
     data[0, feature, place] = value
-    message = error_of(read, opened(data.tolist(), is_packed=True), [1, 0])
+    message = error_of(read, opened(data.tolist(), use_vsl=True), [1, 0])
     rule = "spans and positions must be those of sequences back to back, got span "
     assert message.startswith(f"DIR/a.h5: sample 0: {rule}")
     assert message.endswith(NOT_PACKED)
 
 
 def test_samples_that_are_not_packed_stand_beside_others_as_one_sequence_or_are_refused(opened, error_of):
-    assert error_of(opened, is_packed=True) == (
+    assert error_of(opened, use_vsl=True) == (
         'DIR/a.h5: dataset "data" must have 4 features of packed samples, input_ids, attention_mask, attention_span, '
         f"position_ids, got 2{NOT_PACKED}"
     )

@@ -1,13 +1,17 @@
 """Samples of encoder-decoders in HDF5 files."""
 
 import json
+from functools import partial
 
 import h5py
 import numpy as np
 import pytest
 
-from cstool.training.data.hdf5_pairs import FEATURES, open_hdf5_pairs
-from tests.unit.training.data.encoder_files import read, shapes
+from cstool.model.params import Hdf5PairsParams
+from cstool.training.data.hdf5_pairs import FEATURES, Hdf5PairsDataset
+from tests.unit.training.data.encoder_files import opened_by, read, shapes
+
+open_hdf5_pairs = partial(opened_by, Hdf5PairsDataset, Hdf5PairsParams)
 
 S, T = 6, 4
 GROUPS = {
@@ -71,7 +75,7 @@ def test_samples_are_those_of_the_files(folder):
 def test_one_dataset_has_all_features_of_one_length(tmp_path, told):
     made = arrays(3, target=S)
     write(tmp_path / "d" / "x.h5", made, {"data": FEATURES[::-1]}, told=told)
-    dataset = open_hdf5_pairs([tmp_path / "d"], features=None if told else FEATURES[::-1])
+    dataset = open_hdf5_pairs([tmp_path / "d"], features_list=None if told else FEATURES[::-1])
     assert read(dataset, [0, 1, 2]) == expected(made)
 
 
@@ -89,7 +93,7 @@ def test_missing_masks_are_an_error(tmp_path, error_of):
     )
     (tmp_path / "d" / "data_params.json").unlink()
     told = f"must have the features {ALL}, got {', '.join(FEATURES[:4])}\nhint: labels is missing; {REST}"
-    assert error_of(open_hdf5_pairs, [tmp_path / "d"], features=FEATURES[:4]) == f"DIR/d: features_list: {told}"
+    assert error_of(open_hdf5_pairs, [tmp_path / "d"], features_list=FEATURES[:4]) == f"DIR/d: features_list: {told}"
 
 
 def test_features_must_lie_where_they_can_be_read(tmp_path, folder, error_of):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.training.data.changed_samples import SinkTokensDataset
 from cstool.training.data.dataset import Field, allocate
 from cstool.training.data.mixture import MixtureDataset
-from cstool.training.data.sink_tokens import SinkTokensDataset
 
 
 class Numbered:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.model.params import PreferencesParams
 from cstool.training.data import (
     ByteTokenizer,
     PreferencePlan,
@@ -19,9 +21,11 @@ from cstool.training.data import (
     tokenizer_of,
 )
 from cstool.training.data.preference_preparation import KEYS, PreferencePart, pair_of
-from cstool.training.data.preferences import open_preferences
-from tests.unit.training.data.encoder_files import read
+from cstool.training.data.preferences import PreferenceDataset
+from tests.unit.training.data.encoder_files import opened_by, read
 from tests.unit.training.data.made import content_of, preparer
+
+open_preferences = partial(opened_by, PreferenceDataset, PreferencesParams)
 
 HINT = 'hint: a line is {"prompt": "...", "chosen": "...", "rejected": "..."}'
 LINES = [{"prompt": f"{n}+{n}=", "chosen": str(2 * n), "rejected": "many", "score": n} for n in range(20)]
