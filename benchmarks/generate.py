@@ -24,11 +24,10 @@ import numpy as np
 
 from benchmarks.step import FOLDER
 from cstool.inference.decoding import decode
-from cstool.inference.memory import KvCache
 from cstool.inference.sampling import Sampling
 from cstool.inference.sequences import TokenRequest
 from cstool.inference.team import Team
-from cstool.inference.walk import Walk
+from cstool.inference.walk import Walks
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.graphs import build_graph
 from cstool.model.params import load_params
@@ -57,9 +56,9 @@ class Ours:
         self.appliance = Appliance(kept, seed=1, lanes=threads, memory_bytes=0)
         self.appliance.memoryx.initialize(seed=1)
         memoryx = self.appliance.memoryx
-        memory = KvCache(self.graph, sequences, capacity)
         self.weights_bytes = sum(memoryx.stream_bytes(p) for panels in memoryx.arrays.panels.values() for p in panels)
-        self.walk = Walk(self.graph, WeightStream(memoryx, self.appliance.others), Team(threads), memory, capacity)
+        walks = Walks(self.graph, WeightStream(memoryx, self.appliance.others), Team(threads))
+        self.walk = walks.walk(sequences, capacity)
 
     def run(self, prompts: list[list[int]], count: int, *, uses_cache: bool = True) -> tuple[list[int], float, float]:
         """Return the first sequence's tokens, the time to the first token, and that of the others [s]."""

@@ -179,7 +179,7 @@ class _Text:
         """Ask for its tokens.
 
         Args:
-            place: of the prompt among those that are answered together: of an encoder-decoder the number of its source
+            place: of the prompt in its batch: for an encoder-decoder the number of its source
         """
         begun = [self._tokenizer.start] if isinstance(self._tokenizer, PairTokenizer) else self._prompt
         choice = self._request.beams if self._request.beams.count > 1 else self._request.sampling

@@ -15,7 +15,7 @@ class SequenceMemory(Protocol):
     """Memory of the sequences of a walk; each has a slot.
 
     A walk appends the new tokens of an op, then gathers all that their results depend on. Where `News.before` is 0 a
-    sequence begins anew, whatever its slot had.
+    sequence begins anew; nothing earlier of its slot counts.
     """
 
     longest: int

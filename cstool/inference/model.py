@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import ExitStack
-from functools import cached_property
 from pathlib import Path
 
 from cstool.foundation.errors import ClusterError, InferenceError
 from cstool.foundation.progress import Progress
-from cstool.inference.memory import KvCache, cache_bytes
+from cstool.inference.memory import cache_bytes
 from cstool.inference.source import parts_of
 from cstool.inference.team import Team
-from cstool.inference.walk import Walk
+from cstool.inference.walk import Walks
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.graphs import SampleForm, build_graph
-from cstool.model.ir import Graph
 from cstool.model.params import DecoderParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, Params
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.machine.grains import available_cores
@@ -47,7 +45,7 @@ def check_answers(params: Params) -> None:
         )
 
 
-class InferenceModel:
+class InferenceModel(Walks):
     """A model that answers. Use as a context manager.
 
     Args:
@@ -77,17 +75,17 @@ class InferenceModel:
         assert isinstance(params.model, AnsweringParams)
         # A sequence of one token is enough to know the ops; each pass sets its own size.
         form = None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1)
-        self.graph = build_graph(params.model, form)
+        graph = build_graph(params.model, form)
         # Which kernel computes with a sparse weight is for the walk to say.
         chooser = KernelChooser("always")
-        sparsity = sparsity_rules(params, self.graph, chooser)
+        sparsity = sparsity_rules(params, graph, chooser)
         self.precision = params.host_precision
         """of the weights of products: bfloat16 has half the bytes"""
         with ExitStack() as stack:
             if os.access(params.model_dir, os.W_OK):
                 prepare_model_dir(params.model_dir)
             start = choose_start(params, checkpoint_path, None, trains=False, link=link)
-            kept = KeptModel(self.graph, None, sparsity, self.precision)
+            kept = KeptModel(graph, None, sparsity, self.precision)
             backing = open_backing(params, kept, start, lanes, link=link, in_place=is_all)
             if backing.store is not None:
                 stack.callback(backing.store.close)
@@ -95,15 +93,15 @@ class InferenceModel:
             spread = spread_memoryx(kept, backing, link=link, lanes=lanes, seed=params.seed, apart=1)
             stack.callback(spread.close)
             self.memoryx = spread.memoryx
-            prepare_kernels(progress, needed_kernels(self.graph, self.precision, sparsity.groups, answers=True))
+            prepare_kernels(progress, needed_kernels(graph, self.precision, sparsity.groups, answers=True))
             position, _ = restore(self.memoryx, params, start, progress)
             self.step = position.step
             """step of the training that it comes from"""
             self.memoryx.begin_evaluation(self.step, None)
-            self.team = Team(lanes or available_cores())
-            stack.callback(self.team.close)
-            self.stream = WeightStream(self.memoryx, spread.others)
-            stack.callback(self.stream.close)
+            team, stream = Team(lanes or available_cores()), WeightStream(self.memoryx, spread.others)
+            stack.callback(team.close)
+            stack.callback(stream.close)
+            super().__init__(graph, stream, team)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> InferenceModel:
@@ -112,14 +110,9 @@ class InferenceModel:
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
-    @cached_property
-    def parts(self) -> tuple[Graph, Graph]:
-        """Of an encoder-decoder, see `parts_of`."""
-        return parts_of(self.graph)
-
     def cache_bytes(self, prompts: int, capacity: int, beams: int = 1, source: int = 0) -> int:
         """Size of the keys and values of so many prompts, see `sequences_that_fit` [bytes]."""
-        graph = self.parts[1] if source else self.graph
+        graph = parts_of(self.graph)[1] if source else self.graph
         return cache_bytes(graph, prompts * beams, capacity, (prompts, source))
 
     def sequences_that_fit(self, capacity: int, beams: int = 1, source: int = 0) -> int:
@@ -142,15 +135,3 @@ class InferenceModel:
                 f"a smaller --max_tokens{fewer} needs less",
             )
         return int(CACHE_SHARE * free_bytes / max(1, one_bytes)) if one_bytes else 2**31
-
-    def walk(
-        self, sequences: int, capacity: int, graph: Graph | None = None, sources: tuple[int, int] = (0, 0)
-    ) -> Walk:
-        """A walk over so many sequences, each of up to `capacity` tokens.
-
-        Args:
-            graph: a part of the model; None for all of it
-            sources: of an encoder-decoder, as of `KvCache`
-        """
-        graph = graph or self.graph
-        return Walk(graph, self.stream, self.team, KvCache(graph, sequences, capacity, sources), capacity)

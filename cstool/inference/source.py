@@ -5,26 +5,14 @@ a place for each source; sequences that go on from one source read the same plac
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
 from cstool.inference.memory import KvCache
-from cstool.inference.walk import Walk, whole_passes
+from cstool.inference.walk import Walk, Walks, whole_passes
 from cstool.model.graphs import TARGETS
 from cstool.model.ir import Graph, Op, Segment
 from cstool.training.kernels.cached_attention import News
-
-
-class Model(Protocol):
-    """Lends walks over parts of its graph: an `InferenceModel`."""
-
-    @property
-    def parts(self) -> tuple[Graph, Graph]:
-        """Of its graph, see `parts_of`."""
-
-    def walk(self, sequences: int, capacity: int, graph: Graph, sources: tuple[int, int] = ...) -> Walk:
-        """See `InferenceModel.walk`."""
 
 
 def parts_of(graph: Graph) -> tuple[Graph, Graph]:
@@ -57,7 +45,7 @@ def _part(graph: Graph, ops: Sequence[Op]) -> Graph:
     return Graph(graph.name, tuple(graph.tensors[name] for name in read), (segment,), losses)
 
 
-def walk_from(model: Model, sources: Sequence[Sequence[int]], beams: int, capacity: int) -> Walk:
+def walk_from(model: Walks, sources: Sequence[Sequence[int]], beams: int, capacity: int) -> Walk:
     """Read sources, and return a walk over the decoder for sequences that go on from them.
 
     Args:
@@ -66,7 +54,7 @@ def walk_from(model: Model, sources: Sequence[Sequence[int]], beams: int, capaci
         beams: sequences for each source
         capacity: most tokens of a sequence
     """
-    of_source, of_target = model.parts
+    of_source, of_target = parts_of(model.graph)
     lengths = [len(tokens) for tokens in sources]
     walk = model.walk(len(sources) * beams, capacity, of_target, sources=(len(sources), max(lengths)))
     assert isinstance(walk.memory, KvCache)

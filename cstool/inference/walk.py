@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cstool.foundation.errors import NonFiniteError
-from cstool.inference.memory import SequenceMemory
+from cstool.inference.memory import KvCache, SequenceMemory
 from cstool.inference.team import Team
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.ir import Graph, Op, OpKind, Panel, rules_of
@@ -347,6 +347,31 @@ class Walk:
         a = planned.op.attributes
         bend_logits(logits, a["logits_scale"], a["logits_softcap"])
         return logits
+
+
+class Walks:
+    """Walks over a model.
+
+    Args:
+        graph: the model
+        stream: where weights come from
+        team: threads
+    """
+
+    def __init__(self, graph: Graph, stream: WeightStream, team: Team) -> None:
+        self.graph, self.stream, self.team = graph, stream, team
+
+    def walk(
+        self, sequences: int, capacity: int, graph: Graph | None = None, sources: tuple[int, int] = (0, 0)
+    ) -> Walk:
+        """A walk over so many sequences, each of up to `capacity` tokens.
+
+        Args:
+            graph: a part of the model; None for all of it
+            sources: of an encoder-decoder, as of `KvCache`
+        """
+        graph = graph or self.graph
+        return Walk(graph, self.stream, self.team, KvCache(graph, sequences, capacity, sources), capacity)
 
 
 def _group_of(read: Collection[str], op: tuple[PlannedOp, Call]) -> tuple[OpKind, tuple[str, ...]]:

@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from cstool.foundation.errors import CheckpointError, InferenceError
 from cstool.foundation.progress.screen import Screen, progress_of
@@ -16,14 +17,19 @@ from cstool.model.verbs.asked import asked_params, check_lanes
 from cstool.training.verbs.trained import params_of
 
 if TYPE_CHECKING:
+    from numpy import ndarray
+
     from cstool.foundation.progress import Progress
     from cstool.inference.completions import Answers, Completion
+    from cstool.inference.encoder_answers import EncoderAnswer
     from cstool.inference.model import InferenceModel
     from cstool.inference.predict import Predictions
     from cstool.inference.request import Request
     from cstool.model.params import Params
     from cstool.training.data import Tokenizer
     from cstool.training.machine.ranks.link import Link
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class TextPlan:
     request: Request
     tokenizer: Tokenizer
     encoded: Sequence[Sequence[int]]
+    goes_on: bool
+    """whether a text goes on from its prompt, as a decoder's does"""
 
 
 def open_model(
@@ -196,13 +204,6 @@ def check_answers(params: Params) -> None:
     check(params)
 
 
-def goes_on(params: Params) -> bool:
-    """Whether a model's text goes on from the prompt, as a decoder's does."""
-    from cstool.model.params import DecoderParams
-
-    return isinstance(params.model, DecoderParams)
-
-
 def plan_text(params: Params, prompts: Sequence[str], tokenizer: str | None = None, **asked: Any) -> TextPlan:
     """Check a request, fill in values from the params, and encode its prompts; nothing of the model is read.
 
@@ -218,10 +219,11 @@ def plan_text(params: Params, prompts: Sequence[str], tokenizer: str | None = No
     """
     from cstool.inference.prompts import encode_prompts
     from cstool.inference.request import generator_of, make_request
+    from cstool.model.params import DecoderParams
 
-    request = make_request(params, prompts, **asked)
+    request, model = make_request(params, prompts, **asked), generator_of(params.model)
     loaded = _tokenizer(params, tokenizer)
-    return TextPlan(request, loaded, encode_prompts(generator_of(params.model), loaded, request))
+    return TextPlan(request, loaded, encode_prompts(model, loaded, request), isinstance(model, DecoderParams))
 
 
 def answer_until_stopped(
@@ -229,19 +231,25 @@ def answer_until_stopped(
 ) -> tuple[Answers, str | None]:
     """Let an open model answer until a signal stops it, here or at another rank; its name comes with the answers."""
     from cstool.inference.completions import answer
+
+    def work(stopped: Callable[[], bool]) -> Answers:
+        return answer(model, plan.tokenizer, plan.request, encoded=plan.encoded, show=show, stopped=stopped)
+
+    return until_stopped(work, "the tokens under way are there", link)
+
+
+def until_stopped(work: Callable[[Callable[[], bool]], T], after: str, link: Link) -> tuple[T, str | None]:
+    """Do something until a signal stops it, here or at another rank; return its result, and the name of the signal.
+
+    Args:
+        work: asks again and again whether it is to stop
+        after: the work that is finished before it stops
+    """
     from cstool.training.run.stopping import StopRequest
 
-    with StopRequest("the tokens under way are there", "stops at once and shows nothing more") as stop:
+    with StopRequest(after, "stops at once and shows nothing more") as stop:
         link.listen("signal", lambda _, name, __: stop.ask(name))
-        answers = answer(
-            model,
-            plan.tokenizer,
-            plan.request,
-            encoded=plan.encoded,
-            show=show,
-            stopped=lambda: stop.signal_name is not None,
-        )
-    return answers, stop.signal_name
+        return work(lambda: stop.signal_name is not None), stop.signal_name
 
 
 def keep_weights(params: Params, *, lanes: int | None, link: Link) -> NoReturn:
@@ -387,15 +395,21 @@ def _tokenizer(params: Params, named: str | None) -> Tokenizer:
     )
 
 
-def write_completions(path: Path, completions: Sequence[Completion]) -> None:
-    """Write completions as JSON objects, one to a line, all or nothing.
+def write_answers(path: Path, answers: Sequence[Completion | EncoderAnswer], vectors: ndarray | None = None) -> None:
+    """Write answers as JSON objects, one to a line, or their vectors as a .npy array, all or nothing.
 
     Raises:
         InferenceError: the file cannot be written
     """
     from cstool.foundation.atomic_file import write_replacing
 
+    content: str | bytes = "".join(json.dumps(asdict(each)) + "\n" for each in answers)
+    if vectors is not None and path.suffix == ".npy":
+        from numpy import save
+
+        save(buffer := BytesIO(), vectors)
+        content = buffer.getvalue()
     try:
-        write_replacing(path, "".join(json.dumps(asdict(each)) + "\n" for each in completions))
+        write_replacing(path, content)
     except OSError as error:
         raise InferenceError(f"--output {path}: must be writable, got: {error.strerror}") from None

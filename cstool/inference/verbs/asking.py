@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cstool.foundation.errors import InferenceError
-from cstool.inference.verbs.answer import opened
+from cstool.inference.verbs.answer import opened, until_stopped
 
 if TYPE_CHECKING:
     from cstool.foundation.progress import Progress
@@ -168,41 +167,8 @@ def _labels(params: Params) -> dict[int, str]:
 def ask_until_stopped(model: InferenceModel, plan: EncoderPlan, *, link: Link) -> tuple[EncoderAnswers, str | None]:
     """Ask an open encoder until a signal stops it, here or at another rank; its name comes with the answers."""
     from cstool.inference.encoder import ask as ask_model
-    from cstool.training.run.stopping import StopRequest
 
-    with StopRequest("the texts under way are answered", "stops at once and shows nothing more") as stop:
-        link.listen("signal", lambda _, name, __: stop.ask(name))
-        answers = ask_model(
-            model,
-            plan.tokenizer,
-            plan.request,
-            labels=plan.labels,
-            encoded=plan.encoded,
-            stopped=lambda: stop.signal_name is not None,
-        )
-    return answers, stop.signal_name
+    def work(stopped: Callable[[], bool]) -> EncoderAnswers:
+        return ask_model(model, plan.tokenizer, plan.request, labels=plan.labels, encoded=plan.encoded, stopped=stopped)
 
-
-def write_answers(path: Path, answers: EncoderAnswers) -> None:
-    """Write answers as JSON objects, one to a line, or vectors as a .npy array, all or nothing.
-
-    Raises:
-        InferenceError: the file cannot be written
-    """
-    from io import BytesIO
-
-    import numpy as np
-
-    from cstool.foundation.atomic_file import write_replacing
-
-    content: str | bytes
-    if path.suffix == ".npy":
-        buffer = BytesIO()
-        np.save(buffer, answers.embeddings)
-        content = buffer.getvalue()
-    else:
-        content = "".join(json.dumps(asdict(each)) + "\n" for each in answers.answers)
-    try:
-        write_replacing(path, content)
-    except OSError as error:
-        raise InferenceError(f"--output {path}: must be writable, got: {error.strerror}") from None
+    return until_stopped(work, "the texts under way are answered", link)

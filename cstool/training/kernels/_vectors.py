@@ -210,7 +210,8 @@ def emitted(emit: Callable[..., None], numbers: int, arrays: int = 0) -> Any:
 
     Args:
         emit: gets a builder, the numbers, and for each array whether its elements are bfloat16
-        numbers, arrays: how many
+        numbers: count of the numbers
+        arrays: count of the arrays
     """
 
     def signature_of(*given: Any) -> Any:

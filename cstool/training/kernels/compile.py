@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.model.ir import OP_RULES, OpKind
+from cstool.model.ir import OP_RULES, Initializer, OpKind
 from cstool.training.kernels import cached_attention, linear, loss, magnitudes, mixture, random, rowwise, sparse, spin
 from cstool.training.kernels._cache import kernel_folder
 from cstool.training.kernels.attention_form import Attention
@@ -134,7 +134,6 @@ def _sparse_linear(of: Callable[..., Array] = _float32) -> None:
 
 def _rowwise(x: Array, weight: Array) -> None:
     taken, y = np.zeros(1, np.int64), _float32(2, 4)
-    rowwise.rowwise_linear(x, weight, None, y, 0, 4)
     # A panel that is a whole layer has a whole array for its outputs, any other a slice of columns: two types.
     for target in (y, _float32(2, 8)[:, :4]):
         rowwise.linear_by_turns(x, weight, None, target, taken, 0)
@@ -157,8 +156,8 @@ def _inference() -> None:
 
 def _random() -> None:
     random.dropout_apply(random.Dropout(0.0, (0, 0), 0, 0, 1), _float32(2, 8), _float32(2, 8))
-    random.fill("uniform", (0, 0), 0, _float32(8), 0.0, 1.0, -1.0, 1.0)
-    random.fill("normal", (0, 0), 0, _float32(8), 0.0, 1.0, -1.0, 1.0)
+    for name in ("uniform", "normal"):
+        random.fill(Initializer(name, 0.0, 1.0, -1.0, 1.0), (0, 0), 0, _float32(8))
 
 
 def _of_bfloat16() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from cstool.foundation.errors import ClusterError
 from cstool.training.kernels.bfloat16 import BFLOAT16
-from cstool.training.kernels.gemm import Array
+from cstool.training.kernels.gemm import Array, WorkSpace
 
 WHEEL = "onednn-cpu-gomp"
 VERSION = (3, 2)
@@ -41,7 +41,6 @@ _IMPLEMENTATION, _SCRATCHPAD = 8, 136
 """queries"""
 _SOURCE, _WEIGHTS, _TARGET, _BIAS, _SCRATCH = 1, 33, 17, 41, 80
 """arguments"""
-_ALIGNMENT = 64
 
 
 class _Argument(ctypes.Structure):
@@ -168,7 +167,8 @@ class _Product:
         dnnl = self._library.dnnl
         for memory, array in zip(self._memories, arrays, strict=True):
             dnnl.dnnl_memory_set_data_handle(memory, _Handle(array.ctypes.data))
-        dnnl.dnnl_memory_set_data_handle(self._scratch, _Handle(self._thread.scratch(self._scratch_bytes)))
+        scratch = self._thread.memory.lend("scratch", (-(-self._scratch_bytes // 4),))
+        dnnl.dnnl_memory_set_data_handle(self._scratch, _Handle(scratch.ctypes.data))
         stream, count = self._thread.stream, len(self._arguments)
         self._library.call("dnnl_primitive_execute", self._primitive, stream, count, self._arguments)
 
@@ -188,14 +188,7 @@ class _Thread:
         self.library = library
         self.stream = library.new("dnnl_stream_create", library.engine, _IN_ORDER)
         self.products: dict[Any, _Product] = {}
-        self._memory = np.empty(0, np.uint8)
-
-    def scratch(self, size_bytes: int) -> int:
-        """Address of work space."""
-        if self._memory.size < size_bytes + _ALIGNMENT:
-            self._memory = np.empty(size_bytes + _ALIGNMENT, np.uint8)
-        address = int(self._memory.ctypes.data)
-        return address + -address % _ALIGNMENT
+        self.memory = WorkSpace()
 
 
 class OneDnnGemm:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cstool.foundation.random_keys import MULTIPLIER_0, MULTIPLIER_1, WEYL_0, WEYL_1
+from cstool.model.ir import Initializer
 from cstool.training.kernels._jit import elementwise, inlined
 
 _u = np.uint64
@@ -208,36 +209,27 @@ def _probability_below(z: float) -> float:
     return 0.5 * math.erfc(-z / math.sqrt(2.0))
 
 
-def fill(
-    initializer_name: str,
-    key: tuple[int, int],
-    start: int,
-    out: np.ndarray,
-    mean: float,
-    std: float,
-    low: float,
-    high: float,
-) -> None:
+def fill(initializer: Initializer, key: tuple[int, int], start: int, out: np.ndarray) -> None:
     """Fill a part of a weight with its first values, which depend on the element alone and not on the part.
 
     Args:
-        initializer_name: `constant` (mean), `uniform` (low, high), `normal` (mean, std) or `truncated_normal` (all
-            four; low and high are values, not multiples of std)
+        initializer: how the weight begins
         key: of the weight, as from `cstool.foundation.random_keys.key_of`
         start: element of the flat weight that out[0] is
         out: (n,) float32
 
     Raises:
-        ValueError: for another name
+        ValueError: for a name that is none of an initializer
     """
-    if initializer_name == "constant":
+    mean, std, low, high = (float(getattr(initializer, name)) for name in ("mean", "std", "low", "high"))
+    if initializer.name == "constant":
         out.fill(mean)
-    elif initializer_name == "uniform":
-        _fill_uniform(out, start, key[0], key[1], float(low), float(high - low))
-    elif initializer_name == "normal":
-        _fill_normal(out, start, key[0], key[1], float(mean), float(std), 0.0, 1.0, -math.inf, math.inf)
-    elif initializer_name == "truncated_normal":
+    elif initializer.name == "uniform":
+        _fill_uniform(out, start, *key, low, high - low)
+    elif initializer.name == "normal":
+        _fill_normal(out, start, *key, mean, std, 0.0, 1.0, -math.inf, math.inf)
+    elif initializer.name == "truncated_normal":
         below = (_probability_below((low - mean) / std), _probability_below((high - mean) / std))
-        _fill_normal(out, start, key[0], key[1], float(mean), float(std), *below, float(low), float(high))
+        _fill_normal(out, start, *key, mean, std, *below, low, high)
     else:
-        raise ValueError(f"no initializer of this name: {initializer_name}")
+        raise ValueError(f"no initializer of this name: {initializer.name}")

@@ -271,23 +271,6 @@ def _linear_by_turns(x, weight, bias, y, taken, index, rows):  # type: ignore[no
 _NO_BIAS = np.zeros(0, np.float32)
 
 
-def rowwise_linear(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, start: int, stop: int
-) -> None:
-    """Compute outputs `start` to `stop` of y = x weight^T + bias.
-
-    Args:
-        x: (T, in) float32, rows contiguous
-        weight: (rows, in) float32 or bfloat16, rows contiguous
-        bias: (rows,) float32 or None
-        y: (T, rows) float32, rows contiguous; columns `start` to `stop` are written
-        start, stop: rows of the weight
-    """
-    if stop > start:
-        memory = np.empty((LONE_ROWS, x.shape[1]), np.float32)
-        _linear(x, weight, _NO_BIAS if bias is None else bias, y, start, stop, start, memory)
-
-
 def linear_by_turns(
     x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray, taken: np.ndarray, index: int
 ) -> None:
@@ -296,7 +279,10 @@ def linear_by_turns(
     A thread that the machine keeps from its work takes less of it.
 
     Args:
-        x, weight, bias, y: as for `rowwise_linear`
+        x: (T, in) float32, rows contiguous
+        weight: (rows, in) float32 or bfloat16, rows contiguous
+        bias: (rows,) float32 or None
+        y: (T, rows) float32, rows contiguous, written
         taken: (n,) int64, shared
         index: of the counter of rows that are taken already; 0 at first
     """

@@ -2,19 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cstool.inference.decoding import decode
-from cstool.inference.memory import KvCache
 from cstool.inference.sampling import Beams, Sampling
 from cstool.inference.sequences import Finish, Made, TokenRequest
-from cstool.inference.source import parts_of
 from cstool.inference.team import Team
-from cstool.inference.walk import Walk
+from cstool.inference.walk import Walk, Walks
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.ir import Graph
 from cstool.training.kernels.cached_attention import News
@@ -60,28 +57,10 @@ def walking(
         appliance.memoryx.begin_evaluation(0, None)
         team, stream = Team(threads), WeightStream(appliance.memoryx, appliance.others)
         try:
-            yield LentModel(graph, stream, team).walk(sequences, capacity, graph), weights
+            yield Walks(graph, stream, team).walk(sequences, capacity), weights
         finally:
             stream.close()
             team.close()
-
-
-@dataclass(frozen=True)
-class LentModel:
-    """Lends walks, as an `InferenceModel` does."""
-
-    graph: Graph
-    stream: WeightStream
-    team: Team
-
-    @property
-    def parts(self) -> tuple[Graph, Graph]:
-        """Of an encoder-decoder."""
-        return parts_of(self.graph)
-
-    def walk(self, sequences: int, capacity: int, graph: Graph, sources: tuple[int, int] = (0, 0)) -> Walk:
-        """A walk over a graph, or over a part of one."""
-        return Walk(graph, self.stream, self.team, KvCache(graph, sequences, capacity, sources), capacity)
 
 
 def whole_news(length: int, slot: int = 0) -> News:

@@ -7,13 +7,13 @@ import pytest
 
 from cstool.inference.sampling import Beams
 from cstool.inference.source import parts_of, walk_from
-from cstool.inference.walk import Walk
+from cstool.inference.walk import Walk, Walks
 from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.ir import Graph
 from cstool.training.kernels.cached_attention import News
 from tests.models import ENCODER_DECODERS, TARGETS, encoder_decoder_params
 from tests.reference import models as reference
-from tests.unit.inference.machines import LentModel, made, walking
+from tests.unit.inference.machines import made, walking
 from tests.unit.inference.test_beams import at_end, found, slow_search
 from tests.unit.inference.test_walk import LOSS, losses
 
@@ -28,8 +28,8 @@ def one_token(name: str) -> Graph:
     return build_graph(encoder_decoder_params(**{"layers": 2, **ENCODER_DECODERS[name]}), SampleForm(1, targets=1))
 
 
-def lent(walk: Walk) -> LentModel:
-    return LentModel(walk.graph, walk.stream, walk.team)
+def lent(walk: Walk) -> Walks:
+    return Walks(walk.graph, walk.stream, walk.team)
 
 
 def logits_of(walk: Walk, tokens: Sequence[int], sequence: int = 0) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 from cstool.inference import team as team_module
 from cstool.inference.team import WORTH_SHARING, Team
 from cstool.training.kernels.bfloat16 import narrowed
-from cstool.training.kernels.rowwise import FEW_TOKENS, linear_by_turns, rowwise_linear
+from cstool.training.kernels.rowwise import FEW_TOKENS, linear_by_turns
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -71,7 +71,7 @@ def test_a_product_by_turns_has_the_bits_of_the_whole(rows, tokens, narrow):
     weight = narrowed(weight) if narrow else weight
     bias = rng.standard_normal(rows).astype(np.float32)
     whole, turns = (np.full((tokens, rows), np.nan, np.float32) for _ in range(2))
-    rowwise_linear(x, weight, bias, whole, 0, rows)
+    linear_by_turns(x, weight, bias, whole, np.zeros(1, np.int64), 0)
     taken, team = np.zeros(1, np.int64), Team(3)
     team.run(lambda member, members: linear_by_turns(x, weight, bias, turns, taken, 0), WORTH_SHARING)
     team.close()

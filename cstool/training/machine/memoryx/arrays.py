@@ -210,17 +210,8 @@ class ModelArrays:
 
         def fill_rows(panel: Panel, array: Array) -> None:
             weight = self.graph.weights[panel.weight]
-            how, start = weight.initializer, panel.start * (weight.size // weight.shape[0])
-            fill(
-                how.name,
-                key_of(seed, weight.begins_as or weight.name),
-                start,
-                array.reshape(-1),
-                how.mean,
-                how.std,
-                how.low,
-                how.high,
-            )
+            key, start = key_of(seed, weight.begins_as or weight.name), panel.start * (weight.size // weight.shape[0])
+            fill(weight.initializer, key, start, array.reshape(-1))
 
         def fill_panel(panel: Panel) -> None:
             self._write(f"model.{panel.weight}", self.span(panel), partial(fill_rows, panel))

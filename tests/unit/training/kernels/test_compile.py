@@ -119,7 +119,7 @@ def check_that_nothing_more_is_compiled(script: str) -> None:
 @pytest.mark.takes("a process that loads all kernels")
 def test_after_compilation_a_run_compiles_nothing_more():
     script = """
-from cstool.model.ir import OpKind
+from cstool.model.ir import Initializer, OpKind
 from cstool.training.kernels import activation, attention, embedding, loss, magnitudes, norm, random, residual
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels import rotary, sparse
@@ -139,8 +139,8 @@ def run(kind, *weights, inputs=(one(6, 8),), **attributes):
 have(["sparse"])
 x, row, grad = one(6, 8), one(8), one(8)
 ids, mask = np.ones(6, np.int32), one(6)
-random.fill("truncated_normal", (1, 2), 3, row, 0, 1, -2, 2)
-random.fill("uniform", (1, 2), 3, row, 0, 1, -2, 2)
+for name in "truncated_normal", "uniform":
+    random.fill(Initializer(name, 0.0, 1.0, -2.0, 2.0), (1, 2), 3, row)
 run(OpKind.LAYER_NORM, row, epsilon=1)
 run(OpKind.LAYER_NORM, row, row, epsilon=1)
 run(OpKind.RMS_NORM, row, epsilon=1)

@@ -8,6 +8,7 @@ from scipy.special import ndtri
 from scipy.stats import kstest, truncnorm
 
 from cstool.foundation.random_keys import philox4x32
+from cstool.model.ir import Initializer
 from cstool.training.kernels.random import Dropout, draws_of, dropout_apply, fill, mask_elements
 from tests.examples import examples
 from tests.reference.kernels import dropout_mask
@@ -25,7 +26,7 @@ def _words(start: int, count: int, sample: int = 0, step: int = 0) -> np.ndarray
 
 def _filled(name: str, start: int, count: int, low: float = -0.04, high: float = 0.04) -> np.ndarray:
     out = np.full(count, np.nan, np.float32)
-    fill(name, KEY, start, out, 0.01, 0.02, low, high)
+    fill(Initializer(name, 0.01, 0.02, low, high), KEY, start, out)
     return out
 
 
@@ -82,7 +83,7 @@ def test_quantile_holds_in_the_far_tails():
     # The word 0 and the word 2^32 - 1 are rare: bounds push the probabilities outwards instead.
     low, high = -6.2, -5.9
     out = np.empty(1000, np.float32)
-    fill("truncated_normal", KEY, 0, out, 0.0, 1.0, low, high)
+    fill(Initializer("truncated_normal", 0.0, 1.0, low, high), KEY, 0, out)
     expected = truncnorm.ppf((_words(0, 1000).astype(np.float64) + 0.5) / 2**32, low, high)
     assert np.abs(out - expected).max() < 1e-6
 

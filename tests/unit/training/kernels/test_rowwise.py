@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.training.kernels.bfloat16 import narrowed, widened
-from cstool.training.kernels.rowwise import FEW_TOKENS, LONE_ROWS, ROWS, TOKENS, add_weighted, rowwise_linear
+from cstool.training.kernels.rowwise import FEW_TOKENS, LONE_ROWS, ROWS, TOKENS, add_weighted, linear_by_turns
 from tests.unit.training.kernels.tolerances import assert_close
 
 EDGES = [1, ROWS - 1, ROWS, ROWS + 1, LONE_ROWS - 1, LONE_ROWS, LONE_ROWS + 3, 50]
@@ -20,8 +20,12 @@ EDGES = [1, ROWS - 1, ROWS, ROWS + 1, LONE_ROWS - 1, LONE_ROWS, LONE_ROWS + 3, 5
 
 def product(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
     y = np.full((len(x), len(weight)), np.nan, np.float32)
-    rowwise_linear(x, weight, bias, y, 0, len(weight))
+    multiply(x, weight, bias, y)
     return y
+
+
+def multiply(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray) -> None:
+    linear_by_turns(x, weight, bias, y, np.zeros(1, np.int64), 0)
 
 
 def arrays(rng: np.random.Generator, *shapes: tuple[int, ...]) -> list[np.ndarray]:
@@ -44,7 +48,7 @@ def test_it_is_the_product_and_of_bfloat16_that_of_its_numbers_to_the_bit(rows, 
 PRODUCTS = """
 import sys
 import numpy as np
-from cstool.training.kernels.rowwise import rowwise_linear
+from cstool.training.kernels.rowwise import linear_by_turns
 
 rng = np.random.default_rng(1)
 x, weight = (rng.standard_normal((8, 40)).astype(np.float32) for _ in range(2))
@@ -53,7 +57,7 @@ weights = {"float32": (bits.astype(np.uint32) << 16).view(np.float32), "bfloat16
 found = []
 for precision in sys.argv[1:]:
     y = np.zeros((8, 8), np.float32)
-    rowwise_linear(x, weights[precision], None, y, 0, 8)
+    linear_by_turns(x, weights[precision], None, y, np.zeros(1, np.int64), 0)
     found.append(y.tobytes())
 assert len(set(found)) == 1
 """
@@ -87,7 +91,7 @@ def test_ranges_of_rows_of_the_weight_have_the_bits_of_the_whole(seed, tokens, r
     y = np.full((tokens, rows), np.nan, np.float32)
     for start, stop in ((0, cut), (cut, rows)):
         before = y.copy()
-        rowwise_linear(x, weight, bias, y, start, stop)
+        multiply(x, weight[start:stop], bias[start:stop], y[:, start:stop])
         # Nothing else is written.
         outside = np.ones(rows, bool)
         outside[start:stop] = False
@@ -99,7 +103,7 @@ def test_operands_may_be_columns_of_wider_arrays(rng):
     x, weight = arrays(rng, (6, 60), (20, 80))
     wide = np.full((6, 50), np.nan, np.float32)
     y = wide[:, 10:30]
-    rowwise_linear(x[:, 20:53], weight[:, 5:38], None, y, 0, 20)
+    multiply(x[:, 20:53], weight[:, 5:38], None, y)
     np.testing.assert_array_equal(y, product(x[:, 20:53].copy(), weight[:, 5:38].copy()))
     assert np.isnan(wide[:, :10]).all()
     assert np.isnan(wide[:, 30:]).all()
