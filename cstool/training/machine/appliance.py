@@ -20,12 +20,12 @@ from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.kernels.tables import table_bytes
 from cstool.training.machine.budgets import activation_budget_bytes
 from cstool.training.machine.cluster import Cluster
-from cstool.training.machine.grains import cores_of_rank, grain_samples, lanes_for
+from cstool.training.machine.grains import grain_samples
 from cstool.training.machine.inputs import Batch, InputWorker
 from cstool.training.machine.lanes import STAGES_APART
 from cstool.training.machine.layout import lay_out
 from cstool.training.machine.loss_scale import LossScale
-from cstool.training.machine.meeting import Meeting
+from cstool.training.machine.meeting import Gathered, Meeting
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.memoryx_store import Backing
@@ -190,7 +190,8 @@ class Appliance:
         """Run the ops beyond the barrier, here alone; each rank gets the deltas of its own samples."""
         losses = {0: meeting.run(go.scales)}
         if go.trains:
-            self.others.send_deltas(lambda rank: meeting.deltas(cluster.layout.grains(rank)))
+            for rank in range(1, self.link.ranks):
+                self.link.send(rank, "deltas", tuple(meeting.deltas(cluster.layout.grains(rank))))
         self._judge(cluster, go.step, is_finite=all(math.isfinite(loss.total) for loss in losses[0]))
         return losses
 
@@ -212,7 +213,8 @@ class Appliance:
         losses = cluster.forward()
         if meeting is not None:
             meeting.take(cluster.gathered())
-            self.others.gather_at(meeting)
+            for found in self.others.answers("gathered"):
+                meeting.take(Gathered(*found))
         losses |= self.others.losses()
         is_finite = all(math.isfinite(loss.total) for found in losses.values() for loss in found)
         if meeting is not None:
@@ -271,14 +273,7 @@ class Appliance:
             narrow=self.kept.narrow,
         )
         found = self._clusters[batch_size, trains] = Cluster(
-            layout,
-            lanes=self._lanes or lanes_for(self.graph, grain, len(layout.grains(0)), self.link.host_ranks),
-            threads=self._lanes or cores_of_rank(self.link.host_ranks),
-            swarmx=self.others.exchange.swarmx(layout.deal.grains, layout.grains(0)),
-            feeder=self.others.exchange.feeder,
-            seed=self.seed,
-            apart=self._apart,
-            nodes=self.memoryx.arrays.shards.nodes,
+            layout, self.others.exchange, lanes=self._lanes, seed=self.seed, apart=self._apart
         )
         if (barrier := self.graph.barrier) is not None:
             grains = layout.deal.grains

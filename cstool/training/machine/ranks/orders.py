@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -20,7 +20,6 @@ from cstool.training.kernels.sparse.crossover import Crossover
 from cstool.training.machine.cluster import Cluster
 from cstool.training.machine.inputs import Share
 from cstool.training.machine.layout import Layout
-from cstool.training.machine.meeting import Gathered, Meeting
 from cstool.training.machine.memoryx import MemoryX
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx_store import Backing
@@ -212,16 +211,6 @@ class OtherRanks:
         self._streams: set[int] = set()
         """numbers of the streams of batches that are being read"""
 
-    def gather_at(self, meeting: Meeting) -> None:
-        """Add the tensors that the other ranks gathered, of the wave that goes forward, to a meeting."""
-        for rank in self._ranks:
-            meeting.take(Gathered(*self.link.receive(rank, "gathered")))
-
-    def send_deltas(self, deltas: Callable[[int], Gathered]) -> None:
-        """Send each of them the deltas of its samples."""
-        for rank in self._ranks:
-            self.link.send(rank, "deltas", tuple(deltas(rank)))
-
     def order(self, order: Any) -> None:
         """Give an order to all of them."""
         self._tell("order", order)
@@ -229,11 +218,6 @@ class OtherRanks:
     def _tell(self, kind: str, body: Any) -> None:
         for rank in self._ranks:
             self.link.send(rank, kind, body)
-
-    def begin_model(self, begin: Begin) -> list[int]:
-        """Have them get ready for a model; returns the memory of each for activations [bytes]."""
-        self.order(begin)
-        return self.answers("ready")
 
     def answers(self, kind: str) -> list[Any]:
         """Wait for an answer of each; in the order of the ranks."""
