@@ -23,8 +23,8 @@ from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx_store import open_backing
 from cstool.training.machine.prepare import needed_kernels, prepare_kernels, prepare_model_dir
 from cstool.training.machine.ranks.link import ALONE, Link
+from cstool.training.machine.ranks.orders import spread_memoryx
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
-from cstool.training.machine.spread import spread_memoryx
 from cstool.training.machine.start import choose_start, restore
 
 log = logging.getLogger("cstool")
@@ -90,9 +90,9 @@ class InferenceModel:
             if backing.store is not None:
                 stack.callback(backing.store.close)
             stack.enter_context(one_blas_thread())
-            spread = spread_memoryx(kept, backing, link=link, lanes=lanes, seed=params.seed, apart=1)
-            stack.callback(spread.close)
-            self.memoryx = spread.memoryx
+            others = spread_memoryx(kept, backing, link=link, lanes=lanes, seed=params.seed, apart=1)
+            stack.callback(others.close)
+            self.memoryx = others.memoryx
             prepare_kernels(progress, needed_kernels(self.graph, self.precision, sparsity.groups, answers=True))
             position, _ = restore(self.memoryx, params, start, progress)
             self.step = position.step
@@ -100,7 +100,7 @@ class InferenceModel:
             self.memoryx.begin_evaluation(self.step, None)
             self.team = Team(lanes or available_cores())
             stack.callback(self.team.close)
-            self.stream = WeightStream(self.memoryx, spread.others)
+            self.stream = WeightStream(self.memoryx, others)
             stack.callback(self.stream.close)
             self._stack = stack.pop_all()
 

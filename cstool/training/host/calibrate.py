@@ -27,16 +27,7 @@ from cstool.model.optimizers import Optimizer, Step, WholeOptimizer, compile_upd
 from cstool.model.params import Params, parse_params
 from cstool.training.data import MASKS, Sampler
 from cstool.training.data.dataset import Field
-from cstool.training.host.step import (
-    PASSES,
-    HostRates,
-    OnHost,
-    Work,
-    fit_cost,
-    fit_rates,
-    kind_of,
-    rest_row,
-)
+from cstool.training.host.step import PASSES, HostRates, OnHost, Work, fit_cost, fit_rates, kind_of, rest_row
 from cstool.training.kernels.compile import SPARSE_KERNELS, compile_kernels
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.machine.appliance import Appliance

@@ -22,7 +22,7 @@ from cstool.training.machine.grains import cores_of_rank, lanes_for
 from cstool.training.machine.inputs import Batch
 from cstool.training.machine.lanes import PHASES, STAGES_APART, Lane, LaneStopped, Pace, stages
 from cstool.training.machine.layout import Layout
-from cstool.training.machine.meeting import Gathered, gather, scatter
+from cstool.training.machine.meeting import Gathered
 from cstool.training.machine.plan import Plan
 from cstool.training.machine.ranks.exchange import Exchange
 from cstool.training.machine.recorder import Recorder
@@ -193,11 +193,19 @@ class Cluster:
 
     def gathered(self) -> Gathered:
         """The tensors for the barrier, of the grains of a wave that went forward."""
-        return gather(self.filled_slots, self.plan.gathered)
+        slots, names = self.filled_slots, self.plan.gathered
+        arrays = [np.concatenate([s.arrays[name].reshape(1, -1) for s in slots]) for name in names] if slots else ()
+        return Gathered([slot.grain for slot in slots if slot.grain is not None], arrays)
 
     def take_deltas(self, gathered: Gathered) -> None:
         """Take the deltas of gathered tensors, of the grains that the slots hold, among others."""
-        scatter(gathered, self.filled_slots, self.plan.gathered)
+        buffers = [buffer for buffer in self.plan.gathered.values() if buffer is not None]
+        slots = {slot.grain: slot for slot in self.filled_slots}
+        for place, grain in enumerate(gathered.grains):
+            if grain in slots:
+                for buffer, rows in zip(buffers, gathered.arrays, strict=True):
+                    array = slots[grain].arrays[buffer]
+                    array[...] = rows[place].reshape(array.shape)
 
     def first_bad_tensor(self) -> BadTensor:
         """Run the wave forward once more, to find out where its losses stopped being finite."""

@@ -229,7 +229,7 @@ class Worker:
             with suppress(NonFiniteError):
                 memoryx.finish_step()
             if go.wants_to_see:
-                self._answer("seen", memoryx.statistics.seen())
+                self._answer("seen", memoryx.statistics.seen)
 
     def _drain(self, _: Drain) -> None:
         self._memoryx.drain()

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 from cstool.model.ir import Loss
 from cstool.training.data.token_classes import open_token_classes
 from cstool.training.kernels.tallies import class_tallies
-from cstool.training.run.scores import scores_of
+from cstool.training.run.evaluate import scores_of
 from tests.unit.training.data.encoder_files import write_rows, write_vocabulary
 from tests.unit.training.run.sessions import Digits
 
