@@ -23,8 +23,8 @@ from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx_store import open_backing
 from cstool.training.machine.prepare import needed_kernels, prepare_kernels, prepare_model_dir
 from cstool.training.machine.ranks.link import ALONE, Link
+from cstool.training.machine.ranks.orders import spread_memoryx
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
-from cstool.training.machine.spread import spread_memoryx
 from cstool.training.machine.start import choose_start, restore
 
 log = logging.getLogger("cstool")
@@ -90,15 +90,15 @@ class InferenceModel(Walks):
             if backing.store is not None:
                 stack.callback(backing.store.close)
             stack.enter_context(one_blas_thread())
-            spread = spread_memoryx(kept, backing, link=link, lanes=lanes, seed=params.seed, apart=1)
-            stack.callback(spread.close)
-            self.memoryx = spread.memoryx
+            others = spread_memoryx(kept, backing, link=link, lanes=lanes, seed=params.seed, apart=1)
+            stack.callback(others.close)
+            self.memoryx = others.memoryx
             prepare_kernels(progress, needed_kernels(graph, self.precision, sparsity.groups, answers=True))
             position, _ = restore(self.memoryx, params, start, progress)
             self.step = position.step
             """step of the training that it comes from"""
             self.memoryx.begin_evaluation(self.step, None)
-            team, stream = Team(lanes or available_cores()), WeightStream(self.memoryx, spread.others)
+            team, stream = Team(lanes or available_cores()), WeightStream(self.memoryx, others)
             stack.callback(team.close)
             stack.callback(stream.close)
             super().__init__(graph, stream, team)

@@ -24,6 +24,7 @@ from cstool.model.commands.options import (
     params_option,
 )
 from cstool.model.verbs.asked import load_trainers, typed
+from cstool.training.verbs.ranks import Transport
 
 if TYPE_CHECKING:
     from cstool.model.params import Params
@@ -110,7 +111,7 @@ class RunFlags:
     ] = None
     trace: Annotated[Path | None, option("--trace", "FILE", TRACE_HELP)] = None
     transport: Annotated[
-        Literal["auto", "in_process", "mpi"],
+        Transport,
         flag(
             "--transport",
             "Transport between systems and MemoryX; auto: MPI if mpirun or srun started several processes.",

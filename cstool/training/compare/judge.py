@@ -52,7 +52,7 @@ def validate(params: Params, request: Request, progress: Progress) -> Verdict:
         numerics = compare_numerics(params, request, first.groups, num_steps, folder, graph, progress)
         keeps, runners = request.model_dir is not None, [Runner("dense"), *points]
         dense, *found = race(params, runners, num_steps, folder, progress, request.lanes, keeps=keeps)
-    comparisons = _compare(params, request, graph, points, dense, found, num_steps, progress)
+    comparisons = _compare(params, request, graph, points, dense, found, progress)
     groups = _by_weight(params, first, graph)
     setting = Setting(
         model=params.model.name,
@@ -125,7 +125,6 @@ def _compare(
     points: list[Runner],
     dense: Finish,
     found: list[Finish],
-    num_steps: int,
     progress: Progress,
 ) -> list[Comparison]:
     """Compare each sparse run with the dense one, and measure the kernels that it used."""
@@ -146,7 +145,7 @@ def _compare(
 
     comparisons = []
     for runner, sparse in zip(points, found, strict=True):
-        rules = SparsityRules(_by_weight(params, runner, graph), last_step=num_steps)
+        rules = SparsityRules(_by_weight(params, runner, graph), last_step=request.steps(params))
         model = KeptModel(graph, costed_optimizer(params.optimizer), rules, params.host_precision)
         batch_size = params.dataloaders("train")[0].batch_size
         cost = build_cost(model, dense, sparse, batch_size=batch_size, ceiling_of=ceiling_of)

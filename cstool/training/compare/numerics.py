@@ -74,10 +74,7 @@ def compare_numerics(
     params = replace(params, precision=params.precision.model_copy(update={"host": FLOAT32}))
     changes = first_change(groups)
     steps = min(num_steps, MOST_STEPS, changes or MOST_STEPS)
-    runners = (
-        Runner("numerics, sparse kernels", groups, "always"),
-        Runner("numerics, dense kernels", groups, "never"),
-    )
+    runners = (Runner("numerics, sparse kernels", groups, "always"), Runner("numerics, dense kernels", groups, "never"))
     with tempfile.TemporaryDirectory(dir=folder) as first:
         # With momentum the checkpoint after a step has the gradients: it begins with the first of them.
         momentum = SGD.model_validate({"learning_rate": params.trained_by.learning_rate, "momentum": 0.5})

@@ -27,18 +27,7 @@ from cstool.model.optimizers import Optimizer, Step, WholeOptimizer, compile_upd
 from cstool.model.params import Params, parse_params
 from cstool.training.data import MASKS, Sampler
 from cstool.training.data.dataset import Field
-from cstool.training.host.step import (
-    PASSES,
-    HostRates,
-    Work,
-    fit_cost,
-    fit_rates,
-    kind_of,
-    panel_count,
-    rest_row,
-    shapes_on_host,
-    work_on_host,
-)
+from cstool.training.host.step import PASSES, HostRates, OnHost, Work, fit_cost, fit_rates, kind_of, rest_row
 from cstool.training.kernels.compile import SPARSE_KERNELS, compile_kernels
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.machine.appliance import Appliance
@@ -213,22 +202,12 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> tu
             before = after
             if step >= STEPS and time.perf_counter() > ends:
                 break
-        shapes = shapes_on_host(graph)
+        on_host = OnHost(graph, samples, systems.plan.keeps, lanes)
         for op in graph.ops:
             sparse = appliance.memoryx.arrays.sparse.get(matrix_of(op) or "")
             density = 1.0 if sparse is None else sparse.count / sparse.weight.size
-            panels = panel_count(graph, op)
             for direction in PASSES:
-                work = work_on_host(
-                    op,
-                    shapes,
-                    samples,
-                    direction,
-                    keeps=systems.plan.keeps,
-                    density=density,
-                    panels=panels,
-                    lanes=lanes,
-                )
+                work = on_host.work(op, direction, density)
                 median_s = median(spent[op.name, direction][1:]) / systems.grains
                 measured.setdefault(f"{kind_of(op, density)} {direction}", []).append((work, median_s))
         lane_s = [sum(step) / lanes for step in zip(*spent.values(), strict=True)]

@@ -162,10 +162,7 @@ def estimate_memory(
         return replace(parts, slack=room - parts.total)
     layouts = _layouts(params, graph, mode, free - taken)
     scratch = max(
-        min(
-            int(SCRATCH_SHARES[0] * layout.whole_slot_bytes),
-            max(MIB, int(SCRATCH_SHARES[1] * layout.plan.slot_bytes)),
-        )
+        min(int(SCRATCH_SHARES[0] * layout.whole_slot_bytes), max(MIB, int(SCRATCH_SHARES[1] * layout.plan.slot_bytes)))
         for layout in layouts
     )
     largest_sparse = max((graph.weights[name].size for name in sparsity.groups), default=0)

@@ -62,38 +62,25 @@ class Traffic:
     @property
     def sent_bytes(self) -> tuple[int, ...]:
         """Bytes that leave each rank, by rank."""
-        ways = self._forward_ways, self._back_ways
-        return tuple(sum(way[rank][0] for way in ways) for rank in range(len(self.forward_bytes)))
+        return tuple(forward[0] + back[0] for forward, back in zip(*self._ways, strict=True))
 
     @property
     def moved_bytes(self) -> list[tuple[int, int]]:
         """Out of each rank and into it together, by rank: forward, and on the way back."""
-        return [(sum(one), sum(other)) for one, other in zip(self._forward_ways, self._back_ways, strict=True)]
+        return [(sum(forward), sum(back)) for forward, back in zip(*self._ways, strict=True)]
 
     @property
-    def _forward_ways(self) -> list[tuple[int, int]]:
-        """Out of each rank, and into it, forward."""
-        return _weight_ways(self.forward_bytes)
-
-    @property
-    def _back_ways(self) -> list[tuple[int, int]]:
-        """The same on the way back, gradients included."""
-        into = [sum(sums) for sums in zip(*self.gradient_bytes, strict=True)]
-        return [
-            (out + sum(sums), come + gradients)
-            for (out, come), sums, gradients in zip(
-                _weight_ways(self.backward_bytes), self.gradient_bytes, into, strict=True
-            )
-        ]
+    def _ways(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Out of each rank, and into it: forward, and on the way back, gradients included."""
+        out = map(sum, self.gradient_bytes)
+        into = map(sum, zip(*self.gradient_bytes, strict=True))
+        back = zip(_weight_ways(self.backward_bytes), out, into, strict=True)
+        return _weight_ways(self.forward_bytes), [(left + own, came + sums) for (left, came), own, sums in back]
 
     def wires_s(self, link: Link) -> tuple[float, float]:
         """Time of the busiest wire forward, and on the way back; of the one that all share, where they do [s]."""
-        ways = self._forward_ways, self._back_ways
-        if link.both_ways:
-            sizes = [max(map(max, way)) for way in ways]
-        else:
-            sizes = [sum(out for out, _ in way) for way in ways]
-        return sizes[0] / link.bytes_per_s, sizes[1] / link.bytes_per_s
+        forward, back = (max(map(max, way)) if link.both_ways else sum(out for out, _ in way) for way in self._ways)
+        return forward / link.bytes_per_s, back / link.bytes_per_s
 
 
 def _weight_ways(sizes: Sequence[int]) -> list[tuple[int, int]]:
@@ -178,7 +165,8 @@ def predict_ranks(graph: Graph, rates: HostRates, setup: RanksSetup) -> RankedSt
     rest_s = max(step.rest_s for step in steps)
     computed = [*map(_passes, steps)]
     if others:
-        computed = [*map(_with_messages, computed, _messages_s(rates, setup))]
+        messages = zip(computed, _messages_s(rates, setup), strict=True)
+        computed = [(forward_s + on_way, back_s + on_back) for (forward_s, back_s), (on_way, on_back) in messages]
     free = 1 if traffic.nodes <= 1 else 0
     own_s, other_s = _slowest(computed[:free]), _slowest([*computed[free:], *_crowded(rates.cores, setup, steps)])
     alone_s = sum(map(max, own_s, other_s)) + rest_s
@@ -229,11 +217,6 @@ def _messages_s(rates: HostRates, setup: RanksSetup) -> list[tuple[float, float]
         else (0.0, 0.0)
         for own, (forward, back) in zip(setup.setups, setup.traffic.moved_bytes, strict=True)
     ]
-
-
-def _with_messages(passes: tuple[float, float], messages_s: tuple[float, float]) -> tuple[float, float]:
-    """Compute of both passes with the time of messages on the same cores [s]."""
-    return passes[0] + messages_s[0], passes[1] + messages_s[1]
 
 
 def _crowded(cores: int, setup: RanksSetup, steps: Sequence[HostStep]) -> Iterator[tuple[float, float]]:

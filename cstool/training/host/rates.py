@@ -18,6 +18,17 @@ HEAD = """# This host as a system, measured by `cstool estimate --system host`. 
 # costs: of a kernel on one grain, in seconds per call, more per call where lanes share, per FLOP of products, per
 # vector op, per byte of weights, per byte of activations.
 """
+_FAULTS = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    yaml.YAMLError,
+)
+"""errors of a file that is not there, or not as it was written"""
 
 
 def rates_file() -> Path:
@@ -30,16 +41,7 @@ def load_rates() -> HostRates | None:
     try:
         data = yaml.safe_load(rates_file().read_text(encoding="utf-8"))
         rates = _from_plain(data)
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-        yaml.YAMLError,
-    ):
+    except _FAULTS:
         return None
     return rates if rates.cpu == environment()["cpu"] and rates.cores == available_cores() else None
 

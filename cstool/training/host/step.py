@@ -15,6 +15,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -196,65 +197,60 @@ def kind_of(op: Op, density: float) -> str:
     return SPARSE if rules_of(op).can_be_sparse and density < 1.0 else str(op.kind.value)
 
 
-def shapes_on_host(graph: Graph) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all tensors, for one sample, and of all weights."""
-    tensors = {name: tensor.shape for name, tensor in graph.tensors.items()}
-    return tensors | {name: weight.shape for name, weight in graph.weights.items()}
-
-
-def panel_count(graph: Graph, op: Op) -> int:
-    """Return the calls of an op's kernel for a grain: one per panel of its matrices, or one."""
-    return max(1, sum(len(panels_of(graph.weights[matrix])) for matrix in matrices_of(op)))
-
-
-def work_on_host(
-    op: Op,
-    shapes: Mapping[str, tuple[int, ...]],
-    samples: int,
-    direction: str,
-    *,
-    keeps: bool = False,
-    density: float = 1.0,
-    panels: int = 1,
-    lanes: int = 1,
-) -> Work:
-    """Work of a pass of an op for a grain.
+@dataclass(frozen=True)
+class OnHost:
+    """The ops of a graph as this host runs them on a grain.
 
     Args:
-        shapes: of its tensors, for one sample, and of its weights
         samples: of the grain
         keeps: see `HostSetup`
-        density, panels: of its matrix
         lanes: number of lanes that share the interpreter
     """
-    flops = vector_ops = 0.0
-    size = 0
-    repeats = direction == "backward" and not (keeps and rules_of(op).keepable(op, shapes))
-    for item in work_of(op, shapes):
-        match item:
-            case MatMul():
-                size += item.inputs * item.outputs
-                again = item.is_repeated and repeats
-                flops += samples * item.flops * density * (MATMUL_PRODUCTS[direction] + again)
-            case Pairs():
-                flops += samples * 2.0 * item.pairs * item.width * PAIR_PRODUCTS[direction]
-                vector_ops += samples * item.pairs * (item.width // item.head_width) * MATMUL_PRODUCTS[direction]
-            case Lookup():
-                vector_ops += samples * item.tokens * item.width
-            case VectorOps():
-                ops = item.forward if direction == "forward" else item.backward
-                vector_ops += samples * item.tokens * item.width * ops
-    size = size if NUMBER_BYTES * size > CACHE_BYTES else 0
-    times = MATMUL_PRODUCTS[direction]
-    moved = sum(math.prod(shapes[name]) for name in (*op.inputs, *op.outputs))
-    return Work(
-        calls=panels,
-        shared_calls=panels if lanes > 1 else 0,
-        flops=flops,
-        vector_ops=vector_ops,
-        weight_bytes=NUMBER_BYTES * size * density * times,
-        activation_bytes=NUMBER_BYTES * samples * moved * times,
-    )
+
+    graph: Graph
+    samples: int
+    keeps: bool = False
+    lanes: int = 1
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of all tensors, for one sample, and of all weights."""
+        tensors = {name: tensor.shape for name, tensor in self.graph.tensors.items()}
+        return tensors | {name: weight.shape for name, weight in self.graph.weights.items()}
+
+    def work(self, op: Op, direction: str, density: float = 1.0) -> Work:
+        """Work of a pass of an op for a grain; the density is of its matrix."""
+        flops = vector_ops = 0.0
+        size = 0
+        shapes, samples = self.shapes, self.samples
+        repeats = direction == "backward" and not (self.keeps and rules_of(op).keepable(op, shapes))
+        for item in work_of(op, shapes):
+            match item:
+                case MatMul():
+                    size += item.inputs * item.outputs
+                    again = item.is_repeated and repeats
+                    flops += samples * item.flops * density * (MATMUL_PRODUCTS[direction] + again)
+                case Pairs():
+                    flops += samples * 2.0 * item.pairs * item.width * PAIR_PRODUCTS[direction]
+                    vector_ops += samples * item.pairs * (item.width // item.head_width) * MATMUL_PRODUCTS[direction]
+                case Lookup():
+                    vector_ops += samples * item.tokens * item.width
+                case VectorOps():
+                    ops = item.forward if direction == "forward" else item.backward
+                    vector_ops += samples * item.tokens * item.width * ops
+        size = size if NUMBER_BYTES * size > CACHE_BYTES else 0
+        times = MATMUL_PRODUCTS[direction]
+        moved = sum(math.prod(shapes[name]) for name in (*op.inputs, *op.outputs))
+        # The kernel is called once per panel of its matrices, or once.
+        calls = max(1, sum(len(panels_of(self.graph.weights[matrix])) for matrix in matrices_of(op)))
+        return Work(
+            calls=calls,
+            shared_calls=calls if self.lanes > 1 else 0,
+            flops=flops,
+            vector_ops=vector_ops,
+            weight_bytes=NUMBER_BYTES * size * density * times,
+            activation_bytes=NUMBER_BYTES * samples * moved * times,
+        )
 
 
 def fit_cost(works: Sequence[Work], seconds: Sequence[float]) -> Cost:
@@ -298,7 +294,7 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
     its scores only the reading and writing of embeddings counts, not their product.
     """
     grains_of_lane = int(ceil_div(setup.grains, setup.lanes))
-    shapes = shapes_on_host(graph)
+    on_host = OnHost(graph, setup.grain_samples, setup.keeps, setup.lanes)
     totals = dict.fromkeys(("forward", "again", "backward"), 0.0)
     seen: set[str] = set()
     read_share = _read_share(graph, setup)
@@ -310,7 +306,6 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
     for op in before.ops:
         density = _density(graph, op, setup)
         kind = kind_of(op, density)
-        count = panel_count(graph, op)
         times = {}
         for direction in PASSES:
             cost = rates.costs[f"{kind} {direction}"]
@@ -318,17 +313,7 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
                 cost = Cost(cost.call_s, cost.shared_s, *(each / setup.sharing for each in cost.row[2:]))
             elif matrices_of(op):
                 cost = dataclasses.replace(cost, flop_s=cost.flop_s / setup.sharing)
-            work = work_on_host(
-                op,
-                shapes,
-                setup.grain_samples,
-                direction,
-                keeps=setup.keeps,
-                density=density,
-                panels=count,
-                lanes=setup.lanes,
-            )
-            times[direction] = grains_of_lane * cost.seconds(work)
+            times[direction] = grains_of_lane * cost.seconds(on_host.work(op, direction, density))
         is_frozen = op.name in graph.frozen_ops
         if is_frozen:
             times["backward"] = 0.0
@@ -362,7 +347,7 @@ def predict_step(graph: Graph, rates: HostRates, setup: HostSetup) -> HostStep:
         )
     cluster = _cluster(rates, setup)
     sections = (Section(tuple(ops)), *([Section(tuple(again_ops))] if again_ops else []))
-    seconds = simulate(Schedule(sections, cluster)).step_s + _meeting_s(graph, rates, setup, shapes)
+    seconds = simulate(Schedule(sections, cluster)).step_s + _meeting_s(graph, rates, setup)
     row = rest_row(setup.lanes, len(ops), sum(totals.values()))
     rest = sum(rate * amount for rate, amount in zip((rates.step_s, rates.stage_s, rates.uneven), row, strict=True))
     return HostStep(seconds + rest, totals["forward"], totals["again"], totals["backward"])
@@ -390,15 +375,14 @@ def passes(waves: int, meets: bool) -> tuple[int, int]:
     return 2 * waves - 1 if meets else waves, waves
 
 
-def _meeting_s(graph: Graph, rates: HostRates, setup: HostSetup, shapes: Mapping[str, tuple[int, ...]]) -> float:
+def _meeting_s(graph: Graph, rates: HostRates, setup: HostSetup) -> float:
     """Time of the ops beyond a barrier, for all samples that meet here: a call of each op and pass [s]."""
     grains = setup.grains if setup.met_grains is None else setup.met_grains
     if graph.barrier is None or not grains:
         return 0.0
+    on_host = OnHost(graph, grains * setup.grain_samples)
     return sum(
-        rates.costs[f"{kind_of(op, 1.0)} {direction}"].seconds(
-            work_on_host(op, shapes, grains * setup.grain_samples, direction)
-        )
+        rates.costs[f"{kind_of(op, 1.0)} {direction}"].seconds(on_host.work(op, direction))
         for op in graph.barrier.beyond.ops
         for direction in PASSES
     )

@@ -20,19 +20,18 @@ from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.kernels.tables import table_bytes
 from cstool.training.machine.budgets import activation_budget_bytes
 from cstool.training.machine.cluster import Cluster
-from cstool.training.machine.grains import cores_of_rank, grain_samples, lanes_for
+from cstool.training.machine.grains import grain_samples
 from cstool.training.machine.inputs import Batch, InputWorker
 from cstool.training.machine.lanes import STAGES_APART
 from cstool.training.machine.layout import lay_out
 from cstool.training.machine.loss_scale import LossScale
-from cstool.training.machine.meeting import Meeting
+from cstool.training.machine.meeting import Gathered, Meeting
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.memoryx_store import Backing
 from cstool.training.machine.ranks.link import ALONE, Link
-from cstool.training.machine.ranks.orders import Go, Next, Prepare, Record, SetGemm
+from cstool.training.machine.ranks.orders import Go, Next, Prepare, Record, SetGemm, spread_memoryx
 from cstool.training.machine.recorder import OFF, Recorder
-from cstool.training.machine.spread import spread_memoryx
 
 EVALUATION_PART = 4
 """evaluation beside training takes at most this part of the memory (1 / it): its batches go in waves all the sooner"""
@@ -95,9 +94,9 @@ class Appliance:
             memory_bytes = activation_budget_bytes(kept, share)
         self._apart = STAGES_APART if backing.waiting_bytes is None else 1
         self.link = link
-        self._spread = spread_memoryx(kept, backing, link=link, lanes=lanes, seed=seed, apart=self._apart)
-        self.memoryx, self.others = self._spread.memoryx, self._spread.others
-        self._memory_bytes = [memory_bytes // link.host_ranks, *self._spread.memory_bytes]
+        self.others = spread_memoryx(kept, backing, link=link, lanes=lanes, seed=seed, apart=self._apart)
+        self.memoryx = self.others.memoryx
+        self._memory_bytes = [memory_bytes // link.host_ranks, *self.others.memory_bytes]
         """for activations, by rank [bytes]"""
         self.gemm = choose_gemm(kept.precision)
         """provider of products"""
@@ -114,7 +113,7 @@ class Appliance:
         with self._one_thread:
             for cluster in self._clusters.values():
                 cluster.close()
-            self._spread.close()
+            self.others.close()
 
     def train_step(self, batch: Batch, step: int, learning_rate: float) -> TrainStep:
         """Run one step: stream forward, stream backward, reduce, update.
@@ -127,7 +126,7 @@ class Appliance:
             NonFiniteError: naming the step and the first tensor that is not finite; not for a gradient where the scale
                 of the loss may still be made smaller: then the step is skipped
         """
-        cluster = self._cluster_for(batch, trains=True)
+        cluster = self._clusters[batch.size, True]
         scales = [loss.scale(batch.tokens, batch.samples) for loss in self.graph.losses]
         loss_scale, skipped = self.loss_scale.value, self.loss_scale.skipped
         self.memoryx.begin_step(step, learning_rate, loss_scale, skipped)
@@ -156,7 +155,7 @@ class Appliance:
             step: after which it is
             sample: number of the DropConnect mask; None for all weights
         """
-        cluster = self._cluster_for(batch, trains=False)
+        cluster = self._clusters[batch.size, False]
         self.memoryx.begin_evaluation(step, sample)
         scales = (1.0,) * len(self.graph.losses)
         go = Go(batch.stream, step, scales, None, sample=sample)
@@ -190,7 +189,8 @@ class Appliance:
         """Run the ops beyond the barrier, here alone; each rank gets the deltas of its own samples."""
         losses = {0: meeting.run(go.scales)}
         if go.trains:
-            self.others.send_deltas(lambda rank: meeting.deltas(cluster.layout.grains(rank)))
+            for rank in range(1, self.link.ranks):
+                self.link.send(rank, "deltas", tuple(meeting.deltas(cluster.layout.grains(rank))))
         self._judge(cluster, go.step, is_finite=all(math.isfinite(loss.total) for loss in losses[0]))
         return losses
 
@@ -212,7 +212,8 @@ class Appliance:
         losses = cluster.forward()
         if meeting is not None:
             meeting.take(cluster.gathered())
-            self.others.gather_at(meeting)
+            for found in self.others.answers("gathered"):
+                meeting.take(Gathered(*found))
         losses |= self.others.losses()
         is_finite = all(math.isfinite(loss.total) for found in losses.values() for loss in found)
         if meeting is not None:
@@ -233,9 +234,6 @@ class Appliance:
             f"step {step}: the loss is not finite; the first tensor that is not: {min(found)}",
             "a lower learning rate, max_gradient_norm or a longer warm-up may help" if cluster.trains else None,
         )
-
-    def _cluster_for(self, batch: Batch, *, trains: bool) -> Cluster:
-        return self._clusters[batch.size, trains]
 
     @property
     def clusters(self) -> list[Cluster]:
@@ -271,14 +269,7 @@ class Appliance:
             narrow=self.kept.narrow,
         )
         found = self._clusters[batch_size, trains] = Cluster(
-            layout,
-            lanes=self._lanes or lanes_for(self.graph, grain, len(layout.grains(0)), self.link.host_ranks),
-            threads=self._lanes or cores_of_rank(self.link.host_ranks),
-            swarmx=self.others.exchange.swarmx(layout.deal.grains, layout.grains(0)),
-            feeder=self.others.exchange.feeder,
-            seed=self.seed,
-            apart=self._apart,
-            nodes=self.memoryx.arrays.shards.nodes,
+            layout, self.others.exchange, lanes=self._lanes, seed=self.seed, apart=self._apart
         )
         if (barrier := self.graph.barrier) is not None:
             grains = layout.deal.grains

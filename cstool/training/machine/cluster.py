@@ -18,11 +18,13 @@ from cstool.training.kernels.magnitudes import first_non_finite
 from cstool.training.kernels.shared_gemm import PARTS, SharedGemm
 from cstool.training.kernels.sparse import SparseMatrix
 from cstool.training.machine.csx import Csx, GrainSlot
+from cstool.training.machine.grains import cores_of_rank, lanes_for
 from cstool.training.machine.inputs import Batch
 from cstool.training.machine.lanes import PHASES, STAGES_APART, Lane, LaneStopped, Pace, stages
 from cstool.training.machine.layout import Layout
-from cstool.training.machine.meeting import Gathered, gather, scatter
+from cstool.training.machine.meeting import Gathered
 from cstool.training.machine.plan import Plan
+from cstool.training.machine.ranks.exchange import Exchange
 from cstool.training.machine.recorder import Recorder
 from cstool.training.machine.swarmx import SwarmX, held
 
@@ -56,42 +58,29 @@ class Cluster:
 
     Args:
         layout: of the systems of all ranks
-        rank: of this process
-        lanes: host threads, at most
-        threads: number of threads that share the products of a grain which is alone in its batch
-        swarmx: stands between its lanes and MemoryX
-        feeder: sends panels to other ranks, where MemoryX is here and other ranks are
+        exchange: with the other ranks, and MemoryX here
+        lanes: host threads, at most, or as many that share the products of a grain alone in its batch; None to choose
         apart: largest lead of the fastest lane over the slowest [panels]
-        nodes: of MemoryX; the feeder's lead may be that many times larger, as about `apart` of its panels are its own
     """
 
     def __init__(
-        self,
-        layout: Layout,
-        *,
-        lanes: int,
-        threads: int = 1,
-        swarmx: SwarmX,
-        seed: int,
-        rank: int = 0,
-        feeder: SwarmX | None = None,
-        apart: int = STAGES_APART,
-        nodes: int = 1,
+        self, layout: Layout, exchange: Exchange, *, lanes: int | None, seed: int, apart: int = STAGES_APART
     ) -> None:
         self.layout = layout
         self.plan, self.trains, self.waves = layout.plan, layout.trains, layout.deal.waves
         self.grains = layout.deal.grains
         """of a global batch, over all ranks"""
-        self.rank = rank
-        systems = layout.systems(rank)
+        self.rank, ranks = exchange.link.rank, exchange.link.host_ranks
+        own, systems = layout.grains(self.rank), layout.systems(self.rank)
         self.csx = [Csx(system, self.plan, layout.deal.slots[system], seed) for system in systems]
         self.slots = [slot for csx in self.csx for slot in csx.slots]
-        self.swarmx = swarmx
-        lanes = max(1, min(lanes, len(self.slots)))
-        self.lanes = [Lane(i, self.plan, share, swarmx) for i, share in enumerate(even_parts(self.slots, lanes))]
-        self._walkers = [*self.lanes, *([] if feeder is None else [Lane(lanes, self.plan, [], feeder)])]
-        self._apart, self._nodes = apart, nodes
-        self.sharing = min(threads, PARTS) if self.grains == 1 else 1
+        self.swarmx, feeder = exchange.swarmx(self.grains, own), exchange.feeder
+        count = lanes or lanes_for(exchange.graph, self.plan.samples, len(own), ranks)
+        count = max(1, min(count, len(self.slots)))
+        self.lanes = [Lane(i, self.plan, share, self.swarmx) for i, share in enumerate(even_parts(self.slots, count))]
+        self._walkers = [*self.lanes, *([] if feeder is None else [Lane(count, self.plan, [], feeder)])]
+        self._apart, self._nodes = apart, exchange.nodes
+        self.sharing = min(lanes or cores_of_rank(ranks), PARTS) if self.grains == 1 else 1
         """threads that share the products of a grain"""
         self._shared: SharedGemm | None = None
         self._threads = ThreadPoolExecutor(max(1, len(self._walkers) - 1), thread_name_prefix="lane")
@@ -204,11 +193,19 @@ class Cluster:
 
     def gathered(self) -> Gathered:
         """The tensors for the barrier, of the grains of a wave that went forward."""
-        return gather(self.filled_slots, self.plan.gathered)
+        slots, names = self.filled_slots, self.plan.gathered
+        arrays = [np.concatenate([s.arrays[name].reshape(1, -1) for s in slots]) for name in names] if slots else ()
+        return Gathered([slot.grain for slot in slots if slot.grain is not None], arrays)
 
     def take_deltas(self, gathered: Gathered) -> None:
         """Take the deltas of gathered tensors, of the grains that the slots hold, among others."""
-        scatter(gathered, self.filled_slots, self.plan.gathered)
+        buffers = [buffer for buffer in self.plan.gathered.values() if buffer is not None]
+        slots = {slot.grain: slot for slot in self.filled_slots}
+        for place, grain in enumerate(gathered.grains):
+            if grain in slots:
+                for buffer, rows in zip(buffers, gathered.arrays, strict=True):
+                    array = slots[grain].arrays[buffer]
+                    array[...] = rows[place].reshape(array.shape)
 
     def first_bad_tensor(self) -> BadTensor:
         """Run the wave forward once more, to find out where its losses stopped being finite."""
@@ -242,6 +239,7 @@ class Cluster:
 
     def _on_all_lanes(self, walk: Callable[[Lane, Pace], None]) -> None:
         feeds = len(self._walkers) > len(self.lanes)
+        # About `apart` panels of the feeder's lead are of this node.
         pace = Pace(len(self.lanes), self._apart, self._nodes * self._apart if feeds else None)
 
         def guarded(lane: Lane) -> BaseException | None:

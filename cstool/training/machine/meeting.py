@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,21 +84,3 @@ class Meeting:
         """(grains, numbers of a grain)."""
         found: Array = self._slot.arrays[buffer].reshape(self._grains, -1)
         return found
-
-
-def gather(slots: Sequence[GrainSlot], names: Mapping[str, str | None]) -> Gathered:
-    """Gather the tensors for the barrier from slots that hold a grain."""
-    grains = [slot.grain for slot in slots if slot.grain is not None]
-    if not grains:
-        return Gathered((), ())
-    return Gathered(grains, [np.concatenate([slot.arrays[name].reshape(1, -1) for slot in slots]) for name in names])
-
-
-def scatter(gathered: Gathered, slots: Sequence[GrainSlot], names: Mapping[str, str | None]) -> None:
-    """Write the deltas of grains into the slots that hold these; others are left."""
-    buffers = [buffer for buffer in names.values() if buffer is not None]
-    places = {grain: place for place, grain in enumerate(gathered.grains)}
-    for slot in slots:
-        if slot.grain is not None and slot.grain in places:
-            for buffer, rows in zip(buffers, gathered.arrays, strict=True):
-                slot.arrays[buffer][...] = rows[places[slot.grain]].reshape(slot.arrays[buffer].shape)

@@ -156,12 +156,10 @@ def choose_checkpoints(params: Params, checkpoint: Path | None, states: frozense
 def _has_weights_alone(checkpoint: Path) -> bool:
     """Whether a checkpoint has no state of a run, like one converted from another library's model."""
     with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:  # errors are reported when it is loaded
-        return LOADER not in reader.values() and not any(map(_is_of_optimizer, reader.tensor_names()))
+        return LOADER not in reader.values() and not any(
+            name.startswith("optimizer.") for name in reader.tensor_names()
+        )
     return False
-
-
-def _is_of_optimizer(name: str) -> bool:
-    return name.startswith("optimizer.")
 
 
 def _require_model(states: frozenset[str]) -> None:

@@ -50,20 +50,13 @@ class Patience:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state ready for a checkpoint."""
-        return {
-            "monitor": self.asked.monitor,
-            "mode": self.asked.mode,
-            "step": self.step,
-            "best": self.best,
-            "best_step": self.best_step,
-            "bad": self.bad,
-        }
+        found = {"monitor": self.asked.monitor, "mode": self.asked.mode}
+        return found | {"step": self.step, "best": self.best, "best_step": self.best_step, "bad": self.bad}
 
     def adopt(self, state: object) -> None:
         """Go on from the state in a checkpoint; from nothing, if that is for another metric."""
-        if not isinstance(state, dict) or (state.get("monitor"), state.get("mode")) != (
-            self.asked.monitor,
-            self.asked.mode,
+        if not isinstance(state, dict) or any(
+            state.get(key) != getattr(self.asked, key) for key in ("monitor", "mode")
         ):
             return
         best, step, best_step, bad = (state.get(key) for key in ("best", "step", "best_step", "bad"))

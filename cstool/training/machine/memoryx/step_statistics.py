@@ -21,10 +21,10 @@ LAYER = re.compile(r".*layers\.(\d+)\.")
 class Seen(NamedTuple):
     """The statistics of a step at one node, by panel."""
 
-    numbers: Mapping[Panel, int]
+    numbers: dict[Panel, int]
     """streamed, at the beginning of the step"""
-    weight_squares: Mapping[Panel, float]
-    gradient_squares: Mapping[Panel, float]
+    weight_squares: dict[Panel, float]
+    gradient_squares: dict[Panel, float]
 
 
 class StepStatistics:
@@ -38,9 +38,8 @@ class StepStatistics:
         self.with_norms = with_norms
         self.looks = False
         """whether the running step is observed"""
-        self._numbers: dict[Panel, int] = {}
-        self._weight_squares: dict[Panel, float] = {}
-        self._gradient_squares: dict[Panel, float] = {}
+        self.seen = Seen({}, {}, {})
+        """of the step, at this node"""
 
     @property
     def looks_at_norms(self) -> bool:
@@ -49,37 +48,31 @@ class StepStatistics:
 
     def begin_step(self, *, looks: bool) -> None:
         """Forget the step before, and return whether the next one is observed."""
-        self.looks = looks
-        for squares in (self._numbers, self._weight_squares, self._gradient_squares):
-            squares.clear()
+        self.looks, self.seen = looks, Seen({}, {}, {})
 
     def add_weights(self, panel: Panel, numbers: Array) -> None:
         """Take note of a panel that streams: of its first time in the step, which is before its update."""
-        if not self.looks or panel in self._numbers:
+        if not self.looks or panel in self.seen.numbers:
             return
-        self._numbers[panel] = numbers.size
+        self.seen.numbers[panel] = numbers.size
         if self.with_norms:
-            self._weight_squares[panel] = sum_squares(numbers.reshape(-1))
+            self.seen.weight_squares[panel] = sum_squares(numbers.reshape(-1))
 
     def add_gradient(self, panel: Panel, squares: float) -> None:
         """Take note of the sum of squares of the gradient of a panel."""
         if self.looks_at_norms:
-            self._gradient_squares[panel] = squares
-
-    def seen(self) -> Seen:
-        """The statistics of the step at this node."""
-        return Seen(self._numbers, self._weight_squares, self._gradient_squares)
+            self.seen.gradient_squares[panel] = squares
 
     def add(self, seen: Seen) -> None:
         """Add the statistics of another node."""
-        self._numbers |= seen.numbers
-        self._weight_squares |= seen.weight_squares
-        self._gradient_squares |= seen.gradient_squares
+        self.seen.numbers.update(seen.numbers)
+        self.seen.weight_squares.update(seen.weight_squares)
+        self.seen.gradient_squares.update(seen.gradient_squares)
 
     def streamed_numbers(self) -> dict[str, int]:
         """Count of the streamed numbers of each weight, at the beginning of the step."""
         found: dict[str, int] = {}
-        for panel, count in self._numbers.items():
+        for panel, count in self.seen.numbers.items():
             found[panel.weight] = found.get(panel.weight, 0) + count
         return found
 
@@ -90,9 +83,9 @@ class StepStatistics:
 
         Source: the vendor's ComputeNorm for the first three tags (trainer/callbacks/norm.py).
         """
-        if not self._weight_squares:
+        if not self.seen.weight_squares:
             return {}
-        weights, gradients = _by_weight(self._weight_squares), _by_weight(self._gradient_squares)
+        weights, gradients = _by_weight(self.seen.weight_squares), _by_weight(self.seen.gradient_squares)
         layers: dict[str, list[float]] = {}
         for name, squares in gradients.items():
             if found := LAYER.match(name):

@@ -66,15 +66,15 @@ class Exchange:
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
         self.panels = ArrivingPanels(link)
-        self._link, self._memoryx = link, memoryx
+        self.link, self._memoryx = link, memoryx
+        self.graph, self.nodes = memoryx.arrays.graph, memoryx.arrays.shards.nodes
         self._broadcast, self._sums = Broadcast(link, memoryx), ArrivingSums(link, memoryx)
-        self._nodes = memoryx.arrays.shards.nodes
         self._sent_before = 0
 
     @property
     def feeder(self) -> SwarmX | None:
         """The SwarmX of a lane that sends panels; None where there are none to be sent."""
-        return self._broadcast if self._link.ranks > 1 and self._link.rank < self._nodes else None
+        return self._broadcast if self.link.ranks > 1 and self.link.rank < self.nodes else None
 
     def swarmx(self, grains: int, own: Collection[int]) -> SwarmX:
         """A SwarmX for lanes.
@@ -83,11 +83,11 @@ class Exchange:
             grains: of a batch
             own: the grains of this rank
         """
-        here = InProcess(grains, self._memoryx, is_alone=self._link.ranks == 1)
+        here = InProcess(grains, self._memoryx, is_alone=self.link.ranks == 1)
         shards = self._memoryx.arrays.shards
-        if self._link.ranks == 1:
+        if self.link.ranks == 1:
             return here
-        away = Remote(grains, own, self.panels, self._link, self._memoryx.buffers, shards)
+        away = Remote(grains, own, self.panels, self.link, self._memoryx.buffers, shards)
         return AcrossRanks(here, away, self._memoryx)
 
     def send_to_first(self, panels: Sequence[Panel]) -> None:
@@ -101,7 +101,7 @@ class Exchange:
         """Begin a batch, once the panels of the one before have left: sums that arrive go to this SwarmX."""
         self._broadcast.finish()
         self._sums.begin(swarmx)
-        self.panels.waited_s, self._sent_before = 0.0, self._link.sent_bytes
+        self.panels.waited_s, self._sent_before = 0.0, self.link.sent_bytes
 
     def end_wave(self, lanes: int) -> Mapping[int, Use]:
         """End the way back of a wave: say that all sums of this rank have left, and wait for the sums that come here.
@@ -112,15 +112,15 @@ class Exchange:
         Raises:
             BaseException: the error with which the addition of a sum failed
         """
-        mine = Use(self.panels.waited_s / lanes, self._link.sent_bytes - self._sent_before)
-        self.panels.waited_s, self._sent_before = 0.0, self._link.sent_bytes
-        others = [rank for rank in range(self._link.ranks) if rank != self._link.rank]
+        mine = Use(self.panels.waited_s / lanes, self.link.sent_bytes - self._sent_before)
+        self.panels.waited_s, self._sent_before = 0.0, self.link.sent_bytes
+        others = [rank for rank in range(self.link.ranks) if rank != self.link.rank]
         for rank in others:
-            if rank < self._nodes:
-                self._link.send(rank, "backward", mine)
-        found = {self._link.rank: mine}
-        if self._link.rank < self._nodes:
-            found |= {rank: self._link.receive(rank, "backward") for rank in others}
+            if rank < self.nodes:
+                self.link.send(rank, "backward", mine)
+        found = {self.link.rank: mine}
+        if self.link.rank < self.nodes:
+            found |= {rank: self.link.receive(rank, "backward") for rank in others}
             self._sums.finish()
         return found
 

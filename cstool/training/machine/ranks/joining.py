@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -19,10 +19,8 @@ from cstool.training.machine.ranks.mpi import MpiLink
 from cstool.training.machine.ranks.signals import delay_aborts
 from cstool.training.machine.ranks.tether import tethered
 
-TRANSPORTS = ("auto", "in_process", "mpi")
-"""auto: MPI where a launcher started several processes, else as in_process: everything is in this one"""
-
-
+LINKS: Mapping[str, Callable[[], Link]] = {"mpi": MpiLink}
+"""transport -> its link between several processes; the first is for auto"""
 ENDING_S = 15.0
 """after which a rank whose run has ended ends, even while it waits [s]"""
 
@@ -47,7 +45,8 @@ def joined(transport: str) -> Iterator[Link]:
     """Join the other ranks, if there are any, and leave them at the end of the context.
 
     Args:
-        transport: one of `TRANSPORTS`
+        transport: one of `LINKS`; in_process: everything is in this one; auto: the first of `LINKS` where a launcher
+            started several processes, else as in_process
 
     Raises:
         ClusterError: there is no MPI, or not the launcher's MPI; at rank 0 also, something went wrong at another rank
@@ -61,7 +60,7 @@ def joined(transport: str) -> Iterator[Link]:
         end_by_signals()
     with tethered() as say:
         try:
-            link = MpiLink()
+            link = LINKS.get(transport, next(iter(LINKS.values())))()
         except Exception as error:
             # It is the same at all of them.
             raise error if launched_rank() == 0 else ToldElsewhere(getattr(error, "exit_code", 1)) from error
@@ -74,7 +73,7 @@ def joined(transport: str) -> Iterator[Link]:
             yield link
 
 
-def _tie(link: MpiLink) -> None:
+def _tie(link: Link) -> None:
     """Have the link break as soon as a rank dies."""
 
     def lose(rank: int) -> None:
@@ -88,7 +87,7 @@ def _tie(link: MpiLink) -> None:
 
 
 @contextmanager
-def _leading(link: MpiLink, say: Callable[[str], None]) -> Iterator[None]:
+def _leading(link: Link, say: Callable[[str], None]) -> Iterator[None]:
     """Be rank 0: break the link when another rank fails, and tell the others at the end with which exit code."""
 
     def hear(rank: int, failure: _Failure, _: Any) -> None:
@@ -113,7 +112,7 @@ def _leading(link: MpiLink, say: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _following(link: MpiLink) -> Iterator[None]:
+def _following(link: Link) -> Iterator[None]:
     """Be another rank: tell rank 0 of failures and signals here, and stop at once when rank 0 ends.
 
     Raises:
@@ -173,7 +172,7 @@ def _following(link: MpiLink) -> Iterator[None]:
     raise ToldElsewhere(exit_code)
 
 
-def _release(link: MpiLink, exit_code: int) -> None:
+def _release(link: Link, exit_code: int) -> None:
     """Make the launcher not wait for a lost rank; `--launch` does so itself."""
     if link.lost and not is_launched():
         link.end_all(exit_code)

@@ -3,9 +3,8 @@
 # ruff: noqa: ARG002 - a run in one process has no use for the arguments
 
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -60,7 +59,7 @@ class Link:
 
     activity = Activity()
     """the present activity"""
-    hosts: Mapping[int, str] = MappingProxyType({0: socket.gethostname()})
+    hosts: dict[int, str] = {0: socket.gethostname()}
     """their names, by rank, as far as they are known: at rank 0 all"""
     rank = 0
     """of this process, from 0"""
@@ -117,6 +116,14 @@ class Link:
     def lost(self) -> Collection[int]:
         """The ranks that are gone for good."""
         return frozenset()
+
+    @property
+    def leads_host(self) -> bool:
+        """Whether this rank is the first one of its host."""
+        return True
+
+    def end_all(self, exit_code: int) -> None:
+        """Have the launcher end all that it started, at once, when this process comes to its end."""
 
     def close(self) -> None:
         """Leave the link, once all that was sent has left."""

@@ -175,7 +175,7 @@ class MpiLink(Link):
 
     @property
     def leads_host(self) -> bool:
-        """Whether this rank is the first one of its host."""
+        """See `Link.leads_host`."""
         return bool(self.rank == min(self._on_this_host))
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ class MpiLink(Link):
         self._thread.join(SILENT_S)
 
     def end_all(self, exit_code: int) -> None:
-        """Have the launcher end all that it started, at once, when this process comes to its end.
+        """See `Link.end_all`.
 
         hydra, the mpirun of MPICH, waits for ever for a host that cannot be reached, unless it is told to stop.
         """

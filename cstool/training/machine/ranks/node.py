@@ -1,5 +1,6 @@
 """A node of MemoryX at another rank: it serves the requests of the first node."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,8 @@ class Node:
             "adopt": self._adopt,
             "read": arrays.read_piece,
             "write": arrays.write_piece,
-            "sparse begin": self._begin_sparse,
-            "sparse place": self._place_sparse,
+            "sparse begin": lambda name, dense: _size_after(arrays.sparse[name], SparseWeight.begin, dense),
+            "sparse place": lambda name, indices: _size_after(arrays.sparse[name], SparseWeight.place, indices),
             "sparse write": lambda name, array, numbers: arrays.sparse[name].write(array, numbers),
             "sparse indices": lambda name, panel: arrays.sparse[name].indices_of(panel),
             "sparse read": lambda name, array, panel: arrays.sparse[name].read_of(array, panel),
@@ -62,14 +63,6 @@ class Node:
         adopt_state(file, self._memoryx)
         return sparse_sizes(self._memoryx)
 
-    def _begin_sparse(self, name: str, dense: Array) -> SparseSize:
-        self._arrays.sparse[name].begin(dense)
-        return _size_of(self._arrays.sparse[name])
-
-    def _place_sparse(self, name: str, indices: Array) -> SparseSize:
-        self._arrays.sparse[name].place(indices)
-        return _size_of(self._arrays.sparse[name])
-
     def _await_updates(self) -> dict[str, SparseSize]:
         self._memoryx.commits.await_updates()
         return sparse_sizes(self._memoryx)
@@ -96,6 +89,11 @@ def _size_of(sparse: SparseWeight) -> SparseSize:
 
     patterns = {} if sparse.capacity is None else {panel: of(sparse.pattern(panel)) for panel in sparse.panels}
     return SparseSize(sparse.capacity, patterns)
+
+
+def _size_after(sparse: SparseWeight, change: Callable[[SparseWeight, Array], None], numbers: Array) -> SparseSize:
+    change(sparse, numbers)
+    return _size_of(sparse)
 
 
 def _reading(opened: dict[Path, CommittedStore]) -> dict[str, Function]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -17,15 +17,17 @@ from cstool.model.ir import Panel
 from cstool.training.data import Sampler
 from cstool.training.kernels.call import LossResult
 from cstool.training.kernels.sparse.crossover import Crossover
+from cstool.training.machine.budgets import update_threads
 from cstool.training.machine.cluster import Cluster
 from cstool.training.machine.inputs import Share
 from cstool.training.machine.layout import Layout
-from cstool.training.machine.meeting import Gathered, Meeting
 from cstool.training.machine.memoryx import MemoryX
+from cstool.training.machine.memoryx.elsewhere import NOWHERE
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx_store import Backing
 from cstool.training.machine.ranks.exchange import Exchange
 from cstool.training.machine.ranks.link import Link
+from cstool.training.machine.ranks.nodes import OtherNodes
 from cstool.training.machine.recorder import Tape
 from cstool.training.machine.swarmx import SwarmX
 
@@ -203,7 +205,10 @@ class OtherRanks:
     """The other ranks, as rank 0 sees them. In a run in one process there are none, and nothing is sent."""
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
-        self.link = link
+        self.link, self.memoryx = link, memoryx
+        """the node of MemoryX that is here"""
+        self.memory_bytes: Sequence[int] = ()
+        """memory of each of them for activations [bytes]"""
         self.exchange = Exchange(link, memoryx)
         self._ranks = range(1, link.ranks)
         self.used = [RankUse(rank, link.hosts[rank]) for rank in range(link.ranks)]
@@ -212,16 +217,6 @@ class OtherRanks:
         self._streams: set[int] = set()
         """numbers of the streams of batches that are being read"""
 
-    def gather_at(self, meeting: Meeting) -> None:
-        """Add the tensors that the other ranks gathered, of the wave that goes forward, to a meeting."""
-        for rank in self._ranks:
-            meeting.take(Gathered(*self.link.receive(rank, "gathered")))
-
-    def send_deltas(self, deltas: Callable[[int], Gathered]) -> None:
-        """Send each of them the deltas of its samples."""
-        for rank in self._ranks:
-            self.link.send(rank, "deltas", tuple(deltas(rank)))
-
     def order(self, order: Any) -> None:
         """Give an order to all of them."""
         self._tell("order", order)
@@ -229,11 +224,6 @@ class OtherRanks:
     def _tell(self, kind: str, body: Any) -> None:
         for rank in self._ranks:
             self.link.send(rank, kind, body)
-
-    def begin_model(self, begin: Begin) -> list[int]:
-        """Have them get ready for a model; returns the memory of each for activations [bytes]."""
-        self.order(begin)
-        return self.answers("ready")
 
     def answers(self, kind: str) -> list[Any]:
         """Wait for an answer of each; in the order of the ranks."""
@@ -350,5 +340,41 @@ class OtherRanks:
         return there_s - (asked_s + here_s) / 2, here_s - asked_s
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, close the store."""
         self.exchange.close()
+        self.memoryx.close()
+
+
+def spread_memoryx(
+    kept: KeptModel, backing: Backing, *, link: Link, lanes: int | None, seed: int, apart: int
+) -> OtherRanks:
+    """Open MemoryX, the first node here, the others at the ranks of their numbers; all ranks get ready for the model.
+
+    Args:
+        link: to these
+        lanes: host threads; None to choose
+        seed: of the run
+        apart: largest lead of the fastest lane over the slowest [panels]
+
+    Raises:
+        ClusterError: something is wrong at another rank
+    """
+    shards = backing.shards
+    memoryx = MemoryX(
+        kept,
+        store=backing.store,
+        threads=update_threads(lanes),
+        waiting_bytes=backing.waiting_bytes,
+        shards=shards,
+        elsewhere=OtherNodes(link, shards.nodes) if link.ranks > 1 else NOWHERE,
+    )
+    memoryx.commits.outdated = backing.outdated
+    others = OtherRanks(link, memoryx)
+    taken = [kept.memoryx_bytes * size // max(1, sum(shards.shard_bytes)) for size in shards.shard_bytes]
+    if memoryx.arrays.file is not None:
+        taken = [memoryx.arrays.file.cache.limit_bytes + (backing.waiting_bytes or 0)] * shards.nodes
+    taken += [0] * (link.ranks - shards.nodes)
+    hosts = [link.hosts[rank] for rank in range(link.ranks)]
+    others.order(Begin(kept, backing._replace(store=None), seed, apart, hosts, taken))
+    others.memory_bytes = others.answers("ready")
+    return others

@@ -106,13 +106,7 @@ class Remote(SwarmX):
     """
 
     def __init__(
-        self,
-        grains: int,
-        own: Collection[int],
-        panels: ArrivingPanels,
-        link: Link,
-        buffers: BufferPool,
-        shards: Shards,
+        self, grains: int, own: Collection[int], panels: ArrivingPanels, link: Link, buffers: BufferPool, shards: Shards
     ) -> None:
         self.buffers = buffers
         self._panels, self._link, self._shards = panels, link, shards

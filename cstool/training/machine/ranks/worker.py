@@ -16,7 +16,6 @@ from cstool.training.machine.budgets import ACTIVATION_SHARE, update_threads
 from cstool.training.machine.buffers import in_flight_bytes
 from cstool.training.machine.cluster import Cluster
 from cstool.training.machine.committed import LookForShards, TellRows, rows_of, shards_in
-from cstool.training.machine.grains import cores_of_rank, lanes_for
 from cstool.training.machine.host_memory import available_memory_bytes
 from cstool.training.machine.inputs import InputWorker, Share
 from cstool.training.machine.meeting import Gathered
@@ -167,18 +166,8 @@ class Worker:
         choose.crossovers = dict(settle.crossovers)
 
     def _prepare(self, prepare: Prepare) -> None:
-        layout, graph = prepare.layout, self._model.kept.graph
-        own = layout.grains(self._link.rank)
-        cluster = self._clusters[prepare.batch_size, layout.trains] = Cluster(
-            layout,
-            lanes=self._lanes or lanes_for(graph, layout.plan.samples, len(own), self._link.host_ranks),
-            threads=self._lanes or cores_of_rank(self._link.host_ranks),
-            swarmx=self._exchange.swarmx(layout.deal.grains, own),
-            feeder=self._exchange.feeder,
-            seed=self._model.seed,
-            rank=self._link.rank,
-            apart=self._model.apart,
-            nodes=self._memoryx.arrays.shards.nodes,
+        cluster = self._clusters[prepare.batch_size, prepare.layout.trains] = Cluster(
+            prepare.layout, self._exchange, lanes=self._lanes, seed=self._model.seed, apart=self._model.apart
         )
         cluster.multiply_with(self._gemm)
 
@@ -240,7 +229,7 @@ class Worker:
             with suppress(NonFiniteError):
                 memoryx.finish_step()
             if go.wants_to_see:
-                self._answer("seen", memoryx.statistics.seen())
+                self._answer("seen", memoryx.statistics.seen)
 
     def _drain(self, _: Drain) -> None:
         self._memoryx.drain()

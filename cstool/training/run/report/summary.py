@@ -11,10 +11,10 @@ from cstool.foundation.words import bytes_text, counted
 from cstool.model.params import DecoderParams, Params
 from cstool.training.data import tokenizer_of
 from cstool.training.machine.cluster import Cluster
-from cstool.training.run.report.file_traffic import traffic_of
+from cstool.training.machine.memoryx import MemoryX
 from cstool.training.run.report.performance import write_performance
 from cstool.training.run.report.sparsity_table import sparsity_table
-from cstool.training.run.result import Recomputed, RunResult
+from cstool.training.run.result import FileTraffic, Recomputed, RunResult
 from cstool.training.run.session import Session, Trained, peak_resident_bytes
 
 log = logging.getLogger("cstool")
@@ -81,6 +81,24 @@ def result_of(session: Session) -> RunResult:
         op_seconds=_op_seconds(cluster, steps),
         modelled=session.modelled,
         **{each.name: getattr(training, each.name) for each in fields(Trained)},
+    )
+
+
+def traffic_of(memoryx: MemoryX) -> FileTraffic | None:
+    """Reads and writes of the file of MemoryX so far, and the time waited for it; None without a file."""
+    file = memoryx.arrays.file
+    if file is None:
+        return None
+    traffic, use = file.traffic, memoryx.expert_use
+    return FileTraffic(
+        str(file.path),
+        traffic.read_bytes,
+        traffic.written_bytes,
+        traffic.busy_s,
+        memoryx.lanes_waited_s + memoryx.commits.waited_s,
+        file.cache.ahead_bytes,
+        None if file.record is None else file.record.step,
+        *(() if use is None else (use.idle, use.visits)),
     )
 
 

@@ -16,12 +16,11 @@ from cstool.training.host.step import (
     Cost,
     HostRates,
     HostSetup,
+    OnHost,
     Work,
     fit_cost,
     kind_of,
     predict_step,
-    shapes_on_host,
-    work_on_host,
 )
 from tests.examples import examples
 from tests.models import FAMILIES, decoder, dpr, fc_mnist
@@ -73,9 +72,9 @@ def test_a_fit_has_no_negative_number_and_counts_relative_errors():
 
 def test_the_work_of_a_model_is_that_of_its_statistics():
     graph = decoder(layers=2)
-    shapes = shapes_on_host(graph)
+    on_host = OnHost(graph, 3)
     flops = count_statistics(graph).sample_flops
-    works = {d: [work_on_host(op, shapes, 3, d) for op in graph.ops] for d in PASSES}
+    works = {d: [on_host.work(op, d) for op in graph.ops] for d in PASSES}
     assert sum(work.flops for work in works["forward"]) == 3 * flops.forward
     # Backward computes logits and scores again: a product of each more than the statistics count as useful.
     assert sum(work.flops for work in works["backward"]) > 3 * flops.backward
@@ -87,19 +86,19 @@ def op_of(graph: Graph, kind: OpKind) -> Op:
 
 def test_logits_that_are_kept_are_a_product_less_and_sparse_weights_so_much_less_of_another_kind():
     graph = decoder(layers=2)
-    op, shapes = op_of(graph, OpKind.SOFTMAX_LOSS), shapes_on_host(graph)
-    again, kept = (work_on_host(op, shapes, 3, "backward", keeps=keeps) for keeps in (False, True))
+    op = op_of(graph, OpKind.SOFTMAX_LOSS)
+    again, kept = (OnHost(graph, 3, keeps).work(op, "backward") for keeps in (False, True))
     assert again.flops == 1.5 * kept.flops
     steps = [predict_step(graph, RATES, replace(SETUP, keeps=keeps)) for keeps in (False, True)]
     assert steps[1].backward_s < steps[0].backward_s
     assert steps[1].forward_s == steps[0].forward_s
     for width, counts in ((512, False), (2048, True)):
         graph = fc_mnist(width, width)
-        op, shapes = op_of(graph, OpKind.LINEAR), shapes_on_host(graph)
-        dense, sparse = (work_on_host(op, shapes, 4, "backward", density=density) for density in (1.0, 0.25))
+        op, on_host = op_of(graph, OpKind.LINEAR), OnHost(graph, 4)
+        dense, sparse = (on_host.work(op, "backward", density) for density in (1.0, 0.25))
         assert (sparse.flops, sparse.activation_bytes) == (dense.flops / 4, dense.activation_bytes)
         # Of a matrix only what no cache holds counts.
-        forward = work_on_host(op, shapes, 4, "forward")
+        forward = on_host.work(op, "forward")
         assert forward.weight_bytes == (4 * width * width if counts else 0)
         assert dense.weight_bytes == 2 * forward.weight_bytes
     assert (kind_of(op, 1.0), kind_of(op, 0.25)) == ("linear", "sparse")

@@ -15,7 +15,6 @@ from cstool.training.machine.inputs import Batch
 from cstool.training.machine.lanes import Lane, Pace
 from cstool.training.machine.layout import lay_out
 from cstool.training.machine.plan import make_plan
-from cstool.training.machine.swarmx import InProcess
 from cstool.training.machine.timeline import layers_of
 from tests.models import decoder
 from tests.patience import within_patience
@@ -34,7 +33,7 @@ def systems(*, grains: int = 6, lanes: int = 1, memory_bytes: int = 2**30, **mor
     more = {"num_csx": 1, "trains": True, "recompute": "never", **more}
     with machine(GRAPH, 4) as appliance:
         layout = lay_out(GRAPH, grain=1, grains=grains, memory_bytes=[memory_bytes], **more)
-        found = Cluster(layout, lanes=lanes, swarmx=InProcess(grains, appliance.memoryx), seed=3)
+        found = Cluster(layout, appliance.others.exchange, lanes=lanes, seed=3)
         yield found
         found.close()
 

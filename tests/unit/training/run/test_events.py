@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from cstool.training.run.report import events as events_module
-from cstool.training.run.report.event_file import crc32c, scalars_event, version_event
-from cstool.training.run.report.events import Events
+from cstool.training.run.report.events import Events, crc32c, scalars_event, version_event
 from tests.event_files import scalars_of
 from tests.examples import examples
 

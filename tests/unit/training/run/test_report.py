@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from cstool.model.ir import _graph
 from cstool.training.kernels.sparse import KernelChoice, Pattern
 from cstool.training.run.report import time_split
-from cstool.training.run.report.file_traffic import FileTraffic, traffic_of
 from cstool.training.run.report.sparsity_table import sparsity_table, table_lines
+from cstool.training.run.report.summary import traffic_of
 from cstool.training.run.report.time_split import CHECKPOINT, EVALUATION, START_UP, TRAINING, Rates, TimeSplit
+from cstool.training.run.result import FileTraffic
 from cstool.training.store import FileStore
 from tests.models import decoder, fc_mnist
 from tests.unit.model.sparsity.sections import group

@@ -13,7 +13,7 @@ from cstool.model.ir import Loss
 from cstool.model.params import TokenClassesParams
 from cstool.training.data.token_classes import TokenClassesDataset
 from cstool.training.kernels.tallies import class_tallies
-from cstool.training.run.scores import scores_of
+from cstool.training.run.evaluate import scores_of
 from tests.unit.training.data.encoder_files import opened_by, write_rows, write_vocabulary
 from tests.unit.training.run.sessions import Digits
 
