@@ -1,22 +1,16 @@
 """The facts of `cstool estimate` on one estimate, in words. All of it is modelled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from cstool.foundation.words import bytes_text, counted, micro_batches_text, often, time_text
+from cstool.model.ir import Artifact
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.tables import short_time_text
 from cstool.plan.compiler.density import ADAPTERS
-from cstool.plan.estimation.bands import SHARE
-
-if TYPE_CHECKING:
-    from cstool.model.ir import Artifact
-    from cstool.plan.estimation import Estimate
-    from cstool.plan.estimation.bands import Band
-    from cstool.plan.estimation.mask_updates import MaskUpdates
-    from cstool.plan.verbs.estimating import Estimates
+from cstool.plan.estimation import Estimate
+from cstool.plan.estimation.bands import SHARE, Band
+from cstool.plan.estimation.mask_updates import MaskUpdates
+from cstool.plan.verbs.estimating import Estimates
 
 
 def estimate_facts(estimates: Estimates) -> Iterator[tuple[str, str]]:

@@ -1,20 +1,15 @@
 """The report of `cstool estimate --validate`: published results beside predictions, and their errors."""
 
-from __future__ import annotations
-
 import textwrap
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cstool.foundation.terminal.render import print_table
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.estimate_facts import rough_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cstool.plan.estimation.comparison import Comparison, Errors
-    from cstool.plan.estimation.published import Prediction
+from cstool.plan.estimation.comparison import Comparison, Errors
+from cstool.plan.estimation.published import Prediction
 
 _UNITS = {
     "samples_per_s": "samples/s",

@@ -92,7 +92,7 @@ class Estimates:
 
 
 class Validation(NamedTuple):
-    """Published results beside the model: all, those that share a fitted number refitted without each, and GPUs'."""
+    """Published results beside the model, predictions of fitted results by the others of their number, and GPUs."""
 
     compared: Comparison
     left_out: dict[str, Prediction]
