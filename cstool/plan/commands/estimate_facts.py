@@ -177,11 +177,10 @@ def update_facts(updates: Sequence[MaskUpdates]) -> Iterator[tuple[str, str]]:
     """Yield the interval of mask updates and the time of such a step, a fact for each group of weights."""
     for each in updates:
         name = "mask updates" if len(updates) == 1 else f"mask updates {each.group}"
-        often = (
-            counted(each.count, "time")
-            if each.every is None
-            else ("every step" if each.every == 1 else f"every {each.every:,} steps")
-        )
+        if each.every is None:
+            often = counted(each.count, "time")
+        else:
+            often = "every step" if each.every == 1 else f"every {each.every:,} steps"
         if each.needs_gradients:
             longer = each.mean_step_s / each.step_s - 1
             takes = f"such a step makes all gradients and takes {short_time_text(each.update_step_s)}; "
