@@ -205,7 +205,7 @@ def _print_kernels(artifact: Artifact, plan: StreamingPlan) -> None:
     tokens = f"{layout.tokens_per_pe} {'token' if layout.tokens_per_pe == 1 else 'tokens'} to a PE"
     if layout.parts > 1:
         tokens += f", {layout.part.tokens_per_pe} at a time in layers"
-    batches = f"{plan.micro_batches:,} {'micro-batch' if plan.micro_batches == 1 else 'micro-batches'}"
+    batches = "1 micro-batch" if plan.micro_batches == 1 else f"{plan.micro_batches:,} micro-batches"
     axpys = f"{layout.rows * layout.groups:,} AXPYs to a weight and pass"
     print(f"stream, cycles per micro-batch; {batches} a step")
     print(f"{groups}, {layout.rows} rows, {tokens}; {axpys}; {len(plan.colors)} colors")

@@ -1,20 +1,15 @@
 """The report of `cstool estimate` on the cost of a training job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cstool.foundation.terminal.render import print_table
 from cstool.foundation.words import bytes_text, counted
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.tables import print_named, short_time_text
-from cstool.plan.estimation.cost import HOUR_S, MWH_J
+from cstool.plan.estimation.cost import HOUR_S, MWH_J, CostBand, JobCost
 from cstool.plan.estimation.point import DAY_S
-
-if TYPE_CHECKING:
-    from cstool.plan.estimation.cost import CostBand, JobCost
 
 COST_COLUMNS = ("num_csx", "training", "with stops", "failures", "servers", "power", "energy")
 

@@ -1,25 +1,20 @@
 """The documents and rows of `cstool estimate`, for scripts. All of it is modelled."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cstool.model.ir import Artifact
 from cstool.plan.commands.compile_report import phases_document
 from cstool.plan.commands.estimate_cost import cost_document
 from cstool.plan.commands.estimate_facts import gain_of
 from cstool.plan.commands.estimate_gpu import gpus_document
 from cstool.plan.commands.tables import write_rows
-from cstool.plan.estimation.bands import SHARE
-
-if TYPE_CHECKING:
-    from cstool.model.ir import Artifact
-    from cstool.plan.estimation import Estimate, Row, Tried
-    from cstool.plan.estimation.bands import Band
-    from cstool.plan.estimation.mask_updates import MaskUpdates
-    from cstool.plan.verbs.estimating import Estimates
+from cstool.plan.estimation import Estimate, Row, Tried
+from cstool.plan.estimation.bands import SHARE, Band
+from cstool.plan.estimation.mask_updates import MaskUpdates
+from cstool.plan.verbs.estimating import Estimates
 
 _CSV_COLUMNS = (
     *("kind", "model", "system", "num_csx", "sparsity", "batch_size", "samples_per_csx", "micro_batch_size", "mode"),

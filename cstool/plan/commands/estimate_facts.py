@@ -1,22 +1,16 @@
 """The facts of `cstool estimate` on one estimate, in words. All of it is modelled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from cstool.foundation.words import bytes_text, counted, micro_batches_text, often, time_text
+from cstool.model.ir import Artifact
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.tables import short_time_text
 from cstool.plan.compiler.density import ADAPTERS
-from cstool.plan.estimation.bands import SHARE
-
-if TYPE_CHECKING:
-    from cstool.model.ir import Artifact
-    from cstool.plan.estimation import Estimate
-    from cstool.plan.estimation.bands import Band
-    from cstool.plan.estimation.mask_updates import MaskUpdates
-    from cstool.plan.verbs.estimating import Estimates
+from cstool.plan.estimation import Estimate
+from cstool.plan.estimation.bands import SHARE, Band
+from cstool.plan.estimation.mask_updates import MaskUpdates
+from cstool.plan.verbs.estimating import Estimates
 
 
 def estimate_facts(estimates: Estimates) -> Iterator[tuple[str, str]]:
@@ -183,11 +177,10 @@ def update_facts(updates: Sequence[MaskUpdates]) -> Iterator[tuple[str, str]]:
     """Yield the interval of mask updates and the time of such a step, a fact for each group of weights."""
     for each in updates:
         name = "mask updates" if len(updates) == 1 else f"mask updates {each.group}"
-        often = (
-            counted(each.count, "time")
-            if each.every is None
-            else ("every step" if each.every == 1 else f"every {each.every:,} steps")
-        )
+        if each.every is None:
+            often = counted(each.count, "time")
+        else:
+            often = "every step" if each.every == 1 else f"every {each.every:,} steps"
         if each.needs_gradients:
             longer = each.mean_step_s / each.step_s - 1
             takes = f"such a step makes all gradients and takes {short_time_text(each.update_step_s)}; "

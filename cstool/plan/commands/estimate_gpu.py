@@ -1,19 +1,15 @@
 """The report of `cstool estimate` on a cluster of GPUs for the same job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cstool.foundation.terminal.render import print_line, print_table
 from cstool.foundation.words import bytes_text, counted
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.tables import print_tried, short_time_text
 from cstool.plan.estimation import Tried, estimates_in
-
-if TYPE_CHECKING:
-    from cstool.plan.estimation.gpu import Beside, GpuEstimate, GpuValidation
+from cstool.plan.estimation.gpu import Beside, GpuEstimate, GpuValidation
 
 COLUMNS = ("GPUs", "split", "step", "tokens/s", "of peak", "bubble", "memory", "power", "per token")
 

@@ -1,10 +1,8 @@
 """`cstool estimate --mode infer`: how fast a trained model answers on the modelled cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cstool.foundation.errors import EstimateError
 from cstool.foundation.terminal.render import print_json, print_line, print_table
@@ -12,14 +10,12 @@ from cstool.foundation.words import bytes_text, counted, time_text
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.estimate_document import interval_document
 from cstool.plan.commands.estimate_facts import interval_facts, joules_text, rough_text
+from cstool.plan.commands.estimate_flags import InferFlags
 from cstool.plan.commands.tables import print_named, print_tried, short_time_text
-from cstool.plan.estimation import estimates_in
+from cstool.plan.estimation import Tried, estimates_in
+from cstool.plan.estimation.inference import InferEstimate
 from cstool.plan.verbs.estimating import estimate_inference
 
-if TYPE_CHECKING:
-    from cstool.plan.commands.estimate_flags import InferFlags
-    from cstool.plan.estimation import Tried
-    from cstool.plan.estimation.inference import InferEstimate
 COLUMNS = ("users", "first token", "token", "tokens/s each", "tokens/s", "per token", "power", "spent most on")
 
 

@@ -1,23 +1,17 @@
 """The report of `cstool estimate`: facts and tables for people. All of it is modelled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from cstool.foundation.terminal.render import print_line, print_table
 from cstool.foundation.words import bytes_text, counted
 from cstool.plan.commands.compile_report import number_text, print_summary
 from cstool.plan.commands.estimate_cost import print_cost, print_cost_scaling
 from cstool.plan.commands.estimate_facts import days_text, estimate_facts, step_range_text
+from cstool.plan.commands.estimate_flags import ModelVariantFlags
 from cstool.plan.commands.estimate_gpu import print_gpus
 from cstool.plan.commands.tables import print_tried, short_time_text
-from cstool.plan.estimation import estimates_in
-
-if TYPE_CHECKING:
-    from cstool.plan.commands.estimate_flags import ModelVariantFlags
-    from cstool.plan.estimation import Estimate, Row, Tried
-    from cstool.plan.verbs.estimating import Estimates
+from cstool.plan.estimation import Estimate, Row, Tried, estimates_in
+from cstool.plan.verbs.estimating import Estimates
 
 RESOURCE_COLUMNS = ("resource", "step", "share", "work", "busy")
 SCALE_COLUMNS = (

@@ -1,10 +1,8 @@
 """The report of `cstool estimate optimize`: the answer in sentences, the alternatives as a table, a document, rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cstool.foundation.terminal.render import print_line, print_table
 from cstool.foundation.words import counted, digits_text, micro_batches_text
@@ -16,9 +14,7 @@ from cstool.plan.commands.tables import write_rows
 from cstool.plan.estimation import unmet
 from cstool.plan.estimation.bands import SHARE
 from cstool.plan.estimation.limits import BUDGET, DAYS, POWER
-
-if TYPE_CHECKING:
-    from cstool.plan.estimation.plan import Found, Plan
+from cstool.plan.estimation.plan import Found, Plan
 
 LIMITS = (DAYS, POWER, BUDGET)
 COLUMNS = ("num_csx", "batch", "micro-batch", "mode", "days", "80%", "power", "energy")

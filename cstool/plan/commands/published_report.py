@@ -1,20 +1,15 @@
 """The report of `cstool estimate --validate`: published results beside predictions, and their errors."""
 
-from __future__ import annotations
-
 import textwrap
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cstool.foundation.terminal.render import print_table
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.estimate_facts import rough_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cstool.plan.estimation.comparison import Comparison, Errors
-    from cstool.plan.estimation.published import Prediction
+from cstool.plan.estimation.comparison import Comparison, Errors
+from cstool.plan.estimation.published import Prediction
 
 _UNITS = {
     "samples_per_s": "samples/s",
@@ -39,6 +34,8 @@ _TITLES = {
     "headline": "headlines: what the model says of each",
 }
 _COLUMNS = ("result", "published", "predicted", "error")
+_MORE = {"fitted": ("left out",), "held out": ("80%", "in 80%")}
+"""further columns of the results of a use"""
 
 
 def print_published(compared: Comparison, left_out: Mapping[str, Prediction]) -> None:
@@ -54,7 +51,7 @@ def print_published(compared: Comparison, left_out: Mapping[str, Prediction]) ->
         if not found:
             continue
         print(f"\n{title}\n")
-        columns = (*_COLUMNS, *(name for name, _ in _MORE.get(use, ())), "unit", "status")
+        columns = (*_COLUMNS, *_MORE.get(use, ()), "unit", "status")
         rows = [_row(prediction, left_out, use) for prediction in found]
         print_table(columns, rows, right=(*_COLUMNS[1:], "left out", "80%"))
         if (errors := compared.errors.get(use)) is not None:
@@ -81,9 +78,9 @@ def _off(errors: Errors) -> str:
 def _row(prediction: Prediction, left_out: Mapping[str, Prediction], use: str) -> tuple[str, ...]:
     result, predicted = prediction.result, prediction.predicted
     value = "does not fit" if predicted is None else _number(predicted)
-    more = [text(prediction, left_out) for _, text in _MORE.get(use, ())]
     unit = _UNITS.get(result.quantity, result.quantity)
-    return result.name, _number(result.published), value, _error(prediction), *more, unit, result.status
+    shown = result.name, _number(result.published), value, _error(prediction)
+    return (*shown, *_more(prediction, left_out, use), unit, result.status)
 
 
 def _error(prediction: Prediction | None) -> str:
@@ -94,21 +91,15 @@ def _error(prediction: Prediction | None) -> str:
     return f"{error:+.1%}" if abs(error) < 2 else f"{1 + error:.3g}x"
 
 
-def _left_out(prediction: Prediction, left_out: Mapping[str, Prediction]) -> str:
-    return _error(left_out.get(prediction.result.name))
-
-
-def _range(prediction: Prediction, _: Mapping[str, Prediction]) -> str:
+def _more(prediction: Prediction, left_out: Mapping[str, Prediction], use: str) -> list[str]:
+    """Return the texts of the further columns, `_MORE`, of a use."""
+    if use == "fitted":
+        return [_error(left_out.get(prediction.result.name))]
+    if use != "held out":
+        return []
     found = prediction.range
-    return "-" if found is None else f"{rough_text(found[0])} to {rough_text(found[1])}"
-
-
-def _within(prediction: Prediction, _: Mapping[str, Prediction]) -> str:
-    return "yes" if prediction.is_within else "no"
-
-
-_MORE = {"fitted": (("left out", _left_out),), "held out": (("80%", _range), ("in 80%", _within))}
-"""further columns of the results of a use: heading, and text for a prediction"""
+    range_text = "-" if found is None else f"{rough_text(found[0])} to {rough_text(found[1])}"
+    return [range_text, "yes" if prediction.is_within else "no"]
 
 
 def _print_reasons(compared: Comparison) -> None:

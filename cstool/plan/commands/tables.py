@@ -1,21 +1,17 @@
 """Shared by reports of estimates: tables with reasons for missing estimates, facts, rows in files."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from cstool.foundation.errors import EstimateError
 from cstool.foundation.terminal.render import print_line, print_table
 from cstool.foundation.words import time_text
+from cstool.plan.estimation import Tried
 
-if TYPE_CHECKING:
-    from cstool.plan.estimation import Tried
-
-Row = TypeVar("Row", bound="Tried[Any, Any]")
+Row = TypeVar("Row", bound=Tried[Any, Any])
 
 
 def print_tried(

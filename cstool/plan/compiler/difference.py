@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cstool.foundation.words import counted
 from cstool.model.ir import Alternative, Artifact, PipelinedPlan, Recompute, StreamingPlan, plain_data
 
 NONE = "none"
@@ -69,7 +70,7 @@ def _outcome(artifact: Artifact) -> Facts:
     seconds = f"{step_s:,.4g} s" if step_s >= 1 else f"{step_s * 1e3:.4g} ms"
     return {
         "mode": artifact.mode,
-        "micro-batch": _count(artifact.micro_batch_size, "sample"),
+        "micro-batch": counted(artifact.micro_batch_size, "sample"),
         "step, modelled": f"{artifact.step_cycles:,} cycles, {seconds}",
         "computed again in the backward pass": _recompute(artifact.recompute),
         "PEs with work": f"{artifact.active_pes:,}",
@@ -105,7 +106,7 @@ def _pipelined(plan: PipelinedPlan) -> Iterator[Facts]:
     yield {
         f"route of {route.kind} {route.name} from stage {route.source} to {route.target}": {
             "color": f"color {route.color}",
-            "lanes": _count(route.lanes, "lane"),
+            "lanes": counted(route.lanes, "lane"),
             "path": "by " + " ".join(str(corner) for corner in route.path),
         }
         for route in plan.routes
@@ -115,10 +116,10 @@ def _pipelined(plan: PipelinedPlan) -> Iterator[Facts]:
 
 def _streaming(plan: StreamingPlan) -> Iterator[Facts]:
     layout = plan.layout
-    groups = f"{_count(layout.groups, 'group')} of {layout.columns} columns"
+    groups = f"{counted(layout.groups, 'group')} of {layout.columns} columns"
     yield {
         "layout": f"{groups}, {layout.rows} rows, at most {layout.tokens_per_pe} tokens per PE",
-        "tokens go through a layer in": _count(layout.parts, "part"),
+        "tokens go through a layer in": counted(layout.parts, "part"),
         "micro-batches per step and CSX": f"{plan.micro_batches:,}",
     }
     yield {
@@ -183,10 +184,6 @@ def _compared(old: Facts, new: Facts, names: Iterable[str] | None = None) -> Ite
             texts = [", ".join(fact[aspect] for aspect in aspects) for fact in (one, other)]
         if texts[0] != texts[1]:
             yield Change(name, *texts)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _bytes(number: int) -> str:

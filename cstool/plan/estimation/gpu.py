@@ -28,21 +28,22 @@ class GpuEstimate:
 
     Args:
         gpu: kind of GPU
-        gpus: number of GPUs
         step: the fastest that fits
-        batch_size: as on the wafers
         flops: useful ones of a step [FLOP]
         tokens_per_s: of all GPUs together
         days: for the tokens that were asked for; None if there are none
     """
 
     gpu: GpuSystem
-    gpus: int
     step: GpuStep
-    batch_size: int
     flops: float
     tokens_per_s: float
     days: float | None
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs."""
+        return self.step.split.gpus
 
     @property
     def share_of_peak(self) -> float:
@@ -139,7 +140,7 @@ def _of_step(gpu: GpuSystem, model: GpuModel, found: Estimate, step: GpuStep) ->
     rate = found.batch_size * model.tokens / step.step_s
     days = None if found.tokens is None else found.tokens / rate / DAY_S
     flops = found.batch_size * model.sample_flops()
-    return GpuEstimate(gpu, step.split.gpus, step, found.batch_size, flops, rate, days)
+    return GpuEstimate(gpu, step, flops, rate, days)
 
 
 def _doubled(gpu: GpuSystem) -> list[int]:
@@ -155,10 +156,10 @@ def _match(
     fewer: tuple[int, float | None] | None = None
     for gpus in _doubled(gpu):
         step = best_split(gpu, model, found.batch_size, gpus)
-        rate = None if step is None else found.batch_size * model.tokens / step.step_s
-        if step is not None and rate is not None and rate >= found.tokens_per_s:
-            return _of_step(gpu, model, found, step), fewer
-        fewer = gpus, rate
+        made = None if step is None else _of_step(gpu, model, found, step)
+        if made is not None and made.tokens_per_s >= found.tokens_per_s:
+            return made, fewer
+        fewer = gpus, None if made is None else made.tokens_per_s
     return None, None
 
 

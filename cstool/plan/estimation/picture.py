@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cstool.foundation.words import micro_batches_text
+from cstool.foundation.words import counted, micro_batches_text
 from cstool.model.ir import ExecutionMode
 from cstool.plan.estimation.point import Estimate
 from cstool.plan.estimation.sweep import Row, estimates_in
@@ -34,7 +34,7 @@ def estimate_picture(found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]
         breakdown=_breakdown(found, sparse),
         scaling=_scaling(rows, sparse) if len(counts) > 1 else None,
         sparsities=_sparsities(sparse) if len(zeros) > 1 else (),
-        sparsities_heading=f"Speedup with sparsity on {_systems(found.num_csx)} (modelled)",
+        sparsities_heading=f"Speedup with sparsity on {counted(found.num_csx, 'system')} (modelled)",
     )
 
 
@@ -42,22 +42,16 @@ def _subtitle(found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]) -> st
     artifact = found.artifact
     is_shared = len({each.batch_size for each in estimates_in(rows)}) < 2
     batch, each_csx = (found.batch_size, "") if is_shared else (found.samples_per_csx, " for each system")
-    samples = "1 sample" if batch == 1 else f"{batch:,} samples"
     tokens = f" of {artifact.tokens:,} tokens" if artifact.tokens > 1 else ""
-    batches = micro_batches_text(found.samples_per_csx, artifact.micro_batch_size)
-    mode = "pipelined" if artifact.mode is ExecutionMode.PIPELINED else f"weight streaming in {batches}"
-    where = f" (on {_systems(found.num_csx)})" if rows else ""
+    micro_batches = micro_batches_text(found.samples_per_csx, artifact.micro_batch_size)
+    mode = "pipelined" if artifact.mode is ExecutionMode.PIPELINED else f"weight streaming in {micro_batches}"
+    where = f" (on {counted(found.num_csx, 'system')})" if rows else ""
     missing = ""
     for label, each in (("--num_csx", rows), ("--sparsity", sparse)):
         if left_out := [f"{row.label:,.6g}" for row in each if row.estimate is None]:
             missing += f" No estimate for {label} {', '.join(left_out)}."
-    return (
-        f"Batches of {samples}{tokens}{each_csx}; {mode}{where}. Everything is modelled; nothing is measured.{missing}"
-    )
-
-
-def _systems(count: int) -> str:
-    return "1 system" if count == 1 else f"{count:,} systems"
+    batches = f"Batches of {counted(batch, 'sample')}{tokens}{each_csx}"
+    return f"{batches}; {mode}{where}. Everything is modelled; nothing is measured.{missing}"
 
 
 def _one_of(count: int, sparse: Sequence[Row]) -> str:
@@ -85,11 +79,11 @@ def _busy(found: Estimate, rows: Sequence[Row], sparse: Sequence[Row]) -> tuple[
     """Return the estimate, and the one that is farthest from it."""
     last = (estimates_in(rows) or [found])[-1]
     if last is not found and last.num_csx != found.num_csx:
-        labels = _systems(found.num_csx), _systems(last.num_csx)
+        labels = counted(found.num_csx, "system"), counted(last.num_csx, "system")
     else:
         row = next((row for row in reversed(sparse) if row.estimate is not None), None)
         if row is None or row.estimate is None or row.label == sparse[0].label:
-            return (Busy(_systems(found.num_csx), found.step_s, found.step.busy_s),)
+            return (Busy(counted(found.num_csx, "system"), found.step_s, found.step.busy_s),)
         last, labels = row.estimate, (f"sparsity {sparse[0].label:.4g}", f"sparsity {row.label:.4g}")
     return tuple(Busy(label, each.step_s, each.step.busy_s) for label, each in zip(labels, (found, last), strict=True))
 

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -264,26 +263,18 @@ def _with_number(part: Any, names: Sequence[str], number: float) -> Any:
     return replace(part, **{name: _with_number(getattr(part, name), rest, number)})
 
 
+_KNOWN: dict[str, Estimate] = {}
+"""estimates by the conditions of results: several quantities, and several results, ask for the same"""
+
+
 def _estimate(result: Published) -> Estimate:
-    """The estimate of a result; several of its quantities, and several results, ask for the same."""
+    """The estimate of a result, by its conditions alone."""
     words = {"says": "", "source": "", "status": "", "use": "", "quantity": "", "fits": "", "reason": ""}
-    plain = replace(result, **words, published=1.0, assumed=(), first_error=None)  # type: ignore[arg-type]
-    return _estimate_once(_Conditions(replace(plain, relative_to=None)))
-
-
-@dataclass(frozen=True)
-class _Conditions:
-    """A result of which conditions alone count; equal ones have equal words."""
-
-    result: Published
-
-    def __hash__(self) -> int:
-        return hash(repr(self.result))
-
-
-@lru_cache(maxsize=256)
-def _estimate_once(conditions: _Conditions) -> Estimate:
-    return _estimator(conditions.result).at(conditions.result.num_csx)
+    plain = replace(result, **words, published=1.0, assumed=(), first_error=None, relative_to=None)  # type: ignore[arg-type]
+    key = repr(plain)
+    if key not in _KNOWN:
+        _KNOWN[key] = _estimator(plain).at(plain.num_csx)
+    return _KNOWN[key]
 
 
 def _samples_per_s(result: Published) -> tuple[float, str]:

@@ -19,7 +19,7 @@ no quantity to fall or rise with the number of systems, nor with the share of ze
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from cstool.foundation.errors import EstimateError
@@ -192,7 +192,7 @@ class Search:
 
     def _best_of(self, model: Model) -> Plan | None:
         if self.limits.days is None:
-            return self._least(DAYS, self.limits, [model])
+            return self.least_within(DAYS, self.limits, [model])
         for count in self.counts:
             firsts = (
                 next(self._meeting(model, count, samples, self.limits), None)
@@ -240,11 +240,13 @@ class Search:
         )
         return self.least_within(flag, rest)
 
-    def least_within(self, flag: str, limits: Limits) -> Plan | None:
-        """Return the plan with the least days, power or price that keeps limits; None where there is none."""
-        return self._least(flag, limits, self.models)
+    def least_within(self, flag: str, limits: Limits, models: Sequence[Model] | None = None) -> Plan | None:
+        """Return the plan with the least days, power or price that keeps limits; None where there is none.
 
-    def _least(self, flag: str, limits: Limits, models: list[Model]) -> Plan | None:
+        Args:
+            models: that may be planned; None for all
+        """
+        models = self.models if models is None else models
         best: Plan | None = None
 
         def amount(plan: Plan) -> float:

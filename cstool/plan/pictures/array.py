@@ -6,7 +6,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from cstool.foundation.drawing.lettering import LINE_HEIGHT, fit_text, wrap_text
 from cstool.foundation.drawing.page import HEADING_PT, SMALL_PT, TEXT_PT, Block, text_height
 from cstool.foundation.drawing.palette import BLUE, COPY, FAINT, INK, NO_WORK, SKY, VERMILION
-from cstool.foundation.words import bytes_text
+from cstool.foundation.words import bytes_text, counted
 from cstool.model.ir import Artifact, Layout, StreamedKernel, StreamingPlan
 from cstool.model.short_names import short_name
 
@@ -104,8 +104,8 @@ def _draw_tile(block: Axes, left: float, plan: StreamingPlan) -> float:
     kernel, tokens = tile_kernel(plan), plan.layout.tokens_per_pe
     elements = kernel.inputs_per_pe
     text = wrap_text(
-        f"A PE's tile: {tokens:,} token{'s' * (tokens != 1)} x {elements:,} hidden "
-        f"element{'s' * (elements != 1)}, input of {short_name(kernel.name)}",
+        f"A PE's tile: {counted(tokens, 'token')} x {counted(elements, 'hidden element')}, input of "
+        f"{short_name(kernel.name)}",
         TILE_PT + 26,
         HEADING_PT,
     )
@@ -145,9 +145,8 @@ def _zoom(block: Axes, x: float, left: float, bottom: float) -> None:
 def _facts(block: Axes, left: float, top: float, plan: StreamingPlan) -> None:
     layout = plan.layout
     each = "Each group has samples of its own; the weights go to all. " if layout.groups > 1 else ""
-    groups = f"{layout.groups:,} group{'s' * (layout.groups != 1)}"
     facts = (
-        f"{groups} of {layout.columns:,} columns x {layout.rows:,} rows. {each}",
+        f"{counted(layout.groups, 'group')} of {layout.columns:,} columns x {layout.rows:,} rows. {each}",
         f"Per CSX and step, {bytes_text(plan.streamed_bytes)} of weights come in and "
         f"{bytes_text(plan.gradient_bytes)} of gradients go out.",
     )

@@ -9,6 +9,7 @@ from matplotlib.patches import Rectangle
 
 from cstool.foundation.drawing.page import SMALL_PT, TEXT_PT, Block, Page, Row, compose, listing
 from cstool.foundation.drawing.palette import INK, MEMORY_BOUND_HATCH, NO_WORK
+from cstool.foundation.words import counted
 from cstool.model.ir import Artifact, PipelinedPlan, Region
 from cstool.model.short_names import short_name
 from cstool.plan.pictures.floorplan_legend import Coloring, color_bar, color_stages, legend, replicas
@@ -62,10 +63,9 @@ def draw_floorplan(artifact: Artifact, color_by: str) -> Page:
         below = max(sum(column[0].width_pt for column in row) for row in page)
         page.append([[listing(numbered, below, "Regions too small for their names")]])
     what = f"One of {columns:,} x {rows:,} replicas that work side by side" if several else "The usable fabric"
-    samples = artifact.micro_batch_size
     subtitle = (
         f"{what}, {width:,} x {height:,} PEs, to scale. "
-        f"Micro-batch of {samples:,} sample{'s' * (samples != 1)}. Cycles are modelled, not measured."
+        f"Micro-batch of {counted(artifact.micro_batch_size, 'sample')}. Cycles are modelled, not measured."
     )
     return compose(picture_title(artifact, "pipelined"), subtitle, page)
 

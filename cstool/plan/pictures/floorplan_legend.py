@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -82,12 +83,12 @@ def legend(plan: PipelinedPlan, width_pt: float) -> Block:
     """Return the block that explains lines and frames."""
     kinds = {route.kind for route in plan.routes}
     rows: list[tuple[str, Callable[[Axes, float], None]]] = [
-        (WORDS[kind], _line_sample(kind)) for kind in ROUTES if kind in kinds
+        (WORDS[kind], partial(_line_sample, kind=kind)) for kind in ROUTES if kind in kinds
     ]
-    rows.append(("slowest stage", _area_sample(linewidth=2.4)))
+    rows.append(("slowest stage", partial(_area_sample, linewidth=2.4)))
     if any(stage.is_memory_bound for stage in plan.stages):
-        rows.append(("as large as its memory asks for", _area_sample(hatch=MEMORY_BOUND_HATCH)))
-    rows.append(("PEs without work", _area_sample(facecolor=NO_WORK, linewidth=0.4)))
+        rows.append(("as large as its memory asks for", partial(_area_sample, hatch=MEMORY_BOUND_HATCH)))
+    rows.append(("PEs without work", partial(_area_sample, facecolor=NO_WORK, linewidth=0.4)))
     above = HEADING_PT + 8
 
     def draw(block: Axes) -> None:
@@ -100,26 +101,20 @@ def legend(plan: PipelinedPlan, width_pt: float) -> Block:
     return Block(width_pt, above + LINE_PT * len(rows), draw)
 
 
-def _line_sample(kind: str) -> Callable[[Axes, float], None]:
-    def draw(block: Axes, middle: float) -> None:
-        path = ((2.0, middle), (SAMPLE_PT, middle))
-        draw_line(block, kind, path)
-        draw_head(block, kind, path, 1.0)
-
-    return draw
+def _line_sample(block: Axes, middle: float, kind: str) -> None:
+    path = ((2.0, middle), (SAMPLE_PT, middle))
+    draw_line(block, kind, path)
+    draw_head(block, kind, path, 1.0)
 
 
-def _area_sample(facecolor: str = "", hatch: str = "", linewidth: float = 0.8) -> Callable[[Axes, float], None]:
-    def draw(block: Axes, middle: float) -> None:
-        corner, height = (2.0, middle - LINE_PT * 0.35), LINE_PT * 0.7
-        color = facecolor or amounts()(0.6)
-        block.add_patch(Rectangle(corner, SAMPLE_PT - 2, height, facecolor=color, edgecolor=INK, linewidth=linewidth))
-        if hatch:
-            area = Rectangle(corner, SAMPLE_PT - 2, height, fill=False, hatch=hatch, linewidth=0)
-            area.set_edgecolor(to_rgba(INK, 0.28))
-            block.add_patch(area)
-
-    return draw
+def _area_sample(block: Axes, middle: float, facecolor: str = "", hatch: str = "", linewidth: float = 0.8) -> None:
+    corner, height = (2.0, middle - LINE_PT * 0.35), LINE_PT * 0.7
+    color = facecolor or amounts()(0.6)
+    block.add_patch(Rectangle(corner, SAMPLE_PT - 2, height, facecolor=color, edgecolor=INK, linewidth=linewidth))
+    if hatch:
+        area = Rectangle(corner, SAMPLE_PT - 2, height, fill=False, hatch=hatch, linewidth=0)
+        area.set_edgecolor(to_rgba(INK, 0.28))
+        block.add_patch(area)
 
 
 def replicas(artifact: Artifact, plan: PipelinedPlan, coloring: Coloring, width_pt: float) -> Block:

@@ -161,14 +161,7 @@ def held_up(spent: dict[str, float], feed: Feed | None, micro_batches: int = 1) 
     >>> held_up({on.COMPUTE: 0.3}, feed)
     {'CSX compute': 0.3}
     """
-    if feed is None:
-        return spent
-    work = {
-        on.WORKERS: micro_batches * feed.workers_s,
-        on.SERVERS: micro_batches * feed.servers_s,
-        on.COORDINATOR: feed.step_s,
-    }
-    return _no_shorter(spent, work)
+    return spent if feed is None else _no_shorter(spent, feed.busy_s(micro_batches))
 
 
 def _no_shorter(spent: dict[str, float], work: dict[str, float]) -> dict[str, float]:
@@ -258,8 +251,7 @@ def busy_of(schedule: Schedule) -> dict[str, float]:
             busy[on.MEMORY] += section.count * moved_bytes / cluster.memory_bytes_per_s
     busy[on.WORKERS] = inputs_s = micro_batches * schedule.input_bytes / cluster.io_bytes_per_s
     if feed is not None:
-        busy[on.WORKERS], busy[on.SERVERS] = micro_batches * feed.workers_s, micro_batches * feed.servers_s
-        busy[on.COORDINATOR] = feed.step_s
+        busy |= feed.busy_s(micro_batches)
     busy[on.BROADCAST], busy[on.REDUCE] = into / cluster.link_bytes_per_s, out / cluster.reduce_rate
     busy[on.INGRESS] = inputs_s + into / cluster.io_bytes_per_s
     busy[on.EGRESS] = out / cluster.io_bytes_per_s

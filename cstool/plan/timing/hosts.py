@@ -23,6 +23,7 @@ asynchronously). Rates come from the system files, by release of the software.
 from dataclasses import dataclass
 
 from cstool.model.system import Software
+from cstool.plan.timing import resources as on
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,14 @@ class Feed:
     workers_s: float
     servers_s: float
     step_s: float
+
+    def busy_s(self, micro_batches: int = 1) -> dict[str, float]:
+        """The work of each of them in a step of so many micro-batches [s]."""
+        return {
+            on.WORKERS: micro_batches * self.workers_s,
+            on.SERVERS: micro_batches * self.servers_s,
+            on.COORDINATOR: self.step_s,
+        }
 
 
 def feed_of(software: Software, tokens: int, size: int) -> Feed:

@@ -136,7 +136,7 @@ def _pipelined_step(artifact: Artifact) -> Step:
     busy[on.COMPUTE] = work_s
     busy[on.WORKERS] = inputs_s
     if feed is not None:
-        busy[on.WORKERS], busy[on.SERVERS], busy[on.COORDINATOR] = feed.workers_s, feed.servers_s, feed.step_s
+        busy |= feed.busy_s()
     busy[on.INGRESS] = inputs_s + exchange_s
     busy[on.EGRESS] = busy[on.REDUCE] = busy[on.BROADCAST] = exchange_s
     spent = {

@@ -92,7 +92,7 @@ class Estimates:
 
 
 class Validation(NamedTuple):
-    """Published results beside the model: all, those that share a fitted number refitted without each, and GPUs'."""
+    """Published results beside the model, predictions of fitted results by the others of their number, and GPUs."""
 
     compared: Comparison
     left_out: dict[str, Prediction]
@@ -165,16 +165,26 @@ def estimate_scaling(
     num_csx: Sequence[int],
     *,
     overrides: Mapping[str, Any] | Sequence[str] | None = None,
-    **options: Any,
+    system: str | Path = "cs2",
+    batch_per_csx: int | None = None,
+    memoryx: str | None = None,
+    tokens: str | int | None = None,
+    execution_mode: Literal["auto", "pipelined", "weight_streaming"] = "auto",
+    recompute: Literal["needed", "fastest", "none", "all"] = "fastest",
+    expert_imbalance: float = 1.0,
+    software: str | None = None,
+    num_workers_per_csx: int | None = None,
+    frozen: str | None = None,
+    adapters: str | None = None,
 ) -> list[Row]:
     """Predict a training step on several numbers of systems, side by side.
 
     Args:
         params: a params file of one trainer, or params that are loaded
         num_csx: numbers of systems
-        overrides: as for `estimate`
-        options: system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance, software,
-            num_workers_per_csx, frozen, adapters: as for `estimate`
+        overrides, system, batch_per_csx, memoryx, tokens, execution_mode, recompute, expert_imbalance: as for
+            `estimate`
+        software, num_workers_per_csx, frozen, adapters: likewise
 
     Returns:
         For each number the estimate, or why there is none, with its speedup over the first
@@ -185,7 +195,22 @@ def estimate_scaling(
     """
     from cstool.plan.estimation import scale
 
-    return scale(_asked_estimator(params, overrides, **options), num_csx)
+    base = _asked_estimator(
+        params,
+        overrides,
+        system=system,
+        batch_per_csx=batch_per_csx,
+        memoryx=memoryx,
+        tokens=tokens,
+        execution_mode=execution_mode,
+        recompute=recompute,
+        expert_imbalance=expert_imbalance,
+        software=software,
+        num_workers_per_csx=num_workers_per_csx,
+        frozen=frozen,
+        adapters=adapters,
+    )
+    return scale(base, num_csx)
 
 
 def _asked_estimator(
