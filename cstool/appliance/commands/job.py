@@ -155,7 +155,7 @@ def get(
     elif as_json:
         print_json({**job_document(shown.job, shown.position), "logs": shown.logs})
     else:
-        print_job(shown.job, shown.position, shown.events, shown.logs, time.time())
+        print_job(shown, time.time())
 
 
 @command(

@@ -15,8 +15,8 @@ from cstool.foundation.terminal.render import print_facts, print_table
 from cstool.foundation.words import bytes_text, counted, span_text
 
 if TYPE_CHECKING:
-    from cstool.appliance.queue.job import Event, Job, Needs
-    from cstool.appliance.verbs.jobs import ListedJob
+    from cstool.appliance.queue.job import Event, Job
+    from cstool.appliance.verbs.jobs import ListedJob, ShownJob
 
 _LEFT_OUT = ("SYSTEMS", "USER", "LABELS", "PRIORITY", "AGE", "DURATION", "POSITION")
 """columns of a list, in the order in which they go where a terminal is too narrow"""
@@ -42,22 +42,19 @@ def print_jobs(listed: Sequence[ListedJob], now: float) -> None:
     print_table(columns, [[row[name] for name in columns] for row in rows], right)
 
 
-def print_job(job: Job, position: int | None, events: Sequence[Event], logs: Mapping[str, str], now: float) -> None:
+def print_job(shown: ShownJob, now: float) -> None:
     """Print all about a job.
 
     Args:
-        position: among waiting jobs, from 1; None where it does not wait
-        events: of the job, the oldest first
-        logs: where each of its logs is
         now: [s since 1970]
     """
-    print_facts(_facts(job, position, logs, now))
+    print_facts(_facts(shown, now))
     print()
-    print_facts(_needs(job.needs, job))
+    print_facts(_needs(shown.job))
     print()
     rows = [
         (each.phase, moment(each.begin), "" if each.end is None else span_text(each.end - each.begin))
-        for each in stays(events)
+        for each in stays(shown.events)
     ]
     print_table(("PHASE", "SINCE", "DURATION"), rows, ("DURATION",))
 
@@ -169,8 +166,9 @@ def labels_text(job: Job) -> str:
     return ", ".join(f"{key}={value}" for key, value in job.labels.items())
 
 
-def _facts(job: Job, position: int | None, logs: Mapping[str, str], now: float) -> dict[str, str]:
-    place = "" if position is None else f", position {position}"
+def _facts(shown: ShownJob, now: float) -> dict[str, str]:
+    job, logs = shown.job, shown.logs
+    place = "" if shown.position is None else f", position {shown.position}"
     facts = {
         "Name": job.name,
         "Phase": f"{job.phase}{place}",
@@ -198,7 +196,9 @@ def _facts(job: Job, position: int | None, logs: Mapping[str, str], now: float) 
     return {name: text for name, text in facts.items() if text}
 
 
-def _needs(needs: Needs, job: Job) -> dict[str, str]:
+def _needs(job: Job) -> dict[str, str]:
+    needs = job.needs
+
     def of(field: str, text: str) -> str:
         source = needs.sources.get(field)
         return text if source is None else f"{text} ({source})"
