@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = ("SYSTEMS", "USER", "LABELS", "PRIORITY", "AGE", "DURATION", "POSITION")
 """columns of a list, in the order in which they go where a terminal is too narrow"""
+_OF_WAITING = ("POSITION", "STARTS")
 _RIGHT = ("AGE", "DURATION", "SYSTEMS", "POSITION")
 
 
@@ -29,10 +30,12 @@ def print_jobs(listed: Sequence[ListedJob], now: float) -> None:
     Where a terminal is too narrow for a row, whole columns are left out, so that a job stays a line.
 
     Args:
+        listed: one job at least
         now: [s since 1970]
     """
     rows = [_row(each.job, each.position, now) for each in listed]
-    columns = list(_row_titles(any(each.position is not None for each in listed)))
+    any_waits = any(each.position is not None for each in listed)
+    columns = [name for name in rows[0] if any_waits or name not in _OF_WAITING]
     if is_terminal(sys.stdout):
         for name in _LEFT_OUT:
             widths = [max(len(name), *(len(row[name]) for row in rows), 0) for name in columns]
@@ -121,11 +124,6 @@ def _plain(job: Job) -> dict[str, Any]:
 
 def _some(plain: Mapping[str, Any], keys: str) -> dict[str, Any]:
     return {key: plain[key] for key in keys.split() if plain[key] not in (None, "")}
-
-
-def _row_titles(any_waits: bool) -> Sequence[str]:
-    usual = ("NAME", "PRIORITY", "AGE", "DURATION", "PHASE", "SYSTEMS", "USER", "LABELS")
-    return (*usual, "POSITION", "STARTS") if any_waits else usual
 
 
 def _row(job: Job, position: int | None, now: float) -> dict[str, str]:
