@@ -22,9 +22,7 @@ from cstool.foundation.terminal.options import LOGGING, LogLevel, flag
 from cstool.foundation.terminal.render import print_json
 from cstool.foundation.terminal.screen import screen_on
 from cstool.inference.commands.infer_flags import InferFlags
-from cstool.model.commands.options import (
-    parse_lanes,
-)
+from cstool.model.commands.options import parse_lanes
 from cstool.model.verbs.asked import check_trace_file
 from cstool.training.commands.launch_flags import LaunchFlags, command_of_a_rank, launch_words
 from cstool.training.commands.run_flags import RunFlags, load_run
@@ -90,9 +88,6 @@ def _launch(context: typer.Context, flags: RunFlags, launch: LaunchFlags, loggin
     trainers, _ = load_run(context, flags, logging)
     continues = flags.checkpoint_path is None and flags.load_checkpoint_states is None
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
     if launch.launch == "slurm":
         return run_as_job(
             command_of_a_rank(context),
@@ -103,7 +98,7 @@ def _launch(context: typer.Context, flags: RunFlags, launch: LaunchFlags, loggin
             flags=launch_words(context),
             lanes=lanes,
             continues=continues,
-            say=say,
+            say=say_of_a_job,
         )
     return launch_ranks(
         python(*sys.orig_argv[1:]),
@@ -112,7 +107,7 @@ def _launch(context: typer.Context, flags: RunFlags, launch: LaunchFlags, loggin
         ranks=launch.ranks,
         max_restarts=launch.max_restarts or 0,
         continues=continues,
-        say=say,
+        say=say_of_a_job,
     )
 
 
@@ -130,7 +125,7 @@ def _submit(
     from cstool.appliance.verbs.jobs import submit_and_follow
 
     check_job(launch, as_json)
-    request = job_request(flags, job, max_restarts=launch.max_restarts, time=launch.time, sbatch=launch.sbatch)
+    request = job_request(flags, job, launch)
     asked.check_mode(flags.mode)
     trainers, _ = load_run(context, flags, logging, is_job=True)
     return submit_and_follow(job.root, job.backend, trainers, request, appliance.on_interrupt or "cancel", say_of_a_job)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cstool.appliance.queue.order_text import order_of, order_text
+from cstool.appliance.queue.job_folder import order_of, order_text
 from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.fabric.stats import read_stats, stats_document
 from cstool.csl.fabric.trace import Recorder, read_trace

@@ -1,12 +1,17 @@
 """`cstool appliance`: start, stop, drain and show the supervisor of jobs on this host, and serve its page."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cstool.appliance.commands.job_flags import RootOption, say_of_a_job
 from cstool.foundation.terminal.command import command, new_group
 from cstool.foundation.terminal.options import JsonOption, flag, option
-from cstool.foundation.terminal.render import print_json, print_line
+from cstool.foundation.terminal.render import print_facts, print_json, print_line
+from cstool.foundation.words import bytes_text, counted
+
+if TYPE_CHECKING:
+    from cstool.appliance.verbs.appliance import ShownAppliance
 
 appliance_app = new_group(
     "Start the job supervisor of this host, and look at its state.",
@@ -56,15 +61,12 @@ def start(
 
     It goes on when this shell ends, and is started again if it dies. Settings that are not given stay as before.
     """
-    from cstool.appliance.commands.appliance_report import print_appliance, status_document
     from cstool.appliance.verbs import appliance as verbs
 
     asked = verbs.CapacityRequest(cores, memory, disk, systems, compiles)
     shown = verbs.start(root, asked, group=group, foreground=foreground)
-    if as_json:
-        print_json(status_document(shown))
-    elif not foreground:
-        print_appliance(shown)
+    if as_json or not foreground:
+        _show(shown, as_json)
 
 
 @command(
@@ -99,14 +101,9 @@ def stop(
 )
 def status(root: RootOption = None, as_json: JsonOption = False) -> None:
     """Show the state of the supervisor, the resources of the appliance and their use, and the number of jobs."""
-    from cstool.appliance.commands.appliance_report import print_appliance, status_document
     from cstool.appliance.verbs import appliance as verbs
 
-    shown = verbs.status(root)
-    if as_json:
-        print_json(status_document(shown))
-    else:
-        print_appliance(shown)
+    _show(verbs.status(root), as_json)
 
 
 @command(
@@ -157,3 +154,28 @@ def serve(
     from cstool.appliance.verbs.appliance import serve_page
 
     serve_page(root, host, port, token_file, say_of_a_job)
+
+
+def _show(shown: "ShownAppliance", as_json: bool) -> None:
+    """Print the state of the supervisor, the capacity and its used part [bytes], and the number of jobs."""
+    if as_json:
+        print_json({"folder": str(shown.folder), "shared_with": shown.shared_with, **asdict(shown.status)})
+        return
+    status = shown.status
+    facts = {
+        "Folder": str(shown.folder) + ("" if shown.shared_with is None else f", shared with group {shown.shared_with}"),
+        "Supervisor": status.supervisor or "none; `cstool appliance start` starts one",
+    }
+    if status.drained:
+        facts["Drained"] = "no more jobs are started; `cstool appliance drain --off` has them start again"
+    facts["Back end"] = status.backend
+    there, used = status.capacity, status.used
+    if there is not None:
+        facts["Cores"] = f"{len(used.cpus)} of {len(there.cpus)} in use"
+        facts["Memory"] = f"{bytes_text(used.memory_bytes)} of {bytes_text(there.memory_bytes)} in use"
+        facts["Disk"] = f"{bytes_text(used.disk_bytes)} of {bytes_text(there.disk_bytes)} in use"
+        facts["Systems"] = f"{used.systems} of {there.systems} in use"
+        facts["Compiles"] = f"{counted(there.compiles, 'job')} at a time"
+    phases = {name: count for name, count in status.phases.items() if count}
+    facts["Jobs"] = ", ".join(f"{count:,} {name}" for name, count in phases.items()) or "none"
+    print_facts(facts)

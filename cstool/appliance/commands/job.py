@@ -23,6 +23,7 @@ from cstool.foundation.terminal.render import print_json, print_line
 from cstool.training.commands.run_flags import RunFlags, load_run
 
 if TYPE_CHECKING:
+    from cstool.appliance.queue.job import Job
     from cstool.appliance.verbs.jobs import Stream
 
 job_app = new_group(
@@ -60,7 +61,7 @@ def submit(
     from cstool.appliance.commands.job_report import job_document
     from cstool.appliance.verbs.jobs import submit_job, wait_for_jobs
 
-    request = job_request(flags, job, max_restarts=more.max_restarts, time=more.time, sbatch=more.sbatch)
+    request = job_request(flags, job, more)
     trainers, _ = load_run(context, flags, logging, is_job=True)
     submitted = submit_job(job.root, job.backend, trainers, request, say_of_a_job)
     if not as_json:
@@ -71,7 +72,7 @@ def submit(
     if as_json:
         print_json(job_document(found[0], None if wait else submitted.position))
     elif wait:
-        _say_end(found[0].name, found[0].phase, found[0].reason)
+        _say_end(found[0])
     if code:
         raise typer.Exit(code)
 
@@ -155,7 +156,7 @@ def get(
     elif as_json:
         print_json({**job_document(shown.job, shown.position), "logs": shown.logs})
     else:
-        print_job(shown.job, shown.position, shown.events, shown.logs, time.time())
+        print_job(shown, time.time())
 
 
 @command(
@@ -292,10 +293,10 @@ def wait(
         print_json({"jobs": [job_document(job, None) for job in found], "exit_code": code})
     else:
         for job in found:
-            _say_end(job.name, job.phase, job.reason)
+            _say_end(job)
     if code:
         raise typer.Exit(code)
 
 
-def _say_end(name: str, phase: str, reason: str) -> None:
-    print_line(f"{name}: {phase}{f', {reason}' if reason else ''}")
+def _say_end(job: "Job") -> None:
+    print_line(f"{job.name}: {job.phase}{f', {job.reason}' if job.reason else ''}")

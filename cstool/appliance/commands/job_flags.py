@@ -13,8 +13,6 @@ from cstool.foundation.terminal.options import argument, flag, option
 from cstool.model.commands.options import parse_lanes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from cstool.appliance.verbs.job_order import JobRequest
     from cstool.training.commands.launch_flags import LaunchFlags
     from cstool.training.commands.run_flags import RunFlags
@@ -126,14 +124,7 @@ class ApplianceFlags:
     ] = None
 
 
-def job_request(
-    flags: RunFlags,
-    job: JobFlags,
-    *,
-    max_restarts: int | None,
-    time: str | None,
-    sbatch: Sequence[str] | None,
-) -> JobRequest:
+def job_request(flags: RunFlags, job: JobFlags, more: SubmitFlags | LaunchFlags) -> JobRequest:
     """The request of a job, beside its params.
 
     Raises:
@@ -149,7 +140,7 @@ def job_request(
         )
     if flags.transport == "mpi":
         raise ClusterError("--transport: must be auto or in_process for a job, which is one process, got mpi")
-    if sbatch and job.backend == "local":
+    if more.sbatch and job.backend == "local":
         raise ClusterError("--sbatch: must go with --backend slurm, got local")
     run = {field.name: getattr(flags, field.name) for field in fields(RunRequest)}
     return JobRequest(
@@ -159,13 +150,13 @@ def job_request(
         params_file=str(flags.params),
         memory=job.memory,
         disk=job.disk,
-        time=time,
+        time=more.time,
         priority=job.priority,
         labels=flags.job_labels or (),
         note=job.note or "",
         preempts=bool(job.preempt),
-        max_restarts=max_restarts,
-        backend_options=sbatch or (),
+        max_restarts=more.max_restarts,
+        backend_options=more.sbatch or (),
     )
 
 

@@ -15,11 +15,12 @@ from cstool.foundation.terminal.render import print_facts, print_table
 from cstool.foundation.words import bytes_text, counted, span_text
 
 if TYPE_CHECKING:
-    from cstool.appliance.queue.job import Event, Job, Needs
-    from cstool.appliance.verbs.jobs import ListedJob
+    from cstool.appliance.queue.job import Event, Job
+    from cstool.appliance.verbs.jobs import ListedJob, ShownJob
 
 _LEFT_OUT = ("SYSTEMS", "USER", "LABELS", "PRIORITY", "AGE", "DURATION", "POSITION")
 """columns of a list, in the order in which they go where a terminal is too narrow"""
+_OF_WAITING = ("POSITION", "STARTS")
 _RIGHT = ("AGE", "DURATION", "SYSTEMS", "POSITION")
 
 
@@ -29,10 +30,12 @@ def print_jobs(listed: Sequence[ListedJob], now: float) -> None:
     Where a terminal is too narrow for a row, whole columns are left out, so that a job stays a line.
 
     Args:
+        listed: one job at least
         now: [s since 1970]
     """
     rows = [_row(each.job, each.position, now) for each in listed]
-    columns = list(_row_titles(any(each.position is not None for each in listed)))
+    any_waits = any(each.position is not None for each in listed)
+    columns = [name for name in rows[0] if any_waits or name not in _OF_WAITING]
     if is_terminal(sys.stdout):
         for name in _LEFT_OUT:
             widths = [max(len(name), *(len(row[name]) for row in rows), 0) for name in columns]
@@ -42,22 +45,19 @@ def print_jobs(listed: Sequence[ListedJob], now: float) -> None:
     print_table(columns, [[row[name] for name in columns] for row in rows], right)
 
 
-def print_job(job: Job, position: int | None, events: Sequence[Event], logs: Mapping[str, str], now: float) -> None:
+def print_job(shown: ShownJob, now: float) -> None:
     """Print all about a job.
 
     Args:
-        position: among waiting jobs, from 1; None where it does not wait
-        events: of the job, the oldest first
-        logs: where each of its logs is
         now: [s since 1970]
     """
-    print_facts(_facts(job, position, logs, now))
+    print_facts(_facts(shown, now))
     print()
-    print_facts(_needs(job.needs, job))
+    print_facts(_needs(shown.job))
     print()
     rows = [
         (each.phase, moment(each.begin), "" if each.end is None else span_text(each.end - each.begin))
-        for each in stays(events)
+        for each in stays(shown.events)
     ]
     print_table(("PHASE", "SINCE", "DURATION"), rows, ("DURATION",))
 
@@ -126,11 +126,6 @@ def _some(plain: Mapping[str, Any], keys: str) -> dict[str, Any]:
     return {key: plain[key] for key in keys.split() if plain[key] not in (None, "")}
 
 
-def _row_titles(any_waits: bool) -> Sequence[str]:
-    usual = ("NAME", "PRIORITY", "AGE", "DURATION", "PHASE", "SYSTEMS", "USER", "LABELS")
-    return (*usual, "POSITION", "STARTS") if any_waits else usual
-
-
 def _row(job: Job, position: int | None, now: float) -> dict[str, str]:
     return {
         "NAME": job.name,
@@ -169,8 +164,9 @@ def labels_text(job: Job) -> str:
     return ", ".join(f"{key}={value}" for key, value in job.labels.items())
 
 
-def _facts(job: Job, position: int | None, logs: Mapping[str, str], now: float) -> dict[str, str]:
-    place = "" if position is None else f", position {position}"
+def _facts(shown: ShownJob, now: float) -> dict[str, str]:
+    job, logs = shown.job, shown.logs
+    place = "" if shown.position is None else f", position {shown.position}"
     facts = {
         "Name": job.name,
         "Phase": f"{job.phase}{place}",
@@ -198,7 +194,9 @@ def _facts(job: Job, position: int | None, logs: Mapping[str, str], now: float) 
     return {name: text for name, text in facts.items() if text}
 
 
-def _needs(needs: Needs, job: Job) -> dict[str, str]:
+def _needs(job: Job) -> dict[str, str]:
+    needs = job.needs
+
     def of(field: str, text: str) -> str:
         source = needs.sources.get(field)
         return text if source is None else f"{text} ({source})"

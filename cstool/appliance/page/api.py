@@ -252,14 +252,7 @@ class Api:
         return {
             "steps": [step for step, _ in points],
             "losses": [_finite(loss) for _, loss in points],
-            "progress": None
-            if progress is None
-            else {
-                "step": progress.step,
-                "loss": _finite(progress.loss),
-                "rate": progress.rate,
-                "left_s": progress.left_s,
-            },
+            "progress": None if progress is None else {**asdict(progress), "loss": _finite(progress.loss)},
         }
 
     def _change(self, change: Callable[[Any], Job]) -> Job:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 from cstool.appliance.queue.job import (
     COMPILE,
     COMPILE_STARTED,
-    COMPILED,
-    CRASHED,
     EXECUTE,
-    JOB_CANCELLED,
-    JOB_FAILED,
-    JOB_SUCCEEDED,
-    PREEMPTED,
+    PHASE_AFTER,
     QUEUED,
-    RESTARTS,
     RUNNING,
     STARTED,
     Event,
@@ -27,8 +22,7 @@ from cstool.appliance.queue.job import (
 MOST_SPANS = 1000
 
 _BEGINS = {STARTED: EXECUTE, COMPILE_STARTED: COMPILE}
-_ENDS = (PREEMPTED, CRASHED, RESTARTS, COMPILED, JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED)
-"""kinds of events that begin a stage, and that end one"""
+"""kinds of events that begin a stage; the next one that tells a phase ends it"""
 
 
 @dataclass
@@ -66,7 +60,7 @@ class Timeline:
         """Add events, all later than the earlier ones."""
         for event in events:
             self.last = max(self.last, event.number)
-            if event.kind in _BEGINS or event.kind in _ENDS:
+            if event.kind in PHASE_AFTER:
                 if (span := self._open.pop(event.job, None)) is not None:
                     span.end, span.how = event.at, event.kind
                 if event.kind in _BEGINS:
@@ -104,19 +98,14 @@ def expected_spans(jobs: Sequence[Job], cpus: Sequence[int], most: int = MOST_SP
     free_at = dict.fromkeys(cpus, 0.0)
     for job in jobs:
         if job.phase == RUNNING:
-            for cpu in job.cpus:
-                free_at[cpu] = float("inf") if job.expected_end is None else job.expected_end
+            free_at |= dict.fromkeys(job.cpus, inf if job.expected_end is None else job.expected_end)
     found = []
     waiting = [(job.expected_start, job.number, job) for job in jobs if job.phase == QUEUED and job.expected_start]
     for begin, _, job in sorted(waiting)[:most]:
-        chosen = sorted(
-            sorted(free_at, key=lambda cpu: (free_at[cpu] > begin + 1.0, free_at[cpu], cpu))[: job.needs.cores]
-        )
-        found.append(
-            Span(job.name, EXECUTE, begin, job.expected_end, tuple(chosen), job.needs.memory_bytes, "expected")
-        )
-        for cpu in chosen:
-            free_at[cpu] = float("inf") if job.expected_end is None else job.expected_end
+        by_time = sorted(free_at, key=lambda cpu: (free_at[cpu] > begin + 1.0, free_at[cpu], cpu))
+        chosen, end = tuple(sorted(by_time[: job.needs.cores])), job.expected_end
+        found.append(Span(job.name, EXECUTE, begin, end, chosen, job.needs.memory_bytes, "expected"))
+        free_at |= dict.fromkeys(chosen, inf if end is None else end)
     return found
 
 

@@ -279,8 +279,8 @@ class Attempt:
         with suppress(OSError), records.opened_folder(self.folder.path) as job:
             spared: tuple[int, ...] = ()
             with suppress(OSError), records.opened_folder(records.ATTEMPTS, self.name, inside=job) as place:
-                number = _count((records.read_record(place, records.BEGAN) or {}).get("pid"), 2**31 - 1)
-                spared = () if number is None or not spares_keeper else (number,)
+                number = (records.read_record(place, records.BEGAN) or {}).get("pid")
+                spared = (number,) if spares_keeper and records.is_count(number) else ()
             return kill_holders(job, spared)
         return []
 
@@ -320,19 +320,15 @@ def _login_environment(user: User | None, folder: Path) -> dict[str, str]:
 
 def _end_of(record: Mapping[str, Any]) -> End | None:
     """Return the end that a record tells of; None where a keeper would not have written it."""
-    code, number = _count(record.get("exit_code"), 255), _count(record.get("signal"), 64)
+    code, number, peak = (record.get(name) for name in ("exit_code", "signal", "peak_bytes"))
+    code, number = code if records.is_count(code, 255) else None, number if records.is_count(number, 64) else None
     why, asked = record.get("why"), record.get("asked")
-    peak = _count(record.get("peak_bytes"), 2**63 - 1)
     seconds, at = _number(record.get("seconds")), _number(record.get("at"))
-    if (code is None) == (number is None) or peak is None or seconds is None or at is None:
+    if (code is None) == (number is None) or not records.is_count(peak) or seconds is None or at is None:
         return None
     if why not in ("", MEMORY, DISK, TIME, FULL) or asked not in REQUESTS:
         return None
     return End(code, number, why, asked, peak, seconds, at)
-
-
-def _count(found: object, at_most: int) -> int | None:
-    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= at_most else None
 
 
 def _number(found: object) -> float | None:

@@ -51,6 +51,33 @@ class Backend(Protocol):
         """
 
 
+class LocalBackend:
+    """Jobs on this host. The supervisor finds them, and requests to them, in the queue. See `Backend`."""
+
+    name = LOCAL
+
+    def __init__(self, root: Root, queue: Queue) -> None:
+        self._root, self._queue = root, queue
+
+    def check(self, order: JobOrder) -> None:
+        """Check that the job ever fits, where the capacity of the appliance is known."""
+        from cstool.appliance.queue.schedule import check_fits
+
+        capacity = self._queue.capacity()
+        if capacity is not None:
+            check_fits(order.needs, capacity)
+
+    def accept(self, job: Job, folder: JobFolder, order: JobOrder) -> str:  # noqa: ARG002
+        """Do nothing: the supervisor finds the job in the queue."""
+        return ""
+
+    def refresh(self, jobs: Sequence[Job]) -> None:
+        """Do nothing: the supervisor brings the queue up to date."""
+
+    def stop(self, job: Job, what: str) -> None:
+        """Do nothing: the supervisor finds the request in the queue."""
+
+
 def make_backend(name: str, root: Root, queue: Queue) -> Backend:
     """Make a back end.
 
@@ -58,8 +85,6 @@ def make_backend(name: str, root: Root, queue: Queue) -> Backend:
         ClusterError: there is no back end of that name
     """
     if name == LOCAL:
-        from cstool.appliance.queue.local import LocalBackend
-
         return LocalBackend(root, queue)
     if name == SLURM:
         from cstool.appliance.queue.slurm import SlurmBackend

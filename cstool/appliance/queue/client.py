@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from cstool.appliance.queue.backend import LOCAL, make_backend
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, PHASES
 from cstool.appliance.queue.names import new_name
 from cstool.appliance.queue.queue import BACKEND, Queue
-from cstool.appliance.queue.root import open_root
+from cstool.appliance.queue.root import open_root, user_name
 from cstool.foundation.errors import CstoolError
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class Jobs:
         digest = folder.make(order)
         user_id = os.geteuid()
         try:
-            job = self.queue.add(name, order, digest, self.backend.name, user=_user_name(user_id), user_id=user_id)
+            job = self.queue.add(name, order, digest, self.backend.name, user=user_name(user_id), user_id=user_id)
         except CstoolError:
             folder.remove()
             raise
@@ -113,7 +112,7 @@ class Jobs:
         job = self.queue.ask(job.name, what)
         if job.has_ended:  # it waited
             self.root.job(job.name).mark_ended()
-        self._backend_of(job).stop(job, what)
+        self._backend(job.backend).stop(job, what)
         return job
 
     def label(self, name: str, changes: Mapping[str, str | None]) -> Job:
@@ -162,11 +161,7 @@ class Jobs:
         """Return the position of a job among waiting jobs, from 1; None where it does not wait."""
         return self.queue.position(self.queue.job(name).name)
 
-    def _backend_of(self, job: Job) -> Backend:
-        """The back end that has a job."""
-        return self._backend_called(job.backend)
-
-    def _backend_called(self, name: str) -> Backend:
+    def _backend(self, name: str) -> Backend:
         if name not in self._backends:
             self._backends[name] = make_backend(name, self.root, self.queue)
         return self._backends[name]
@@ -178,7 +173,7 @@ class Jobs:
             if job.backend != LOCAL and not job.has_ended:
                 elsewhere.setdefault(job.backend, []).append(job)
         for name, found in elsewhere.items():
-            self._backend_called(name).refresh(found)
+            self._backend(name).refresh(found)
         return bool(elsewhere)
 
     def _check_owner(self, job: Job, doing: str) -> None:
@@ -190,7 +185,7 @@ class Jobs:
         user_id = os.geteuid()
         if user_id not in (0, job.user_id):
             who = "root" if job.user_id == 0 else f"{job.user} or root"
-            raise CstoolError(f"job {job.name}: only {who} may {doing} it, this is {_user_name(user_id)}")
+            raise CstoolError(f"job {job.name}: only {who} may {doing} it, this is {user_name(user_id)}")
 
 
 def open_jobs(root: Path | None, backend: str | None = None, *, makes: bool = False) -> Jobs:
@@ -215,11 +210,3 @@ def open_jobs(root: Path | None, backend: str | None = None, *, makes: bool = Fa
     except BaseException:
         queue.close()
         raise
-
-
-def _user_name(user_id: int) -> str:
-    """The name of a user, or the number where there is none."""
-    try:
-        return pwd.getpwuid(user_id).pw_name
-    except KeyError:
-        return f"uid {user_id}"

@@ -50,6 +50,11 @@ class Needs:
     limit_s: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def held(self) -> dict[str, int]:
+        """The amounts that a job holds besides cores while it executes, by the names of the fields."""
+        return {"memory_bytes": self.memory_bytes, "disk_bytes": self.disk_bytes, "systems": self.systems}
+
 
 @dataclass(frozen=True)
 class Capacity:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import pwd
 import secrets
@@ -10,18 +11,21 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from cstool.appliance.queue.job import PRIORITIES, JobOrder
+from cstool.appliance.queue.job import PRIORITIES, JobOrder, Needs
 from cstool.appliance.queue.names import check_label_map, check_name, check_note, is_name
-from cstool.appliance.queue.order_text import order_of, order_text
 from cstool.appliance.queue.records import ATTEMPTS, LOCK, open_folder, opened_folder, read_plain
 from cstool.foundation.atomic_file import sync_folder
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import size_text
 
+FORMAT = 1
+"""version of `job.json`"""
+_TUPLES = ("typed", "program", "run_words", "compile_words", "backend_options")
+_PATHS = ("working_dir", "model_dir", "compile_dir")
 _LARGEST_FILE = 16_000_000
 """bytes of an order, or of params"""
 LAST_BYTES = 4096
@@ -219,6 +223,39 @@ class JobFolder:
 def is_leftover(name: str) -> bool:
     """Say whether a folder among the job folders was never completed, for example because of a power cut."""
     return name.startswith(".") and name.endswith(_ASIDE) and is_name(name[1:].partition(".")[0])
+
+
+def order_text(order: JobOrder) -> str:
+    """Return an order as JSON, ASCII alone, with a line for each field."""
+    found: dict[str, Any] = {"format": FORMAT}
+    for field in fields(order):
+        value = getattr(order, field.name)
+        if field.name in _PATHS:
+            value = str(value)
+        elif field.name in ("environment", "labels"):
+            value = dict(value)
+        elif field.name == "needs":
+            value = {**asdict(value), "sources": dict(value.sources)}
+        found[field.name] = value
+    return json.dumps(found, indent=1) + "\n"
+
+
+def order_of(text: bytes) -> JobOrder:
+    """Return the order of a text that `order_text` made.
+
+    Raises:
+        ValueError: it is none, or of another cstool
+    """
+    try:
+        found = json.loads(text)
+        version = found.pop("format")
+        if version == FORMAT and found["priority"] in PRIORITIES:
+            found |= {name: tuple(found[name]) for name in _TUPLES}
+            found |= {name: Path(found[name]) for name in _PATHS}
+            return JobOrder(**{**found, "needs": Needs(**found["needs"])})
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError("it is no order") from error
+    raise ValueError("it is no order" if version == FORMAT else "it is of another cstool")
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeGuard
 from cstool.appliance.queue.backend import BACKENDS
 from cstool.appliance.queue.job import COMPILE, EXECUTE, FAILED, PHASES, PRIORITIES, REQUESTS, Event, Job, Needs
 from cstool.appliance.queue.names import check_name, shortened
+from cstool.appliance.queue.records import is_count
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.plain_text import one_line
 
@@ -27,7 +28,6 @@ _LONGEST = 500
 """characters of a reason, and of an event's text"""
 _LATEST_S = 253_402_300_799
 """the end of the year 9999, behind which there are no dates [s since 1970]"""
-_MOST = 2**63
 _ALIKE = 1024
 """number of values that are read once: many jobs are alike, and most of the time of a list goes into them"""
 _DAMAGE = (AttributeError, KeyError, TypeError, ValueError, RecursionError, OverflowError, CstoolError)
@@ -74,10 +74,6 @@ def _checked(rule: Callable[[Any], bool], what: str) -> Callable[[Any], Any]:
     return read
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and 0 <= value < _MOST
-
-
 def _is_span(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and 0 <= value < math.inf)
 
@@ -91,7 +87,7 @@ def _path_of(value: str | bytes) -> Path:
 def _needs_of(text: str) -> Needs:
     needs = Needs(**json.loads(text))
     amounts = (needs.cores, needs.memory_bytes, needs.disk_bytes, needs.systems)
-    if not all(map(_is_count, amounts)) or not _is_span(needs.seconds) or not _is_span(needs.limit_s):
+    if not all(map(is_count, amounts)) or not _is_span(needs.seconds) or not _is_span(needs.limit_s):
         raise ValueError("an amount is no number")
     if not all(isinstance(source, str) for source in needs.sources.values()):
         raise ValueError("a source is no text")
@@ -109,7 +105,7 @@ def _labels_of(text: str) -> tuple[tuple[str, str], ...]:
 @lru_cache(_ALIKE)
 def _cpus_of(text: str) -> tuple[int, ...]:
     cpus = json.loads(text)
-    if not isinstance(cpus, list) or not all(map(_is_count, cpus)):
+    if not isinstance(cpus, list) or not all(map(is_count, cpus)):
         raise ValueError("a core has no number")
     return tuple(cpus)
 
@@ -143,7 +139,7 @@ def _words(words: Collection[str], check: str = "") -> _Column:
 
 
 _TEXT = _Column("TEXT NOT NULL", unbound, bound)
-_COUNT = _Column("INTEGER NOT NULL", _checked(_is_count, "count"))
+_COUNT = _Column("INTEGER NOT NULL", _checked(is_count, "count"))
 _INT_OR_NONE = _Column("INTEGER", _checked(lambda value: value is None or isinstance(value, int), "number"))
 _FLAG = _Column("INTEGER NOT NULL", bool)
 _TIME_OR_NONE = _Column("REAL", _checked(lambda value: value is None or is_time(value), "time"))

@@ -21,7 +21,7 @@ import stat
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeGuard
 
 LOCK, ATTEMPTS, BEGAN, STOP, END = "lock", "attempts", "began.json", "stop.json", "end.json"
 LARGEST_BYTES = 2**16
@@ -83,6 +83,11 @@ def read_plain(
         return os.pread(descriptor, most_bytes, max(0, entry.st_size - most_bytes) if is_end else 0)
     finally:
         os.close(descriptor)
+
+
+def is_count(found: object, at_most: int = 2**63 - 1) -> TypeGuard[int]:
+    """Say whether a value that anybody may have written is a whole number from 0 to a limit."""
+    return isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= at_most
 
 
 def this_boot_id() -> str:

@@ -131,7 +131,7 @@ def make_shared_root(folder: Path | None, group: str) -> Root:
         CstoolError: this is not root, there is no such group, there is another folder, or it cannot be made
     """
     if os.geteuid() != 0:
-        raise CstoolError(f"--group {group}: only root can share an appliance, this is {_user(os.geteuid())}")
+        raise CstoolError(f"--group {group}: only root can share an appliance, this is {user_name(os.geteuid())}")
     try:
         group_id = grp.getgrnam(group).gr_gid
     except (KeyError, ValueError):
@@ -148,7 +148,9 @@ def make_shared_root(folder: Path | None, group: str) -> Root:
             return found
         make_private_folder(path)
         if os.path.lexists(path / _QUEUE) and not os.path.lexists(path / _MARKER):
-            raise CstoolError(f"{path}: is the appliance of {_user(0)} alone, it cannot be shared later", _ELSEWHERE)
+            raise CstoolError(
+                f"{path}: is the appliance of {user_name(0)} alone, it cannot be shared later", _ELSEWHERE
+            )
         _check_use(path, makes=True)
         return _share(path, group, group_id)
     except OSError as error:
@@ -189,7 +191,7 @@ def _open_shared(path: Path) -> Root:
     group = _group(entry.st_gid)
     if os.geteuid() != 0 and entry.st_gid not in (os.getegid(), *os.getgroups()):
         raise CstoolError(
-            f"{path}: is shared with the group {group}, {_user(os.geteuid())} is not one of it",
+            f"{path}: is shared with the group {group}, {user_name(os.geteuid())} is not one of it",
             "who became a member must log in again",
         )
     if _marked_group(path) != group:
@@ -268,7 +270,8 @@ def _group(group_id: int) -> str:
         return str(group_id)
 
 
-def _user(user_id: int) -> str:
+def user_name(user_id: int) -> str:
+    """Return the name of a user, or the number where there is none."""
     try:
         return pwd.getpwuid(user_id).pw_name
     except KeyError:

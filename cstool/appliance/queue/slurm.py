@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cstool.appliance.queue.attempt import ENDED, Attempt
@@ -52,6 +53,7 @@ SETTLES_S = 5.0
 """time after its end until a batch job's files are surely seen here [s]"""
 ACCEPTED_S = 60.0
 """time after which a job without a number was not handed in: the process that submitted it is gone [s]"""
+_LOCK = "refresh.lock"
 _RESERVED = {
     "array": "-a",
     "chdir": "-D",
@@ -102,7 +104,7 @@ class SlurmBackend:
             write_replacing(script.script, text)
             script.script.chmod(0o700)
             # Whoever looks at the job meanwhile does not take it for one that was forgotten.
-            lock = lock_file(script.place / "refresh.lock")
+            lock = lock_file(script.place / _LOCK)
         except OSError as error:
             raise CstoolError(f"{script.place}: cannot be written, got: {error.strerror}") from error
         try:
@@ -176,16 +178,11 @@ class SlurmBackend:
             state: Slurm's answer about it; None where it was not asked
         """
         folder = self._root.job(name)
-        place = slurm_folder(folder)
-        try:
-            lock = lock_file(place / "refresh.lock")
-        except FileNotFoundError:
-            lock = None  # somebody removed the folder
-        except OSError:
-            return None
-        try:
+        with self._updating(name) as is_ours:
+            if not is_ours:
+                return None
             job = self._queue.job(name)
-            entries = Journal(place / "journal").read()
+            entries = Journal(slurm_folder(folder) / "journal").read()
             while not job.has_ended and (entry := next_change(job, entries, state)) is not None:
                 job = self._change(job, entry)
             if state is None or not state.has_ended or job.has_ended:
@@ -195,6 +192,20 @@ class SlurmBackend:
             if ended is not None and abs(now - ended) < SETTLES_S:
                 return job
             return self._change(job, self._by_keeper(job, folder) or end_of(job, state, now))
+
+    @contextmanager
+    def _updating(self, name: str) -> Iterator[bool]:
+        """Keep others from updating a job for a while; yields whether that is so, or its folder is gone."""
+        lock = None
+        try:
+            lock = lock_file(slurm_folder(self._root.job(name)) / _LOCK)
+        except FileNotFoundError:
+            pass  # somebody removed the folder
+        except OSError:
+            yield False
+            return
+        try:
+            yield True
         finally:
             if lock is not None:
                 os.close(lock)
@@ -222,13 +233,7 @@ class SlurmBackend:
         fields: dict[str, Any] = {}
         if entry.kind in (STARTED, COMPILE_STARTED):
             needs = job.needs
-            data |= {
-                "cpus": list(entry.cpus),
-                "memory_bytes": needs.memory_bytes,
-                "disk_bytes": needs.disk_bytes,
-                "systems": needs.systems,
-                "nodes": entry.nodes,
-            }
+            data |= {"cpus": list(entry.cpus), **needs.held, "nodes": entry.nodes}
             fields["cpus"] = entry.cpus
             if entry.kind == STARTED:
                 fields |= {
@@ -265,20 +270,12 @@ class SlurmBackend:
         if number is not None:
             self._queue.change(job.name, (job.phase,), backend_id=number)
             return
-        try:
-            lock = lock_file(slurm_folder(self._root.job(job.name)) / "refresh.lock")
-        except FileNotFoundError:
-            lock = None
-        except OSError:
-            return
-        try:
-            text = "it was not handed in to Slurm: the command that submitted it was ended"
-            self._queue.change(
-                job.name, (QUEUED,), event=(JOB_FAILED, text, {}), if_attempt=0, phase=FAILED, reason=text
-            )
-        finally:
-            if lock is not None:
-                os.close(lock)
+        with self._updating(job.name) as is_ours:
+            if is_ours:
+                text = "it was not handed in to Slurm: the command that submitted it was ended"
+                self._queue.change(
+                    job.name, (QUEUED,), event=(JOB_FAILED, text, {}), if_attempt=0, phase=FAILED, reason=text
+                )
 
 
 def _check_option(option: str) -> None:

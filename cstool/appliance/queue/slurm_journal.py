@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cstool.appliance.queue.job import COMPILE, COMPILING, ENDED_PHASES, EXECUTE, PHASE_AFTER, QUEUED, RUNNING
-from cstool.appliance.queue.records import read_plain
+from cstool.appliance.queue.records import is_count, read_plain
 from cstool.foundation.plain_text import one_line
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _parsed(line: str) -> Entry | None:
 def _is_sound(entry: Any) -> bool:
     """Whether all fields of an entry are valid: a job may write anything into its folder."""
     words = all(isinstance(each, str) for each in (entry.kind, entry.text, entry.reason, entry.nodes))
-    numbers = all(_is_count(each) for each in (entry.attempt, entry.restarts, entry.peak_bytes))
+    numbers = all(is_count(each) for each in (entry.attempt, entry.restarts, entry.peak_bytes))
     return bool(
         words
         and numbers
@@ -149,17 +149,13 @@ def _is_sound(entry: Any) -> bool:
             entry.phase not in (COMPILING, RUNNING)
             or entry.phase == {COMPILE: COMPILING, EXECUTE: RUNNING}[entry.stage]
         )
-        and (entry.exit_code is None or _is_count(entry.exit_code, 255))
+        and (entry.exit_code is None or is_count(entry.exit_code, 255))
         and isinstance(entry.cpus, list | tuple)
-        and all(_is_count(cpu) for cpu in entry.cpus)
+        and all(is_count(cpu) for cpu in entry.cpus)
         and isinstance(entry.stopped, bool)
         and isinstance(entry.at, int | float)
         and 0 <= entry.at < 2**53
     )
-
-
-def _is_count(found: Any, at_most: int = 2**62) -> bool:
-    return isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= at_most
 
 
 def _plain(entry: Entry) -> Entry:

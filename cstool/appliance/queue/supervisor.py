@@ -344,13 +344,7 @@ class Supervisor:
     def _start(self, job: Job, event: str, cpus: tuple[int, ...], **fields: Any) -> bool:
         """Start the next attempt of a stage: first the queue says so, then it is begun."""
         attempt = job.attempt + 1
-        data = {
-            "attempt": attempt,
-            "cpus": list(cpus),
-            "memory_bytes": job.needs.memory_bytes,
-            "disk_bytes": job.needs.disk_bytes,
-            "systems": job.needs.systems,
-        }
+        data = {"attempt": attempt, "cpus": list(cpus), **job.needs.held}
         cores = f"core{'s' * (len(cpus) != 1)} {', '.join(map(str, cpus))}"
         text = f"compiles, attempt {attempt}" if event == COMPILE_STARTED else f"runs on {cores}, attempt {attempt}"
         started = self._move_on(job, event, text, data, attempt=attempt, cpus=cpus, asked="", **fields)

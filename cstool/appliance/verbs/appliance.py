@@ -7,14 +7,20 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from cstool.appliance.queue.appliance import (
+    ApplianceStatus,
+    appliance_status,
+    drain_appliance,
+    start_appliance,
+    stop_appliance,
+)
+from cstool.appliance.queue.job import Capacity
+from cstool.appliance.queue.root import make_shared_root, open_root
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import BYTE_UNITS, parse_quantity
-
-if TYPE_CHECKING:
-    from cstool.appliance.queue.appliance import ApplianceStatus
-    from cstool.appliance.queue.job import Capacity
+from cstool.training.machine.host_memory import available_memory_bytes
 
 MOST_SYSTEMS = 192
 """CS-2 systems that a cluster of the vendor may have ("up to 192 CS-2s", Cerebras' announcement of MemoryX and SwarmX,
@@ -67,9 +73,6 @@ def start(
     Raises:
         CstoolError: one runs already, or it cannot be made as asked
     """
-    from cstool.appliance.queue.appliance import appliance_status, start_appliance
-    from cstool.appliance.queue.root import make_shared_root, open_root
-
     opened = open_root(root, makes=True) if group is None else make_shared_root(root, group)
     before = appliance_status(opened).capacity
     start_appliance(opened, _capacity(opened.folder, asked, before), foreground=foreground)
@@ -78,9 +81,6 @@ def start(
 
 def stop(root: Path | None, *, cancel_jobs: bool = False) -> bool:
     """Stop the supervisor of an appliance; see `stop_appliance` for arguments, result and errors."""
-    from cstool.appliance.queue.appliance import stop_appliance
-    from cstool.appliance.queue.root import open_root
-
     return stop_appliance(open_root(root, makes=False), cancel_jobs=cancel_jobs)
 
 
@@ -90,9 +90,6 @@ def status(root: Path | None) -> ShownAppliance:
     Raises:
         CstoolError: there is none, or its queue cannot be read
     """
-    from cstool.appliance.queue.appliance import appliance_status
-    from cstool.appliance.queue.root import open_root
-
     opened = open_root(root, makes=False)
     return ShownAppliance(opened.folder, opened.shared_with, appliance_status(opened))
 
@@ -109,9 +106,6 @@ def drain(root: Path | None, *, drained: bool, waits: bool) -> bool:
     Raises:
         CstoolError: there is no such appliance
     """
-    from cstool.appliance.queue.appliance import drain_appliance
-    from cstool.appliance.queue.root import open_root
-
     return drain_appliance(open_root(root, makes=False), drained=drained, wait_s=None if waits else 0.0)
 
 
@@ -120,7 +114,6 @@ def serve_page(
 ) -> None:
     """Serve the page of an appliance until Ctrl-C or SIGTERM; arguments and errors as of `appliance.page.serve`."""
     from cstool.appliance.page.serve import USUAL_HOST, USUAL_PORT, serve
-    from cstool.appliance.queue.root import open_root
 
     serve(open_root(root, makes=False), host or USUAL_HOST, USUAL_PORT if port is None else port, token_file, say=say)
 
@@ -135,9 +128,6 @@ def _capacity(folder: Path, asked: CapacityRequest, before: Capacity | None) -> 
     Raises:
         CstoolError: that cannot be
     """
-    from cstool.appliance.queue.job import Capacity
-    from cstool.training.machine.host_memory import available_memory_bytes
-
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     if asked.cores is not None and not 1 <= asked.cores <= len(cpus):
         rule = f"must be from 1 to {len(cpus)}, which this process may use"

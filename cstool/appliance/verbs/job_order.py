@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cstool.appliance.queue.job import PRIORITIES, USUAL_PRIORITY, Capacity, JobOrder, Needs
+from cstool.appliance.queue.names import check_labels, check_note
 from cstool.foundation.errors import ClusterError, CstoolError, ParamsError
 from cstool.foundation.words import BYTE_UNITS, check_choice, parse_quantity
 from cstool.model.verbs.asked import check_traced
@@ -15,7 +17,6 @@ from cstool.training.verbs.ranks import restart_error
 from cstool.training.verbs.run import RunRequest
 
 if TYPE_CHECKING:
-    from cstool.appliance.queue.job import Capacity, JobOrder, Needs
     from cstool.model.ir import Graph
     from cstool.model.params import Params
     from cstool.model.params.paths import ResolvedPath
@@ -90,9 +91,6 @@ def make_order(
     Raises:
         CstoolError: an error that the user can act on: as of a run, or the request cannot be met
     """
-    from cstool.appliance.queue.job import JobOrder
-    from cstool.appliance.queue.names import check_labels, check_note
-
     run = request.run
     keys = _job_keys(trainers)
     priority = _priority(request.priority, keys)
@@ -162,8 +160,6 @@ def _job_keys(trainers: Sequence[Params]) -> Mapping[str, Any]:
 
 
 def _priority(typed: str | None, keys: Mapping[str, Any]) -> str:
-    from cstool.appliance.queue.job import PRIORITIES, USUAL_PRIORITY
-
     if typed is not None:
         check_choice("--priority", typed, PRIORITIES)
         return typed
@@ -321,7 +317,6 @@ def _needs(
     Raises:
         CstoolError: a stated value is no size or time
     """
-    from cstool.appliance.queue.job import Needs
     from cstool.foundation.slurm.batch_script import limit_s
     from cstool.training.host.job_needs import estimate_disk, estimate_memory, estimate_seconds, lanes_of
 

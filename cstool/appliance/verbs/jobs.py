@@ -10,7 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
+from cstool.appliance.queue.backend import LOCAL
+from cstool.appliance.queue.client import open_jobs
+from cstool.appliance.queue.following import exit_code_of, follow_job
+from cstool.appliance.queue.job import EXECUTE, PHASES
+from cstool.appliance.queue.names import check_label_changes, check_labels
+from cstool.appliance.verbs.job_order import make_order
 from cstool.foundation.errors import CstoolError
+from cstool.foundation.slurm.following import LOG_S, LogFile
+from cstool.foundation.words import check_choice
+from cstool.training.machine.ranks.signals import collected_signals
 
 if TYPE_CHECKING:
     from cstool.appliance.queue.client import Jobs
@@ -79,7 +88,7 @@ def submit_job(
     Raises:
         CstoolError: it is refused, or cannot be written
     """
-    with _open(root, backend, makes=True) as jobs:
+    with open_jobs(root, backend, makes=True) as jobs:
         job = _submit(jobs, trainers, request)
         _note_absence(jobs, job, say)
         return ListedJob(job, jobs.position(job.name))
@@ -108,10 +117,7 @@ def submit_and_follow(
         RankLostError: it was ended, or could not begin
         CstoolError: another error that the user can act on
     """
-    from cstool.appliance.queue.following import follow_job
-    from cstool.training.machine.ranks.signals import collected_signals
-
-    with collected_signals() as signals, _open(root, backend, makes=True) as jobs:
+    with collected_signals() as signals, open_jobs(root, backend, makes=True) as jobs:
         job = _submit(jobs, trainers, request)
         say(f"job {job.name}: submitted; its log is {jobs.folder(job.name).log('out')}")
         _note_absence(jobs, job, say)
@@ -141,14 +147,10 @@ def list_jobs(
     Raises:
         CstoolError: there is no such appliance, or a phase, a label or the limit is none
     """
-    from cstool.appliance.queue.job import PHASES
-    from cstool.appliance.queue.names import check_labels
-    from cstool.foundation.words import check_choice
-
     for phase in phases or ():
         check_choice("--phase", phase, PHASES)
     wanted, most = check_labels(labels) or None, _parse_limit(limit)
-    with _open(root) as jobs:
+    with open_jobs(root) as jobs:
         more = 0
         if limit is None and not active:
             found, more = jobs.newest(phases=phases, user=user, labels=wanted, most_ended=MOST_ENDED)
@@ -167,9 +169,7 @@ def show_job(root: Path | None, name: str) -> ShownJob:
     Raises:
         CstoolError: there is no such job
     """
-    from cstool.appliance.queue.job import EXECUTE
-
-    with _open(root) as jobs:
+    with open_jobs(root) as jobs:
         job = jobs.job(name)
         folder = jobs.folder(job.name)
         logs = {"out": str(folder.log("out")), "err": str(folder.log("err"))}
@@ -189,7 +189,7 @@ def job_events(root: Path | None, name: str | None, limit: int | None = None) ->
     Raises:
         CstoolError: there is no such job
     """
-    with _open(root) as jobs:
+    with open_jobs(root) as jobs:
         return jobs.events(None if name is None else jobs.job(name).name, limit=limit)
 
 
@@ -212,9 +212,7 @@ def job_logs(
     Raises:
         CstoolError: there is no such job, or its logs may not be read
     """
-    from cstool.foundation.slurm.following import LOG_S, LogFile
-
-    with _open(root) as jobs:
+    with open_jobs(root) as jobs:
         job = jobs.job(name)
         folder = jobs.folder(job.name)
         files = []
@@ -242,7 +240,7 @@ def cancel_jobs(root: Path | None, names: Sequence[str], *, at_once: bool = Fals
     Raises:
         CstoolError: there is no such job, it has ended, or it belongs to another user
     """
-    with _open(root) as jobs:
+    with open_jobs(root) as jobs:
         whole = [jobs.job(name).name for name in names]
         for name in dict.fromkeys(whole):
             yield jobs.cancel(name, at_once=at_once)
@@ -257,10 +255,8 @@ def label_job(root: Path | None, name: str, changes: Sequence[str]) -> Job:
     Raises:
         CstoolError: there is no such job, it belongs to another user, or a label is none
     """
-    from cstool.appliance.queue.names import check_label_changes
-
     wanted = check_label_changes(changes)
-    with _open(root) as jobs:
+    with open_jobs(root) as jobs:
         return jobs.label(name, wanted)
 
 
@@ -278,9 +274,7 @@ def wait_for_jobs(root: Path | None, names: Sequence[str], timeout_s: float | No
         WaitTimeout: one has not ended in time
         CstoolError: there is no such job
     """
-    from cstool.appliance.queue.following import exit_code_of
-
-    with _open(root) as jobs:
+    with open_jobs(root) as jobs:
         whole = [jobs.job(name).name for name in names]
         found = jobs.wait(whole, timeout_s)
     for job in found:
@@ -293,7 +287,7 @@ def wait_for_jobs(root: Path | None, names: Sequence[str], timeout_s: float | No
 def job_names(root: Path | None, incomplete: str) -> list[str]:
     """Names of jobs that begin so, the newest first; none where there is no appliance."""
     try:
-        with _open(root) as jobs:
+        with open_jobs(root) as jobs:
             # Not by the back end: this is for a shell that waits.
             return [job.name for job in reversed(jobs.queue.jobs(limit=1000)) if job.name.startswith(incomplete)]
     except CstoolError:
@@ -317,12 +311,6 @@ def shower(stream: TextIO) -> Callable[[str], object]:
     return show
 
 
-def _open(root: Path | None, backend: str | None = None, *, makes: bool = False) -> Jobs:
-    from cstool.appliance.queue.client import open_jobs
-
-    return open_jobs(root, backend, makes=makes)
-
-
 def _parse_limit(limit: str | None) -> int | None:
     """Largest number of listed jobs; None for all.
 
@@ -337,8 +325,6 @@ def _parse_limit(limit: str | None) -> int | None:
 
 
 def _submit(jobs: Jobs, trainers: Sequence[Params], request: JobRequest) -> Job:
-    from cstool.appliance.verbs.job_order import make_order
-
     # Jobs of one user have one folder of artifacts: what is the same is compiled once.
     shared = None if jobs.root.shared_with is not None else jobs.root.compiled
     order = make_order(
@@ -353,7 +339,6 @@ def _submit(jobs: Jobs, trainers: Sequence[Params], request: JobRequest) -> Job:
 def _note_absence(jobs: Jobs, job: Job, say: Callable[[str], object]) -> None:
     """Say so where a job waits for a supervisor that does not run."""
     from cstool.appliance.queue.appliance import appliance_status
-    from cstool.appliance.queue.backend import LOCAL
 
     if job.backend != LOCAL:
         return

@@ -293,7 +293,7 @@ def test_what_an_appliance_cannot_have(cstool, flag, value, rule):
 def test_what_is_not_said_stays_as_it_was(cstool, tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(
-        "cstool.appliance.queue.appliance.start_appliance", lambda root, capacity, **_: started.append(capacity) or 1
+        "cstool.appliance.verbs.appliance.start_appliance", lambda root, capacity, **_: started.append(capacity) or 1
     )
     with Shown(tmp_path / "appliance") as shown:
         assert cstool("appliance", "start", "--systems", "3").code == 0

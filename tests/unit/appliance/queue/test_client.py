@@ -9,11 +9,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from cstool.appliance.queue.backend import make_backend
+from cstool.appliance.queue.backend import LocalBackend, make_backend
 from cstool.appliance.queue.client import Jobs, open_jobs
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, CANCELLED, QUEUED, RUNNING, SUCCEEDED, Job, JobOrder
 from cstool.appliance.queue.job_folder import JobFolder
-from cstool.appliance.queue.local import LocalBackend
 from cstool.appliance.queue.queue import BACKEND
 from cstool.appliance.queue.slurm import SlurmBackend
 from cstool.foundation.errors import ClusterError, CstoolError

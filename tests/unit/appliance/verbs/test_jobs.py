@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from cstool.appliance.queue.backend import LocalBackend
 from cstool.appliance.queue.client import Jobs
 from cstool.appliance.queue.following import exit_code_of, follow_job, waiting_text
 from cstool.appliance.queue.job import CANCELLED, CRASHED, FAILED, QUEUED, RESTARTS, SUCCEEDED
-from cstool.appliance.queue.local import LocalBackend
 from cstool.appliance.verbs.jobs import job_names
 from cstool.foundation.errors import Interrupted, RankLostError
 from tests.shown_jobs import Shown, name_of
