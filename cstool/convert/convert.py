@@ -13,8 +13,7 @@ from cstool.convert.described import Described, describe
 from cstool.convert.hf_source import HfPartsSource, HfSource
 from cstool.convert.hf_target import CONFIG_NAME, check_free, write_hf
 from cstool.convert.hf_tokenizer import choose_tokenizer, describe_tokenizer, tokenizer_file
-from cstool.convert.policy_source import PolicySource, has_policy
-from cstool.convert.source import CstoolSource, Source, check_weights, weights_of
+from cstool.convert.source import CstoolSource, PolicySource, Source, check_weights, has_policy, weights_of
 from cstool.convert.sparsify import Kept, sparsify
 from cstool.convert.training_text import training_text
 from cstool.convert.vendor_reader import is_vendor_checkpoint

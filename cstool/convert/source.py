@@ -1,4 +1,7 @@
-"""Sources of conversions: arrays by cstool's own names, with zeros, by ranges of rows; here cstool's own files."""
+"""Sources of conversions: arrays by cstool's own names, with zeros, by ranges of rows; here cstool's own files.
+
+Of a checkpoint of DPO there is the policy alone, as a decoder: without the reference and the state of the optimizer.
+"""
 
 import math
 from abc import abstractmethod
@@ -9,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cstool.foundation.errors import CheckpointError
+from cstool.model.graphs.preference import POLICY, REFERENCE
 from cstool.model.ir import Graph
 from cstool.training.store import INDICES, CheckpointReader, SparseTensors, checked_indices, unbound_note
 from cstool.training.store.saved_state import Opened
@@ -167,3 +171,43 @@ def _key_of(array: str) -> str:
     if array.startswith("optimizer."):
         return f"model.{array.removeprefix('optimizer.').rpartition('.')[0]}"
     return array
+
+
+def has_policy(path: Path) -> bool:
+    """Whether a checkpoint of cstool's own is of DPO, or raise CheckpointError."""
+    with CheckpointReader(path) as reader:
+        return any(map(_is_of_policy, reader.tensor_names()))
+
+
+class PolicySource(Source):
+    """The weights of the policy of a source under the names that they have in the decoder alone. See `Source`.
+
+    Args:
+        source: with a policy; closed with this one
+        metadata: of the decoder, in place of DPO's metadata
+    """
+
+    def __init__(self, source: Source, metadata: Mapping[str, Any]) -> None:
+        self._reader: Source = source
+        self.path = source.path
+        self._names = {_in_decoder(name): name for name in source.shapes if _is_of_policy(name)}
+        self.shapes = {name: source.shapes[there] for name, there in self._names.items()}
+        self.links = {_in_decoder(a): _in_decoder(b) for a, b in source.links.items() if _is_of_policy(a)}
+        step = {key: source.values[key] for key in ("global_step",) if key in source.values}
+        self.values = {**step, "__metadata__": [dict(metadata)]}
+        has_state = any(name.startswith("optimizer.") for name in source.shapes)
+        has_reference = any(name.startswith(f"model.{REFERENCE}") for name in source.shapes)
+        left = ["the reference"] * has_reference + ["the optimizer state"] * has_state
+        self.notes = [*source.notes, *([f"of DPO the policy is taken, without {' and '.join(left)}"] if left else [])]
+
+    def rows(self, array: str, multiple: int = 1) -> Iterator[Array]:
+        """See `Source.rows`."""
+        return self._reader.rows(self._names[array], multiple)
+
+
+def _is_of_policy(name: str) -> bool:
+    return name.startswith(f"model.{POLICY}")
+
+
+def _in_decoder(name: str) -> str:
+    return f"model.{name.removeprefix(f'model.{POLICY}')}"

@@ -1,25 +1,6 @@
 """The graph that everything hands around: tensors, weights, ops; the panels that a weight travels in; the artifact."""
 
-from cstool.model.ir._artifact import (
-    BOUNDS,
-    SCHEMA,
-    Alternative,
-    Artifact,
-    ExecutionMode,
-    FusedKernel,
-    KernelCycles,
-    Layout,
-    MemoryXNeed,
-    PhaseCycles,
-    PipelinedPlan,
-    Recompute,
-    Region,
-    Route,
-    SramEntry,
-    Stage,
-    StreamedKernel,
-    StreamingPlan,
-)
+from cstool.model.ir._artifact import SCHEMA, Alternative, Artifact, ExecutionMode, FusedKernel, MemoryXNeed, Recompute
 from cstool.model.ir._artifact_file import artifact_digest, artifact_text, read_artifact, write_artifact
 from cstool.model.ir._graph import (
     PANEL_BYTES,
@@ -53,5 +34,18 @@ from cstool.model.ir._op_kinds import (
 from cstool.model.ir._op_shapes import texts_of
 from cstool.model.ir._op_work import Lookup, MatMul, OpWork, Pairs, RowSums, VectorOps, column_keys, visible_pairs
 from cstool.model.ir._plain_data import plain_data, plain_digest
+from cstool.model.ir._plans import (
+    BOUNDS,
+    KernelCycles,
+    Layout,
+    PhaseCycles,
+    PipelinedPlan,
+    Region,
+    Route,
+    SramEntry,
+    Stage,
+    StreamedKernel,
+    StreamingPlan,
+)
 from cstool.model.ir._require_model import require_model
 from cstool.model.ir._verify_artifact import verify, verify_artifact, verify_plans

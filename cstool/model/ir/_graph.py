@@ -228,12 +228,6 @@ class Barrier:
         """Tensors that cross it, in the shape of one sample."""
         return self.beyond.inputs
 
-    @property
-    def sample_numbers(self) -> tuple[int, int]:
-        """Of one sample: the count of numbers that cross it forward, and of the deltas that come back."""
-        made = [math.prod(t.shape) for t in self.gathered if t.name not in {i.name for i in self.before.inputs}]
-        return sum(math.prod(tensor.shape) for tensor in self.gathered), sum(made)
-
 
 @dataclass(frozen=True)
 class Graph:

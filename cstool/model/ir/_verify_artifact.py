@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from cstool.model.ir._artifact import Artifact, ExecutionMode, PipelinedPlan, Region, SramEntry, Stage, StreamingPlan
+from cstool.model.ir._artifact import Artifact, ExecutionMode
 from cstool.model.ir._graph import Graph
 from cstool.model.ir._op_kinds import losses_of
+from cstool.model.ir._plans import PipelinedPlan, Region, SramEntry, Stage, StreamingPlan
 
 
 def verify(graph: Graph, *, runs: bool = True) -> None:

@@ -3,7 +3,6 @@
 `load_params` reads a file; the rest of the program gets `Params`.
 """
 
-from cstool.model.params.checkpoint_states import ALL_STATES, parse_states, written_states
 from cstool.model.params.load import (
     is_params_file,
     load_all_params,
@@ -53,12 +52,13 @@ from cstool.model.params.sections.encoder_loaders import (
     usual_predictions,
 )
 from cstool.model.params.sections.fields import GATED_NONLINEARITIES, NONLINEARITIES
+from cstool.model.params.sections.hooks import ALL_STATES, EarlyStopping, parse_states, written_states
 from cstool.model.params.sections.initializers import InitializerParams
 from cstool.model.params.sections.model import FcMnistParams, ImageModelParams, ModelParams, ParallelDecoderParams
 from cstool.model.params.sections.optimizers import SGD, Adam, AdamW
 from cstool.model.params.sections.preference import DpoParams
 from cstool.model.params.sections.sparsity import SparsityParams
-from cstool.model.params.sections.trainer import UNSCALED, EarlyStopping, LoopParams, LossScaling
+from cstool.model.params.sections.trainer import UNSCALED, LoopParams, LossScaling
 from cstool.model.params.sections.vision import VisionTransformerParams
 from cstool.model.params.sections.vision_loaders import (
     CenterCropParams,

@@ -18,7 +18,7 @@ from cstool.model.params.check_sparsity import check_sparsity
 from cstool.model.params.micro_batch import MICRO_BATCH_CALLBACKS, MicroBatchChoice
 from cstool.model.params.params import Params
 from cstool.model.params.paths import PLAIN_PATH, ResolvedPath, resolve_path
-from cstool.model.params.sections import trainer
+from cstool.model.params.sections import hooks, trainer
 from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.model import MODELS, OTHER_FAMILIES, ModelParams
 from cstool.model.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, Optimizer
@@ -313,28 +313,26 @@ class TrainerCheck:
     def _callbacks(self, raw: Any) -> Callbacks:
         """Check the callbacks; return the ones with an effect."""
         found = Callbacks()
-        known = sorted([*trainer.CALLBACKS, *trainer.FLAG_CALLBACKS, *trainer.CALLBACK_SECTIONS])
-        for name, value, key in self._entries(raw, (*_INIT, "callbacks"), known, trainer.OTHER_CALLBACKS):
-            if name in trainer.CALLBACK_SECTIONS:
+        known = sorted([*hooks.CALLBACKS, *hooks.FLAG_CALLBACKS, *hooks.CALLBACK_SECTIONS])
+        for name, value, key in self._entries(raw, (*_INIT, "callbacks"), known, hooks.OTHER_CALLBACKS):
+            if name in hooks.CALLBACK_SECTIONS:
                 if value is None:
                     # With the vendor it takes away what is there by default; of these, nothing is.
                     self.problems.note(key)
-                elif (section := self.problems.check(trainer.CALLBACK_SECTIONS[name], value, key)) is not None:
+                elif (section := self.problems.check(hooks.CALLBACK_SECTIONS[name], value, key)) is not None:
                     found.take(section, key)
                 continue
-            if name == trainer.COMPUTE_NORM:
+            if name == hooks.COMPUTE_NORM:
                 found.computes_norms = value is not None
                 self.problems.check_keys(value or {}, key, ())
                 continue
             if value is not None:
-                self.problems.check_keys(
-                    value, key, value if name in trainer.FLAG_CALLBACKS else trainer.CALLBACKS[name]
-                )
+                self.problems.check_keys(value, key, value if name in hooks.FLAG_CALLBACKS else hooks.CALLBACKS[name])
                 if name in MICRO_BATCH_CALLBACKS and isinstance(value, dict) and value:
                     value = self._micro_batch.take_from_flags(name, value, key)
                     if not value:
                         continue
-            self._note_arguments(value, key, trainer.CALLBACK_LOSSES.get(name, ""))
+            self._note_arguments(value, key, hooks.CALLBACK_LOSSES.get(name, ""))
         return found
 
     def _checkpoint_paths(self, raw: Any) -> tuple[ResolvedPath, ...]:
@@ -355,16 +353,16 @@ class TrainerCheck:
                 self.problems.add((*key, index), f"is the same file as ckpt_paths.{paths.index(path)}", written[index])
         return tuple(paths)
 
-    def _loggers(self, raw: Any) -> trainer.TensorBoardLogger | None:
+    def _loggers(self, raw: Any) -> hooks.TensorBoardLogger | None:
         """Check the loggers; return the logger of events, which is there unless it is null."""
-        found: trainer.TensorBoardLogger | None = trainer.TensorBoardLogger()
-        known = sorted([*trainer.LOGGERS, trainer.TensorBoardLogger.__name__])
+        found: hooks.TensorBoardLogger | None = hooks.TensorBoardLogger()
+        known = sorted([*hooks.LOGGERS, hooks.TensorBoardLogger.__name__])
         for name, value, key in self._entries(raw, (*_INIT, "loggers"), known, ()):
-            if name == trainer.TensorBoardLogger.__name__:
-                found = None if value is None else self.problems.check(trainer.TensorBoardLogger, value, key)
+            if name == hooks.TensorBoardLogger.__name__:
+                found = None if value is None else self.problems.check(hooks.TensorBoardLogger, value, key)
                 continue
             if value is not None:
-                self.problems.check_keys(value, key, trainer.LOGGERS[name])
+                self.problems.check_keys(value, key, hooks.LOGGERS[name])
             self._note_arguments(value, key)
         return found
 

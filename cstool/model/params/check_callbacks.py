@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from cstool.foundation.yaml_lines.document import Key
 from cstool.foundation.yaml_lines.problems import Problems
 from cstool.foundation.yaml_lines.section import Section
-from cstool.model.params.checkpoint_states import ALL_STATES, STATES
-from cstool.model.params.sections import trainer
+from cstool.model.params.sections import hooks, trainer
 from cstool.model.params.sections.dataloader import DataloaderParams, data_set_names
 from cstool.model.params.sections.fields import METRICS
+from cstool.model.params.sections.hooks import ALL_STATES, STATES
 from cstool.model.params.sections.model import ModelParams
 from cstool.model.params.sections.sparsity import SparsityParams
 
@@ -24,8 +24,8 @@ class Callbacks:
 
     states: frozenset[str] = ALL_STATES
     keep: int | None = None
-    saved: list[trainer.SaveCheckpointState] = field(default_factory=list)
-    stopping: trainer.EarlyStopping | None = None
+    saved: list[hooks.SaveCheckpointState] = field(default_factory=list)
+    stopping: hooks.EarlyStopping | None = None
     computes_norms: bool = False
     places: dict[int, Key] = field(default_factory=dict)
     """id of a section -> its key"""
@@ -34,13 +34,13 @@ class Callbacks:
         """Take the arguments of a callback that stands at a key."""
         self.places[id(section)] = key
         match section:
-            case trainer.LoadCheckpointStates():
+            case hooks.LoadCheckpointStates():
                 self.states = section.load_checkpoint_states
-            case trainer.KeepNCheckpoints():
+            case hooks.KeepNCheckpoints():
                 self.keep = section.n
-            case trainer.SaveCheckpointState():
+            case hooks.SaveCheckpointState():
                 self.saved.append(section)
-            case trainer.EarlyStopping():
+            case hooks.EarlyStopping():
                 self.stopping = section
 
 
@@ -100,7 +100,7 @@ def _is_checkpoint(name: str, template: str) -> bool:
 
 
 def _check_stopping(
-    stopping: trainer.EarlyStopping,
+    stopping: hooks.EarlyStopping,
     key: Key,
     problems: Problems,
     loop: trainer.LoopParams,

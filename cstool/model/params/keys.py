@@ -11,7 +11,7 @@ from cstool.foundation.yaml_lines.problems import show
 from cstool.foundation.yaml_lines.section import MAX_STEPS, Section
 from cstool.model.params import legacy_keys
 from cstool.model.params.micro_batch import MICRO_BATCH_CALLBACKS, MICRO_BATCH_FLAG, MICRO_BATCH_VALUES
-from cstool.model.params.sections import trainer
+from cstool.model.params.sections import hooks, trainer
 from cstool.model.params.sections.encoder import BertSummarizationParams, BertTokenClassifierParams
 from cstool.model.params.sections.encoder_decoder_loaders import Hdf5PairsParams, TextSpansParams, TranslationsParams
 from cstool.model.params.sections.encoder_loaders import (
@@ -117,17 +117,17 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (trainer.PrecisionParams, "max_loss_scale"): ("", "2^31 for cbfloat16, else 2^15"),
     (trainer.PrecisionParams, "initial_loss_scale"): ("", "max_loss_scale"),
     (trainer.PrecisionParams, "log_loss_scale"): ("", f"true for {trainer.DYNAMIC}"),
-    (trainer.TensorBoardLogger, "summary_dir"): ("text (the logger null: no events)", "events/ in model_dir"),
+    (hooks.TensorBoardLogger, "summary_dir"): ("text (the logger null: no events)", "events/ in model_dir"),
     (trainer.BackendParams, "compile_dir"): ("text", "cached_compile/ in model_dir"),
     (SparsityParams, "sparsity"): (_SHARE, "must be given, but for init_method from_checkpoint"),
     (SparsityParams, "drop_fraction"): (_SHARE, "0.3 for set and rigl"),
     (SparsityParams, "samples"): ("a whole number from 1", "1 for dropconnect"),
     (SparsityParams, "mask_checkpoint"): ("a path", "must be given for init_method from_checkpoint"),
     (SparsityParams, "rewind_checkpoint"): ("a path", ""),
-    (trainer.LoadCheckpointStates, "load_checkpoint_states"): (_STATES, "all"),
-    (trainer.SaveCheckpointState, "checkpoint_states"): (_STATES, "model"),
-    (trainer.EarlyStopping, "mode"): ("", "max for accuracies and scores, else min"),
-    (trainer.EarlyStopping, "monitor"): ("a metric of the evaluations, as the log has it", "eval/loss"),
+    (hooks.LoadCheckpointStates, "load_checkpoint_states"): (_STATES, "all"),
+    (hooks.SaveCheckpointState, "checkpoint_states"): (_STATES, "model"),
+    (hooks.EarlyStopping, "mode"): ("", "max for accuracies and scores, else min"),
+    (hooks.EarlyStopping, "monitor"): ("a metric of the evaluations, as the log has it", "eval/loss"),
     (trainer.FitKeys, "val_dataloader"): ("a dataloader or a list of them", ""),
     (trainer.ValidateKeys, "val_dataloader"): ("a dataloader or a list of them", "those of trainer.fit"),
     (trainer.ValidateAllKeys, "val_dataloaders"): ("a dataloader or a list of them", "those of trainer.validate"),
@@ -278,26 +278,26 @@ def _entries(names: Iterable[str], others: Iterable[str]) -> list[KeyFate]:
 
 
 def _callbacks() -> Iterator[KeyFate]:
-    for name, section in trainer.CALLBACK_SECTIONS.items():
+    for name, section in hooks.CALLBACK_SECTIONS.items():
         yield from (replace(key, name=f"{name}.{key.name}") for key in _fates(section))
     for name in MICRO_BATCH_CALLBACKS:
         yield KeyFate(f"{name}.{MICRO_BATCH_FLAG}", "acted on", MICRO_BATCH_VALUES, "the largest that fits")
-    yield from _arguments({**dict.fromkeys(trainer.FLAG_CALLBACKS, ("*",)), **trainer.CALLBACKS})
-    yield from (KeyFate(name, "refused", "nothing") for name in trainer.OTHER_CALLBACKS)
+    yield from _arguments({**dict.fromkeys(hooks.FLAG_CALLBACKS, ("*",)), **hooks.CALLBACKS})
+    yield from (KeyFate(name, "refused", "nothing") for name in hooks.OTHER_CALLBACKS)
 
 
 def _arguments(entries: Mapping[str, Iterable[str]]) -> Iterator[KeyFate]:
     for name, arguments in entries.items():
-        values = f"any; {trainer.CALLBACK_LOSSES[name]}" if name in trainer.CALLBACK_LOSSES else "any"
+        values = f"any; {hooks.CALLBACK_LOSSES[name]}" if name in hooks.CALLBACK_LOSSES else "any"
         yield from (KeyFate(f"{name}.{key}", "noted", values) for key in arguments)
         if not arguments:
-            yield KeyFate(name, "acted on" if name == trainer.COMPUTE_NORM else "noted", "{}")
+            yield KeyFate(name, "acted on" if name == hooks.COMPUTE_NORM else "noted", "{}")
 
 
 def _loggers() -> Iterator[KeyFate]:
-    yield from _arguments(trainer.LOGGERS)
-    for key in _fates(trainer.TensorBoardLogger):
-        yield replace(key, name=f"{trainer.TensorBoardLogger.__name__}.{key.name}")
+    yield from _arguments(hooks.LOGGERS)
+    for key in _fates(hooks.TensorBoardLogger):
+        yield replace(key, name=f"{hooks.TensorBoardLogger.__name__}.{key.name}")
 
 
 def _inner_sections(section: type[Section]) -> Iterator[tuple[str, type[Section]]]:

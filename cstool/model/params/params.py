@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cstool.foundation.errors import ParamsError
-from cstool.model.params.checkpoint_states import ALL_STATES, written_states
 from cstool.model.params.micro_batch import MICRO_BATCH_FLAG
 from cstool.model.params.paths import ResolvedPath, resolve_path
-from cstool.model.params.sections import trainer
+from cstool.model.params.sections import hooks, trainer
 from cstool.model.params.sections.dataloader import DataloaderParams
+from cstool.model.params.sections.hooks import ALL_STATES, written_states
 from cstool.model.params.sections.model import ModelParams
 from cstool.model.params.sections.optimizers import Optimizer, learning_rate_scale
 from cstool.model.params.sections.preference import DpoParams
@@ -81,8 +81,8 @@ class Params:
     eval_all_checkpoint_paths: tuple[ResolvedPath, ...]
     load_checkpoint_states: frozenset[str]
     keep_checkpoints: int | None
-    saved_states: tuple[trainer.SaveCheckpointState, ...]
-    early_stopping: trainer.EarlyStopping | None
+    saved_states: tuple[hooks.SaveCheckpointState, ...]
+    early_stopping: hooks.EarlyStopping | None
     path: Path = field(compare=False)
     text: str = field(compare=False, repr=False)
     notes: tuple[str, ...] = field(compare=False, repr=False)
@@ -184,13 +184,13 @@ class Params:
         callbacks: list[tuple[str, dict[str, Any] | None]] = [
             ("LoadCheckpointStates", None if self.load_checkpoint_states == ALL_STATES else states),
             ("ScopedTrainFlags", _given(**{MICRO_BATCH_FLAG: self.micro_batch_size}) or None),
-            (trainer.COMPUTE_NORM, {} if self.computes_norms else None),
+            (hooks.COMPUTE_NORM, {} if self.computes_norms else None),
             ("KeepNCheckpoints", _given(n=self.keep_checkpoints) or None),
             *(("SaveCheckpointState", callback.dump()) for callback in self.saved_states),
             ("EarlyStopping", None if self.early_stopping is None else self.early_stopping.dump()),
         ]
         # Events are in model_dir unless they are wanted elsewhere, or nowhere.
-        events = {trainer.TensorBoardLogger.__name__: _given(summary_dir=_text(self.events_dir)) or None}
+        events = {hooks.TensorBoardLogger.__name__: _given(summary_dir=_text(self.events_dir)) or None}
         optimizer = None if self.optimizer is None else {type(self.optimizer).__name__: self.optimizer.dump()}
         init = _given(
             model=self.model.dump(),

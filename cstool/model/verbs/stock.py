@@ -70,27 +70,22 @@ def stock_model(name: str) -> StockModel:
     model = params.model.policy_model if isinstance(params.model, DpoParams) else params.model
     model = model.questions if isinstance(model, DprParams) else model
     arrays = 1 + whole_arrays(costed_optimizer(params.optimizer))
-    if isinstance(model, EncoderDecoderParams):
-        shape: dict[str, Any] = {
-            "layers": model.encoder_num_hidden_layers + model.decoder_num_hidden_layers,
-            "width": model.hidden_size,
-            "heads": model.num_heads,
-            "feed_forward": model.filter_size,
-            "vocabulary": model.vocab_sizes[0],
-            "tokens": declared_form(params).tokens,
-        }
-    elif not isinstance(model, FcMnistParams):
-        shape = {
-            "layers": model.num_hidden_layers,
-            "width": model.hidden_size,
-            "heads": model.num_heads,
-            "feed_forward": model.filter_size,
-            "vocabulary": getattr(model, "vocab_size", None),
-            "tokens": declared_form(params).tokens,
-        }
+    if isinstance(model, FcMnistParams):
+        shape: dict[str, Any] = {"layers": len(model.layer_sizes), "width": list(model.layer_sizes)}
+        shape |= dict.fromkeys(("heads", "feed_forward", "vocabulary", "tokens"))
     else:
-        nothing = dict.fromkeys(("heads", "feed_forward", "vocabulary", "tokens"))
-        shape = {"layers": len(model.layer_sizes), "width": list(model.layer_sizes), **nothing}
+        if isinstance(model, EncoderDecoderParams):
+            layers, vocabulary = model.encoder_num_hidden_layers + model.decoder_num_hidden_layers, model.vocab_sizes[0]
+        else:
+            layers, vocabulary = model.num_hidden_layers, getattr(model, "vocab_size", None)
+        shape = {
+            "layers": layers,
+            "width": model.hidden_size,
+            "heads": model.num_heads,
+            "feed_forward": model.filter_size,
+            "vocabulary": vocabulary,
+            "tokens": declared_form(params).tokens,
+        }
     return StockModel(
         name=name,
         model=graph.name,

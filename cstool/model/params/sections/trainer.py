@@ -1,13 +1,11 @@
 """The sections of `trainer.init` that are neither model, optimizer nor schedule."""
 
 import math
-import re
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     BeforeValidator,
     Field,
-    PlainSerializer,
     PlainValidator,
     field_validator,
     model_validator,
@@ -17,16 +15,13 @@ from cstool.foundation.words import BYTE_UNITS, parse_quantity
 from cstool.foundation.yaml_lines.section import (
     MAX_STEPS,
     Count,
-    NotNegative,
     Positive,
     Section,
     Whole,
     beside,
-    filled,
     not_beside,
     rule_error,
 )
-from cstool.model.params.checkpoint_states import ALL_STATES, STATES, parse_states, written_states
 from cstool.model.params.paths import PathText
 
 FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; false keeps those on this host float32"
@@ -54,8 +49,6 @@ class LossScaling(NamedTuple):
 
 UNSCALED = LossScaling()
 DYNAMIC = "dynamic"
-_MORE_IS_BETTER = re.compile("accura(cy|cies)[^/]*$|/f1_score$|/rouge[12]$")
-"""metrics that are better the larger they are"""
 _LARGEST = {"cbfloat16": 2.0**31}
 """where dynamic scales end if nothing is said, by type. Source: the vendor's GradScaler, cerebras_pytorch 2.10"""
 _LARGEST_OF_OTHERS, _SMALLEST = 2.0**15, 2.0**-14
@@ -340,119 +333,3 @@ class ValidateAllKeys(Section):
 
     val_dataloaders: Any = None
     ckpt_paths: Any = None
-
-
-def _states(value: Any) -> frozenset[str]:
-    if not isinstance(value, str) and not (isinstance(value, list) and all(isinstance(state, str) for state in value)):
-        raise rule_error("must be all, or names of states", "for example model")
-    try:
-        return parse_states(value)
-    except ValueError as error:
-        raise rule_error(str(error).partition(", got ")[0]) from None
-
-
-States = Annotated[frozenset[str], PlainValidator(_states), PlainSerializer(written_states)]
-
-
-class LoadCheckpointStates(Section):
-    """Which parts of a checkpoint to load: `all`, or names with commas between them."""
-
-    load_checkpoint_states: States = ALL_STATES
-
-
-class KeepNCheckpoints(Section):
-    """Number of checkpoints of a run that stay: once a newer one is whole, the oldest beyond these is deleted."""
-
-    n: Count | None = None
-
-
-class SaveCheckpointState(Section):
-    """A second file beside every k-th checkpoint, with parts of it; KeepNCheckpoints leaves it alone."""
-
-    k: Count
-    checkpoint_states: States = frozenset({"model"})
-    checkpoint_name: str = "{checkpoint_states}_{ckpt_name}"
-
-    @field_validator("checkpoint_name")
-    @classmethod
-    def _holds_the_name_of_the_checkpoint(cls, name: str) -> str:
-        rest = name.replace("{ckpt_name}", "", 1).replace("{checkpoint_states}", "", 1)
-        if "{ckpt_name}" not in name or not rest + name.replace("{ckpt_name}", "", 1) or re.search("[{}/]", rest):
-            raise rule_error(
-                "must be a file name that holds {ckpt_name} and more", "for example {checkpoint_states}_{ckpt_name}"
-            )
-        return name
-
-    def file_name(self, checkpoint: str) -> str:
-        """Return the name of the file beside a checkpoint of a name."""
-        states = "_".join(state for state in STATES if state in self.checkpoint_states)
-        return self.checkpoint_name.replace("{checkpoint_states}", states).replace("{ckpt_name}", checkpoint)
-
-
-class EarlyStopping(Section):
-    """When to stop before the last step: after `patience` evaluations in a row without an improvement. It is ours.
-
-    `monitor` is a metric as the log has it, such as eval/loss; `min_delta` is the least improvement; `mode`
-    says whether less or more of it is better, and is max for accuracies and scores, min for all else.
-    """
-
-    monitor: str = "eval/loss"
-    patience: Count
-    min_delta: NotNegative = 0.0
-    mode: Annotated[
-        Literal["min", "max"],
-        filled(lambda data: "max" if _MORE_IS_BETTER.search(str(data.get("monitor"))) else "min"),
-    ] = Field(None, validate_default=True)
-
-
-CALLBACK_SECTIONS: dict[str, type[Section]] = {
-    section.__name__: section
-    for section in (LoadCheckpointStates, KeepNCheckpoints, SaveCheckpointState, EarlyStopping)
-}
-"""the callbacks that are acted on"""
-FLAG_CALLBACKS = ("GlobalFlags", "ScopedTrainFlags", "ScopedValidateFlags")
-"""callbacks that take any argument: flags of the vendor's compiler and cluster"""
-CALLBACKS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        "CheckLoss ComputeNorm DumpAvailableTensorNames DurationProfiler FlopUtilization LogInputSummaries LogSparsity "
-        "ModelEvalMetrics RateProfiler SamplesStreamedInfo SavePerformanceData".split(),
-        (),
-    ),
-    "ComputeNormGNS": ("per_example_grad_norms",),
-    "CountParams": ("search_and_replace", "order_by", "descending"),
-    "DebugArgsPath": ("debug_args_path",),
-    "DumpActivations": ("outdir", "buffer_steps"),
-    "EmailNotification": ("mailto", "mailfrom", "server_name", "port", "notification_endpoint", "subject"),
-    "HFCacheDir": ("cache_dir",),
-    "LogOptimizerParamGroup": ("keys",),
-    "ModelZooParamsMetadata": ("params",),
-    "NaNChecker": ("num_steps",),
-    "NormTensorListener": ("listener_name", "tensor_names"),
-    "OpProfiler": ("start_step", "end_step", "host_activities"),
-    "SlackNotification": ("channels",),
-    "SummaryTensorListener": ("listener_name", "tensor_names"),
-    "WeightCompression": ("compressions",),
-}
-"""the vendor's other callbacks, without effect here, and their arguments"""
-CALLBACK_LOSSES = {"WeightCompression": "the vendor's loses digits of the weights, here they stay as they are"}
-"""callback without effect -> the difference that makes for the user, where it makes one"""
-COMPUTE_NORM = "ComputeNorm"
-"""the one of them that is acted on: it has norms written to the events"""
-OTHER_CALLBACKS = ("BigCodeEvalHarness", "EleutherEvalHarness", "Lora", "SelectiveGrad", "SkipSamples")
-"""the vendor's callbacks that change the training, or evaluate something else"""
-
-
-class TensorBoardLogger(Section):
-    """Where event files go (`summary_dir`: None is `events` in model_dir)."""
-
-    summary_dir: Annotated[PathText, Field(min_length=1)] | None = None
-
-    without_effect = frozenset({"legacy_event_dirs"})
-
-
-LOGGERS: dict[str, tuple[str, ...]] = {
-    "ProgressLogger": (),
-    "TelemetryLogger": ("max_buffer_size", "max_buffer_seconds"),
-    "WandbLogger": ("project", "group", "run_id", "run_name", "job_type", "tags", "resume", "entity"),
-}
-"""the vendor's other loggers and their arguments"""

@@ -17,11 +17,11 @@ from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.encoder import EncoderParams, FineTunedParams
 from cstool.model.params.sections.encoder_decoder_loaders import TokenLinesParams
 from cstool.model.params.sections.encoder_loaders import EncoderLoaderParams
+from cstool.model.params.sections.hooks import CALLBACK_SECTIONS, TensorBoardLogger
 from cstool.model.params.sections.model import MODELS
 from cstool.model.params.sections.optimizers import Optimizer
 from cstool.model.params.sections.schedules import Schedule, _Cosine, _Decay
 from cstool.model.params.sections.sparsity import CyclingShare
-from cstool.model.params.sections.trainer import CALLBACK_SECTIONS, TensorBoardLogger
 from cstool.model.params.sections.vision_loaders import ImageLoaderParams, TransformParams
 from tests.unit.model.params.conftest import SMALL, put
 
