@@ -75,7 +75,8 @@ def stock_model(name: str) -> StockModel:
         shape |= dict.fromkeys(("heads", "feed_forward", "vocabulary", "tokens"))
     else:
         if isinstance(model, EncoderDecoderParams):
-            layers, vocabulary = model.encoder_num_hidden_layers + model.decoder_num_hidden_layers, model.vocab_sizes[0]
+            layers = model.encoder_num_hidden_layers + model.decoder_num_hidden_layers
+            vocabulary: int | None = model.vocab_sizes[0]
         else:
             layers, vocabulary = model.num_hidden_layers, getattr(model, "vocab_size", None)
         shape = {

@@ -28,12 +28,12 @@ class TextSpansDataset(TableDataset):
     """Texts with spans taken out."""
 
     def __init__(self, loader: TextSpansParams, model: ModelSize = ANY_MODEL) -> None:
-        folder, length = loader.data_dir[0], loader.sample_length
+        folder, length = loader.data_dir[0], loader.src_max_sequence_length
         lengths = span_lengths(length)
-        if lengths.targets > loader.target_length:
+        if lengths.targets > loader.tgt_max_sequence_length:
             raise DataError(
                 f"{folder}: tgt_max_sequence_length must be at least {lengths.targets:,}, the targets of "
-                f"src_max_sequence_length ({length:,}), got {loader.target_length:,}",
+                f"src_max_sequence_length ({length:,}), got {loader.tgt_max_sequence_length:,}",
                 f"{lengths.raw:,} tokens of text, of which {lengths.spans:,} spans are taken out, make such a sample",
             )
         if lengths.spans > loader.extra_ids:
@@ -44,7 +44,7 @@ class TextSpansDataset(TableDataset):
             )
         self._filler = PairFiller(loader, model.vocab_size, loader.extra_ids)
         [rows] = text_rows(loader.data_dir, tried=loader.tried)
-        super().__init__(rows, pair_fields(length, loader.target_length), loader.data_dir)
+        super().__init__(rows, pair_fields(length, loader.tgt_max_sequence_length), loader.data_dir)
         self._raw, self._documents = lengths.raw, loader.documents
         counts = token_counts(rows)
         starts = np.arange(0, len(counts), self._documents)

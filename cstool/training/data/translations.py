@@ -24,7 +24,7 @@ class TranslationsDataset(RowDataset):
     def __init__(self, loader: TranslationsParams, model: ModelSize = ANY_MODEL) -> None:
         self._filler = PairFiller(loader, model.vocab_size)
         sources, self._targets = text_rows(loader.data_dir, columns=2, tried=loader.tried)
-        lengths = loader.sample_length, loader.target_length
+        lengths = loader.src_max_sequence_length, loader.tgt_max_sequence_length
         super().__init__(sources, pair_fields(*lengths), loader.data_dir)
         # One token less than there is room for, on both sides: the decoder's begin or end takes a place.
         fits = np.ones(sources.count, bool)
