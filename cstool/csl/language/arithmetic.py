@@ -98,11 +98,6 @@ def operation(
     return Operation(common, common, BOOL if operator in ORDER or operator in EQUALITY else common)
 
 
-def result_type(operator: str, left: Type, right: Type, place: Place | None) -> Type:
-    """The type of `left operator right`; see `operation`."""
-    return operation(operator, left, right, place).result
-
-
 def _common_operand(operator: str, left: Type, right: Type, left_data: Any, right_data: Any) -> Type | None:
     if types.is_number(left) and types.is_number(right):
         common = common_type(left, right, left_data, right_data)

@@ -1,6 +1,6 @@
 """Builtins that make and change DSDs, and FIFOs (SDK 2.10 documentation, "Data Structure Descriptors").
 
-Where a part of a DSD is known at run time alone, `emit.py` makes code of it, with `access_of` and the field names.
+Where a part of a DSD is known at run time alone, `emit_dsd.py` makes code of it.
 """
 
 from typing import Any, NamedTuple

@@ -160,18 +160,19 @@ class ProgramText:
             if color != UNKNOWN_COLOR:
                 self.outputs.add(color)
 
-    def resolved(self, data: FabricOut) -> FabricOut:
-        """A stream with its color: its queue's, where it names none itself. A queue never bound leaves it unknown."""
-        if data.color != UNKNOWN_COLOR:
+    def resolved(self, data: Any) -> Any:
+        """A stream with its color: its queue's, where it names none itself. A queue never bound leaves it unknown.
+
+        Any other data is as it was.
+        """
+        if not isinstance(data, FabricOut) or data.color != UNKNOWN_COLOR:
             return data
         color = self.instance.queue_color(data.queue, True)
         return data if color is None else data._replace(color=color)
 
     def constant(self, name: str, type_: Type, data: Any) -> str:
         """The name of a constant of the whole program: a DSD, an array."""
-        if isinstance(data, FabricOut):
-            data = self.resolved(data)
-        text = literal(type_, data)
+        text = literal(type_, self.resolved(data))
         if text not in self._constants:
             chosen = self._module_name(name.strip("'"))
             self._constants[text] = chosen
@@ -183,10 +184,7 @@ class ProgramText:
         key = id(variable)
         if key not in self._objects:
             self._objects[key] = self._module_name(variable.name)
-            initial = variable.initial
-            if isinstance(initial, FabricOut):
-                initial = self.resolved(initial)
-            text = literal(variable.type, initial)
+            text = literal(variable.type, self.resolved(variable.initial))
             if isinstance(variable.type, ArrayType):
                 text = f"list({text})"
             self.note(variable.initial)

@@ -262,10 +262,7 @@ def _time(frame: Frame, node: syntax.Builtin) -> Code:
 def _say(frame: Frame, node: syntax.Builtin) -> Code:
     """`@__say(text, fields)`: the k-th `{}` is the k-th field."""
     text = evaluate.evaluate(node.arguments[0], frame.scope)
-    made = frame.expression(node.arguments[1])
-    fields = list(made.fields.values()) if made.fields is not None else []
-    if made.known and isinstance(made.value, dict):
-        fields = [known(value) for value in made.value.values()]
+    fields = list((frame.expression(node.arguments[1]).parts or {}).values())
     pieces = re.split(r"\{([a-z]*)\}", str(text[1]))
     if len(pieces) // 2 != len(fields):
         raise CslError(

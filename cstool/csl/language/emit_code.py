@@ -79,6 +79,13 @@ class Code:
         """Type and data of a known value."""
         return self.type, self.value
 
+    @property
+    def parts(self) -> "dict[str, Code] | None":
+        """The fields of an anonymous struct, known or not; None for any other value."""
+        if self.known and isinstance(self.value, dict):
+            return {name: known(value) for name, value in self.value.items()}
+        return self.fields
+
     def in_variable(self, name: str) -> "Code":
         """The code, evaluated, by the name that keeps its value."""
         return replace(self, text=name, level=Level.ATOM, loose=None, raw=False, reads=False, calls=False)

@@ -28,13 +28,10 @@ def struct_fields(frame: Frame, node: syntax.Expression) -> dict[str, Code]:
         CslError: it is no such struct.
     """
     code = frame.expression(node)
-    if code.fields is not None:
-        return code.fields
-    if code.known and (code.type == types.VOID or (code.type == types.STRUCT and not code.value)):
-        return {}
-    if not code.known or not isinstance(code.value, dict):
+    parts = {} if code.known and code.type == types.VOID else code.parts
+    if parts is None:
         raise CslError(f"a struct of settings stands here, got {code.type}", node.place)
-    return {name: known(value) for name, value in code.value.items()}
+    return parts
 
 
 def flag(code: Code, name: str, place: Place) -> bool:

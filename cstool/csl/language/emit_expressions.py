@@ -271,15 +271,22 @@ def _call_by_pointer(frame: Frame, pointer: Code, node: syntax.Call) -> Code:
     for argument, code, type_ in zip(node.arguments, made, function.parameters, strict=True):
         assert type_ is not None
         passed.append(frame.settled(code.converted(type_, argument.place)))
+    failure = f"pe.fail('a pointer that is called points to a function, got another', {frame.where(node.place)})"
+    target = f"(FUNCTIONS.get({pointer.python}) or {failure})"
+    waiting = "(yield from finished({}))" if frame.program.pointers_wait else None
+    return _called(frame, function.result, target, passed, waiting)
+
+
+def _called(frame: Frame, result: Type, target: str, passed: Sequence[Code], waiting: str | None) -> Code:
+    """The value of a call; `waiting` is the form of one that may wait."""
     frame.cost(costs.CALL + len(passed) * costs.ALU, 1 + len(passed))
     frame.tick()
-    failure = f"pe.fail('a pointer that is called points to a function, got another', {frame.where(node.place)})"
-    text = f"(FUNCTIONS.get({pointer.python}) or {failure})({', '.join(code.python for code in passed)})"
-    if frame.program.pointers_wait:
+    text = f"{target}({', '.join(code.python for code in passed)})"
+    if waiting is not None:
         frame.waits = True
-        text = f"(yield from finished({text}))"
+        text = waiting.format(text)
     frame.effects += 1
-    return Code(function.result, text, calls=True, reads=True)
+    return Code(result, text, calls=True, reads=True)
 
 
 def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], node: syntax.Expression) -> Code:
@@ -306,14 +313,7 @@ def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], 
     for at, name, type_ in chosen.parameters:
         code = arguments[at].converted(type_, node.place, f"parameter '{name}'")
         passed.append(frame.settled(code))
-    frame.cost(costs.CALL + len(passed) * costs.ALU, 1 + len(passed))
-    frame.tick()
-    text = f"{written.name}({', '.join(code.python for code in passed)})"
-    if written.waits:
-        frame.waits = True
-        text = f"(yield from {text})"
-    frame.effects += 1
-    return Code(written.result, text, calls=True, reads=True)
+    return _called(frame, written.result, written.name, passed, "(yield from {})" if written.waits else None)
 
 
 def _in_place(frame: Frame, function: FunctionValue, arguments: Sequence[Code], node: syntax.Expression) -> Code:

@@ -10,14 +10,7 @@ from cstool.csl.language.emit_frame import EXPRESSIONS, Frame, Local
 from cstool.csl.language.emit_memory import Address, address_in, read, write
 from cstool.csl.language.module import Variable
 from cstool.csl.language.source import CslError, Place
-from cstool.csl.language.types import (
-    ArrayType,
-    FunctionType,
-    OpaqueType,
-    PointerType,
-    StructType,
-    Type,
-)
+from cstool.csl.language.types import ArrayType, FunctionType, OpaqueType, PointerType, StructType, Type
 from cstool.foundation.words import did_you_mean
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
 from cstool.csl.language.emit_builtins import BUILTINS, task_id
-from cstool.csl.language.emit_code import Code, atom, known, tuple_of
+from cstool.csl.language.emit_code import Code, atom, tuple_of
 from cstool.csl.language.emit_dsd import flag, struct_fields, vector
 from cstool.csl.language.emit_frame import Frame
 from cstool.csl.language.operands import FORMS, Form, Operand, say
@@ -167,9 +167,7 @@ def _priority(code: Code, place: Place) -> str:
 
 
 def _on_control(frame: Frame, code: Code, place: Place) -> str:
-    fields = code.fields
-    if fields is None and code.known and isinstance(code.value, dict):
-        fields = {name: known(value) for name, value in code.value.items()}
+    fields = code.parts
     if fields is None:
         raise CslError(f"'.on_control' takes a struct, got {code.type}", place)
     parts = []

@@ -83,18 +83,10 @@ def _assign(node: syntax.Assign, scope: Scope) -> Step:
             value_run(frame)
 
         return discard
-    operator, place = node.operator, node.place
-    if operator is None:
-        get: Run | None = None
-        new = value_run
-    else:
-        get = scope.run_of(node.target)
-        old = get
-
-        def new(frame: Frame) -> Value:
-            return arithmetic.binary(operator, old(frame), value_run(frame), place)
-
-    return _store(node.target, new, scope)
+    if node.operator is None:
+        return _store(node.target, value_run, scope)
+    old, operator, place = scope.run_of(node.target), node.operator, node.place
+    return _store(node.target, lambda frame: arithmetic.binary(operator, old(frame), value_run(frame), place), scope)
 
 
 def _store(target: syntax.Expression, new: Run, scope: Scope) -> Step:

@@ -5,17 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cstool.csl.language import conversions, syntax, types, values
-from cstool.csl.language.evaluate_core import (
-    EXPRESSIONS,
-    Code,
-    Frame,
-    JumpOut,
-    NotKnown,
-    RunTime,
-    Scope,
-    Shape,
-    Step,
-)
+from cstool.csl.language.evaluate_core import EXPRESSIONS, Code, Frame, JumpOut, NotKnown, RunTime, Scope, Shape, Step
 from cstool.csl.language.evaluate_statements import statements
 from cstool.csl.language.evaluate_types import as_type, type_code
 from cstool.csl.language.source import CslError, Place

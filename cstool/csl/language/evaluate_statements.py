@@ -225,8 +225,6 @@ def _while(node: syntax.While, scope: Scope) -> Step:
 
 @STATEMENTS.at(syntax.For)
 def _for(node: syntax.For, scope: Scope) -> Step:
-    if not 1 <= len(node.variables) <= 2:
-        raise CslError(f"a for loop has a variable and perhaps an index, got {len(node.variables)}", node.place)
     over = scope.run_of(node.values)
     inner = scope.child()
     (name, by_pointer), *index = node.variables

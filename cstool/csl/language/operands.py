@@ -83,7 +83,7 @@ def _forms() -> dict[str, tuple[Form, ...]]:
 FORMS: dict[str, tuple[Form, ...]] = _forms()
 """All forms, by name of the operation without the @."""
 MEANINGS = dict(pair.strip().split(" = ", 1) for line in _MEANINGS.strip().splitlines() for pair in line.split(";"))
-"""What an operation leaves in its destination, of its sources a, b, c; by name without the @."""
+"""Result of each operation in its destination, by name without the @; a, b, c are its sources."""
 
 _WORDS = {"H": "i16 or u16", "h": "i16", "w": "i32 or u32", "e": "f16", "f": "f32"}
 _POINTED = {"H": "*i16 or *u16", "h": "*i16", "w": "*i32 or *u32", "e": "*f16", "f": "*f32"}

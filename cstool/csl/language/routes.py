@@ -13,8 +13,8 @@ POP_MODES = ("no_pop", "always_pop", "pop_on_advance")
 _COUNTER_TOP = 0xFFFF
 
 
-def known_fields(value: Value, what: str, known: tuple[str, ...], place: Place, verb: str = "is") -> dict[str, Value]:
-    """The fields of a struct; `what` and `verb` begin the message of another value: ".routes is", "@get_dsd takes".
+def known_fields(value: Value, title: str, known: tuple[str, ...], place: Place, verb: str = "is") -> dict[str, Value]:
+    """The fields of a struct; `title` and `verb` begin the message of another value: ".routes is", "@get_dsd takes".
 
     Raises:
         CslError: it is no struct, or has a field that is not one of the `known` ones.
@@ -23,10 +23,10 @@ def known_fields(value: Value, what: str, known: tuple[str, ...], place: Place, 
         return {}
     fields = values.fields_of(value)
     if fields is None:
-        raise CslError(f"{what} {verb} a struct, got {describe(value)}", place)
+        raise CslError(f"{title} {verb} a struct, got {describe(value)}", place)
     for name in fields:
         if name not in known:
-            raise CslError(f"{what} has the fields {', '.join(known)}, got .{name}", place, did_you_mean(name, known))
+            raise CslError(f"{title} has the fields {', '.join(known)}, got .{name}", place, did_you_mean(name, known))
     return fields
 
 

@@ -363,7 +363,7 @@ class File(Node):
 
 
 def nodes_in(value: object) -> Iterator[Node]:
-    """Nodes of a field: itself, or those of a tuple, and of tuples in it; a place and a text have none."""
+    """Nodes of a field: itself, or the nodes of a tuple, at any depth; a place and a text have none."""
     if isinstance(value, Node):
         yield value
     elif type(value) is tuple:

@@ -188,7 +188,7 @@ class PointerType(Type):
 
     @property
     def element(self) -> Type:
-        """The type that it points at; for an array, that of its elements."""
+        """Type of its target; of the elements, where the target is an array."""
         return self.pointee.element if isinstance(self.pointee, ArrayType) else self.pointee
 
     def __str__(self) -> str:

@@ -49,11 +49,6 @@ class Reference:
     set: Callable[[Value], None]
 
 
-def type_value(type_: Type) -> Value:
-    """A type as a value."""
-    return types.TYPE, type_
-
-
 def integer(value: int) -> Value:
     """A `comptime_int`."""
     return types.COMPTIME_INT, value

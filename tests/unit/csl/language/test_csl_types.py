@@ -168,7 +168,7 @@ def test_what_becomes_what_unasked(source: types.Type, target: types.Type, expec
 
 
 def test_types_of_operations() -> None:
-    assert arithmetic.result_type("<", types.I16, types.I32, None) == types.BOOL
+    assert arithmetic.operation("<", types.I16, types.I32, None).result == types.BOOL
     assert arithmetic.operation("+", types.I16, types.I32, None) == (types.I32, types.I32, types.I32)
     assert arithmetic.operation("<<", types.U32, types.U16, None) == (types.U32, types.U16, types.U32)
     assert arithmetic.operation("*", types.F32, types.COMPTIME_INT, None).result == types.F32
