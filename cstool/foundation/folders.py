@@ -92,7 +92,7 @@ def _resolved(folder: Path) -> Path:
 
 
 def _check(path: Path, entry: os.stat_result, *, is_own: bool = False) -> None:
-    """Check that in a folder on the way other users can change only their own entries; nobody else in one's own."""
+    """Check a folder on the way: other users may change only their own entries in it; with `is_own`, none."""
     if entry.st_uid not in ((os.geteuid(),) if is_own else (0, os.geteuid())):
         raise SharedFolderError(path, f"it belongs to {_user(entry.st_uid)}")
     if stat.S_ISLNK(entry.st_mode):
