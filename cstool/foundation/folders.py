@@ -48,11 +48,7 @@ def make_private_folder(folder: Path) -> None:
         OSError: it cannot be made, or is no folder
     """
     found = _resolved(Path(os.path.abspath(folder)))
-    entry = os.lstat(found)
-    if entry.st_uid != os.geteuid():
-        raise SharedFolderError(found, f"it belongs to {_user(entry.st_uid)}")
-    if _is_open(entry):
-        raise SharedFolderError(found, f"others may write to it (mode {stat.S_IMODE(entry.st_mode):04o})")
+    _check(found, os.lstat(found), is_own=True)
 
 
 def checked_way(folder: Path) -> Path:
@@ -95,16 +91,16 @@ def _resolved(folder: Path) -> Path:
     return found
 
 
-def _check(path: Path, entry: os.stat_result) -> None:
-    """Check that in a folder on the way other users can change only their own entries."""
-    if entry.st_uid not in (0, os.geteuid()):
+def _check(path: Path, entry: os.stat_result, *, is_own: bool = False) -> None:
+    """Check a folder on the way: other users may change only their own entries in it; with `is_own`, none."""
+    if entry.st_uid not in ((os.geteuid(),) if is_own else (0, os.geteuid())):
         raise SharedFolderError(path, f"it belongs to {_user(entry.st_uid)}")
     if stat.S_ISLNK(entry.st_mode):
         return
     if not stat.S_ISDIR(entry.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     # In a sticky folder, such as /tmp, only the owner of an entry may rename or remove it.
-    if _is_open(entry) and not entry.st_mode & stat.S_ISVTX:
+    if _is_open(entry) and (is_own or not entry.st_mode & stat.S_ISVTX):
         raise SharedFolderError(path, f"others may write to it (mode {stat.S_IMODE(entry.st_mode):04o})")
 
 

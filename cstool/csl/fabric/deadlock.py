@@ -10,7 +10,6 @@ from itertools import groupby, islice
 from cstool.csl.fabric.circles import circular_parts, shortest_circle
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.wait_graph import Config, WaitGraph
-from cstool.csl.fabric.wait_text import advice, circle_advice, describe, signature
 from cstool.csl.fabric.waiting import Node, Wait
 from cstool.foundation.plain_text import one_line
 from cstool.foundation.words import counted
@@ -70,7 +69,7 @@ def _circle(graph: WaitGraph, circle: list[Node], count: int) -> list[str]:
         lines += [f" {'+->' if not number and not place else '|  '}  {text}" for place, text in enumerate(block)]
     lines += [" |      |", " +------+"]
     more = [] if count == 1 else [f"there {_are(count - 1, 'more circle')} like it, or longer"]
-    return lines + more + _filled(f"look at {circle_advice(graph, circle)}", "", "  ")
+    return lines + more + _filled(f"look at {graph.circle_advice(circle)}", "", "  ")
 
 
 def _are(count: int, noun: str) -> str:
@@ -91,7 +90,7 @@ def _ends(graph: WaitGraph, starts: Sequence[Node], circular: Mapping[Node, bool
     for start in starts:
         end, _ = _end_of(graph, start, circular, known)
         if not circular.get(end):
-            groups.setdefault(signature(graph, end), []).append(start)
+            groups.setdefault(graph.signature(end), []).append(start)
         elif start not in circular:
             behind.add(graph.waits[start].pe)
     lines = ["", f"behind the circle {_wait(len(behind))}"] if behind else []
@@ -142,7 +141,7 @@ def _end(graph: WaitGraph, group: Sequence[Node], known: dict[Node, tuple[Node, 
     for number, block in enumerate(_blocks(graph, shown, WIDTH - 4)):
         lines += ["      |", "      v"] if number else []
         lines += [f"    {text}" for text in block]
-    return lines + _filled(f"look at {advice(graph, shown[-1])}", "", "  ")
+    return lines + _filled(f"look at {graph.advice(shown[-1])}", "", "  ")
 
 
 def _blocks(graph: WaitGraph, nodes: Sequence[Node], width: int) -> list[list[str]]:
@@ -162,7 +161,7 @@ def _blocks(graph: WaitGraph, nodes: Sequence[Node], width: int) -> list[list[st
 
 
 def _block(graph: WaitGraph, node: Node, width: int) -> list[str]:
-    who, what = describe(graph, node)
+    who, what = graph.describe(node)
     return _filled(f"{who}  {what}", "", " " * (len(who) + 2), width)
 
 

@@ -4,7 +4,7 @@ A compiled program is Python text with one function, `program(pe)`, that returns
 never waits; a function that may wait (a synchronous operation on the fabric) is a generator, and its callers say
 `yield from`. Scalars are Python's: int (within their width), bool, float (rounded to their type), and operands of
 `fabric.dsd`. Memory is `pe.u16[address >> 1]` and its kind; an element of `pe.f16` is passed through float() after a
-read. `pe.x` and `pe.y` are the column and row in the rectangle. The methods are those of `pe.ProcessingElement`.
+read. `pe.x` and `pe.y` are the column and row in the rectangle. Code calls the methods of `pe.ProcessingElement`.
 
 Time: code adds the cost of its scalar instructions to `pe.cycles`; vector operations add their own. Effects of a task
 on tasks and queues happen at the task's start plus `pe.cycles`.

@@ -11,7 +11,7 @@ from cstool.csl.fabric.dsr_file import PLAIN
 from cstool.csl.fabric.interface import Wait
 from cstool.csl.fabric.memory import encode
 from cstool.csl.fabric.microthread import Thread, extent
-from cstool.csl.fabric.operations import BYTES, Operation
+from cstool.csl.fabric.operations import BYTES, Operation, raw
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
@@ -147,7 +147,7 @@ class Issue:
         if not isinstance(place, (Mem1d, Mem4d)):
             raise pe.error(f"@{operation.name} cannot write to {dest!r}")
         if operation.move:
-            letters = tuple("w" if BYTES[letter] == 4 else "H" for letter in letters)
+            letters = tuple(map(raw, letters))
             rest = [_as_bits(letter, value) for letter, value in zip(operation.sources, rest, strict=True)]
         if reduced and count:
             # The first element starts from the scalar, each other from the result of the one before.

@@ -14,7 +14,7 @@ from cstool.csl.fabric import control
 from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl, Operand, Pointer, Settings
 from cstool.csl.fabric.memory import HALVES, bits_float, encode, float_bits, half_bits
-from cstool.csl.fabric.operations import BYTES
+from cstool.csl.fabric.operations import BYTES, raw
 from cstool.csl.fabric.program import Task
 from cstool.csl.fabric.queues import InputQueue, OutputQueue, Ring
 from cstool.csl.fabric.waiting import MAIN
@@ -88,7 +88,7 @@ class Thread:
         self.readers.append(self._reader(operand, letter, move))
 
     def _reader(self, operand: Operand, letter: str, move: bool) -> Callable[[], Any]:
-        pe, kind = self.pe, _raw(letter) if move else letter
+        pe, kind = self.pe, raw(letter) if move else letter
         if isinstance(operand, Pointer):
             operand = Mem1d(operand.address, self.count, 0, BYTES[letter])
         if isinstance(operand, Mem1d) and operand.indexed:
@@ -122,7 +122,7 @@ class Thread:
         """Write results of type `letter` to `operand`."""
         pe = self.pe
         if move:
-            letter = _raw(letter)
+            letter = raw(letter)
         if isinstance(operand, Pointer):
             operand = Mem1d(operand.address, self.count, 0, BYTES[letter])
         if isinstance(operand, Mem1d) and operand.indexed:
@@ -312,11 +312,6 @@ def extent(operands: Sequence[Operand]) -> int:
     ]
     streams = [operand.extent for operand in operands if isinstance(operand, (FabricIn, FabricOut))]
     return min(in_memory or streams, default=1)
-
-
-def _raw(letter: str) -> str:
-    """The integer type of the same size."""
-    return "w" if BYTES[letter] == 4 else "H"
 
 
 def _word_bits(value: int) -> int:

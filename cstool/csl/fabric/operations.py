@@ -25,6 +25,12 @@ DTYPES = {"w": "<u4", "i": "<i4", "f": "<f4", "H": "<u2", "h": "<i2", "e": "<f2"
 BYTES = {"w": 4, "i": 4, "f": 4, "H": 2, "h": 2, "e": 2, "B": 1, "b": 1}
 """Size of an element of each type."""
 
+
+def raw(letter: str) -> str:
+    """The integer type of the same size, of 2 or 4 bytes."""
+    return "w" if BYTES[letter] == 4 else "H"
+
+
 SAME = {"H": "Hh", "h": "Hh", "w": "wi", "i": "wi", "f": "f", "e": "e"}
 """Types of scalars and pointers that an operand accepts, by the type that it is read as."""
 

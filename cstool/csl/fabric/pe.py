@@ -8,6 +8,8 @@ registers   registers of operands (`dsr_file`)
 tile        the memory-mapped configuration (`registers.TileConfig`)
 """
 
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
@@ -18,14 +20,14 @@ from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.issue import Issue
 from cstool.csl.fabric.main_thread import MainThread
 from cstool.csl.fabric.memory import Memory, bounds
-from cstool.csl.fabric.pe_waits import waits_of
+from cstool.csl.fabric.microthread import Thread
 from cstool.csl.fabric.program import PEProgram, Task
 from cstool.csl.fabric.queues import Ring
 from cstool.csl.fabric.ramp import Ramp
 from cstool.csl.fabric.registers import TileConfig
-from cstool.csl.fabric.scheduler import TEARDOWN_TASK
+from cstool.csl.fabric.scheduler import QUEUES_FROM, TEARDOWN_TASK
 from cstool.csl.fabric.stats import PEStats
-from cstool.csl.fabric.waiting import PEWait
+from cstool.csl.fabric.waiting import MAIN, PEWait, QueueWait, TaskWait, ThreadWait
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.simulation import Simulation
@@ -99,7 +101,13 @@ class ProcessingElement:
 
     def waiting(self) -> list[PEWait]:
         """Waits of the threads and tasks of this PE; none if it has nothing to do."""
-        return list(waits_of(self))
+        begun = (_wait_of(self, thread) for thread in self.datapath.all())
+        picker = self.main.picker
+        tasks = ((number, self.program.tasks[number]) for number in sorted(picker.active))
+        activated = (
+            TaskWait(self.index, number, task.function, task.place, number in picker.blocked) for number, task in tasks
+        )
+        return [*(wait for wait in begun if wait is not None), *_queued(self), *activated, *_arrived(self)]
 
     # --- asked for by code, beside the methods of the parts ---
 
@@ -113,7 +121,7 @@ class ProcessingElement:
 
     def host_unblock(self) -> None:
         """`memcpy.unblock_cmd_stream`: the next command of the host may reach this PE."""
-        self.simulation.events.at(self.base + self.cycles, self.simulation.unblocked, self.index)
+        self.simulation.events.at(self.base + self.cycles, self.simulation.on_unblock, self.index)
 
     def queue_color(self, queue: int, output: bool) -> int | None:
         """The color that a queue is bound to."""
@@ -125,7 +133,7 @@ class ProcessingElement:
 
     def say(self, text: str) -> None:
         """Write a line of the log, for <debug> and <simprint>."""
-        self.simulation.say(self.base + self.cycles, self.index, text)
+        self.simulation.on_say(self.base + self.cycles, self.index, text)
 
     def fail(self, message: str, place: str) -> None:
         """End the simulation with an error: a failed `@assert`."""
@@ -158,3 +166,71 @@ class ProcessingElement:
         if task is not None:
             where += f", task {task.function}" + (f" ({task.place})" if task.place else "")
         return SimulationError(f"{where}: {message}", hint)
+
+
+def _wait_of(pe: ProcessingElement, thread: Thread) -> ThreadWait | None:
+    """The wait of an operation that has begun; None if it can go on."""
+    activate, unblock = thread.settings.activate, thread.settings.unblock
+    wait = partial(
+        ThreadWait,
+        pe=pe.index,
+        thread=thread.label,
+        operation=thread.name,
+        task=thread.task.function if thread.task else "",
+        place=_place_of(pe, thread),
+        done=thread.done,
+        extent=thread.count,
+        activates=() if activate is None else (activate,),
+        unblocks=() if unblock is None else (unblock,),
+    )
+    for queue in thread.inputs:
+        if not queue.items or queue.items[0][2]:
+            return wait(kind="receive", queue=queue.number, color=queue.color)
+    output, pushed = thread.output, thread.pushed
+    if output is not None and len(output.items) >= output.capacity:
+        return wait(kind="send", queue=output.number, color=thread.up.color if thread.up else None)
+    for ring in thread.popped:
+        if not ring.length:
+            return wait(kind="pop", number=pe.fifos.index(ring))
+    if pushed is not None and pushed.length >= pushed.buffer.capacity:
+        return wait(kind="push", number=pe.fifos.index(pushed))
+    return None
+
+
+def _place_of(pe: ProcessingElement, thread: Thread) -> str:
+    """Place of an operation in the source: from the comment on its line of the code, else the place of its task."""
+    lines = pe.program.code.splitlines()
+    _, comment, place = lines[thread.line - 1].rpartition("  # ") if 0 < thread.line <= len(lines) else ("",) * 3
+    return place if comment else thread.task.place if thread.task else ""
+
+
+def _queued(pe: ProcessingElement) -> Iterator[PEWait]:
+    """Operations that wait for a busy microthread: the main thread waits with them."""
+    for number, queued in sorted(pe.datapath.queued.items()):
+        for thread, _ in queued:
+            yield ThreadWait(
+                pe.index,
+                MAIN,
+                thread.name,
+                "thread",
+                thread.task.function if thread.task else "",
+                _place_of(pe, thread),
+                number=number,
+                extent=thread.count,
+            )
+
+
+def _arrived(pe: ProcessingElement) -> Iterator[PEWait]:
+    """Queues with wavelets that no operation reads, and their tasks."""
+    blocked = pe.main.picker.blocked
+    for color, queue in sorted(pe.ramp.inputs.items()):
+        if not queue.items or queue.user is not None:
+            continue
+        count = len(queue.items)
+        is_blocked = queue.number is not None and queue.number + QUEUES_FROM in blocked
+        if queue.task is None:
+            yield QueueWait(pe.index, -1 if queue.number is None else queue.number, color, count, is_blocked)
+        else:
+            task = pe.program.tasks[queue.task]
+            is_blocked = is_blocked or queue.task in blocked
+            yield TaskWait(pe.index, queue.task, task.function, task.place, is_blocked, count, color)

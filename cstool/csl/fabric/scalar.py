@@ -5,7 +5,7 @@ Names are short because compiled code shows them. Integers are Python's, within 
 
 import math
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -114,28 +114,11 @@ def store64(words: Any, address: int, value: int) -> None:
 def function(name: str, *arguments: float) -> float:
     """A function of NumPy's in float64, not yet rounded; a domain error is NaN, an overflow infinite."""
     with np.errstate(all="ignore"):
-        return float(_FUNCTIONS[name](*(np.float64(argument) for argument in arguments)))
+        return float(getattr(np, _NUMPY.get(name, name))(*(np.float64(argument) for argument in arguments)))
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sqrt": np.sqrt,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "log": np.log,
-    "log2": np.log2,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "tanh": np.tanh,
-    "atan": np.arctan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "ceil": np.ceil,
-    "floor": np.floor,
-    "trunc": np.trunc,
-    "pow": np.power,
-    "mod": np.fmod,
-}
+_NUMPY = {"atan": "arctan", "asin": "arcsin", "acos": "arccos", "pow": "power", "mod": "fmod"}
+"""names that NumPy has for functions, where they differ"""
 
 
 def shown(how: str, value: Any) -> str:

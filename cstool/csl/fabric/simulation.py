@@ -1,7 +1,9 @@
 """A fabric program, simulated: every PE and router, and the order of events."""
 
+import signal
 from collections.abc import Callable
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from cstool.csl.fabric.stats import Stats
 from cstool.csl.fabric.wavelet import Events, Wavelet
 
 OnTrace = Callable[..., None]
+INTERVAL = 0.25
+"""seconds between two looks at the running task: it affects when an endless one is noticed, not whether it is"""
 
 
 class Simulation:
@@ -48,8 +52,8 @@ class Simulation:
         self.max_cycles = max_cycles
         self.operations = FUSED if fused else UNFUSED
         self.on_trace = on_trace
-        self.on_say = on_say
-        self.on_unblock: Callable[[int], None] | None = None
+        self.on_say = on_say or (lambda time, pe, text: None)
+        self.on_unblock: Callable[[int], None] = lambda pe: None
         self.events = Events() if events is None else events
         self.pes: list[ProcessingElement] = []
         self._taken: dict[int, Callable[[int], None]] = {}
@@ -134,16 +138,6 @@ class Simulation:
         sent = self._sent.get(color)
         return (self.network.can_send, self.network.send) if sent is None else (_always, sent)
 
-    def unblocked(self, pe: int) -> None:
-        """Pass on that a PE ran `unblock_cmd_stream`."""
-        if self.on_unblock is not None:
-            self.on_unblock(pe)
-
-    def say(self, time: int, pe: int, text: str) -> None:
-        """Pass on a line that a PE prints."""
-        if self.on_say is not None:
-            self.on_say(time, pe, text)
-
     def _hop(self, time: int, pe: int, port: int, wavelet: Wavelet) -> None:
         assert self.on_trace is not None
         self.on_trace(time, pe, "hop", port, wavelet.color, wavelet.data, wavelet.control)
@@ -152,3 +146,36 @@ class Simulation:
 def _always(pe: int, color: int) -> bool:  # noqa: ARG001
     """Always true: the host takes all wavelets of PEs."""
     return True
+
+
+def watch(simulation: Simulation) -> None:
+    """Have the main thread of this process look, now and then, at the clock of the PE whose code it runs.
+
+    A task that computes for ever never returns to the check of the cycle limit.
+
+    Past the limit it ends with an error; without a limit nothing is watched. A look costs the code nothing; a check in
+    each turn of its loops would.
+
+    Args:
+        simulation: run by the main thread, with the signal SIGALRM free
+    """
+    limit = simulation.max_cycles
+    if limit is None:
+        return
+    programs = {program.name for program in simulation.program.programs}
+
+    def look(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+        inner, pe, function = frame, None, ""
+        while inner is not None:
+            # Emitted code has its program's name as its file, and its PE as `pe`; the outermost function is the task.
+            if inner.f_code.co_filename in programs and "pe" in inner.f_locals:
+                pe, function = inner.f_locals["pe"], inner.f_code.co_name
+            inner = inner.f_back
+        if pe is not None and pe.base + pe.cycles > limit:
+            raise SimulationError(
+                f"PE {pe.x}.{pe.y}, task {function}: must end within {limit} cycles, it goes on",
+                "a longer --max_cycles lets it go on; look at its loops: what ends them?",
+            )
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, INTERVAL, INTERVAL)

@@ -18,7 +18,7 @@ import numpy as np
 
 from cstool.csl.fabric.dsd import Mem1d, Mem4d
 from cstool.csl.fabric.memory import Memory, bounds
-from cstool.csl.fabric.operations import BYTES, Operation
+from cstool.csl.fabric.operations import BYTES, DTYPES, Operation, raw
 
 START = 6
 """Cycles for the start and the stop of a vector operation (P10)."""
@@ -93,8 +93,7 @@ def compute(
     Returns:
         the carry flag afterwards
     """
-    letter = "w" if operation.move and operation.dest == "f" else operation.dest
-    letter = "H" if operation.move and letter == "e" else letter
+    letter = raw(operation.dest) if operation.move else operation.dest
     if count < FEW or operation.chained or _hazard(operation, count, dest, sources):
         readers = [
             memory.reader(source, count, kind) if isinstance(source, (Mem1d, Mem4d)) else repeat(source, count)
@@ -102,9 +101,7 @@ def compute(
         ]
         return in_order(memory, operation, count, dest, letter, readers, carry)
     arrays = [
-        memory.array(source, count, kind)
-        if isinstance(source, (Mem1d, Mem4d))
-        else np.dtype(_SCALARS[kind]).type(source)
+        memory.array(source, count, kind) if isinstance(source, (Mem1d, Mem4d)) else np.dtype(DTYPES[kind]).type(source)
         for source, kind in sources
     ]
     if operation.name == "add16":
@@ -115,9 +112,6 @@ def compute(
     else:
         memory.scatter(dest, count, letter, np.broadcast_to(result, count))
     return carry
-
-
-_SCALARS = {"w": np.uint32, "f": np.float32, "H": np.uint16, "h": np.int16, "e": np.float16}
 
 
 def in_order(

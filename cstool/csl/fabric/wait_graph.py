@@ -185,6 +185,82 @@ class WaitGraph:
         node = ("buffer", pe, port, color)
         return [node] if node in self.waits else []
 
+    # --- in words ---
+
+    def describe(self, node: Node) -> tuple[str, str]:
+        """Name a node, and describe its wait: ("PE 1.0", "task main: @fmovs ... waits for color 3 ...")."""
+        wait = self.waits.get(node)
+        if wait is not None:
+            return self.program.name(wait.pe), str(wait)
+        if node[0] == "host":
+            color = node[1]
+            names = [name for name, number in self.program.streams.items() if number == color]
+            return "the host", f"sends no more of color {color} ({', '.join(names)})"
+        kind, pe, *_, color = node
+        program = self.program.program_of(pe)
+        name = "" if program is None else f" ({program.name})"
+        if kind == "idle":
+            told = f"idle: no task of it runs or is activated, and it sends no more of color {color}{name}"
+        elif kind == "never":
+            told = "it has no program" if program is None else f"its program{name} sends nothing of color {color}"
+        elif kind == "route":
+            told = f"router: its route of color {color} goes round in a circle that nobody sends into"
+        else:
+            told = self._route_text(pe, node[2], color)
+        return self.program.name(pe), told
+
+    def advice(self, node: Node) -> str:
+        """Advice where a chain ends in this node."""
+        wait = self.waits.get(node)
+        if wait is not None:
+            return wait.advice
+        if node[0] == "host":
+            return "how many wavelets the script sends, and how many the program receives"
+        color = node[-1]
+        if node[0] == "idle":
+            return (
+                f"what sends color {color} there: was it activated, and does it send as many wavelets as are received?"
+            )
+        return f"the route of color {color}: `cstool fabric routes OUT_DIR --color {color} -o routes.svg` draws it"
+
+    def circle_advice(self, circle: list[Node]) -> str:
+        """Advice on a circle."""
+        waits = [self.waits[node] for node in circle if node in self.waits]
+        if all(isinstance(wait, BufferWait) for wait in waits):
+            return "the routes: wavelets go round in a circle that is full; a route has to end in a PE that takes them"
+        kinds = {wait.kind for wait in waits if isinstance(wait, ThreadWait)}
+        if kinds == {"receive"}:
+            return "the order: all of them receive first; one has to send first, or receive with .async = true"
+        if "send" in kinds:
+            return (
+                "the order: what one sends, the next does not take yet; it has to receive first, or with .async = true"
+            )
+        if kinds & {"pop", "push"}:
+            return "the FIFO: what fills it and what empties it must run side by side, one of them with .async = true"
+        return "which of these could go on without the others"
+
+    def signature(self, node: Node) -> tuple[object, ...]:
+        """The common properties of nodes that are reported as one: all but the PE and the counts."""
+        wait = self.waits.get(node)
+        if wait is not None:
+            return wait.likeness
+        if node[0] == "host":
+            return node
+        return node[0], int(self.program.tiles[divmod(node[1], self.program.width)]), *node[2:]
+
+    def _route_text(self, pe: int, port: int, color: int) -> str:
+        config = self.config(pe, color)
+        if config is None:
+            return f"router: has no route for color {color}"
+        where = "down to its PE" if port == RAMP else f"to the {PORTS[port]}"
+        position = f" in switch position {config.current}" if len(config.positions) > 1 else ""
+        route = config.positions[config.current]
+        if route.tx >> port & 1:
+            return f"router: nothing leads into its route of color {color}{position}"
+        others = [number for number, other in enumerate(config.positions) if other.tx >> port & 1]
+        would = f"; position {' or '.join(map(str, others))} would" if others else ""
+        return f"router: sends nothing of color {color} {where}{position}{would}"
+
 
 def _leads_on(thread: ThreadWait) -> bool:
     """Whether the end of an operation can set off other work."""

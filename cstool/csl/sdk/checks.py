@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from cstool.csl.fabric.operations import DTYPES
 from cstool.csl.fabric.program import Exported
 from cstool.csl.sdk.artifact import LETTERS
 from cstool.csl.sdk.client import SdkRuntimeError
-
-_INTEGERS = {"w": (0, 32), "i": (1, 32), "H": (0, 16), "h": (1, 16), "B": (0, 8), "b": (1, 8)}
-_FLOATS: dict[str, type[np.floating[Any]]] = {"f": np.float32, "e": np.float16}
 
 
 def listed(what: str, names: list[Any]) -> str:
@@ -56,16 +54,16 @@ def declared(function: Exported) -> str:
 def argument_of(function: Exported, number: int, letter: str, value: Any) -> int | float:
     """A scalar converted to the type of a function's parameter."""
     where = f"launch: argument {number} of {declared(function)}"
-    if letter in _FLOATS:
+    kind = np.dtype(DTYPES[letter])
+    if kind.kind == "f":
         if not isinstance(value, (float, np.floating)):
             raise SdkRuntimeError(f"{where}: must be a float, got {type(value).__name__}")
-        return float(_FLOATS[letter](value))
+        return float(kind.type(value))
     if not isinstance(value, (int, np.integer)):
         raise SdkRuntimeError(f"{where}: must be an integer, got {type(value).__name__}")
-    signed, bits = _INTEGERS[letter]
-    low = -(1 << bits - 1) if signed else 0
-    if not low <= int(value) < low + (1 << bits):
-        raise SdkRuntimeError(f"{where}: must be {low} to {low + (1 << bits) - 1}, got {int(value)}")
+    range_ = np.iinfo(kind)
+    if not range_.min <= int(value) <= range_.max:
+        raise SdkRuntimeError(f"{where}: must be {range_.min} to {range_.max}, got {int(value)}")
     return int(value)
 
 

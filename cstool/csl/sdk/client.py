@@ -78,11 +78,6 @@ class Simulator:
             )
         self._end = weakref.finalize(self, _close, self._connection, self._process)
 
-    @property
-    def process_id(self) -> int:
-        """Id of the process."""
-        return self._process.pid
-
     def ask(
         self,
         text: str,

@@ -28,9 +28,8 @@ class debug_util:  # noqa: N801 - the vendor's name
 
     def get_symbol(self, col: int, row: int, symbol: str, dtype: Any = None) -> NDArray[Any]:
         """The value of an exported variable at one PE."""
-        runtime = self._runtime()
-        x, y = runtime.coord_logical_to_physical((0, 0))
-        return runtime.read_symbol(col - x, row - y, symbol, dtype)
+        runtime, x, y = self._at(col, row)
+        return runtime.read_symbol(x, y, symbol, dtype)
 
     def get_symbol_rect(
         self, rectangle: tuple[tuple[int, int], tuple[int, int]], symbol: str, dtype: Any = None
@@ -43,9 +42,11 @@ class debug_util:  # noqa: N801 - the vendor's name
 
     def read_trace(self, col: int, row: int, name: str) -> list[int | float | str]:
         """The trace of one PE by the `<debug>` module of key `name`: numbers, texts, time stamps in cycles."""
-        runtime = self._runtime()
-        x, y = runtime.coord_logical_to_physical((0, 0))
-        return runtime.read_trace(col - x, row - y, name)
+        runtime, x, y = self._at(col, row)
+        return runtime.read_trace(x, y, name)
 
-    def _runtime(self) -> SdkRuntime:
-        return runtime_of(self._folder)
+    def _at(self, col: int, row: int) -> tuple[SdkRuntime, int, int]:
+        """The runtime of the program, and the column and row of a PE in it."""
+        runtime = runtime_of(self._folder)
+        x, y = runtime.coord_logical_to_physical((0, 0))
+        return runtime, col - x, row - y

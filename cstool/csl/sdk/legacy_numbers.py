@@ -24,19 +24,12 @@ from typing import Any
 import numpy as np
 
 _SMALL = (np.int8, np.int16, np.int32, np.uint8, np.uint16, np.uint32)
-_NAMES: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
-    ast.Add: ("add", operator.add, operator.iadd),
-    ast.Sub: ("sub", operator.sub, operator.isub),
-    ast.Mult: ("mul", operator.mul, operator.imul),
-    ast.FloorDiv: ("floordiv", operator.floordiv, operator.ifloordiv),
-    ast.Mod: ("mod", operator.mod, operator.imod),
-    ast.Pow: ("pow", operator.pow, operator.ipow),
-    ast.LShift: ("lshift", operator.lshift, operator.ilshift),
-    ast.RShift: ("rshift", operator.rshift, operator.irshift),
-    ast.BitAnd: ("and", operator.and_, operator.iand),
-    ast.BitOr: ("or", operator.or_, operator.ior),
-    ast.BitXor: ("xor", operator.xor, operator.ixor),
-}
+_OPERATORS = """
+Add add  Sub sub  Mult mul  FloorDiv floordiv  Mod mod  Pow pow
+LShift lshift  RShift rshift  BitAnd and  BitOr or  BitXor xor
+""".split()
+_NAMES = dict(zip(_OPERATORS[::2], _OPERATORS[1::2], strict=True))
+"""names of operators as in the names of their methods, by the names of their nodes"""
 
 
 def compile_script(source: str | bytes, filename: str) -> CodeType:
@@ -53,9 +46,7 @@ def compile_script(source: str | bytes, filename: str) -> CodeType:
 
 def install() -> None:
     """Offer the calls to all modules, and compile modules that scripts import from their own directories likewise."""
-    for name, plain, in_place in _NAMES.values():
-        setattr(builtins, _called(name), _with_wide_scalars(plain))
-        setattr(builtins, _called(f"i{name}"), _with_wide_scalars(in_place))
+    vars(builtins).update(CALLS)
     loaders = (
         (importlib.machinery.ExtensionFileLoader, importlib.machinery.EXTENSION_SUFFIXES),
         (_Loader, importlib.machinery.SOURCE_SUFFIXES),
@@ -85,20 +76,20 @@ class _Calls(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802, D102 - ast's names
         self.generic_visit(node)
-        entry = _NAMES.get(type(node.op))
+        name = _NAMES.get(type(node.op).__name__)
         constants = isinstance(node.left, ast.Constant), isinstance(node.right, ast.Constant)
         text = isinstance(node.left, (ast.JoinedStr, ast.Constant)) and not _is_number(node.left)
-        if entry is None or all(constants) or text:
+        if name is None or all(constants) or text:
             return node
-        return ast.copy_location(_call(entry[0], node.left, node.right), node)
+        return ast.copy_location(_call(name, node.left, node.right), node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:  # noqa: N802, D102
         self.generic_visit(node)
-        entry = _NAMES.get(type(node.op))
-        if entry is None or not isinstance(node.target, ast.Name):
+        name = _NAMES.get(type(node.op).__name__)
+        if name is None or not isinstance(node.target, ast.Name):
             return node
         before = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
-        value = ast.copy_location(_call(f"i{entry[0]}", before, node.value), node)
+        value = ast.copy_location(_call(f"i{name}", before, node.value), node)
         return ast.copy_location(ast.Assign([node.target], value), node)
 
     def visit_MatchValue(self, node: ast.MatchValue) -> ast.AST:  # noqa: N802, D102
@@ -137,3 +128,11 @@ def _with_wide_scalars(operation: Callable[[Any, Any], Any]) -> Callable[[Any, A
         return operation(left, right)
 
     return apply
+
+
+CALLS = {
+    _called(name): _with_wide_scalars(getattr(operator, f"__{name}__"))
+    for each in _NAMES.values()
+    for name in (each, f"i{each}")
+}
+"""the calls, by their names in compiled scripts"""

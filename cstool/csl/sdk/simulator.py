@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from cstool.csl.fabric.host import Command, Host, Rectangle
-from cstool.csl.fabric.overrun import watch
-from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.fabric.simulation import Simulation, watch
 from cstool.csl.fabric.stats import stats_document
 from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import read_program

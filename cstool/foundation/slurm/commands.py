@@ -95,10 +95,15 @@ def submit(job: BatchScript, flag: str = "--launch slurm") -> str:
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, start_new_session=True
     )
     if done.returncode != 0:
-        said = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in done.stderr.splitlines() if line]
         hint = "`sinfo` lists the partitions" if "artition" in done.stderr else f"the script is {job.script}"
-        raise ClusterError(f"{flag}: sbatch must take the job, it refuses: {'; '.join(said)}", hint)
+        raise ClusterError(f"{flag}: sbatch must take the job, it refuses: {said(done.stderr)}", hint)
     return done.stdout.strip().partition(";")[0]
+
+
+def said(text: str) -> str:
+    """An answer of Slurm in one line, without the names of its commands before it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "; ".join(re.sub(r"^(sbatch|scancel): ", "", line).removeprefix("error: ") for line in lines) or "nothing"
 
 
 def state_of(job: str) -> JobState | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from cstool.foundation.errors import ClusterError
-from cstool.foundation.slurm.commands import UNKNOWN_JOB, ask
+from cstool.foundation.slurm.commands import UNKNOWN_JOB, ask, said
 
 ENDED_STATES = (
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
@@ -69,7 +69,7 @@ def queued_jobs(numbers: Sequence[str]) -> dict[str, Listed]:
         return {job.number: job for job in _parsed(done.stdout)}
     if UNKNOWN_JOB in done.stderr:
         return {}
-    raise ClusterError(f"Slurm: squeue must answer, it says: {_said(done.stderr)}", _WAIT)
+    raise ClusterError(f"Slurm: squeue must answer, it says: {said(done.stderr)}", _WAIT)
 
 
 def accounted_jobs(numbers: Sequence[str]) -> dict[str, Listed]:
@@ -87,7 +87,7 @@ def number_of(name: str) -> str | None:
     """
     done = ask(["squeue", "--noheader", "--states=all", f"--name={name}", "--format=%i"])
     if done.returncode != 0:
-        raise ClusterError(f"Slurm: squeue must answer, it says: {_said(done.stderr)}", _WAIT)
+        raise ClusterError(f"Slurm: squeue must answer, it says: {said(done.stderr)}", _WAIT)
     if not done.stdout.split():
         words = ("--noheader", "--parsable2", "--allocations", f"--name={name}", "--starttime=1970-01-01")
         done = ask(["sacct", *words, "--format=JobID"])
@@ -116,7 +116,7 @@ def end_job(number: str, signal_name: str | None = None) -> None:
         # Where no job has that state it ends with 1, and says nothing.
         if done.returncode != 0 and done.stderr.strip() and UNKNOWN_JOB not in done.stderr:
             raise ClusterError(
-                f"job {number} of Slurm: scancel must end it, it says: {_said(done.stderr)}",
+                f"job {number} of Slurm: scancel must end it, it says: {said(done.stderr)}",
                 f"`scancel {number}` tries it again",
             )
 
@@ -144,8 +144,3 @@ def _parsed(text: str) -> Iterator[Listed]:
 def _seconds(text: str) -> float | None:
     """A time in seconds; None for "N/A", "Unknown" and "None"."""
     return float(text) if text.isdecimal() else None
-
-
-def _said(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return "; ".join(line.removeprefix("scancel: ").removeprefix("error: ") for line in lines) or "nothing"

@@ -126,7 +126,7 @@ def test_the_simulator_ends_with_the_script(here: Path, end: str) -> None:
     write_program(arrays_program(), here / "out")
     (here / "run.py").write_text(
         HEAD + "import os\nr = SdkRuntime('out')\nr.load()\nr.run()\nr.launch('scale', 1, nonblock=True)\n"
-        f"print(r._simulator.process_id, flush=True)\n{end}\n"
+        f"print(r._simulator._process.pid, flush=True)\n{end}\n"
     )
     ended = subprocess.run([*COMMAND, "run.py"], stdout=subprocess.PIPE, text=True, timeout=300, check=False)
     process = int(ended.stdout)

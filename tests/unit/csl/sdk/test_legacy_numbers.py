@@ -15,9 +15,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Offer the calls for one test, and no import hook."""
     import builtins
 
-    for name, plain, in_place in legacy_numbers._NAMES.values():
-        monkeypatch.setattr(builtins, f"__cs_{name}__", legacy_numbers._with_wide_scalars(plain), raising=False)
-        monkeypatch.setattr(builtins, f"__cs_i{name}__", legacy_numbers._with_wide_scalars(in_place), raising=False)
+    for name, call in legacy_numbers.CALLS.items():
+        monkeypatch.setattr(builtins, name, call, raising=False)
 
 
 def run(source: str, **names: Any) -> dict[str, Any]:

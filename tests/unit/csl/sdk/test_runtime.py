@@ -365,7 +365,7 @@ def test_a_stream_that_never_comes(runtime: SdkRuntime) -> None:
 
 def test_a_killed_simulator_is_told(runtime: SdkRuntime) -> None:
     assert runtime._simulator is not None
-    process = runtime._simulator.process_id
+    process = runtime._simulator._process.pid
     os.kill(process, signal.SIGKILL)
     expected = (
         f"the simulator was ended by SIGKILL (process {process})\nhint: the system may have ended it for want of memory"
