@@ -76,7 +76,7 @@ OverwriteOption = Annotated[bool, flag("--overwrite", "Replace a different data 
 
 @dataclass(frozen=True, kw_only=True)
 class _TextFlags:
-    """The flags of `prepare text`, named as the arguments of the verb; those of its siblings likewise."""
+    """The flags of `prepare text`, named as the arguments of the verb; so are the flags of its siblings."""
 
     output: OutputOption
     sequence_length: Annotated[int, option("--sequence_length", "N", "Tokens of a sample.")]

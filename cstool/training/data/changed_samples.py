@@ -1,4 +1,4 @@
-"""Data sets of text whose samples are those of another, with more fields, or more tokens.
+"""Data sets of text with the samples of another, but with more fields, or more tokens.
 
 Source of attention sinks: Xiao et al., "Efficient streaming language models with attention sinks", 2023; the vendor's
 data transform `add_sink_tokens`, 2.10.
@@ -13,7 +13,7 @@ from cstool.training.data.dataset import Array, Dataset, Field, allocate
 
 
 class WrappedDataset:
-    """A data set whose samples are made of those of another, which is closed with it; subclasses read them."""
+    """A data set with changed samples of another, which is closed with it; subclasses read them."""
 
     def __init__(self, dataset: Dataset, fields: Mapping[str, Field]) -> None:
         self.dataset = dataset

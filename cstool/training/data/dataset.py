@@ -75,7 +75,7 @@ class Dataset(Protocol):
 
 
 def described(folders: Sequence[Path], dataset: Dataset, told: str = "") -> str:
-    """Return source and number of the samples, in one line of text; `told` says what they are, if not of tokens."""
+    """Return source and number of the samples, in one line of text; `told` is their kind, "" for samples of tokens."""
     more = f" and {len(folders) - 1} more" if len(folders) > 1 else ""
     if not told:
         names = [name for name in ("input_ids", "decoder_input_ids") if name in dataset.fields]

@@ -41,7 +41,7 @@ _HINT = "its files hold data and labels, as the vendor's preprocessing with trai
 
 
 class Hdf5MasksDataset(Hdf5Dataset):
-    """Samples with masks, those of single files packed if they can be.
+    """Samples with masks. Samples of single files are packed if they can be.
 
     Where all tokens have labels the section gives M, or `usual_predictions`; else the files do.
     """

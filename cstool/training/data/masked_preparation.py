@@ -119,8 +119,6 @@ class _Work(VocabularyWork[MaskedTextPlan]):
         plan = self.request
         return {
             "format": FORMAT,
-            "sequence_length": plan.sequence_length,
-            "packing": plan.packing,
             "do_lower": plan.do_lower,
             "has_pairs": plan.has_pairs,
         }

@@ -117,8 +117,6 @@ class _Work(VocabularyWork[SpanTextPlan]):
         lengths = span_lengths(plan.sequence_length)
         return {
             "format": FORMAT,
-            "sequence_length": plan.sequence_length,
-            "packing": plan.packing,
             "spans": {"tokens": lengths.raw, "target_length": lengths.targets, "sentinels": lengths.spans},
         }
 

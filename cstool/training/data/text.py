@@ -70,8 +70,6 @@ class _Work(TextWork[TextRequest]):
         request = self.request
         return {
             "format": FORMAT,
-            "sequence_length": request.sequence_length,
-            "packing": request.packing,
             "shuffle_seed": request.shuffle_seed,
             "begins_texts": request.begins_texts,
         }

@@ -140,6 +140,8 @@ class TextWork(ABC, Generic[R]):
         if any(map(has_csv_rows, self._files)):
             made["csv_column"] = request.csv_column
         return {
+            "sequence_length": request.sequence_length,
+            "packing": request.packing,
             "val_fraction": request.val_fraction,
             "seed": request.seed,
             "unknown_characters": unknown_characters,
