@@ -20,10 +20,11 @@ from cstool.training.machine.memoryx.dropconnect import Draw
 from cstool.training.machine.memoryx.elsewhere import NOWHERE, Elsewhere
 from cstool.training.machine.memoryx.gradients import ArrivingGradients, WaitingGradients
 from cstool.training.machine.memoryx.kept_model import KeptModel
+from cstool.training.machine.memoryx.owed import ExpertUse
 from cstool.training.machine.memoryx.shards import Shards
 from cstool.training.machine.memoryx.step_statistics import StepStatistics
 from cstool.training.machine.memoryx.stream import WeightStream
-from cstool.training.machine.memoryx.updates import ExpertUse, Updates
+from cstool.training.machine.memoryx.updates import Updates
 from cstool.training.machine.recorder import Recorder
 from cstool.training.store import RamStore, Store
 
@@ -124,7 +125,7 @@ class MemoryX:
         """Announce the own panels of a batch in order; see `WeightStream.expect`."""
         self._stream.expect(stream, apart, skips=skips)
         if self._updates is not None:
-            self._updates.owes = skips and not self.arrays.store.in_place
+            self._updates.owed.wait = skips and not self.arrays.store.in_place
 
     def want(self, panels: Sequence[Panel], times: int) -> None:
         """Announce which panels of experts will be acquired; updates that they are owed begin."""
@@ -134,7 +135,7 @@ class MemoryX:
 
     def _catch_up(self, panel: Panel) -> None:
         if self._updates is not None:
-            self._updates.catch_up(panel)
+            self._updates.owed.catch_up(panel)
 
     def keeps(self, panel: Panel) -> bool:
         """Whether a panel is kept here."""
@@ -185,7 +186,7 @@ class MemoryX:
     def _all_updates(self) -> list[Future[None]]:
         """All updates of the steps so far, which have begun."""
         if self._updates is not None:
-            self._updates.catch_up_all()
+            self._updates.owed.catch_up_all()
         return list(self._under_way.values())
 
     def drain(self) -> None:
@@ -234,7 +235,7 @@ class MemoryX:
     @property
     def expert_use(self) -> ExpertUse | None:
         """Statistics of the gradients of experts that no token chose; None without training."""
-        return None if self._updates is None else self._updates.use
+        return None if self._updates is None else self._updates.owed.use
 
     @property
     def lanes_waited_s(self) -> float:

@@ -5,11 +5,6 @@ by the thread that completed it if it is small. Where the norm is needed, to cli
 finite, they wait; each panel is updated in the order of the next stream, which overlaps the next forward pass, and a
 lane that acquires a panel waits for its update alone. Either way no panel is read between its update and the end of
 the step.
-
-A gradient that is zero, as for an expert that no token chose, is no array; its update has the bits of one with
-zeros. Where MemoryX is in a file the panel is *owed* that update: it is made when the panel is next acquired, or at a
-commit or a checkpoint, together with all others that the panel is owed, in their order. So a panel that is not used
-for some steps is read and written once in place of once a step, and never more often.
 """
 
 import math
@@ -17,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +25,7 @@ from cstool.training.kernels.sparse import collect
 from cstool.training.machine.memoryx.arrays import ModelArrays
 from cstool.training.machine.memoryx.commits import Commits
 from cstool.training.machine.memoryx.gradients import NoGradient, WaitingGradients
+from cstool.training.machine.memoryx.owed import OwedUpdates
 from cstool.training.machine.memoryx.sparse_weights import SparseWeight
 from cstool.training.machine.memoryx.step_statistics import StepStatistics
 from cstool.training.machine.recorder import OFF, Recorder
@@ -40,22 +35,10 @@ AT_ONCE_SIZE = 2**18
 """largest panel in memory that is updated by the thread of its last gradient [numbers]: a worker takes as long to be
 woken, and then holds up the lanes, with which it takes turns at the interpreter (measured: a step of 3.1 ms takes
 2.9)"""
-MOST_OWED = 16
-"""updates that a panel is owed at most: the next reader waits for all of them"""
 Gradient = Array | NoGradient | None
 """None where it waits in the store"""
 Gradients = dict[Panel, Gradient]
 """of panels of a weight"""
-
-
-@dataclass
-class ExpertUse:
-    """Statistics of the gradients of experts that no token chose."""
-
-    idle: int = 0
-    """panels without a gradient, summed over the steps"""
-    visits: int = 0
-    """number of passes over a panel to update it without a gradient, perhaps for several steps"""
 
 
 class Updates:
@@ -86,13 +69,9 @@ class Updates:
         self.loss_scale = 1.0
         """factor on gradients as they come"""
         self.recorder: Recorder = OFF
-        self.owes = False
-        """whether panels of experts without a gradient wait for their update until they are asked for"""
-        self.use = ExpertUse()
+        self.owed = OwedUpdates(arrays.of_experts, self._begin_owed)
         self._idle: set[Panel] = set()
         """panels whose gradient is zero, until the global norm is known"""
-        self._owed: dict[Panel, list[Step]] = {}
-        self._owing = threading.Lock()
         self._arrays, self._under_way, self._commits = arrays, under_way, commits
         self._workers, self._waiting, self._statistics = workers, waiting, statistics
         self._sum_squares: dict[Panel, float] = {}
@@ -143,47 +122,20 @@ class Updates:
 
     def _update_idle(self, panel: Panel, step: Step) -> None:
         """Update a panel whose gradient is zero, or let it be owed that."""
-        is_of_expert = panel.weight in self._arrays.of_experts
-        if self._gathers(panel.weight, step):
-            # Its mask changes, by all of the weight as it is after the updates that are owed.
-            self.catch_up(panel)
-            with self._owing:
-                self.use.idle += is_of_expert
-                self.use.visits += is_of_expert
-            self._begin(panel, NoGradient.ZERO, step)
+        if not self._gathers(panel.weight, step):
+            self.owed.owe(panel, step)
             return
-        with self._owing:
-            self.use.idle += is_of_expert
-            owed = self._owed.setdefault(panel, [])
-            owed.append(step)
-            if not (self.owes and is_of_expert) or len(owed) >= MOST_OWED:
-                self._begin_owed(panel)
+        # Its mask changes, by all of the weight as it is after the updates that are owed.
+        self.owed.catch_up(panel)
+        self.owed.count(panel)
+        self._begin(panel, NoGradient.ZERO, step)
 
-    def catch_up(self, panel: Panel) -> None:
-        """Begin the updates that a panel is owed; its next reader then finds them under way."""
-        if panel in self._owed:
-            with self._owing:
-                self._begin_owed(panel)
-
-    def catch_up_all(self) -> None:
-        """Let all updates begin that panels are owed."""
-        with self._owing:
-            for panel in list(self._owed):
-                self._begin_owed(panel)
-
-    def _begin_owed(self, panel: Panel) -> None:
-        steps = self._owed.get(panel)
-        if steps is None:
-            return
-        self.use.visits += panel.weight in self._arrays.of_experts
+    def _begin_owed(self, panel: Panel, steps: Sequence[Step]) -> None:
         gradients: Gradients = {panel: NoGradient.ZERO}
         # The panel may not have been read since its last update.
         before = self._under_way.get(panel)
         waits = () if before is None else (before,)
-        update = self._workers.submit(self._update, gradients, steps, self._commits.last, waits)
-        # Not before it can be seen to be under way.
-        self._under_way[panel] = update
-        del self._owed[panel]
+        self._under_way[panel] = self._workers.submit(self._update, gradients, steps, self._commits.last, waits)
 
     def finish_step(self) -> float | None:
         """Let the updates begin that waited for the global norm of the gradient, of the panels of all nodes.

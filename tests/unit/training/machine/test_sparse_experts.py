@@ -22,7 +22,7 @@ from cstool.model.sparsity import assign_groups, next_mask
 from cstool.training.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
 from cstool.training.kernels.sparse import KernelChoice
 from cstool.training.machine.appliance import Appliance
-from cstool.training.machine.memoryx import updates
+from cstool.training.machine.memoryx import owed
 from cstool.training.machine.memoryx.gradients import NoGradient
 from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.memoryx.updates import Updates
@@ -244,7 +244,7 @@ def test_bits_depend_neither_on_where_things_are_nor_on_whether_idle_experts_hav
     ]
     for more in several:
         assert trained(graph, by, **settings, **more) == expected
-    monkeypatch.setattr(updates, "MOST_OWED", 2)
+    monkeypatch.setattr(owed, "MOST_OWED", 2)
     assert trained(graph, by, **settings, **in_file(tmp_path / "less.h5")) == expected
 
 
