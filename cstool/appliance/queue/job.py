@@ -138,7 +138,7 @@ class JobOrder:
 
 @dataclass(frozen=True)
 class Job:
-    """A row of the queue. Usual values are those of a row with a known number and name alone.
+    """A row of the queue; the defaults are those of a new job.
 
     Args:
         number: counts up in the order of submission; clocks play no part
