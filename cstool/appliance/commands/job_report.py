@@ -9,7 +9,6 @@ from dataclasses import asdict
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
-from cstool.appliance.queue.job import QUEUED, stays
 from cstool.foundation.progress.screen import is_terminal
 from cstool.foundation.terminal.render import print_facts, print_table
 from cstool.foundation.words import bytes_text, counted, span_text
@@ -57,7 +56,7 @@ def print_job(shown: ShownJob, now: float) -> None:
     print()
     rows = [
         (each.phase, moment(each.begin), "" if each.end is None else span_text(each.end - each.begin))
-        for each in stays(shown.events)
+        for each in shown.stays
     ]
     print_table(("PHASE", "SINCE", "DURATION"), rows, ("DURATION",))
 
@@ -142,7 +141,7 @@ def _row(job: Job, position: int | None, now: float) -> dict[str, str]:
 
 
 def _starts(job: Job, now: float) -> str:
-    if job.phase != QUEUED:
+    if job.phase != "QUEUED":
         return ""
     return "never" if job.never_starts else _in_time(job.expected_start, now)
 
@@ -216,7 +215,7 @@ def _needs(job: Job) -> dict[str, str]:
 def _expected(job: Job, now: float) -> str:
     if job.has_ended:
         return ""
-    start = f"starts {_in_time(job.expected_start, now)}" if job.phase == QUEUED and job.expected_start else ""
+    start = f"starts {_in_time(job.expected_start, now)}" if job.phase == "QUEUED" and job.expected_start else ""
     end = "" if job.expected_end is None else f"ends at {moment(job.expected_end)}"
     return ", ".join(filter(None, (start, end)))
 

@@ -138,7 +138,7 @@ class JobOrder:
 
 @dataclass(frozen=True)
 class Job:
-    """A row of the queue; the usual values are those of a row of which no more is known than its number and its name.
+    """A row of the queue; a new job has the defaults.
 
     Args:
         number: counts up in the order of submission; clocks play no part

@@ -170,7 +170,7 @@ class JobFolder:
         return order
 
     def owner(self) -> User | None:
-        """Return whose it is, and so as whom the job runs, whatever the queue says; None for this process's user.
+        """Return its owner; None for this process's user. The job runs as its owner, independent of the queue's entry.
 
         Raises:
             CstoolError: it belongs to another user, and this process may not become that user

@@ -35,10 +35,13 @@ _MOST_NAMED = 3
 
 
 class Conditions(TypedDict, total=False):
-    """Conditions that listed jobs meet, all of them.
+    """Conditions of a list of jobs.
 
-    active: they have not ended; phases: they are in one of these; user: they are this user's; labels: they have all of
-    them
+    Args:
+        active: only jobs that have not ended
+        phases: only jobs in one of these
+        user: only this user's
+        labels: only jobs that have all these
     """
 
     active: bool

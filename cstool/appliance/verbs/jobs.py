@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 from cstool.appliance.queue.backend import LOCAL
 from cstool.appliance.queue.client import open_jobs
 from cstool.appliance.queue.following import exit_code_of, follow_job
-from cstool.appliance.queue.job import EXECUTE, PHASES
+from cstool.appliance.queue.job import EXECUTE, PHASES, stays
 from cstool.appliance.queue.names import check_label_changes, check_labels
 from cstool.appliance.verbs.job_order import make_order
 from cstool.foundation.errors import CstoolError
@@ -24,7 +24,7 @@ from cstool.training.machine.ranks.signals import collected_signals
 if TYPE_CHECKING:
     from cstool.appliance.queue.client import Jobs
     from cstool.appliance.queue.following import OnInterrupt
-    from cstool.appliance.queue.job import Event, Job
+    from cstool.appliance.queue.job import Event, Job, Stay
     from cstool.appliance.verbs.job_order import JobRequest
     from cstool.model.params import Params
 
@@ -53,13 +53,13 @@ class ShownJob(NamedTuple):
 
     Args:
         position: among waiting jobs, from 1; None where it does not wait
-        events: of the job, the oldest first
+        stays: in its phases, the oldest first
         logs: where each of its logs is, by stream
     """
 
     job: Job
     position: int | None
-    events: Sequence[Event]
+    stays: Sequence[Stay]
     logs: Mapping[str, str]
 
 
@@ -176,7 +176,7 @@ def show_job(root: Path | None, name: str) -> ShownJob:
         # Not `exists()`: the folder is its owner's alone, and in a shared appliance others look at the job too.
         if job.stage == EXECUTE and os.access(folder.report, os.R_OK):
             logs["compile"] = str(folder.report)
-        return ShownJob(job, jobs.position(job.name), jobs.events(job.name), logs)
+        return ShownJob(job, jobs.position(job.name), stays(jobs.events(job.name)), logs)
 
 
 def job_events(root: Path | None, name: str | None, limit: int | None = None) -> list[Event]:
