@@ -98,8 +98,8 @@ def same(
         limits: `least`, `if_null` and `nullable` of the key
     """
     name = ours or theirs
-    read, written = (lambda found: {name: found[theirs]}), write or attrgetter(name)
-    return Key(theirs, default, read, written, kind or type(default), other_name=also, **limits)
+    kind, write = kind or type(default), write or attrgetter(name)
+    return Key(theirs, default, lambda found: {name: found[theirs]}, write, kind, other_name=also, **limits)
 
 
 def told(theirs: str, default: Any, write: Callable[[Any], Any], least: int = 1) -> Key:

@@ -157,7 +157,6 @@ def _read_experts(found: Found) -> Mapping[str, Any]:
     return {"moe": {"num_experts": experts, "top_k": chosen, **loss}}
 
 
-_EXPERTS = "num_local_experts", 8, _read_experts, attrgetter("moe.num_experts"), int
 _OUR_EXPERTS, _THEIR_EXPERTS = f"{LAYER}.ffn.experts.experts.E", "layers.N.block_sparse_moe.experts.E"
 MIXTRAL = replace(
     LLAMA,
@@ -180,7 +179,9 @@ MIXTRAL = replace(
         ALIKE,
         told("num_experts_per_tok", 2, attrgetter("moe.top_k")),
         told("router_aux_loss_coef", 0.001, attrgetter("moe.load_balancing_loss_coef")),
-        Key(*_EXPERTS, least=2, other_name="num_experts"),
+        Key(
+            "num_local_experts", 8, _read_experts, attrgetter("moe.num_experts"), int, least=2, other_name="num_experts"
+        ),
         epsilon=1e-5,
     ),
     # Both are about training: noise on the inputs of routers, and whether the loss that balances experts is computed.

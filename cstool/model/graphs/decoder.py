@@ -1,6 +1,7 @@
 """GPT-2, Llama, Falcon, Bloom, GPT-J, Gemma 2 and their kin: one graph, whose parts follow from the params."""
 
 import math
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -42,8 +43,34 @@ def decoder_graph(model: DecoderParams, sequence_length: int, *, is_packed: bool
     return Graph(model.name, inputs, segments, tuple(losses), aliases)
 
 
-def _parts(model: DecoderParams, sequence_length: int) -> Parts:
-    return Parts(model, sequence_length, partial(matrix_initializer, model))
+@dataclass
+class _Parts(Parts):
+    """Parts of a decoder, whose layers may have norms after their parts as well."""
+
+    model: DecoderParams
+
+    def join_normed(
+        self, layer: str, name: str, x: str, columns: int, before: str, after: str, post_norm: str, bias: bool
+    ) -> None:
+        """Add the linear layer that ends a part, and the residual connection around the part."""
+        if self.model.norm_first_sandwich:
+            y = self.linear(layer, name, x, self.model.hidden_size, columns, bias)
+            self.add_back(name, y, before, after, post_norm)
+        else:
+            self.join(layer, name, x, columns, before, after, bias=bias, dropout=self.model.residual_dropout_rate)
+
+    def add_back(self, name: str, y: str, before: str, after: str, post_norm: str) -> None:
+        """Add the output of a part to the residual that it was computed from."""
+        dropout = self.model.residual_dropout_rate
+        if self.model.norm_first_sandwich:
+            if dropout:
+                y = self.scale(f"{name}.dropout", y, f"{name}.dropout.y", 1.0, dropout)
+            y, dropout = self.norm(post_norm, y), 0.0
+        self.op(OpKind.RESIDUAL, f"{name}.residual", (y, before), after, self.model.hidden_size, dropout=dropout)
+
+
+def _parts(model: DecoderParams, sequence_length: int) -> _Parts:
+    return _Parts(model, sequence_length, partial(matrix_initializer, model))
 
 
 def _embedding(model: DecoderParams, sequence_length: int, is_packed: bool) -> Segment:
@@ -101,39 +128,41 @@ def _layers(model: DecoderParams, sequence_length: int, seen: tuple[str, ...]) -
     for first, period, repetitions in units:
         parts = _parts(model, sequence_length)
         for offset in range(period):
-            _add_layer(parts, model, first + offset, offset, seen)
+            _add_layer(parts, first + offset, offset, seen)
         segments.append(parts.segment(repetitions, first, period))
     return segments
 
 
-def _add_layer(parts: Parts, model: DecoderParams, number: int, offset: int, seen: tuple[str, ...]) -> None:
+def _add_layer(parts: _Parts, number: int, offset: int, seen: tuple[str, ...]) -> None:
     """Add the layer from residual.{n + offset} to the next; `number` is the first layer built from it."""
+    model = parts.model
     before, after = (f"{{n+{k}}}" if k else "{n}" for k in (offset, offset + 1))
     layer = f"transformer_decoder.layers.{before}"
     before, middle, after = f"residual.{before}", f"{layer}.residual", f"residual.{after}"
     x = parts.norm(f"{layer}.norm1", before)
     if model.trains_biases and number == 0:
         parts.weights.append(_biases_of_positions(model))
-    name, context = f"{layer}.self_attn.proj_output_dense_layer", _attention(parts, model, layer, x, number, seen)
+    name, context = f"{layer}.self_attn.proj_output_dense_layer", _attention(parts, layer, x, number, seen)
     last = "attention_output", name, context, model.inner_size
-    _join(parts, model, *last, before, middle, f"{layer}.norm1_post", model.use_ffn_bias_in_attention)
+    parts.join_normed(*last, before, middle, f"{layer}.norm1_post", model.use_ffn_bias_in_attention)
     if not model.is_parallel:
         x = parts.norm(f"{layer}.norm3", middle)
     elif model.norms_per_layer == 2:
         x = parts.norm(f"{layer}.norm3", before)
     name, bias = f"{layer}.ffn", model.use_ffn_bias
     if model.moe.is_mixture:
-        _add_back(parts, model, name, add_mixture(parts, model, name, x), middle, after, f"{layer}.norm3_post")
+        parts.add_back(name, add_mixture(parts, model, name, x), middle, after, f"{layer}.norm3_post")
         return
     sizes = model.filter_size, model.hidden_size
     y = parts.activated("ffn", f"{name}.ffn.0", x, *sizes, model.nonlinearity, bias=bias)
     last = "ffn_output", f"{name}.ffn.1.linear_layer", y, model.filter_size
-    _join(parts, model, *last, middle, after, f"{layer}.norm3_post", bias)
+    parts.join_normed(*last, middle, after, f"{layer}.norm3_post", bias)
 
 
-def _attention(parts: Parts, model: DecoderParams, layer: str, x: str, number: int, seen: tuple[str, ...]) -> str:
+def _attention(parts: _Parts, layer: str, x: str, number: int, seen: tuple[str, ...]) -> str:
     """Add query, key and value, the effect of positions on them, and attention; return the context (S, inner_size)."""
-    name, window = f"{layer}.self_attn", model.window(number)
+    model, name = parts.model, f"{layer}.self_attn"
+    window = model.window(number)
     form: dict[str, Any] = {"chunk": model.chunk(number), "columns": model.columns(number)}
     if model.alibi_trainable_slopes:
         form["slope_scale"] = 1 / model.pos_scaling_factor
@@ -196,36 +225,6 @@ def add_projections(parts: Parts, model: AttentionRules, attention: str, x: str)
         for part in "qk":
             change(OpKind.ROTARY, part, f"{attention}.rotary_{part}", **turns)
     return tuple(qkv.values())
-
-
-def _join(
-    parts: Parts,
-    model: DecoderParams,
-    layer: str,
-    name: str,
-    x: str,
-    columns: int,
-    before: str,
-    after: str,
-    post_norm: str,
-    bias: bool,
-) -> None:
-    """Add the linear layer that ends a part, and the residual connection around the part."""
-    if model.norm_first_sandwich:
-        y = parts.linear(layer, name, x, model.hidden_size, columns, bias)
-        _add_back(parts, model, name, y, before, after, post_norm)
-    else:
-        parts.join(layer, name, x, columns, before, after, bias=bias, dropout=model.residual_dropout_rate)
-
-
-def _add_back(parts: Parts, model: DecoderParams, name: str, y: str, before: str, after: str, post_norm: str) -> None:
-    """Add the output of a part to the residual that it was computed from."""
-    hidden, dropout = model.hidden_size, model.residual_dropout_rate
-    if model.norm_first_sandwich:
-        if dropout:
-            y = parts.scale(f"{name}.dropout", y, f"{name}.dropout.y", 1.0, dropout)
-        y, dropout = parts.norm(post_norm, y), 0.0
-    parts.op(OpKind.RESIDUAL, f"{name}.residual", (y, before), after, hidden, dropout=dropout)
 
 
 def _output(model: DecoderParams, sequence_length: int) -> Segment:

@@ -20,14 +20,8 @@ def add_mixture(parts: Parts, model: DecoderParams, name: str, x: str) -> str:
     """
     weights, choices, _ = _add_router(parts, model, name, x)
     moe, hidden, filters = model.moe, model.hidden_size, model.filter_size
-    rows = parts.op(
-        OpKind.DISPATCH,
-        f"{name}.dispatch",
-        (x, choices),
-        f"{name}.dispatch.y",
-        moe.top_k * hidden,
-        experts=moe.num_experts,
-    )
+    dispatch, count = f"{name}.dispatch", moe.num_experts
+    rows = parts.op(OpKind.DISPATCH, dispatch, (x, choices), f"{dispatch}.y", moe.top_k * hidden, experts=count)
     linear = partial(_experts_linear, parts, model, f"{name}.experts", choices=choices)
     kind, function = OpKind.ACTIVATION, NONLINEARITIES.get(model.nonlinearity)
     ys = [linear("ffn", "0.linear_layer", rows, filters, hidden)]
@@ -38,7 +32,7 @@ def add_mixture(parts: Parts, model: DecoderParams, name: str, x: str) -> str:
     y = parts.op(kind, activated, tuple(ys), activated, moe.top_k * filters, function=function, dropout=0.0)
     y = linear("ffn_output", "1.linear_layer", y, hidden, filters)
     combine = f"{name}.combine"
-    y = parts.op(OpKind.COMBINE, combine, (y, weights, choices), f"{combine}.y", hidden, experts=moe.num_experts)
+    y = parts.op(OpKind.COMBINE, combine, (y, weights, choices), f"{combine}.y", hidden, experts=count)
     for number in range(moe.shared):
         y = _add_shared(parts, model, f"{name}.experts.shared_experts.{number}.ffn", x, y)
     return y
@@ -99,16 +93,8 @@ def _experts_linear(
     names = [f"{experts}.experts.{expert}.{linear}" for expert in range(moe.num_experts)]
     matrices = [parts.matrix(layer, f"{name}.weight", rows, columns) for name in names]
     biases = [bias for name in names for bias in parts.bias(name, rows, model.use_ffn_bias)]
-    name = f"{experts}.{linear}"
-    return parts.op(
-        OpKind.EXPERT_LINEAR,
-        name,
-        (x, choices),
-        f"{name}.y",
-        moe.top_k * rows,
-        (*matrices, *biases),
-        experts=moe.num_experts,
-    )
+    name, weights, count = f"{experts}.{linear}", (*matrices, *biases), moe.num_experts
+    return parts.op(OpKind.EXPERT_LINEAR, name, (x, choices), f"{name}.y", moe.top_k * rows, weights, experts=count)
 
 
 def _add_shared(parts: Parts, model: DecoderParams, name: str, x: str, others: str) -> str:

@@ -88,19 +88,7 @@ class Rule:
 
 
 def _adam(  # type: ignore[no-untyped-def]
-    weight,
-    grad,
-    exp_avg,
-    exp_avg_sq,
-    beta1,
-    beta2,
-    epsilon,
-    decay,
-    shrink,
-    step,
-    correction,
-    grad_scale,
-    clip_value,
+    weight, grad, exp_avg, exp_avg_sq, beta1, beta2, epsilon, decay, shrink, step, correction, grad_scale, clip_value
 ):
     number = weight.dtype.type
     keep1, keep2, fresh1, fresh2 = number(beta1), number(beta2), number(1.0 - beta1), number(1.0 - beta2)

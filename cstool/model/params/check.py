@@ -196,12 +196,8 @@ class TrainerCheck:
 
     def _model(self, raw: Any) -> ModelParams | None:
         key: Key = (*_INIT, "model")
-        if raw is None:
+        if raw is None or (raw := self._one_name(raw, key)) is None:
             return None
-        if not isinstance(raw, dict):
-            self.problems.add(key, "must be a mapping", raw)
-            return None
-        raw = self._one_name(raw, key)
         name = raw.get("name")
         if name is None and (found := legacy.find_model_name(raw, self.path)) is not None:
             name = found[0]
@@ -237,17 +233,14 @@ class TrainerCheck:
             hint = "the keys of the model that is trained stand below it; before release 2.4 they stood beside dpo"
             self.problems.add(key, "is missing", hint=hint)
             return None
-        if not isinstance(raw, dict):
-            self.problems.add(key, "must be a mapping", raw)
+        if (raw := self._one_name(raw, key)) is None:
             return None
-        raw = self._one_name(raw, key)
-        name = raw.get("name")
+        names, name = ", ".join(POLICIES), raw.get("name")
         if name is None:
-            self.problems.add((*key, "name"), "is missing", hint=f"the names are {', '.join(POLICIES)}")
+            self.problems.add((*key, "name"), "is missing", hint=f"the names are {names}")
             return None
         if name not in POLICIES:
-            rule, near = f"must be one of {', '.join(POLICIES)}", did_you_mean(str(name), POLICIES)
-            self.problems.add((*key, "name"), rule, name, near)
+            self.problems.add((*key, "name"), f"must be one of {names}", name, did_you_mean(str(name), POLICIES))
             return None
         return self._counting_loss_weight(self.problems.check(MODELS[name], raw, key), key)
 
@@ -263,8 +256,14 @@ class TrainerCheck:
             return model.model_copy(update={"loss_weight": 1.0})
         return model
 
-    def _one_name(self, raw: dict[str, Any], key: Key) -> dict[str, Any]:
-        """Return the model section with its name at `name`: before release 2.4 it stood at `model_name`."""
+    def _one_name(self, raw: Any, key: Key) -> dict[str, Any] | None:
+        """Return a model section with its name at `name`: before release 2.4 it stood at `model_name`.
+
+        None, and a problem, where it is no mapping.
+        """
+        if not isinstance(raw, dict):
+            self.problems.add(key, "must be a mapping", raw)
+            return None
         name, older = raw.get("name"), raw.get("model_name")
         if older is not None and name is None:
             self.document.moved[(*key, "name")] = self.document.written((*key, "model_name"))

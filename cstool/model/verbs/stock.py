@@ -74,13 +74,12 @@ def stock_model(name: str) -> StockModel:
         shape: dict[str, Any] = {"layers": len(model.layer_sizes), "width": list(model.layer_sizes)}
         shape |= dict.fromkeys(("heads", "feed_forward", "vocabulary", "tokens"))
     else:
+        sides: tuple[str, ...] = ("",)
+        vocabulary = getattr(model, "vocab_size", None)
         if isinstance(model, EncoderDecoderParams):
-            layers = model.encoder_num_hidden_layers + model.decoder_num_hidden_layers
-            vocabulary: int | None = model.vocab_sizes[0]
-        else:
-            layers, vocabulary = model.num_hidden_layers, getattr(model, "vocab_size", None)
+            sides, vocabulary = ("encoder_", "decoder_"), model.vocab_sizes[0]
         shape = {
-            "layers": layers,
+            "layers": sum(getattr(model, f"{side}num_hidden_layers") for side in sides),
             "width": model.hidden_size,
             "heads": model.num_heads,
             "feed_forward": model.filter_size,

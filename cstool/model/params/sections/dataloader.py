@@ -76,27 +76,25 @@ class DataloaderParams(Section):
         """The folders, absolute."""
         return tuple(folder.path for folder in self.folders)
 
-    def _first_of(self, *keys: str, default: Any = None) -> Any:
+    def _count(self, *keys: str) -> int | None:
         """The value of the first of some keys that the section has."""
-        return next((getattr(self, key) for key in keys if key in type(self).model_fields), default)
+        found: int | None = next((getattr(self, key) for key in keys if key in type(self).model_fields), None)
+        return found
 
     @property
     def epoch_samples(self) -> int | None:
         """How many samples an epoch has; None for all of the data set once."""
-        found: int | None = self._first_of("num_samples")
-        return found
+        return self._count("num_samples")
 
     @property
     def sample_length(self) -> int | None:
         """S, tokens of a sample, of its source or of each of its texts, as far as the file says it."""
-        found: int | None = self._first_of("max_sequence_length", "src_max_sequence_length")
-        return found
+        return self._count("max_sequence_length", "src_max_sequence_length")
 
     @property
     def target_length(self) -> int | None:
         """T, tokens that the decoder of an encoder-decoder tells, as far as the file says it."""
-        found: int | None = self._first_of("tgt_max_sequence_length")
-        return found
+        return self._count("tgt_max_sequence_length")
 
     @property
     def predictions(self) -> int | None:
@@ -104,18 +102,17 @@ class DataloaderParams(Section):
 
         None where the files say it, and where no labels are gathered.
         """
-        found: int | None = self._first_of("max_predictions_per_seq", "max_cls_tokens")
-        return found
+        return self._count("max_predictions_per_seq", "max_cls_tokens")
 
     @property
     def has_pairs(self) -> bool:
         """Whether samples of masked text say if its second part follows the first: next sentence prediction."""
-        return not self._first_of("disable_nsp", default=True)
+        return not getattr(self, "disable_nsp", True)
 
     @property
     def is_packed(self) -> bool:
         """Whether a sample is several texts that do not see each other."""
-        return bool(self._first_of("use_vsl"))
+        return bool(getattr(self, "use_vsl", False))
 
     @property
     def has_halves(self) -> bool:
@@ -129,7 +126,7 @@ class DataloaderParams(Section):
         Likewise of the tokens that a decoder tells. Else it is their sum over the batch, divided by the samples, times
         that weight.
         """
-        return bool(self._first_of("dynamic_mlm_scale", "dynamic_loss_weight"))
+        return bool(self._count("dynamic_mlm_scale", "dynamic_loss_weight"))
 
     @property
     def tried(self) -> str:

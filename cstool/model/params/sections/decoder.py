@@ -192,6 +192,7 @@ class DecoderParams(AttentionRules):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     moe: MoeParams = MoeParams.model_validate({})
 
+    usual_metrics = (*METRICS, "lm_perplexity")
     loss_term = "token"
     other_names = {"moe_params": "moe", "scale_by_layer_index": "scale_qk_dot_by_layer_idx"}
     null_counts = frozenset({"attention_dropout_rate", "position_embedding_type"})
@@ -259,11 +260,6 @@ class DecoderParams(AttentionRules):
             if getattr(self, key) == type(self).model_fields[key].default:
                 del data[key]
         return data
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Metrics of evaluations."""
-        return (*METRICS, "lm_perplexity")
 
     @property
     def balances(self) -> bool:

@@ -27,10 +27,7 @@ from cstool.model.params.sections.fields import (
     as_rate,
     unset,
 )
-from cstool.model.params.sections.initializers import (
-    DefaultInitializer,
-    RangeInitializer,
-)
+from cstool.model.params.sections.initializers import DefaultInitializer, RangeInitializer
 
 
 class EncoderParams(AttentionRules):
@@ -150,11 +147,7 @@ class BertParams(EncoderParams):
 
     loss_term = "masked token"
     without_effect = EncoderParams.without_effect | {"embedding_dropout_rate"}
-    supported = {
-        **EncoderParams.supported,
-        "num_classes": (2,),
-        "add_pooling_layer": (True, False),
-    }
+    supported = {**EncoderParams.supported, "num_classes": (2,), "add_pooling_layer": (True, False)}
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -226,13 +219,9 @@ class BertTokenClassifierParams(FineTunedParams):
     include_padding_in_loss: bool = False
     label_vocab_file: AliasedPath | None = None
 
+    usual_metrics = (*METRICS, "f1_score")
     loss_term = "token"
     supported = {**EncoderParams.supported, "add_pooling_layer": (False,)}
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Metrics of evaluations."""
-        return (*METRICS, "f1_score")
 
 
 class BertSummarizationParams(FineTunedParams):
@@ -245,13 +234,9 @@ class BertSummarizationParams(FineTunedParams):
     use_cls_bias: bool = True
     vocab_file: AliasedPath | None = None
 
+    usual_metrics = (*METRICS, "rouge1", "rouge2")
     loss_term = "sentence"
     supported = {**EncoderParams.supported, "add_pooling_layer": (False,)}
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Metrics of evaluations."""
-        return (*METRICS, "rouge1", "rouge2")
 
 
 class DprEncoderParams(EncoderParams):
@@ -267,10 +252,7 @@ class DprEncoderParams(EncoderParams):
         "add_pooling_layer embedding_dropout_rate embedding_pad_token_id mlm_loss_weight mlm_nonlinearity name "
         "share_embedding_weights".split()
     )
-    supported = {
-        **EncoderParams.supported,
-        **dict.fromkeys(("mup_base_hidden_size", "mup_base_filter_size"), ()),
-    }
+    supported = {**EncoderParams.supported, **dict.fromkeys(("mup_base_hidden_size", "mup_base_filter_size"), ())}
 
 
 class DprParams(ModelSection):

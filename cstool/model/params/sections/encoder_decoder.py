@@ -92,6 +92,7 @@ class EncoderDecoderParams(AttentionRules):
     label_smoothing: Rate = 0.0
     decoder_start_token_id: Whole | None = None
 
+    usual_metrics = ("loss", "accuracy_lm", "perplexity_lm")
     loss_term = "token"
     null_counts = frozenset({"position_embedding_type"})
     without_effect = PRECISION_KEYS.union(
@@ -139,11 +140,6 @@ class EncoderDecoderParams(AttentionRules):
             rule = f"must be false where src_vocab_size ({sizes[0]}) and tgt_vocab_size ({sizes[1]}) differ"
             raise rule_error(rule)
         return is_shared
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Metrics of evaluations."""
-        return ("loss", "accuracy_lm", "perplexity_lm")
 
     @property
     def vocab_sizes(self) -> tuple[int, int]:

@@ -32,12 +32,7 @@ class TokenLinesParams(DataloaderParams):
     input_pad_id: Whole | None = None
     labels_pad_id: Whole | None = None
 
-    without_effect = DataloaderParams.without_effect | {
-        "buckets",
-        "shuffle_buffer",
-        "tgt_data_dir",
-        "tgt_vocab_file",
-    }
+    without_effect = DataloaderParams.without_effect | {"buckets", "shuffle_buffer", "tgt_data_dir", "tgt_vocab_file"}
 
 
 class TextSpansParams(TokenLinesParams):

@@ -35,10 +35,12 @@ class ModelSection(Section):
     loss_term: ClassVar[str] = "sample"
     """unit with a loss of its own: `token`, `masked token`, `sentence`, or `sample` where a sample has one loss"""
 
+    usual_metrics: ClassVar[tuple[str, ...]] = METRICS
+
     @property
     def metrics(self) -> tuple[str, ...]:
         """Metrics of evaluations."""
-        return METRICS
+        return self.usual_metrics
 
     @property
     def rate_factors(self) -> Mapping[str, float]:

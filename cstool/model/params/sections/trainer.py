@@ -3,13 +3,7 @@
 import math
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainValidator,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, PlainValidator, field_validator, model_validator
 
 from cstool.foundation.words import BYTE_UNITS, parse_quantity
 from cstool.foundation.yaml_lines.section import (

@@ -10,18 +10,8 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from cstool.foundation.yaml_lines.section import Count, List, Positive, Rate, rule_error
 from cstool.model.params.sections.attention_rules import AttentionRules
-from cstool.model.params.sections.fields import (
-    PRECISION_KEYS,
-    AttentionType,
-    Layers,
-    Nonlinearity,
-    as_key,
-    unset,
-)
-from cstool.model.params.sections.initializers import (
-    DefaultInitializer,
-    RangeInitializer,
-)
+from cstool.model.params.sections.fields import PRECISION_KEYS, AttentionType, Layers, Nonlinearity, as_key, unset
+from cstool.model.params.sections.initializers import DefaultInitializer, RangeInitializer
 
 _Sides = Annotated[tuple[Count, Count], List]
 """height and width [pixels]"""
