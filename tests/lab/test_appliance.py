@@ -243,7 +243,7 @@ def test_a_shared_appliance_runs_each_job_as_who_submitted_it(monkeypatch):
     (place / "theirs").mkdir()
     os.chown(place / "theirs", NOBODY, NOBODY)
     # Who is in the group here is not for a test to change.
-    monkeypatch.setattr("cstool.appliance.queue.stages.os.getgrouplist", lambda name, group: [group, USERS])
+    monkeypatch.setattr("cstool.appliance.queue.job_folder.os.getgrouplist", lambda name, group: [group, USERS])
 
     def submit() -> Job:
         with open_jobs(root.folder) as jobs:
