@@ -19,7 +19,8 @@ SLOWEST = 5
 """stages that are named"""
 MOST_CHANGES = 40
 """differences that are printed"""
-_RIGHT = ("count", "PEs", "forward", "input grad", "weight grad", "again", "cycles", "bytes", "SRAM", "in flight", "weights")
+_PHASES = ("forward", "input grad", "weight grad", "again")
+_RIGHT = ("count", "PEs", *_PHASES, "cycles", "bytes", "SRAM", "in flight", "weights")
 
 
 def print_summary(artifact: Artifact, systems: str, said: str, facts: dict[str, str], notes: Sequence[str]) -> None:
@@ -209,7 +210,7 @@ def _print_kernels(artifact: Artifact, plan: StreamingPlan) -> None:
     axpys = f"{layout.rows * layout.groups:,} AXPYs to a weight and pass"
     print(f"stream, cycles per micro-batch; {batches} a step")
     print(f"{groups}, {layout.rows} rows, {tokens}; {axpys}; {len(plan.colors)} colors")
-    columns = ("kernel", "count", "weights", "forward", "input grad", "weight grad", "again", "bound", "SRAM")
+    columns = ("kernel", "count", "weights", *_PHASES, "bound", "SRAM")
     rows = []
     for segment, kernels in zip(artifact.graph.segments, plan.kernels, strict=True):
         for kernel in kernels:
