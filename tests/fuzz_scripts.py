@@ -34,8 +34,8 @@ from cstool.appliance.queue.slurm_script import JobScript
 from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.language.compile import compile_csl
 from cstool.csl.language.source import CslError
-from cstool.csl.pictures.routes import draw_fabric_routes
 from cstool.csl.sdk.layout_text import params_text
+from cstool.csl.verbs import draw_routes
 from cstool.foundation.atomic_file import is_inner_name, is_plain_name, write_replacing
 from cstool.foundation.errors import ClusterError, CstoolError
 from cstool.foundation.plain_text import has_controls
@@ -243,7 +243,7 @@ def picture(chance: random.Random, folder: Path) -> str:
     program, title = routed_program(), odd(chance)
     streams = {odd(chance): color for color in list(program.routes)[:1]}
     with warnings.catch_warnings(action="ignore"):  # of letters that no font has
-        draw_fabric_routes(replace(program, streams=streams), folder / "a.svg", title, None, "light")
+        draw_routes(replace(program, streams=streams), folder / "a.svg", title)
     tree = Xml.parse(folder / "a.svg")
     (folder / "a.svg").unlink()
     tags = {element.tag.rpartition("}")[2] for element in tree.iter()}

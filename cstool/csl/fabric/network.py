@@ -22,7 +22,7 @@ at the beginning of a cycle (`Events.first`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import attrgetter
 
 from cstool.csl.fabric import control, errors
@@ -42,17 +42,19 @@ OnHop = Callable[[int, int, int, Wavelet], None]
 _by_order = attrgetter("order")
 
 
-@dataclass(slots=True, eq=False)
 class _Cycle:
-    """Events known of a cycle to come; a change to None ends a teardown."""
+    """Events known of a cycle to come."""
 
-    arrivals: list[tuple[Buffer, Wavelet]] = field(default_factory=list)
-    accepted: list[tuple[int, Wavelet]] = field(default_factory=list)
-    credits: list[Link] = field(default_factory=list)
-    awake: list[Router] = field(default_factory=list)
-    ramps: list[Buffer] = field(default_factory=list)
-    changes: list[tuple[Flow, ColorConfig | None]] = field(default_factory=list)
-    teardowns: list[Flow] = field(default_factory=list)
+    __slots__ = ("accepted", "arrivals", "awake", "changes", "credits", "ramps", "teardowns")
+
+    def __init__(self) -> None:
+        self.arrivals: list[tuple[Buffer, Wavelet]] = []
+        self.accepted: list[tuple[int, Wavelet]] = []
+        self.credits: list[Link] = []
+        self.awake: list[Router] = []
+        self.ramps: list[Buffer] = []
+        self.changes: list[tuple[Flow, ColorConfig | None]] = []  # None: teardown ends
+        self.teardowns: list[Flow] = []
 
 
 class Network:

@@ -16,11 +16,10 @@ from cstool.csl.language.layout import Layout, Tile
 from cstool.csl.language.limits import IMPORT, Limits
 from cstool.csl.language.module import Module, unknown_param
 from cstool.csl.language.parse import parse
-from cstool.csl.language.source import CslError, Place, Source
+from cstool.csl.language.source import CslError, Place, Source, shown_path, text_of
 from cstool.csl.language.types import FunctionType, PointerType, Type
 from cstool.csl.language.values import FALSE, TRUE, Value, integer
 from cstool.foundation.errors import CstoolError
-from cstool.foundation.plain_text import one_line
 from cstool.foundation.words import did_you_mean
 
 LIBRARY = Path(__file__).parent / "library"
@@ -88,7 +87,7 @@ class Compilation:
         """The declarations of a file, read and parsed once."""
         file = self._files.get(path)
         if file is None:
-            file = self._files[path] = parse(Source(shown, _text_of(path, shown)))
+            file = self._files[path] = parse(Source(shown, text_of(path, shown)))
         return file
 
     def resolve(self, name: str, module: Module, place: Place) -> str:
@@ -115,7 +114,7 @@ class Compilation:
 
     def read_text(self, name: str, module: Module, place: Place) -> str:
         """The text of a data file that a module names."""
-        return _text_of(self.resolve(name, module, place), name)
+        return text_of(self.resolve(name, module, place), name)
 
     def import_module(
         self, instance: Instance, importer: Module, name: str, bound: dict[str, Value], node: syntax.Builtin
@@ -142,7 +141,7 @@ class Compilation:
         where: Place | None,
     ) -> Module:
         if not shown.startswith("<"):
-            shown = _shown(path)
+            shown = shown_path(path)
         module = Module(instance, self.load(path, shown), path, is_library, bound, where)
         if instance.root is not None:
             self.run_comptime(module)
@@ -183,13 +182,13 @@ class Compilation:
 
     def run(self, path: str) -> FabricProgram:
         """Compile the layout in a file, and the programs that it names."""
-        layout = Instance(self, self.arch, _shown(path), True, limits=self.limits)
+        layout = Instance(self, self.arch, shown_path(path), True, limits=self.limits)
         root = layout.root = self._module(layout, path, path, False, self.options.params, None)
         for warning in list(layout.warnings):
             raise CslError(f"--params: {warning.message}", None, warning.hint)
         block = [each for each in root.file.declarations if isinstance(each, syntax.LayoutBlock)]
         if not block:
-            raise CslError(f"{_shown(path)} has no layout block", None, "cslc takes the file with 'layout { ... }'")
+            raise CslError(f"{shown_path(path)} has no layout block", None, "cslc takes the file with 'layout { ... }'")
         if len(block) > 1:
             raise CslError("a file has one layout block", block[1].place, notes=((block[0].place, "the first one"),))
         self.run_comptime(root)
@@ -226,8 +225,8 @@ class Compilation:
         )
 
     def _instance(self, tile: Tile) -> Instance:
-        instance = Instance(self, self.arch, _shown(tile.path), False, limits=self.limits)
-        root = Module(instance, self.load(tile.path, _shown(tile.path)), tile.path, False, tile.params, tile.place)
+        instance = Instance(self, self.arch, shown_path(tile.path), False, limits=self.limits)
+        root = Module(instance, self.load(tile.path, shown_path(tile.path)), tile.path, False, tile.params, tile.place)
         for name in tile.params:
             if name not in root.params:
                 raise unknown_param(root, name)
@@ -352,24 +351,6 @@ def _is_import(node: syntax.Node | None) -> bool:
     if isinstance(node, syntax.If):
         return _is_import(node.then) or _is_import(node.otherwise)
     return isinstance(node, syntax.Builtin) and node.name == "import_module"
-
-
-def _shown(path: str) -> str:
-    """A path for messages: relative where that is shorter."""
-    relative = os.path.relpath(path)
-    return one_line(path if relative.startswith("..") else relative)
-
-
-def _text_of(path: str, shown: str) -> str:
-    """The text of a file.
-
-    Raises:
-        CslError: it is not text in UTF-8.
-    """
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise CslError(f"{shown}: must be text in UTF-8", None) from None
 
 
 def library_names() -> list[str]:

@@ -1,7 +1,9 @@
 """A CSL file, a place in it, and an error that points at one."""
 
+import os
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from cstool.foundation.errors import CstoolError
@@ -88,3 +90,21 @@ class CslError(CstoolError):
         if self.hint is not None:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
+
+
+def shown_path(path: str) -> str:
+    """A path for messages: relative where that is shorter."""
+    relative = os.path.relpath(path)
+    return one_line(path if relative.startswith("..") else relative)
+
+
+def text_of(path: str, shown: str) -> str:
+    """The text of a file.
+
+    Raises:
+        CslError: it is not text in UTF-8.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise CslError(f"{shown}: must be text in UTF-8", None) from None

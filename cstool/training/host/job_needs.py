@@ -30,7 +30,7 @@ from cstool.training.machine.plan import make_plan
 from cstool.training.machine.precision import narrow_in
 from cstool.training.machine.prepare import needed_kernels
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
-from cstool.training.store.file import TILE_BYTES
+from cstool.training.store.panel_cache import TILE_BYTES
 
 MIB = 2**20
 BASE_BYTES = 218 * MIB

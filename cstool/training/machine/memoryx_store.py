@@ -31,7 +31,7 @@ from cstool.training.store import (
     list_checkpoints,
     shard_name,
 )
-from cstool.training.store.file import TILE_BYTES
+from cstool.training.store.panel_cache import TILE_BYTES
 from cstool.training.store.panel_cache import STAYS_BYTES, buffer_bytes
 
 log = logging.getLogger("cstool")

@@ -51,6 +51,12 @@ class Traffic:
     busy_s: float = 0.0
     """time that threads spent in requests, summed over the threads [s]"""
 
+    def __add__(self, more: "Traffic") -> "Traffic":
+        """Return the traffic of two files."""
+        return Traffic(
+            self.read_bytes + more.read_bytes, self.written_bytes + more.written_bytes, self.busy_s + more.busy_s
+        )
+
 
 class BlockFile:
     """An open file.

@@ -11,7 +11,6 @@ all changes, then replaces the record; from then on the slots that it no longer 
 """
 
 import contextlib
-import math
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,20 +21,24 @@ from typing import Any
 import numpy as np
 
 from cstool.foundation.errors import StoreError
-from cstool.training.store.block_file import PAGE_BYTES, BlockFile, Observer, Traffic, cannot
-from cstool.training.store.commit_record import CommitRecord, Extent, Extents, read_record, write_record
+from cstool.training.store.block_file import BlockFile, Observer, Traffic, cannot
+from cstool.training.store.commit_record import CommitRecord, Extent, Extents, write_record
 from cstool.training.store.contiguous import Place
 from cstool.training.store.crc32 import crc32
-from cstool.training.store.file_layout import ANOTHER_RUN, ScratchFile, SlotFile, check_extent, lock_path, record_path
+from cstool.training.store.file_layout import (
+    ANOTHER_RUN,
+    ScratchFile,
+    SlotFile,
+    check_extent,
+    lock_path,
+    record_path,
+    records_to_adopt,
+)
 from cstool.training.store.folder import sweep_temporary
-from cstool.training.store.panel_cache import PanelCache, Rows
+from cstool.training.store.panel_cache import PanelCache, Rows, TileBuffers
 from cstool.training.store.protocol import check_like, check_rows, check_shape, written
-from cstool.training.store.ram import aligned_empty
 from cstool.training.store.saved_state import Array, Progress, no_progress, summed_pieces
 from cstool.training.store.store_lock import StoreLock
-
-TILE_BYTES = 2**20
-"""of each array that `rewrite` has in memory at a time: small enough to stay in a core's cache [bytes]"""
 
 
 class FileStore:
@@ -83,8 +86,7 @@ class FileStore:
         self._committed: dict[str, Extents] = {}
         self._extents: dict[str, Extents] = {}
         self._guard = threading.Lock()
-        self._tiles = threading.local()
-        self._tile_bytes = 0
+        self._tiles = TileBuffers()
         self._closed = False
         self._failure: StoreError | None = None
         """the error after which nothing can be written"""
@@ -94,12 +96,7 @@ class FileStore:
             undo.callback(self.lock.close)
             try:
                 check()
-                self.record = read_record(record_path(path)) if adopt else None
-                if adopt and self.record is None:
-                    raise StoreError(f"{path}: the MemoryX file must have been committed, it has not")
-                last = self.record
-                if last is not None and at_step is not None:
-                    self.record = last.of_step(path, at_step)
+                last, self.record = records_to_adopt(path, at_step) if adopt else (None, None)
                 sweep_temporary(path.parent, f"{path.name}.*.tmp", age_s=0)
                 self._scratch = ScratchFile(path, direct=direct)
                 undo.callback(self._scratch.close)
@@ -206,7 +203,7 @@ class FileStore:
         arrays = [*claims, *((Rows(name, start, stop), None) for name in reads)]
         try:
             checksums: list[int | None] = [0] * len(names)
-            step = _tile_rows(max(self._places[rows.name][0].row_bytes for rows, _ in arrays))
+            step = self._tiles.rows_of(max(self._places[rows.name][0].row_bytes for rows, _ in arrays))
             for first in range(start, stop, step):
                 last = min(first + step, stop)
                 tiles = [
@@ -261,17 +258,12 @@ class FileStore:
     @property
     def allocated_bytes(self) -> int:
         """Of rows in memory and of the tiles of all threads [bytes]."""
-        return self.cache.allocated_bytes + self._tile_bytes
+        return self.cache.allocated_bytes + self._tiles.allocated_bytes
 
     @property
     def traffic(self) -> Traffic:
         """Bytes read and written so far."""
-        parts = [self.file.traffic, self._scratch.traffic]
-        return Traffic(
-            sum(part.read_bytes for part in parts),
-            sum(part.written_bytes for part in parts),
-            sum(part.busy_s for part in parts),
-        )
+        return self.file.traffic + self._scratch.traffic
 
     # Commits.
 
@@ -451,14 +443,7 @@ class FileStore:
         """Return some rows: from the rows in memory, which begin at `start`, or read into a buffer of this thread."""
         if held is not None:
             return held[rows.start - start : rows.stop - start]
-        shape, dtype = self._layout_of(rows)
-        size_bytes = math.prod(shape) * dtype.itemsize
-        buffers: dict[int, Array] = self._tiles.__dict__.setdefault("buffers", {})
-        if index not in buffers or buffers[index].nbytes < size_bytes:
-            buffers[index] = aligned_empty(max(size_bytes, TILE_BYTES))
-            with self._guard:
-                self._tile_bytes += buffers[index].nbytes
-        tile = buffers[index][:size_bytes].view(dtype).reshape(shape)
+        tile = self._tiles.take(index, *self._layout_of(rows))
         self._read_rows(rows, tile)
         return tile
 
@@ -469,9 +454,3 @@ class FileStore:
         for _ in summed_pieces(place, extent.start, extent.stop, self.file.read, checksums.append):
             pass
         return checksums[-1]
-
-
-def _tile_rows(row_bytes: int) -> int:
-    """Rows of a tile: whole pages where that is possible."""
-    rows, in_whole_pages = max(1, TILE_BYTES // max(1, row_bytes)), PAGE_BYTES // math.gcd(PAGE_BYTES, row_bytes)
-    return rows // in_whole_pages * in_whole_pages or rows

@@ -24,7 +24,7 @@ from cstool.foundation.errors import DamagedCheckpointError, StoreError
 from cstool.foundation.watched_hdf5 import open_watched
 from cstool.training.store.block_file import PAGE_BYTES, BlockFile
 from cstool.training.store.checkpoint_format import LIBVER
-from cstool.training.store.commit_record import CommitRecord, Extent
+from cstool.training.store.commit_record import CommitRecord, Extent, read_record
 from cstool.training.store.contiguous import Place, create_contiguous, find_contiguous, place_of
 from cstool.training.store.pending_file import PendingFile
 
@@ -103,6 +103,19 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
     except Exception as error:
         # All errors of HDF5 and h5py here are faults of the file.
         raise DamagedCheckpointError(f"{path}: the MemoryX file is damaged or cut short") from error
+
+
+def records_to_adopt(path: Path, at_step: int | None) -> tuple[CommitRecord, CommitRecord]:
+    """Return the last commit of a file, and the one to go on from: the last, or that of a step.
+
+    Raises:
+        StoreError: there is none
+        DamagedCheckpointError: the record is damaged
+    """
+    last = read_record(record_path(path))
+    if last is None:
+        raise StoreError(f"{path}: the MemoryX file must have been committed, it has not")
+    return last, last if at_step is None else last.of_step(path, at_step)
 
 
 def check_extent(path: Path, name: str, extent: Extent, checksum: int) -> None:

@@ -18,10 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cstool.training.store.block_file import PAGE_BYTES
 from cstool.training.store.ram import aligned_empty
 
 Array = NDArray[Any]
 
+TILE_BYTES = 2**20
+"""of each array that `Store.rewrite` has in memory at a time: small enough to stay in a core's cache [bytes]"""
 READERS = 2
 """threads that fetch ahead: enough to keep a disk busy"""
 STAYS_BYTES = 64 * 2**10
@@ -330,3 +333,27 @@ def buffer_bytes(size_bytes: int) -> int:
         return size_bytes
     multiple: int = (1 << size_bytes.bit_length() - 1) // ROUNDING
     return -(-size_bytes // multiple) * multiple
+
+
+class TileBuffers:
+    """Buffers for tiles that are read from a file; each thread has its own."""
+
+    def __init__(self) -> None:
+        self._local, self._guard = threading.local(), threading.Lock()
+        self.allocated_bytes = 0
+        """of all threads"""
+
+    def rows_of(self, row_bytes: int) -> int:
+        """Return the number of rows of a tile: whole pages where that is possible."""
+        rows, in_whole_pages = max(1, TILE_BYTES // max(1, row_bytes)), PAGE_BYTES // math.gcd(PAGE_BYTES, row_bytes)
+        return rows // in_whole_pages * in_whole_pages or rows
+
+    def take(self, index: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return the buffer of this thread with a number, as an array; what it held is gone."""
+        size_bytes = math.prod(shape) * dtype.itemsize
+        buffers: dict[int, Array] = self._local.__dict__.setdefault("buffers", {})
+        if index not in buffers or buffers[index].nbytes < size_bytes:
+            buffers[index] = aligned_empty(max(size_bytes, TILE_BYTES))
+            with self._guard:
+                self.allocated_bytes += buffers[index].nbytes
+        return buffers[index][:size_bytes].view(dtype).reshape(shape)

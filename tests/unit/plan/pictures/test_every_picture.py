@@ -14,8 +14,8 @@ import matplotlib.style
 import pytest
 from matplotlib.text import Annotation
 
-from cstool.csl.pictures.heat import draw_fabric_heat
-from cstool.csl.pictures.routes import draw_fabric_routes
+from cstool.csl.pictures.heat import heat_page
+from cstool.csl.pictures.routes import routes_page
 from cstool.foundation.drawing.figure import STYLE, write_figure
 from cstool.plan.pictures.draw import draw_artifact
 from cstool.plan.pictures.estimate import estimate_figure
@@ -49,8 +49,8 @@ DRAW = {
     "comparison": lambda path, **how: draw_comparison(COMPARISON, path, **how),
     "estimate": lambda path, **how: write_figure(lambda: estimate_figure(PICTURES["a step alone"]), path, **how),
     "front": lambda path, **how: write_figure(lambda: front_figure(FRONTS["three"]), path, **how),
-    "heat": lambda path, **how: draw_fabric_heat(stats(2, 2), path, "out", **how),
-    "routes": lambda path, **how: draw_fabric_routes(switched(), path, "out", [9], **how),
+    "heat": lambda path, **how: write_figure(lambda: heat_page(stats(2, 2), "out"), path, **how),
+    "routes": lambda path, **how: write_figure(lambda: routes_page(switched(), "out", [9]), path, **how),
 }
 AIR = {"estimate": (1.0, 3.0), "fabric": (1.5, 1.5)}
 """pixels by which boxes may overlap: letters of the largest line height leave some above and below"""
