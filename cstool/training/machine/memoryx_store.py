@@ -31,8 +31,7 @@ from cstool.training.store import (
     list_checkpoints,
     shard_name,
 )
-from cstool.training.store.panel_cache import TILE_BYTES
-from cstool.training.store.panel_cache import STAYS_BYTES, buffer_bytes
+from cstool.training.store.panel_cache import STAYS_BYTES, TILE_BYTES, buffer_bytes
 
 log = logging.getLogger("cstool")
 EVALUATION_NAME = "memoryx_evaluation.h5"

@@ -80,11 +80,6 @@ class FileStore:
         self.lock = StoreLock(lock_path(path))
         self.record: CommitRecord | None = None
         """the last commit; None before the first"""
-        self._places: dict[str, tuple[Place, ...]] = {}
-        self._adopted: set[str] = set()
-        """arrays of the adopted file that have not been created again"""
-        self._committed: dict[str, Extents] = {}
-        self._extents: dict[str, Extents] = {}
         self._guard = threading.Lock()
         self._tiles = TileBuffers()
         self._closed = False
@@ -108,10 +103,10 @@ class FileStore:
             except OSError as error:
                 raise cannot(path, "be opened", error) from error
             undo.pop_all()
-        if self.record is not None:
-            self._places, self._adopted = dict(self.file.places), set(self.file.places)
-            self._committed = {name: Extents(extents) for name, extents in self.record.arrays.items()}
-            self._extents = {name: Extents(extents) for name, extents in self.record.arrays.items()}
+        self._places, self._adopted = dict(self.file.places), set(self.file.places)
+        """of all arrays; arrays of the adopted file that have not been created again"""
+        arrays = {} if self.record is None else self.record.arrays
+        self._committed, self._extents = ({name: Extents(each) for name, each in arrays.items()} for _ in range(2))
         self.cache = PanelCache(memory_bytes, self._layout_of, self._read_rows)
 
     # The protocol `Store`.
@@ -366,12 +361,9 @@ class FileStore:
             try:
                 self.file.settle(self._scratch)
                 self._settled = True
-            except OSError as error:
-                self._failure = cannot(self.path, "be laid out", error)
+            except (OSError, StoreError) as error:
+                self._failure = error if isinstance(error, StoreError) else cannot(self.path, "be laid out", error)
                 raise self._failure from error
-            except StoreError as error:
-                self._failure = error
-                raise
 
     def _place(self, name: str) -> Place:
         with self._guard:
