@@ -1,7 +1,7 @@
 """`cstool checkpoint convert`: from one format of checkpoints to another."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cstool.convert.verbs import convert_checkpoint
 from cstool.foundation.errors import CheckpointError
@@ -11,6 +11,9 @@ from cstool.foundation.terminal.screen import bars_in_bytes
 from cstool.foundation.words import BYTE_UNITS, parse_quantity
 from cstool.model.commands.completion import complete_checkpoint
 from cstool.model.commands.options import params_option
+
+if TYPE_CHECKING:
+    from cstool.convert.convert import Converted
 
 SourceFormat = Literal["cstool", "hf", "vendor"]
 TargetFormat = Literal["dense", "sparse", "hf"]
@@ -74,21 +77,8 @@ def convert(
     Face are supported if their model_type is gpt2, llama, mistral, mixtral, qwen2, qwen3, phi3, phi, gptj, gpt_neox,
     falcon, bloom, gpt_bigcode, starcoder2, gemma2, bert, roberta, esm, dpr, t5 or vit.
     """
-    for name, target_format, value in (
-        ("sparsity", "sparse", sparsity),
-        ("param_filter", "sparse", param_filter or None),
-        ("shard_size", "hf", shard_size),
-        ("tokenizer", "hf", tokenizer),
-        ("model_type", "hf", model_type),
-    ):
-        if value is not None and to != target_format:
-            got = f"--to {to}" if to else "no --to"
-            raise CheckpointError(f"--{name}: must stand beside --to {target_format}, got {got}")
-    if sparsity is not None and not 0 < sparsity < 1:
-        raise CheckpointError(
-            f"--sparsity: must be greater than 0 and less than 1, got {sparsity:g}",
-            "it is the share of zeros: 0.9 leaves a tenth of the weights",
-        )
+    only = {"sparsity": sparsity, "param_filter": param_filter or None}
+    _check_targets(to, sparse=only, hf={"shard_size": shard_size, "tokenizer": tokenizer, "model_type": model_type})
     with bars_in_bytes() as progress:
         done = convert_checkpoint(
             source,
@@ -103,6 +93,26 @@ def convert(
             model_type=model_type,
             progress=progress,
         )
+    _tell(done, as_json)
+
+
+def _check_targets(to: str | None, **options: dict[str, Any]) -> None:
+    """Check options that belong to one format, which names them, and the share of zeros."""
+    for target, given in options.items():
+        for name, value in given.items():
+            if value is not None and to != target:
+                got = f"--to {to}" if to else "no --to"
+                raise CheckpointError(f"--{name}: must stand beside --to {target}, got {got}")
+    sparsity = options["sparse"]["sparsity"]
+    if sparsity is not None and not 0 < sparsity < 1:
+        raise CheckpointError(
+            f"--sparsity: must be greater than 0 and less than 1, got {sparsity:g}",
+            "it is the share of zeros: 0.9 leaves a tenth of the weights",
+        )
+
+
+def _tell(done: "Converted", as_json: bool) -> None:
+    """Print the files that were written, and the notes of a conversion."""
     if as_json:
         print_json(
             {

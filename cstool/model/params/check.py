@@ -19,6 +19,7 @@ from cstool.model.params.micro_batch import MICRO_BATCH_CALLBACKS, MicroBatchCho
 from cstool.model.params.params import Params
 from cstool.model.params.paths import PLAIN_PATH, ResolvedPath, resolve_path
 from cstool.model.params.sections import hooks, trainer
+from cstool.model.params.sections.dataloader import DataloaderParams
 from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.model import MODELS, OTHER_FAMILIES, ModelParams
 from cstool.model.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS, Optimizer
@@ -59,12 +60,8 @@ class TrainerCheck:
         raw = keys.get("init")
         init = self._keys(trainer.InitKeys, raw, _INIT) if raw is not None else {}
         model = self._model(init.get("model"))
-        optimizer, schedules = self._learning(init)
-        if raw is not None and init.get("optimizer") is None:
-            _, name = self.problems.where((*_INIT, "optimizer"))
-            self.problems.note_text(f"{name}: not given, so the model can be evaluated and generate, but not train")
-        precision = self._section(trainer.PrecisionParams, init, "precision")
-        self._note_precision(init.get("precision"))
+        optimizer, schedules = self._learning(init, is_given=raw is not None)
+        precision = self._precision(init)
         sparsity = self._sparsity(init, model, optimizer)
         loop = self._section(trainer.LoopParams, {"loop": self._typed_length(init.get("loop"))}, "loop")
         checkpoint = self._section(trainer.CheckpointParams, init, "checkpoint")
@@ -72,8 +69,7 @@ class TrainerCheck:
         logging = self._section(trainer.LoggingParams, init, "logging")
         backend = self._section(trainer.BackendParams, init, "backend")
         self._section(trainer.AutorestartParams, init, "autorestart")
-        callbacks = self._callbacks(init.get("callbacks"))
-        tensorboard = self._loggers(init.get("loggers"))
+        callbacks, tensorboard = self._callbacks(init.get("callbacks")), self._loggers(init.get("loggers"))
         seed = value if type(value := init.get("seed")) is int and 0 <= value <= MAX_STEPS else 1
         loaders = DataloaderCheck(self.problems, self._micro_batch, model, seed)
         fit = self._keys(trainer.FitKeys, keys.get("fit"), ("trainer", "fit"))
@@ -81,9 +77,7 @@ class TrainerCheck:
         val = loaders.held_out(fit.get("val_dataloader"), ("trainer", "fit", "val_dataloader"))
         validate = self._keys(trainer.ValidateKeys, keys.get("validate"), ("trainer", "validate"))
         own = loaders.held_out(validate.get("val_dataloader"), ("trainer", "validate", "val_dataloader"))
-        validate_all = self._keys(trainer.ValidateAllKeys, keys.get("validate_all"), _VALIDATE_ALL)
-        several = loaders.held_out(validate_all.get("val_dataloaders"), (*_VALIDATE_ALL, "val_dataloaders"))
-        checkpoints = self._checkpoint_paths(validate_all.get("ckpt_paths"))
+        several, checkpoints = self._validate_all(keys.get("validate_all"), loaders)
         if loop is not None and checkpoint is not None:
             self.warnings += check_callbacks(callbacks, self.problems, loop, checkpoint, model, train, val, sparsity)
         micro_batch_size = self._micro_batch.size(None if train is None else train.batch_size)
@@ -91,11 +85,10 @@ class TrainerCheck:
             return None
         assert model and schedules is not None and sparsity is not None
         assert precision and loop and checkpoint and memoryx and logging and backend
-        if "ckpt_path" in fit and fit["ckpt_path"] is None:
+        if fit.get("ckpt_path", "") is None:
             checkpoint = checkpoint.model_copy(update={"autoload_last_checkpoint": False})
-        paths = [self._path(run.get("ckpt_path")) for run in (fit, validate)]
+        path, eval_path = (self._path(run.get("ckpt_path")) for run in (fit, validate))
         model_dir = Path(os.path.abspath(init.get("model_dir") or Path("checkpoints", self.path.stem)))
-        events_dir = None if tensorboard is None else _absolute(tensorboard.summary_dir) or model_dir / "events"
         return Params(
             model=model,
             optimizer=optimizer,
@@ -109,7 +102,7 @@ class TrainerCheck:
             seed=seed,
             activation_checkpointing=init.get("activation_checkpointing") or "auto",
             model_dir=model_dir,
-            events_dir=events_dir,
+            events_dir=None if tensorboard is None else _absolute(tensorboard.summary_dir) or model_dir / "events",
             computes_norms=callbacks.computes_norms,
             num_csx=backend.cluster_config.num_csx,
             micro_batch_size=micro_batch_size,
@@ -120,8 +113,8 @@ class TrainerCheck:
             val_dataloaders=val,
             eval_dataloaders=own or val,
             eval_all_dataloaders=several or own or val,
-            checkpoint_path=paths[0],
-            eval_checkpoint_path=paths[1] or paths[0],
+            checkpoint_path=path,
+            eval_checkpoint_path=eval_path or path,
             eval_all_checkpoint_paths=checkpoints,
             load_checkpoint_states=callbacks.states,
             keep_checkpoints=callbacks.keep,
@@ -149,12 +142,17 @@ class TrainerCheck:
     def _path(self, written: Any) -> ResolvedPath | None:
         return resolve_path(written, self.path.parent) if written else None
 
-    def _learning(self, init: dict[str, Any]) -> tuple[Optimizer | None, tuple[Schedule, ...] | None]:
+    def _learning(
+        self, init: dict[str, Any], *, is_given: bool
+    ) -> tuple[Optimizer | None, tuple[Schedule, ...] | None]:
         """Check the optimizer and the schedules, of which one has a learning rate."""
         optimizer, schedules = self._optimizer(init.get("optimizer")), self._schedules(init.get("schedulers"))
         if optimizer and schedules == () and optimizer.learning_rate is None:
             name = next(iter(init["optimizer"]))
             self.problems.add((*_INIT, "optimizer", name, "learning_rate"), "is missing", hint="or give schedulers")
+        if is_given and init.get("optimizer") is None:
+            _, name = self.problems.where((*_INIT, "optimizer"))
+            self.problems.note_text(f"{name}: not given, so the model can be evaluated and generate, but not train")
         return optimizer, schedules
 
     def _sparsity(
@@ -169,6 +167,12 @@ class TrainerCheck:
             rule = "must be left out for dpo: a policy with zeros would be held against a reference without them"
             self.problems.add(key, rule)
         return sparsity
+
+    def _precision(self, init: dict[str, Any]) -> trainer.PrecisionParams | None:
+        """Check the precision, and note which of its keys are acted on elsewhere."""
+        found = self._section(trainer.PrecisionParams, init, "precision")
+        self._note_precision(init.get("precision"))
+        return found
 
     def _note_precision(self, raw: Any) -> None:
         key: Key = (*_INIT, "precision")
@@ -333,6 +337,14 @@ class TrainerCheck:
                         continue
             self._note_arguments(value, key, hooks.CALLBACK_LOSSES.get(name, ""))
         return found
+
+    def _validate_all(
+        self, raw: Any, loaders: DataloaderCheck
+    ) -> tuple[tuple[DataloaderParams, ...], tuple[ResolvedPath, ...]]:
+        """Check the data sets and the checkpoints of `--mode eval_all`."""
+        keys = self._keys(trainer.ValidateAllKeys, raw, _VALIDATE_ALL)
+        several = loaders.held_out(keys.get("val_dataloaders"), (*_VALIDATE_ALL, "val_dataloaders"))
+        return several, self._checkpoint_paths(keys.get("ckpt_paths"))
 
     def _checkpoint_paths(self, raw: Any) -> tuple[ResolvedPath, ...]:
         key: Key = (*_VALIDATE_ALL, "ckpt_paths")

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from cstool.foundation.errors import EstimateError
 from cstool.foundation.terminal.command import command, with_messages
-from cstool.foundation.terminal.options import JsonOption, PlotOption, ThemeOption, flag, is_typed, option
+from cstool.foundation.terminal.options import JsonOption, flag, is_typed, option
 from cstool.foundation.terminal.render import print_json
 from cstool.model.commands.completion import complete_system
-from cstool.model.commands.options import (
-    ExecutionModeOption,
-    ExpertImbalanceOption,
-    MemoryXSizeOption,
-    ModelParamsOption,
-    Recompute,
-    SetOption,
-    SoftwareOption,
-    SoftwareWorkersOption,
-)
+from cstool.model.commands.options import ModelParamsOption, SetOption
 from cstool.model.verbs.asked import check_trace_file
 from cstool.plan.commands.compile import ParamsGroup
 from cstool.plan.commands.estimate_flags import (
@@ -29,7 +19,10 @@ from cstool.plan.commands.estimate_flags import (
     INFER_FLAGS,
     CostFlags,
     GpuFlags,
+    HostFlags,
     InferFlags,
+    JobFlags,
+    OutputFlags,
     VariantFlags,
 )
 from cstool.plan.commands.estimate_optimize import check_files, optimize
@@ -38,6 +31,8 @@ from cstool.training.commands.host import estimate_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from cstool.plan.verbs.estimating import Estimates
 
 HOST_FLAGS = ("--system", "--calibrate", "--json", "--debug", "--params", "--tokens", "--set", "--ranks", "--link")
 """flags that have an effect beside `--system host`; the first four without a params file, too"""
@@ -71,64 +66,12 @@ def estimate(
             "--system", "NAME|FILE", "The kind of each CSX: cs1, cs2, cs3, a system file; or host.", complete_system
         ),
     ] = "cs2",
-    num_csx: Annotated[
-        str | None,
-        option(
-            "--num_csx",
-            "N,N..N",
-            "Numbers of systems; 4..192 doubles from 4 up to 192.",
-            show_default="the number in the file",
-        ),
-    ] = None,
-    batch_per_csx: Annotated[
-        int | None,
-        option(
-            "--batch_per_csx",
-            "N",
-            "Samples of each system; the batch grows with the number of systems.",
-            min=1,
-            max=2**31 - 1,
-            show_default="a share of the batch of the file",
-        ),
-    ] = None,
-    sparsity: Annotated[
-        str | None, option("--sparsity", "S,S,...", "Shares of zeros of the linear layers, side by side.")
-    ] = None,
-    tokens: Annotated[
-        str | None, option("--tokens", "N", "Tokens to train with, such as 300B; adds the days that it takes.")
-    ] = None,
-    memoryx: MemoryXSizeOption = None,
-    execution_mode: ExecutionModeOption = "auto",
-    recompute: Annotated[
-        Recompute,
-        flag("--recompute", "Compute activations again where that is faster, where it is needed, never, or always."),
-    ] = "fastest",
-    expert_imbalance: ExpertImbalanceOption = 1.0,
-    software: SoftwareOption = None,
-    num_workers_per_csx: SoftwareWorkersOption = None,
-    trace: Annotated[
-        Path | None, option("--trace", "FILE", "Write a step as a timeline in Chrome's trace format, .json.")
-    ] = None,
-    plot: PlotOption = None,
-    theme: ThemeOption = "light",
-    csv: Annotated[Path | None, option("--csv", "FILE", "Write the rows of all tables into a file.")] = None,
+    job: JobFlags,
+    output: OutputFlags,
     validate: Annotated[
         bool, flag("--validate", "Compare the model with published results, and print its errors.")
     ] = False,
-    calibrate: Annotated[bool, flag("--calibrate", "With --system host: measure this machine once more.")] = False,
-    ranks: Annotated[
-        int | None,
-        option("--ranks", "N", "With --system host: processes that share the systems, as mpirun starts them.", min=1),
-    ] = None,
-    link: Annotated[
-        str | None,
-        option(
-            "--link",
-            "RATE[,LATENCY]",
-            "With --ranks: each rank has a host like this one, with links such as 10Gb/s or 1Gb/s,5ms.",
-            show_default="all on this host",
-        ),
-    ] = None,
+    hosts: HostFlags,
     costs: CostFlags,
     variants: VariantFlags,
     gpus: GpuFlags,
@@ -151,66 +94,56 @@ def estimate(
         return
     if system.lower() == HOST:
         _refuse(typed, "--system host", HOST_FLAGS if params is not None else HOST_FLAGS[:4])
-        if link is not None and (ranks or 1) == 1:
-            raise EstimateError(f"--link: must stand beside --ranks of 2 or more, got --ranks {ranks or 1}")
-        estimate_host(params, set_ or (), calibrates=calibrate, tokens=tokens, ranks=ranks, link=link, as_json=as_json)
+        if hosts.link is not None and (hosts.ranks or 1) == 1:
+            raise EstimateError(f"--link: must stand beside --ranks of 2 or more, got --ranks {hosts.ranks or 1}")
+        about: dict[str, Any] = {"calibrates": hosts.calibrate, "ranks": hosts.ranks, "link": hosts.link}
+        estimate_host(params, set_ or (), tokens=job.tokens, as_json=as_json, **about)
         return
-    for name in ("--calibrate", "--ranks", "--link"):
-        if name in typed:
-            raise EstimateError(f"{name}: must stand beside --system host, got --system {system}")
+    _refuse_apart(typed, ("--calibrate", "--ranks", "--link"), f"--system host, got --system {system}")
     if params is None:
         raise EstimateError("--params is missing", "cstool estimate --params FILE, or cstool estimate --validate")
     if mode == "infer":
         from cstool.plan.commands.estimate_infer import estimate_infer
 
         _refuse(typed, "--mode infer", INFER_ALLOWED)
-        estimate_infer(params, set_ or (), infers, system, num_csx, as_json)
+        estimate_infer(params, set_ or (), infers, system, job.num_csx, as_json)
         return
-    for name in INFER_FLAGS:
-        if name in typed:
-            raise EstimateError(f"{name}: must stand beside --mode infer")
+    _refuse_apart(typed, INFER_FLAGS, "--mode infer")
     if gpus.gpu is not None and gpus.gpus is None:
         raise EstimateError(f"--gpu: must stand beside --gpus, the number of them, got {gpus.gpu} alone")
-    check_files(plot, csv)
-    if trace is not None:
-        check_trace_file(trace)
+    check_files(output.plot, output.csv)
+    if output.trace is not None:
+        check_trace_file(output.trace)
 
-    from cstool.plan.commands.estimate_document import estimate_document, write_estimates
-    from cstool.plan.commands.estimate_report import print_estimates
     from cstool.plan.estimation import EstimateOptions
 
-    options = EstimateOptions(
-        system,
-        batch_per_csx,
-        memoryx,
-        tokens,
-        execution_mode,
-        recompute,
-        expert_imbalance,
-        software,
-        num_workers_per_csx,
-        variants.frozen,
-        variants.adapters,
+    modelled = {name: value for name, value in vars(job).items() if name not in ("num_csx", "sparsity")}
+    options = EstimateOptions(system=system, frozen=variants.frozen, adapters=variants.adapters, **modelled)
+    request = EstimateRequest(
+        params,
+        set_ or (),
+        options,
+        job.num_csx,
+        job.sparsity,
+        costs=vars(costs),
+        gpus=gpus.gpus,
+        gpu=gpus.gpu or "a100",
+        compares_recompute=variants.recompute_table,
     )
-    found = estimate_all(
-        EstimateRequest(
-            params,
-            set_ or (),
-            options,
-            num_csx,
-            sparsity,
-            costs=vars(costs),
-            gpus=gpus.gpus,
-            gpu=gpus.gpu or "a100",
-            compares_recompute=variants.recompute_table,
-        )
-    )
-    if trace is not None:
-        write_timeline(found.estimate, trace)
-    if csv is not None:
-        write_estimates(csv, found)
-    if plot:
-        draw_estimates(found, plot, theme)
+    _tell(estimate_all(request), variants, output, as_json)
+
+
+def _tell(found: Estimates, variants: VariantFlags, output: OutputFlags, as_json: bool) -> None:
+    """Write the files that were asked for, and print the report."""
+    from cstool.plan.commands.estimate_document import estimate_document, write_estimates
+    from cstool.plan.commands.estimate_report import print_estimates
+
+    if output.trace is not None:
+        write_timeline(found.estimate, output.trace)
+    if output.csv is not None:
+        write_estimates(output.csv, found)
+    if output.plot:
+        draw_estimates(found, output.plot, output.theme)
     if as_json:
         print_json(estimate_document(found))
     else:
@@ -236,3 +169,10 @@ def _refuse(typed: Sequence[str], beside: str, allowed: Sequence[str]) -> None:
     for name in typed:
         if name not in allowed:
             raise EstimateError(f"{name}: must be left out beside {beside}, where it has no effect")
+
+
+def _refuse_apart(typed: Sequence[str], flags: Sequence[str], beside: str) -> None:
+    """Refuse flags that have an effect beside another one alone."""
+    for name in flags:
+        if name in typed:
+            raise EstimateError(f"{name}: must stand beside {beside}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cstool.foundation.errors import EstimateError
-from cstool.foundation.terminal.options import JsonOption, PlotOption, ThemeOption, flag, option
+from cstool.foundation.terminal.options import JsonOption, PlotOption, ThemeOption, option
 from cstool.foundation.terminal.render import print_json
 from cstool.model.commands.completion import complete_system
 from cstool.model.commands.options import (
@@ -19,7 +19,7 @@ from cstool.model.commands.options import (
     SoftwareWorkersOption,
 )
 from cstool.plan.commands.compile import check_plots
-from cstool.plan.commands.estimate_flags import CostFlags, ModelVariantFlags
+from cstool.plan.commands.estimate_flags import CostFlags, LimitFlags, ModelVariantFlags, SpaceFlags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,45 +29,12 @@ def optimize(
     *,
     params: ModelParamsOption = None,
     tokens: Annotated[str | None, option("--tokens", "N", "Tokens of the job, such as 300B.")] = None,
-    days: Annotated[float | None, option("--days", "D", "The job takes at most D days.")] = None,
-    power: Annotated[
-        str | None, option("--power", "P", "Systems and servers draw at most this power, such as 500kW.")
-    ] = None,
-    budget: Annotated[
-        str | None, option("--budget", "B", "With --price: the job costs at most this amount, such as 2M.")
-    ] = None,
-    confident: Annotated[
-        bool, flag("--confident", "Days and budget must hold at the slow end of the range of the estimate.")
-    ] = False,
+    limits: LimitFlags,
     costs: CostFlags,
     system: Annotated[
         str, option("--system", "NAME|FILE", "The kind of each CSX: cs1, cs2, cs3, or a system file.", complete_system)
     ] = "cs2",
-    num_csx: Annotated[
-        int | None,
-        option("--num_csx", "N", "At most N systems.", min=1, show_default="all of a cluster"),
-    ] = None,
-    batch_size: Annotated[
-        str | None,
-        option(
-            "--batch_size",
-            "N,N..N",
-            "Allowed global batches; 512..4096 doubles from 512 up to 4096.",
-            show_default="the batch in the file",
-        ),
-    ] = None,
-    batch_per_csx: Annotated[
-        str | None, option("--batch_per_csx", "N,N..N", "Allowed batches of each system, instead.")
-    ] = None,
-    sparsity: Annotated[
-        str | None,
-        option(
-            "--sparsity",
-            "S,S,...",
-            "Allowed shares of zeros of the linear layers.",
-            show_default="the share in the file",
-        ),
-    ] = None,
+    space: SpaceFlags,
     memoryx: MemoryXSizeOption = None,
     execution_mode: ExecutionModeOption = "auto",
     expert_imbalance: ExpertImbalanceOption = 1.0,
@@ -99,14 +66,10 @@ def optimize(
     found = search(
         params,
         tokens=tokens,
-        days=days,
-        power=power,
-        budget=budget,
-        confident=confident,
-        num_csx=num_csx,
-        batch_size=batch_size,
-        batch_per_csx=batch_per_csx,
-        sparsities=() if sparsity is None else parse_shares(sparsity),
+        num_csx=space.num_csx,
+        batch_size=space.batch_size,
+        batch_per_csx=space.batch_per_csx,
+        sparsities=() if space.sparsity is None else parse_shares(space.sparsity),
         overrides=overrides,
         system=system,
         memoryx=memoryx,
@@ -116,6 +79,7 @@ def optimize(
         adapters=variants.adapters or of_file,
         software=software,
         num_workers_per_csx=num_workers_per_csx,
+        **vars(limits),
         **vars(costs),
     )
     if csv is not None:

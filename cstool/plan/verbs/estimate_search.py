@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,6 @@ def optimize(
         ParamsError: the file breaks rules, or there is no such system
     """
     check_choice("execution_mode", more.get("execution_mode", "auto"), EXECUTION_MODES)
-    from cstool.model.system import system_names
     from cstool.plan.estimation.cost import make_cost_inputs
     from cstool.plan.estimation.limits import make_limits, make_space
     from cstool.plan.estimation.request import EstimateOptions, loader_of, make_request
@@ -82,28 +82,30 @@ def optimize(
         num_csx=num_csx,
     )
     shares: dict[float | None, Params] = {share: asked_params(params, _with(overrides, share)) for share in sparsities}
-    shares = shares or {None: base}
+    asked = list((shares or {None: base}).items())
 
     def search(options: EstimateOptions) -> Search:
-        models = [
-            Model(share, make_request(each, options), inputs, each.checkpoint.steps) for share, each in shares.items()
-        ]
+        models = [Model(share, make_request(each, options), inputs, each.checkpoint.steps) for share, each in asked]
         return Search(models, space, limits)
 
     def elsewhere(name: str) -> Search | None:
-        try:
+        # Where fewer systems are in its clusters, or nothing is known of its hosts, there is no estimate.
+        with suppress(EstimateError):
             return search(replace(options, system=name, memoryx=None))
-        except EstimateError:
-            # Fewer systems are in its clusters, or nothing is known of its hosts.
-            return None
+        return None
 
-    asked = search(options)
-    found = asked.run()
-    if found is None:
-        names = system_names()
-        newer = names[names.index(options.system) + 1 :] if options.system in names else ()
-        raise unmet(asked, elsewhere, tuple(newer))
-    return found
+    here = search(options)
+    if (found := here.run()) is not None:
+        return found
+    raise unmet(here, elsewhere, _newer_than(options.system))
+
+
+def _newer_than(system: str) -> tuple[str, ...]:
+    """Return the names of the systems after one; none after a system of a file."""
+    from cstool.model.system import system_names
+
+    names = tuple(system_names())
+    return names[names.index(system) + 1 :] if system in names else ()
 
 
 def _with(overrides: Mapping[str, Any] | Sequence[str] | None, share: float) -> Mapping[str, Any] | Sequence[str]:

@@ -126,9 +126,7 @@ def estimate_memory(
     optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
     sparsity = sparsity_rules(params, graph, KernelChooser("never"))
     kept_model = KeptModel(graph, optimizer, sparsity, params.host_precision)
-    narrow = kept_model.narrow
-    is_bfloat16 = params.host_precision == BFLOAT16_NAME
-    base = BASE_BYTES + is_bfloat16 * BFLOAT16_BYTES
+    base = BASE_BYTES + (params.host_precision == BFLOAT16_NAME) * BFLOAT16_BYTES
     room = available_memory_bytes() if room_bytes is None else room_bytes
     free = max(0, room - base - UNCOUNTED_BYTES)
     state = kept_model.state_bytes
@@ -143,12 +141,11 @@ def estimate_memory(
         of_lanes = min(FILE_LANE_BYTES, _largest_bytes(graph))
     else:
         taken = kept_model.memoryx_bytes
+        narrow, trained = kept_model.narrow.weights, graph.trained_weights
+        narrow_bytes = sum(2 * trained[name].size for name in trained.keys() & narrow)
         # Gradients are counted with a quarter for gradients on their way; the real limit of these is known here.
-        waiting = (taken - state) * 4 // 5 if optimizer is not None else 0
-        narrow_bytes = sum(2 * weight.size for name, weight in graph.trained_weights.items() if name in narrow.weights)
+        waiting = 0 if optimizer is None else (taken - state - narrow_bytes) * 4 // 5 + narrow_bytes
         kept, of_lanes = state, 0
-        if optimizer is not None and narrow_bytes:
-            waiting = (taken - state - narrow_bytes) * 4 // 5 + narrow_bytes
         taken += most_in_flight_bytes(graph, MOST_IN_FLIGHT) if optimizer is not None else 0
     if taken > free:
         what = "its weights" if optimizer is None else "its weights, optimizer state and gradients"

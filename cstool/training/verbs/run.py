@@ -165,18 +165,9 @@ def train(
         Interrupted: it was stopped, after it saved
         CstoolError: any other error that the user can act on
     """
-    asked = asked_params(
-        params,
-        overrides,
-        max_steps=max_steps,
-        num_steps=num_steps,
-        eval_steps=eval_steps,
-        num_csx=num_csx,
-        seed=seed,
-        precision=precision,
-        model_dir=_path(model_dir),
-        memoryx=memoryx,
-    )
+    numbers = {"max_steps": max_steps, "num_steps": num_steps, "eval_steps": eval_steps}
+    about = {"num_csx": num_csx, "seed": seed, "precision": precision, "memoryx": memoryx}
+    asked = asked_params(params, overrides, model_dir=_path(model_dir), **numbers, **about)
     request = RunRequest(
         mode="train_and_eval" if evaluates else "train",
         checkpoint_path=_path(checkpoint_path),

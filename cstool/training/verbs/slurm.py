@@ -49,7 +49,7 @@ def run_as_job(
         RankLostError: Slurm ended it
         CstoolError: any other error that the user can act on
     """
-    from cstool.foundation.slurm.batch_script import BatchJob, limit_s
+    from cstool.foundation.slurm.batch_script import BatchJob
     from cstool.foundation.slurm.commands import check_slurm, submit, usable_pmi
     from cstool.foundation.slurm.following import follow
     from cstool.training.machine.data_sets import check_data
@@ -60,14 +60,7 @@ def run_as_job(
             "--launch slurm: must be for training or evaluation, got --mode infer",
             "salloc, and srun within it, have a model answer",
         )
-    nodes = request.nodes or 1
-    ranks = nodes if request.ranks is None else request.ranks
-    if ranks < nodes:
-        raise ClusterError(f"--ranks: must be at least the number of nodes ({nodes}), got {ranks}")
-    if request.time is not None:
-        limit_s(request.time)
-    for options in request.sbatch or ():
-        _check_options(options)
+    nodes, ranks = _checked_sizes(request)
     cannot_restart = restart_error(trainers, continues)
     if request.max_restarts and cannot_restart is not None:
         raise cannot_restart
@@ -98,6 +91,21 @@ def run_as_job(
         number = submit(job)
         say(f"job {number}: submitted with {shlex.quote(str(job.script))}; its log is {job.log(number, 'out')}")
         return follow(job, number, signals, {"out": _shower(sys.stdout), "err": _shower(sys.stderr)}, say)
+
+
+def _checked_sizes(request: LaunchRequest) -> tuple[int, int]:
+    """Return the numbers of nodes and ranks of a request whose time and options are valid, or raise ClusterError."""
+    from cstool.foundation.slurm.batch_script import limit_s
+
+    nodes = request.nodes or 1
+    ranks = nodes if request.ranks is None else request.ranks
+    if ranks < nodes:
+        raise ClusterError(f"--ranks: must be at least the number of nodes ({nodes}), got {ranks}")
+    if request.time is not None:
+        limit_s(request.time)
+    for options in request.sbatch or ():
+        _check_options(options)
+    return nodes, ranks
 
 
 def _check_options(options: str) -> None:
