@@ -23,6 +23,13 @@ def test_each_pe_more_takes_as_many_cycles_more_as_was_measured(groups, slope):
         assert more / 64 == slope
 
 
+def test_sums_of_a_decoding_layer_take_as_many_cycles_more_on_longer_lines_as_docs_say():
+    """Measured on a WSE-3: 2,477; groups of 24 PEs, the elements of a layer's ten all-reduces (estimate_infer.md)."""
+    elements = (1, 27, 9, 1, 1, 9, 9, 1, 60, 9)
+    of = {pes: sum(mesh_allreduce_cycles(PE, pes, each, pes // 24) for each in elements) for pes in (240, 360)}
+    assert of[360] - of[240] == 2600
+
+
 def test_a_multiply_add_takes_three_cycles_as_was_measured_and_none_more_for_operands_of_32_bits():
     assert [multiply_add_cycles(PE, length) for length in (1, 8, 9)] == [3, 3, 4]
     wide = Pe(CS3, 32)
