@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from cstool.foundation.errors import EstimateError
+from cstool.model.graphs.adapters import Adapters, parse_adapters, split_segments, with_adapters
 from cstool.model.ir import Graph, Segment
-from cstool.plan.estimation.adapters import Adapters, parse_adapters, split_segments, with_adapters
 
 FIRST = "first:"
 """prefix of a choice of layers by number: the first N layers, and the embeddings before them"""

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from cstool.foundation.errors import EstimateError
+from cstool.model.graphs.adapters import parse_adapters
 from cstool.plan.commands.compile_report import number_text
-from cstool.plan.estimation.adapters import parse_adapters
 from cstool.plan.estimation.lora_callback import take_lora, without_lora
 from cstool.plan.timing.resources import COORDINATOR, HOSTS, NORM, SERVERS, WORKERS
 from cstool.training.host import calibrate as calibrate_module

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.foundation.errors import EstimateError
+from cstool.model.graphs.adapters import Adapters, parse_adapters, with_adapters
 from cstool.model.graphs.statistics import count_statistics
 from cstool.model.ir import Graph, MatMul, OpKind, verify
 from cstool.model.params import load_params
@@ -15,7 +16,6 @@ from cstool.plan.compiler.compile import PASSES
 from cstool.plan.compiler.kernel_work import kernel_works
 from cstool.plan.compiler.program import Program
 from cstool.plan.estimation import Estimate, EstimateOptions, Estimator, make_request
-from cstool.plan.estimation.adapters import Adapters, parse_adapters, with_adapters
 from cstool.plan.estimation.variants import Variants, parse_frozen, with_frozen
 from tests.examples import examples
 from tests.models import FAMILIES, decoder, encoder_decoder, preferences, vision
