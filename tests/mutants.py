@@ -131,7 +131,7 @@ ROOMS: dict[str, dict[str, str]] = {
     "inference": {
         "beams": "inference/test_beams",
         "sampling": "inference",
-        "sequences": "inference/test_generate inference/test_walk",
+        "sequences": "inference/test_decoding inference/test_walk",
         "text_stream": "inference/test_text_stream",
     },
     "model": {
@@ -256,10 +256,9 @@ ROOMS: dict[str, dict[str, str]] = {
     },
     "training/run": {
         "checkpoints": "training/run/test_checkpoints",
-        "evaluate": "training/run/test_evaluate",
+        "evaluate": "training/run/test_evaluate training/run/test_scores",
         "patience": "training/run/test_stopping",
         "report/time_split": "training/run/test_report",
-        "scores": "training/run/test_scores",
         "stopping": "training/run/test_stopping",
         "train": "training/run/test_train",
     },
