@@ -26,7 +26,13 @@ from cstool.plan.commands.estimate_flags import (
     VariantFlags,
 )
 from cstool.plan.commands.estimate_optimize import check_files, optimize
-from cstool.plan.verbs.estimating import EstimateRequest, draw_estimates, estimate_all, write_timeline
+from cstool.plan.verbs.estimating import (
+    EstimateRequest,
+    draw_estimates,
+    estimate_all,
+    estimate_options,
+    write_timeline,
+)
 from cstool.training.commands.host import estimate_host
 
 if TYPE_CHECKING:
@@ -115,10 +121,8 @@ def estimate(
     if output.trace is not None:
         check_trace_file(output.trace)
 
-    from cstool.plan.estimation import EstimateOptions
-
     modelled = {name: value for name, value in vars(job).items() if name not in ("num_csx", "sparsity")}
-    options = EstimateOptions(system=system, frozen=variants.frozen, adapters=variants.adapters, **modelled)
+    options = estimate_options(system=system, frozen=variants.frozen, adapters=variants.adapters, **modelled)
     request = EstimateRequest(
         params,
         set_ or (),

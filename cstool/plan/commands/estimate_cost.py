@@ -8,8 +8,7 @@ from cstool.foundation.terminal.render import print_table
 from cstool.foundation.words import bytes_text, counted
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.tables import print_named, short_time_text
-from cstool.plan.estimation.cost import HOUR_S, MWH_J, CostBand, JobCost
-from cstool.plan.estimation.point import DAY_S
+from cstool.plan.verbs.results import DAY_S, HOUR_S, MWH_J, CostBand, JobCost
 
 COST_COLUMNS = ("num_csx", "training", "with stops", "failures", "servers", "power", "energy")
 

@@ -5,16 +5,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cstool.model.ir import Artifact
 from cstool.plan.commands.compile_report import phases_document
 from cstool.plan.commands.estimate_cost import cost_document
 from cstool.plan.commands.estimate_facts import gain_of
 from cstool.plan.commands.estimate_gpu import gpus_document
 from cstool.plan.commands.tables import write_rows
-from cstool.plan.estimation import Estimate, Row, Tried
-from cstool.plan.estimation.bands import SHARE, Band
-from cstool.plan.estimation.mask_updates import MaskUpdates
 from cstool.plan.verbs.estimating import Estimates
+from cstool.plan.verbs.results import SHARE, Artifact, Band, Estimate, MaskUpdates, Row, Tried
 
 _CSV_COLUMNS = (
     *("kind", "model", "system", "num_csx", "sparsity", "batch_size", "samples_per_csx", "micro_batch_size", "mode"),

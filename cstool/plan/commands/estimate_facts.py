@@ -3,14 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from cstool.foundation.words import bytes_text, counted, micro_batches_text, often, time_text
-from cstool.model.ir import Artifact
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.tables import short_time_text
-from cstool.plan.compiler.density import ADAPTERS
-from cstool.plan.estimation import Estimate
-from cstool.plan.estimation.bands import SHARE, Band
-from cstool.plan.estimation.mask_updates import MaskUpdates
 from cstool.plan.verbs.estimating import Estimates
+from cstool.plan.verbs.results import ADAPTERS, SHARE, Artifact, Band, Estimate, MaskUpdates
 
 
 def estimate_facts(estimates: Estimates) -> Iterator[tuple[str, str]]:

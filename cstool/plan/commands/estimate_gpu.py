@@ -8,8 +8,7 @@ from cstool.foundation.terminal.render import print_line, print_table
 from cstool.foundation.words import bytes_text, counted
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.tables import print_tried, short_time_text
-from cstool.plan.estimation import Tried, estimates_in
-from cstool.plan.estimation.gpu import Beside, GpuEstimate, GpuValidation
+from cstool.plan.verbs.results import Beside, GpuEstimate, GpuValidation, Tried, estimates_in
 
 COLUMNS = ("GPUs", "split", "step", "tokens/s", "of peak", "bubble", "memory", "power", "per token")
 

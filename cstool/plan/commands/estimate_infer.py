@@ -12,9 +12,8 @@ from cstool.plan.commands.estimate_document import interval_document
 from cstool.plan.commands.estimate_facts import interval_facts, joules_text, rough_text
 from cstool.plan.commands.estimate_flags import InferFlags
 from cstool.plan.commands.tables import print_named, print_tried, short_time_text
-from cstool.plan.estimation import Tried, estimates_in
-from cstool.plan.estimation.inference import InferEstimate
 from cstool.plan.verbs.estimating import estimate_inference
+from cstool.plan.verbs.results import InferEstimate, Tried, estimates_in
 
 COLUMNS = ("users", "first token", "token", "tokens/s each", "tokens/s", "per token", "power", "spent most on")
 

@@ -54,10 +54,9 @@ def optimize(
     """
     from cstool.plan.commands.estimate_report import print_estimate_only
     from cstool.plan.commands.optimize_report import front_document, print_found, write_front
-    from cstool.plan.estimation.limits import parse_shares
-    from cstool.plan.estimation.lora_callback import without_lora
     from cstool.plan.verbs.estimate_search import draw_front
     from cstool.plan.verbs.estimate_search import optimize as search
+    from cstool.plan.verbs.results import parse_shares, without_lora
 
     if params is None:
         raise EstimateError("--params is missing", "cstool estimate optimize --params FILE --tokens 300B --days 30")

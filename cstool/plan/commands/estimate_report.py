@@ -10,8 +10,8 @@ from cstool.plan.commands.estimate_facts import days_text, estimate_facts, step_
 from cstool.plan.commands.estimate_flags import ModelVariantFlags
 from cstool.plan.commands.estimate_gpu import print_gpus
 from cstool.plan.commands.tables import print_tried, short_time_text
-from cstool.plan.estimation import Estimate, Row, Tried, estimates_in
 from cstool.plan.verbs.estimating import Estimates
+from cstool.plan.verbs.results import Estimate, Row, Tried, estimates_in
 
 RESOURCE_COLUMNS = ("resource", "step", "share", "work", "busy")
 SCALE_COLUMNS = (

@@ -11,10 +11,7 @@ from cstool.plan.commands.estimate_cost import cost_document
 from cstool.plan.commands.estimate_document import band_document
 from cstool.plan.commands.estimate_facts import range_text, trained_text
 from cstool.plan.commands.tables import write_rows
-from cstool.plan.estimation import unmet
-from cstool.plan.estimation.bands import SHARE
-from cstool.plan.estimation.limits import BUDGET, DAYS, POWER
-from cstool.plan.estimation.plan import Found, Plan
+from cstool.plan.verbs.results import BUDGET, DAYS, POWER, SHARE, Found, Plan, unmet
 
 LIMITS = (DAYS, POWER, BUDGET)
 COLUMNS = ("num_csx", "batch", "micro-batch", "mode", "days", "80%", "power", "energy")

@@ -8,8 +8,7 @@ from typing import Any
 from cstool.foundation.terminal.render import print_table
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.estimate_facts import rough_text
-from cstool.plan.estimation.comparison import Comparison, Errors
-from cstool.plan.estimation.published import Prediction
+from cstool.plan.verbs.results import Comparison, Errors, Prediction
 
 _UNITS = {
     "samples_per_s": "samples/s",

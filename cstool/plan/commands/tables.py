@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from cstool.foundation.errors import EstimateError
 from cstool.foundation.terminal.render import print_line, print_table
 from cstool.foundation.words import time_text
-from cstool.plan.estimation import Tried
+from cstool.plan.verbs.results import Tried
 
 Row = TypeVar("Row", bound=Tried[Any, Any])
 
