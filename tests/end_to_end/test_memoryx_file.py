@@ -32,7 +32,7 @@ def file_run(folder: Path, data: Path, **changes: Any) -> RunResult:
 def _little_room(monkeypatch):
     """Weights come and go, even of these small models."""
     monkeypatch.setattr(panel_cache, "STAYS_BYTES", 256)
-    monkeypatch.setattr(memoryx_store, "_share", lambda *_: (ROOM_BYTES, ROOM_BYTES // 4))
+    monkeypatch.setattr(memoryx_store, "_share", lambda *_, **__: (ROOM_BYTES, ROOM_BYTES // 4))
 
 
 @pytest.fixture(scope="module")
