@@ -9,7 +9,8 @@ import pytest
 import cstool.plan.timing
 from cstool.foundation import words
 from cstool.model import short_names
-from cstool.plan.estimation import adapters, bands, failures, limits, plan, unmet, variants
+from cstool.model.graphs import adapters
+from cstool.plan.estimation import bands, failures, limits, plan, unmet, variants
 from cstool.training.host import rank_flags as ranks
 from cstool.training.kernels.sparse import pattern
 from cstool.training.machine import swarmx
