@@ -1,7 +1,8 @@
 """`cstool checkpoint convert`: from one format of checkpoints to another."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cstool.convert.verbs import convert_checkpoint
 from cstool.foundation.errors import CheckpointError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 SourceFormat = Literal["cstool", "hf", "vendor"]
 TargetFormat = Literal["dense", "sparse", "hf"]
+TARGETS = {"sparsity": "sparse", "param_filter": "sparse", "shard_size": "hf", "tokenizer": "hf", "model_type": "hf"}
+"""options that have an effect with one format of TARGET alone"""
 
 
 def convert(
@@ -77,8 +80,9 @@ def convert(
     Face are supported if their model_type is gpt2, llama, mistral, mixtral, qwen2, qwen3, phi3, phi, gptj, gpt_neox,
     falcon, bloom, gpt_bigcode, starcoder2, gemma2, bert, roberta, esm, dpr, t5 or vit.
     """
-    only = {"sparsity": sparsity, "param_filter": param_filter or None}
-    _check_targets(to, sparse=only, hf={"shard_size": shard_size, "tokenizer": tokenizer, "model_type": model_type})
+    of_hf = {"shard_size": shard_size, "tokenizer": tokenizer, "model_type": model_type}
+    _check_targets(to, {"sparsity": sparsity, "param_filter": param_filter or None, **of_hf})
+    _check_sparsity(sparsity)
     with bars_in_bytes() as progress:
         done = convert_checkpoint(
             source,
@@ -96,14 +100,17 @@ def convert(
     _tell(done, as_json)
 
 
-def _check_targets(to: str | None, **options: dict[str, Any]) -> None:
-    """Check options that belong to one format, which names them, and the share of zeros."""
-    for target, given in options.items():
-        for name, value in given.items():
-            if value is not None and to != target:
-                got = f"--to {to}" if to else "no --to"
-                raise CheckpointError(f"--{name}: must stand beside --to {target}, got {got}")
-    sparsity = options["sparse"]["sparsity"]
+def _check_targets(to: str | None, options: Mapping[str, object]) -> None:
+    """Refuse options of another format."""
+    for name, value in options.items():
+        target = TARGETS[name]
+        if value is not None and to != target:
+            got = f"--to {to}" if to else "no --to"
+            raise CheckpointError(f"--{name}: must stand beside --to {target}, got {got}")
+
+
+def _check_sparsity(sparsity: float | None) -> None:
+    """Check the share of zeros."""
     if sparsity is not None and not 0 < sparsity < 1:
         raise CheckpointError(
             f"--sparsity: must be greater than 0 and less than 1, got {sparsity:g}",

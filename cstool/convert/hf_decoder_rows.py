@@ -47,7 +47,7 @@ LLAMA_QKV = "self_attn.q_proj self_attn.k_proj self_attn.v_proj"
 
 
 def biases(qkv: bool, output: bool, feed_forward: bool) -> dict[str, bool]:
-    """Which parts of the params have biases."""
+    """Keys of the params for biases, by part."""
     return {
         "use_projection_bias_in_attention": qkv,
         "use_ffn_bias_in_attention": output,

@@ -15,7 +15,7 @@ class TokenRequest:
     """A request for the tokens that follow a prompt.
 
     Args:
-        prompt: its number, which draws are keyed by
+        prompt: its number, the key of its draws
         tokens: of the prompt, at least one and fewer than the capacity of the walk
         max_tokens: that follow, at most; a sequence also ends, by "context", where no position is left
         choice: how tokens are drawn, or how wide a search for them is

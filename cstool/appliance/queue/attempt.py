@@ -30,7 +30,7 @@ from cstool.foundation.errors import CstoolError
 ABSENT, BEGINNING, ALIVE, ENDED, DEAD = "absent", "beginning", "alive", "ended", "dead"
 """see `AttemptState`"""
 MEMORY, DISK, TIME, FULL = "memory", "disk", "time", "full"
-"""reasons for which a keeper may have stopped a job; see `End.why`"""
+"""reasons of a keeper to stop a job; see `End.why`"""
 HELD = keeper.HELD
 """exit code of a keeper that did nothing: another one is at it, or the attempt began already"""
 LOG_LIMIT_BYTES = 2**24

@@ -131,7 +131,7 @@ class Cursor:
         return self.advance().text
 
     def items(self, closing: str, opening: Token) -> Iterator[None]:
-        """Turn once for each item of a list, which the loop's body reads; ends behind the closing bracket."""
+        """Turn once for each item of a list; the loop's body reads the item. Ends behind the closing bracket."""
         going = not self.accept(closing)
         while going:
             yield

@@ -140,7 +140,7 @@ def parse_counts(
     (6, 8, 16, 32, 50)
 
     Args:
-        flag: behind which it is typed
+        flag: name of the flag, for messages
         text: as typed
         of: name of the counted things
         example: of a right one
