@@ -43,14 +43,11 @@ def test_by_name_a_file_is_as_if_it_lay_in_params_and_survives_being_resolved(na
     assert (again, again.resolved()) == (named, named.resolved())
 
 
-def test_a_file_of_that_name_comes_first(tmp_path, monkeypatch):
+def test_a_stock_file_looks_for_data_in_the_working_directory_and_a_file_of_its_name_comes_first(tmp_path, monkeypatch):
+    """Nobody means those of the folder above, from where ../datasets of the file would lead there."""
     monkeypatch.chdir(tmp_path)
     Path("gpt_tiny").write_text(stock_text("gpt_tiny").replace("max_steps: 600", "max_steps: 7"))
     assert load_params("gpt_tiny").loop.max_steps == 7
-
-
-def test_data_of_a_stock_file_are_looked_for_in_the_working_directory_alone(tmp_path, monkeypatch):
-    """Nobody means those of the folder above, from where ../datasets of the file would lead there."""
     (tmp_path / "datasets" / "text" / "train").mkdir(parents=True)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")

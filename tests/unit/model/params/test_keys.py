@@ -23,10 +23,9 @@ from cstool.model.params.sections.optimizers import Optimizer
 from cstool.model.params.sections.schedules import Schedule, _Cosine, _Decay
 from cstool.model.params.sections.sparsity import CyclingShare
 from cstool.model.params.sections.vision_loaders import ImageLoaderParams, TransformParams
-from tests.unit.model.params.conftest import SMALL, put
+from tests.unit.model.params.conftest import LEGACY, SMALL, put
 
 TABLES = key_tables()
-
 NEEDED: dict[str, dict[str, Any]] = {"trainer.init.sparsity.update": {"freq": 1}}
 """what must stand beside other keys of a place for them to be looked at"""
 
@@ -188,14 +187,6 @@ def test_values_and_defaults_are_those_of_the_schema():
     assert rows[f"{init}.model", "share_embedding_weights"].values == "true, false"
     assert rows[f"{init}.optimizer.SGD", "lr"].values == "another name of learning_rate"
     assert rows[f"{init}.optimizer.Adam", "amsgrad"] == KeyFate("amsgrad", "refused", "false")
-
-
-LEGACY: dict[str, Any] = {
-    "model": SMALL["trainer"]["init"]["model"],
-    "optimizer": {"optimizer_type": "AdamW", "learning_rate": 0.1},
-    "train_input": SMALL["trainer"]["fit"]["train_dataloader"],
-    "runconfig": {},
-}
 
 
 def legacy_file_with(place: str, keys: Sequence[KeyFate]) -> str:
