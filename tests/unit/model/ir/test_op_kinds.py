@@ -87,14 +87,11 @@ def loss(*counted: str, **attributes: object) -> Op:
     return Op(OpKind.SOFTMAX_LOSS, "last", ("x", "labels", "mask", *counted), ("y",), ("head",), attributes)
 
 
-def test_a_loss_may_count_halves_and_words_of_sentences():
+def test_a_loss_may_count_halves_and_words_of_sentences_and_smooth_labels_over_all_classes():
     assert rules_of(loss()).shapes(loss("labels", "words"), LOSS_SHAPES) == ((6,),)
     assert rules_of(loss()).shapes(loss("labels"), LOSS_SHAPES) == ((6,),)
     with pytest.raises(ValueError, match=r"last: \(6,\) labels, \[\(20,\)\] to count"):
         rules_of(loss()).shapes(loss("words"), LOSS_SHAPES)
-
-
-def test_labels_are_smoothed_over_all_classes():
     smoothed = {"label_smoothing": 0.1, "classes": 5}
     assert rules_of(loss()).shapes(loss(**smoothed), LOSS_SHAPES) == ((6,),)
     with pytest.raises(ValueError, match="last: labels are smoothed over 4 classes, of 5"):

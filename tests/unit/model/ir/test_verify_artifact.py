@@ -28,8 +28,6 @@ def changed(section: str, number: int, **changes: Any) -> Artifact:
 
 
 stage, route = partial(changed, "stages"), partial(changed, "routes")
-
-
 MORE = (*SRAM, SramEntry("more", 50_000, ""))
 KERNELS, PLAN = STREAMING.kernels, STREAMING.streaming
 OPS = [[op.name for op in segment.ops] for segment in STREAMING.graph.segments]
@@ -167,7 +165,6 @@ def test_few_overlaps_are_found_as_pe_by_pe(data):
 
 
 # An artifact belongs to one model.
-
 GRAPH = decoder(layers=2)
 
 
