@@ -9,6 +9,7 @@ import yaml
 import cstool
 from cstool.foundation.errors import ParamsError
 from cstool.model.params import load_params, stock_description, stock_names, stock_text
+from tests.unit.model.params.conftest import each_message
 
 PROJECT = Path(__file__).parents[4]
 NAMES = sorted(path.stem for path in (PROJECT / "params").glob("*.yaml"))
@@ -63,24 +64,19 @@ def test_a_dict_is_no_file():
     assert (str(caught.value), caught.value.exit_code) == (f"{message}\nhint: {hint}", 2)
 
 
-@pytest.mark.parametrize(
-    ("path", "hint"),
-    [
-        ("gpt_tinyy", "did you mean gpt_tiny?"),
-        ("params/gpt_tiny.yaml", "gpt_tiny alone is the stock file; `cstool config pull gpt_tiny` writes a copy"),
-        ("gpt_tiny.yaml", "gpt_tiny alone is the stock file; `cstool config pull gpt_tiny` writes a copy"),
-        ("elsewhere/own.yaml", "there is no folder elsewhere either"),
-    ],
-)
-def test_a_file_that_is_not_there_leads_to_the_stock_file(path, hint, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@each_message("""\
+gpt_tinyy => did you mean gpt_tiny?
+params/gpt_tiny.yaml => gpt_tiny alone is the stock file; `cstool config pull gpt_tiny` writes a copy
+gpt_tiny.yaml => gpt_tiny alone is the stock file; `cstool config pull gpt_tiny` writes a copy
+elsewhere/own.yaml => there is no folder elsewhere either
+""")
+def test_a_file_that_is_not_there_leads_to_the_stock_file(folder, written, message):
     with pytest.raises(ParamsError) as caught:
-        load_params(path)
-    assert str(caught.value) == f"{path}: there is no such file\nhint: {hint}"
+        load_params(written)
+    assert str(caught.value) == f"{written}: there is no such file\nhint: {message}"
 
 
-def test_mistakes_name_the_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_mistakes_name_the_file(folder):
     with pytest.raises(ParamsError) as caught:
         load_params("gpt_tiny", overrides={"trainer.init.model.num_heads": 3})
     assert str(caught.value).startswith("gpt_tiny.yaml:10: ")

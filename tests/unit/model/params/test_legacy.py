@@ -217,21 +217,18 @@ def test_a_model_without_a_name_is_what_its_keys_leave_no_doubt_about(old, writt
     assert params.notes[0].startswith(f"model.name: not given, taken to be {expected} from ")
 
 
-@pytest.mark.parametrize(
-    ("place", "name"),
-    [
-        ("nlp/llama/configs", "llama"),
-        ("nlp/gpt3/configs/sparsity", "gpt3"),
-        ("nlp/gptj/continuous_pretraining/configs", "gptj"),
-    ],
-)
-def test_a_model_without_a_name_is_named_after_the_vendor_s_folder(folder, place, name):
-    path = folder / place / "x.yaml"
+@each_meaning("""\
+nlp/llama/configs => llama
+nlp/gpt3/configs/sparsity => gpt3
+nlp/gptj/continuous_pretraining/configs => gptj
+""")
+def test_a_model_without_a_name_is_named_after_the_vendor_s_folder(folder, written, expected):
+    path = folder / written / "x.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(changed({"model": {"position_embedding_type": "rotary", "rotary_dim": 16}})))
     params = load_params(path)
-    assert params.model.name == name
-    assert params.notes == (f"model.name: not given, taken to be {name} from the name of the folder",)
+    assert params.model.name == expected
+    assert params.notes == (f"model.name: not given, taken to be {expected} from the name of the folder",)
 
 
 def test_a_folder_that_is_not_the_vendor_s_says_nothing_and_a_model_that_could_be_two_needs_a_name(folder, old_failure):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,11 @@ def _in_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+CS2 = yaml.safe_load((FOLDER / "cs2.yaml").read_text())
+
+
 def cs2_data() -> Any:
-    return yaml.safe_load((FOLDER / "cs2.yaml").read_text())
+    return copy.deepcopy(CS2)
 
 
 def number(value: Any, status: str = "C", source: str = "a test") -> dict[str, Any]:

@@ -114,23 +114,20 @@ def test_the_loss_is_scaled_as_the_keys_say_and_the_type_where_they_do_not(load,
     assert load({"init.precision": written}).precision.loss_scaling == expected
 
 
-@pytest.mark.parametrize(
-    ("written", "waits", "logs"),
-    [
-        ({}, False, False),
-        ({"log_loss_scale": True}, False, False),
-        ({"max_gradient_norm": 1.0}, True, False),
-        ({"loss_scaling_factor": 8.0}, False, False),
-        ({"loss_scaling_factor": 8.0, "log_loss_scale": True}, False, True),
-        ({"loss_scaling_factor": "dynamic"}, True, True),
-        ({"loss_scaling_factor": "dynamic", "log_loss_scale": False}, True, False),
-        ({"loss_scaling_factor": "dynamic", "enabled": False}, False, False),
-        ({"loss_scaling_factor": "dynamic", "fp16_type": "bfloat16"}, False, False),
-    ],
-)
-def test_gradients_wait_and_the_log_has_a_scale_where_it_is_dynamic(load, written, waits, logs):
+@each_meaning("""\
+{} => [false, false]
+log_loss_scale: true => [false, false]
+max_gradient_norm: 1.0 => [true, false]
+loss_scaling_factor: 8.0 => [false, false]
+{loss_scaling_factor: 8.0, log_loss_scale: true} => [false, true]
+loss_scaling_factor: dynamic => [true, true]
+{loss_scaling_factor: dynamic, log_loss_scale: false} => [true, false]
+{loss_scaling_factor: dynamic, enabled: false} => [false, false]
+{loss_scaling_factor: dynamic, fp16_type: bfloat16} => [false, false]
+""")
+def test_gradients_wait_and_the_log_has_a_scale_where_it_is_dynamic(load, written, expected):
     params = load({"init.precision": written})
-    assert (params.precision.gradients_wait, params.precision.logs_loss_scale) == (waits, logs)
+    assert [params.precision.gradients_wait, params.precision.logs_loss_scale] == expected
     about_it = [note for note in params.notes if "loss_scal" in note]
     reasons = {"enabled": "enabled is false", "fp16_type": "fp16_type is bfloat16"}
     noted = f"{I}.precision.loss_scaling_factor: accepted, no effect: "
@@ -156,19 +153,16 @@ def test_how_many_checkpoints_are_kept_and_what_is_saved_beside_them_is_acted_on
 STOP = {"init.loop.eval_frequency": 2, "fit.val_dataloader": VAL}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        ({"patience": 3}, ("eval/loss", 3, 0.0, "min")),
-        ({"patience": 1, "monitor": "eval/accuracy", "min_delta": 0.01}, ("eval/accuracy", 1, 0.01, "max")),
-        ({"patience": 1, "monitor": "eval/lm_perplexity"}, ("eval/lm_perplexity", 1, 0.0, "min")),
-        ({"patience": 1, "monitor": "eval/accuracy", "mode": "min"}, ("eval/accuracy", 1, 0.0, "min")),
-    ],
-)
-def test_when_to_stop_early_is_acted_on(load, arguments, found):
-    params = load({"init.callbacks": [{"EarlyStopping": arguments}], **STOP})
+@each_meaning("""\
+patience: 3 => [eval/loss, 3, 0.0, min]
+{patience: 1, monitor: eval/accuracy, min_delta: 0.01} => [eval/accuracy, 1, 0.01, max]
+{patience: 1, monitor: eval/lm_perplexity} => [eval/lm_perplexity, 1, 0.0, min]
+{patience: 1, monitor: eval/accuracy, mode: min} => [eval/accuracy, 1, 0.0, min]
+""")
+def test_when_to_stop_early_is_acted_on(load, written, expected):
+    params = load({"init.callbacks": [{"EarlyStopping": written}], **STOP})
     stopping = params.early_stopping
-    assert (stopping.monitor, stopping.patience, stopping.min_delta, stopping.mode) == found
+    assert [stopping.monitor, stopping.patience, stopping.min_delta, stopping.mode] == expected
     assert params.notes == ()
 
 
