@@ -39,12 +39,9 @@ def cut(std: float) -> Initializer:
     return Initializer("truncated_normal", 0.0, *near)
 
 
-def test_initializer_range_is_the_width_of_all_initializers_left_out():
+def test_those_left_out_have_the_range_and_one_given_alone_is_for_all_layers_but_embeddings_and_an_untied_output():
     found = begins(params(initializer_range=0.5, num_hidden_layers=2))
     assert found == by_layer(cut(0.5), cut(0.5), cut(0.25), cut(0.5), cut(0.25), normal(0.5))
-
-
-def test_an_initializer_given_alone_is_for_all_layers_but_embeddings_and_an_untied_output():
     given = normal(0.1)
     found = begins(params(initializer={"name": "normal", "std": 0.1}))
     assert found == by_layer(cut(0.02), given, given, given, given, normal(0.02))
@@ -88,12 +85,9 @@ def test_mup_narrows_matrices_by_the_root_of_how_much_wider_the_model_is(build):
     assert begins(build(**MUP)) == by_layer(cut(0.02), cut(0.01), cut(0.0025), cut(0.01), cut(0.0025), normal(0.02))
 
 
-def test_mup_narrows_initializers_that_are_given_as_well():
+def test_mup_narrows_those_that_are_given_as_well_and_one_alone_is_not_for_the_layers_that_end_a_part():
     found = begins(params(**MUP, **{key: {"name": "normal", "std": value} for key, value in GIVEN.items()}))
     outputs = (normal(pytest.approx(std / 2 / 4, rel=1e-14)) for std in (3.0, 5.0))
     assert found == by_layer(normal(2.0), normal(0.5), next(outputs), normal(2.0), next(outputs), normal(0.02))
-
-
-def test_with_mup_an_initializer_is_not_for_the_layers_that_end_a_part():
     found = begins(params(**MUP, initializer={"name": "normal", "std": 1.0}))
     assert found == by_layer(cut(0.02), normal(0.5), cut(0.0025), normal(0.5), cut(0.0025), normal(0.02))

@@ -18,14 +18,11 @@ def frequencies(**keys: Any) -> tuple[tuple[float, ...], float]:
     return rotary_frequencies(decoder_params(**{**usual, **keys}))
 
 
-def test_the_frequencies_fall_from_1_by_equal_ratios_to_where_theta_says():
+def test_the_frequencies_fall_from_1_by_equal_ratios_to_where_theta_says_and_linear_scaling_divides_positions():
     assert frequencies(rotary_dim=8) == (pytest.approx((1.0, 0.1, 0.01, 0.001), rel=CLOSE), 1.0)
     assert frequencies(rotary_dim=4, rope_theta=5e5)[0] == pytest.approx((1.0, 5e5**-0.5), rel=CLOSE)
     for rotary_dim in (2, 64):
         assert len(frequencies(rotary_dim=rotary_dim)[0]) == rotary_dim // 2
-
-
-def test_linear_scaling_divides_positions():
     plain, _ = frequencies(rotary_dim=8)
     assert frequencies(rotary_dim=8, pos_scaling_factor=4.0) == (tuple(frequency / 4 for frequency in plain), 1.0)
 

@@ -29,11 +29,8 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_the_fields_are_those_of_the_program(golden):
+def test_the_fields_are_those_of_the_program_and_links_lead_to_sections(golden):
     golden("../../docs/model/artifact.md", HEAD + schema.schema_text())
-
-
-def test_links_lead_to_sections():
     sections = {title.lower() for title in re.findall(r"^### (\w+)$", TEXT, re.MULTILINE)}
     assert set(re.findall(r"\]\(#(\w+)\)", TEXT)) <= sections
     assert len(sections) > 20

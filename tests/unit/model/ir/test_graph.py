@@ -8,23 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.model.ir import (
-    PANEL_BYTES,
-    Graph,
-    Initializer,
-    Loss,
-    Op,
-    OpKind,
-    Panel,
-    Segment,
-    Tensor,
-    Weight,
-    panel_sizes,
-    panels_of,
-    verify,
-)
+from cstool.model import ir
+from cstool.model.ir import Graph, Loss, Op, OpKind, Segment, Tensor, Weight, panels_of
 
-ZEROS = Initializer("constant")
+ZEROS = ir.Initializer("constant")
 
 
 def chain(count: int = 2) -> Graph:
@@ -93,7 +80,6 @@ def test_a_segment_goes_on_where_another_ended():
 
 
 # What makes a graph illegal, and how it is told.
-
 FIRST = Op(OpKind.LINEAR, "first", ("x",), ("y",), ("first.weight",))
 LAST = Op(OpKind.SOFTMAX_LOSS, "last", ("y", "labels", "mask"), ("loss",), ("last.weight",))
 TENSORS = (Tensor("y", (3,)), Tensor("loss", ()))
@@ -124,9 +110,9 @@ ILLEGAL = [
 
 @pytest.mark.parametrize(("found", "message"), ILLEGAL, ids=[message for _, message in ILLEGAL])
 def test_a_graph_is_illegal_in_which(found, message):
-    verify(graph(FIRST, LAST))
+    ir.verify(graph(FIRST, LAST))
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        verify(found)
+        ir.verify(found)
 
 
 @pytest.mark.parametrize(  # count and first number, by a stride of 2
@@ -140,22 +126,21 @@ def test_names_are_compared_after_repetitions_are_written_out(repeated, name, ti
         for op, count, first in repeated
     )
     with pytest.raises(ValueError, match=rf"^op name '{name}' is used {times} times$"):
-        verify(Graph("net", INPUTS, segments, (Loss("y.0"),)))
+        ir.verify(Graph("net", INPUTS, segments, (Loss("y.0"),)))
 
 
 @pytest.mark.parametrize(("alias", "name"), [("other", "none"), ("first.weight", "first.weight")])
 def test_an_alias_is_another_name_of_a_weight(alias, name):
     with pytest.raises(ValueError, match=f"^'{alias}' must be another name of a weight, got '{name}'$"):
-        verify(replace(graph(FIRST, LAST), aliases={alias: name}))
+        ir.verify(replace(graph(FIRST, LAST), aliases={alias: name}))
 
 
 # Panels: how a weight is cut for its way through the systems.
-
 shapes = st.one_of(
     st.tuples(st.integers(1, 100_000), st.integers(1, 10_000)),
     st.tuples(st.integers(1, 100), st.integers(1, 20_000_000)),
 )
-matrices = shapes.map(lambda shape: Weight("w", shape, Initializer("constant")))
+matrices = shapes.map(lambda shape: Weight("w", shape, ir.Initializer("constant")))
 
 
 @given(matrices)
@@ -168,24 +153,26 @@ def test_panels_are_even_cover_every_row_once_in_order_and_are_as_few_as_can_be(
     assert 1 <= max(rows) <= min(rows) + 1
     assert all(4 * panel.size <= 32 * 2**20 or count == 1 for panel, count in zip(panels, rows, strict=True))
     fewer = len(panels) - 1
-    limit = 8 * 2**20 if fewer == 1 else PANEL_BYTES
+    limit = 8 * 2**20 if fewer == 1 else ir.PANEL_BYTES
     assert fewer == 0 or 4 * columns * -(-all_rows // fewer) > limit
 
 
 def test_a_matrix_of_more_than_8_mib_is_two_panels_that_of_gpt2_small_five_and_a_vector_one_however_long():
-    panels = {rows: len(panels_of(Weight("w", (rows, 2048), Initializer("constant")))) for rows in (1024, 1025, 2048)}
+    panels = {
+        rows: len(panels_of(Weight("w", (rows, 2048), ir.Initializer("constant")))) for rows in (1024, 1025, 2048)
+    }
     assert panels == {1024: 1, 1025: 2, 2048: 2}
-    weight = Weight("embedding_layer.word_embeddings.weight", (50257, 768), Initializer("constant"))
+    weight = Weight("embedding_layer.word_embeddings.weight", (50257, 768), ir.Initializer("constant"))
     edges = [0, 10051, 20102, 30154, 40205, 50257]
     assert panels_of(weight) == tuple(
-        Panel(weight.name, n, a, b, (b - a, 768)) for n, (a, b) in enumerate(pairwise(edges))
+        ir.Panel(weight.name, n, a, b, (b - a, 768)) for n, (a, b) in enumerate(pairwise(edges))
     )
-    vector = Weight("b", (20_000_000,), Initializer("constant"))
-    assert panels_of(vector) == (Panel("b", 0, 0, 20_000_000, (20_000_000,)),)
-    assert Panel("w", 1, 5, 9, (4, 6)).size == 24
+    vector = Weight("b", (20_000_000,), ir.Initializer("constant"))
+    assert panels_of(vector) == (ir.Panel("b", 0, 0, 20_000_000, (20_000_000,)),)
+    assert ir.Panel("w", 1, 5, 9, (4, 6)).size == 24
 
 
 @given(matrices, matrices)
 def test_sizes_are_those_of_all_panels_whatever_weights_are_alike(one, other):
     weights = [one, replace(one, name="like one"), other]
-    assert panel_sizes(weights) == {panel.size for weight in weights for panel in panels_of(weight)}
+    assert ir.panel_sizes(weights) == {panel.size for weight in weights for panel in panels_of(weight)}

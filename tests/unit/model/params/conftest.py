@@ -23,9 +23,18 @@ trainer:
     loop: {max_steps: 10}
   fit: {train_dataloader: {data_processor: GptHDF5MapDataProcessor, data_dir: data/train, batch_size: 8}}
 """)
-
 Load = Callable[..., Params]
 Failure = Callable[..., str]
+LOADER = SMALL["trainer"]["fit"]["train_dataloader"]
+VAL = LOADER | {"data_dir": "data/val", "batch_size": 4}
+"""of another folder"""
+LEGACY: dict[str, Any] = {
+    "train_input": LOADER,
+    "model": SMALL["trainer"]["init"]["model"],
+    "optimizer": {"optimizer_type": "AdamW", "learning_rate": 0.001},
+    "runconfig": {"max_steps": 10},
+}
+"""the small file in the older layout"""
 
 
 def put(data: dict[str, Any], key: str, value: Any) -> None:
@@ -69,6 +78,16 @@ def cases(table: str) -> list[tuple[Any, str]]:
 def meanings(table: str) -> list[tuple[Any, Any]]:
     """Values, each with what becomes of it: `cases` whose right side is YAML as well."""
     return [(value, parse_value(expected, expected)) for value, expected in cases(table)]
+
+
+def each_message(table: str) -> pytest.MarkDecorator:
+    """Call a test with every value of a table as `written`, and with the `message` about it."""
+    return pytest.mark.parametrize(("written", "message"), cases(table))
+
+
+def each_meaning(table: str) -> pytest.MarkDecorator:
+    """Call a test with every value of a table as `written`, and with what is `expected` of it."""
+    return pytest.mark.parametrize(("written", "expected"), meanings(table))
 
 
 def plain(value: Any) -> Any:
@@ -116,6 +135,12 @@ def failure(load) -> Failure:
         return str(caught.value)
 
     return _failure
+
+
+@pytest.fixture
+def fault(failure) -> Failure:
+    """Return the message that loading fails with, without the places in the file."""
+    return lambda content, **options: re.sub(r"^x.yaml:\d+: ", "", failure(content, **options), flags=re.MULTILINE)
 
 
 @pytest.fixture

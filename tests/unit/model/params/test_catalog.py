@@ -9,6 +9,7 @@ import yaml
 import cstool
 from cstool.foundation.errors import ParamsError
 from cstool.model.params import load_params, stock_description, stock_names, stock_text
+from tests.unit.model.params.conftest import each_message
 
 PROJECT = Path(__file__).parents[4]
 NAMES = sorted(path.stem for path in (PROJECT / "params").glob("*.yaml"))
@@ -43,14 +44,11 @@ def test_by_name_a_file_is_as_if_it_lay_in_params_and_survives_being_resolved(na
     assert (again, again.resolved()) == (named, named.resolved())
 
 
-def test_a_file_of_that_name_comes_first(tmp_path, monkeypatch):
+def test_a_stock_file_looks_for_data_in_the_working_directory_and_a_file_of_its_name_comes_first(tmp_path, monkeypatch):
+    """Nobody means those of the folder above, from where ../datasets of the file would lead there."""
     monkeypatch.chdir(tmp_path)
     Path("gpt_tiny").write_text(stock_text("gpt_tiny").replace("max_steps: 600", "max_steps: 7"))
     assert load_params("gpt_tiny").loop.max_steps == 7
-
-
-def test_data_of_a_stock_file_are_looked_for_in_the_working_directory_alone(tmp_path, monkeypatch):
-    """Nobody means those of the folder above, from where ../datasets of the file would lead there."""
     (tmp_path / "datasets" / "text" / "train").mkdir(parents=True)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -66,24 +64,19 @@ def test_a_dict_is_no_file():
     assert (str(caught.value), caught.value.exit_code) == (f"{message}\nhint: {hint}", 2)
 
 
-@pytest.mark.parametrize(
-    ("path", "hint"),
-    [
-        ("gpt_tinyy", "did you mean gpt_tiny?"),
-        ("params/gpt_tiny.yaml", "gpt_tiny alone is the stock file; `cstool config pull gpt_tiny` writes a copy"),
-        ("gpt_tiny.yaml", "gpt_tiny alone is the stock file; `cstool config pull gpt_tiny` writes a copy"),
-        ("elsewhere/own.yaml", "there is no folder elsewhere either"),
-    ],
-)
-def test_a_file_that_is_not_there_leads_to_the_stock_file(path, hint, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@each_message("""\
+gpt_tinyy => did you mean gpt_tiny?
+params/gpt_tiny.yaml => gpt_tiny alone is the stock file; `cstool config pull gpt_tiny` writes a copy
+gpt_tiny.yaml => gpt_tiny alone is the stock file; `cstool config pull gpt_tiny` writes a copy
+elsewhere/own.yaml => there is no folder elsewhere either
+""")
+def test_a_file_that_is_not_there_leads_to_the_stock_file(folder, written, message):
     with pytest.raises(ParamsError) as caught:
-        load_params(path)
-    assert str(caught.value) == f"{path}: there is no such file\nhint: {hint}"
+        load_params(written)
+    assert str(caught.value) == f"{written}: there is no such file\nhint: {message}"
 
 
-def test_mistakes_name_the_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_mistakes_name_the_file(folder):
     with pytest.raises(ParamsError) as caught:
         load_params("gpt_tiny", overrides={"trainer.init.model.num_heads": 3})
     assert str(caught.value).startswith("gpt_tiny.yaml:10: ")

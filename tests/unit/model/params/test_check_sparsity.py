@@ -3,13 +3,13 @@
 import pytest
 import yaml
 
-from tests.unit.model.params.conftest import cases, meanings, told
+from tests.unit.model.params.conftest import each_meaning, each_message, told
 
 KEY = "init.sparsity"
 COSINE = {"type": "cosine", "init": 0.3, "half_period": 100}
 
 
-MEANINGS = meanings("""\
+@each_meaning("""\
 null => []
 [] => []
 0.3 => [{algorithm: static, init_method: random, sparsity: 0.3}]
@@ -31,11 +31,8 @@ sparsity: {type: constant, value: 0.5} =>
     [{algorithm: gmp, init_method: random, sparsity: {type: exp, init: 0.1, gamma: -1.0, final: 1.0}},
     {algorithm: gmp, init_method: random, sparsity: {type: cosine, init: 0.3, half_period: 5.0, minimum: 0.0}}]
 """)
-
-
-@pytest.mark.parametrize(("value", "groups"), MEANINGS)
-def test_a_number_a_group_and_lists_are_groups_in_their_order_with_defaults(load, value, groups):
-    assert [group.dump() for group in load({KEY: value}).sparsity] == groups
+def test_a_number_a_group_and_lists_are_groups_in_their_order_with_defaults(load, written, expected):
+    assert [group.dump() for group in load({KEY: written}).sparsity] == expected
 
 
 WHOLE = yaml.safe_load("""
@@ -68,7 +65,10 @@ def test_checkpoints_of_a_group_are_resolved_like_any_path(load, folder):
     assert load({KEY: {name: value for name, value in written.items() if "rewind" not in name}}).sparsity != (group,)
 
 
-REFUSED = cases("""\
+WORDS = {"SHARE": "must be at least 0 and less than 1", "SCHEDULES": "gmp, set and rigl take a schedule"}
+
+
+@each_message("""\
 1.0 => @ SHARE, got 1.0
 -0.1 => @ SHARE, got -0.1
 [0.5, x] => @.1 must be a number or a mapping, got 'x'
@@ -123,12 +123,8 @@ init_method: from_checkpoint => @.mask_checkpoint is missing\nhint: the zeros of
 {sparsity: 0.5, init_method: topk, rewind_checkpoint: a.mdl} =>
     @.rewind_checkpoint needs init_method from_checkpoint, and that is topk
 """)
-WORDS = {"SHARE": "must be at least 0 and less than 1", "SCHEDULES": "gmp, set and rigl take a schedule"}
-
-
-@pytest.mark.parametrize(("value", "message"), REFUSED)
-def test_a_section_that_makes_no_sense_is_an_error(failure, value, message):
-    assert failure({KEY: value}).split(": ", 1)[1] == told(message, "trainer.init.sparsity", **WORDS)
+def test_a_section_that_makes_no_sense_is_an_error(fault, written, message):
+    assert fault({KEY: written}) == told(message, "trainer.init.sparsity", **WORDS)
 
 
 def test_keys_of_older_releases_point_to_those_of_today(failure):

@@ -2,7 +2,8 @@
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,10 +24,9 @@ from cstool.model.params.sections.optimizers import Optimizer
 from cstool.model.params.sections.schedules import Schedule, _Cosine, _Decay
 from cstool.model.params.sections.sparsity import CyclingShare
 from cstool.model.params.sections.vision_loaders import ImageLoaderParams, TransformParams
-from tests.unit.model.params.conftest import SMALL, put
+from tests.unit.model.params.conftest import LEGACY, SMALL, put
 
 TABLES = key_tables()
-
 NEEDED: dict[str, dict[str, Any]] = {"trainer.init.sparsity.update": {"freq": 1}}
 """what must stand beside other keys of a place for them to be looked at"""
 
@@ -97,13 +97,19 @@ def has_fate(key: KeyFate, found: list[str]) -> bool:
             return found != [] and not any(text.endswith(f".{key.name} is not a known key") for text in found)
 
 
+def with_another_fate(
+    keys: Sequence[KeyFate], ask: Callable[..., list[list[str]]], has: Callable[[KeyFate, list[str]], bool]
+) -> list[KeyFate]:
+    """Return keys of which loading says something else than the table, all wrong at once; what one hides, alone."""
+    told = ask(*keys)
+    alone = [key for key, found in zip(keys, told, strict=True) if not (any(told) and has(key, found))]
+    return [key for key in alone if not has(key, *ask(key))]
+
+
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.places[0])
 def test_every_key_has_the_fate_that_the_table_says(load, table):
-    """All keys of a place are wrong at once; those that another one hides are then wrong alone."""
     for place in table.places:
-        told = messages_on(load, place, *table.keys)
-        alone = [key for key, found in zip(table.keys, told, strict=True) if not (any(told) and has_fate(key, found))]
-        assert [key for key in alone if not has_fate(key, *messages_on(load, place, key))] == [], place
+        assert with_another_fate(table.keys, partial(messages_on, load, place), has_fate) == [], place
 
 
 RULES = {"from": ("at least", -2), "above": ("greater than", 0), "to": ("at most", 2), "below": ("less than", 0)}
@@ -190,14 +196,6 @@ def test_values_and_defaults_are_those_of_the_schema():
     assert rows[f"{init}.optimizer.Adam", "amsgrad"] == KeyFate("amsgrad", "refused", "false")
 
 
-LEGACY: dict[str, Any] = {
-    "model": SMALL["trainer"]["init"]["model"],
-    "optimizer": {"optimizer_type": "AdamW", "learning_rate": 0.1},
-    "train_input": SMALL["trainer"]["fit"]["train_dataloader"],
-    "runconfig": {},
-}
-
-
 def legacy_file_with(place: str, keys: Sequence[KeyFate]) -> str:
     data = copy.deepcopy(LEGACY)
     for key in keys:
@@ -231,11 +229,7 @@ def has_legacy_fate(key: KeyFate, found: list[str]) -> bool:
 @pytest.mark.parametrize("table", legacy_tables(), ids=lambda table: table.places[0])
 def test_every_key_of_the_older_layout_has_the_fate_that_the_table_says(load, table):
     [place] = table.places
-    told = legacy_messages(load, place, *table.keys)
-    alone = [
-        key for key, found in zip(table.keys, told, strict=True) if not (any(told) and has_legacy_fate(key, found))
-    ]
-    assert [key for key in alone if not has_legacy_fate(key, *legacy_messages(load, place, key))] == []
+    assert with_another_fate(table.keys, partial(legacy_messages, load, place), has_legacy_fate) == []
 
 
 def test_a_key_that_moved_is_as_another_one_that_is_listed():

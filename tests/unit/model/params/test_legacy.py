@@ -8,25 +8,17 @@ import pytest
 import yaml
 
 from cstool.foundation.errors import ParamsError
-from cstool.foundation.yaml_lines.document import parse_value
 from cstool.model.params import legacy_keys, load_params
 from cstool.model.params.keys import legacy_tables
 from cstool.model.params.legacy import convert_legacy_data, is_legacy
-from tests.unit.model.params.conftest import attributes, cases, meanings, told
+from tests.unit.model.params.conftest import LEGACY, VAL, each_meaning, each_message, told
 
 INTEROP = Path(__file__).parents[3] / "interop"
-SMALL: dict[str, Any] = {
-    "train_input": {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "data/train", "batch_size": 8},
-    "model": {"name": "gpt2", "num_heads": 4, "hidden_size": 64},
-    "optimizer": {"optimizer_type": "AdamW", "learning_rate": 0.001},
-    "runconfig": {"max_steps": 10},
-}
-EVAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "data/val", "batch_size": 4}
 
 
 def changed(changes: dict[str, Any]) -> dict[str, Any]:
     """Return the small file with keys of its sections changed."""
-    data = copy.deepcopy(SMALL)
+    data = copy.deepcopy(LEGACY)
     for key, value in changes.items():
         section, _, name = key.partition(".")
         if name:
@@ -46,22 +38,6 @@ def old(load):
 def old_failure(failure):
     """Return the message that loading the small file with changes fails with."""
     return lambda changes, **options: failure(yaml.safe_dump(changed(changes), sort_keys=False), **options)
-
-
-@pytest.fixture
-def old_means(old, folder):
-    """Check attributes of what the small file with changes means, and what of it is noted."""
-
-    def check(changes, expected, **options):
-        notes = tuple(f"{key}: accepted, no effect" for key in expected.get("no_effect", ()))
-        expected = {key: value for key, value in expected.items() if key != "no_effect"}
-        params = old(changes, **options)
-        assert (attributes(params, expected), params.notes) == (expected, notes)
-
-    return check
-
-
-# What it means
 
 
 def test_the_vendor_s_file_means_what_the_vendor_s_conversion_of_it_means():
@@ -95,7 +71,7 @@ def test_a_whole_file_of_the_vendor_is_understood():
     assert (val.data_dir[0].name, params.eval_dataloaders) == ("val_msl2048", (val,))
 
 
-RUNCONFIG = meanings("""\
+@each_meaning("""\
 model_dir: run => init.model_dir: run
 seed: 7 => init.seed: 7
 num_csx: 4 => init.backend.cluster_config.num_csx: 4
@@ -116,12 +92,9 @@ max_checkpoints: 3 => init.callbacks: [{KeepNCheckpoints: {n: 3}}]
 keep_checkpoint_max: 3 => init.callbacks: [{KeepNCheckpoints: {n: 3}}]
 load_checkpoint_states: model => init.callbacks: [{LoadCheckpointStates: {load_checkpoint_states: model}}]
 """)
-
-
-@pytest.mark.parametrize(("written", "changes"), RUNCONFIG)
-def test_a_key_of_runconfig_is_acted_on(old, load, written, changes):
+def test_a_key_of_runconfig_is_acted_on(old, load, written, expected):
     [(name, value)] = written.items()
-    new = load({"init.schedulers": [{"ConstantLR": {"learning_rate": 0.001}}], **changes})
+    new = load({"init.schedulers": [{"ConstantLR": {"learning_rate": 0.001}}], **expected})
     params = old({f"runconfig.{name}": value})
     assert params == new != old({})
     assert params.notes == ()
@@ -139,7 +112,7 @@ def test_keys_of_runconfig_that_change_nothing_here_are_noted_as_they_were_writt
     assert params == old({})
 
 
-MEANINGS = meanings("""\
+@each_meaning("""\
 optimizer.log_summaries: true => computes_norms: true
 optimizer.log_summaries: false => computes_norms: false
 {runconfig.compile_dir: artifacts, runconfig.compile_only: true} => {compile_dir.name: artifacts, compile_only: true}
@@ -155,11 +128,8 @@ model.use_position_embedding: false => model.position_embedding_type: null
 model.scale_by_layer_index: true => model.scale_qk_dot_by_layer_idx: true
 model.scale_by_layer_index: false => model.scale_qk_dot_by_layer_idx: false
 """)
-
-
-@pytest.mark.parametrize(("changes", "expected"), MEANINGS)
-def test_what_older_files_say_is_acted_on(old_means, changes, expected):
-    old_means(changes, expected)
+def test_what_older_files_say_is_acted_on(means, written, expected):
+    means(yaml.safe_dump(changed(written)), {**expected, "notes": []})
 
 
 def test_the_layout_is_worth_one_warning_and_the_trainer_layout_none(old, load):
@@ -170,7 +140,7 @@ def test_the_layout_is_worth_one_warning_and_the_trainer_layout_none(old, load):
     assert load({}).warnings == ()
 
 
-RATES = cases("""\
+@each_meaning("""\
 0.001 => [{ConstantLR: {learning_rate: 0.001}}]
 {scheduler: Constant, learning_rate: 0.1} => [{ConstantLR: {learning_rate: 0.1}}]
 [{scheduler: constantlr, learning_rate: 0.1}] => [{ConstantLR: {learning_rate: 0.1}}]
@@ -189,12 +159,8 @@ RATES = cases("""\
     [{SequentialLR: {schedulers: [{LinearLR: {initial_learning_rate: 0, end_learning_rate: 0.1, total_iters: 5}},
         {ConstantLR: {learning_rate: 0.1}}]}}]
 """)
-
-
-@pytest.mark.parametrize(("rate", "schedulers"), RATES)
-def test_learning_rate_becomes_schedulers(old, load, rate, schedulers):
-    new = load({"init.schedulers": parse_value(schedulers, "schedulers")})
-    assert old({"optimizer.learning_rate": rate}).schedulers == new.schedulers
+def test_learning_rate_becomes_schedulers(old, load, written, expected):
+    assert old({"optimizer.learning_rate": written}).schedulers == load({"init.schedulers": expected}).schedulers
 
 
 def test_adjusted_learning_rates_stay_with_the_optimizer_and_wrap_the_schedule(old):
@@ -218,7 +184,7 @@ sparsity: {sparsity: 0.5, add_summaries: true}
 
 
 def test_what_moved_between_sections_acts_or_is_noted_where_it_was_written(old):
-    params = old({**MOVED, "eval_input": {**EVAL, "micro_batch_size": "auto"}})
+    params = old({**MOVED, "eval_input": {**VAL, "micro_batch_size": "auto"}})
     precision = params.precision
     found = (precision.max_gradient_norm, precision.loss_scaling_factor, precision.log_loss_scale)
     assert found == (0.5, "dynamic", True)
@@ -234,54 +200,42 @@ def test_what_moved_between_sections_acts_or_is_noted_where_it_was_written(old):
 
 
 def test_without_training_data_the_checkpoint_is_that_of_the_evaluation(old, folder):
-    params = old({"train_input": None, "eval_input": EVAL, "runconfig.checkpoint_path": "a.mdl"})
+    params = old({"train_input": None, "eval_input": VAL, "runconfig.checkpoint_path": "a.mdl"})
     assert params.eval_checkpoint_path.path == folder / "a.mdl"
     assert params.dataloaders("eval")[0].data_dir == (folder / "data/val",)
 
 
-# The model's name
-
-
-MODELS = meanings("""\
+@each_meaning("""\
 position_embedding_type: learned => gpt2
 position_embedding_type: alibi => gpt2
 {position_embedding_type: rotary, norm_type: rmsnorm} => gpt2
 use_untied_layer_norm: false => gptj
 """)
+def test_a_model_without_a_name_is_what_its_keys_leave_no_doubt_about(old, written, expected):
+    params = old({"model": written})
+    assert params.model.name == expected
+    assert params.notes[0].startswith(f"model.name: not given, taken to be {expected} from ")
 
 
-@pytest.mark.parametrize(("model", "name"), MODELS)
-def test_a_model_without_a_name_is_what_its_keys_leave_no_doubt_about(old, model, name):
-    params = old({"model": model})
-    assert params.model.name == name
-    assert params.notes[0].startswith(f"model.name: not given, taken to be {name} from ")
-
-
-@pytest.mark.parametrize(
-    ("place", "name"),
-    [
-        ("nlp/llama/configs", "llama"),
-        ("nlp/gpt3/configs/sparsity", "gpt3"),
-        ("nlp/gptj/continuous_pretraining/configs", "gptj"),
-    ],
-)
-def test_a_model_without_a_name_is_named_after_the_vendor_s_folder(folder, place, name):
-    path = folder / place / "x.yaml"
+@each_meaning("""\
+nlp/llama/configs => llama
+nlp/gpt3/configs/sparsity => gpt3
+nlp/gptj/continuous_pretraining/configs => gptj
+""")
+def test_a_model_without_a_name_is_named_after_the_vendor_s_folder(folder, written, expected):
+    path = folder / written / "x.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump(changed({"model": {"position_embedding_type": "rotary", "rotary_dim": 16}})))
     params = load_params(path)
-    assert params.model.name == name
-    assert params.notes == (f"model.name: not given, taken to be {name} from the name of the folder",)
+    assert params.model.name == expected
+    assert params.notes == (f"model.name: not given, taken to be {expected} from the name of the folder",)
 
 
-def test_a_folder_that_is_not_the_vendor_s_says_nothing(folder):
+def test_a_folder_that_is_not_the_vendor_s_says_nothing_and_a_model_that_could_be_two_needs_a_name(folder, old_failure):
     path = folder / "llama" / "x.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(changed({"model": {"position_embedding_type": "learned"}})))
     assert load_params(path).model.name == "gpt2"
-
-
-def test_a_model_that_could_be_two_needs_a_name(old_failure):
     message = old_failure({"model": {"position_embedding_type": "rotary"}})
     assert message.startswith("x.yaml:5: model.name is missing\nhint: the names are fc_mnist, gpt2, ")
 
@@ -293,16 +247,7 @@ def test_the_name_may_stand_at_its_former_key(old, load, layout):
     assert params.model.name == "gpt3"
 
 
-def test_two_names_of_a_model_are_an_error(old_failure):
-    assert old_failure({"model.model_name": "gpt3"}) == (
-        "x.yaml:9: model.model_name is another name of name: give one of the two"
-    )
-
-
-# Errors
-
-
-REFUSED = cases("""\
+@each_message("""\
 runconfig.max_steps: 0 => 13: runconfig.max_steps must be at least 1, got 0
 runconfig.max_stepz: 1 => 14: runconfig.max_stepz is not a known key\nhint: did you mean max_steps?
 runconfig: 5 => 12: runconfig must be a mapping, got 5
@@ -311,6 +256,7 @@ runconfig: 5 => 12: runconfig must be a mapping, got 5
 runconfig.checkpoint_path: 5 => 14: runconfig.checkpoint_path must be text, got 5
 runconfig.load_checkpoint_states: 5 => 14: runconfig.load_checkpoint_states must be all, or names of states, got 5
     hint: for example model
+model.model_name: gpt3 => 9: model.model_name is another name of name: give one of the two
 model: null => 5: model is missing
 model: 5 => 5: model must be a mapping, got 5
 model.lora_params: {r: 8} => 9: not supported: model.lora_params\nhint: leave it out
@@ -336,16 +282,15 @@ optimizer.learning_rate: {scheduler: Lineer, initial_learning_rate: 0.0, end_lea
 train_input: 5 => 1: train_input must be a mapping, got 5
 eval_input: {data_processor: GptHDF5MapDataProcessor, data_dir: data/val, batch_size: 0} =>
     17: eval_input.batch_size must be at least 1, got 0
+eval_input: {data_processor: GptHDF5MapDataProcessor, data_dir: data/val, batch_size: 4, shufle: true} =>
+    18: eval_input.shufle is not a known key\nhint: did you mean shuffle?
 sparsity: {sparsity: 1.5} => 15: sparsity.sparsity must be at least 0 and less than 1, got 1.5
 rumconfig: {} => 14: rumconfig is not a known key\nhint: did you mean runconfig?
 callbacks: [] => 14: callbacks is not a known key
     hint: the keys here are train_input, eval_input, model, optimizer, sparsity, runconfig, csconfig, wandb
 """)
-
-
-@pytest.mark.parametrize(("changes", "message"), REFUSED)
-def test_an_error_names_the_key_and_the_line_as_written(old_failure, changes, message):
-    assert old_failure(changes) == told(message)
+def test_an_error_names_the_key_and_the_line_as_written(old_failure, written, message):
+    assert old_failure(written) == told(message)
 
 
 @pytest.mark.parametrize("key", ["trainer", "init", "fit", "validate", "validate_all"])
@@ -353,14 +298,6 @@ def test_keys_of_both_layouts_in_one_file_are_one_error(old_failure, key):
     assert old_failure({key: {}, "runconfig.max_steps": 0}) == (
         f"x.yaml:1: train_input is of the older layout, {key} (line 14) of the trainer layout: a file is in one of them"
     )
-
-
-def test_a_mistake_in_data_used_twice_is_told_once(old_failure):
-    message = old_failure({"eval_input": {**EVAL, "shufle": True}})
-    assert message == "x.yaml:18: eval_input.shufle is not a known key\nhint: did you mean shuffle?"
-
-
-# The command line
 
 
 @pytest.mark.parametrize("section", ["runconfig", "trainer.init.loop"])
@@ -373,7 +310,7 @@ def test_set_takes_the_keys_of_either_layout_and_an_error_names_what_was_typed(o
 
 
 def test_data_for_both_evaluations_can_be_changed_in_one_of_them(old):
-    params = old({"eval_input": EVAL}, overrides=["trainer.fit.val_dataloader.batch_size=2"])
+    params = old({"eval_input": VAL}, overrides=["trainer.fit.val_dataloader.batch_size=2"])
     assert (params.val_dataloaders[0].batch_size, params.eval_dataloaders[0].batch_size) == (2, 4)
 
 
@@ -383,17 +320,8 @@ def test_a_section_replaced_on_the_command_line_is_known_by_the_key_typed(old_fa
     )
 
 
-def test_a_key_of_the_older_layout_means_nothing_for_the_other(failure):
-    assert failure({}, overrides=["runconfig.max_steps=3"]) == (
-        "--set runconfig.max_steps=3: runconfig is not a known key\nhint: all keys stand below trainer"
-    )
-
-
-# The conversion of plain data
-
-
 def test_plain_data_is_converted_with_nothing_filled_in():
-    data = changed({"eval_input": EVAL, "runconfig.num_csx": 2, "runconfig.max_checkpoints": 3, "model.fp16_type": "x"})
+    data = changed({"eval_input": VAL, "runconfig.num_csx": 2, "runconfig.max_checkpoints": 3, "model.fp16_type": "x"})
     before = copy.deepcopy(data)
     expected = yaml.safe_load("""
 init:
@@ -406,8 +334,8 @@ init:
   loop: {max_steps: 10}
   callbacks: [{KeepNCheckpoints: {n: 3}}]
 """)
-    expected["fit"] = {"train_dataloader": SMALL["train_input"], "val_dataloader": EVAL}
-    expected |= {"validate": {"val_dataloader": EVAL}, "validate_all": {"val_dataloaders": EVAL}}
+    expected["fit"] = {"train_dataloader": LEGACY["train_input"], "val_dataloader": VAL}
+    expected |= {"validate": {"val_dataloader": VAL}, "validate_all": {"val_dataloaders": VAL}}
     assert convert_legacy_data(data) == {"trainer": expected}
     assert data == before
 

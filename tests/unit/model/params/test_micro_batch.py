@@ -12,7 +12,7 @@ from cstool.foundation.yaml_lines.document import Document, Place
 from cstool.foundation.yaml_lines.problems import Problems
 from cstool.model.params import load_params
 from cstool.model.params.micro_batch import MicroBatchChoice
-from tests.unit.model.params.conftest import SMALL, cases, meanings, told
+from tests.unit.model.params.conftest import LEGACY, each_meaning, each_message, told
 
 FLAG = "csx.performance.micro_batch_size"
 LOADER = "trainer.fit.train_dataloader.micro_batch_size"
@@ -24,7 +24,7 @@ def flags(callback: str, value: object) -> dict[str, dict[str, object]]:
     return {callback: {FLAG: value}}
 
 
-MEANINGS = meanings("""\
+@each_meaning("""\
 {} => {micro_batch_size: null, no_effect: []}
 init.callbacks: [{ScopedTrainFlags: {csx.performance.micro_batch_size: 1}}] => {micro_batch_size: 1, no_effect: []}
 init.callbacks: [{GlobalFlags: {csx.performance.micro_batch_size: 8}}] => {micro_batch_size: 8, no_effect: []}
@@ -46,11 +46,8 @@ init.callbacks: [{GlobalFlags: {csx.performance.micro_batch_size: 2}}, {ScopedTr
     {micro_batch_size: null, no_effect: [init.callbacks.0.ScopedValidateFlags.csx.performance.micro_batch_size,
         fit.val_dataloader.micro_batch_size]}
 """)
-
-
-@pytest.mark.parametrize(("changes", "expected"), MEANINGS)
-def test_the_place_that_counts_most_is_acted_on_and_the_others_are_noted(means, changes, expected):
-    means(changes, expected)
+def test_the_place_that_counts_most_is_acted_on_and_the_others_are_noted(means, written, expected):
+    means(written, expected)
 
 
 def test_what_leaves_it_to_the_compiler_is_as_nothing(load):
@@ -86,13 +83,7 @@ def test_the_flag_in_a_callback_can_be_typed(load):
 
 
 def test_a_file_of_the_older_layout_has_it_at_its_data(load):
-    model, data = SMALL["trainer"]["init"]["model"], SMALL["trainer"]["fit"]["train_dataloader"]
-    content = {
-        "train_input": {**data, "micro_batch_size": 4},
-        "model": model,
-        "optimizer": {"optimizer_type": "AdamW", "learning_rate": 0.001},
-        "runconfig": {"max_steps": 10},
-    }
+    content = {**LEGACY, "train_input": {**LEGACY["train_input"], "micro_batch_size": 4}}
     params = load(yaml.safe_dump(content))
     assert (params.micro_batch_size, params.notes) == (4, ())
     assert load(yaml.safe_dump(content), flags={LOADER: ("--micro_batch_size", 2)}).micro_batch_size == 2
@@ -104,7 +95,10 @@ def test_a_file_of_the_older_layout_has_it_at_its_data(load):
     )
 
 
-SIZES = cases("""\
+RULE = "must be a whole number from 1, auto, explore, or explore with min and max"
+
+
+@each_message("""\
 0 => RULE, got 0
 -1 => RULE, got -1
 2.0 => RULE, got 2.0
@@ -118,29 +112,22 @@ auto: {max: 2} => RULE, got a mapping
 9 => must divide batch_size (8), got 9\nhint: 8 is the nearest
 2147483647 => must divide batch_size (8), got 2147483647\nhint: 8 is the nearest
 """)
-RULE = "must be a whole number from 1, auto, explore, or explore with min and max"
-
-
-@pytest.mark.parametrize(("value", "message"), SIZES)
-def test_a_size_that_is_none_is_an_error(failure, value, message):
+def test_a_size_that_is_none_is_an_error(failure, written, message):
     message = told(message, RULE=RULE)
-    assert failure({"fit.train_dataloader.micro_batch_size": value}) == f"x.yaml:17: {LOADER} {message}"
-    assert failure({}, flags={LOADER: ("--micro_batch_size", value)}) == f"--micro_batch_size: {message}"
+    assert failure({"fit.train_dataloader.micro_batch_size": written}) == f"x.yaml:17: {LOADER} {message}"
+    assert failure({}, flags={LOADER: ("--micro_batch_size", written)}) == f"--micro_batch_size: {message}"
 
 
-BOUNDS = cases("""\
+@each_message("""\
 5 => @ must be a mapping, got 5
 min: 0 => @.min must be a whole number from 1, got 0
 max: 1.5 => @.max must be a whole number from 1, got 1.5
 {min: 4, max: 2} => @.min must be at most max (2), got 4
 mim: 4 => @.mim is not a known key\nhint: did you mean min?
 """)
-
-
-@pytest.mark.parametrize(("bounds", "message"), BOUNDS)
-def test_bounds_that_make_no_sense_are_an_error(failure, bounds, message):
-    found = failure({"fit.train_dataloader.micro_batch_size": {"explore": bounds}})
-    assert found.split(": ", 1)[1] == told(message, f"{LOADER}.explore")
+def test_bounds_that_make_no_sense_are_an_error(fault, written, message):
+    changes = {"fit.train_dataloader.micro_batch_size": {"explore": written}}
+    assert fault(changes) == told(message, f"{LOADER}.explore")
 
 
 def test_a_wrong_size_that_does_not_count_is_an_error_all_the_same(failure):

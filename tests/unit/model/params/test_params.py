@@ -5,10 +5,7 @@ import yaml
 
 from cstool.foundation.errors import ParamsError
 from cstool.model.params import load_params
-from tests.unit.model.params.conftest import meanings
-
-VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "data/val", "batch_size": 4}
-
+from tests.unit.model.params.conftest import VAL, each_meaning
 
 CHANGES = yaml.safe_load("""
 - {init.model: {name: fc_mnist, depth: 2, hidden_size: 50}}
@@ -51,15 +48,12 @@ def test_what_is_resolved_asks_for_the_same_when_read_from_elsewhere(load, chang
     assert load_params(folder / "elsewhere" / "y.yaml") == params
 
 
-def test_the_text_is_that_of_the_file_and_the_model_dir_is_named_after_it(load, folder):
+def test_the_model_dir_is_named_after_the_file_or_lies_in_the_working_directory(load, folder, monkeypatch):
     params = load({})
     assert params.text == (folder / "x.yaml").read_text()
     assert params.model_dir == folder / "checkpoints" / "x"
     assert params.resolve("a/b").path == folder / "a" / "b"
     assert params != load({"init.seed": 2})
-
-
-def test_a_model_dir_lies_in_the_working_directory(load, folder, monkeypatch):
     load({"init.model_dir": "./run"})
     (folder / "work").mkdir()
     monkeypatch.chdir(folder / "work")
@@ -95,18 +89,15 @@ def test_training_alone_needs_an_optimizer(load):
     assert str(caught.value) == message
 
 
-CHECKPOINTS = meanings("""\
+@each_meaning("""\
 {} => {checkpoint_path: null, checkpoint.autoload_last_checkpoint: true}
 fit.ckpt_path: null => {checkpoint_path: null, checkpoint.autoload_last_checkpoint: false}
 fit.ckpt_path: a => {checkpoint_path.path: DIR/a, eval_checkpoint_path.path: DIR/a}
 validate.ckpt_path: b => eval_checkpoint_path.path: DIR/b
 {fit.ckpt_path: a, validate.ckpt_path: b} => eval_checkpoint_path.path: DIR/b
 """)
-
-
-@pytest.mark.parametrize(("changes", "expected"), CHECKPOINTS)
-def test_a_run_starts_from_the_checkpoint_of_fit_and_evaluation_alone_from_that_of_validate(means, changes, expected):
-    means(changes, expected)
+def test_a_run_starts_from_the_checkpoint_of_fit_and_evaluation_alone_from_that_of_validate(means, written, expected):
+    means(written, expected)
 
 
 def test_what_a_file_says_of_a_job_is_kept_for_jobs_and_noted_for_a_run_that_is_none(load):

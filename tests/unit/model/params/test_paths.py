@@ -37,14 +37,7 @@ def test_a_path_is_that_of_the_folder_of_the_file_unless_it_is_only_in_the_worki
     assert resolve_path(written, folder).path == folder.parent / found
 
 
-def test_what_is_written_later_counts_when_it_is_asked_for(two):
-    folder, cwd = two
-    found = resolve_path("runs:5", folder)
-    (cwd / "runs").mkdir()
-    assert (found.path, found.now) == (folder / "runs:5", cwd / "runs:5")
-
-
-def test_all_places_that_were_tried_are_known(two, tmp_path, monkeypatch):
+def test_all_places_that_were_tried_are_known_and_those_written_later_count(two, tmp_path, monkeypatch):
     folder, cwd = two
     assert resolve_path("data", folder).tried == (folder / "data", cwd / "data")
     assert resolve_path("data", Path("../params")).path == folder / "data"
@@ -52,6 +45,10 @@ def test_all_places_that_were_tried_are_known(two, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     assert resolve_path("~/data", folder).path == Path("/home/someone/data")
     assert ResolvedPath(Path("/a"), (Path("/a"),)) == ResolvedPath(Path("/a"), (Path("/a"), Path("/b")))
+    folder, cwd = two
+    found = resolve_path("runs:5", folder)
+    (cwd / "runs").mkdir()
+    assert (found.path, found.now) == (folder / "runs:5", cwd / "runs:5")
 
 
 PLAIN = "must be a path without control characters"

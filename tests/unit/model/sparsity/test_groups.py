@@ -9,6 +9,7 @@ from cstool.foundation.errors import ParamsError
 from cstool.model.ir import Graph
 from cstool.model.sparsity import assign_groups
 from tests.models import FAMILIES, decoder, fc_mnist
+from tests.unit.model.params.conftest import cases, told
 from tests.unit.model.sparsity.sections import group
 
 PLACE = ("x.yaml:12", "trainer.init.sparsity")
@@ -28,9 +29,7 @@ def assign(*filters: tuple[str, ...] | None, graph: Graph | None = None, **keys:
     return assign_groups(groups, graph or decoder(layers=2), PLACE)
 
 
-NOT_A_MATRIX = "hint: only matrices of linear layers can be sparse"
 MUST_MATCH = "param_filter must match a matrix of a linear layer, got"
-LEAVE_OUT = "param_filter must leave out"
 
 
 def lines(*problems: str) -> str:
@@ -50,20 +49,14 @@ def test_the_default_and_the_stock_filter_take_all_matrices_of_layers(patterns):
     assert assign(patterns) == dict.fromkeys(of_layers([*ATTENTION, *FEED_FORWARD]), 0)
 
 
-def test_without_groups_nothing_is_sparse():
+def test_the_first_group_that_matches_takes_a_weight_in_the_order_of_the_graph():
     assert assign() == {}
-
-
-def test_the_first_group_that_matches_takes_a_weight():
     taken = assign(("*.layers.0.*proj_q*",), ("*proj_[qk]*",), None)
     assert [{name for name, number in taken.items() if number == group} for group in range(3)] == [
         {LAYER.format(0) + ATTENTION[0]},
         {LAYER.format(1) + ATTENTION[0], *of_layers(ATTENTION[1:2])},
         of_layers([*ATTENTION[2:], *FEED_FORWARD]),
     ]
-
-
-def test_weights_are_in_the_order_of_the_graph():
     graph = decoder(layers=2)
     assert list(assign(STOCK, graph=graph)) == [name for name in graph.weights if name in assign(STOCK, graph=graph)]
 
@@ -74,18 +67,13 @@ def test_a_name_may_be_written_with_model_before_it(prefix):
     assert assign((prefix + name,)) == {name: 0}
 
 
-def test_a_pattern_that_matches_biases_too_means_the_matrices():
+def test_a_pattern_that_matches_biases_too_means_the_matrices_and_the_default_leaves_out_the_output_layer():
     assert set(assign(("*ffn.ffn.0*",))) == of_layers(FEED_FORWARD[:1])
-
-
-def test_the_default_leaves_out_an_output_layer_of_another_name():
     assert set(assign(None, graph=fc_mnist(6, 4))) == {"fc_layers.0.weight", "fc_layers.1.weight"}
 
 
 EXPERT = "ffn.experts.experts.{}.{}.weight"
 LINEAR = ("0.linear_layer", "0.linear_layer_for_glu", "1.linear_layer")
-MIXTURE = {"graph": decoder(**FAMILIES["mixtral"])}
-EXPERTS = "transformer_decoder.layers.*.ffn.experts.experts.*"
 
 
 @pytest.mark.parametrize("patterns", [None, STOCK[2:], ("*.experts.experts.*",)])
@@ -97,110 +85,60 @@ def test_matrices_of_experts_are_matrices_of_linear_layers(patterns):
     assert {name for name in taken if "self_attn" not in name} == of_layers(names)
 
 
+GRAPHS = {"gpt2": decoder(layers=2), "untied": decoder(share_embedding_weights=False), "fc_mnist": fc_mnist()}
+GRAPHS["mixtral"] = decoder(**FAMILIES["mixtral"])
+WORDS = {"MUST_MATCH": MUST_MATCH, "LEAVE_OUT": "param_filter must leave out"}
+WORDS |= {"NOT_A_MATRIX": "hint: only matrices of linear layers can be sparse"}
+WORDS |= {"EXPERTS": "transformer_decoder.layers.*.ffn.experts.experts.*", "LAYER": "transformer_decoder.layers.0"}
+WORDS |= {"ATTENTION": "transformer_decoder.layers.*.self_attn", "TABLE": "embedding_layer.word_embeddings.weight"}
+
+
 @pytest.mark.parametrize(
-    ("filters", "keys", "problems"),
-    [
-        (
-            [(STOCK[0], "*proj_out_dense_layer.weight")],
-            {},
-            [
-                f".{MUST_MATCH} '*proj_out_dense_layer.weight'",
-                "hint: the nearest are transformer_decoder.layers.*.self_attn.proj_output_dense_layer.weight, "
-                "transformer_decoder.layers.*.self_attn.proj_q_dense_layer.weight, "
-                "transformer_decoder.layers.*.self_attn.proj_k_dense_layer.weight",
-            ],
-        ),
-        (
-            [("*fc_layers.0.bias",)],
-            {"graph": fc_mnist()},
-            [f".{MUST_MATCH} '*fc_layers.0.bias'", "hint: the nearest is fc_layers.*.weight"],
-        ),
-        (
-            [("*.experts.experts.7.0.linear*",)],
-            MIXTURE,
-            [
-                f".{MUST_MATCH} '*.experts.experts.7.0.linear*'",
-                f"hint: the nearest are {EXPERTS}.0.linear_layer.weight, {EXPERTS}.1.linear_layer.weight, "
-                f"{EXPERTS}.0.linear_layer_for_glu.weight",
-            ],
-        ),
-        (
-            [("*weight",)],
-            {"graph": decoder(share_embedding_weights=False)},
-            [
-                line
-                for what in (
-                    "embedding_layer.word_embeddings.weight, which is a table of embeddings",
-                    "embedding_layer.position_embeddings.embed.weight, which is a table of positions",
-                    "lm_head.weight, which is the output layer",
-                )
-                for line in (f".{LEAVE_OUT} {what}, got '*weight'", NOT_A_MATRIX)
-            ],
-        ),
-        *(
-            ([(pattern,)], keys, [f".{LEAVE_OUT} {what}, got '{pattern}'", NOT_A_MATRIX])
-            for pattern, keys, what in (
-                (
-                    "lm_head.weight",
-                    {},
-                    "embedding_layer.word_embeddings.weight, which is a table of embeddings and the output layer",
-                ),
-                ("last*", {"graph": fc_mnist()}, "last_layer.weight, which is the output layer"),
-                (
-                    "*.layers.0.ffn.gate.weight",
-                    MIXTURE,
-                    "transformer_decoder.layers.0.ffn.gate.weight, which is a router",
-                ),
-            )
-        ),
-        (
-            [STOCK, ("*proj_q*", "*proj_k*")],
-            {},
-            [
-                ".1.param_filter must match a matrix that no group before it takes, got '*proj_q*', '*proj_k*'",
-                "hint: trainer.init.sparsity.0 takes all that it matches; a narrower filter goes first",
-            ],
-        ),
-        (
-            [("*proj_*",), ("*ffn*",), None],
-            {},
-            [
-                ".2.param_filter must match a matrix that no group before it takes",
-                "hint: trainer.init.sparsity.0 and 1 take all that it matches; a narrower filter goes first",
-            ],
-        ),
-        (
-            [None],
-            {**RIGL, "balance_out_groups": 3},
-            [
-                line
-                for name, shape in ((ATTENTION[0], "8 x 8"), (FEED_FORWARD[0], "16 x 8"))
-                for line in (
-                    f".balance_out_groups must divide the rows of {LAYER.format(0)}{name} ({shape}), got 3",
-                    "hint: 2 and 4 are the nearest",
-                )
-            ],
-        ),
-        (
-            [("*ffn.1*",)],
-            {**RIGL, "balance_in_groups": 32},
-            [
-                f".balance_in_groups must divide the columns of {LAYER.format(0)}{FEED_FORWARD[1]} (8 x 16), got 32",
-                "hint: 16 is the nearest",
-            ],
-        ),
-        (
-            [("*ffn.1*",)],
-            {**RIGL, "balance_out_groups": 16},
-            [
-                f".balance_out_groups must divide the rows of {LAYER.format(0)}{FEED_FORWARD[1]} (8 x 16), got 16",
-                "hint: 8 is the nearest",
-            ],
-        ),
-    ],
+    ("asked", "problems"),
+    cases("""\
+gpt2: [["*proj_[qkv]_dense_layer.weight", "*proj_out_dense_layer.weight"]] => .MUST_MATCH '*proj_out_dense_layer.weight'
+    hint: the nearest are ATTENTION.proj_output_dense_layer.weight, ATTENTION.proj_q_dense_layer.weight,
+        ATTENTION.proj_k_dense_layer.weight
+fc_mnist: [["*fc_layers.0.bias"]] => .MUST_MATCH '*fc_layers.0.bias'\nhint: the nearest is fc_layers.*.weight
+mixtral: [["*.experts.experts.7.0.linear*"]] => .MUST_MATCH '*.experts.experts.7.0.linear*'
+    hint: the nearest are EXPERTS.0.linear_layer.weight, EXPERTS.1.linear_layer.weight,
+        EXPERTS.0.linear_layer_for_glu.weight
+untied: [["*weight"]] => .LEAVE_OUT TABLE, which is a table of embeddings, got '*weight'
+    NOT_A_MATRIX
+    .LEAVE_OUT embedding_layer.position_embeddings.embed.weight, which is a table of positions, got '*weight'
+    NOT_A_MATRIX
+    .LEAVE_OUT lm_head.weight, which is the output layer, got '*weight'
+    NOT_A_MATRIX
+gpt2: [["lm_head.weight"]] =>
+    .LEAVE_OUT TABLE, which is a table of embeddings and the output layer, got 'lm_head.weight'
+    NOT_A_MATRIX
+fc_mnist: [["last*"]] => .LEAVE_OUT last_layer.weight, which is the output layer, got 'last*'
+    NOT_A_MATRIX
+mixtral: [["*.layers.0.ffn.gate.weight"]] =>
+    .LEAVE_OUT LAYER.ffn.gate.weight, which is a router, got '*.layers.0.ffn.gate.weight'
+    NOT_A_MATRIX
+gpt2: [["*proj*", "*linear_layer.weight"], ["*proj_q*", "*proj_k*"]] =>
+    .1.param_filter must match a matrix that no group before it takes, got '*proj_q*', '*proj_k*'
+    hint: trainer.init.sparsity.0 takes all that it matches; a narrower filter goes first
+gpt2: [["*proj_*"], ["*ffn*"], null] => .2.param_filter must match a matrix that no group before it takes
+    hint: trainer.init.sparsity.0 and 1 take all that it matches; a narrower filter goes first
+{gpt2: [null], balance_out_groups: 3} =>
+    .balance_out_groups must divide the rows of LAYER.self_attn.proj_q_dense_layer.weight (8 x 8), got 3
+    hint: 2 and 4 are the nearest
+    .balance_out_groups must divide the rows of LAYER.ffn.ffn.0.linear_layer.weight (16 x 8), got 3
+    hint: 2 and 4 are the nearest
+{gpt2: [["*ffn.1*"]], balance_in_groups: 32} =>
+    .balance_in_groups must divide the columns of LAYER.ffn.ffn.1.linear_layer.weight (8 x 16), got 32
+    hint: 16 is the nearest
+{gpt2: [["*ffn.1*"]], balance_out_groups: 16} =>
+    .balance_out_groups must divide the rows of LAYER.ffn.ffn.1.linear_layer.weight (8 x 16), got 16
+    hint: 8 is the nearest
+"""),
 )
-def test_what_cannot_be_sparse_is_told(filters, keys, problems):
-    assert failure(*filters, **keys) == lines(*problems)
+def test_what_cannot_be_sparse_is_told(asked, problems):
+    (graph, filters), *balance = asked.items()
+    keys = {"algorithm": "rigl", **dict(balance)} if balance else {}
+    assert failure(*filters, graph=GRAPHS[graph], **keys) == lines(*told(problems, **WORDS).split("\n"))
 
 
 def test_case_matters():

@@ -146,15 +146,12 @@ def test_random_masks_have_exact_counts(sparsity, balance):
     assert {int(block.sum()) for block in balance.blocks(mask)} == {keep_count(sparsity, 80 // balance.groups)}
 
 
-def test_random_scores_depend_on_seed_weight_and_step():
+def test_random_scores_depend_on_seed_weight_and_step_and_every_position_is_as_likely_as_any_other():
     draws = [(1, "a", 0), (2, "a", 0), (1, "b", 0), (1, "a", 1)]
     scores = [random_scores((4, 4), seed, weight, step).tolist() for seed, weight, step in draws]
     assert len({str(words) for words in scores}) == 4
     assert random_scores((4, 4), 1, "a", 0).tolist() == scores[0]
     assert random_scores((4, 4), 1, "a", 0).dtype == np.uint32
-
-
-def test_every_position_is_as_likely_as_any_other():
     kept = sum(random_mask((4, 5), 0.75, seed, "w").astype(int) for seed in range(2000))
     # 500 are expected of each, with a standard deviation of 19.
     assert kept.sum() == 10_000
@@ -199,7 +196,7 @@ def test_a_checkerboard_keeps_about_its_share_of_rows_and_columns(sparsity):
     assert np.abs(mask.sum() - (1 - sparsity) * mask.size) <= 2 * 64
 
 
-def test_dropconnect_draws_each_weight_for_itself_and_afresh_at_every_step():
+def test_dropconnect_drops_the_words_below_its_share_afresh_at_every_step_and_in_each_sample():
     masks = [dropconnect_mask((100, 100), 0.2, 1, "w", step) for step in range(1, 4)]
     # 8000 of 10000 are expected, with a standard deviation of 40.
     assert all(7800 < mask.sum() < 8200 for mask in masks)
@@ -207,9 +204,6 @@ def test_dropconnect_draws_each_weight_for_itself_and_afresh_at_every_step():
     # Two that do not know of one another agree in 0.8 * 0.8 + 0.2 * 0.2 of the weights.
     assert abs((masks[0] == masks[1]).mean() - 0.68) < 0.03
     assert (dropconnect_mask((100, 100), 0.2, 1, "w", 1) == masks[0]).all()
-
-
-def test_dropconnect_drops_the_words_below_its_share_of_all_otherwise_in_each_sample():
     masks = [dropconnect_mask((8, 8), 0.5, 1, "w", 1, sample) for sample in (None, 0, 1)]
     assert len({mask.tobytes() for mask in masks}) == 3
     for sparsity, kept in ((0.0, 64), (1.0, 0), (1 - 2.0**-40, 0)):

@@ -72,15 +72,12 @@ def test_gmp_by_hand():
     assert topk_mask(weight, 0.375).tolist() == bools([[1, 1, 1, 0], [0, 1, 0, 1]])
 
 
-def test_a_target_sparser_than_what_stays_drops_nothing_more_and_zeros_outside_do_not_come_in():
+def test_a_target_sparser_than_what_stays_drops_nothing_more_and_a_block_with_less_than_the_average_grows():
     weight = np.arange(1, 11, dtype=np.float32).reshape(1, 10)
     for scores in (weight, random_scores((1, 10), 1, "w", 1)):
         assert changed(weight, np.full((1, 10), True), scores, 0.9, 0.3).sum() == 7
     mask = np.array([[0, 1, 1, 1]], dtype=bool)
     assert drop(np.float32([[0, 0, 0, 7]]), mask, 0.3).tolist() == bools([[0, 1, 0, 1]])
-
-
-def test_a_block_with_fewer_than_the_average_keeps_what_it_has_and_grows_to_the_target():
     weight = np.float32([[4, 3, 2, 1], [9, 0, 0, 0]])
     mask, rows = weight != 0, Balance(out_groups=2)
     # Five in two blocks, all but a fifth of them: two of each.

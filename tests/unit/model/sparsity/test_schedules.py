@@ -133,19 +133,16 @@ def test_masks_change_from_start_until_before_stop(keys, expected):
     assert starts_sparse(update) == (0 in expected)
 
 
-def test_without_an_update_section_masks_change_at_every_step():
-    assert all(is_update_step(None, step) for step in range(5))
-    assert starts_sparse(None)
-    assert list(update_steps(None, 3)) == [1, 2, 3]
-
-
-def test_updates_of_a_run():
+def test_updates_of_a_run_are_at_every_step_without_a_section():
     """Step 0 is none, though it decides how training starts; the stock file has 35; a run without end the most."""
     assert list(update_steps(updates(freq=2), 6)) == [2, 4, 6]
     assert list(update_steps(updates(steps=[0, 3]), 6)) == [3]
     steps = update_steps(updates(freq=100, stop=3584), 4778)
     assert (len(steps), steps[0], steps[-1]) == (35, 100, 3500)
     assert count_updates(None, MAX_STEPS) == len(update_steps(None)) == MAX_STEPS
+    assert all(is_update_step(None, step) for step in range(5))
+    assert starts_sparse(None)
+    assert list(update_steps(None, 3)) == [1, 2, 3]
 
 
 @given(UPDATES, st.integers(0, 70))

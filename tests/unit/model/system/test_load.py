@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,11 @@ def _in_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+CS2 = yaml.safe_load((FOLDER / "cs2.yaml").read_text())
+
+
 def cs2_data() -> Any:
-    return yaml.safe_load((FOLDER / "cs2.yaml").read_text())
+    return copy.deepcopy(CS2)
 
 
 def number(value: Any, status: str = "C", source: str = "a test") -> dict[str, Any]:
@@ -77,12 +81,9 @@ def test_headline_figures_follow():
     assert load_system("cs1").memoryx is load_system("cs1").swarmx is None
 
 
-def test_names_are_known_in_any_case_and_paths_are_read():
+def test_names_are_known_in_any_case_paths_are_read_and_sources_do_not_count_when_systems_are_compared():
     assert load_system("CS2") is load_system("cs2")
     assert load_data(cs2_data()).fabric == load_system("cs2").fabric
-
-
-def test_sources_do_not_count_when_systems_are_compared():
     data = cs2_data()
     data["clock_hz"]["source"] = "somewhere else"
     other, cs2 = load_data(data), load_system("cs2")
@@ -91,7 +92,7 @@ def test_sources_do_not_count_when_systems_are_compared():
     assert load_system("./cs2.yaml") == cs2
 
 
-def test_a_file_may_start_from_a_known_system():
+def test_a_file_may_start_from_a_known_system_alone():
     system = load_data({"extends": "cs3", "clock_hz": number(1.1e9, "X", "what is said of its peak"), "memoryx": None})
     cs3 = load_system("cs3")
     assert (system.name, system.wafer, system.clock_hz, system.memoryx) == ("mine", "WSE-3", 1.1e9, None)
@@ -100,9 +101,6 @@ def test_a_file_may_start_from_a_known_system():
     assert system.sources["power_w"] == cs3.sources["power_w"]
     system = load_data({"extends": "cs2", "fabric": {"width": number(1), "height": number(1)}})
     assert (system.fabric.pes, system.pe) == (1, load_system("cs2").pe)
-
-
-def test_what_a_file_starts_from_is_a_known_system():
     assert load_data({"extends": "CS3"}) == replace(load_system("cs3"), name="mine")
     known = "must be one of cs1, cs2, cs3"
     assert message({"extends": "cs4"}) == f"mine.yaml:1: extends {known}, got 'cs4'"

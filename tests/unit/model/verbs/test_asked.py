@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import cstool
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.progress import Silent
 from cstool.foundation.progress.bars import BarProgress
 from cstool.foundation.progress.screen import screen_of
+from tests.unit.model.params.conftest import LEGACY
 
 GPT = Path(__file__).parents[4] / "params" / "gpt_tiny.yaml"
 
@@ -36,12 +38,7 @@ def test_overrides_are_values_by_dotted_key_and_not_the_callers_any_more():
 
 def test_overrides_of_an_older_file_name_keys_of_either_layout(tmp_path):
     older = tmp_path / "older.yaml"
-    older.write_text("""
-train_input: {data_processor: GptHDF5MapDataProcessor, data_dir: d, batch_size: 4}
-model: {name: gpt2, vocab_size: 16, hidden_size: 8, num_heads: 2, num_hidden_layers: 1, filter_size: 8}
-optimizer: {optimizer_type: SGD, learning_rate: 0.1}
-runconfig: {max_steps: 3}
-""")
+    older.write_text(yaml.safe_dump(LEGACY))
     params = cstool.load_params(older, overrides={"runconfig.max_steps": 5, "trainer.init.seed": 9})
     assert (params.loop.max_steps, params.seed) == (5, 9)
 

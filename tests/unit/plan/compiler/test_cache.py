@@ -112,7 +112,7 @@ def test_models_the_length_of_samples_and_the_program_count(monkeypatch):
 OTHERS = inputs_of(model={"layers": 2})
 
 
-def test_names_are_those_of_the_real_machine(tmp_path):
+def test_what_is_kept_is_found_under_names_as_those_of_the_real_machine(tmp_path):
     path = artifact_path(tmp_path, INPUTS)
     assert path.parent == tmp_path
     assert re.fullmatch(r"cs_[0-9]{19}\.json", path.name)
@@ -120,9 +120,6 @@ def test_names_are_those_of_the_real_machine(tmp_path):
     assert path != artifact_path(tmp_path, OTHERS)
     # For ever.
     assert artifact_path(tmp_path, {"num_csx": "1"}).name == "cs_6396979161628405267.json"
-
-
-def test_what_is_kept_is_found(tmp_path):
     folder = tmp_path / "new" / "folder"
     assert find_cached(folder, INPUTS) is None
     path = keep_artifact(folder, artifact_of())

@@ -10,17 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.model.ir import (
-    Alternative,
-    Artifact,
-    ExecutionMode,
-    Layout,
-    Recompute,
-    Region,
-    SramEntry,
-    artifact_text,
-    plain_data,
-)
+from cstool.model import ir
+from cstool.model.ir import Artifact, Layout, Region, SramEntry, plain_data
 from cstool.model.ir._plain_data import from_plain
 from cstool.plan.compiler.difference import Change, differences
 from tests.models import decoder
@@ -62,9 +53,9 @@ def test_another_plan_in_weight_streaming(golden):
         inputs=MappingProxyType({"num_csx": "2", "model.name": "gpt3", "graph": "0123456789abcdef"}),
         micro_batch_size=8,
         step_cycles=1_500_000,
-        recompute=Recompute(1, 3),
+        recompute=ir.Recompute(1, 3),
         sram_used_bytes=STREAMING.sram_used_bytes + 4_040,
-        alternatives=(*STREAMING.alternatives, Alternative(ExecutionMode.PIPELINED, 70, "asked for")),
+        alternatives=(*STREAMING.alternatives, ir.Alternative(ir.ExecutionMode.PIPELINED, 70, "asked for")),
     )
     golden("compiler/difference_streaming.txt", text(STREAMING, changed))
 
@@ -145,7 +136,7 @@ def test_whatever_differs_is_found(data):
     old = place[last]
     place[last] = not old if isinstance(old, bool) else old + "x" if isinstance(old, str) else old + 1
     changed = from_plain(json.loads(json.dumps(plain)), Artifact)
-    assert artifact_text(changed) != artifact_text(ARTIFACTS[name])
+    assert ir.artifact_text(changed) != ir.artifact_text(ARTIFACTS[name])
     found, back = differences(ARTIFACTS[name], changed), differences(changed, ARTIFACTS[name])
     assert found
     assert all(change.old != change.new for change in found)

@@ -139,7 +139,6 @@ def test_what_each_pass_adds_in_words(golden):
 
 
 # Shapes: every family passes, and whatever does not go together is named.
-
 LAYER = "transformer_decoder.layers.{n}"
 ATTENTION = f"{LAYER}.self_attn"
 FFN = f"{LAYER}.ffn.ffn.0.linear_layer"

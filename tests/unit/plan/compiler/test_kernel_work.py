@@ -95,7 +95,7 @@ def test_what_a_sparse_kernel_streams():
     assert sparse.weight_elements == dense.weight_elements == 108
 
 
-def test_products_put_together_have_the_non_zeros_of_all():
+def test_products_put_together_and_experts_have_the_non_zeros_of_all():
     """Keys and values are dense, queries have 20 of 64."""
     works = layer_works(decoder(), {"transformer_decoder.layers.{n}.self_attn.proj_q_dense_layer.weight": 20})
     products = {
@@ -103,10 +103,7 @@ def test_products_put_together_have_the_non_zeros_of_all():
     }
     assert products["proj_q_dense_layer"] == MatMul(tokens=8, inputs=8, outputs=24, nonzeros=20 + 64 + 64)
     assert {name for name, product in products.items() if product.nonzeros is not None} == {"proj_q_dense_layer"}
-
-
-def test_experts_have_the_non_zeros_of_all_of_them():
-    """Of four experts, 16 x 16 each, one has 20 non-zeros in the first matrix and one 30; all else is dense."""
+    # Of four experts, 16 x 16 each, one has 20 non-zeros in the first matrix and one 30; all else is dense.
     graph = decoder(**FAMILIES["mixtral"])
     names = [w.name for s in graph.segments for w in s.weights if w.name.endswith(".0.linear_layer.weight")]
     works = layer_works(graph, dict(zip(names[1:3], (20, 30), strict=True)))

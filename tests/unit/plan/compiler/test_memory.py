@@ -8,19 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from cstool.model.ir import (
-    Graph,
-    Initializer,
-    Layout,
-    Loss,
-    Op,
-    OpKind,
-    Recompute,
-    Segment,
-    Tensor,
-    Weight,
-    read_backward,
-)
+from cstool.model import ir
+from cstool.model.ir import Graph, Layout, Op, OpKind, Recompute, Segment, read_backward
 from cstool.plan.compiler.kernel_work import kernel_works
 from cstool.plan.compiler.memory import (
     MOST_LEVELS,
@@ -138,8 +127,8 @@ def test_a_delta_for_the_segment_before_waits_until_this_one_is_through():
         made = [
             Op(kind, name, (*reads.split(),), (f"{name}.y",), (*words.split(),)) for kind, name, reads, words in ops
         ]
-        tensors = [Tensor(f"{op.name}.y", (3,) if op.kind is OpKind.SOFTMAX_LOSS else (3, 8)) for op in made]
-        weights = [Weight(name, (8, 8), Initializer("constant")) for op in made for name in op.weights]
+        tensors = [ir.Tensor(f"{op.name}.y", (3,) if op.kind is OpKind.SOFTMAX_LOSS else (3, 8)) for op in made]
+        weights = [ir.Weight(name, (8, 8), ir.Initializer("constant")) for op in made for name in op.weights]
         return Segment(tuple(made), tuple(tensors), tuple(weights))
 
     first = segment((OpKind.EMBEDDING, "a", "input_ids", "words"), (OpKind.EMBEDDING, "b", "input_ids", "others"))
@@ -147,8 +136,8 @@ def test_a_delta_for_the_segment_before_waits_until_this_one_is_through():
         (OpKind.LINEAR, "c", "a.y", "w"), (OpKind.LINEAR, "d", "b.y", "v"), (OpKind.RESIDUAL, "e", "d.y c.y", "")
     )
     last = segment((OpKind.SOFTMAX_LOSS, "loss", "e.y labels mask", "head"))
-    inputs = tuple(Tensor(name, (3,), "int32") for name in ("input_ids", "labels", "mask"))
-    program = compiled(Graph("two", inputs, (first, middle, last), (Loss("loss.y"),)), MEMORY_PASSES)
+    inputs = tuple(ir.Tensor(name, (3,), "int32") for name in ("input_ids", "labels", "mask"))
+    program = compiled(Graph("two", inputs, (first, middle, last), (ir.Loss("loss.y"),)), MEMORY_PASSES)
     before, found = ({life.name: (life.start, life.stop) for life in lives} for lives in program.lives[:2])
     # Moments 3, 4, 5 are backward of e, d, c. Deltas of c and d are that of e.
     deltas = {name: span for name, span in found.items() if name.startswith("delta")}
@@ -225,6 +214,7 @@ class Step:
             for repetition in range(segment.count)
         ]
         self.parts = range(self.layout.parts)
+        self.lives = [{life.name: life for life in lives} for lives in self.program.lives]
 
     def run(self, recompute: Recompute) -> None:
         last = len(self.program.graph.segments) - 1
@@ -291,8 +281,7 @@ class Step:
 
     def forward_op(self, number: int, repetition: int, op: Op, parts: list[int]) -> None:
         segment = self.program.graph.segments[number]
-        lives = {life.name: life for life in self.program.lives[number]}
-        now = len(self.moments)
+        lives, now = self.lives[number], len(self.moments)
         self.moments.append((number, segment.ops.index(op)))
         self.need(segment, repetition, op, op.inputs, parts)
         for name in [*op.outputs, *[f"statistics {op.name}"] * bool(statistics_width(op))]:
@@ -318,16 +307,13 @@ class Step:
 
     def bytes_at(self) -> list[int]:
         """Return what is alive at each moment, with the deltas of the op's own segment."""
-        found = []
-        part = self.layout.part.tokens_per_pe
-        for now, (number, moment) in enumerate(self.moments):
-            alive = sum(
-                part * size
-                for size, made, needed in zip(self.sizes, self.made, self.needed, strict=True)
-                if made <= now <= needed
-            )
-            found.append(alive + (self.delta_bytes(number, moment) if now >= self.backward_from else 0))
-        return found
+        alive = np.zeros(len(self.moments) + 1, int)
+        np.add.at(alive, self.made, self.sizes)
+        np.subtract.at(alive, np.array(self.needed) + 1, self.sizes)
+        kept = (self.layout.part.tokens_per_pe * np.cumsum(alive[:-1])).tolist()
+        backward = self.moments[self.backward_from :]
+        deltas = {moment: self.delta_bytes(*moment) for moment in {*backward}}
+        return [*kept[: -len(backward)], *(kept[n - len(backward)] + deltas[at] for n, at in enumerate(backward))]
 
     def delta_bytes(self, number: int, moment: int) -> int:
         """Size of the deltas at a moment, once backward has begun."""

@@ -8,12 +8,18 @@ from cstool.model.params import Params, parse_params
 from cstool.plan.estimation import EstimateOptions, Estimator, make_request
 
 
-def gpt(batch_size: int = 64, sparsity: float = 0.0, norm: float | None = 1.0, **shape: Any) -> Params:
+def gpt(
+    batch_size: int = 64, sparsity: Any = 0.0, norm: float | None = 1.0, max_steps: int = 1, **shape: Any
+) -> Params:
     """Return params of a small GPT on samples of 256 tokens."""
     model = {"name": "gpt3", "hidden_size": 1024, "num_hidden_layers": 4, "num_heads": 8, "filter_size": 4096}
     model |= {"vocab_size": 1000, "max_position_embeddings": 256, **shape}
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": ".", "batch_size": batch_size}
-    init: dict[str, Any] = {"model": model, "optimizer": {"AdamW": {"learning_rate": 1e-4}}, "loop": {"max_steps": 1}}
+    init: dict[str, Any] = {
+        "model": model,
+        "optimizer": {"AdamW": {"learning_rate": 1e-4}},
+        "loop": {"max_steps": max_steps},
+    }
     init["precision"] = {"max_gradient_norm": norm}
     if sparsity:
         init["sparsity"] = sparsity

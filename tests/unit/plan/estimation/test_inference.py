@@ -107,8 +107,6 @@ def test_what_cannot_be(model, asked, message, hint):
 
 
 # The same job on GPUs, and how far off published steps are.
-
-
 def test_published_steps_on_a100s_are_met():
     """Calculon is off by 3.65 % on average on the eight of Korthikanti et al., by 8.87 % at most."""
     found = validate_gpus()

@@ -93,21 +93,16 @@ def test_what_is_asked_otherwise_is_compiled(compiled, name, other):
     assert len(compiled) == 2
 
 
-def test_other_systems_are_compiled_and_other_folders_are_not(compiled):
+def test_other_systems_and_other_sources_are_compiled_and_other_folders_are_not(compiled, root, monkeypatch):
     found = estimator()
     found.at(1)
     found.at(2)
     moved = replace(found.request, params=replace(found.request.params, model_dir=Path("/elsewhere")))
     Estimator(moved, keeps=True).at(2)
     assert compiled == [1, 2]
-
-
-def test_other_sources_have_another_folder(root, monkeypatch, compiled):
-    estimator().at(1)
     monkeypatch.setattr(kept, "sources_digest", lambda: "of tomorrow")
     estimator().at(1)
-    assert len(compiled) == 2
-    assert len(list(root.glob("estimates-*"))) == 2
+    assert (compiled, len(list(root.glob("estimates-*")))) == ([1, 2, 1], 2)
 
 
 def test_the_digest_is_of_every_source_that_decides(monkeypatch, tmp_path):

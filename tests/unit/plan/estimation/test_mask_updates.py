@@ -4,9 +4,9 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+import yaml
 
 from cstool.model.ir import Layout, MatMul
-from cstool.model.params import parse_params
 from cstool.model.system import load_system
 from cstool.plan.commands.estimate_document import updates_document
 from cstool.plan.commands.estimate_facts import update_facts
@@ -16,23 +16,13 @@ from cstool.plan.estimation.point import Estimator
 from cstool.plan.estimation.request import EstimateOptions, make_request
 from cstool.plan.timing.pe import Pe
 from cstool.plan.timing.streaming import stream_of, streamed_phases
-
-TEXT = """
-trainer:
-  init:
-    model: {{name: gpt3, hidden_size: 256, num_hidden_layers: 2, num_heads: 4, filter_size: 1024, vocab_size: 1000,
-            max_position_embeddings: 128}}
-    optimizer: {{AdamW: {{learning_rate: 1e-4}}}}
-    loop: {{max_steps: 1000}}
-    sparsity: {sparsity}
-  fit:
-    train_dataloader: {{data_processor: GptHDF5MapDataProcessor, data_dir: ., batch_size: 64}}
-"""
+from tests.unit.plan.estimation.requests import gpt
 
 
 @cache
 def estimated(sparsity: str, execution_mode: str = "weight_streaming") -> tuple:
-    params = parse_params(TEXT.format(sparsity=sparsity), "t")
+    shape = {"hidden_size": 256, "num_hidden_layers": 2, "num_heads": 4, "filter_size": 1024}
+    params = gpt(64, yaml.safe_load(sparsity), None, max_steps=1000, max_position_embeddings=128, **shape)
     request = make_request(params, EstimateOptions("cs2", execution_mode=execution_mode))
     return request, Estimator(request).at(1)
 
@@ -78,7 +68,7 @@ def test_rigl_takes_longer_where_masks_change_and_the_mean_step_is_between():
     assert updates.update_step_s < dense.step_s
 
 
-def test_weights_alone_decide_for_gmp_and_set_so_that_nothing_is_computed_for_it():
+def test_nothing_is_computed_for_gmp_and_set_or_said_of_masks_that_stay_and_every_step_may_be_an_update():
     for sparsity in (
         "{algorithm: set, sparsity: 0.75, update: {freq: 50, stop: 501}}",
         "{algorithm: gmp, sparsity: {type: linear, init: 0.5, slope: 0.0001}, update: {freq: 50, stop: 501}}",
@@ -86,9 +76,6 @@ def test_weights_alone_decide_for_gmp_and_set_so_that_nothing_is_computed_for_it
         request, found = estimated(sparsity)
         (updates,) = mask_updates(request, found)
         assert (updates.count, updates.update_step_s, updates.mean_step_s) == (10, found.step_s, found.step_s)
-
-
-def test_nothing_is_said_of_masks_that_stay_or_of_zeros_that_are_computed_with_and_every_step_may_be_one():
     assert mask_updates(*estimated("0.75")) == ()
     assert mask_updates(*estimated(RIGL, "pipelined")) == ()
     (updates,) = mask_updates(*estimated("{algorithm: rigl, sparsity: 0.75, update: {freq: 1}}"))

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from statistics import mean
 
 import pytest
 import yaml
@@ -14,31 +15,11 @@ from hypothesis import strategies as st
 from cstool.foundation.errors import EstimateError
 from cstool.model.system import load_system, system_names
 from cstool.plan.estimation import bands, published
-from cstool.plan.estimation.bands import (
-    PRIOR,
-    QUANTILE,
-    SHARE,
-    Case,
-    Known,
-    band_for,
-    band_from,
-    band_of,
-    known_errors,
-    student_quantile,
-    without,
-)
+from cstool.plan.estimation.bands import PRIOR, Case, Known, band_from, student_quantile
 from cstool.plan.estimation.comparison import compare, errors_of, first_errors, known_of
 from cstool.plan.estimation.errors_file import errors_text
 from cstool.plan.estimation.fit import Fitted, fitted_numbers, left_out, mean_error, refit
-from cstool.plan.estimation.published import (
-    QUANTITIES,
-    USES,
-    Prediction,
-    Published,
-    load_published,
-    number_of,
-    predict,
-)
+from cstool.plan.estimation.published import Prediction, Published, load_published, number_of, predict
 from tests.unit.plan.estimation.requests import estimator, gpt
 
 RESULTS = load_published()
@@ -56,12 +37,18 @@ HEADLINES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _predicted_once(predicted_once, monkeypatch):
+    """Fits predict the same results with the same numbers again and again."""
+    monkeypatch.setattr("cstool.plan.estimation.fit.predict", published.predict)
+
+
 def test_every_result_says_where_it_stands_and_how_it_is_used():
     assert len(BY_NAME) == len(RESULTS)
     for result in RESULTS:
-        assert result.use in USES
+        assert result.use in published.USES
         assert result.status in ("R1", "R2")
-        assert result.quantity in QUANTITIES
+        assert result.quantity in published.QUANTITIES
         assert result.source
         assert result.says
         assert result.system in system_names()
@@ -146,15 +133,17 @@ def test_errors_have_no_signs_and_name_the_largest():
 
 
 # Fitted numbers are what their results give, and are named in the files that they stand in.
-
 NUMBERS = fitted_numbers(RESULTS)
 
 
-@pytest.mark.takes("each fit predicts its results a few times")
 def test_the_numbers_in_the_files_are_what_their_results_give():
+    log_times = {each.result.name: each.log_time for each in compare().predictions}
     for fitted in NUMBERS:
         # Two units of its last digit, or of a thousandth, to which PEs round their efficiency.
-        assert abs(mean_error(fitted)) < 2e-3, fitted.key
+        error = mean(log_times[result.name] for result in fitted.results)
+        assert abs(error) < 2e-3, fitted.key
+        if fitted.key == "hosts.releases.2.6.norm_s":
+            assert mean_error(fitted) == pytest.approx(error)
         status, source = load_system(fitted.system).sources[fitted.key]
         assert status == "F"
         for result in fitted.results:
@@ -189,8 +178,8 @@ def test_what_is_left_out_is_predicted_by_the_others_alone():
     for fitted in shared:
         one, other = fitted.results
         alone = refit(fitted, [other])
-        assert predict(replace(other, numbers={fitted.key: alone})).error == pytest.approx(0, abs=3e-3)
-        assert found[one.name].predicted == predict(replace(one, numbers={fitted.key: alone})).predicted
+        assert published.predict(replace(other, numbers={fitted.key: alone})).error == pytest.approx(0, abs=3e-3)
+        assert found[one.name].predicted == published.predict(replace(one, numbers={fitted.key: alone})).predicted
 
 
 def test_a_number_of_a_system_is_found_and_replaced_by_its_key():
@@ -203,7 +192,6 @@ def test_a_number_of_a_system_is_found_and_replaced_by_its_key():
 
 
 # Ranges of estimates: wide where little is known, of the size of errors where more is, never from themselves.
-
 STREAMED = "weight_streaming"
 CASES = st.builds(
     Case,
@@ -257,7 +245,7 @@ def test_the_range_is_that_of_the_slow_twin_as_far_up_as_down_of_times_as_of_rat
 def test_where_no_result_is_alike_it_is_wider_than_that_of_all(known):
     of_all = math.sqrt(sum(each.error**2 for each in known) / len(known))
     assert math.log(band_from(Case("games"), known).high) == pytest.approx(student_quantile(PRIOR) * of_all)
-    assert student_quantile(PRIOR) > QUANTILE
+    assert student_quantile(PRIOR) > bands.QUANTILE
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -289,9 +277,9 @@ def test_it_holds_about_as_many_as_it_says():
             for system, spread in spreads.items()
             for number in range(8)
         ]
-        held += sum(band_from(each.case, without(known, each.name)).holds(each.error) for each in known)
+        held += sum(band_from(each.case, bands.without(known, each.name)).holds(each.error) for each in known)
         total += len(known)
-    assert SHARE - 0.05 < held / total < SHARE + 0.1
+    assert bands.SHARE - 0.05 < held / total < bands.SHARE + 0.1
 
 
 @pytest.mark.parametrize(
@@ -301,25 +289,22 @@ def test_quantiles_are_those_of_the_tables(freedom, quantile):
     assert student_quantile(freedom) == pytest.approx(quantile, abs=2e-3)
 
 
-def test_the_file_is_what_validation_gives():
-    known = known_of(compare().predictions)
-    assert bands.FILE.read_text(encoding="utf-8") == errors_text(known), (
-        "python -m cstool.plan.estimation.errors_file writes it"
-    )
-    assert {each.name: each.case for each in known_errors()} == {each.name: each.case for each in known}
-
-
 def test_an_estimate_has_the_range_of_results_like_it_and_validates_nothing():
     found = estimator(gpt()).at(1)
     artifact = found.artifact
     case = Case("training", artifact.mode, False, artifact.graph.parameter_count, artifact.system.name)
-    assert found.band == band_for(found) == band_of(case)
+    assert found.band == bands.band_for(found) == bands.band_of(case)
     code = "import cstool.plan.estimation, sys; sys.exit('cstool.plan.estimation.published' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_result_is_no_part_of_its_own_range():
+def test_the_file_is_what_validation_gives_and_a_result_is_no_part_of_its_own_range():
     predictions = {each.result.name: each for each in compare().predictions}
-    for mine in known_errors():
+    for mine in bands.known_errors():
         others = [each for each in known_of(compare().predictions) if each.name != mine.name]
         assert predictions[mine.name].band == band_from(mine.case, others)
+    known = known_of(compare().predictions)
+    assert bands.FILE.read_text(encoding="utf-8") == errors_text(known), (
+        "python -m cstool.plan.estimation.errors_file writes it"
+    )
+    assert {each.name: each.case for each in bands.known_errors()} == {each.name: each.case for each in known}

@@ -1,6 +1,7 @@
 """The search against every candidate there is, compiled and estimated one by one; and the bounds that it relies on."""
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -23,14 +24,12 @@ from tests.unit.plan.estimation.requests import gpt
 
 TOKENS = "1B"
 INPUTS = CostInputs(price=10.0, checkpoint_bytes_per_s=1e10)
-
-
 IN_LAB = settings.default.max_examples >= WHOLE
 MOST = 4 if IN_LAB else 2
 """systems"""
-few = settings(max_examples=10 if IN_LAB else 2, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+few = settings(max_examples=6 if IN_LAB else 2, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 """each takes a second or more"""
-fewest = settings(few, max_examples=3 if IN_LAB else 1)
+fewest = settings(few, max_examples=2 if IN_LAB else 1)
 """each compiles hundreds of plans"""
 
 
@@ -81,36 +80,24 @@ spaces = st.one_of(
 variants = st.sampled_from([{}, {"frozen": "first:1,*ffn*"}, {"adapters": "rank=8,layers=all"}])
 
 
+PLAIN = {"shares": (None,), "mode": "auto", "system": "cs2", "variant": {}, "at": (0.0, 0.0, 0.0), "confident": True}
+
+
+def once(layers: int, vocab_size: int, filter_size: int, **given: Any) -> Callable[[Any], Any]:
+    """Try a case that broke it once, in the lab but for the smallest."""
+    shape = {"hidden_size": 256, "num_hidden_layers": layers, "vocab_size": vocab_size, "filter_size": filter_size}
+    return example(**{**PLAIN, "shape": shape, **given}) if IN_LAB or layers == 2 else lambda test: test
+
+
 @fewest
-@example(
-    # The fastest has a wider range than one of another share of zeros.
-    shape={"hidden_size": 256, "num_hidden_layers": 2, "vocab_size": 20_000, "filter_size": 512},
-    space=Space((1,), (), 1),
-    shares=(0.0, 0.75),
-    mode="auto",
-    system="cs2",
-    variant={},
-    at=(0.0, 1.0, 0.0),
-    kinds={POWER},
-    confident=True,
-)
-@example(
-    # Pipelined is faster, and its range wider.
-    shape={"hidden_size": 256, "num_hidden_layers": 5, "vocab_size": 300, "filter_size": 4096},
-    space=Space((1, 2), (), MOST),
-    shares=(None,),
-    mode="auto",
-    system="cs2",
-    variant={},
-    at=(0.0, 0.0, 0.0),
-    kinds={DAYS},
-    confident=True,
-)
-@example(
-    # What draws least computes layers again that need not be.
-    shape={"hidden_size": 256, "num_hidden_layers": 3, "vocab_size": 300, "filter_size": 4096},
+# The fastest has a wider range than one of another share of zeros.
+@once(2, 20_000, 512, space=Space((1,), (), 1), shares=(0.0, 0.75), at=(0.0, 1.0, 0.0), kinds={POWER})
+# Pipelined is faster, and its range wider.
+@once(5, 300, 4096, space=Space((1, 2), (), MOST), kinds={DAYS})
+# What draws least computes layers again that need not be.
+@once(
+    *(3, 300, 4096),
     space=Space((12, 1), (), MOST),
-    shares=(None,),
     mode="weight_streaming",
     system="cs3",
     variant={"frozen": "first:1,*ffn*"},

@@ -34,9 +34,6 @@ def planned(graph: Graph) -> Program:
 LAYER = "transformer_decoder.layers.{}.self_attn."
 
 
-# Counted by hand
-
-
 @pytest.mark.parametrize(
     ("layers", "shapes"),
     [
@@ -113,9 +110,6 @@ def test_useful_flops_and_what_is_kept_by_hand():
         assert any(name.endswith("linear_layer.activation") for name in kept) is keeps
 
 
-# What must hold
-
-
 MODULES = ("*embedding*", "*norm*", "*proj_q*", "*proj_v*", "*proj_output*", "*ffn.0*", "*ffn.1*")
 
 
@@ -151,7 +145,9 @@ def test_a_larger_rank_is_never_faster(layers):
 def test_every_family_compiles_with_adapters_and_with_frozen_layers(family, mode):
     graph = decoder(layers=3, **FAMILIES[family])
     request = a_request(small_system(100, 80), execution_mode=mode)
-    for variant in (Variants(adapters=Adapters(1, ("q", "v"))), Variants(("first:1",)), Variants(("*norm*",))):
+    variants = [Variants(adapters=Adapters(1, ("q", "v"))), Variants(("first:1",)), Variants(("*norm*",))]
+    # Stages are placed one by one: a third of them for a family.
+    for variant in variants if mode == "weight_streaming" else variants[[*FAMILIES].index(family) % 3 :][:1]:
         changed = variant(graph)
         verify(changed, runs=False)
         program = compiled(changed, PASSES, request)
@@ -167,9 +163,6 @@ def test_other_models_compile_with_adapters_a_frozen_reference_gets_none(graph):
     if "policy_model." in "".join(graph.weights):
         assert all(name.startswith("policy_model.") for name in changed.trained_weights)
     assert Variants()(graph) is graph
-
-
-# Bad input
 
 
 PATTERNS, SUCH_AS = "must be patterns of weights, or first:N, got", "hint: such as --adapters rank=16,layers=q,v"
@@ -210,9 +203,6 @@ def test_what_is_not_written_as_it_should_be_or_the_model_does_not_have(asked, m
     assert parse_adapters("layers=q,*ffn*,rank=4") == Adapters(4, ("q", "*ffn*"))
 
 
-# Sparse
-
-
 @pytest.mark.parametrize("sparsity", [0.5, 0.9])
 def test_of_sparse_weights_the_frozen_ones_have_no_gradient_and_adapters_are_dense(sparsity):
     """All gradients are those of the adapters, r (d_in + d_out) of each matrix, whatever else is zero."""
@@ -227,7 +217,6 @@ def test_of_sparse_weights_the_frozen_ones_have_no_gradient_and_adapters_are_den
 
 
 # Mixtures of experts in an estimate, as the compiler plans them: what streams, what is multiplied, what is frozen.
-
 MIXTURE = decoder(**FAMILIES["mixtral"])
 """a layer with four experts, of which a token meets two"""
 EXPERTS, TOP_K = 4, 2

@@ -12,24 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.plan.timing import cluster as module
+from cstool.plan.timing import resources as on
 from cstool.plan.timing.cluster import EXACT_MICRO_BATCHES, LAYERS_OF_LANES, busy_of, seconds_of_lanes, step_of
 from cstool.plan.timing.hosts import Feed
-from cstool.plan.timing.resources import (
-    BROADCAST,
-    COMPUTE,
-    COORDINATOR,
-    EGRESS,
-    HOSTS,
-    INGRESS,
-    MEMORY,
-    NORM,
-    OF_SYSTEMS,
-    PROCESSORS,
-    REDUCE,
-    SERVERS,
-    STRAGGLERS,
-    WORKERS,
-)
 from cstool.plan.timing.schedule import Cluster, Schedule, Section, StreamedOp
 from cstool.plan.timing.step_simulation import STEPS_OF_LANES, StepSimulation, simulate
 from cstool.plan.timing.stragglers import slowest_of
@@ -61,56 +46,56 @@ def test_two_ops_by_hand():
     leaves while it is made, and is updated a second later while it arrives. The next forward pass waits for that.
     """
     found = simulate(AB, steps=2)
-    assert spans(found, "a weights", MEMORY) == [(0.0, 0.5), (5.0, 5.5), (13.0, 13.5), (18.0, 18.5)]
-    assert spans(found, "a weights", BROADCAST)[:2] == [(0.0, 2.0), (5.0, 7.0)]
-    assert spans(found, "a weights", INGRESS)[:2] == [(1.0, 3.0), (7.0, 9.0)]
-    assert spans(found, "a forward", COMPUTE) == [(1.0, 5.0), (14.0, 18.0)]
-    assert spans(found, "b forward", COMPUTE)[0] == (5.0, 6.0)
-    assert spans(found, "b delta", COMPUTE)[0] == (6.0, 7.0)
-    assert spans(found, "a delta", COMPUTE)[0] == (7.0, 10.0)
-    assert spans(found, "a gradient", COMPUTE)[0] == (10.0, 12.0)
-    assert spans(found, "a gradient", EGRESS)[0] == (10.0, 12.0)
-    assert spans(found, "a gradient", REDUCE)[0] == (11.0, 13.0)
+    assert spans(found, "a weights", on.MEMORY) == [(0.0, 0.5), (5.0, 5.5), (13.0, 13.5), (18.0, 18.5)]
+    assert spans(found, "a weights", on.BROADCAST)[:2] == [(0.0, 2.0), (5.0, 7.0)]
+    assert spans(found, "a weights", on.INGRESS)[:2] == [(1.0, 3.0), (7.0, 9.0)]
+    assert spans(found, "a forward", on.COMPUTE) == [(1.0, 5.0), (14.0, 18.0)]
+    assert spans(found, "b forward", on.COMPUTE)[0] == (5.0, 6.0)
+    assert spans(found, "b delta", on.COMPUTE)[0] == (6.0, 7.0)
+    assert spans(found, "a delta", on.COMPUTE)[0] == (7.0, 10.0)
+    assert spans(found, "a gradient", on.COMPUTE)[0] == (10.0, 12.0)
+    assert spans(found, "a gradient", on.EGRESS)[0] == (10.0, 12.0)
+    assert spans(found, "a gradient", on.REDUCE)[0] == (11.0, 13.0)
     # A weight is 4 bytes, read and written: 8 bytes at 4 per second; its half second of arithmetic runs along.
-    assert spans(found, "a update", MEMORY)[0] == (11.0, 13.0)
-    assert spans(found, "a update", PROCESSORS)[0] == (11.0, 13.0)
+    assert spans(found, "a update", on.MEMORY)[0] == (11.0, 13.0)
+    assert spans(found, "a update", on.PROCESSORS)[0] == (11.0, 13.0)
     assert found.step_s == 13.0
 
 
 def test_with_a_global_norm_updates_wait_for_the_last_gradient_and_run_in_the_order_of_the_stream():
     second = replace(A, name="c")
     found = simulate(Schedule((Section((A, second)),), replace(CLUSTER, waits_for_norm=True)), steps=2)
-    (a, *_), (c, *_) = spans(found, "a update", MEMORY), spans(found, "c update", MEMORY)
-    stored = [spans(found, f"{name} gradient", MEMORY)[0][1] for name in "ac"]
+    (a, *_), (c, *_) = spans(found, "a update", on.MEMORY), spans(found, "c update", on.MEMORY)
+    stored = [spans(found, f"{name} gradient", on.MEMORY)[0][1] for name in "ac"]
     assert a[0] >= max(stored)
     assert c[0] >= a[1]
     # The next forward pass of a does not wait for the update of c.
-    assert spans(found, "a weights", MEMORY)[2][0] < c[1] + spans(found, "c update", MEMORY)[0][1]
-    assert spans(found, "a forward", COMPUTE)[1][0] < spans(found, "c forward", COMPUTE)[1][0]
+    assert spans(found, "a weights", on.MEMORY)[2][0] < c[1] + spans(found, "c update", on.MEMORY)[0][1]
+    assert spans(found, "a forward", on.COMPUTE)[1][0] < spans(found, "c forward", on.COMPUTE)[1][0]
 
 
 def test_sums_of_micro_batches_and_of_parts_are_added_in_memoryx_and_updated_once():
     found = simulate(replace(AB, micro_batches=3), steps=1)
-    assert len(spans(found, "a gradient", COMPUTE)) == 3
+    assert len(spans(found, "a gradient", on.COMPUTE)) == 3
     # The first is written, the second read and written, each as late as it can be; the third is updated as it arrives.
-    sums = spans(found, "a gradient", MEMORY)
+    sums = spans(found, "a gradient", on.MEMORY)
     assert [end - start for start, end in sums] == [0.5, 1.0]
-    assert [end for _, end in sums] == [end for _, end in spans(found, "a gradient", REDUCE)[:2]]
-    assert len(spans(found, "a update", MEMORY)) == 1
+    assert [end for _, end in sums] == [end for _, end in spans(found, "a gradient", on.REDUCE)[:2]]
+    assert len(spans(found, "a update", on.MEMORY)) == 1
     # As those of as many micro-batches: of three of 2 bytes one is written, one read and written, 4 bytes a second.
     parted = Schedule((Section((replace(A, weight_bytes=6, gradient_bytes=6, parts=3), B)),), CLUSTER)
     found = simulate(parted, steps=1)
-    assert len(spans(found, "a gradient", COMPUTE)) == 1
-    [(start, end)] = spans(found, "a gradient", MEMORY)
+    assert len(spans(found, "a gradient", on.COMPUTE)) == 1
+    [(start, end)] = spans(found, "a gradient", on.MEMORY)
     # It begins when it and the update, 4.5 s of work, can still end with the sums, and waits for the last of them.
-    assert start == spans(found, "a gradient", REDUCE)[0][1] - 4.5
-    [task], [update] = (tasks(found, f"a {what}", MEMORY) for what in ("gradient", "update"))
+    assert start == spans(found, "a gradient", on.REDUCE)[0][1] - 4.5
+    [task], [update] = (tasks(found, f"a {what}", on.MEMORY) for what in ("gradient", "update"))
     assert (end - start, found.moved_bytes[task]) == (4.5, 6)
     # Since it waited, the update reads the sum beside the weight: 12 bytes with what is written.
     assert found.simulation.durations[update] == 3.0
     twice = simulate(replace(parted, micro_batches=2), steps=1)
     # All three of the first are written, two of them onto what is read; so are two of the second, the third is used.
-    assert [twice.moved_bytes[task] for task in tasks(twice, "a gradient", MEMORY)] == [10, 8]
+    assert [twice.moved_bytes[task] for task in tasks(twice, "a gradient", on.MEMORY)] == [10, 8]
 
 
 def tasks(found: StepSimulation, name: str, resource: str) -> list[int]:
@@ -118,16 +103,13 @@ def tasks(found: StepSimulation, name: str, resource: str) -> list[int]:
     return [task for task, each in enumerate(named) if each == (name, resource)]
 
 
-def test_what_is_recomputed_streams_once_more():
+def test_what_is_recomputed_streams_once_more_and_buffers_let_the_next_stream_begin_earlier():
     once, again = (simulate(Schedule((Section((A, B), 2, n),), CLUSTER), steps=1) for n in (0, 1))
-    assert len(spans(once, "a#1 weights", INGRESS)) == 2
-    assert len(spans(again, "a#1 weights", INGRESS)) == 3
-    assert len(spans(again, "a#1 again", COMPUTE)) == 1
-
-
-def test_buffers_let_the_next_stream_begin_earlier():
+    assert len(spans(once, "a#1 weights", on.INGRESS)) == 2
+    assert len(spans(again, "a#1 weights", on.INGRESS)) == 3
+    assert len(spans(again, "a#1 again", on.COMPUTE)) == 1
     starts = [
-        spans(simulate(replace(AB, cluster=replace(CLUSTER, prefetch_bytes=size)), steps=1), "a weights", INGRESS)
+        spans(simulate(replace(AB, cluster=replace(CLUSTER, prefetch_bytes=size)), steps=1), "a weights", on.INGRESS)
         for size in (0, 1)
     ]
     assert [found[1][0] for found in starts] == [7.0, 6.0]
@@ -143,24 +125,24 @@ def test_a_step_that_waits_for_its_input_worker_or_the_coordinator_by_hand():
     worker goes on meanwhile, and has the second one ready at 40, the third one at 60: from then on a step takes 20 s.
     """
     found = simulate(FED, steps=3)
-    assert spans(found, "batch", WORKERS) == [(0.0, 20.0), (20.0, 40.0), (40.0, 60.0)]
-    assert spans(found, "batch", SERVERS) == [(20.0, 22.0), (40.0, 42.0), (60.0, 62.0)]
-    assert spans(found, "batch", INGRESS) == [(20.0, 22.0), (40.0, 42.0), (60.0, 62.0)]
+    assert spans(found, "batch", on.WORKERS) == [(0.0, 20.0), (20.0, 40.0), (40.0, 60.0)]
+    assert spans(found, "batch", on.SERVERS) == [(20.0, 22.0), (40.0, 42.0), (60.0, 62.0)]
+    assert spans(found, "batch", on.INGRESS) == [(20.0, 22.0), (40.0, 42.0), (60.0, 62.0)]
     # It starts every step, the next one as soon as the batch of this one comes in.
-    assert spans(found, "step", COORDINATOR) == [(0.0, 3.0), (20.0, 23.0), (40.0, 43.0)]
-    assert [start for start, _ in spans(found, "a forward", COMPUTE)] == [22.0, 42.0, 62.0]
+    assert spans(found, "step", on.COORDINATOR) == [(0.0, 3.0), (20.0, 23.0), (40.0, 43.0)]
+    assert [start for start, _ in spans(found, "a forward", on.COMPUTE)] == [22.0, 42.0, 62.0]
     assert found.step_s == 20.0
     step, unfed = step_of(FED), step_of(replace(FED, feed=None))
-    assert (step.seconds, step.bound) == (20.0, WORKERS)
-    assert step.spent_s == {**unfed.spent_s, WORKERS: 20.0 - unfed.seconds}
-    assert (step.busy_s[WORKERS], step.busy_s[SERVERS], step.busy_s[COORDINATOR]) == (20.0, 2.0, 3.0)
-    assert not set(HOSTS) & set(unfed.busy_s)
+    assert (step.seconds, step.bound) == (20.0, on.WORKERS)
+    assert step.spent_s == {**unfed.spent_s, on.WORKERS: 20.0 - unfed.seconds}
+    assert (step.busy_s[on.WORKERS], step.busy_s[on.SERVERS], step.busy_s[on.COORDINATOR]) == (20.0, 2.0, 3.0)
+    assert not set(on.HOSTS) & set(unfed.busy_s)
     # Hosts that keep up cost nothing.
     assert step_of(replace(FED, feed=Feed(6.0, 2.0, 3.0))).spent_s == unfed.spent_s
     slow = replace(FED, feed=Feed(1.0, 1.0, 30.0))
     found = simulate(slow, steps=3)
-    assert spans(found, "step", COORDINATOR) == [(0.0, 30.0), (30.0, 60.0), (60.0, 90.0)]
-    assert (found.step_s, step_of(slow).bound) == (30.0, COORDINATOR)
+    assert spans(found, "step", on.COORDINATOR) == [(0.0, 30.0), (30.0, 60.0), (60.0, 90.0)]
+    assert (found.step_s, step_of(slow).bound) == (30.0, on.COORDINATOR)
 
 
 def test_updates_that_wait_for_a_norm_wait_for_the_coordinator_by_hand():
@@ -171,11 +153,11 @@ def test_updates_that_wait_for_a_norm_wait_for_the_coordinator_by_hand():
 
     slow = two(waits_for_norm=True, norm_s=7.0)
     found, step = simulate(slow, steps=2), step_of(slow)
-    stored = max(spans(found, f"{name} gradient", MEMORY)[0][1] for name in "ac")
-    assert spans(found, "norm", NORM)[0] == (stored, stored + 7.0)
-    assert spans(found, "a update", MEMORY)[0][0] == stored + 7.0
+    stored = max(spans(found, f"{name} gradient", on.MEMORY)[0][1] for name in "ac")
+    assert spans(found, "norm", on.NORM)[0] == (stored, stored + 7.0)
+    assert spans(found, "a update", on.MEMORY)[0][0] == stored + 7.0
     assert step.seconds == step_of(two(waits_for_norm=True)).seconds + 7.0
-    assert step.spent_s[NORM] == step.busy_s[NORM] == 7.0
+    assert step.spent_s[on.NORM] == step.busy_s[on.NORM] == 7.0
     # Updates that wait for no norm do not wait for the coordinator.
     assert step_of(two(norm_s=7.0)).seconds == step_of(two()).seconds
 
@@ -188,26 +170,24 @@ def test_the_slowest_system_computes_longer_by_hand():
     """
     slow = replace(AB, cluster=replace(CLUSTER, straggle=0.1))
     found = simulate(slow, steps=2)
-    assert spans(found, "a forward", COMPUTE)[0] == pytest.approx((1.0, 5.4))
-    assert spans(found, "a gradient", COMPUTE)[0] == pytest.approx((10.9, 13.1))
-    assert spans(found, "a weights", INGRESS)[:2] == [pytest.approx((1.0, 3.2)), pytest.approx((7.6, 9.8))]
+    assert spans(found, "a forward", on.COMPUTE)[0] == pytest.approx((1.0, 5.4))
+    assert spans(found, "a gradient", on.COMPUTE)[0] == pytest.approx((10.9, 13.1))
+    assert spans(found, "a weights", on.INGRESS)[:2] == [pytest.approx((1.0, 3.2)), pytest.approx((7.6, 9.8))]
     assert found.step_s == pytest.approx(14.1)
     step = step_of(slow)
     assert step.seconds == pytest.approx(14.1)
-    assert step.busy_s[COMPUTE] == 11.0
-    assert step.spent_s[STRAGGLERS] == pytest.approx(0.1 * step.spent_s[COMPUTE])
+    assert step.busy_s[on.COMPUTE] == 11.0
+    assert step.spent_s[on.STRAGGLERS] == pytest.approx(0.1 * step.spent_s[on.COMPUTE])
 
 
 def test_sums_are_made_no_faster_than_a_node_adds():
     """a's gradient of 2 bytes is reduced from 11 to 13 at a byte a second; at half of that it is through at 15."""
     for rate, end in ((0.5, 15.0), (9.0, 13.0)):
         found = simulate(replace(AB, cluster=replace(CLUSTER, reduce_bytes_per_s=rate)), steps=1)
-        assert spans(found, "a gradient", REDUCE) == [(11.0, end)]
+        assert spans(found, "a gradient", on.REDUCE) == [(11.0, end)]
 
 
 SECONDS = st.floats(0.01, 5.0)
-
-
 FEEDS = st.builds(Feed, st.floats(0, 40), st.floats(0, 20), st.floats(0, 60))
 
 
@@ -258,7 +238,7 @@ def test_the_closed_form_of_the_work_is_what_the_tasks_add_up_to(schedule):
     found = simulate(schedule, steps=1).simulation.busy_s()
     for resource, seconds in busy_of(schedule).items():
         # A simulation is of the slowest system.
-        longer = 1 + schedule.cluster.straggle * (resource in OF_SYSTEMS)
+        longer = 1 + schedule.cluster.straggle * (resource in on.OF_SYSTEMS)
         assert found.get(resource, 0.0) == pytest.approx(longer * seconds, rel=1e-9, abs=1e-9)
 
 
@@ -280,7 +260,7 @@ def test_many_steps_at_once_are_what_each_is_alone(schedule, times):
         replace(section, ops=tuple(replace(op, **{n: times * getattr(op, n) for n in names}) for op in section.ops))
         for section in unfed.sections
     ]
-    assert found[1] >= busy_of(replace(unfed, sections=tuple(scaled)))[COMPUTE] * (1 - 1e-9)
+    assert found[1] >= busy_of(replace(unfed, sections=tuple(scaled)))[on.COMPUTE] * (1 - 1e-9)
 
 
 @given(steps(), FEEDS)
@@ -348,7 +328,6 @@ def test_the_example_of_the_module_names_every_resource():
 
 
 # The slowest of several systems: against the integral that defines it, and what it makes of scaling.
-
 NORMAL = NormalDist()
 
 

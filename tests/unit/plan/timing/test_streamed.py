@@ -172,9 +172,6 @@ def test_ops_of_a_kernel_add_up():
     assert (whole == sum(np.array(limits(streamed_phases(PE, [item], LAYOUT, 2, STREAM))) for item in work)).all()
 
 
-# Sparse weights.
-
-
 def test_a_sparse_product():
     """Half of 96 weights. Over 2 columns of 4 inputs, with accumulators for 3 outputs: 12 elements of a column at a
     time, 6 of which are not zero, with a deviation of sqrt(3). The larger of two is at 6 + sqrt(2 ln 2) sqrt(3) = 8.04,

@@ -1,14 +1,14 @@
 """The dataloader sections."""
 
-import re
-
 import pytest
 
 from cstool.model.params import data_set_names, load_params
-from tests.unit.model.params.conftest import cases, meanings, told
+from tests.unit.model.params.conftest import VAL, each_meaning, each_message, told
 
 TRAIN = "fit.train_dataloader"
-MEANINGS = meanings("""\
+
+
+@each_meaning("""\
 {} => train_dataloader: {data_processor: GptHDF5MapDataProcessor, data_dir: [DIR/data/train], batch_size: 8,
     shuffle: false, shuffle_seed: 1, drop_last: true, split: train, use_vsl: false}
 fit.train_dataloader.data_dir: [b, a] => train_dataloader.data_dir: [DIR/b, DIR/a]
@@ -30,11 +30,8 @@ fit.train_dataloader.use_vsl: true => train_dataloader.is_packed: true
 fit.train_dataloader.num_samples: 5 => train_dataloader.epoch_samples: 5
 {} => train_dataloader.epoch_samples: null
 """)
-
-
-@pytest.mark.parametrize(("changes", "expected"), MEANINGS)
-def test_a_dataloader_has_defaults_and_what_it_is_told(means, changes, expected):
-    means(changes, expected)
+def test_a_dataloader_has_defaults_and_what_it_is_told(means, written, expected):
+    means(written, expected)
 
 
 def test_all_places_where_a_folder_was_looked_for_can_be_shown(load, folder, monkeypatch):
@@ -53,8 +50,7 @@ def test_held_out_data_is_the_split_val_unless_said_otherwise(load):
 T = f"trainer.{TRAIN}"
 
 
-REFUSED = cases("""\
-batch_size: 0 => 16: @.batch_size must be at least 1, got 0
+@each_message("""\
 batch_size: null => 16: @.batch_size is missing
 data_dir: [] => 15: @.data_dir must hold at least 1, got []
 data_dir: [a, ''] => 15: @.data_dir must be a folder or a list of folders, got ['a', '']
@@ -71,14 +67,8 @@ split: test => 17: @.split must be train or val, got 'test'
 sort_files: false => 17: not supported: @.sort_files: false\nhint: supported: true
 data_transforms: 5 => 17: @.data_transforms must be a list, got 5
 """)
-
-
-@pytest.mark.parametrize(("keys", "message"), REFUSED)
-def test_a_dataloader_that_makes_no_sense_is_an_error(failure, keys, message):
-    assert failure({f"{TRAIN}.{key}": value for key, value in keys.items()}) == told(message, T)
-
-
-VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "val", "batch_size": 4}
+def test_a_dataloader_that_makes_no_sense_is_an_error(failure, written, message):
+    assert failure({f"{TRAIN}.{key}": value for key, value in written.items()}) == told(message, T)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +84,7 @@ VAL = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": "val", "batch_si
 def test_every_one_of_several_dataloaders_counts(load, folder, key, purpose, place):
     params = load({key: [VAL, {**VAL, "data_dir": "test"}]})
     loaders = params.dataloaders(purpose)
-    assert [loader.data_dir for loader in loaders] == [(folder / "val",), (folder / "test",)]
+    assert [loader.data_dir for loader in loaders] == [(folder / "data/val",), (folder / "test",)]
     assert [params.place_of(loaders, index) for index in (0, 1)] == [f"x.yaml: {place}.0", f"x.yaml: {place}.1"]
     assert params.notes == ()
 
@@ -125,19 +115,15 @@ def test_every_one_of_several_dataloaders_is_checked_and_there_must_be_one(failu
     )
 
 
-NO_TRANSFORMS = cases("""\
-name: add_memory_tokens => not supported: {}.name: add_memory_tokens\nhint: did you mean add_sink_tokens?
+@each_message("""\
+name: add_memory_tokens => not supported: @.name: add_memory_tokens\nhint: did you mean add_sink_tokens?
 {name: add_sink_tokens, sink_token_id: 50257} =>
-    {}.sink_token_id must be less than the vocab_size of the model (50257), got 50257
-5 => {} must be a mapping, got 5
-null => {} must be a mapping, got []
+    @.sink_token_id must be less than the vocab_size of the model (50257), got 50257
+5 => @ must be a mapping, got 5
+null => @ must be a mapping, got []
 """)
-
-
-@pytest.mark.parametrize(("transform", "message"), NO_TRANSFORMS)
-def test_a_data_transform_that_makes_no_sense_is_an_error(failure, transform, message):
-    found = failure({f"{TRAIN}.data_transforms": [transform]})
-    assert found.split(": ", 1)[1] == message.format(f"{T}.data_transforms.0")
+def test_a_data_transform_that_makes_no_sense_is_an_error(fault, written, message):
+    assert fault({f"{TRAIN}.data_transforms": [written]}) == told(message, f"{T}.data_transforms.0")
 
 
 ENGLISH, SPANISH = {"data_dir": "english", "weight": 0.6}, {"data_dir": ["spanish", "latin"], "weight": 3}
@@ -153,34 +139,25 @@ def test_a_mixture_stands_in_the_place_of_folders(load, folder):
     assert load({TRAIN: dumped}).dataloaders("train")[0].data_dir == loader.data_dir
 
 
-MISTAKES = [
-    *(
-        ({"mixture": parts}, message)
-        for parts, message in cases("""\
-[] => mixture must hold at least one data set, got []
-[{data_dir: x, weight: 1}, {data_dir: y, weight: much}] => mixture.1.weight must be a number, got 'much'
-[{data_dir: x, weight: .nan}] => mixture.0.weight must be a finite number, got nan
-[{data_dir: x}] => mixture.0.weight is missing
-[{data_dir: [], weight: 1}] => mixture.0.data_dir must hold at least 1, got []
-[{data_dir: x, weight: 0}, {data_dir: y, weight: 0}] => mixture must have a weight above 0, got a list
-[{data_dir: x, weight: 1, data_subset: 0.0-0.5}] => not supported: mixture.0.data_subset: 0.0-0.5\nhint: leave it out
+@each_message("""\
+mixture: [] => mixture must hold at least one data set, got []
+mixture: [{data_dir: x, weight: 1}, {data_dir: y, weight: much}] => mixture.1.weight must be a number, got 'much'
+mixture: [{data_dir: x, weight: .nan}] => mixture.0.weight must be a finite number, got nan
+mixture: [{data_dir: x}] => mixture.0.weight is missing
+mixture: [{data_dir: [], weight: 1}] => mixture.0.data_dir must hold at least 1, got []
+mixture: [{data_dir: x, weight: 0}, {data_dir: y, weight: 0}] => mixture must have a weight above 0, got a list
+mixture: [{data_dir: x, weight: 1, data_subset: 0.0-0.5}] => not supported: mixture.0.data_subset: 0.0-0.5
+    hint: leave it out
+{mixture: [{data_dir: x, weight: 1}], data_dir: x} => mixture cannot stand beside data_dir\nhint: keep one of the two
+{mixture: [{data_dir: x, weight: 1}], data_processor: MNISTDataProcessor} => data_dir is missing
+    not supported: mixture\nhint: leave it out
 """)
-    ),
-    ({"mixture": [ENGLISH], "data_dir": "x"}, "mixture cannot stand beside data_dir\nhint: keep one of the two"),
-    (
-        {"mixture": [ENGLISH], "data_processor": "MNISTDataProcessor"},
-        "data_dir is missing\nnot supported: mixture\nhint: leave it out",
-    ),
-]
+def test_a_mixture_that_makes_no_sense_or_stands_beside_others_is_an_error(fault, written, message):
+    changes = {TRAIN: {"data_processor": "GptHDF5MapDataProcessor", "batch_size": 8, **written}}
+    assert fault(changes).replace(f"{T}.", "") == message
 
 
-@pytest.mark.parametrize(("keys", "message"), MISTAKES)
-def test_a_mixture_that_makes_no_sense_or_stands_beside_others_is_an_error(failure, keys, message):
-    changes = {TRAIN: {"data_processor": "GptHDF5MapDataProcessor", "batch_size": 8, **keys}}
-    assert re.sub(r"x.yaml:\d+: ", "", failure(changes)).replace(f"{T}.", "") == message
-
-
-NOT_PACKED = cases("""\
+@each_message("""\
 fit.train_dataloader.data_transforms: [{name: add_sink_tokens}] =>
     data_transforms cannot stand beside use_vsl, got a list\nhint: keep one of the two
 init.model.position_embedding_type: fixed =>
@@ -189,9 +166,5 @@ init.model.position_embedding_type: fixed =>
     use_vsl must be false with attention sinks, chunks or columns: positions begin anew with each text, got true
 fit.train_dataloader.data_processor: MNISTDataProcessor => not supported: use_vsl: true\nhint: leave it out
 """)
-
-
-@pytest.mark.parametrize(("changes", "message"), NOT_PACKED)
-def test_packed_texts_are_for_decoders_whose_positions_can_begin_anew(failure, changes, message):
-    found = failure({f"{TRAIN}.use_vsl": True, **changes})
-    assert re.sub(r"x.yaml:\d+: ", "", found).replace(f"{T}.", "") == message
+def test_packed_texts_are_for_decoders_whose_positions_can_begin_anew(fault, written, message):
+    assert fault({f"{TRAIN}.use_vsl": True, **written}).replace(f"{T}.", "") == message

@@ -11,7 +11,7 @@ from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.fields import GATED_NONLINEARITIES, NONLINEARITIES
 from cstool.model.params.sections.model import ParallelDecoderParams
 from tests.examples import examples
-from tests.unit.model.params.conftest import attributes, meanings
+from tests.unit.model.params.conftest import attributes, each_meaning
 
 M = "trainer.init.model"
 CLASSES = {"gpt2": DecoderParams, "gptj": ParallelDecoderParams}
@@ -40,8 +40,6 @@ DEFAULTS = yaml.safe_load("""
  scale_qk_dot_by_layer_idx: false, attention_logits_alpha: 1.0, scale_output_logits_by_d: true, initializer_range: 0.02}
 """)
 DEFAULTS |= {"initializer": WIDE, "embedding_initializer": WIDE, "ffn_initializer": WIDE}
-
-
 GPTJ = {"position_embedding_type": "rotary", "rotary_dim": 16, "use_ffn_bias": False, "use_untied_layer_norm": False}
 
 
@@ -55,7 +53,7 @@ def test_a_decoder_has_the_defaults_of_the_vendor(load, name, output_initializer
     assert found == {"name": name, **DEFAULTS, **initializers, **others}
 
 
-MEANINGS = meanings("""\
+@each_meaning("""\
 dropout_rate: 0.3 => {residual_dropout_rate: 0.3, embedding_dropout_rate: 0.3, attention_dropout_rate: 0.1}
 {dropout_rate: 0.3, attention_dropout_rate: null} => attention_dropout_rate: 0.3
 {dropout_rate: 0.2, residual_dropout_rate: 0.3, attention_dropout_rate: null} => attention_dropout_rate: 0.2
@@ -94,12 +92,9 @@ output_logits_alpha: 0.5 => logits_scale: 1.0
 {mup_base_hidden_size: 192, mup_base_filter_size: 768, output_logits_alpha: 3.0, scale_output_logits_by_d: false} =>
     logits_scale: 1.5
 """)
-
-
-@pytest.mark.parametrize(("keys", "expected"), MEANINGS)
-def test_what_follows_from_keys_of_a_decoder(keys, expected):
-    name = keys.get("name", "gpt2")
-    assert attributes(CLASSES[name].model_validate({"name": name, **keys}), expected) == expected
+def test_what_follows_from_keys_of_a_decoder(written, expected):
+    name = written.get("name", "gpt2")
+    assert attributes(CLASSES[name].model_validate({"name": name, **written}), expected) == expected
 
 
 def test_positions_may_be_none_and_a_null_is_written_as_one(load):

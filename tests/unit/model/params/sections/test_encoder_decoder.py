@@ -6,7 +6,7 @@ import pytest
 
 from cstool.model.params import EncoderDecoderParams
 from cstool.model.params.sections.optimizers import learning_rate_scale
-from tests.unit.model.params.conftest import attributes, cases, meanings, told
+from tests.unit.model.params.conftest import attributes, each_meaning, each_message, told
 
 M = "trainer.init.model"
 MUP = {"mup_base_d_model": 256, "mup_base_d_ff": 512}
@@ -20,7 +20,7 @@ def read(load: Any, **keys: Any) -> EncoderDecoderParams:
     return model
 
 
-MEANINGS = meanings("""\
+@each_meaning("""\
 {encoder_num_hidden_layers: 4, dropout_rate: 0.2} => {vocab_sizes: [32128, 32128], decoder_num_hidden_layers: 4,
     relu_dropout_rate: 0.2, decoder_nonlinearity: relu, norm_type: rmsnorm, position_embedding_type: relative,
     kv_heads: 8, inner_size: 512, embeddings_scale: 1.0, most_tokens: [null, null],
@@ -32,15 +32,15 @@ MEANINGS = meanings("""\
 {encoder_nonlinearity: geglu, use_ffn_bias: true} => has_ffn_bias: true
 share_embedding_weights: false => logits_scale: 1.0
 """)
+def test_what_is_left_out_is_as_at_the_vendor_and_what_follows(load, written, expected):
+    assert attributes(read(load, **written), expected) == expected
 
 
-@pytest.mark.parametrize(("keys", "expected"), MEANINGS)
-def test_what_is_left_out_is_as_at_the_vendor_and_what_follows(load, keys, expected):
-    assert attributes(read(load, **keys), expected) == expected
-
-
-def test_the_older_name_is_another_of_t5(load):
+def test_logits_are_scaled_as_the_vendor_scales_them_also_under_the_older_name(load):
     assert read(load, name="T5ForConditionalGeneration") == read(load)
+    scaled = {**MUP, "output_logits_alpha": 3.0, "scale_output_logits_by_d": True}
+    found = [read(load, **keys).logits_scale for keys in ({}, MUP, scaled)]
+    assert found == pytest.approx([512**-0.5, 2**-0.5, 1.5], rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,6 @@ def test_the_older_name_is_another_of_t5(load):
 )
 def test_scores_are_scaled_as_the_vendor_scales_them(load, keys, scale):
     assert read(load, **keys).scale_of_stack("encoder") == pytest.approx(scale, rel=1e-15)
-
-
-def test_so_are_logits(load):
-    scaled = {**MUP, "output_logits_alpha": 3.0, "scale_output_logits_by_d": True}
-    found = [read(load, **keys).logits_scale for keys in ({}, MUP, scaled)]
-    assert found == pytest.approx([512**-0.5, 2**-0.5, 1.5], rel=1e-15)
 
 
 RATES = {
@@ -91,7 +85,7 @@ def test_mup_makes_wider_layers_learn_slower(load):
     assert learning_rate_scale(read(load), {}, "lm_head.weight") == 1.0
 
 
-REFUSED = cases("""\
+@each_message("""\
 {name: t5, use_cache: true} => 5: not supported: @.use_cache: true\nhint: leave it out
 {name: t5, position_embedding_type: rotary} => 5: not supported: @.position_embedding_type: rotary
     hint: supported: relative, learned_absolute, fixed, alibi, null
@@ -111,11 +105,8 @@ REFUSED = cases("""\
     7: @.mup_base_d_ff cannot stand beside use_transformer_initialization, got 8
 {name: t5, relative_attention_num_buckets: 7} => 5: @.relative_attention_num_buckets must be a multiple of 2, got 7
 """)
-
-
-@pytest.mark.parametrize(("model", "message"), REFUSED)
-def test_a_model_that_cannot_be_built_is_an_error(failure, model, message):
-    assert failure({"init.model": model, "fit.train_dataloader": PAIRS}) == told(message, M)
+def test_a_model_that_cannot_be_built_is_an_error(failure, written, message):
+    assert failure({"init.model": written, "fit.train_dataloader": PAIRS}) == told(message, M)
 
 
 @pytest.mark.parametrize(("key", "most"), [("src_max_position_embeddings", 63), ("tgt_max_position_embeddings", 31)])

@@ -7,7 +7,7 @@ import pytest
 
 from cstool.model.ir import Initializer
 from cstool.model.params import InitializerParams
-from tests.unit.model.params.conftest import cases, meanings, told
+from tests.unit.model.params.conftest import each_meaning, each_message, told
 
 FAN_IN, FAN_OUT = 3, 5
 M = "trainer.init.model.embedding_initializer"
@@ -95,7 +95,7 @@ def test_a_distribution_that_follows_from_the_shape_is_that_of_each_matrix():
         assert params.initializer(0, 1) == params.initializer(1, 1)  # a fan below one counts as one
 
 
-DUMPED = meanings("""\
+@each_meaning("""\
 normal => {name: normal, mean: 0.0, std: 0.05}
 {name: normal, gain: 2.0, val: 1.0, std: 3} => {name: normal, mean: 0.0, std: 3.0}
 truncated_normal => {name: truncated_normal, mean: 0.0, std: 0.05}
@@ -114,13 +114,10 @@ variance_scaling => {name: variance_scaling, scale: 1.0, mode: fan_in, distribut
 lecun_normal => {name: lecun_normal, scale: 1.0, mode: fan_in, distribution: truncated_normal}
 lecun_uniform => {name: lecun_uniform, scale: 1.0, mode: fan_in, distribution: uniform}
 """)
-
-
-@pytest.mark.parametrize(("keys", "dumped"), DUMPED)
-def test_only_the_keys_that_count_for_a_name_are_dumped_with_their_defaults(load, keys, dumped):
-    model = load(given(keys)).model
-    assert model.dump()["embedding_initializer"] == dumped
-    assert InitializerParams.model_validate(dumped) == load(given(dumped)).model.embedding_initializer_params
+def test_only_the_keys_that_count_for_a_name_are_dumped_with_their_defaults(load, written, expected):
+    model = load(given(written)).model
+    assert model.dump()["embedding_initializer"] == expected
+    assert InitializerParams.model_validate(expected) == load(given(expected)).model.embedding_initializer_params
 
 
 def test_a_key_that_does_not_count_changes_nothing():
@@ -143,7 +140,7 @@ def test_scaling_narrows_the_normal_ones_and_leaves_the_others(keys, initializer
     assert InitializerParams.model_validate(keys).scaled(0.5).initializer(3, 5) == initializer
 
 
-REFUSED = cases("""\
+@each_message("""\
 foo => 5: @.name must be NAMES, got 'foo'
 Normal => 5: @.name must be NAMES, got 'Normal'
 [normal] => 5: @ must be a mapping, got ['normal']
@@ -169,8 +166,5 @@ constant => 5: @ must give val, the constant
 {name: truncated_normal, mean: 3.0} => 5: @ must have its mean (3) within 2 std of its bounds, and they are -0.1 and 0.1
     hint: give a and b
 """)
-
-
-@pytest.mark.parametrize(("keys", "message"), REFUSED)
-def test_an_initializer_that_cannot_be_had_is_an_error(failure, keys, message):
-    assert failure(given(keys)) == told(message, M, NAMES=NAMES, LISTED=NAMES.replace(" or ", ", "))
+def test_an_initializer_that_cannot_be_had_is_an_error(failure, written, message):
+    assert failure(given(written)) == told(message, M, NAMES=NAMES, LISTED=NAMES.replace(" or ", ", "))

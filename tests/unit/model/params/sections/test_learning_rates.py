@@ -44,14 +44,11 @@ def test_a_group_has_these_weights_and_no_others(group, weights):
     assert scales({group: 0.5}, **keys) == dict.fromkeys(weights, 0.5)
 
 
-def test_these_are_all_groups():
+def test_of_all_groups_the_first_of_a_weight_whose_factor_is_not_1_counts():
     decoders = "attention input_ffn output_ffn qkv_projection output_projection"
     encoders = "attention qkv_projection output_projection input_ffn output_ffn"
     names = ["embedding", "decoder_kernel", *(f"decoder_{name}" for name in decoders.split())]
     assert list(GROUPS) == [*names, *(f"encoder_{name}" for name in encoders.split()), "pooler", "lm_head"]
-
-
-def test_the_first_group_of_a_weight_whose_factor_is_not_1_counts():
     found = scales({"decoder_attention": 0.5, "decoder_kernel": 3.0, "decoder_output_ffn": 0.25})
     assert found == dict.fromkeys((*ATTENTION, INPUT_FFN[0], *OUTPUT_FFN), 3.0)
     assert scales({"decoder_kernel": 1.0, "decoder_output_ffn": 0.25}) == {OUTPUT_FFN[0]: 0.25}

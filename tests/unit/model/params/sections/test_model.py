@@ -4,7 +4,7 @@ import pytest
 
 from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.model import MODELS, OTHER_FAMILIES, ParallelDecoderParams
-from tests.unit.model.params.conftest import cases, meanings, told
+from tests.unit.model.params.conftest import each_meaning, each_message, told
 
 M = "trainer.init.model"
 DECODERS = (
@@ -28,19 +28,16 @@ def test_no_model_is_both_built_and_refused():
     assert not MODELS.keys() & OTHER_FAMILIES.keys()
 
 
-FC = meanings("""\
+@each_meaning("""\
 {} => {layer_sizes: [128], activation_fn: relu, dropout: 0.0, use_bias: true}
 {depth: 3, hidden_size: 50} => layer_sizes: [50, 50, 50]
 {depth: 3, hidden_size: 50, hidden_sizes: [256, 128]} => layer_sizes: [256, 128]
 """)
+def test_an_fc_network_has_defaults_and_sizes(means, written, expected):
+    means({"init.model": {"name": "fc_mnist", **written}}, {f"model.{name}": value for name, value in expected.items()})
 
 
-@pytest.mark.parametrize(("keys", "expected"), FC)
-def test_an_fc_network_has_defaults_and_sizes(means, keys, expected):
-    means({"init.model": {"name": "fc_mnist", **keys}}, {f"model.{name}": value for name, value in expected.items()})
-
-
-REFUSED = cases("""\
+@each_message("""\
 {name: fc_mnist, hidden_sizes: 256} => 5: @.hidden_sizes must be a list, got 256
 {name: fc_mnist, hidden_sizes: [256, 0]} => 7: @.hidden_sizes.1 must be at least 1, got 0
 {name: fc_mnist, activation_fn: tanh} => 5: not supported: @.activation_fn: tanh\nhint: supported: relu, gelu
@@ -53,14 +50,11 @@ name: null => 4: @.name is missing\nhint: the names are NAMES
 [gpt2] => 3: @ must be a mapping, got ['gpt2']
 null => 3: @ is missing
 """)
+def test_a_model_that_cannot_be_built_is_an_error(failure, written, message):
+    assert failure({"init.model": written}) == told(message, M, NAMES=NAMES)
 
 
-@pytest.mark.parametrize(("model", "message"), REFUSED)
-def test_a_model_that_cannot_be_built_is_an_error(failure, model, message):
-    assert failure({"init.model": model}) == told(message, M, NAMES=NAMES)
-
-
-OTHERS = cases("""\
+@each_message("""\
 dit => a diffusion model of images
 dino => a model of images that learns without labels, from a teacher
 vit => a vision transformer without a head to train
@@ -68,10 +62,7 @@ unet => a vision model with convolutions
 llava => a vision and language model
 whisper => a speech model
 """)
-
-
-@pytest.mark.parametrize(("name", "kind"), OTHERS)
-def test_a_model_of_another_kind_is_refused_with_what_it_is(failure, name, kind):
-    assert failure({"init.model": {"name": name, "hidden_size": -1}}) == (
-        f"x.yaml:4: {M}.name must be that of a model that can be built, and {name} is {kind}"
+def test_a_model_of_another_kind_is_refused_with_what_it_is(failure, written, message):
+    assert failure({"init.model": {"name": written, "hidden_size": -1}}) == (
+        f"x.yaml:4: {M}.name must be that of a model that can be built, and {written} is {message}"
     )

@@ -2,9 +2,13 @@
 
 import pytest
 
-from tests.unit.model.params.conftest import cases, meanings, told
+from tests.unit.model.params.conftest import each_meaning, each_message, told
 
-DEFAULTS = meanings("""\
+UNUSUAL = {"Adam": {"amsgrad": False, "maximize": False}}
+UNUSUAL["Adafactor"] = {"clip_threshold": 1.0, "beta1": None, "relative_step": False, "warmup_init": False}
+
+
+@each_meaning("""\
 SGD => {learning_rate: 0.1, weight_decay: 0.0, momentum: 0.0, dampening: 0.0, nesterov: false}
 Adam => {learning_rate: 0.1, weight_decay: 0.0, betas: [0.9, 0.999], eps: 1e-6, correct_bias: true}
 AdamW => {learning_rate: 0.1, weight_decay: 0.0, betas: [0.9, 0.999], eps: 1e-6, correct_bias: true}
@@ -12,17 +16,12 @@ Lion => {learning_rate: 0.1, weight_decay: 0.0, betas: [0.9, 0.99]}
 Adafactor => {learning_rate: 0.1, weight_decay: 0.0, eps: [1e-30, 1e-3], clip_threshold: 1.0, decay_rate: -0.8,
     scale_parameter: true}
 """)
-UNUSUAL = {"Adam": {"amsgrad": False, "maximize": False}}
-UNUSUAL["Adafactor"] = {"clip_threshold": 1.0, "beta1": None, "relative_step": False, "warmup_init": False}
-
-
-@pytest.mark.parametrize(("name", "defaults"), DEFAULTS)
 def test_an_optimizer_has_the_defaults_and_the_form_of_the_vendor_unless_the_file_asks_for_pytorchs(
-    load, name, defaults
+    load, written, expected
 ):
-    params = load({"init.optimizer": {name.lower(): {"lr": 0.1, **UNUSUAL.get(name, {})}}})
-    assert (type(params.optimizer).__name__, params.optimizer.dump(), params.notes) == (name, defaults, ())
-    asked = load({"init.optimizer": {name: {"lr": 0.1, "form": "pytorch"}}}).optimizer
+    params = load({"init.optimizer": {written.lower(): {"lr": 0.1, **UNUSUAL.get(written, {})}}})
+    assert (type(params.optimizer).__name__, params.optimizer.dump(), params.notes) == (written, expected, ())
+    asked = load({"init.optimizer": {written: {"lr": 0.1, "form": "pytorch"}}}).optimizer
     assert (params.optimizer.form, asked.form, asked.dump()["form"]) == ("vendor", "pytorch", "pytorch")
 
 
@@ -43,7 +42,7 @@ def test_the_rate_is_that_of_the_optimizer_unless_there_are_schedulers(load, nam
     assert load({"init.optimizer": optimizer, "init.schedulers": schedulers}).learning_rate(0) == 0.5
 
 
-REFUSED = cases("""\
+@each_message("""\
 AdamW => 7: @ must be a mapping with one name, got 'AdamW'\nhint: the names are SGD, Adam, AdamW, Lion, Adafactor
 {AdamW: {}, SGD: {}} => 7: @ must hold one name, got ['AdamW', 'SGD']
     hint: the names are SGD, Adam, AdamW, Lion, Adafactor
@@ -62,8 +61,5 @@ Adam: {lr: 1, amsgrad: true} => 10: not supported: @.Adam.amsgrad: true\nhint: l
 Adafactor: {lr: 1, clip_threshold: 2.0} => 10: not supported: @.Adafactor.clip_threshold: 2.0\nhint: supported: 1.0
 SGD: {lr: 1, momentun: 0.9} => 10: @.SGD.momentun is not a known key\nhint: did you mean momentum?
 """)
-
-
-@pytest.mark.parametrize(("optimizer", "message"), REFUSED)
-def test_an_optimizer_that_makes_no_sense_is_an_error(failure, optimizer, message):
-    assert failure({"init.optimizer": optimizer}) == told(message, "trainer.init.optimizer")
+def test_an_optimizer_that_makes_no_sense_is_an_error(failure, written, message):
+    assert failure({"init.optimizer": written}) == told(message, "trainer.init.optimizer")

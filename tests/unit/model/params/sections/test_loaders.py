@@ -1,6 +1,4 @@
-"""The dataloader sections of encoders."""
-
-import re
+"""The dataloader sections of encoders and encoder-decoders."""
 
 import pytest
 import yaml
@@ -8,12 +6,10 @@ import yaml
 from cstool.model.graphs import SampleForm, declared_form
 from cstool.model.params.sections.encoder_loaders import usual_predictions
 from cstool.model.params.sections.loaders import LOADERS
-from tests.unit.model.params.conftest import cases, told
-from tests.unit.model.params.sections.test_encoder_decoder_loaders import SECTIONS as ENCODER_DECODERS
+from tests.unit.model.params.conftest import each_message, told
 
 TRAIN = "fit.train_dataloader"
 BERT = {"name": "bert", "hidden_size": 64, "num_heads": 4, "num_hidden_layers": 1, "max_position_embeddings": 64}
-COMMON = {"data_dir": "data", "batch_size": 8}
 WORKERS = {"num_workers": 8, "prefetch_factor": 10, "persistent_workers": True, "vocab_size": 30522}
 SECTIONS = yaml.safe_load("""
 BertCSVDynamicMaskDataProcessor:
@@ -26,22 +22,16 @@ BertCSVDynamicMaskDataProcessor:
     num_examples: 5, whole_word_masking: true}
 BertCSVDataProcessor:
   model: {}
-  needed: {}
   acted_on: {disable_nsp: false, dynamic_mlm_scale: true, max_predictions_per_seq: 9}
-  one_value: {}
   noted: {buckets: [4], shuffle_buffer: 9, vocab_file: x, whole_word_masking: true, do_lower: true,
     masked_lm_prob: 0.1, max_position_embeddings: 64}
 BertHDF5DataProcessor:
   model: {name: esm2}
-  needed: {}
   acted_on: {use_vsl: true, max_predictions_per_seq: 9, max_sequence_length: 32}
   one_value: {sort_files: true, pad_last: false, data_subset: null, mixture: null, num_samples: null}
   noted: {use_worker_cache: true}
 DPRHDF5DataProcessor:
   model: {name: dpr}
-  needed: {}
-  acted_on: {}
-  one_value: {}
   noted: {features_list: [x]}
 MNLIDataProcessor: &sentences
   model: {name: bert/classifier, num_labels: 3, task_dropout: 0.1}
@@ -59,19 +49,40 @@ BertSumCSVDataProcessor:
   model: {name: bert/extractive_summarization}
   needed: {max_sequence_length: 32, max_cls_tokens: 5}
   acted_on: {vocab_file: vocab.txt, pad_id: 0, do_lower: true}
-  one_value: {}
   noted: {mask_whole_word: true, shuffle_buffer: 9}
 SST2DataProcessor: *sentences
+T5DynamicDataProcessor:
+  needed: &lines {src_data_dir: data, src_vocab_file: vocab.txt, src_max_sequence_length: 512,
+    tgt_max_sequence_length: 114}
+  acted_on: {do_lower: true, oov_token: '[UNK]', sos_token: <pad>, eos_token: '[SEP]', pad_token: '[PAD]',
+    input_pad_id: 1, labels_pad_id: 2, dynamic_loss_weight: true, extra_ids: 100, pack_sequences: true,
+    num_documents_to_concatenate: 64}
+  noted: &files {buckets: [64], shuffle_buffer: 16384, tgt_vocab_file: x, tgt_data_dir: x}
+TransformerDynamicDataProcessor:
+  needed: *lines
+  acted_on: {do_lower: true, oov_token: '[UNK]', sos_token: <pad>, eos_token: '[SEP]', pad_token: '[PAD]',
+    input_pad_id: 1, labels_pad_id: 2, dynamic_loss_weight: true}
+  one_value: {extra_ids: 0, pack_sequences: false}
+  noted: {<<: *files, num_documents_to_concatenate: 64}
+T5HDF5DataProcessor:
+  acted_on: {features_list: [input_ids, labels]}
+  one_value: {use_vsl: false}
+  noted: {shuffle_buffer: 9}
 """)
-"""name -> a model, keys that must be there, keys that are acted on, keys of one value, keys without effect"""
-MODELS = {name: {**BERT, **section["model"]} for name, section in SECTIONS.items()}
+"""name -> a model of encoders; keys that must be there, that are acted on, of one value, without effect"""
+OF_PAIRS = [name for name, section in SECTIONS.items() if "model" not in section]
+MODELS = {name: {**BERT, **section["model"]} for name, section in SECTIONS.items() if "model" in section}
 MODELS["DPRHDF5DataProcessor"] = {"name": "dpr", "encoder": {key: BERT[key] for key in BERT if key != "name"}}
+IN_ORDER = {"BertCSVDataProcessor", "BertHDF5DataProcessor", "DPRHDF5DataProcessor", "T5HDF5DataProcessor"}
+"""those that do not shuffle unless told to"""
 
 
 def section(name: str, **keys):
     """Changes of the small file to a model and its data."""
-    data = {"data_processor": name, **COMMON, **SECTIONS[name]["needed"], **keys}
-    return {"init.model": MODELS[name], TRAIN: data}
+    needed = SECTIONS[name].get("needed", {})
+    data = {"data_processor": name, "batch_size": 8, **({} if "src_data_dir" in needed else {"data_dir": "data"})}
+    model = {"init.model": MODELS[name]} if name in MODELS else {}
+    return {**model, TRAIN: {**data, **needed, **keys}}
 
 
 @pytest.fixture
@@ -80,34 +91,40 @@ def loader(load):
 
     def call(name: str, model=None, **keys):
         changes = section(name, **keys)
-        changes["init.model"] = {**changes["init.model"], **(model or {})}
+        if model:
+            changes["init.model"] = {**changes["init.model"], **model}
         return load(changes).dataloaders("train")[0]
 
     return call
 
 
-def test_all_processors_of_encoders_are_tried_here():
+def test_all_processors_of_encoders_and_encoder_decoders_are_tried_here():
     of_images = {"MNISTDataProcessor", "CIFAR10Processor", "CIFAR100Processor", "ImageNet1KProcessor"}
     of_decoders = {"GptHDF5MapDataProcessor", "GptHDF5DataProcessor", "DpoHDF5DataProcessor"}
-    assert {*SECTIONS} == {*LOADERS} - of_decoders - of_images - {*ENCODER_DECODERS}
+    assert {*SECTIONS} == {*LOADERS} - of_decoders - of_images
 
 
 @pytest.mark.parametrize("name", SECTIONS)
-def test_a_section_has_the_keys_of_the_vendor(load, folder, name):
-    _, needed, acted_on, one_value, noted = SECTIONS[name].values()
-    order = {"shuffle": True, "shuffle_seed": 3, "drop_last": False}
+def test_a_section_has_the_keys_and_the_defaults_of_the_vendor(load, loader, folder, name):
+    needed, acted_on, one_value, noted = (
+        SECTIONS[name].get(kind, {}) for kind in ("needed", "acted_on", "one_value", "noted")
+    )
+    plain = loader(name)
+    assert (plain.shuffle, plain.drop_last, plain.shuffle_seed) == (name not in IN_ORDER, True, 1)
+    order = {"shuffle": name in IN_ORDER, "shuffle_seed": 3, "drop_last": False}
     params = load(section(name, **acted_on, **one_value, **noted, **WORKERS, **order))
     written = {"data_processor": name, "batch_size": 8, **needed, **acted_on, **order}
     paths = {key: str(folder / value) for key, value in written.items() if key.endswith("_file")}
-    assert params.dataloaders("train")[0].dump().items() >= {**written, **paths}.items()
+    lists = {key: [str(folder / value)] for key, value in written.items() if key.endswith("_dir")}
+    assert params.dataloaders("train")[0].dump().items() >= {**written, **paths, **lists}.items()
     assert {*params.notes} == {f"trainer.{TRAIN}.{key}: accepted, no effect" for key in {**noted, **WORKERS}}
 
 
-@pytest.mark.parametrize("name", SECTIONS)
-def test_what_is_left_out_is_the_vendors(loader, name):
-    found = loader(name)
-    in_order = ("BertCSVDataProcessor", "BertHDF5DataProcessor", "DPRHDF5DataProcessor")
-    assert (found.shuffle, found.drop_last, found.shuffle_seed) == (name not in in_order, True, 1)
+def test_what_is_left_out_of_pairs_is_the_vendors(loader):
+    spans = loader("T5DynamicDataProcessor")
+    assert (spans.extra_ids, spans.documents) == (0, 1)
+    assert (spans.oov_token, spans.sos_token, spans.eos_token, spans.pad_token) == ("<unk>", "<s>", "</s>", "<pad>")
+    assert loader("T5DynamicDataProcessor", pack_sequences=True).documents == 128
 
 
 def test_what_the_graph_needs_is_there(loader):
@@ -124,10 +141,13 @@ def test_what_the_graph_needs_is_there(loader):
     assert said(hdf5, use_vsl=True, max_sequence_length=16) == (16, None, False, True, False)
     assert said("SST2DataProcessor") == (32, None, False, False, False)
     assert said("BertSumCSVDataProcessor") == (32, 5, False, False, False)
+    found = [*map(loader, OF_PAIRS), loader("TransformerDynamicDataProcessor", dynamic_loss_weight=True)]
+    pairs = [(each.sample_length, each.target_length, each.scales_by_predictions) for each in found]
+    assert pairs == [(512, 114, False), (512, 114, False), (None, None, False), (512, 114, True)]
 
 
 def test_the_form_of_samples_is_known_before_there_are_any(load):
-    forms = [declared_form(load(section(name))) for name in SECTIONS]
+    forms = [declared_form(load(section(name))) for name in MODELS]
     assert forms == [
         SampleForm(32, 5),
         SampleForm(64, usual_predictions(64)),
@@ -174,25 +194,34 @@ def test_variables_stand_in_paths_of_vocabularies(loader, folder, monkeypatch):
     assert found.vocab_file.path == folder / "$MODELZOO_ROOT/vocab/a.txt"
 
 
-REFUSED = cases("""\
-{max_predictions_per_seq: 33} => FILE: @.max_predictions_per_seq must be at most 32, got 33
-{max_sequence_length: 65} =>
-    FILE: @.max_sequence_length must be at most the max_position_embeddings of the model (64), got 65
-{vocab_file: null} => FILE: @.vocab_file is missing
-{vocab_file: 5} => FILE: @.vocab_file must be a path, got 5
-{gather_mlm_labels: false} => FILE: not supported: @.gather_mlm_labels: false\nhint: supported: true
-{exclude_from_masking: "[PAD]"} => FILE: @.exclude_from_masking must be a list, got '[PAD]'
-{use_vsl: true} => FILE: @.use_vsl is not a known key
-{disable_nsp: true} => FILE: @.disable_nsp must be as in the model (false), got true
+@each_message("""\
+BertCSVDynamicMaskDataProcessor: {max_predictions_per_seq: 33} => @.max_predictions_per_seq must be at most 32, got 33
+BertCSVDynamicMaskDataProcessor: {max_sequence_length: 65} =>
+    @.max_sequence_length must be at most the max_position_embeddings of the model (64), got 65
+BertCSVDynamicMaskDataProcessor: {vocab_file: null} => @.vocab_file is missing
+BertCSVDynamicMaskDataProcessor: {vocab_file: 5} => @.vocab_file must be a path, got 5
+BertCSVDynamicMaskDataProcessor: {gather_mlm_labels: false} => not supported: @.gather_mlm_labels: false
+    hint: supported: true
+BertCSVDynamicMaskDataProcessor: {exclude_from_masking: "[PAD]"} => @.exclude_from_masking must be a list, got '[PAD]'
+BertCSVDynamicMaskDataProcessor: {use_vsl: true} => @.use_vsl is not a known key
+BertCSVDynamicMaskDataProcessor: {disable_nsp: true} => @.disable_nsp must be as in the model (false), got true
+BertHDF5DataProcessor: {data_subset: 0.0-0.5} => not supported: @.data_subset: 0.0-0.5\nhint: leave it out
+BertHDF5DataProcessor: {mixture: [{}]} => not supported: @.mixture\nhint: leave it out
+BertHDF5DataProcessor: {num_samples: 5} => not supported: @.num_samples: 5\nhint: leave it out
+BertHDF5DataProcessor: {pad_last: true} => not supported: @.pad_last: true\nhint: leave it out
+T5DynamicDataProcessor: {tgt_max_sequence_length: null} => @.tgt_max_sequence_length is missing
+T5DynamicDataProcessor: {src_vocab_file: null} => @.src_vocab_file is missing
+T5DynamicDataProcessor: {src_data_dir: [a, 5]} => @.src_data_dir must be a folder or a list of folders, got ['a', 5]
+T5DynamicDataProcessor: {input_pad_id: "<pad>"} => @.input_pad_id must be a whole number, got '<pad>'
+T5DynamicDataProcessor: {src_max_sequence_lenght: 5} => @.src_max_sequence_lenght is not a known key
+    hint: did you mean src_max_sequence_length?
+TransformerDynamicDataProcessor: {extra_ids: 5} => not supported: @.extra_ids: 5\nhint: supported: 0
+TransformerDynamicDataProcessor: {pack_sequences: true} => not supported: @.pack_sequences: true\nhint: leave it out
+T5HDF5DataProcessor: {use_vsl: true} => not supported: @.use_vsl: true\nhint: leave it out
 """)
-
-
-@pytest.mark.parametrize(("keys", "message"), REFUSED)
-def test_a_section_that_makes_no_sense_is_an_error(failure, keys, message):
-    changes = section("BertCSVDynamicMaskDataProcessor")
-    changes[TRAIN] = {**changes[TRAIN], **keys}
-    found = re.sub(r"x.yaml:\d+", "FILE", failure(changes))
-    assert found == told(message, f"trainer.{TRAIN}")
+def test_a_section_that_makes_no_sense_is_an_error(fault, written, message):
+    [(name, keys)] = written.items()
+    assert fault(section(name, **keys)) == told(message, f"trainer.{TRAIN}")
 
 
 def test_halves_of_mnli_can_be_waited_for(load, failure):
@@ -209,16 +238,10 @@ POSITIONS = [{"position_embedding_type": "fixed"}, {"mask_padding_in_positional_
 
 
 @pytest.mark.parametrize("model", POSITIONS, ids=["position_embedding_type: fixed", "mask_padding_in_positional_embed"])
-def test_packed_texts_are_for_encoders_whose_positions_can_begin_anew(loader, failure, model, request):
+def test_packed_texts_are_for_encoders_whose_positions_can_begin_anew(loader, fault, model, request):
     assert loader("BertHDF5DataProcessor", {"position_embedding_type": "learned"}, use_vsl=True).is_packed
     changes = section("BertHDF5DataProcessor", use_vsl=True)
     changes["init.model"] = {**changes["init.model"], **model}
     what = request.node.callspec.id
     message = f"must be false with {what}: positions begin anew with each text, got true"
-    assert failure(changes).partition(": ")[2] == f"trainer.{TRAIN}.use_vsl {message}"
-
-
-def test_what_the_hdf5_reader_of_the_vendor_can_beyond_this_is_refused(failure):
-    for key, value in {"data_subset": "0.0-0.5", "mixture": [{}], "num_samples": 5, "pad_last": True}.items():
-        found = failure(section("BertHDF5DataProcessor", **{key: value}))
-        assert f"not supported: trainer.{TRAIN}.{key}" in found
+    assert fault(changes) == f"trainer.{TRAIN}.use_vsl {message}"
