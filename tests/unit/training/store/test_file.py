@@ -18,9 +18,7 @@ from cstool.training.store.file_layout import lock_path, record_path
 from cstool.training.store.store_lock import StoreLock
 from tests.contract.refusal import refusal
 from tests.contract.store_contract import StoreContract, StoreMaker
-from tests.unit.training.store.stored import committed_arrays, rows_of, write_store
-
-ROOM = 2**20
+from tests.unit.training.store.stored import ROOM, committed_arrays, rows_of, write_store
 
 
 class TestFileStore(StoreContract):

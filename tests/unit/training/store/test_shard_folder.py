@@ -14,16 +14,17 @@ from cstool.training.store import SHARD, Shard, ShardFound, find_shards, shard_n
 from cstool.training.store.file_layout import record_path
 from cstool.training.store.shard_folder import choose_shards
 from tests.contract.refusal import refusal
-from tests.unit.training.store.shard_files import (
+from tests.unit.training.store.stored import (
     DEALT,
     MODEL,
     SET,
+    edit_record,
     newest_common_step,
     shard_value,
     write_file,
     write_shards,
+    write_store,
 )
-from tests.unit.training.store.stored import edit_record, write_store
 
 ANOTHER_KIND = "must be a commit record of a cstool MemoryX file, version 1, this is of another kind or version"
 FOLDER = Path("folder")
