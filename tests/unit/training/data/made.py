@@ -1,4 +1,4 @@
-"""What the tests of prepared texts make and look at."""
+"""Samples of text, and what the tests of prepared texts make and look at."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,8 +7,24 @@ from typing import Any
 import numpy as np
 import yaml
 
-from cstool.training.data import allocate, open_hdf5_text
+from cstool.training.data import open_hdf5_text, write_hdf5_text
 from tests.end_to_end.refusals import rows
+from tests.unit.training.data.encoder_files import read
+
+
+def samples(count: int, sequence_length: int = 4, seed: int = 0) -> np.ndarray[Any, Any]:
+    """Make random samples (n, 3, S) with tokens below 100, a fifth of the positions masked."""
+    rng = np.random.default_rng(seed)
+    made = rng.integers(0, 100, (count, 3, sequence_length), dtype=np.int32)
+    made[:, 1] = rng.random((count, sequence_length)) < 0.8
+    made[:, 2] *= made[:, 1]
+    return made
+
+
+def write(path: Path, content: np.ndarray[Any, Any]) -> None:
+    """Write samples (n, 3, S) to a file, and its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_hdf5_text(path, [content], len(content), content.shape[2])
 
 
 def refusals(table: str) -> list[tuple[dict[str, Any], str]]:
@@ -36,14 +52,17 @@ def write_words(folder: Path, special: str) -> Path:
     return folder
 
 
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
 def content_of(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def read_all(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
+def read_all(folder: Path) -> dict[str, Any]:
     dataset = open_hdf5_text([folder], vocab_size=256)
-    out = allocate(dataset.fields, dataset.sample_count)
-    dataset.read(np.arange(dataset.sample_count), out)
+    out = read(dataset, range(dataset.sample_count))
     dataset.close()
     return out
 
@@ -51,4 +70,5 @@ def read_all(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
 def text_of(folder: Path) -> bytes:
     """Put the text of a part together again, from its samples."""
     out = read_all(folder)
-    return bytes([out["input_ids"][0, 0], *out["labels"][out["mask"] == 1].tolist()])
+    told = zip(sum(out["labels"], []), sum(out["mask"], []), strict=True)
+    return bytes([out["input_ids"][0][0], *(label for label, counts in told if counts)])

@@ -73,7 +73,7 @@ def made(tmp_path, words):
 )
 def test_documents_begin_so_where_it_is_asked_for_and_prompts_as_documents_do(made, tmp_path, words, begins, inputs):
     summary = made(begins_texts=begins)
-    found = read_all(tmp_path / "text" / "train")["input_ids"].tolist()
+    found = read_all(tmp_path / "text" / "train")["input_ids"]
     assert [sample[:3] for sample in found] == [sample[:3] for sample in inputs]
     info = data_info(tmp_path / "text")
     assert (summary.template_begin, summary.begins_texts) == (info.template_begin, info.begins_texts) == ("<s>", begins)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cstool.training.data import DataInfo, PartInfo, TextRequest, check_data, data_info, prepare_digits, prepare_text
+from tests.unit.training.data.made import samples, write
 
 TEXT = "the quick brown fox jumps over the lazy dog " * 4
 
@@ -28,7 +29,7 @@ def made(tmp_path):
 
 
 @pytest.fixture
-def vendor(tmp_path, write):
+def vendor(tmp_path):
     """Write a folder of the vendor's layout, with tokens below 100."""
 
     def to_folder(*contents):
@@ -122,7 +123,7 @@ def test_what_a_tokenized_data_set_is_and_a_tokenizer_that_is_another_or_gone_is
     assert findings(folder) == ["DIR/text/tokenizer.json: must be bytes or a tokenizers JSON file, found nothing there"]
 
 
-def test_the_vocabulary_of_a_folder_without_a_record_is_that_which_is_asked_for(vendor, samples):
+def test_the_vocabulary_of_a_folder_without_a_record_is_that_which_is_asked_for(vendor):
     content = samples(5)
     content[2, 0, 1] = 120
     folder = vendor(content)
@@ -131,13 +132,13 @@ def test_the_vocabulary_of_a_folder_without_a_record_is_that_which_is_asked_for(
     assert findings(folder, vocab_size=120) == [f"DIR/vendor/part_0.h5: {rule}"]
 
 
-def test_files_of_different_lengths_are_found(vendor, samples):
+def test_files_of_different_lengths_are_found(vendor):
     lengths = "got 4 in DIR/vendor/part_0.h5, 8 in DIR/vendor/part_1.h5"
     rule = f"samples must have the same number of tokens, {lengths}"
     assert findings(vendor(samples(2), samples(3, 8))) == [f"DIR/vendor: {rule}"]
 
 
-def test_folders_below_are_parts(tmp_path, write, samples):
+def test_folders_below_are_parts(tmp_path):
     write(tmp_path / "all" / "train" / "a.h5", samples(3))
     write(tmp_path / "all" / "val" / "a.h5", samples(2))
     assert {name: part.samples for name, part in data_info(tmp_path / "all").parts.items()} == {"train": 3, "val": 2}
@@ -224,7 +225,7 @@ def test_a_record_from_before_sources_were_in_it_is_read(made):
     assert check_data(folder).findings == []
 
 
-def test_what_a_folder_of_the_vendor_is_of_which_some_samples_are_read(vendor, samples, monkeypatch):
+def test_what_a_folder_of_the_vendor_is_of_which_some_samples_are_read(vendor, monkeypatch):
     content = samples(6)
     counted = int(content[:, 1].sum())
     folder = vendor(content[:4], content[4:])

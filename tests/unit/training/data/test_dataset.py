@@ -22,10 +22,11 @@ from cstool.training.data.sentences import SentencesDataset
 from cstool.training.data.sources import find_files
 from cstool.training.data.tokenizing import train_tokenizer
 from tests.unit.training.data.encoder_files import opened_by, write_vocabulary
+from tests.unit.training.data.made import samples, write
 
 
 @pytest.mark.parametrize("name", ["GptHDF5MapDataProcessor", "GptHDF5DataProcessor"])
-def test_both_language_model_processors_read_the_same_files(tmp_path, samples, write, name):
+def test_both_language_model_processors_read_the_same_files(tmp_path, name):
     write(tmp_path / "a.h5", samples(3))
     dataset = open_dataset(name, [tmp_path], max_sequence_length=2)
     assert (type(dataset), dataset.sample_count, dataset.fields["labels"].shape) == (Hdf5TextDataset, 3, (2,))
@@ -58,7 +59,7 @@ DIGITS = "DIR/mnist/train-images-idx3-ubyte"
         ("pathlib.Path.read_bytes", lambda folder: open_mnist([folder / "mnist"]), f"{DIGITS}: must be readable"),
     ],
 )
-def test_what_may_not_be_read_is_told(tmp_path, error_of, samples, write, mnist, monkeypatch, refusing, call, message):
+def test_what_may_not_be_read_is_told(tmp_path, error_of, mnist, monkeypatch, refusing, call, message):
     def refuse(path, *_, **__):
         raise PermissionError(13, "Permission denied", str(path))
 

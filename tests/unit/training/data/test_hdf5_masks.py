@@ -11,6 +11,7 @@ from cstool.model.params import Hdf5MasksParams
 from cstool.training.data.changed_samples import OneSequenceDataset
 from cstool.training.data.hdf5_masks import Hdf5MasksDataset
 from tests.unit.training.data.encoder_files import opened_by, read, shapes, write_masks
+from tests.unit.training.data.made import samples, write
 
 open_hdf5_masks = partial(opened_by, Hdf5MasksDataset, Hdf5MasksParams)
 
@@ -115,7 +116,7 @@ def test_files_must_be_alike_and_samples_are_not_cut(tmp_path, opened, error_of)
     )
 
 
-def test_text_is_no_masked_text(tmp_path, samples, write, error_of):
+def test_text_is_no_masked_text(tmp_path, error_of):
     write(tmp_path / "a.h5", samples(3))
     assert error_of(open_hdf5_masks, [tmp_path]) == (
         'DIR/a.h5: must hold a dataset "labels", got "data"\nhint: its files hold data and labels, as the vendor\'s '

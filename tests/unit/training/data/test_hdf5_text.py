@@ -10,15 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from cstool.training.data import allocate, hdf5_rows, open_hdf5_text, write_hdf5_text
+from cstool.training.data import hdf5_rows, open_hdf5_text, write_hdf5_text
 from tests.contract.refusal import refusal
 from tests.examples import examples
+from tests.unit.training.data.encoder_files import read as read_fields
+from tests.unit.training.data.made import samples, write
 
 
 def read(dataset, indices):
-    out = allocate(dataset.fields, len(indices))
-    dataset.read(np.array(indices, np.int64), out)
-    return np.stack([out["input_ids"], out["mask"], out["labels"]], axis=1)
+    out = read_fields(dataset, indices)
+    shape = len(indices), *dataset.fields["labels"].shape
+    return np.stack([np.reshape(out[name], shape) for name in ("input_ids", "mask", "labels")], axis=1)
 
 
 def make_file(path, n_examples=None, **datasets):
@@ -30,7 +32,7 @@ def make_file(path, n_examples=None, **datasets):
 
 
 @pytest.fixture
-def three_files(tmp_path, samples, write):
+def three_files(tmp_path):
     """Return a folder with samples of three files, and the samples."""
     parts = [samples(count, seed=count) for count in (5, 1, 7)]
     for name, part in zip(("a.h5", "b.h5", "c.h5"), parts, strict=True):
@@ -38,7 +40,7 @@ def three_files(tmp_path, samples, write):
     return tmp_path, np.concatenate(parts)
 
 
-def test_a_written_file_is_the_vendors_layout_and_has_the_same_bytes_however_the_samples_come(tmp_path, samples, write):
+def test_a_written_file_is_the_vendors_layout_and_has_the_same_bytes_however_the_samples_come(tmp_path):
     write(tmp_path / "a.h5", samples(9))
     with h5py.File(tmp_path / "a.h5") as file:
         assert (list(file), file["data"].dtype, file.attrs["n_examples"]) == (["data"], np.dtype("int32"), 9)
@@ -48,7 +50,7 @@ def test_a_written_file_is_the_vendors_layout_and_has_the_same_bytes_however_the
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
-def test_writing_that_fails_in_the_middle_keeps_the_file_that_was_there(tmp_path, samples, write):
+def test_writing_that_fails_in_the_middle_keeps_the_file_that_was_there(tmp_path):
     def broken():
         yield samples(4)
         raise KeyboardInterrupt
@@ -68,12 +70,12 @@ def test_writing_that_fails_in_the_middle_keeps_the_file_that_was_there(tmp_path
         (4, 5, "chunks must be (n, 3, 5) int32, got (4, 3, 4) int32"),
     ],
 )
-def test_writing_other_samples_than_announced_is_refused(tmp_path, samples, count, length, message):
+def test_writing_other_samples_than_announced_is_refused(tmp_path, count, length, message):
     with refusal(ValueError, message):
         write_hdf5_text(tmp_path / "a.h5", [samples(4)], count, length)
 
 
-def test_folders_are_read_in_the_order_given(tmp_path, samples, write):
+def test_folders_are_read_in_the_order_given(tmp_path):
     for name, seed in (("z", 1), ("a", 2)):
         write(tmp_path / name / "data.h5", samples(2, seed=seed))
     dataset = open_hdf5_text([tmp_path / "z", tmp_path / "a"])
@@ -132,14 +134,14 @@ def test_samples_that_do_not_exist_are_a_mistake_of_the_caller(three_files):
         read(open_hdf5_text([three_files[0]]), [-1, 13])
 
 
-def test_labels_that_do_not_count_are_delivered_as_zero(tmp_path, samples, write):
+def test_labels_that_do_not_count_are_delivered_as_zero(tmp_path):
     content = samples(1)
     content[0, 1:, 2] = 0, -100
     write(tmp_path / "a.h5", content)
     assert read(open_hdf5_text([tmp_path], vocab_size=100), [0])[0, 2, 2] == 0
 
 
-def test_compressed_files_without_the_number_of_examples_are_read(tmp_path, samples):
+def test_compressed_files_without_the_number_of_examples_are_read(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("data", data=samples(6), chunks=(2, 3, 4), compression="gzip")
     assert np.array_equal(read(open_hdf5_text([tmp_path]), [5, 0]), samples(6)[[5, 0]])
@@ -186,7 +188,7 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, error_of, make, expected):
     assert error_of(open_hdf5_text, [tmp_path]) == f"DIR/a.h5: {expected}"
 
 
-def test_a_file_that_disappears_while_training_is_reported(tmp_path, error_of, samples, write):
+def test_a_file_that_disappears_while_training_is_reported(tmp_path, error_of):
     write(tmp_path / "a.h5", samples(9))
     dataset = open_hdf5_text([tmp_path])
     (tmp_path / "a.h5").unlink()
@@ -196,7 +198,7 @@ def test_a_file_that_disappears_while_training_is_reported(tmp_path, error_of, s
     )
 
 
-def test_samples_of_another_length_than_others_or_than_asked_for_are_refused(tmp_path, error_of, samples, write):
+def test_samples_of_another_length_than_others_or_than_asked_for_are_refused(tmp_path, error_of):
     write(tmp_path / "a.h5", samples(2, sequence_length=8))
     assert error_of(open_hdf5_text, [tmp_path], max_sequence_length=9) == (
         "DIR/a.h5: samples must have at least max_sequence_length (9) tokens, got 8\n"
@@ -209,7 +211,7 @@ def test_samples_of_another_length_than_others_or_than_asked_for_are_refused(tmp
     )
 
 
-def test_a_folder_without_files_is_refused(tmp_path, error_of, samples, write):
+def test_a_folder_without_files_is_refused(tmp_path, error_of):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").touch()
     write(tmp_path / "above" / "train" / "a.h5", samples(1))
@@ -235,7 +237,7 @@ OTHER_VOCABULARY = "\nhint: vocab_size of the model must be that of the data set
         (2, -100, f"labels must be in [0, 100), got -100 in sample 6 at position 3{OTHER_VOCABULARY}"),
     ],
 )
-def test_tokens_and_masks_that_are_none_are_located(tmp_path, error_of, samples, write, feature, value, rule):
+def test_tokens_and_masks_that_are_none_are_located(tmp_path, error_of, feature, value, rule):
     content = samples(9)
     content[6, 1] = 1
     content[6, feature, 3] = value
@@ -244,7 +246,7 @@ def test_tokens_and_masks_that_are_none_are_located(tmp_path, error_of, samples,
     assert error_of(read, open_hdf5_text([tmp_path], vocab_size=100), [10, 8, 0]) == f"DIR/b.h5: {rule}"
 
 
-def test_samples_in_another_file_are_refused(tmp_path, error_of, samples, write):
+def test_samples_in_another_file_are_refused(tmp_path, error_of):
     outside, inside = tmp_path / "elsewhere" / "a.h5", tmp_path / "linked" / "a.h5"
     write(outside, samples(2))
     inside.parent.mkdir()

@@ -7,9 +7,10 @@ from PIL import Image
 from cstool.model.params.sections.vision_loaders import TRANSFORMS
 from cstool.training.data import PatchesDataset
 from cstool.training.data.cifar import CIFAR10, CIFAR100, open_cifar
-from cstool.training.data.dataset import Field, allocate
+from cstool.training.data.dataset import Field
 from cstool.training.data.image_folder import open_image_folder
 from cstool.training.data.image_steps import ImageSteps
+from tests.unit.training.data.encoder_files import read
 
 
 def steps(*transforms, seed=1) -> ImageSteps:
@@ -18,12 +19,6 @@ def steps(*transforms, seed=1) -> ImageSteps:
 
 TO_TENSOR = {"name": "to_tensor"}
 HALVES = {"name": "normalize", "mean": [0.5], "std": [0.25]}
-
-
-def read(dataset, *indices, epoch=0):
-    out = allocate(dataset.fields, len(indices))
-    dataset.read(np.array(indices), out, epoch)
-    return out
 
 
 @pytest.fixture
@@ -60,20 +55,20 @@ def test_cifar_is_read_in_the_order_of_its_files(tmp_path, cifar):
     folder, records = cifar
     dataset = open_cifar(CIFAR10, [tmp_path], steps(TO_TENSOR), split="train")
     assert (dataset.sample_count, dataset.image_shape) == (10, (3, 32, 32))
-    out = read(dataset, 3, 0)
+    out = read(dataset, [3, 0])
     expected = np.stack([records["data_batch_2.bin"][1], records["data_batch_1.bin"][0]])
     np.testing.assert_array_equal(out["x"], (expected[:, 1:] / 255).astype(np.float32))
     np.testing.assert_array_equal(out["labels"], expected[:, 0])
-    assert out["mask"].tolist() == [1, 1]
+    assert out["mask"] == [1, 1]
     for split in ("val", "test"):
-        out = read(open_cifar(CIFAR10, [folder], steps(TO_TENSOR, HALVES), split=split), 1)
+        out = read(open_cifar(CIFAR10, [folder], steps(TO_TENSOR, HALVES), split=split), [1])
         pixels = (records["test_batch.bin"][1, 1:] / 255 - 0.5) / 0.25
         np.testing.assert_array_equal(out["x"][0], pixels.astype(np.float32))
 
 
 def test_the_finer_class_of_cifar_100_counts(tmp_path):
     (tmp_path / "test.bin").write_bytes(bytes([3, 99, *[7] * 3072]))
-    assert read(open_cifar(CIFAR100, [tmp_path], steps(TO_TENSOR), split="val"), 0)["labels"].tolist() == [99]
+    assert read(open_cifar(CIFAR100, [tmp_path], steps(TO_TENSOR), split="val"), [0])["labels"] == [99]
 
 
 def test_what_is_wrong_with_files_of_cifar_is_said(tmp_path, cifar, error_of):
@@ -104,8 +99,8 @@ def test_classes_of_a_folder_are_numbered_in_the_order_of_their_names(folder):
     dataset = open_image_folder([folder], steps({"name": "resize", "size": [4, 6]}, TO_TENSOR), split="train")
     names = [path.relative_to(folder / "train").as_posix() for path in dataset.files]
     assert names == ["n01/a.png", "n01/b.JPEG", "n02/a.png"]
-    out = read(dataset, 2, 1, 0)
-    assert (out["labels"].tolist(), dataset.image_shape) == ([1, 0, 0], (3, 4, 6))
+    out = read(dataset, [2, 1, 0])
+    assert (out["labels"], dataset.image_shape) == ([1, 0, 0], (3, 4, 6))
     with Image.open(folder / "train" / "n02" / "a.png") as image:
         expected = np.asarray(image.resize((6, 4), Image.Resampling.BILINEAR)).transpose(2, 0, 1) / 255
     np.testing.assert_array_equal(out["x"][0], expected.astype(np.float32).reshape(-1))
@@ -115,7 +110,7 @@ def test_what_is_wrong_with_folders_of_images_is_said(folder, error_of):
     def told(*more, split="train"):
         return error_of(open_image_folder, [folder], steps(*more, TO_TENSOR), split=split).removeprefix("DIR")
 
-    assert error_of(read, open_image_folder([folder], steps(TO_TENSOR), split="train"), 0, 1) == (
+    assert error_of(read, open_image_folder([folder], steps(TO_TENSOR), split="train"), [0, 1]) == (
         "DIR/train/n01/b.JPEG: must be 5 x 12 in 3 channels, as the first one of its data set, got 8 x 8 in 3 "
         "channels\nhint: the transform resize, of a height and a width, makes them alike"
     )
@@ -208,12 +203,12 @@ def test_patches_follow_row_by_row_and_hold_their_pixels_by_channel_or_pixel(by_
     inner = Two()
     dataset = PatchesDataset(inner, (2, 4, 6), (2, 3), by_channel)
     assert dataset.fields["patches"].shape == (4, 12)
-    out = read(dataset, 1, 0)
+    out = read(dataset, [1, 0])
     image = 1000 + np.arange(48).reshape(2, 4, 6)
     patch = image[:, 2:4, 0:3]  # the third: of the second row the first
     expected = patch.reshape(-1) if by_channel else patch.transpose(1, 2, 0).reshape(-1)
-    assert out["patches"][0, 2].tolist() == expected.tolist()
-    assert (out["labels"].tolist(), out["mask"].tolist()) == ([1, 0], [1, 1])
+    assert out["patches"][0][2] == expected.tolist()
+    assert (out["labels"], out["mask"]) == ([1, 0], [1, 1])
     dataset.close()
     assert inner.is_closed
 

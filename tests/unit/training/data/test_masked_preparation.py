@@ -130,7 +130,7 @@ def test_pairs_are_within_documents_and_cover_them(lengths, length, seed):
         assert len(covered & set(range(start, start + size))) >= size - 1
 
 
-@pytest.mark.takes("processes that import what they need")
+@pytest.mark.usefixtures("quick_processes")
 def test_the_files_are_those_of_any_number_of_processes_and_of_any_run(tmp_path, prepare, monkeypatch):
     monkeypatch.setattr(text_work, "FILE_SAMPLES", 5)
     for number, processes in enumerate((1, 2, 1)):

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.training.data.changed_samples import SinkTokensDataset
-from cstool.training.data.dataset import Field, allocate
+from cstool.training.data.dataset import Field
 from cstool.training.data.mixture import MixtureDataset
+from tests.unit.training.data.encoder_files import read
 
 
 class Numbered:
@@ -33,9 +34,7 @@ class Numbered:
 
 def names(mixture: MixtureDataset, indices=None, epoch: int = 0) -> str:
     numbers = np.arange(mixture.sample_count) if indices is None else np.array(indices)
-    out = allocate(mixture.fields, len(numbers))
-    mixture.read(numbers, out, epoch)
-    return " ".join(f"{'abc'[label // 100]}{label % 100}" for [label] in out["labels"].tolist())
+    return " ".join(f"{'abc'[label // 100]}{label % 100}" for [label] in read(mixture, numbers, epoch)["labels"])
 
 
 def mixed(sizes, weights, seed) -> MixtureDataset:
@@ -120,16 +119,10 @@ class Three:
         self.closed += 1
 
 
-def read(dataset: SinkTokensDataset, *indices: int) -> dict[str, list[list[float]]]:
-    out = allocate(dataset.fields, len(indices))
-    dataset.read(np.array(indices), out)
-    return {name: array.tolist() for name, array in out.items()}
-
-
 def test_sinks_stand_before_the_sample_and_do_not_count():
     inner = Three()
     dataset = SinkTokensDataset(inner, token=99, count=2)
-    assert read(dataset, 2, 0) == {
+    assert read(dataset, [2, 0]) == {
         "input_ids": [[99, 99, 20, 21, 22, 23], [99, 99, 0, 1, 2, 3]],
         "mask": [[0, 0, 1, 1, 1, 0], [0, 0, 1, 1, 1, 0]],
         "labels": [[0, 0, 21, 22, 23, 24], [0, 0, 1, 2, 3, 4]],
@@ -154,4 +147,4 @@ def test_sinks_stand_before_the_sample_and_do_not_count():
 def test_sinks_may_stand_elsewhere_and_a_sample_keep_its_length(position, count, keeps, expected):
     dataset = SinkTokensDataset(Three(), token=99, count=count, position=position, keep_length=keeps)
     assert dataset.fields["labels"].shape == (len(expected),)
-    assert read(dataset, 1)["input_ids"] == [expected]
+    assert read(dataset, [1])["input_ids"] == [expected]

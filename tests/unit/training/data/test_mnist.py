@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from cstool.training.data import DigitsSummary, allocate, open_mnist, prepare_digits, prepare_text, tokenizer_of
+from cstool.training.data import DigitsSummary, open_mnist, prepare_digits, prepare_text, tokenizer_of
 from cstool.training.data.digits import scale_up
 from cstool.training.data.text_request import TextRequest
+from tests.unit.training.data.encoder_files import read, shapes
 from tests.unit.training.data.made import content_of
 
 HINT = (
@@ -20,25 +21,18 @@ HINT = (
 FOLDER = "must be a folder with MNIST files such as train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz"
 
 
-def read(dataset, indices):
-    out = allocate(dataset.fields, len(indices))
-    dataset.read(np.array(indices), out)
-    return out
-
-
 def test_a_sample_is_its_pixels_normalised_as_the_vendor_does_and_a_label_that_counts(mnist):
     mnist("train", 20)
     mnist("t10k", 1)
     dataset = open_mnist([mnist.folder])
-    form = {"x": ((784,), "float32"), "mask": ((), "float32"), "labels": ((), "int32")}
-    assert {name: (field.shape, field.dtype) for name, field in dataset.fields.items()} == form
+    assert shapes(dataset) == {"x": ((784,), "float32"), "mask": ((), "float32"), "labels": ((), "int32")}
     out = read(dataset, [13, 1, 1])
     dataset.close()
     dataset.close()
     expected = ((np.arange(784, 2 * 784) % 251 / 255 - 0.1307) / 0.3081).astype(np.float32)
     assert np.array_equal(out["x"][1:], [expected] * 2)
-    assert (out["labels"].tolist(), out["mask"].tolist()) == ([3, 1, 1], [1, 1, 1])
-    assert read(dataset, [1])["labels"].tolist() == [1]
+    assert (out["labels"], out["mask"]) == ([3, 1, 1], [1, 1, 1])
+    assert read(dataset, [1])["labels"] == [1]
 
 
 def test_compressed_files_are_the_same_as_plain_ones(mnist):
@@ -48,7 +42,7 @@ def test_compressed_files_are_the_same_as_plain_ones(mnist):
         found.append(read(open_mnist([mnist.folder]), range(4)))
         for path in list(mnist.folder.iterdir()):
             path.unlink()
-    assert all(np.array_equal(found[0][name], found[1][name]) for name in ("x", "labels", "mask"))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(("split", "part", "count"), [("train", "train", 7), ("val", "t10k", 3)])
@@ -66,7 +60,7 @@ def test_a_single_pair_is_split_in_80_and_20_percent(mnist, part, split, words, 
     mnist(part, 10)
     dataset = open_mnist([mnist.folder], split=split)
     described = f"{mnist.folder} ({words} of {part}-*, the only files there): {len(labels)} samples"
-    assert (dataset.describe(), read(dataset, range(len(labels)))["labels"].tolist()) == (described, labels)
+    assert (dataset.describe(), read(dataset, range(len(labels)))["labels"]) == (described, labels)
 
 
 def test_files_may_lie_where_torchvision_puts_them(mnist, tmp_path):
@@ -159,7 +153,7 @@ def test_all_pictures_are_in_one_of_two_parts_with_their_labels(tmp_path, folder
     for split, count in (("train", 1438), ("val", 359)):
         dataset = open_mnist([folder], split=split)
         out = read(dataset, range(dataset.sample_count))
-        assert (len(out["labels"]), out["labels"].tolist()) == (count, dataset._labels.tolist())
+        assert (len(out["labels"]), out["labels"]) == (count, dataset._labels.tolist())
         for pixels, label in zip(dataset._pixels, out["labels"], strict=True):
             known[pixels.tobytes()].remove(label)
     assert not any(known.values())

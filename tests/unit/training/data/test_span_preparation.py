@@ -82,7 +82,7 @@ def test_what_is_wrong_with_a_data_set_is_told(folder, prepare):
     assert check_data(folder).findings[1:] == [f"{path}:2: {rule}"]
 
 
-@pytest.mark.lab
+@pytest.mark.usefixtures("quick_processes")
 def test_any_number_of_processes_makes_the_same_files(tmp_path, prepare):
     prepare(processes=1, output=tmp_path / "one")
     prepare(processes=2, output=tmp_path / "two")

@@ -1,7 +1,6 @@
 """A copy is the same to the last byte, or is not there."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,6 @@ from cstool.training.store import (
     register_checkpoint,
 )
 from tests.contract.refusal import refusal
-
-WriteCheckpoint = Callable[..., Path]
 
 
 @pytest.fixture

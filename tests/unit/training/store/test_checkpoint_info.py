@@ -2,7 +2,6 @@
 
 import datetime
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,6 @@ from cstool.training.store import (
     open_checkpoint,
     tensor_norms,
 )
-
-WriteCheckpoint = Callable[..., Path]
 
 
 def described(path: Path) -> CheckpointInfo:

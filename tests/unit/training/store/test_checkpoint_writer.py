@@ -8,8 +8,6 @@ import shutil
 import signal
 import zlib
 from collections import namedtuple
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import h5py
@@ -22,8 +20,6 @@ from cstool.training.store import CheckpointReader, CheckpointWriter, sweep_temp
 from cstool.training.store.checkpoint_writer import METADATA_BYTES
 from tests.contract.refusal import refusal
 from tests.unit.training.store.stored import forked
-
-WriteCheckpoint = Callable[..., Path]
 
 Usage = namedtuple("Usage", "total used free")
 
