@@ -1,13 +1,12 @@
 """What is wrong with a data set, and what a data set is."""
 
 import json
-from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 
 from cstool.training.data import DataInfo, PartInfo, TextRequest, check_data, data_info, prepare_digits, prepare_text
+from tests.unit.training.data.encoder_files import change, findings
 from tests.unit.training.data.made import samples, write
 
 TEXT = "the quick brown fox jumps over the lazy dog " * 4
@@ -40,16 +39,6 @@ def vendor(tmp_path):
     return to_folder
 
 
-def change(path, place, value):
-    with h5py.File(path, "r+") as file:
-        file["data"][place] = value
-
-
-def findings(folder, **arguments):
-    top = str(Path(folder).parent)
-    return [finding.replace(top, "DIR") for finding in check_data(folder, **arguments).findings]
-
-
 @pytest.mark.parametrize(
     "changes", [{}, {"packing": "documents"}, {"shuffle_seed": 1}, {"train_vocab": 270}, {"val_fraction": 0}], ids=str
 )
@@ -80,8 +69,7 @@ def test_tokens_masks_and_labels_that_are_wrong_are_found_each_once_for_a_file(m
 
 def test_a_part_in_which_no_label_counts_is_found(made):
     folder = made()
-    with h5py.File(folder / "val" / "data_00000.h5", "r+") as file:
-        file["data"][1:, 1] = 0
+    change(folder / "val" / "data_00000.h5", (slice(1, None), 1), 0)
     assert findings(folder) == ["DIR/text/val: must have 175 tokens as it was made, got 16"]
     (folder / "prepared.json").unlink()
     assert findings(folder) == []

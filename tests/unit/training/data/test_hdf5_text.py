@@ -14,6 +14,7 @@ from cstool.training.data import hdf5_rows, open_hdf5_text, write_hdf5_text
 from tests.contract.refusal import refusal
 from tests.examples import examples
 from tests.unit.training.data.encoder_files import read as read_fields
+from tests.unit.training.data.encoder_files import write_h5
 from tests.unit.training.data.made import samples, write
 
 
@@ -21,14 +22,6 @@ def read(dataset, indices):
     out = read_fields(dataset, indices)
     shape = len(indices), *dataset.fields["labels"].shape
     return np.stack([np.reshape(out[name], shape) for name in ("input_ids", "mask", "labels")], axis=1)
-
-
-def make_file(path, n_examples=None, **datasets):
-    with h5py.File(path, "w") as file:
-        for name, data in datasets.items():
-            file[name] = data
-        if n_examples is not None:
-            file.attrs["n_examples"] = n_examples
 
 
 @pytest.fixture
@@ -155,11 +148,11 @@ CHANGED = "\nhint: the file was not written to its end, or was changed; make it 
 
 
 def with_data(shape, kind=np.int32, **others):
-    return partial(make_file, data=np.zeros(shape, kind), **others)
+    return partial(write_h5, data=np.zeros(shape, kind), **others)
 
 
 def truncated(path):
-    make_file(path, data=np.zeros((9, 3, 8), np.int32))
+    write_h5(path, data=np.zeros((9, 3, 8), np.int32))
     os.truncate(path, path.stat().st_size - 10)
 
 
@@ -172,9 +165,9 @@ def truncated(path):
         # Nor does a pipe keep anybody waiting.
         (os.mkfifo, "must be an HDF5 file, got a pipe or a device\nhint: remove it"),
         (truncated, COPY),
-        (make_file, f'must hold a dataset "data", got nothing{PREPARE}'),
-        (partial(make_file, tokens=[1], labels=[1]), f'must hold a dataset "data", got "labels", "tokens"{PREPARE}'),
-        (partial(make_file, **{"data/x": 1}), f'must hold a dataset "data", got a group of this name{PREPARE}'),
+        (write_h5, f'must hold a dataset "data", got nothing{PREPARE}'),
+        (partial(write_h5, tokens=[1], labels=[1]), f'must hold a dataset "data", got "labels", "tokens"{PREPARE}'),
+        (partial(write_h5, **{"data/x": 1}), f'must hold a dataset "data", got a group of this name{PREPARE}'),
         (with_data((4, 8)), f"{SHAPE}, got (4, 8)\nhint: the three are {THREE}"),
         (with_data((4, 2, 8)), f"{SHAPE}, got (4, 2, 8)\nhint: the three are {THREE}"),
         (with_data((4, 3, 0)), f"{SHAPE}, got (4, 3, 0)\nhint: the three are {THREE}"),
@@ -251,7 +244,7 @@ def test_samples_in_another_file_are_refused(tmp_path, error_of):
     write(outside, samples(2))
     inside.parent.mkdir()
     rule = 'DIR/linked/a.h5: dataset "data" must be in the file itself, '
-    make_file(inside, data=h5py.ExternalLink(str(outside), "data"))
+    write_h5(inside, data=h5py.ExternalLink(str(outside), "data"))
     assert error_of(open_hdf5_text, [inside.parent]) == f"{rule}it is a link to another"
     layout = h5py.VirtualLayout(samples(2).shape, "int32")
     layout[:] = h5py.VirtualSource(str(outside), "data", samples(2).shape)

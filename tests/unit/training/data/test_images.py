@@ -10,7 +10,7 @@ from cstool.training.data.cifar import CIFAR10, CIFAR100, open_cifar
 from cstool.training.data.dataset import Field
 from cstool.training.data.image_folder import open_image_folder
 from cstool.training.data.image_steps import ImageSteps
-from tests.unit.training.data.encoder_files import read
+from tests.unit.training.data.encoder_files import read, write_images
 
 
 def steps(*transforms, seed=1) -> ImageSteps:
@@ -22,14 +22,9 @@ HALVES = {"name": "normalize", "mean": [0.5], "std": [0.25]}
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(3)
-
-
-@pytest.fixture
-def cifar(tmp_path, rng):
+def cifar(tmp_path):
     """Two images in each file of CIFAR-10; their folder, and their bytes."""
-    folder = tmp_path / "cifar-10-batches-bin"
+    folder, rng = tmp_path / "cifar-10-batches-bin", np.random.default_rng(3)
     folder.mkdir()
     found = {}
     for name in (*CIFAR10.files["train"], *CIFAR10.files["val"]):
@@ -41,12 +36,9 @@ def cifar(tmp_path, rng):
 
 
 @pytest.fixture
-def folder(tmp_path, rng):
+def folder(tmp_path):
     """Images of two classes, of several formats and sizes."""
-    for name, size in [("n02/a.png", (9, 7)), ("n01/b.JPEG", (8, 8)), ("n01/a.png", (5, 12))]:
-        path = tmp_path / "train" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (*size, 3)).astype(np.uint8)).save(path)
+    write_images(tmp_path / "train", **{"n02/a.png": (9, 7), "n01/b.JPEG": (8, 8), "n01/a.png": (5, 12)})
     (tmp_path / "train" / "n01" / "notes.txt").write_text("no image")
     return tmp_path
 

@@ -3,7 +3,6 @@
 import h5py
 import numpy as np
 import pytest
-from PIL import Image
 
 from cstool.training.data import DataInfo, check_data, data_info, open_part
 from cstool.training.data.preferences import FEATURES
@@ -15,7 +14,15 @@ from tests.unit.training.data import (
     test_summaries,
     test_token_classes,
 )
-from tests.unit.training.data.encoder_files import read, write_masks, write_rows
+from tests.unit.training.data.encoder_files import (
+    change,
+    findings,
+    read,
+    write_h5,
+    write_images,
+    write_masks,
+    write_rows,
+)
 from tests.unit.training.data.test_sentences import PAIRS, write_table
 
 READ, DRAWN = "CSV, masked as it is read", "CSV with masks"
@@ -139,24 +146,11 @@ LENGTH = 6
 
 def write_preferences(folder, name="a.h5", *, count=3, length=LENGTH):
     """Write pairs with a prompt of two tokens, an answer of two, and padding; return their path."""
-    folder.mkdir(parents=True, exist_ok=True)
     pairs = np.zeros((count, len(FEATURES), length), np.int32)
     pairs[:, ::3, :4] = np.arange(5, 9)
     pairs[:, 2::3, 1:3] = [7, 8]
     pairs[:, 1::3, 1:3] = 1
-    with h5py.File(folder / name, "w") as file:
-        file["data"] = pairs
-        file.attrs["n_examples"] = count
-    return folder / name
-
-
-def change(path, name, place, value):
-    with h5py.File(path, "r+") as file:
-        file[name][place] = value
-
-
-def findings(folder, **arguments):
-    return [finding.replace(str(folder), "DIR") for finding in check_data(folder, **arguments).findings]
+    return write_h5(folder / name, count, data=pairs)
 
 
 def test_preferences_are_told_by_their_features(tmp_path):
@@ -171,18 +165,17 @@ def test_preferences_are_told_by_their_features(tmp_path):
 
 
 def test_what_is_wrong_with_preferences_is_said_for_each_file(tmp_path):
-    change(write_preferences(tmp_path), "data", (1, 3, 2), 9)
-    change(write_preferences(tmp_path, "b.h5"), "data", (2, 1), 0)
+    change(write_preferences(tmp_path), (1, 3, 2), 9)
+    change(write_preferences(tmp_path, "b.h5"), (2, 1), 0)
     write_preferences(tmp_path, "c.h5", length=LENGTH + 2)
-    assert findings(tmp_path, vocab_size=9) == [
+    assert findings(tmp_path, top=tmp_path, vocab_size=9) == [
         "DIR/a.h5: rejected_input_ids must be in [0, 9), got 9 in sample 1 at position 2",
         "DIR/b.h5: chosen_attention_mask must be 1 where a label counts, got none in sample 2",
         "DIR/c.h5: texts must have 6 tokens, as in DIR/a.h5, got 8",
     ]
-    with h5py.File(tmp_path / "d.h5", "w") as file:  # is not followed
-        file["data"] = h5py.ExternalLink(tmp_path / "a.h5", "data")
+    write_h5(tmp_path / "d.h5", data=h5py.ExternalLink(tmp_path / "a.h5", "data"))  # is not followed
     rule = 'dataset "data" must be in the file itself, it is a link to another'
-    assert findings(tmp_path)[-1] == f"DIR/d.h5: {rule}"
+    assert findings(tmp_path, top=tmp_path)[-1] == f"DIR/d.h5: {rule}"
 
 
 def test_questions_with_contexts_are_told_by_their_axes(tmp_path):
@@ -200,24 +193,21 @@ def test_questions_with_contexts_are_told_by_their_axes(tmp_path):
 def test_what_is_wrong_with_contexts_is_said_for_each_file(tmp_path):
     test_hdf5_contexts.write(tmp_path)
     test_hdf5_contexts.write(tmp_path, "b.h5")
-    change(tmp_path / "a.h5", "data_1", (0, 0, 1, 3), -1)
+    change(tmp_path / "a.h5", (0, 0, 1, 3), -1, "data_1")
     (tmp_path / "c.h5").write_bytes(b"half")
-    assert findings(tmp_path, vocab_size=6) == [
+    assert findings(tmp_path, top=tmp_path, vocab_size=6) == [
         "DIR/a.h5: sample 0: ctx_input_ids must be in [0, 6), got -1 at position 3",
         "DIR/c.h5: must be an HDF5 file, got something else",
     ]
     (tmp_path / "data_params.json").unlink()
-    assert {*findings(tmp_path)} == {"DIR: must hold data_params.json, found nothing there"}
+    assert {*findings(tmp_path, top=tmp_path)} == {"DIR: must hold data_params.json, found nothing there"}
 
 
 @pytest.fixture
 def images(tmp_path):
     """Images of two classes in two parts, in three formats."""
-    rng = np.random.default_rng(1)
-    for name in ("train/n01/a.png", "train/n01/b.JPEG", "train/n02/c.bmp", "val/n01/a.png", "val/n02/a.png"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (5, 7, 3)).astype(np.uint8)).save(path)
+    names = "train/n01/a.png", "train/n01/b.JPEG", "train/n02/c.bmp", "val/n01/a.png", "val/n02/a.png"
+    write_images(tmp_path, **dict.fromkeys(names, (5, 7)))
     (tmp_path / "train" / "n02" / "notes.txt").write_text("no image")
     return tmp_path
 
@@ -245,11 +235,13 @@ def test_what_is_wrong_with_images_is_said_for_each(images):
     second.rename(images / "val" / "n03")
     rule = "must have folders for the classes of train, which are numbered by their order"
     image = "must be an image that can be read, got:"
-    assert findings(images) == [
+    assert findings(images, top=images) == [
         f"DIR/val: {rule}, lacks n02 and has besides n03",
         f"DIR/train/n02/c.bmp: {image} image file is truncated (6 bytes not processed)",
         f"DIR/val/n01/a.png: {image} cannot identify image file 'DIR/val/n01/a.png'",
     ]
     (images / "val" / "n03").rename(second)
     (second / "a.png").unlink()
-    assert findings(images)[0] == "DIR/val/n02: must hold images of its class, got none among its entries (0)"
+    assert (
+        findings(images, top=images)[0] == "DIR/val/n02: must hold images of its class, got none among its entries (0)"
+    )
