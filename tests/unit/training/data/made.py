@@ -27,6 +27,24 @@ def write(path: Path, content: np.ndarray[Any, Any]) -> None:
     write_hdf5_text(path, [content], len(content), content.shape[2])
 
 
+def write_files(folder: Path, **contents: str | bytes) -> None:
+    """Write files, and the folders that they are in, which `__` parts in their names."""
+    for name, content in contents.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def save_words(path: Path, unknown: str, **numbers: int) -> Path:
+    """Save a tokenizer of words with spaces between, which have these numbers; return its path."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    made = Tokenizer(models.WordLevel(numbers, unk_token=unknown))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made.save(str(path))
+    return path
+
+
 def refusals(table: str) -> list[tuple[dict[str, Any], str]]:
     """Return what is asked for in each row of a table, as YAML, and the message that follows =>."""
     return [(yaml.safe_load(asked), message) for asked, message in rows(table)]

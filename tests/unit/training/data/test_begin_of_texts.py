@@ -22,7 +22,7 @@ from cstool.training.data import (
     tokenizer_of,
 )
 from tests.models import decoder_params
-from tests.unit.training.data.made import read_all
+from tests.unit.training.data.made import read_all, write_files
 
 A, B, BEGIN, END = range(4)
 NAMES = {"a": A, "b": B, "<s>": BEGIN, "</s>": END, "<unk>": 4}
@@ -56,9 +56,7 @@ def words(tmp_path):
 @pytest.fixture
 def made(tmp_path, words):
     """Make a data set of two documents, the second of which has its beginning written out."""
-    (tmp_path / "source").mkdir()
-    for name, text in (("0.txt", "a b a"), ("1.txt", "<s> b b")):
-        (tmp_path / "source" / name).write_text(text)
+    write_files(tmp_path / "source", **{"0.txt": "a b a", "1.txt": "<s> b b"})
 
     def make(*, begins_texts: bool, folder: str = "text"):
         request = TextRequest(4, val_fraction=0, tokenizer=str(words), packing="documents", begins_texts=begins_texts)

@@ -7,7 +7,7 @@ import pytest
 
 from cstool.training.data import DataInfo, PartInfo, TextRequest, check_data, data_info, prepare_digits, prepare_text
 from tests.unit.training.data.encoder_files import change, findings
-from tests.unit.training.data.made import samples, write
+from tests.unit.training.data.made import samples, write, write_files
 
 TEXT = "the quick brown fox jumps over the lazy dog " * 4
 
@@ -15,9 +15,7 @@ TEXT = "the quick brown fox jumps over the lazy dog " * 4
 @pytest.fixture
 def made(tmp_path):
     """Make a data set of bytes from two files, all but `changes` as always."""
-    (tmp_path / "source").mkdir()
-    for name in "ab":
-        (tmp_path / "source" / name).write_text(TEXT)
+    write_files(tmp_path / "source", a=TEXT, b=TEXT)
 
     def make(**changes):
         request = TextRequest(**{"sequence_length": 16, "val_fraction": 0.5, **changes})
@@ -195,8 +193,7 @@ def test_what_a_made_data_set_is(made):
 
 def test_of_many_sources_some_are_told(tmp_path):
     sources = [tmp_path / name for name in "abcde"]
-    for path in sources:
-        path.write_text(TEXT)
+    write_files(tmp_path, **dict.fromkeys("abcde", TEXT))
     prepare_text(sources, tmp_path / "text", TextRequest(sequence_length=16))
     told = ", ".join(map(str, sources[:3]))
     assert data_info(tmp_path / "text").source == f"{told} and 2 more, 880 bytes"

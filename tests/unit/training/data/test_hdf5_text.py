@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from cstool.training.data import hdf5_rows, open_hdf5_text, write_hdf5_text
+from cstool.training.data import check_data, hdf5_rows, open_hdf5_text, write_hdf5_text
 from tests.contract.refusal import refusal
 from tests.examples import examples
 from tests.unit.training.data.encoder_files import read as read_fields
-from tests.unit.training.data.encoder_files import write_h5
+from tests.unit.training.data.encoder_files import shapes, write_h5
 from tests.unit.training.data.made import samples, write
 
 
@@ -55,17 +55,14 @@ def test_writing_that_fails_in_the_middle_keeps_the_file_that_was_there(tmp_path
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.h5": before}
 
 
-@pytest.mark.parametrize(
-    ("count", "length", "message"),
-    [
+def test_writing_other_samples_than_announced_is_refused(tmp_path):
+    for count, length, message in (
         (5, 4, "5 samples were announced, got 4"),
         (3, 4, "3 samples were announced, got 4"),
         (4, 5, "chunks must be (n, 3, 5) int32, got (4, 3, 4) int32"),
-    ],
-)
-def test_writing_other_samples_than_announced_is_refused(tmp_path, count, length, message):
-    with refusal(ValueError, message):
-        write_hdf5_text(tmp_path / "a.h5", [samples(4)], count, length)
+    ):
+        with refusal(ValueError, message):
+            write_hdf5_text(tmp_path / "a.h5", [samples(4)], count, length)
 
 
 def test_folders_are_read_in_the_order_given(tmp_path):
@@ -109,11 +106,8 @@ def test_runs_of_rows_are_read_at_once(three_files, monkeypatch):
 def test_fields_are_tokens_mask_and_labels_and_samples_can_be_cut_to_at_most_their_length(three_files, length):
     folder, content = three_files
     dataset = open_hdf5_text([folder], max_sequence_length=length)
-    assert {name: (field.shape, field.dtype) for name, field in dataset.fields.items()} == {
-        "input_ids": ((length or 4,), "int32"),
-        "mask": ((length or 4,), "float32"),
-        "labels": ((length or 4,), "int32"),
-    }
+    shape = (length or 4,)
+    assert shapes(dataset) == {"input_ids": (shape, "int32"), "mask": (shape, "float32"), "labels": (shape, "int32")}
     assert np.array_equal(read(dataset, range(13)), content[:, :, :length])
 
 
@@ -251,3 +245,59 @@ def test_samples_in_another_file_are_refused(tmp_path, error_of):
     with h5py.File(inside, "w") as file:
         file.create_virtual_dataset("data", layout)
     assert error_of(open_hdf5_text, [inside.parent]) == f"{rule}its samples are in another"
+
+
+# Samples of several texts that do not see each other: one of 3 tokens, one of 1, one of 2, padding.
+
+
+POSITIONS = [0, 1, 2, 0, 0, 1, 0, 0]
+SPANS = [2, 1, 0, 0, 1, 0, 0, 0]
+TEXTS = [1, 1, 1, 2, 3, 3, 4, 5]
+
+
+def open_packed(folder, positions=POSITIONS, spans=SPANS, features=5, **how):
+    rows = [range(1, 9), [1, 1, 0, 1, 1, 1, 0, 0], range(2, 10), spans, positions]
+    write_h5(folder / "a.h5", 1, data=np.array([[list(row) for row in rows[:features]]], np.int32))
+    return open_hdf5_text([folder], **{"is_packed": True, **how})
+
+
+def test_each_token_is_of_a_text(tmp_path):
+    dataset = open_packed(tmp_path)
+    assert shapes(dataset)["segments"] == shapes(dataset)["position_ids"] == ((8,), "int32")
+    sample = read_fields(dataset, [0])
+    assert (sample["segments"], sample["position_ids"]) == ([TEXTS], [POSITIONS])
+    assert sample["labels"] == [[2, 3, 0, 5, 6, 7, 0, 0]]
+    assert set(read_fields(open_packed(tmp_path / "b", is_packed=False), [0])) == {"input_ids", "mask", "labels"}
+    assert check_data(tmp_path / "b").findings == []
+    sample = read_fields(open_packed(tmp_path / "c", max_sequence_length=5), [0])
+    assert (sample["segments"], sample["position_ids"]) == ([TEXTS[:5]], [POSITIONS[:5]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"positions": [1, *POSITIONS[1:]]}, "span 2 at position id 1, in sample 0 at position 0"),
+        ({"positions": [0, 2, *POSITIONS[2:]]}, "span 1 at position id 2, in sample 0 at position 1"),
+        ({"spans": [2, 1, 1, *SPANS[3:]]}, "span 1 at position id 2, in sample 0 at position 2"),
+        ({"spans": [2, 2, *SPANS[2:]]}, "span 2 at position id 1, in sample 0 at position 1"),
+        ({"spans": [*SPANS[:7], 1]}, None),  # the last token of a sample ends it, whatever its span
+    ],
+)
+def test_spans_must_be_those_of_texts_back_to_back(tmp_path, error_of, changes, told):
+    dataset = open_packed(tmp_path, **changes)
+    if told is None:
+        read(dataset, [0])
+    else:
+        rule = f"spans and positions must be those of texts back to back, got {told}"
+        assert error_of(read, dataset, [0]) == f"DIR/a.h5: {rule}\nhint: {NOT_PACKED}"
+    [finding] = check_data(tmp_path).findings
+    assert finding.startswith(f"{tmp_path}/a.h5: spans must be those of texts back to back, got ")
+
+
+NOT_PACKED = "use_vsl: false takes samples that are not packed"
+
+
+def test_samples_without_spans_are_an_error(tmp_path, error_of):
+    needed = "input_ids, attention_mask, labels, attention_span, position_ids for use_vsl: true"
+    told = f"DIR/a.h5: samples must have {needed}, got 3 features\nhint: {NOT_PACKED}"
+    assert error_of(open_packed, tmp_path, features=3) == told

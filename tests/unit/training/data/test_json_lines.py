@@ -4,14 +4,12 @@ import json
 import os
 
 import pytest
-from tokenizers import Tokenizer as Loaded
-from tokenizers import models, pre_tokenizers
 
 from cstool.foundation.errors import Interrupted
 from cstool.training.data import TextPart, TextRequest, check_data, data_info, json_lines, prepare_text, text_work
 from cstool.training.data.json_lines import cut_lines, documents_of, has_json_lines, text_key, write_texts
 from cstool.training.data.sources import find_files, read_bytes, split_text
-from tests.unit.training.data.made import content_of, cut_short, preparer, text_of
+from tests.unit.training.data.made import content_of, cut_short, preparer, save_words, text_of, write_files
 
 TEXTS = ["hello\nworld", 'é "世🎉', "{}", "x" * 50, "a\\tb"]
 SIZE_BYTES = sum(len(text.encode()) for text in TEXTS)
@@ -77,9 +75,7 @@ def test_each_line_is_a_document_with_a_zero_after_it(tmp_path, train, prepare):
 
 @pytest.mark.parametrize("changes", [{}, {"packing": "documents"}, {"train_vocab": 260}, {"shuffle_seed": 1}], ids=str)
 def test_lines_make_the_samples_that_files_make(tmp_path, prepare, changes):
-    (tmp_path / "files").mkdir()
-    for number, content in enumerate(TEXTS):
-        (tmp_path / "files" / f"{number}").write_text(content)
+    write_files(tmp_path / "files", **{f"{number}": content for number, content in enumerate(TEXTS)})
     prepare(sources=[tmp_path / "files"], output=tmp_path / "files_of", **changes)
     prepare(**changes)
     one, other = content_of(tmp_path / "files_of"), content_of(tmp_path / "text")
@@ -88,13 +84,9 @@ def test_lines_make_the_samples_that_files_make(tmp_path, prepare, changes):
 
 
 def test_lines_stand_among_files_in_the_order_of_names(tmp_path, train, prepare):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "a.txt").write_text("first")
-    (folder / "b.NDJSON").write_text(lines_of(["second", "third"], key="content"))
-    (folder / "c.jsonl").write_text(lines_of(["fourth"], key="body"))
-    (folder / "d.json").write_text("{}")
-    summary = prepare(sources=[folder])
+    two, one = lines_of(["second", "third"], key="content"), lines_of(["fourth"], key="body")
+    write_files(tmp_path / "folder", **{"a.txt": "first", "b.NDJSON": two, "c.jsonl": one, "d.json": "{}"})
+    summary = prepare(sources=[tmp_path / "folder"])
     assert text_of(train) == b"first\0second\0third\0fourth\0{}"
     assert (summary.train.files, summary.train.documents) == (4, 5)
 
@@ -242,10 +234,8 @@ def test_a_text_that_is_too_short_is_named_by_its_line(prepare, error_of):
 
 
 def test_a_character_without_a_token_is_named_by_its_line_and_its_place_in_the_text(tmp_path, prepare, error_of):
-    loaded = Loaded(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
-    loaded.pre_tokenizer = pre_tokenizers.Whitespace()
-    loaded.save(str(tmp_path / "tokenizer.json"))
-    assert error_of(prepare, lines_of(["a a", "a a é a"]), tokenizer=str(tmp_path / "tokenizer.json")) == (
+    saved = save_words(tmp_path / "tokenizer.json", "[UNK]", **{"a": 0, "[UNK]": 1})
+    assert error_of(prepare, lines_of(["a a", "a a é a"]), tokenizer=str(saved)) == (
         "DIR/lines.jsonl:2: the tokenizer must have a token for 'é' at offset 4; it has none\n"
         "hint: --allow_unknown goes on without such characters, and counts them; a tokenizer with all bytes has none"
     )

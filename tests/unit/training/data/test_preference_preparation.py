@@ -23,7 +23,7 @@ from cstool.training.data import (
 from cstool.training.data.preference_preparation import KEYS, PreferencePart, pair_of
 from cstool.training.data.preferences import PreferenceDataset
 from tests.unit.training.data.encoder_files import opened_by, read
-from tests.unit.training.data.made import content_of, preparer
+from tests.unit.training.data.made import content_of, preparer, save_words
 
 open_preferences = partial(opened_by, PreferenceDataset, PreferencesParams)
 
@@ -136,13 +136,9 @@ def test_what_was_made_is_kept_and_something_else_is_not_replaced(prepare, error
 
 
 def test_a_tokenizer_is_copied_and_found_again(prepare, tmp_path):
-    tokenizers = pytest.importorskip("tokenizers")
-    words = {"<unk>": 0, "</s>": 1, "many": 2, "=": 3}
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Punctuation()
-    made.save(str(tmp_path / "words.json"))
+    saved = save_words(tmp_path / "words.json", "<unk>", **{"<unk>": 0, "</s>": 1, "many": 2, "=": 3})
     lines = [{"prompt": "=", "chosen": "many", "rejected": "="}] * 2
-    found = prepare(lines, tokenizer=str(tmp_path / "words.json"), val_fraction=0)
+    found = prepare(lines, tokenizer=str(saved), val_fraction=0)
     assert (found.tokenizer, found.vocab_size) == (f"{tmp_path}/out/tokenizer.json", 4)
     assert tokenizer_of(tmp_path / "out" / "train").vocab_size == 4
     [ids] = read(open_part(tmp_path / "out", "train"), [0])["input_ids"]

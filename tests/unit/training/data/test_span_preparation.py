@@ -6,7 +6,7 @@ from cstool.model.params import TextSpansParams
 from cstool.training.data import SpanTextPlan, check_data, data_info, open_part, prepare_span_text
 from cstool.training.data.text_spans import TextSpansDataset
 from tests.unit.training.data.encoder_files import opened_by, read
-from tests.unit.training.data.made import content_of, preparer, refusals, write_words
+from tests.unit.training.data.made import content_of, preparer, refusals, save_words, write_words
 
 
 @pytest.fixture
@@ -100,16 +100,11 @@ def test_a_tokenizer_may_be_given(tmp_path, folder, prepare):
 
 
 def test_special_tokens_that_a_tokenizer_lacks_are_the_last_and_none_has_spaces(tmp_path, folder, prepare, error_of):
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    path = tmp_path / "words.json"
-    made = Tokenizer(models.WordLevel({"the": 0, "cat": 2, "<unk>": 3}, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.save(str(path))
+    path = save_words(tmp_path / "words.json", "<unk>", **{"the": 0, "cat": 2, "<unk>": 3})
     assert prepare(tokenizer=path, vocab_size=None).unknown_characters > 0
     words = (folder / "vocab.txt").read_text().splitlines()
     assert words == ["the", "<unused_1>", "cat", "<unk>", "<pad>", "</s>", "<s>"]
-    Tokenizer(models.WordLevel({"the": 0, "the cat": 1, "<unk>": 2}, unk_token="<unk>")).save(str(path))
+    save_words(path, "<unk>", **{"the": 0, "the cat": 1, "<unk>": 2})
     assert error_of(prepare, tokenizer=path, vocab_size=None, output=tmp_path / "other") == (
         "DIR/words.json: tokens must be without spaces, got 'the cat' as token 1\n"
         "hint: tokens stand in lines, with spaces between; take a tokenizer of SentencePiece, or of bytes"

@@ -11,7 +11,7 @@ import pytest
 
 from cstool.foundation.errors import Interrupted
 from cstool.training.data import Continued, TextPart, TextRequest, TextSummary, hdf5_text, prepare_text, text_work
-from tests.unit.training.data.made import content_of, cut_short, preparer, read_all, refusals, text_of
+from tests.unit.training.data.made import content_of, cut_short, preparer, read_all, refusals, text_of, write_files
 
 SOURCE = {"a": b"hello world", "b": b"0123456789", "c": b"x"}
 ANOTHER = "must not hold another data set, got one made from other text or with other arguments\n"
@@ -22,11 +22,8 @@ ELSEWHERE = "\nhint: give another --output"
 @pytest.fixture
 def source(tmp_path):
     """Return a folder with three files; with seed 1 and a half held out, `a` and `c` are train, `b` is held out."""
-    folder = tmp_path / "source"
-    folder.mkdir()
-    for name, content in SOURCE.items():
-        (folder / name).write_bytes(content)
-    return folder
+    write_files(tmp_path / "source", **SOURCE)
+    return tmp_path / "source"
 
 
 @pytest.fixture

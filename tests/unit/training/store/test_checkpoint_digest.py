@@ -39,11 +39,6 @@ def path(tmp_path) -> Path:
     return write(tmp_path / "checkpoint_3.mdl", 3)
 
 
-@pytest.fixture
-def other(tmp_path) -> Path:
-    return write(tmp_path / "checkpoint_4.mdl", 4)
-
-
 def take(key: str) -> Callable[[h5py.File, h5py.File], None]:
     """Return what puts a dataset of another checkpoint in the place of one, with its checksum."""
 
@@ -101,8 +96,8 @@ def version(file: h5py.File, _: h5py.File) -> None:
         version,
     ],
 )
-def test_a_part_from_elsewhere_is_found(path, other, change):
-    with h5py.File(path, "r+") as file, h5py.File(other) as theirs:
+def test_a_part_from_elsewhere_is_found(path, change):
+    with h5py.File(path, "r+") as file, h5py.File(write(path.with_name("checkpoint_4.mdl"), 4)) as theirs:
         change(file, theirs)
     with pytest.raises(DamagedCheckpointError) as caught:
         CheckpointReader(path)
@@ -127,9 +122,10 @@ def test_a_checkpoint_of_this_version_has_a_digest(path):
         CheckpointReader(path)
 
 
-def test_bytes_spliced_in_from_another_step_are_found(path, other, tmp_path):
+def test_bytes_spliced_in_from_another_step_are_found(path, tmp_path):
     """Any run of blocks of the file, which has the same layout at every step."""
-    ours, theirs, spliced = path.read_bytes(), other.read_bytes(), tmp_path / "spliced.mdl"
+    ours, theirs = path.read_bytes(), write(tmp_path / "checkpoint_4.mdl", 4).read_bytes()
+    spliced = tmp_path / "spliced.mdl"
     assert len(ours) == len(theirs)
     block = -(-len(ours) // 16)
     found = 0

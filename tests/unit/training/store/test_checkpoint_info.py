@@ -2,7 +2,6 @@
 
 import datetime
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,15 +17,12 @@ from cstool.training.store import (
 )
 
 
-def described(path: Path) -> CheckpointInfo:
-    with open_checkpoint(path) as state:
-        return describe_checkpoint(state)
-
-
 def test_a_checkpoint_is_described(write_checkpoint):
     path = write_checkpoint()
     os.utime(path, (0, 0))
-    assert described(path) == CheckpointInfo(
+    with open_checkpoint(path) as state:
+        found = describe_checkpoint(state)
+    assert found == CheckpointInfo(
         path=path,
         version="1.1",
         cstool_version=cstool.__version__,
@@ -58,7 +54,8 @@ def test_a_checkpoint_is_described(write_checkpoint):
 def test_what_a_checkpoint_says_of_its_run_is_told_and_what_it_does_not_say_is_none(tmp_path, key, value, found):
     with CheckpointWriter(tmp_path / "a.mdl") as writer:
         writer.add_value(key, value)
-    info = described(tmp_path / "a.mdl")
+    with open_checkpoint(tmp_path / "a.mdl") as state:
+        info = describe_checkpoint(state)
     none = {"step": None, "model_name": None, "seed": None, "batches_streamed": None}
     assert {name: getattr(info, name) for name in none} == {**none, **found}
 

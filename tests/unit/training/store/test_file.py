@@ -6,7 +6,7 @@ import re
 import shutil
 import weakref
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,10 +26,6 @@ class TestFileStore(StoreContract):
     def make_store(self, tmp_path, request) -> StoreMaker:
         numbers = itertools.count()
         return lambda: FileStore(tmp_path / f"{next(numbers)}.h5", ROOM, slots=request.param)
-
-
-def names_of(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_new_file_takes_the_place_of_another_when_it_is_used(tmp_path):
@@ -54,20 +50,20 @@ def test_nothing_is_left_of_a_file_that_was_never_committed(tmp_path, slots):
     store.create("a", (4,))
     store.create("b", (4,), scratch=True)
     store.write("a", 0, np.ones(4, np.float32))
-    temporary, lock = names_of(tmp_path)
+    temporary, lock = sorted(os.listdir(tmp_path))
     assert re.fullmatch(r"memoryx\.h5\.[0-9a-f]{8}\.tmp", temporary)
     assert lock == "memoryx.h5.lock"
     store.close()
-    assert names_of(tmp_path) == []
+    assert sorted(os.listdir(tmp_path)) == []
 
 
 def test_what_a_run_left_that_was_killed_before_its_first_commit_is_swept(tmp_path):
     for name in ("memoryx.h5.0123abcd.tmp", "memoryx.h5.commit.0123abcd.tmp"):
         (tmp_path / name).write_bytes(b"x")
     other = FileStore(tmp_path / "other.h5", ROOM)
-    theirs = names_of(tmp_path)
+    theirs = sorted(os.listdir(tmp_path))
     FileStore(tmp_path / "memoryx.h5", ROOM).close()
-    assert {*theirs} - {*names_of(tmp_path)} == {"memoryx.h5.0123abcd.tmp", "memoryx.h5.commit.0123abcd.tmp"}
+    assert {*theirs} - {*sorted(os.listdir(tmp_path))} == {"memoryx.h5.0123abcd.tmp", "memoryx.h5.commit.0123abcd.tmp"}
     other.close()
 
 
@@ -137,7 +133,7 @@ def test_a_disk_that_is_too_small_is_found_before_anything_is_written(tmp_path, 
     path = write_store(tmp_path / "memoryx.h5", steps=(3,))
     store = FileStore(path, ROOM)
     store.create("a", (2**20,))
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: DiskUsage(free=5000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5000))
     with pytest.raises(StoreError) as caught:
         store.expect([], 0)
     start = f"{path}: MemoryX needs 8,3"
@@ -151,10 +147,6 @@ def test_a_disk_that_is_too_small_is_found_before_anything_is_written(tmp_path, 
         store.borrow("a", 0, 1)
     store.close()
     assert committed_step(path) == 3
-
-
-class DiskUsage(NamedTuple):
-    free: int
 
 
 # A run goes on from the commit before the last one, which is then given up; crashes are `test_durability`'s.
