@@ -12,7 +12,7 @@ from PIL import Image
 from cstool.model.params import DataloaderParams
 from cstool.model.params.paths import ResolvedPath
 from cstool.training.data import allocate, check_data
-from cstool.training.data.dataset import Dataset, ModelSize, section
+from cstool.training.data.dataset import Dataset, Field, ModelSize, section
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", "on", "a", "mat", ".", "dog", "'")
 
@@ -80,6 +80,26 @@ def write_images(folder: Path, **sizes: tuple[int, int]) -> None:
     for name, size in sizes.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (*size, 3)).astype(np.uint8)).save(folder / name)
+
+
+class InMemory:
+    """A data set of arrays, the first axis of which are samples."""
+
+    def __init__(self, described: str, **arrays: np.ndarray[Any, Any]) -> None:
+        self.described, self.arrays, self.closed = described, arrays, 0
+        self.sample_count = len(next(iter(arrays.values())))
+        self.fields = {name: Field(array.shape[1:], array.dtype.name) for name, array in arrays.items()}
+
+    def describe(self) -> str:
+        return self.described
+
+    def read(self, indices: np.ndarray[Any, Any], out: dict[str, np.ndarray[Any, Any]], _epoch: int = 0, /) -> None:
+        assert (indices >= 0).all()
+        for name, array in self.arrays.items():
+            out[name][:] = array[indices]
+
+    def close(self) -> None:
+        self.closed += 1
 
 
 def read(dataset: Dataset, indices: Sequence[int], epoch: int = 0) -> dict[str, Any]:

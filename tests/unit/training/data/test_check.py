@@ -25,16 +25,11 @@ def made(tmp_path):
     return make
 
 
-@pytest.fixture
-def vendor(tmp_path):
+def write_vendor(folder, *contents):
     """Write a folder of the vendor's layout, with tokens below 100."""
-
-    def to_folder(*contents):
-        for number, content in enumerate(contents):
-            write(tmp_path / "vendor" / f"part_{number}.h5", content)
-        return tmp_path / "vendor"
-
-    return to_folder
+    for number, content in enumerate(contents):
+        write(folder / "vendor" / f"part_{number}.h5", content)
+    return folder / "vendor"
 
 
 @pytest.mark.parametrize(
@@ -109,19 +104,19 @@ def test_what_a_tokenized_data_set_is_and_a_tokenizer_that_is_another_or_gone_is
     assert findings(folder) == ["DIR/text/tokenizer.json: must be bytes or a tokenizers JSON file, found nothing there"]
 
 
-def test_the_vocabulary_of_a_folder_without_a_record_is_that_which_is_asked_for(vendor):
+def test_the_vocabulary_of_a_folder_without_a_record_is_that_which_is_asked_for(tmp_path):
     content = samples(5)
     content[2, 0, 1] = 120
-    folder = vendor(content)
+    folder = write_vendor(tmp_path, content)
     assert findings(folder) == findings(folder, vocab_size=121) == []
     rule = "input_ids must be in [0, 120), got 120 in sample 2 at position 1"
     assert findings(folder, vocab_size=120) == [f"DIR/vendor/part_0.h5: {rule}"]
 
 
-def test_files_of_different_lengths_are_found(vendor):
+def test_files_of_different_lengths_are_found(tmp_path):
     lengths = "got 4 in DIR/vendor/part_0.h5, 8 in DIR/vendor/part_1.h5"
     rule = f"samples must have the same number of tokens, {lengths}"
-    assert findings(vendor(samples(2), samples(3, 8))) == [f"DIR/vendor: {rule}"]
+    assert findings(write_vendor(tmp_path, samples(2), samples(3, 8))) == [f"DIR/vendor: {rule}"]
 
 
 def test_folders_below_are_parts(tmp_path):
@@ -210,10 +205,10 @@ def test_a_record_from_before_sources_were_in_it_is_read(made):
     assert check_data(folder).findings == []
 
 
-def test_what_a_folder_of_the_vendor_is_of_which_some_samples_are_read(vendor, monkeypatch):
+def test_what_a_folder_of_the_vendor_is_of_which_some_samples_are_read(tmp_path, monkeypatch):
     content = samples(6)
     counted = int(content[:, 1].sum())
-    folder = vendor(content[:4], content[4:])
+    folder = write_vendor(tmp_path, content[:4], content[4:])
     info = data_info(folder)
     part = info.parts["vendor"]
     assert (part.padding, part.tokens, part.files) == (pytest.approx(1 - counted / 24), counted, 2)
@@ -225,7 +220,7 @@ def test_what_a_folder_of_the_vendor_is_of_which_some_samples_are_read(vendor, m
     assert part.padding == pytest.approx(1 - int(content[:4, 1].sum()) / 16)
 
 
-def test_a_mask_that_is_not_at_the_begin_does_not_hide_the_first_token(vendor):
+def test_a_mask_that_is_not_at_the_begin_does_not_hide_the_first_token(tmp_path):
     content = np.zeros((1, 3, 4), np.int32)
     content[0, 0] = [9, 8, 7, 6]
-    assert data_info(vendor(content)).first_tokens == [9]
+    assert data_info(write_vendor(tmp_path, content)).first_tokens == [9]

@@ -7,10 +7,9 @@ from PIL import Image
 from cstool.model.params.sections.vision_loaders import TRANSFORMS
 from cstool.training.data import PatchesDataset
 from cstool.training.data.cifar import CIFAR10, CIFAR100, open_cifar
-from cstool.training.data.dataset import Field
 from cstool.training.data.image_folder import open_image_folder
 from cstool.training.data.image_steps import ImageSteps
-from tests.unit.training.data.encoder_files import read, write_images
+from tests.unit.training.data.encoder_files import InMemory, read, write_images
 
 
 def steps(*transforms, seed=1) -> ImageSteps:
@@ -172,27 +171,17 @@ def test_a_resized_crop_of_the_whole_image_is_the_image_resized():
     np.testing.assert_array_equal(narrow, PIXELS[:, 2:5])
 
 
-class Two:
+def two() -> InMemory:
     """Two images of 4 x 6 pixels in two channels, whose numbers say where they are."""
-
-    image_shape, sample_count, is_closed = (2, 4, 6), 2, False
-    fields = {"x": Field((48,), "float32"), "labels": Field((), "int32"), "mask": Field((), "float32")}
-
-    def describe(self):
-        return "here: 2 samples"
-
-    def read(self, indices, out, _epoch=0):
-        out["x"][...] = indices[:, None] * 1000 + np.arange(48)
-        out["labels"][...] = indices
-        out["mask"][...] = 1
-
-    def close(self):
-        self.is_closed = True
+    pixels, ones = np.arange(2)[:, None] * 1000 + np.arange(48), np.ones(2, np.float32)
+    made = InMemory("here: 2 samples", x=pixels.astype(np.float32), labels=np.arange(2, dtype=np.int32), mask=ones)
+    made.image_shape = (2, 4, 6)
+    return made
 
 
 @pytest.mark.parametrize("by_channel", [True, False])
 def test_patches_follow_row_by_row_and_hold_their_pixels_by_channel_or_pixel(by_channel):
-    inner = Two()
+    inner = two()
     dataset = PatchesDataset(inner, (2, 4, 6), (2, 3), by_channel)
     assert dataset.fields["patches"].shape == (4, 12)
     out = read(dataset, [1, 0])
@@ -202,9 +191,9 @@ def test_patches_follow_row_by_row_and_hold_their_pixels_by_channel_or_pixel(by_
     assert out["patches"][0][2] == expected.tolist()
     assert (out["labels"], out["mask"]) == ([1, 0], [1, 1])
     dataset.close()
-    assert inner.is_closed
+    assert inner.closed == 1
 
 
 def test_images_of_another_size_than_the_model_has_are_refused(error_of):
     rule = "the images must be 28 x 28 in 1 channel, as the image_size and num_channels of the model say"
-    assert error_of(PatchesDataset, Two(), (1, 28, 28), (7, 7), True) == f"here: {rule}, got 4 x 6 in 2 channels"
+    assert error_of(PatchesDataset, two(), (1, 28, 28), (7, 7), True) == f"here: {rule}, got 4 x 6 in 2 channels"

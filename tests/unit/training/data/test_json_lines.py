@@ -9,6 +9,7 @@ from cstool.foundation.errors import Interrupted
 from cstool.training.data import TextPart, TextRequest, check_data, data_info, json_lines, prepare_text, text_work
 from cstool.training.data.json_lines import cut_lines, documents_of, has_json_lines, text_key, write_texts
 from cstool.training.data.sources import find_files, read_bytes, split_text
+from tests.end_to_end.refusals import rows
 from tests.unit.training.data.made import content_of, cut_short, preparer, save_words, text_of, write_files
 
 TEXTS = ["hello\nworld", 'é "世🎉', "{}", "x" * 50, "a\\tb"]
@@ -162,38 +163,26 @@ def test_files_with_a_mark_of_their_encoding_may_be_joined(documents):
     assert found == {"docs.jsonl:1": "a", "docs.jsonl:2": "b", "docs.jsonl:3": "c"}
 
 
+UNTOLD = rows(r"""
+{"id": "7", "my story": "once upon", "n": 1} => :1: USUAL "id", "my story"
+    hint: name the key, for example --jsonl_key 'my story'
+{"prompt": "a longer one", "completion": "b"} => :1: USUAL "prompt", "completion"
+    hint: `jq -c '{text: (.prompt + .completion)}' DIR/docs.jsonl > texts.jsonl` makes one text of "prompt" and
+        "completion"; --jsonl_key KEY takes the texts of one key alone
+{"prompt": "a", "chosen": "b", "rejected": "c"} => :1: USUAL "prompt", "chosen", "rejected"
+    hint: `cstool data prepare preferences` makes a data set of them, for DPO
+\n{"a": 1, "b": []} => :2: must have a field of text, got an object with "a", "b"
+{} => :1: must have a field of text, got an empty object
+no JSON\n => :1: must be a JSON object, got 'no JSON' after 0 characters
+\n \n => : must have a text in one of its lines, got none
+{"text": ""}\n => : must have a text in one of its lines, got none
+""")
 USUAL = "must have its text under a usual key (text, content, document, body, raw_content), got texts under"
-NONE = ": must have a text in one of its lines, got none"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            '{"id": "7", "my story": "once upon", "n": 1}',
-            f""":1: {USUAL} "id", "my story"\nhint: name the key, for example --jsonl_key 'my story'""",
-        ),
-        (
-            '{"prompt": "a longer one", "completion": "b"}',
-            f""":1: {USUAL} "prompt", "completion"\nhint: `jq -c '{{text: (.prompt + .completion)}}' DIR/docs.jsonl """
-            """> texts.jsonl` makes one text of "prompt" and "completion"; --jsonl_key KEY takes the texts of one """
-            "key alone",
-        ),
-        (
-            '{"prompt": "a", "chosen": "b", "rejected": "c"}',
-            f""":1: {USUAL} "prompt", "chosen", "rejected"\nhint: `cstool data prepare preferences` makes a data set """
-            "of them, for DPO",
-        ),
-        ('\n{"a": 1, "b": []}', ':2: must have a field of text, got an object with "a", "b"'),
-        ("{}", ":1: must have a field of text, got an empty object"),
-        ("no JSON\n", ":1: must be a JSON object, got 'no JSON' after 0 characters"),
-        ("\n \n", NONE),
-        ('{"text": ""}\n', NONE),
-    ],
-    ids=["several", "pairs", "preferences", "none", "empty_object", "no_json", "blank", "empty_texts"],
-)
+@pytest.mark.parametrize(("content", "message"), UNTOLD)
 def test_a_first_object_that_does_not_say_where_its_text_is(documents, error_of, content, message):
-    assert error_of(documents, content) == f"DIR/docs.jsonl{message}"
+    assert error_of(documents, content.replace("\\n", "\n")) == f"DIR/docs.jsonl{message.replace('USUAL', USUAL)}"
 
 
 def test_an_empty_file_is_no_text_and_a_key_stands_beside_json_lines(tmp_path, prepare, error_of):
