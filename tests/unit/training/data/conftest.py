@@ -29,6 +29,12 @@ def error_of(tmp_path) -> Callable[..., str]:
 
 
 @pytest.fixture
+def folder(tmp_path) -> Path:
+    """Return where a data set is made."""
+    return tmp_path / "made"
+
+
+@pytest.fixture
 def quick_processes(monkeypatch) -> None:
     """Fork processes, which would else import everything anew; what they are given is pickled all the same."""
 

@@ -17,6 +17,12 @@ from cstool.training.data.dataset import Dataset, Field, ModelSize, section
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "##s", "on", "a", "mat", ".", "dog", "'")
 
 
+OTHER_VOCABULARY = "hint: vocab_size of the model must be that of the data set"
+NOT_PACKED = "hint: use_vsl: false takes samples that are not packed"
+UNCUT = "hint: leave max_sequence_length out: masks that are drawn are not cut"
+APART = "hint: keep samples of different lengths in different folders, and use one of them"
+
+
 def write_vocabulary(folder: Path, words: Sequence[str] = WORDS) -> Path:
     """Write a vocabulary; return its path."""
     path = folder / "vocab.txt"

@@ -1,5 +1,7 @@
 """Samples of text, and what the tests of prepared texts make and look at."""
 
+import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,43 @@ def write_words(folder: Path, special: str) -> Path:
     for number in range(12):
         (folder / f"{number:02d}.txt").write_text("\n".join(lines[(number + i) % 3] for i in range(4 + number)) + "\n")
     return folder
+
+
+PART = {"files": 1, "size_bytes": 5, "samples": 1, "tokens": 4}
+RECORD = {
+    "digest": "0",
+    "files": {"train/data.h5": 100},
+    "parts": {"train": PART, "val": PART},
+    "sequence_length": 4,
+    "tokenizer": {"file": "tokenizer.json", "made_from": "a.json", "vocab_size": 300, "digest": "1"},
+}
+
+
+def write_record(folder: Path, record: str | dict[str, Any]) -> Path:
+    """Write the record of a data set; return its folder."""
+    (folder / "prepared.json").write_text(record if isinstance(record, str) else json.dumps(record))
+    return folder
+
+
+ANOTHER = "must not hold another data set, got one made from other text or with other arguments\n"
+ANOTHER += "hint: add --overwrite to replace it, or give another --output"
+FREE_SPACE = "hint: free some space and give the same command, which goes on from what is finished; or give another "
+FREE_SPACE += "--output"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def interrupt_after(calls: int) -> Callable[[int, int], None]:
+    """Return a progress that is interrupted once it was told so often."""
+    told = itertools.count(1)
+
+    def tell(_done: int, _total: int) -> None:
+        if next(told) == calls:
+            raise KeyboardInterrupt
+
+    return tell
 
 
 def cut_short(path: Path) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from cstool.training.data import check_data, hdf5_rows, open_hdf5_text, write_hdf5_text
 from tests.contract.refusal import refusal
 from tests.examples import examples
+from tests.unit.training.data.encoder_files import APART, NOT_PACKED, OTHER_VOCABULARY, shapes, write_h5
 from tests.unit.training.data.encoder_files import read as read_fields
-from tests.unit.training.data.encoder_files import shapes, write_h5
 from tests.unit.training.data.made import samples, write
 
 
@@ -193,8 +193,7 @@ def test_samples_of_another_length_than_others_or_than_asked_for_are_refused(tmp
     )
     write(tmp_path / "b.h5", samples(2, sequence_length=16))
     assert error_of(open_hdf5_text, [tmp_path]) == (
-        "DIR/b.h5: samples must have 8 tokens, as in DIR/a.h5, got 16\n"
-        "hint: keep samples of different lengths in different folders, and use one of them"
+        f"DIR/b.h5: samples must have 8 tokens, as in DIR/a.h5, got 16\n{APART}"
     )
 
 
@@ -211,17 +210,14 @@ def test_a_folder_without_files_is_refused(tmp_path, error_of):
         assert error == f"DIR/{name}: must be a folder with files *.h5, {message}"
 
 
-OTHER_VOCABULARY = "\nhint: vocab_size of the model must be that of the data set"
-
-
 @pytest.mark.parametrize(
     ("feature", "value", "rule"),
     [
-        (0, 100, f"input_ids must be in [0, 100), got 100 in sample 6 at position 3{OTHER_VOCABULARY}"),
-        (0, -1, f"input_ids must be in [0, 100), got -1 in sample 6 at position 3{OTHER_VOCABULARY}"),
+        (0, 100, f"input_ids must be in [0, 100), got 100 in sample 6 at position 3\n{OTHER_VOCABULARY}"),
+        (0, -1, f"input_ids must be in [0, 100), got -1 in sample 6 at position 3\n{OTHER_VOCABULARY}"),
         (1, 5, "attention_mask must be in [0, 2), got 5 in sample 6 at position 3"),
-        (2, 100, f"labels must be in [0, 100), got 100 in sample 6 at position 3{OTHER_VOCABULARY}"),
-        (2, -100, f"labels must be in [0, 100), got -100 in sample 6 at position 3{OTHER_VOCABULARY}"),
+        (2, 100, f"labels must be in [0, 100), got 100 in sample 6 at position 3\n{OTHER_VOCABULARY}"),
+        (2, -100, f"labels must be in [0, 100), got -100 in sample 6 at position 3\n{OTHER_VOCABULARY}"),
     ],
 )
 def test_tokens_and_masks_that_are_none_are_located(tmp_path, error_of, feature, value, rule):
@@ -289,15 +285,12 @@ def test_spans_must_be_those_of_texts_back_to_back(tmp_path, error_of, changes, 
         read(dataset, [0])
     else:
         rule = f"spans and positions must be those of texts back to back, got {told}"
-        assert error_of(read, dataset, [0]) == f"DIR/a.h5: {rule}\nhint: {NOT_PACKED}"
+        assert error_of(read, dataset, [0]) == f"DIR/a.h5: {rule}\n{NOT_PACKED}"
     [finding] = check_data(tmp_path).findings
     assert finding.startswith(f"{tmp_path}/a.h5: spans must be those of texts back to back, got ")
 
 
-NOT_PACKED = "use_vsl: false takes samples that are not packed"
-
-
 def test_samples_without_spans_are_an_error(tmp_path, error_of):
     needed = "input_ids, attention_mask, labels, attention_span, position_ids for use_vsl: true"
-    told = f"DIR/a.h5: samples must have {needed}, got 3 features\nhint: {NOT_PACKED}"
+    told = f"DIR/a.h5: samples must have {needed}, got 3 features\n{NOT_PACKED}"
     assert error_of(open_packed, tmp_path, features=3) == told

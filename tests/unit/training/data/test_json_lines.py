@@ -10,7 +10,16 @@ from cstool.training.data import TextPart, TextRequest, check_data, data_info, j
 from cstool.training.data.json_lines import cut_lines, documents_of, has_json_lines, text_key, write_texts
 from cstool.training.data.sources import find_files, read_bytes, split_text
 from tests.end_to_end.refusals import rows
-from tests.unit.training.data.made import content_of, cut_short, preparer, save_words, text_of, write_files
+from tests.unit.training.data.made import (
+    content_of,
+    cut_short,
+    interrupt_after,
+    names,
+    preparer,
+    save_words,
+    text_of,
+    write_files,
+)
 
 TEXTS = ["hello\nworld", 'é "世🎉', "{}", "x" * 50, "a\\tb"]
 SIZE_BYTES = sum(len(text.encode()) for text in TEXTS)
@@ -61,10 +70,6 @@ def documents(tmp_path):
         return {found.name: read_bytes(found, 0, found.size_bytes).decode() for found in documents_of(runs)}
 
     return call
-
-
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_each_line_is_a_document_with_a_zero_after_it(tmp_path, train, prepare):
@@ -251,18 +256,6 @@ def test_lines_are_numbered_across_runs_and_none_is_longer_than_a_run(documents,
         "DIR/docs.jsonl:2: a line must have at most 40 bytes, got more\n"
         "hint: cut its text, or give it as a file of text"
     )
-
-
-def interrupt_after(calls):
-    """Return a progress that is interrupted once it was told so often."""
-    told = []
-
-    def tell(done, total):
-        told.append(done)
-        if len(told) == calls:
-            raise KeyboardInterrupt
-
-    return tell
 
 
 @pytest.mark.parametrize("suffix", ["txt", "npy"])

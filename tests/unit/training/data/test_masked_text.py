@@ -12,7 +12,15 @@ from cstool.training.data import allocate
 from cstool.training.data.masked_text import MaskedTextDataset
 from tests.end_to_end.refusals import rows
 from tests.examples import examples
-from tests.unit.training.data.encoder_files import WORDS, opened_by, read, shapes, write_rows, write_vocabulary
+from tests.unit.training.data.encoder_files import (
+    OTHER_VOCABULARY,
+    WORDS,
+    opened_by,
+    read,
+    shapes,
+    write_rows,
+    write_vocabulary,
+)
 
 COLUMNS = ("tokens", "segment_ids", "is_random_next")
 TEXTS = (
@@ -125,7 +133,6 @@ binary => /binary: LINES, got byte 0x89 at offset 0\nhint: VOCABULARY
 """)
 VOCABULARY = "it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`"
 LINES = "must be a vocabulary, a token on each line"
-FITS = "hint: vocab_size of the model must be that of the data set"
 
 
 @pytest.mark.parametrize(("name", "message"), REFUSED)
@@ -140,7 +147,7 @@ def test_a_vocabulary_must_be_there_and_whole(opened, tmp_path, error_of, name, 
 
 def test_a_vocabulary_must_fit_the_model_and_leave_tokens_to_mask(opened, error_of):
     rule = "DIR/vocab.txt: must have at most vocab_size (14) tokens, got 15"
-    assert error_of(opened, vocab_size=14) == f"{rule}\n{FITS}"
+    assert error_of(opened, vocab_size=14) == f"{rule}\n{OTHER_VOCABULARY}"
     rule = "DIR/vocab.txt: must have tokens that are not excluded from masking, got none"
     assert error_of(opened, exclude_from_masking=WORDS) == rule
 

@@ -13,7 +13,7 @@ from cstool.training.data import DigitsSummary, open_mnist, prepare_digits, prep
 from cstool.training.data.digits import scale_up
 from cstool.training.data.text_request import TextRequest
 from tests.unit.training.data.encoder_files import read, shapes
-from tests.unit.training.data.made import content_of
+from tests.unit.training.data.made import ANOTHER, FREE_SPACE, content_of
 
 HINT = (
     "hint: copy the four files of MNIST there, as they are published; `cstool data prepare digits` makes smaller ones"
@@ -45,11 +45,11 @@ def test_compressed_files_are_the_same_as_plain_ones(mnist):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(("split", "part", "count"), [("train", "train", 7), ("val", "t10k", 3)])
-def test_with_both_pairs_each_part_has_its_own_files(mnist, split, part, count):
+def test_with_both_pairs_each_part_has_its_own_files(mnist):
     mnist("train", 7)
     mnist("t10k", 3)
-    assert open_mnist([mnist.folder], split=split).describe() == f"{mnist.folder} ({part}-*): {count} samples"
+    for split, told in (("train", "(train-*): 7 samples"), ("val", "(t10k-*): 3 samples")):
+        assert open_mnist([mnist.folder], split=split).describe() == f"{mnist.folder} {told}"
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,14 @@ def test_files_may_lie_where_torchvision_puts_them(mnist, tmp_path):
 IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
 AGAIN = "bytes after its header, got {}\nhint: it is truncated or damaged; copy it again"
 HUGE, CLAIM = 2**32 - 1, "it is not the file it claims"
+MAGIC = "must begin with the magic number 0x00000801"
 EMPTY = {IMAGES: ((0x0803, 0, 28, 28), b""), LABELS: ((0x0801, 0), b"")}
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        (
-            {LABELS: ((0x0803, 2), bytes(2))},
-            f"{LABELS}: must begin with the magic number 0x00000801, got 0x00000803\nhint: {CLAIM}",
-        ),
+        ({LABELS: ((0x0803, 2), bytes(2))}, f"{LABELS}: {MAGIC}, got 0x00000803\nhint: {CLAIM}"),
         ({IMAGES: ((0x0803, 2), b"")}, f"{IMAGES}: header must have 16 bytes, got 8\nhint: copy the file again"),
         ({IMAGES: ((0x0803, 2, 28, 28), bytes(784))}, f"{IMAGES}: must hold 1,568 {AGAIN.format(784)}"),
         ({IMAGES: ((0x0803, *[HUGE] * 3), b"")}, f"{IMAGES}: must hold {HUGE**3:,} {AGAIN.format(0)}"),
@@ -139,12 +137,8 @@ def test_what_is_no_folder_of_digits_is_refused(tmp_path, error_of):
         assert error_of(open_mnist, [tmp_path / folder for folder in folders], **options) == expected
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "digits"
-
-
-def test_all_pictures_are_in_one_of_two_parts_with_their_labels(tmp_path, folder):
+def test_all_pictures_are_in_one_of_two_parts_with_their_labels_as_the_seed_says(tmp_path):
+    folder = tmp_path / "digits"
     summary = prepare_digits(folder)
     assert summary == DigitsSummary(folder, 1438, 359, already_prepared=False)
     known = {}
@@ -158,13 +152,9 @@ def test_all_pictures_are_in_one_of_two_parts_with_their_labels(tmp_path, folder
             known[pixels.tobytes()].remove(label)
     assert not any(known.values())
     assert [path.name for path in tmp_path.iterdir()] == ["digits"]
-
-
-def test_the_same_seed_makes_the_same_files_and_another_one_others(tmp_path):
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+    for name, seed in (("same", 1), ("other", 2)):
         prepare_digits(tmp_path / name, seed=seed)
-    a, b, c = (content_of(tmp_path / name) for name in "abc")
-    assert (a == b, a == c) == (True, False)
+        assert (content_of(tmp_path / name) == content_of(folder)) == (seed == 1)
 
 
 def test_pictures_are_scaled_between_the_middles_of_pixels():
@@ -176,11 +166,8 @@ def test_pictures_are_scaled_between_the_middles_of_pixels():
     assert (scale_up(pictures).transpose(0, 2, 1) == scale_up(pictures.transpose(0, 2, 1))).all()
 
 
-ANOTHER = "must not hold another data set, got one made from other text or with other arguments\n"
-ANOTHER += "hint: add --overwrite to replace it, or give another --output"
-
-
-def test_what_is_there_is_kept_or_refused_or_replaced(tmp_path, folder, error_of):
+def test_what_is_there_is_kept_or_refused_or_replaced(tmp_path, error_of):
+    folder = tmp_path / "digits"
     first = prepare_digits(folder)
     assert prepare_digits(folder) == replace(first, already_prepared=True)
     assert tokenizer_of(folder) is None
@@ -191,19 +178,17 @@ def test_what_is_there_is_kept_or_refused_or_replaced(tmp_path, folder, error_of
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, 0.0001, float("nan"), -1.0])
-def test_a_held_out_share_that_is_none_is_refused(folder, error_of, fraction):
-    assert error_of(prepare_digits, folder, val_fraction=fraction) == (
-        f"val_fraction: must hold out some of the 1,797 pictures but not all, got {fraction}"
-    )
+def test_a_held_out_share_that_is_none_is_refused(tmp_path, error_of, fraction):
+    rule = "must hold out some of the 1,797 pictures but not all"
+    told = error_of(prepare_digits, tmp_path, val_fraction=fraction)
+    assert told == f"val_fraction: {rule}, got {fraction}"
 
 
-def test_a_full_disk_is_reported_and_nothing_half_written_counts(tmp_path, folder, error_of, monkeypatch):
+def test_a_full_disk_is_reported_and_nothing_half_written_counts(tmp_path, error_of, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert error_of(prepare_digits, folder) == (
-        "DIR/digits: must fit on its disk, which is full\n"
-        "hint: free some space and give the same command, which goes on from what is finished; or give another --output"
-    )
+    told = error_of(prepare_digits, tmp_path / "digits")
+    assert told == f"DIR/digits: must fit on its disk, which is full\n{FREE_SPACE}"
     assert list(tmp_path.iterdir()) == []

@@ -10,11 +10,6 @@ from tests.unit.training.data.made import content_of, preparer, refusals, save_w
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "made"
-
-
-@pytest.fixture
 def prepare(tmp_path, folder):
     """Prepare words with inputs of 32 tokens; what is asked for may be changed."""
     source = write_words(tmp_path / "source", "<unk>")

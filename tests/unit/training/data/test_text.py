@@ -11,11 +11,20 @@ import pytest
 
 from cstool.foundation.errors import Interrupted
 from cstool.training.data import Continued, TextPart, TextRequest, TextSummary, hdf5_text, prepare_text, text_work
-from tests.unit.training.data.made import content_of, cut_short, preparer, read_all, refusals, text_of, write_files
+from tests.unit.training.data.made import (
+    ANOTHER,
+    FREE_SPACE,
+    content_of,
+    cut_short,
+    names,
+    preparer,
+    read_all,
+    refusals,
+    text_of,
+    write_files,
+)
 
 SOURCE = {"a": b"hello world", "b": b"0123456789", "c": b"x"}
-ANOTHER = "must not hold another data set, got one made from other text or with other arguments\n"
-ANOTHER += "hint: add --overwrite to replace it, or give another --output"
 ELSEWHERE = "\nhint: give another --output"
 
 
@@ -40,16 +49,8 @@ def prepare(source, out):
 @pytest.fixture
 def straight(tmp_path, prepare):
     """What a preparation makes that nothing goes wrong with."""
-
-    def call(**changes):
-        prepare(output=tmp_path / "straight", overwrite=True, **changes)
-        return content_of(tmp_path / "straight")
-
-    return call
-
-
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
+    folder = tmp_path / "straight"
+    return lambda **changes: prepare(output=folder, overwrite=True, **changes) and content_of(folder)
 
 
 def test_each_part_is_its_files_with_zero_bytes_between_and_the_summary_counts_both(prepare, out):
@@ -234,19 +235,14 @@ def test_an_interruption_before_anything_is_finished_leaves_nothing(tmp_path, in
     assert names(tmp_path) == ["source"]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({}, marks=pytest.mark.lab),
-        pytest.param(
-            {"train_vocab": 260, "packing": "documents", "shuffle_seed": 1},
-            marks=pytest.mark.takes("processes that import"),
-        ),
-    ],
-    ids=str,
-)
-def test_any_number_of_processes_makes_the_same_files(prepare, out, straight, changes):
-    prepare(processes=2, **changes)
+@pytest.mark.takes("new processes, which import what they need")
+def test_any_number_of_processes_makes_the_same_files(prepare, out, straight, request):
+    expected = straight()
+    prepare(processes=2)
+    assert content_of(out) == expected
+    request.getfixturevalue("quick_processes")
+    changes = {"train_vocab": 260, "packing": "documents", "shuffle_seed": 1}
+    prepare(processes=2, overwrite=True, **changes)
     assert content_of(out) == straight(**changes)
 
 
@@ -303,10 +299,8 @@ def test_a_full_disk_is_reported_and_the_same_command_goes_on(prepare, out, stra
 
     expected = straight()
     monkeypatch.setattr(os, "fsync", full)
-    assert error_of(prepare) == (
-        "DIR/text: must fit on its disk, which is full; the data set takes 288 bytes\n"
-        "hint: free some space and give the same command, which goes on from what is finished; or give another --output"
-    )
+    rule = "must fit on its disk, which is full; the data set takes 288 bytes"
+    assert error_of(prepare) == f"DIR/text: {rule}\n{FREE_SPACE}"
     monkeypatch.undo()
     assert not out.exists()
     assert prepare().continued == Continued(1, 2, 0, 0)

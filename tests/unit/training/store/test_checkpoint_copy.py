@@ -81,7 +81,6 @@ def test_a_copy_is_entered_in_the_index_of_its_folder_if_it_knows_its_step(tmp_p
 
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_in_a_folder_the_name_stays_no_index_is_made_and_it_is_told_how_far_it_is(write_checkpoint, folder, slash):
-    told: list[tuple[int, int]] = []
-    source = write_checkpoint()
+    source, told = write_checkpoint(), []
     assert copy_checkpoint(source, f"{folder}{slash}", lambda *at: told.append(at)) == folder / "checkpoint_3.mdl"
     assert (told, os.listdir(folder)) == ([(48, 56), (56, 56)], ["checkpoint_3.mdl"])

@@ -53,11 +53,11 @@ def test_checkpoints_are_deleted_and_the_index_follows(write_run, tmp_path):
     assert "checkpoint_1" not in (tmp_path / "checkpoints_index.yaml").read_text()
 
 
-@pytest.mark.parametrize("spoil", [damage, lambda path: os.truncate(path, 1000), lambda path: None])
-def test_a_checkpoint_is_deleted_also_if_it_is_damaged_and_no_index_is_made(write_checkpoint, tmp_path, spoil):
-    spoil(path := write_checkpoint())
-    delete_checkpoints([path])
-    assert os.listdir(tmp_path) == []
+def test_a_checkpoint_is_deleted_also_if_it_is_damaged_and_no_index_is_made(write_checkpoint, tmp_path):
+    for spoil in (damage, lambda path: os.truncate(path, 1000), lambda path: None):
+        spoil(path := write_checkpoint())
+        delete_checkpoints([path])
+        assert os.listdir(tmp_path) == []
 
 
 def _data_set(path: Path) -> None:
@@ -84,8 +84,7 @@ def test_what_is_no_checkpoint_is_not_deleted_nor_is_anything_with_it(write_run,
 
 
 def test_a_data_set_that_was_cut_short_is_not_taken_for_a_checkpoint(tmp_path):
-    path = tmp_path / "part.h5"
-    _data_set(path)
+    _data_set(path := tmp_path / "part.h5")
     os.truncate(path, 1000)
     message = f"{path}: must be a checkpoint to be deleted, this is too damaged to tell and not called .mdl"
     with refusal(CheckpointError, message):

@@ -1,5 +1,6 @@
 """Two checkpoints are compared by what they mean."""
 
+import functools
 import math
 import tempfile
 from pathlib import Path
@@ -12,22 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.foundation.errors import DamagedCheckpointError
-from cstool.training.store import (
-    CheckpointDiff,
-    CheckpointWriter,
-    TensorComparison,
-    TensorForm,
-    Tolerance,
-    ValueDifference,
-    diff_checkpoints,
-    open_checkpoint,
-)
-from cstool.training.store.checkpoint_diff import TensorDifference
+from cstool.training.store import CheckpointDiff, CheckpointWriter, Tolerance, diff_checkpoints, open_checkpoint
+from cstool.training.store.checkpoint_diff import TensorComparison, TensorDifference, TensorForm, ValueDifference
 from cstool.training.store.checkpoint_format import DTYPES
 from tests.examples import examples
-
-Array = np.ndarray[Any, Any]
-WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
+from tests.unit.training.store.conftest import WEIGHT
+from tests.unit.training.store.stored import Array
 
 
 @pytest.fixture(autouse=True)
@@ -251,10 +242,7 @@ def test_values_are_compared_to_their_innermost_parts(two):
 
 def test_values_that_are_nested_too_deep_are_compared_as_a_whole(two):
     for side, innermost in (("left", 1), ("right", 2)):
-        value: object = innermost
-        for _ in range(300):
-            value = [value]
-        two.write(side, {}, values={"deep": value})
+        two.write(side, {}, values={"deep": functools.reduce(lambda value, _: [value], range(300), innermost)})
     (difference,) = two.diff().values
     assert difference.key == "deep" + "[0]" * 49
 
@@ -326,14 +314,15 @@ def of(numbers: Any, dtype: str = "float32") -> Array:
     return np.array(numbers, dtype)
 
 
-PAIRS = st.sampled_from(DTYPES).flatmap(
-    lambda dtype: st.integers(0, 12).flatmap(lambda size: st.tuples(hnp.arrays(dtype, size), hnp.arrays(dtype, size)))
-)
+def pairs(dtype: str, **how: Any) -> st.SearchStrategy[Array]:
+    """Two arrays of a size."""
+    return st.integers(1, 12).flatmap(lambda size: hnp.arrays(dtype, (2, size), **how))
+
+
+PAIRS = st.sampled_from(DTYPES).flatmap(pairs)
 # Numbers whose squares neither overflow nor vanish, so that the twin below is exact enough.
 TAME = st.floats(-1e3, 1e3, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3)
-TAME_PAIRS = st.integers(1, 12).flatmap(
-    lambda size: st.tuples(hnp.arrays("float32", size, elements=TAME), hnp.arrays("float32", size, elements=TAME))
-)
+TAME_PAIRS = pairs("float32", elements=TAME)
 
 
 @given(PAIRS)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +12,8 @@ from cstool.foundation.errors import CheckpointError
 from cstool.training.store import CheckpointWriter, open_checkpoint, sparse_shapes
 from cstool.training.store.sparse_tensors import SparseTensor, laid_out, sparse_tensors
 from tests.contract.refusal import refusal
+from tests.unit.training.store.stored import Array
 
-Array = np.ndarray[Any, Any]
 SHAPE = {"w": {"shape": [4, 5]}}
 INDICES, NUMBERS = np.array([1, 2], np.uint32), np.ones(2, np.float32)
 
