@@ -38,10 +38,8 @@ def record(folder: Path, **features: object) -> None:
 def test_each_sample_is_a_question_with_its_contexts(tmp_path):
     one, two = write(tmp_path, "a.h5"), write(tmp_path, "b.h5", first=7, count=2)
     dataset = open_hdf5_contexts([tmp_path], vocab_size=6)
-    assert (dataset.sample_count, dataset.describe()) == (
-        5,
-        f"{tmp_path}: 5 questions of 4 tokens, each with 2 contexts of 5",
-    )
+    described = f"{tmp_path}: 5 questions of 4 tokens, each with 2 contexts of 5"
+    assert (dataset.sample_count, dataset.describe()) == (5, described)
     found = read(dataset, [4, 0, 4])
     for place, (tables, row) in enumerate([(two, 1), (one, 0), (two, 1)]):
         for side, table in zip(NAMES, ("data_0", "data_1"), strict=True):
@@ -101,11 +99,11 @@ def test_a_record_that_is_missing_or_says_something_else_is_an_error(tmp_path, e
             f"those of contexts in the other, got {told}\n{HINT}"
         )
     (tmp_path / "data_params.json").write_text("{")
-    told = f"DIR/data_params.json: must be JSON, got something else\n{HINT}"
-    assert error_of(open_hdf5_contexts, [tmp_path]) == told
+    rule = "data_params.json: must be JSON, got something else"
+    assert error_of(open_hdf5_contexts, [tmp_path]) == f"DIR/{rule}\n{HINT}"
     (tmp_path / "data_params.json").unlink()
-    told = f"DIR: must hold data_params.json, found nothing there\n{HINT}"
-    assert error_of(open_hdf5_contexts, [tmp_path]) == told
+    rule = "must hold data_params.json, found nothing there"
+    assert error_of(open_hdf5_contexts, [tmp_path]) == f"DIR: {rule}\n{HINT}"
 
 
 def test_a_number_that_no_model_reads_is_an_error(tmp_path, error_of):

@@ -245,22 +245,18 @@ def test_every_way_to_see_all_of_a_tensor_verifies_it(write_checkpoint, weight, 
         look(reader)
 
 
-def test_a_damaged_tensor_is_told_before_its_last_piece_and_a_part_read_as_it_is(write_checkpoint, weight, monkeypatch):
+def test_damage_is_told_before_the_last_piece_and_a_part_read_as_it_is(write_checkpoint, weight, monkeypatch):
     monkeypatch.setattr("cstool.training.store.saved_state.PIECE", 5)
-    with CheckpointReader(_flip(write_checkpoint(), weight.tobytes(), 40, 0)) as reader:
+    path, told = write_checkpoint(), []
+    with CheckpointReader(path) as reader:
+        reader.verify_all(lambda *state: told.append(state))
+    assert told == [(20, 56), (40, 56), (48, 56), (56, 56)]
+    with CheckpointReader(_flip(path, weight.tobytes(), 40, 0)) as reader:
         pieces = reader.pieces("model.weight")
         assert [next(pieces).size, next(pieces).size] == [5, 5]
         with pytest.raises(DamagedCheckpointError, match="model.weight is damaged"):
             next(pieces)
         assert reader.read("model.weight", stop=2).tolist() == weight[:2].tolist()
-
-
-def test_verifying_tells_how_far_it_is(write_checkpoint, monkeypatch):
-    monkeypatch.setattr("cstool.training.store.saved_state.PIECE", 5)
-    told: list[tuple[int, int]] = []
-    with CheckpointReader(write_checkpoint()) as reader:
-        reader.verify_all(lambda *state: told.append(state))
-    assert told == [(20, 56), (40, 56), (48, 56), (56, 56)]
 
 
 def _flip(path: Path, tensor: bytes, byte: int, bit: int) -> Path:

@@ -21,6 +21,10 @@ from tests.examples import examples
 from tests.unit.training.store.stored import Array, committed_arrays, damage, edit_record, flip, write_store
 
 CUT_SHORT = "the commit record is damaged or cut short"
+FILE_CUT_SHORT = "the MemoryX file is damaged or cut short"
+OTHER_KIND = "must be a MemoryX file, this is an HDF5 file of another kind"
+ELSEWHERE = "it was written on another kind of machine"
+VERSION = "the version of the MemoryX file must be 1, got 2"
 ANOTHER_KIND = "must be a commit record of a cstool MemoryX file, version 1, this is of another kind or version"
 EXAMPLES = examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -114,7 +118,7 @@ def test_a_flipped_bit_anywhere_is_found_or_does_not_matter(path, kept, reader, 
 def test_a_file_that_was_cut_short_is_found(path, kept, reader, data):
     content, _ = restore(path, kept)
     path.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
-    with refusal(DamagedCheckpointError, f"{path}: the MemoryX file is damaged or cut short"):
+    with refusal(DamagedCheckpointError, f"{path}: {FILE_CUT_SHORT}"):
         reader(path)
 
 
@@ -139,7 +143,7 @@ def test_a_record_that_was_cut_short_or_changed_is_found(path, kept, reader, dat
 
 
 @pytest.mark.parametrize("swapped", ["file", "record"])
-def test_the_files_of_two_runs_do_not_belong_together(path, kept, tmp_path, reader, swapped):
+def test_the_files_of_two_runs_do_not_belong_together(path, tmp_path, reader, swapped):
     other = write_store(tmp_path / "other" / "memoryx.h5", steps=(3, 4))
     identities = [read_record(record_path(path)).identity for path in (path, other)]
     if swapped == "file":
@@ -148,11 +152,8 @@ def test_the_files_of_two_runs_do_not_belong_together(path, kept, tmp_path, read
         shutil.copy(record_path(other), record_path(path))
         identities.reverse()
     message = f"{path}: the identity of the MemoryX file must be {identities[0]}, got {identities[1]}"
-    hint = (
-        "the file and its commit record are of different runs: bring back what belongs together, or cstool checkpoint "
-        f"delete {path} drops what is there"
-    )
-    with refusal(StoreError, message, hint):
+    hint = "the file and its commit record are of different runs: bring back what belongs together, or cstool "
+    with refusal(StoreError, message, f"{hint}checkpoint delete {path} drops what is there"):
         reader(path)
 
 
@@ -292,7 +293,7 @@ def test_the_slots_are_groups_of_the_file(path, reader, make):
     with h5py.File(path, "r+") as h5:
         del h5["slot_1"]
         make(h5)
-    with refusal(DamagedCheckpointError, f"{path}: the MemoryX file is damaged or cut short"):
+    with refusal(DamagedCheckpointError, f"{path}: {FILE_CUT_SHORT}"):
         reader(path)
 
 
@@ -307,29 +308,18 @@ def test_two_slots_do_not_share_bytes(path):
 @pytest.mark.parametrize(
     ("key", "value", "rule", "hint"),
     [
-        *(
-            (key, np.bytes_(value), f"the {key} of the MemoryX file must be {before}, got {value}", hint)
-            for key, before, value, hint in (
-                ("version", "1", "2", "it belongs to another version of cstool"),
-                ("byteorder", "little", "big", "it was written on another kind of machine"),
-                ("slots", "2", "1", None),
-            )
-        ),
-        *(
-            ("kind", kind, "must be a MemoryX file, this is an HDF5 file of another kind", None)
-            for kind in (None, np.bytes_("another"))
-        ),
-        *(
-            ("identity", value, "the MemoryX file is damaged or cut short", None)
-            for value in (np.zeros(4), np.bytes_("x" * 300), "text of variable length", np.int64(1))
-        ),
+        ("version", b"2", VERSION, "it belongs to another version of cstool"),
+        ("byteorder", b"big", "the byteorder of the MemoryX file must be little, got big", ELSEWHERE),
+        ("slots", b"1", "the slots of the MemoryX file must be 2, got 1", None),
+        *(("kind", kind, OTHER_KIND, None) for kind in (None, b"another")),
+        *(("identity", each, FILE_CUT_SHORT, None) for each in (np.zeros(4), b"x" * 300, "a text", np.int64(1))),
     ],
 )
 def test_a_file_is_of_this_kind_version_and_machine(path, key, value, rule, hint):
     with h5py.File(path, "r+") as h5:
         del h5.attrs[key]
         if value is not None:
-            h5.attrs[key] = value
+            h5.attrs[key] = np.bytes_(value) if isinstance(value, bytes) else value
     kind = DamagedCheckpointError if "damaged" in rule else StoreError
     with refusal(kind, f"{path}: {rule}", hint):
         adopt(path)
@@ -346,7 +336,7 @@ def test_a_record_that_cannot_be_read_to_its_end_keeps_nobody_waiting(path, make
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("memoryx.h5", "the MemoryX file is damaged or cut short"),
+        ("memoryx.h5", FILE_CUT_SHORT),
         ("memoryx.h5.commit", "cannot be read, got: Too many levels of symbolic links"),
         ("memoryx.h5.lock", "cannot be locked, got: Too many levels of symbolic links"),
     ],

@@ -177,6 +177,10 @@ class DurableMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(list(self.shapes)))
         start = data.draw(st.integers(0, self.shapes[name][0] - 1))
         stop = data.draw(st.integers(start + 1, self.shapes[name][0]))
+
+        def add(arrays: list[Array], _first: int, _last: int) -> None:
+            arrays[0] += value + 1
+
         for store in (self.twin, self.store):
             match how:
                 case "write":
@@ -186,10 +190,6 @@ class DurableMachine(RuleBasedStateMachine):
                     rows[...] = value
                     store.give_back(name, start, stop, rows, changed=True)
                 case _:
-
-                    def add(arrays: list[Array], first: int, last: int) -> None:
-                        arrays[0] += value + 1
-
                     store.rewrite([name], start, stop, add)
 
     @rule(value=st.integers(0, 99))
@@ -305,10 +305,8 @@ class Nodes:
     """Nodes that commit one step after the other; none commits a step before all have committed that before it."""
 
     def __init__(self, folder: Path, at_step: int | None, attempt: int) -> None:
+        self.folder, self.at_step, self.attempt = folder, at_step, attempt
         self.stores: list[FileStore] = []
-        self.folder = folder
-        self.at_step = at_step
-        self.attempt = attempt
 
     def start(self) -> None:
         """Begin with new files, or go on from a step that all hold."""
