@@ -87,14 +87,9 @@ def test_documents_begin_so_where_it_is_asked_for_and_prompts_as_documents_do(ma
 def test_a_tokenizer_that_is_named_stands_in_for_one_that_is_gone(tmp_path, made, words):
     made(begins_texts=False)
     (tmp_path / "text" / "tokenizer.json").unlink()
-    params = SimpleNamespace(
-        model=decoder_params(vocab_size=5),
-        path=tmp_path / "p.yaml",
-        data_folders=(tmp_path / "text" / "train",),
-        train_dataloader=None,
-        val_dataloaders=(),
-        eval_dataloaders=(),
-    )
+    none = {"train_dataloader": None, "val_dataloaders": (), "eval_dataloaders": ()}
+    folders = (tmp_path / "text" / "train",)
+    params = SimpleNamespace(model=decoder_params(vocab_size=5), path=tmp_path / "p.yaml", data_folders=folders, **none)
     found = _tokenizer(params, str(words))
     assert (found.name, found.begins_texts) == (str(words), False)
 

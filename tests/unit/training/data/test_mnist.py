@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 from cstool.training.data import DigitsSummary, open_mnist, prepare_digits, prepare_text, tokenizer_of
 from cstool.training.data.digits import scale_up
 from cstool.training.data.text_request import TextRequest
+from tests.contract.refusal import failing
 from tests.unit.training.data.encoder_files import read, shapes
 from tests.unit.training.data.made import ANOTHER, FREE_SPACE, content_of
 
@@ -185,10 +186,7 @@ def test_a_held_out_share_that_is_none_is_refused(tmp_path, error_of, fraction):
 
 
 def test_a_full_disk_is_reported_and_nothing_half_written_counts(tmp_path, error_of, monkeypatch):
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
     told = error_of(prepare_digits, tmp_path / "digits")
     assert told == f"DIR/digits: must fit on its disk, which is full\n{FREE_SPACE}"
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cstool.foundation.errors import Interrupted
-from cstool.training.data import Continued, TextPart, TextRequest, TextSummary, hdf5_text, prepare_text, text_work
+from cstool.training.data import Continued, TextPart, TextRequest, TextSummary, prepare_text, text_work
+from tests.contract.refusal import failing
 from tests.unit.training.data.made import (
     ANOTHER,
     FREE_SPACE,
@@ -289,16 +290,8 @@ def test_killed_while_one_data_set_replaces_another_either_is_there(tmp_path, pr
 
 
 def test_a_full_disk_is_reported_and_the_same_command_goes_on(prepare, out, straight, monkeypatch, error_of):
-    write, calls = hdf5_text.os.fsync, []
-
-    def full(descriptor):
-        calls.append(descriptor)
-        if len(calls) > 4:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(descriptor)
-
     expected = straight()
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC, 4, os.fsync))
     rule = "must fit on its disk, which is full; the data set takes 288 bytes"
     assert error_of(prepare) == f"DIR/text: {rule}\n{FREE_SPACE}"
     monkeypatch.undo()
@@ -308,10 +301,7 @@ def test_a_full_disk_is_reported_and_the_same_command_goes_on(prepare, out, stra
 
 
 def test_an_output_that_cannot_be_written_is_reported(prepare, monkeypatch, error_of):
-    def refuse(path, *args, **kwargs):
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(Path, "mkdir", failing(errno.EACCES))
     assert error_of(prepare) == f"DIR/text: must be writable, got: Permission denied{ELSEWHERE}"
 
 

@@ -19,7 +19,7 @@ from cstool.foundation.errors import CheckpointError
 from cstool.training.store import CheckpointReader, CheckpointWriter, sweep_temporary
 from cstool.training.store.checkpoint_format import DTYPES
 from cstool.training.store.checkpoint_writer import METADATA_BYTES
-from tests.contract.refusal import refusal
+from tests.contract.refusal import failing, refusal
 from tests.unit.training.store.stored import forked
 
 Usage = namedtuple("Usage", "total used free")
@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_any_writing(tmp_path, m
     if free:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 0, free))
     if free == 10**9:
-        monkeypatch.setattr(os, "open", _Failing(number, after=0))
+        monkeypatch.setattr(os, "open", failing(number))
     seen = f"{free} bytes are free" if free else "the folder cannot be looked at"
     needed = f"a checkpoint of {1000 + METADATA_BYTES} bytes must be writable here ({seen})"
     message = f"{path}: {needed}, got: {os.strerror(number)}"
@@ -157,7 +157,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_any_writing(tmp_path, m
 )
 def test_a_disk_that_fails_at_any_call_leaves_nothing(write_checkpoint, tmp_path, monkeypatch, call, number, after):
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, _Failing(number, after, getattr(os, call)))
+        patch.setattr(os, call, failing(number, after, getattr(os, call)))
         with pytest.raises(CheckpointError, match=f"got: {os.strerror(number)}") as caught:
             write_checkpoint()
     remedy = "free some space, or choose another model_dir; " if number == errno.ENOSPC else ""
@@ -196,16 +196,3 @@ def test_a_killed_writer_leaves_the_previous_checkpoint_and_a_temporary_file_to_
         reader.verify_all()
     os.utime(left, (0, 0))
     assert (sweep_temporary(tmp_path), os.listdir(tmp_path)) == ([left], [previous.name])
-
-
-class _Failing:
-    """A system call that fails from some call on."""
-
-    def __init__(self, number: int, after: int, real: Any = None) -> None:
-        self.number, self.left, self.real = number, after, real
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        if self.left == 0:
-            raise OSError(self.number, os.strerror(self.number))
-        self.left -= 1
-        return self.real(*arguments, **keywords)

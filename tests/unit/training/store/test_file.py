@@ -1,5 +1,6 @@
 """The store in a file keeps the contract of all stores; what it makes of the files that are there, and leaves."""
 
+import errno
 import itertools
 import os
 import re
@@ -16,7 +17,7 @@ from cstool.training.store import CommittedStore, FileStore, committed_step
 from cstool.training.store.commit_record import read_record
 from cstool.training.store.file_layout import lock_path, record_path
 from cstool.training.store.store_lock import StoreLock
-from tests.contract.refusal import refusal
+from tests.contract.refusal import failing, refusal
 from tests.contract.store_contract import StoreContract, StoreMaker
 from tests.unit.training.store.stored import ROOM, committed_arrays, rows_of, write_store
 
@@ -199,12 +200,8 @@ def test_a_step_that_was_not_committed_is_refused_and_nothing_changes(path, tmp_
 
 def test_a_disk_that_cannot_give_up_the_last_commit_or_be_read_is_told_and_nothing_is_lost(path, monkeypatch):
     before = record_path(path).read_bytes()
-
-    def refuse(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as broken:
-        broken.setattr("cstool.training.store.commit_record.write_replacing", refuse)
+        broken.setattr("cstool.training.store.commit_record.write_replacing", failing(errno.ENOSPC))
         message = f"{path}.commit: cannot be written, got: No space left on device"
         with refusal(StoreError, message, "free some space, or choose another model_dir"):
             FileStore(path, ROOM, adopt=True, at_step=3)

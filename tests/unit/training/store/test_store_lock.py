@@ -1,5 +1,6 @@
 """A MemoryX file has one writer, or any number of readers."""
 
+import errno
 import os
 import re
 import socket
@@ -9,7 +10,7 @@ import pytest
 
 from cstool.foundation.errors import StoreError
 from cstool.training.store.store_lock import StoreLock
-from tests.contract.refusal import refusal
+from tests.contract.refusal import failing, refusal
 from tests.unit.training.store.stored import forked
 
 HINT = "wait for it, stop it, or choose another --model_dir"
@@ -83,10 +84,7 @@ def test_who_removes_the_file_holds_the_lock_until_then(path):
 
 
 def test_where_nothing_can_be_written_a_reader_does_without(path, monkeypatch):
-    def refuse(*_: object) -> int:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "open", failing(errno.EACCES))
     StoreLock(path, shared=True).close()
     message = f"{path}: cannot be locked, got: Permission denied"
     with refusal(StoreError, message, "choose a model_dir that can be written"):
