@@ -113,17 +113,14 @@ def test_the_vocabulary_of_a_folder_without_a_record_is_that_which_is_asked_for(
     assert findings(folder, vocab_size=120) == [f"DIR/vendor/part_0.h5: {rule}"]
 
 
-def test_files_of_different_lengths_are_found(tmp_path):
+def test_folders_below_are_parts_and_files_of_different_lengths_are_found(tmp_path):
+    for part, count in (("train", 3), ("val", 2)):
+        write(tmp_path / "all" / part / "a.h5", samples(count))
+    assert {name: part.samples for name, part in data_info(tmp_path / "all").parts.items()} == {"train": 3, "val": 2}
+    assert check_data(tmp_path / "all").samples == 5
     lengths = "got 4 in DIR/vendor/part_0.h5, 8 in DIR/vendor/part_1.h5"
     rule = f"samples must have the same number of tokens, {lengths}"
     assert findings(write_vendor(tmp_path, samples(2), samples(3, 8))) == [f"DIR/vendor: {rule}"]
-
-
-def test_folders_below_are_parts(tmp_path):
-    write(tmp_path / "all" / "train" / "a.h5", samples(3))
-    write(tmp_path / "all" / "val" / "a.h5", samples(2))
-    assert {name: part.samples for name, part in data_info(tmp_path / "all").parts.items()} == {"train": 3, "val": 2}
-    assert check_data(tmp_path / "all").samples == 5
 
 
 def test_what_pictures_are_and_that_they_are_checked(tmp_path, mnist):
@@ -219,8 +216,7 @@ def test_what_a_folder_of_the_vendor_is_of_which_some_samples_are_read(tmp_path,
     assert (part.samples, part.read_samples, part.tokens) == (6, 4, None)
     assert part.padding == pytest.approx(1 - int(content[:4, 1].sum()) / 16)
 
-
-def test_a_mask_that_is_not_at_the_begin_does_not_hide_the_first_token(tmp_path):
+    # A mask that is not at the begin does not hide the first token.
     content = np.zeros((1, 3, 4), np.int32)
     content[0, 0] = [9, 8, 7, 6]
-    assert data_info(write_vendor(tmp_path, content)).first_tokens == [9]
+    assert data_info(write_vendor(tmp_path / "masked", content)).first_tokens == [9]

@@ -42,7 +42,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_cifar_is_read_in_the_order_of_its_files(tmp_path, cifar):
+def test_cifar_is_read_in_the_order_of_its_files_and_the_finer_class_of_cifar_100_counts(tmp_path, cifar):
     folder, records = cifar
     dataset = open_cifar(CIFAR10, [tmp_path], steps(TO_TENSOR), split="train")
     assert (dataset.sample_count, dataset.image_shape) == (10, (3, 32, 32))
@@ -55,9 +55,6 @@ def test_cifar_is_read_in_the_order_of_its_files(tmp_path, cifar):
         out = read(open_cifar(CIFAR10, [folder], steps(TO_TENSOR, HALVES), split=split), [1])
         pixels = (records["test_batch.bin"][1, 1:] / 255 - 0.5) / 0.25
         np.testing.assert_array_equal(out["x"][0], pixels.astype(np.float32))
-
-
-def test_the_finer_class_of_cifar_100_counts(tmp_path):
     (tmp_path / "test.bin").write_bytes(bytes([3, 99, *[7] * 3072]))
     assert read(open_cifar(CIFAR100, [tmp_path], steps(TO_TENSOR), split="val"), [0])["labels"] == [99]
 

@@ -126,8 +126,12 @@ def test_lines_without_a_prompt_or_an_answer_are_left_out(prepare, tmp_path):
     assert [*data_info(tmp_path / "out").parts] == ["train"]
 
 
-def test_what_was_made_is_kept_and_something_else_is_not_replaced(prepare, error_of):
-    first, again = prepare(), prepare()
+def test_progress_comes_to_the_end_what_was_made_is_kept_and_nothing_else_replaced(prepare, tmp_path, error_of):
+    told = []
+    first, again = prepare(progress=lambda *state: told.append(state)), prepare()
+    size = (tmp_path / "pairs.jsonl").stat().st_size
+    assert (told[0], told[-1]) == ((size, 2 * size), (2 * size, 2 * size))
+    assert told == sorted(told)
     assert again == replace(first, already_prepared=True, duration_s=again.duration_s)
     assert error_of(prepare, seed=5) == f"DIR/out: {ANOTHER}"
 
@@ -140,14 +144,6 @@ def test_a_tokenizer_is_copied_and_found_again(prepare, tmp_path):
     assert tokenizer_of(tmp_path / "out" / "train").vocab_size == 4
     [ids] = read(open_part(tmp_path / "out", "train"), [0])["input_ids"]
     assert (ids[:4], ids[16:20]) == ([3, 2, 1, 0], [3, 3, 1, 0])
-
-
-def test_the_progress_comes_to_the_end(prepare, tmp_path):
-    told = []
-    prepare(progress=lambda *state: told.append(state))
-    size = (tmp_path / "pairs.jsonl").stat().st_size
-    assert (told[0], told[-1]) == ((size, 2 * size), (2 * size, 2 * size))
-    assert told == sorted(told)
 
 
 LISTED, WHOLE = "must have texts under prompt, chosen, rejected, got", "must have whole characters under chosen"

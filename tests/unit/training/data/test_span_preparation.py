@@ -59,10 +59,7 @@ def test_a_sample_is_a_line_with_spans_taken_out_and_the_data_set_says_what_it_i
     assert info.spans == {"inputs": 32, "targets": 8, "sentinels": 2}
     assert info.parts["val"].tokens == made.val.tokens
     assert check_data(folder).findings == []
-
-
-def test_what_is_wrong_with_a_data_set_is_told(folder, prepare):
-    made = prepare()
+    # What is wrong with it is told.
     path = folder / "train" / "data_00000.txt"
     size, lines = path.stat().st_size, path.read_text().splitlines()
     lines[1] += " nothing"
@@ -78,14 +75,10 @@ def test_what_is_wrong_with_a_data_set_is_told(folder, prepare):
 
 
 @pytest.mark.usefixtures("quick_processes")
-def test_any_number_of_processes_makes_the_same_files(tmp_path, prepare):
-    prepare(processes=1, output=tmp_path / "one")
+def test_any_number_of_processes_makes_the_same_files_and_a_tokenizer_may_be_given(tmp_path, folder, prepare):
+    prepare(processes=1, output=tmp_path / "first")
     prepare(processes=2, output=tmp_path / "two")
-    assert content_of(tmp_path / "one") == content_of(tmp_path / "two")
-
-
-def test_a_tokenizer_may_be_given(tmp_path, folder, prepare):
-    prepare(output=tmp_path / "first")
+    assert content_of(tmp_path / "first") == content_of(tmp_path / "two")
     assert prepare(output=tmp_path / "first").already_prepared
     made = prepare(tokenizer=tmp_path / "first" / "tokenizer.json", vocab_size=None)
     assert made.tokenizer == str(folder / "tokenizer.json")
