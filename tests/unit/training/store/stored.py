@@ -19,6 +19,7 @@ from cstool.foundation.errors import DamagedCheckpointError
 from cstool.training.store import (
     SHARD,
     SPARSITY,
+    CheckpointWriter,
     CommittedStore,
     FileStore,
     ShardFound,
@@ -207,6 +208,20 @@ def newest_common_step(found: Sequence[ShardFound]) -> int | None:
         found: shards of one set; of several, the newest step of any counts
     """
     return max((step for shards in sets_of(found) for step in common_steps(shards)), default=None)
+
+
+def write_state(
+    path: Path, tensors: Mapping[str, Any] = {}, links: Mapping[str, str] = {}, values: Mapping[str, Any] = {}
+) -> Path:
+    """Write a checkpoint of tensors, then links to them, then values."""
+    with CheckpointWriter(path) as writer:
+        for key, array in ((key, np.asarray(numbers)) for key, numbers in tensors.items()):
+            writer.add_tensor(key, array.shape, array.dtype.name, [array] if array.size else [])
+        for key, target in links.items():
+            writer.link(key, target)
+        for key, value in values.items():
+            writer.add_value(key, value)
+    return path
 
 
 def rows_of(store: Store, name: str) -> Array:

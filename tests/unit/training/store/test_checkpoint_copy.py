@@ -16,6 +16,7 @@ from cstool.training.store import (
     register_checkpoint,
 )
 from tests.contract.refusal import refusal
+from tests.unit.training.store.stored import write_state
 
 
 @pytest.fixture
@@ -70,8 +71,7 @@ def test_a_damaged_checkpoint_leaves_no_copy(write_checkpoint, weight, folder):
 
 @pytest.mark.parametrize("step", [3, "3", None])
 def test_a_copy_is_entered_in_the_index_of_its_folder_if_it_knows_its_step(tmp_path, folder, step):
-    with CheckpointWriter(tmp_path / "a.mdl") as writer:
-        writer.add_value("global_step", step)
+    write_state(tmp_path / "a.mdl", values={"global_step": step})
     (folder / "checkpoint_1.mdl").touch()
     register_checkpoint(folder, 1, folder / "checkpoint_1.mdl")
     copy_checkpoint(tmp_path / "a.mdl", folder)

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.foundation.errors import DamagedCheckpointError
-from cstool.training.store import CheckpointDiff, CheckpointWriter, Tolerance, diff_checkpoints, open_checkpoint
+from cstool.training.store import CheckpointDiff, Tolerance, diff_checkpoints, open_checkpoint
 from cstool.training.store.checkpoint_diff import TensorComparison, TensorDifference, TensorForm, ValueDifference
 from cstool.training.store.checkpoint_format import DTYPES
 from tests.examples import examples
 from tests.unit.training.store.conftest import WEIGHT
-from tests.unit.training.store.stored import Array
+from tests.unit.training.store.stored import Array, write_state
 
 
 @pytest.fixture(autouse=True)
@@ -35,15 +35,7 @@ class Checkpoints:
         """Write `left` or `right`: tensors, `links` and `values`."""
         path = self.folder / f"{side}.mdl"
         path.unlink(missing_ok=True)
-        with CheckpointWriter(path) as writer:
-            for key, numbers in tensors.items():
-                array = np.asarray(numbers)
-                writer.add_tensor(key, array.shape, array.dtype.name, [array] if array.size else [])
-            for key, target in more.get("links", {}).items():
-                writer.link(key, target)
-            for key, value in more.get("values", {}).items():
-                writer.add_value(key, value)
-        return path
+        return write_state(path, tensors, **more)
 
     def of(self, left: dict[str, Any], right: dict[str, Any], **more: dict[str, Any]) -> CheckpointDiff:
         """Write both, with the same `links` and `values`, and compare them."""

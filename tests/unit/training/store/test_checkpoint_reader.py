@@ -3,6 +3,7 @@
 import os
 import tempfile
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from cstool.training.store import CheckpointReader, CheckpointWriter
 from cstool.training.store.checkpoint_format import DTYPES
 from tests.contract.refusal import refusal
 from tests.examples import examples
-from tests.unit.training.store.stored import forked
+from tests.unit.training.store.stored import forked, write_state
 
 EARLIER = "take an earlier checkpoint"
 NOT_HDF5 = "a checkpoint must be an HDF5 file, this one is not"
@@ -68,23 +69,15 @@ def test_a_tensor_comes_back_bit_for_bit_whole_by_rows_and_by_pieces(array, rows
 @given(values=st.dictionaries(st.from_regex(r"[a-zé.]*[a-zé]", fullmatch=True), JSON, max_size=4))
 @examples(30)
 def test_values_come_back(values):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "a.mdl")
-        with CheckpointWriter(path) as writer:
-            for key, value in values.items():
-                writer.add_value(key, value)
-        with CheckpointReader(path) as reader:
-            assert (reader.values(), reader.keys()) == (values, list(values))
+    written = partial(write_state, values=values)
+    with tempfile.TemporaryDirectory() as folder, CheckpointReader(written(Path(folder, "a.mdl"))) as reader:
+        assert (reader.values(), reader.keys()) == (values, list(values))
 
 
 def test_values_and_keys_beyond_the_limit_of_attributes_come_back(tmp_path):
     values = {f"a.{'long' * 25}.key.{number}": number for number in range(400)} | {"long": ["x" * 70_000, None]}
     transposed = np.arange(12, dtype=np.float32).reshape(4, 3).T
-    with CheckpointWriter(tmp_path / "a.mdl") as writer:
-        writer.add_tensor("t", (3, 4), "float32", [transposed])
-        for key, value in values.items():
-            writer.add_value(key, value)
-    with CheckpointReader(tmp_path / "a.mdl") as reader:
+    with CheckpointReader(write_state(tmp_path / "a.mdl", {"t": transposed}, values=values)) as reader:
         assert (reader.values(), reader.keys()) == (values, ["t", *values])
         assert reader.read("t").tolist() == transposed.tolist(), "strided chunks are written in their own order"
 
@@ -106,10 +99,8 @@ def test_a_reader_says_what_is_stored(reader, weight):
 
 
 def test_values_are_chosen_by_whole_parts_of_their_keys(tmp_path):
-    with CheckpointWriter(tmp_path / "a.mdl") as writer:
-        for key in ("a", "a.b", "ab", "a.b.c"):
-            writer.add_value(key, key)
-    with CheckpointReader(tmp_path / "a.mdl") as reader:
+    values = {key: key for key in ("a", "a.b", "ab", "a.b.c")}
+    with CheckpointReader(write_state(tmp_path / "a.mdl", values=values)) as reader:
         found = [list(reader.values(prefix)) for prefix in ("a", "a.b", "c")]
     assert found == [["a", "a.b", "a.b.c"], ["a.b", "a.b.c"], []]
 
