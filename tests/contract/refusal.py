@@ -1,7 +1,10 @@
 """How tests say that something is refused: which error, with which whole message and hint."""
 
-from collections.abc import Iterator
+import itertools
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -13,3 +16,15 @@ def refusal(kind: type[BaseException], message: str, hint: str | None = None) ->
         yield
     assert caught.value.args == (message,)
     assert getattr(caught.value, "hint", None) == hint
+
+
+def failing(number: int, after: int = 0, real: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return a call of the system that fails with this error, once it went well so often."""
+    calls = itertools.count()
+
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        if next(calls) >= after:
+            raise OSError(number, os.strerror(number))
+        return real(*arguments, **keywords)
+
+    return call

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from cstool.training.store import FILE_NAME, committed_step, find_shards
 from tests.patience import wait_until
-from tests.unit.training.store.shard_files import newest_common_step
+from tests.unit.training.store.stored import newest_common_step
 
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
 CSTOOL = (sys.executable, "-m", "cstool")

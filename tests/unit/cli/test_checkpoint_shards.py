@@ -12,7 +12,7 @@ from cstool.training.store import CommittedStore, copy_checkpoint
 from cstool.training.store.file_layout import lock_path, record_path
 from cstool.training.store.store_lock import StoreLock
 from tests.end_to_end.refusals import Outcome, error
-from tests.unit.training.store.shard_files import MODEL, checkpoint_of_one_file, write_shards
+from tests.unit.training.store.stored import MODEL, checkpoint_of_one_file, write_shards
 
 Cstool = Callable[..., Outcome]
 

@@ -1,8 +1,11 @@
 """What the tests of the data sets share."""
 
 import gzip
+import multiprocessing
+import pickle
 import struct
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import numpy as np
 import pytest
 
 from cstool.foundation.errors import DataError
-from cstool.training.data import write_hdf5_text
+from cstool.training.data import workers
 
 
 @pytest.fixture
@@ -26,28 +29,20 @@ def error_of(tmp_path) -> Callable[..., str]:
 
 
 @pytest.fixture
-def samples() -> Callable[..., np.ndarray]:
-    """Make random samples (n, 3, S) with tokens below 100, a fifth of the positions masked."""
-
-    def make(count: int, sequence_length: int = 4, seed: int = 0) -> np.ndarray:
-        rng = np.random.default_rng(seed)
-        made = rng.integers(0, 100, (count, 3, sequence_length), dtype=np.int32)
-        made[:, 1] = rng.random((count, sequence_length)) < 0.8
-        made[:, 2] *= made[:, 1]
-        return made
-
-    return make
+def folder(tmp_path) -> Path:
+    """Return where a data set is made."""
+    return tmp_path / "made"
 
 
 @pytest.fixture
-def write() -> Callable[[Path, np.ndarray], None]:
-    """Write samples (n, 3, S) to a file, and its folder."""
+def quick_processes(monkeypatch) -> None:
+    """Fork processes, which would else import everything anew; what they are given is pickled all the same."""
 
-    def to_file(path: Path, content: np.ndarray) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_hdf5_text(path, [content], len(content), content.shape[2])
+    def pool(count: int, _context: Any, begin: Callable[..., None], given: tuple[Any, ...]) -> ProcessPoolExecutor:
+        given = pickle.loads(pickle.dumps(given))
+        return ProcessPoolExecutor(count, multiprocessing.get_context("fork"), begin, given)
 
-    return to_file
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", pool)
 
 
 class MnistFolder:

@@ -1,13 +1,13 @@
 """What is wrong with a data set, and what a data set is."""
 
 import json
-from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 
 from cstool.training.data import DataInfo, PartInfo, TextRequest, check_data, data_info, prepare_digits, prepare_text
+from tests.unit.training.data.encoder_files import change, findings
+from tests.unit.training.data.made import samples, write, write_files
 
 TEXT = "the quick brown fox jumps over the lazy dog " * 4
 
@@ -15,9 +15,7 @@ TEXT = "the quick brown fox jumps over the lazy dog " * 4
 @pytest.fixture
 def made(tmp_path):
     """Make a data set of bytes from two files, all but `changes` as always."""
-    (tmp_path / "source").mkdir()
-    for name in "ab":
-        (tmp_path / "source" / name).write_text(TEXT)
+    write_files(tmp_path / "source", a=TEXT, b=TEXT)
 
     def make(**changes):
         request = TextRequest(**{"sequence_length": 16, "val_fraction": 0.5, **changes})
@@ -27,26 +25,11 @@ def made(tmp_path):
     return make
 
 
-@pytest.fixture
-def vendor(tmp_path, write):
+def write_vendor(folder, *contents):
     """Write a folder of the vendor's layout, with tokens below 100."""
-
-    def to_folder(*contents):
-        for number, content in enumerate(contents):
-            write(tmp_path / "vendor" / f"part_{number}.h5", content)
-        return tmp_path / "vendor"
-
-    return to_folder
-
-
-def change(path, place, value):
-    with h5py.File(path, "r+") as file:
-        file["data"][place] = value
-
-
-def findings(folder, **arguments):
-    top = str(Path(folder).parent)
-    return [finding.replace(top, "DIR") for finding in check_data(folder, **arguments).findings]
+    for number, content in enumerate(contents):
+        write(folder / "vendor" / f"part_{number}.h5", content)
+    return folder / "vendor"
 
 
 @pytest.mark.parametrize(
@@ -79,8 +62,7 @@ def test_tokens_masks_and_labels_that_are_wrong_are_found_each_once_for_a_file(m
 
 def test_a_part_in_which_no_label_counts_is_found(made):
     folder = made()
-    with h5py.File(folder / "val" / "data_00000.h5", "r+") as file:
-        file["data"][1:, 1] = 0
+    change(folder / "val" / "data_00000.h5", (slice(1, None), 1), 0)
     assert findings(folder) == ["DIR/text/val: must have 175 tokens as it was made, got 16"]
     (folder / "prepared.json").unlink()
     assert findings(folder) == []
@@ -122,26 +104,23 @@ def test_what_a_tokenized_data_set_is_and_a_tokenizer_that_is_another_or_gone_is
     assert findings(folder) == ["DIR/text/tokenizer.json: must be bytes or a tokenizers JSON file, found nothing there"]
 
 
-def test_the_vocabulary_of_a_folder_without_a_record_is_that_which_is_asked_for(vendor, samples):
+def test_the_vocabulary_of_a_folder_without_a_record_is_that_which_is_asked_for(tmp_path):
     content = samples(5)
     content[2, 0, 1] = 120
-    folder = vendor(content)
+    folder = write_vendor(tmp_path, content)
     assert findings(folder) == findings(folder, vocab_size=121) == []
     rule = "input_ids must be in [0, 120), got 120 in sample 2 at position 1"
     assert findings(folder, vocab_size=120) == [f"DIR/vendor/part_0.h5: {rule}"]
 
 
-def test_files_of_different_lengths_are_found(vendor, samples):
-    lengths = "got 4 in DIR/vendor/part_0.h5, 8 in DIR/vendor/part_1.h5"
-    rule = f"samples must have the same number of tokens, {lengths}"
-    assert findings(vendor(samples(2), samples(3, 8))) == [f"DIR/vendor: {rule}"]
-
-
-def test_folders_below_are_parts(tmp_path, write, samples):
-    write(tmp_path / "all" / "train" / "a.h5", samples(3))
-    write(tmp_path / "all" / "val" / "a.h5", samples(2))
+def test_folders_below_are_parts_and_files_of_different_lengths_are_found(tmp_path):
+    for part, count in (("train", 3), ("val", 2)):
+        write(tmp_path / "all" / part / "a.h5", samples(count))
     assert {name: part.samples for name, part in data_info(tmp_path / "all").parts.items()} == {"train": 3, "val": 2}
     assert check_data(tmp_path / "all").samples == 5
+    lengths = "got 4 in DIR/vendor/part_0.h5, 8 in DIR/vendor/part_1.h5"
+    rule = f"samples must have the same number of tokens, {lengths}"
+    assert findings(write_vendor(tmp_path, samples(2), samples(3, 8))) == [f"DIR/vendor: {rule}"]
 
 
 def test_what_pictures_are_and_that_they_are_checked(tmp_path, mnist):
@@ -206,8 +185,7 @@ def test_what_a_made_data_set_is(made):
 
 def test_of_many_sources_some_are_told(tmp_path):
     sources = [tmp_path / name for name in "abcde"]
-    for path in sources:
-        path.write_text(TEXT)
+    write_files(tmp_path, **dict.fromkeys("abcde", TEXT))
     prepare_text(sources, tmp_path / "text", TextRequest(sequence_length=16))
     told = ", ".join(map(str, sources[:3]))
     assert data_info(tmp_path / "text").source == f"{told} and 2 more, 880 bytes"
@@ -224,10 +202,10 @@ def test_a_record_from_before_sources_were_in_it_is_read(made):
     assert check_data(folder).findings == []
 
 
-def test_what_a_folder_of_the_vendor_is_of_which_some_samples_are_read(vendor, samples, monkeypatch):
+def test_what_a_folder_of_the_vendor_is_of_which_some_samples_are_read(tmp_path, monkeypatch):
     content = samples(6)
     counted = int(content[:, 1].sum())
-    folder = vendor(content[:4], content[4:])
+    folder = write_vendor(tmp_path, content[:4], content[4:])
     info = data_info(folder)
     part = info.parts["vendor"]
     assert (part.padding, part.tokens, part.files) == (pytest.approx(1 - counted / 24), counted, 2)
@@ -238,8 +216,7 @@ def test_what_a_folder_of_the_vendor_is_of_which_some_samples_are_read(vendor, s
     assert (part.samples, part.read_samples, part.tokens) == (6, 4, None)
     assert part.padding == pytest.approx(1 - int(content[:4, 1].sum()) / 16)
 
-
-def test_a_mask_that_is_not_at_the_begin_does_not_hide_the_first_token(vendor):
+    # A mask that is not at the begin does not hide the first token.
     content = np.zeros((1, 3, 4), np.int32)
     content[0, 0] = [9, 8, 7, 6]
-    assert data_info(vendor(content)).first_tokens == [9]
+    assert data_info(write_vendor(tmp_path / "masked", content)).first_tokens == [9]

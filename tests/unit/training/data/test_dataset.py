@@ -1,6 +1,7 @@
 """Fields, the vendor's names of data sets, and what keeps one from being read."""
 
 import sys
+from functools import partial
 
 import pytest
 
@@ -22,10 +23,11 @@ from cstool.training.data.sentences import SentencesDataset
 from cstool.training.data.sources import find_files
 from cstool.training.data.tokenizing import train_tokenizer
 from tests.unit.training.data.encoder_files import opened_by, write_vocabulary
+from tests.unit.training.data.made import samples, write, write_files
 
 
 @pytest.mark.parametrize("name", ["GptHDF5MapDataProcessor", "GptHDF5DataProcessor"])
-def test_both_language_model_processors_read_the_same_files(tmp_path, samples, write, name):
+def test_both_language_model_processors_read_the_same_files(tmp_path, name):
     write(tmp_path / "a.h5", samples(3))
     dataset = open_dataset(name, [tmp_path], max_sequence_length=2)
     assert (type(dataset), dataset.sample_count, dataset.fields["labels"].shape) == (Hdf5TextDataset, 3, (2,))
@@ -58,7 +60,7 @@ DIGITS = "DIR/mnist/train-images-idx3-ubyte"
         ("pathlib.Path.read_bytes", lambda folder: open_mnist([folder / "mnist"]), f"{DIGITS}: must be readable"),
     ],
 )
-def test_what_may_not_be_read_is_told(tmp_path, error_of, samples, write, mnist, monkeypatch, refusing, call, message):
+def test_what_may_not_be_read_is_told(tmp_path, error_of, mnist, monkeypatch, refusing, call, message):
     def refuse(path, *_, **__):
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -69,6 +71,9 @@ def test_what_may_not_be_read_is_told(tmp_path, error_of, samples, write, mnist,
 
 
 CUTTING = "cutting text into tokens needs the package"
+MASKED, SPANS = MaskedTextPlan(16, vocab_size=120), SpanTextPlan(32, vocab_size=280)
+GLUE = {"data_processor": "SST2DataProcessor", "split": "train", "max_sequence_length": 9}
+open_glue = partial(opened_by, SentencesDataset, SentencesParams, **GLUE)
 
 
 @pytest.mark.parametrize(
@@ -76,34 +81,15 @@ CUTTING = "cutting text into tokens needs the package"
     [
         (lambda path: load_tokenizer(path / "t.json"), "DIR/t.json: reading a tokenizer needs the package"),
         (lambda path: train_tokenizer(path / "t.json", iter("a"), 300), "--train_tokenizer: needs the package"),
-        (
-            lambda path: prepare_masked_text([path / "text"], path / "out", MaskedTextPlan(16, vocab_size=120)),
-            f"--vocab_size: {CUTTING}",
-        ),
-        (
-            lambda path: prepare_span_text([path / "text"], path / "out", SpanTextPlan(32, vocab_size=280)),
-            "--vocab_size: needs the package",
-        ),
-        (
-            lambda path: opened_by(
-                SentencesDataset,
-                SentencesParams,
-                [path / "SST-2"],
-                data_processor="SST2DataProcessor",
-                vocab_file=path / "vocab.txt",
-                split="train",
-                max_sequence_length=9,
-            ),
-            f"DIR/vocab.txt: {CUTTING}",
-        ),
+        (lambda path: prepare_masked_text([path / "text"], path / "out", MASKED), f"--vocab_size: {CUTTING}"),
+        (lambda path: prepare_span_text([path / "text"], path / "out", SPANS), "--vocab_size: needs the package"),
+        (lambda path: open_glue([path / "SST-2"], vocab_file=path / "vocab.txt"), f"DIR/vocab.txt: {CUTTING}"),
         (lambda path: prepare_digits(path / "out"), "the digits come with the package"),
     ],
 )
 def test_without_a_package_the_hint_says_how_to_get_it(tmp_path, error_of, monkeypatch, call, message):
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text" / "a").write_text("the cat sat on the mat .\n" * 9)
-    (tmp_path / "SST-2").mkdir()
-    (tmp_path / "SST-2" / "train.tsv").write_text("sentence\tlabel\na\t1\n")
+    glue = {"SST-2__train.tsv": "sentence\tlabel\na\t1\n"}
+    write_files(tmp_path, text__a="the cat sat on the mat .\n" * 9, **glue)
     write_vocabulary(tmp_path)
     for package in ("tokenizers", "sklearn.datasets"):
         monkeypatch.setitem(sys.modules, package, None)

@@ -4,7 +4,7 @@ import pytest
 
 from cstool.model.params import DrawnMasksParams
 from cstool.training.data.drawn_masks import DrawnMasksDataset
-from tests.unit.training.data.encoder_files import opened_by, read, shapes, write_rows
+from tests.unit.training.data.encoder_files import OTHER_VOCABULARY, UNCUT, opened_by, read, shapes, write_rows
 
 TEXT = ("input_ids", "attention_mask", "labels")
 GATHERED = (*TEXT, "masked_lm_weights", "masked_lm_positions")
@@ -62,7 +62,6 @@ NEEDED = "must have the columns input_ids, attention_mask, labels, token_type_id
 BOTH = "must have both masked_lm_positions and masked_lm_weights, or neither in any file, got"
 UNLABELLED, HALF = [name for name in PAIRS if name != "labels"], (*TEXT, "masked_lm_positions")
 ALONE = "\nhint: disable_nsp: true takes texts that do not come in pairs"
-UNCUT = "\nhint: leave max_sequence_length out: masks that are drawn are not cut"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ UNCUT = "\nhint: leave max_sequence_length out: masks that are drawn are not cut
         ({"columns": GATHERED}, f": {NEEDED} {', '.join(GATHERED)}{ALONE}"),
         ({"columns": UNLABELLED}, f": {NEEDED} {', '.join(UNLABELLED)}\nhint: labels is missing"),
         ({"columns": HALF, "has_pairs": False}, f": {BOTH} {', '.join(HALF)}"),
-        ({"max_sequence_length": 4}, f":2: input_ids must have max_sequence_length (4) tokens, got 5{UNCUT}"),
+        ({"max_sequence_length": 4}, f":2: input_ids must have max_sequence_length (4) tokens, got 5\n{UNCUT}"),
         ({"rows": [["[]", *ONE[1:]]]}, ":2: input_ids must have at least one token, got none"),
         ({"rows": [[*ONE[:2], "[]", *ONE[3:]]]}, ":2: labels must have at least one, got none"),
     ],
@@ -80,18 +79,15 @@ def test_what_is_missing_is_named(opened, error_of, changes, message):
     assert error_of(opened, **changes) == f"DIR/data/a.csv{message}"
 
 
-VOCAB = "\nhint: vocab_size of the model must be that of the data set"
-
-
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
         (0, "[1, 2]", "input_ids must have 5 values, as in the first row, got 2"),
-        (0, "[2, 99, 6, 3, 0]", f"input_ids must be in [0, 50), got 99{VOCAB}"),
+        (0, "[2, 99, 6, 3, 0]", f"input_ids must be in [0, 50), got 99\n{OTHER_VOCABULARY}"),
         (1, "[1, 1, 1, 1, 2]", "attention_mask must be in [0, 2), got 2"),
         (1, "[1, 1]", "attention_mask must have 5 values, one for each token, got 2"),
-        (2, "[50, 0]", f"labels must be below 50, got 50{VOCAB}"),
-        (2, "[-2147483649, 0]", f"labels must be in [-2147483648, 50), got -2147483649{VOCAB}"),
+        (2, "[50, 0]", f"labels must be below 50, got 50\n{OTHER_VOCABULARY}"),
+        (2, "[-2147483649, 0]", f"labels must be in [-2147483648, 50), got -2147483649\n{OTHER_VOCABULARY}"),
         (2, "[5]", "labels must have 2 values, as in the first row, got 1"),
         (3, "[1, 0.5]", "masked_lm_weights must be a list of whole numbers, such as [1, 2], got '[1, 0.5]'"),
         (4, "[5, 0]", "masked_lm_positions must be in [0, 5), got 5"),

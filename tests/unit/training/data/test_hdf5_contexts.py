@@ -4,13 +4,12 @@ import json
 from functools import partial
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 
 from cstool.model.params import DprLoaderParams
 from cstool.training.data.hdf5_contexts import PARTS, SIDES, Hdf5ContextsDataset
-from tests.unit.training.data.encoder_files import opened_by, read
+from tests.unit.training.data.encoder_files import opened_by, read, write_h5
 
 open_hdf5_contexts = partial(opened_by, Hdf5ContextsDataset, DprLoaderParams)
 
@@ -22,16 +21,12 @@ LISTS = ", ".join(name for names in NAMES for name in names)
 
 def write(folder: Path, name: str = "a.h5", *, first: int = 0, count: int = 3, **changes: np.ndarray) -> dict:
     """Write samples of 4 tokens with 2 contexts of 5; return questions and contexts."""
-    folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(first)
     tables = {"data_0": rng.integers(0, 2, (count, 3, 4)), "data_1": rng.integers(0, 2, (count, 3, 2, 5))}
     tables["data_0"][:, 0] += 4
     tables |= changes
-    with h5py.File(folder / name, "w") as file:
-        for key, table in tables.items():
-            if table is not None:
-                file.create_dataset(key, data=table if table.dtype == np.float32 else table.astype(np.int32))
-        file.attrs["n_examples"] = count
+    there = {key: table for key, table in tables.items() if table is not None}
+    write_h5(folder / name, count, **{k: t if t.dtype == np.float32 else t.astype(np.int32) for k, t in there.items()})
     record(folder, data_0_features=NAMES[0], data_1_features=NAMES[1])
     return tables
 
@@ -43,10 +38,8 @@ def record(folder: Path, **features: object) -> None:
 def test_each_sample_is_a_question_with_its_contexts(tmp_path):
     one, two = write(tmp_path, "a.h5"), write(tmp_path, "b.h5", first=7, count=2)
     dataset = open_hdf5_contexts([tmp_path], vocab_size=6)
-    assert (dataset.sample_count, dataset.describe()) == (
-        5,
-        f"{tmp_path}: 5 questions of 4 tokens, each with 2 contexts of 5",
-    )
+    described = f"{tmp_path}: 5 questions of 4 tokens, each with 2 contexts of 5"
+    assert (dataset.sample_count, dataset.describe()) == (5, described)
     found = read(dataset, [4, 0, 4])
     for place, (tables, row) in enumerate([(two, 1), (one, 0), (two, 1)]):
         for side, table in zip(NAMES, ("data_0", "data_1"), strict=True):
@@ -106,11 +99,11 @@ def test_a_record_that_is_missing_or_says_something_else_is_an_error(tmp_path, e
             f"those of contexts in the other, got {told}\n{HINT}"
         )
     (tmp_path / "data_params.json").write_text("{")
-    told = f"DIR/data_params.json: must be JSON, got something else\n{HINT}"
-    assert error_of(open_hdf5_contexts, [tmp_path]) == told
+    rule = "data_params.json: must be JSON, got something else"
+    assert error_of(open_hdf5_contexts, [tmp_path]) == f"DIR/{rule}\n{HINT}"
     (tmp_path / "data_params.json").unlink()
-    told = f"DIR: must hold data_params.json, found nothing there\n{HINT}"
-    assert error_of(open_hdf5_contexts, [tmp_path]) == told
+    rule = "must hold data_params.json, found nothing there"
+    assert error_of(open_hdf5_contexts, [tmp_path]) == f"DIR: {rule}\n{HINT}"
 
 
 def test_a_number_that_no_model_reads_is_an_error(tmp_path, error_of):

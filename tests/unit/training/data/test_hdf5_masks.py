@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from cstool.model.params import Hdf5MasksParams
 from cstool.training.data.changed_samples import OneSequenceDataset
 from cstool.training.data.hdf5_masks import Hdf5MasksDataset
-from tests.unit.training.data.encoder_files import opened_by, read, shapes, write_masks
+from tests.unit.training.data.encoder_files import APART, NOT_PACKED, UNCUT, opened_by, read, shapes, write_masks
+from tests.unit.training.data.made import samples, write
 
 open_hdf5_masks = partial(opened_by, Hdf5MasksDataset, Hdf5MasksParams)
 
@@ -28,7 +29,6 @@ PACKED = [
     [IDS[0], ATTENTION[0], [1, 0, 1, 0, 0, 0], [0, 1, 0, 1, 0, 0]],
     [IDS[1], ATTENTION[1], [0, 2, 1, 0, 1, 0], [0, 0, 1, 2, 0, 1]],
 ]
-NOT_PACKED = "\nhint: use_vsl: false takes samples that are not packed"
 
 
 @pytest.fixture
@@ -87,13 +87,13 @@ def test_spans_that_are_of_no_sequences_are_an_error(opened, error_of, feature, 
     message = error_of(read, opened(data.tolist(), use_vsl=True), [1, 0])
     rule = "spans and positions must be those of sequences back to back, got span "
     assert message.startswith(f"DIR/a.h5: sample 0: {rule}")
-    assert message.endswith(NOT_PACKED)
+    assert message.endswith(f"\n{NOT_PACKED}")
 
 
 def test_samples_that_are_not_packed_stand_beside_others_as_one_sequence_or_are_refused(opened, error_of):
     assert error_of(opened, use_vsl=True) == (
         'DIR/a.h5: dataset "data" must have 4 features of packed samples, input_ids, attention_mask, attention_span, '
-        f"position_ids, got 2{NOT_PACKED}"
+        f"position_ids, got 2\n{NOT_PACKED}"
     )
     assert read(opened(PACKED), [0, 1]) == EXPECTED
     dataset = OneSequenceDataset(opened())
@@ -104,18 +104,14 @@ def test_samples_that_are_not_packed_stand_beside_others_as_one_sequence_or_are_
 
 def test_files_must_be_alike_and_samples_are_not_cut(tmp_path, opened, error_of):
     assert opened(max_sequence_length=6).sample_count == 2
-    assert error_of(opened, max_sequence_length=4) == (
-        "DIR/a.h5: samples must have max_sequence_length (4) tokens, got 6\n"
-        "hint: leave max_sequence_length out: masks that are drawn are not cut"
-    )
+    rule = "samples must have max_sequence_length (4) tokens, got 6"
+    assert error_of(opened, max_sequence_length=4) == f"DIR/a.h5: {rule}\n{UNCUT}"
     write_masks(tmp_path / "b.h5", [[[1, 2], [1, 1]]], [[[5], [1], [1]]])
-    assert error_of(open_hdf5_masks, [tmp_path]) == (
-        "DIR/b.h5: samples must have 6 tokens and 2 labels, as in DIR/a.h5, got 2 tokens and 1 labels\n"
-        "hint: keep samples of different lengths in different folders, and use one of them"
-    )
+    rule = "samples must have 6 tokens and 2 labels, as in DIR/a.h5, got 2 tokens and 1 labels"
+    assert error_of(open_hdf5_masks, [tmp_path]) == f"DIR/b.h5: {rule}\n{APART}"
 
 
-def test_text_is_no_masked_text(tmp_path, samples, write, error_of):
+def test_text_is_no_masked_text(tmp_path, error_of):
     write(tmp_path / "a.h5", samples(3))
     assert error_of(open_hdf5_masks, [tmp_path]) == (
         'DIR/a.h5: must hold a dataset "labels", got "data"\nhint: its files hold data and labels, as the vendor\'s '

@@ -3,13 +3,12 @@
 import json
 from functools import partial
 
-import h5py
 import numpy as np
 import pytest
 
 from cstool.model.params import Hdf5PairsParams
 from cstool.training.data.hdf5_pairs import FEATURES, Hdf5PairsDataset
-from tests.unit.training.data.encoder_files import opened_by, read, shapes
+from tests.unit.training.data.encoder_files import OTHER_VOCABULARY, opened_by, read, shapes, write_h5
 
 open_hdf5_pairs = partial(opened_by, Hdf5PairsDataset, Hdf5PairsParams)
 
@@ -35,14 +34,11 @@ def arrays(count: int, *, source: int = S, target: int = T, seed: int = 0) -> di
     return found
 
 
-def write(path, features, groups=GROUPS, *, told=True, **attributes):
+def write(path, features, groups=GROUPS, *, told=True, n_examples=None):
     """Write a file, and what its folder says of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     count = len(features["labels"])
-    with h5py.File(path, "w") as file:
-        for dataset, names in groups.items():
-            file.create_dataset(dataset, data=np.stack([features[name] for name in names], axis=1), compression="gzip")
-        file.attrs.update({"n_examples": count, **attributes})
+    stacked = {key: np.stack([features[name] for name in names], axis=1) for key, names in groups.items()}
+    write_h5(path, n_examples or count, compress=True, **stacked)
     params = {"features": groups["data"]} if "data" in groups else {f"{k}_features": v for k, v in groups.items()}
     if told:
         (path.parent / "data_params.json").write_text(json.dumps({"n_examples": count, **params}))
@@ -143,9 +139,7 @@ def test_numbers_out_of_range_are_errors(folder, error_of):
     made["decoder_input_ids"][1, 2], made["attention_mask"][0, 0] = 50, 2
     write(folder / "a-1.h5", made)
     dataset = open_hdf5_pairs([folder], vocab_size=50)
-    assert error_of(read, dataset, [4, 1]) == (
-        "DIR/data/a-1.h5: decoder_input_ids must be in [0, 50), got 50 in sample 1 at position 2\n"
-        "hint: vocab_size of the model must be that of the data set"
-    )
+    rule = "decoder_input_ids must be in [0, 50), got 50 in sample 1 at position 2"
+    assert error_of(read, dataset, [4, 1]) == f"DIR/data/a-1.h5: {rule}\n{OTHER_VOCABULARY}"
     rule = "attention_mask must be in [0, 2), got 2 in sample 0 at position 0"
     assert error_of(read, dataset, [0]) == f"DIR/data/a-1.h5: {rule}"

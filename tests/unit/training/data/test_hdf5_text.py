@@ -10,27 +10,22 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from cstool.training.data import allocate, hdf5_rows, open_hdf5_text, write_hdf5_text
+from cstool.training.data import check_data, hdf5_rows, open_hdf5_text, write_hdf5_text
 from tests.contract.refusal import refusal
 from tests.examples import examples
+from tests.unit.training.data.encoder_files import APART, NOT_PACKED, OTHER_VOCABULARY, shapes, write_h5
+from tests.unit.training.data.encoder_files import read as read_fields
+from tests.unit.training.data.made import samples, write
 
 
 def read(dataset, indices):
-    out = allocate(dataset.fields, len(indices))
-    dataset.read(np.array(indices, np.int64), out)
-    return np.stack([out["input_ids"], out["mask"], out["labels"]], axis=1)
-
-
-def make_file(path, n_examples=None, **datasets):
-    with h5py.File(path, "w") as file:
-        for name, data in datasets.items():
-            file[name] = data
-        if n_examples is not None:
-            file.attrs["n_examples"] = n_examples
+    out = read_fields(dataset, indices)
+    shape = len(indices), *dataset.fields["labels"].shape
+    return np.stack([np.reshape(out[name], shape) for name in ("input_ids", "mask", "labels")], axis=1)
 
 
 @pytest.fixture
-def three_files(tmp_path, samples, write):
+def three_files(tmp_path):
     """Return a folder with samples of three files, and the samples."""
     parts = [samples(count, seed=count) for count in (5, 1, 7)]
     for name, part in zip(("a.h5", "b.h5", "c.h5"), parts, strict=True):
@@ -38,7 +33,7 @@ def three_files(tmp_path, samples, write):
     return tmp_path, np.concatenate(parts)
 
 
-def test_a_written_file_is_the_vendors_layout_and_has_the_same_bytes_however_the_samples_come(tmp_path, samples, write):
+def test_a_written_file_is_the_vendors_layout_and_has_the_same_bytes_however_the_samples_come(tmp_path):
     write(tmp_path / "a.h5", samples(9))
     with h5py.File(tmp_path / "a.h5") as file:
         assert (list(file), file["data"].dtype, file.attrs["n_examples"]) == (["data"], np.dtype("int32"), 9)
@@ -48,7 +43,7 @@ def test_a_written_file_is_the_vendors_layout_and_has_the_same_bytes_however_the
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
-def test_writing_that_fails_in_the_middle_keeps_the_file_that_was_there(tmp_path, samples, write):
+def test_writing_that_fails_in_the_middle_keeps_the_file_that_was_there(tmp_path):
     def broken():
         yield samples(4)
         raise KeyboardInterrupt
@@ -60,20 +55,17 @@ def test_writing_that_fails_in_the_middle_keeps_the_file_that_was_there(tmp_path
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.h5": before}
 
 
-@pytest.mark.parametrize(
-    ("count", "length", "message"),
-    [
+def test_writing_other_samples_than_announced_is_refused(tmp_path):
+    for count, length, message in (
         (5, 4, "5 samples were announced, got 4"),
         (3, 4, "3 samples were announced, got 4"),
         (4, 5, "chunks must be (n, 3, 5) int32, got (4, 3, 4) int32"),
-    ],
-)
-def test_writing_other_samples_than_announced_is_refused(tmp_path, samples, count, length, message):
-    with refusal(ValueError, message):
-        write_hdf5_text(tmp_path / "a.h5", [samples(4)], count, length)
+    ):
+        with refusal(ValueError, message):
+            write_hdf5_text(tmp_path / "a.h5", [samples(4)], count, length)
 
 
-def test_folders_are_read_in_the_order_given(tmp_path, samples, write):
+def test_folders_are_read_in_the_order_given(tmp_path):
     for name, seed in (("z", 1), ("a", 2)):
         write(tmp_path / name / "data.h5", samples(2, seed=seed))
     dataset = open_hdf5_text([tmp_path / "z", tmp_path / "a"])
@@ -114,11 +106,8 @@ def test_runs_of_rows_are_read_at_once(three_files, monkeypatch):
 def test_fields_are_tokens_mask_and_labels_and_samples_can_be_cut_to_at_most_their_length(three_files, length):
     folder, content = three_files
     dataset = open_hdf5_text([folder], max_sequence_length=length)
-    assert {name: (field.shape, field.dtype) for name, field in dataset.fields.items()} == {
-        "input_ids": ((length or 4,), "int32"),
-        "mask": ((length or 4,), "float32"),
-        "labels": ((length or 4,), "int32"),
-    }
+    shape = (length or 4,)
+    assert shapes(dataset) == {"input_ids": (shape, "int32"), "mask": (shape, "float32"), "labels": (shape, "int32")}
     assert np.array_equal(read(dataset, range(13)), content[:, :, :length])
 
 
@@ -132,17 +121,14 @@ def test_samples_that_do_not_exist_are_a_mistake_of_the_caller(three_files):
         read(open_hdf5_text([three_files[0]]), [-1, 13])
 
 
-def test_labels_that_do_not_count_are_delivered_as_zero(tmp_path, samples, write):
-    content = samples(1)
+def test_compressed_files_without_the_number_are_read_and_labels_that_do_not_count_are_zero(tmp_path):
+    content = samples(6)
     content[0, 1:, 2] = 0, -100
-    write(tmp_path / "a.h5", content)
-    assert read(open_hdf5_text([tmp_path], vocab_size=100), [0])[0, 2, 2] == 0
-
-
-def test_compressed_files_without_the_number_of_examples_are_read(tmp_path, samples):
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("data", data=samples(6), chunks=(2, 3, 4), compression="gzip")
-    assert np.array_equal(read(open_hdf5_text([tmp_path]), [5, 0]), samples(6)[[5, 0]])
+        file.create_dataset("data", data=content, chunks=(2, 3, 4), compression="gzip")
+    found = read(open_hdf5_text([tmp_path], vocab_size=100), [5, 0])
+    content[0, 2, 2] = 0
+    assert np.array_equal(found, content[[5, 0]])
 
 
 ANEW = "\nhint: remove it, or make it again"
@@ -153,11 +139,11 @@ CHANGED = "\nhint: the file was not written to its end, or was changed; make it 
 
 
 def with_data(shape, kind=np.int32, **others):
-    return partial(make_file, data=np.zeros(shape, kind), **others)
+    return partial(write_h5, data=np.zeros(shape, kind), **others)
 
 
 def truncated(path):
-    make_file(path, data=np.zeros((9, 3, 8), np.int32))
+    write_h5(path, data=np.zeros((9, 3, 8), np.int32))
     os.truncate(path, path.stat().st_size - 10)
 
 
@@ -170,9 +156,9 @@ def truncated(path):
         # Nor does a pipe keep anybody waiting.
         (os.mkfifo, "must be an HDF5 file, got a pipe or a device\nhint: remove it"),
         (truncated, COPY),
-        (make_file, f'must hold a dataset "data", got nothing{PREPARE}'),
-        (partial(make_file, tokens=[1], labels=[1]), f'must hold a dataset "data", got "labels", "tokens"{PREPARE}'),
-        (partial(make_file, **{"data/x": 1}), f'must hold a dataset "data", got a group of this name{PREPARE}'),
+        (write_h5, f'must hold a dataset "data", got nothing{PREPARE}'),
+        (partial(write_h5, tokens=[1], labels=[1]), f'must hold a dataset "data", got "labels", "tokens"{PREPARE}'),
+        (partial(write_h5, **{"data/x": 1}), f'must hold a dataset "data", got a group of this name{PREPARE}'),
         (with_data((4, 8)), f"{SHAPE}, got (4, 8)\nhint: the three are {THREE}"),
         (with_data((4, 2, 8)), f"{SHAPE}, got (4, 2, 8)\nhint: the three are {THREE}"),
         (with_data((4, 3, 0)), f"{SHAPE}, got (4, 3, 0)\nhint: the three are {THREE}"),
@@ -186,7 +172,7 @@ def test_a_damaged_file_is_refused_by_name(tmp_path, error_of, make, expected):
     assert error_of(open_hdf5_text, [tmp_path]) == f"DIR/a.h5: {expected}"
 
 
-def test_a_file_that_disappears_while_training_is_reported(tmp_path, error_of, samples, write):
+def test_a_file_that_disappears_while_training_is_reported(tmp_path, error_of):
     write(tmp_path / "a.h5", samples(9))
     dataset = open_hdf5_text([tmp_path])
     (tmp_path / "a.h5").unlink()
@@ -196,7 +182,7 @@ def test_a_file_that_disappears_while_training_is_reported(tmp_path, error_of, s
     )
 
 
-def test_samples_of_another_length_than_others_or_than_asked_for_are_refused(tmp_path, error_of, samples, write):
+def test_samples_of_another_length_than_others_or_than_asked_for_are_refused(tmp_path, error_of):
     write(tmp_path / "a.h5", samples(2, sequence_length=8))
     assert error_of(open_hdf5_text, [tmp_path], max_sequence_length=9) == (
         "DIR/a.h5: samples must have at least max_sequence_length (9) tokens, got 8\n"
@@ -204,12 +190,11 @@ def test_samples_of_another_length_than_others_or_than_asked_for_are_refused(tmp
     )
     write(tmp_path / "b.h5", samples(2, sequence_length=16))
     assert error_of(open_hdf5_text, [tmp_path]) == (
-        "DIR/b.h5: samples must have 8 tokens, as in DIR/a.h5, got 16\n"
-        "hint: keep samples of different lengths in different folders, and use one of them"
+        f"DIR/b.h5: samples must have 8 tokens, as in DIR/a.h5, got 16\n{APART}"
     )
 
 
-def test_a_folder_without_files_is_refused(tmp_path, error_of, samples, write):
+def test_a_folder_without_files_is_refused(tmp_path, error_of):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").touch()
     write(tmp_path / "above" / "train" / "a.h5", samples(1))
@@ -222,20 +207,17 @@ def test_a_folder_without_files_is_refused(tmp_path, error_of, samples, write):
         assert error == f"DIR/{name}: must be a folder with files *.h5, {message}"
 
 
-OTHER_VOCABULARY = "\nhint: vocab_size of the model must be that of the data set"
-
-
 @pytest.mark.parametrize(
     ("feature", "value", "rule"),
     [
-        (0, 100, f"input_ids must be in [0, 100), got 100 in sample 6 at position 3{OTHER_VOCABULARY}"),
-        (0, -1, f"input_ids must be in [0, 100), got -1 in sample 6 at position 3{OTHER_VOCABULARY}"),
+        (0, 100, f"input_ids must be in [0, 100), got 100 in sample 6 at position 3\n{OTHER_VOCABULARY}"),
+        (0, -1, f"input_ids must be in [0, 100), got -1 in sample 6 at position 3\n{OTHER_VOCABULARY}"),
         (1, 5, "attention_mask must be in [0, 2), got 5 in sample 6 at position 3"),
-        (2, 100, f"labels must be in [0, 100), got 100 in sample 6 at position 3{OTHER_VOCABULARY}"),
-        (2, -100, f"labels must be in [0, 100), got -100 in sample 6 at position 3{OTHER_VOCABULARY}"),
+        (2, 100, f"labels must be in [0, 100), got 100 in sample 6 at position 3\n{OTHER_VOCABULARY}"),
+        (2, -100, f"labels must be in [0, 100), got -100 in sample 6 at position 3\n{OTHER_VOCABULARY}"),
     ],
 )
-def test_tokens_and_masks_that_are_none_are_located(tmp_path, error_of, samples, write, feature, value, rule):
+def test_tokens_and_masks_that_are_none_are_located(tmp_path, error_of, feature, value, rule):
     content = samples(9)
     content[6, 1] = 1
     content[6, feature, 3] = value
@@ -244,15 +226,68 @@ def test_tokens_and_masks_that_are_none_are_located(tmp_path, error_of, samples,
     assert error_of(read, open_hdf5_text([tmp_path], vocab_size=100), [10, 8, 0]) == f"DIR/b.h5: {rule}"
 
 
-def test_samples_in_another_file_are_refused(tmp_path, error_of, samples, write):
+def test_samples_in_another_file_are_refused(tmp_path, error_of):
     outside, inside = tmp_path / "elsewhere" / "a.h5", tmp_path / "linked" / "a.h5"
     write(outside, samples(2))
     inside.parent.mkdir()
     rule = 'DIR/linked/a.h5: dataset "data" must be in the file itself, '
-    make_file(inside, data=h5py.ExternalLink(str(outside), "data"))
+    write_h5(inside, data=h5py.ExternalLink(str(outside), "data"))
     assert error_of(open_hdf5_text, [inside.parent]) == f"{rule}it is a link to another"
     layout = h5py.VirtualLayout(samples(2).shape, "int32")
     layout[:] = h5py.VirtualSource(str(outside), "data", samples(2).shape)
     with h5py.File(inside, "w") as file:
         file.create_virtual_dataset("data", layout)
     assert error_of(open_hdf5_text, [inside.parent]) == f"{rule}its samples are in another"
+
+
+# Samples of several texts that do not see each other: one of 3 tokens, one of 1, one of 2, padding.
+
+
+POSITIONS = [0, 1, 2, 0, 0, 1, 0, 0]
+SPANS = [2, 1, 0, 0, 1, 0, 0, 0]
+TEXTS = [1, 1, 1, 2, 3, 3, 4, 5]
+
+
+def open_packed(folder, positions=POSITIONS, spans=SPANS, features=5, **how):
+    rows = [range(1, 9), [1, 1, 0, 1, 1, 1, 0, 0], range(2, 10), spans, positions]
+    write_h5(folder / "a.h5", 1, data=np.array([[list(row) for row in rows[:features]]], np.int32))
+    return open_hdf5_text([folder], **{"is_packed": True, **how})
+
+
+def test_each_token_is_of_a_text(tmp_path):
+    dataset = open_packed(tmp_path)
+    assert shapes(dataset)["segments"] == shapes(dataset)["position_ids"] == ((8,), "int32")
+    sample = read_fields(dataset, [0])
+    assert (sample["segments"], sample["position_ids"]) == ([TEXTS], [POSITIONS])
+    assert sample["labels"] == [[2, 3, 0, 5, 6, 7, 0, 0]]
+    assert set(read_fields(open_packed(tmp_path / "b", is_packed=False), [0])) == {"input_ids", "mask", "labels"}
+    assert check_data(tmp_path / "b").findings == []
+    sample = read_fields(open_packed(tmp_path / "c", max_sequence_length=5), [0])
+    assert (sample["segments"], sample["position_ids"]) == ([TEXTS[:5]], [POSITIONS[:5]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"positions": [1, *POSITIONS[1:]]}, "span 2 at position id 1, in sample 0 at position 0"),
+        ({"positions": [0, 2, *POSITIONS[2:]]}, "span 1 at position id 2, in sample 0 at position 1"),
+        ({"spans": [2, 1, 1, *SPANS[3:]]}, "span 1 at position id 2, in sample 0 at position 2"),
+        ({"spans": [2, 2, *SPANS[2:]]}, "span 2 at position id 1, in sample 0 at position 1"),
+        ({"spans": [*SPANS[:7], 1]}, None),  # the last token of a sample ends it, whatever its span
+    ],
+)
+def test_spans_must_be_those_of_texts_back_to_back(tmp_path, error_of, changes, told):
+    dataset = open_packed(tmp_path, **changes)
+    if told is None:
+        read(dataset, [0])
+    else:
+        rule = f"spans and positions must be those of texts back to back, got {told}"
+        assert error_of(read, dataset, [0]) == f"DIR/a.h5: {rule}\n{NOT_PACKED}"
+    [finding] = check_data(tmp_path).findings
+    assert finding.startswith(f"{tmp_path}/a.h5: spans must be those of texts back to back, got ")
+
+
+def test_samples_without_spans_are_an_error(tmp_path, error_of):
+    needed = "input_ids, attention_mask, labels, attention_span, position_ids for use_vsl: true"
+    told = f"DIR/a.h5: samples must have {needed}, got 3 features\n{NOT_PACKED}"
+    assert error_of(open_packed, tmp_path, features=3) == told

@@ -7,9 +7,9 @@ from PIL import Image
 from cstool.model.params.sections.vision_loaders import TRANSFORMS
 from cstool.training.data import PatchesDataset
 from cstool.training.data.cifar import CIFAR10, CIFAR100, open_cifar
-from cstool.training.data.dataset import Field, allocate
 from cstool.training.data.image_folder import open_image_folder
 from cstool.training.data.image_steps import ImageSteps
+from tests.unit.training.data.encoder_files import InMemory, read, write_images
 
 
 def steps(*transforms, seed=1) -> ImageSteps:
@@ -20,21 +20,10 @@ TO_TENSOR = {"name": "to_tensor"}
 HALVES = {"name": "normalize", "mean": [0.5], "std": [0.25]}
 
 
-def read(dataset, *indices, epoch=0):
-    out = allocate(dataset.fields, len(indices))
-    dataset.read(np.array(indices), out, epoch)
-    return out
-
-
 @pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(3)
-
-
-@pytest.fixture
-def cifar(tmp_path, rng):
+def cifar(tmp_path):
     """Two images in each file of CIFAR-10; their folder, and their bytes."""
-    folder = tmp_path / "cifar-10-batches-bin"
+    folder, rng = tmp_path / "cifar-10-batches-bin", np.random.default_rng(3)
     folder.mkdir()
     found = {}
     for name in (*CIFAR10.files["train"], *CIFAR10.files["val"]):
@@ -46,34 +35,28 @@ def cifar(tmp_path, rng):
 
 
 @pytest.fixture
-def folder(tmp_path, rng):
+def folder(tmp_path):
     """Images of two classes, of several formats and sizes."""
-    for name, size in [("n02/a.png", (9, 7)), ("n01/b.JPEG", (8, 8)), ("n01/a.png", (5, 12))]:
-        path = tmp_path / "train" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (*size, 3)).astype(np.uint8)).save(path)
+    write_images(tmp_path / "train", **{"n02/a.png": (9, 7), "n01/b.JPEG": (8, 8), "n01/a.png": (5, 12)})
     (tmp_path / "train" / "n01" / "notes.txt").write_text("no image")
     return tmp_path
 
 
-def test_cifar_is_read_in_the_order_of_its_files(tmp_path, cifar):
+def test_cifar_is_read_in_the_order_of_its_files_and_the_finer_class_of_cifar_100_counts(tmp_path, cifar):
     folder, records = cifar
     dataset = open_cifar(CIFAR10, [tmp_path], steps(TO_TENSOR), split="train")
     assert (dataset.sample_count, dataset.image_shape) == (10, (3, 32, 32))
-    out = read(dataset, 3, 0)
+    out = read(dataset, [3, 0])
     expected = np.stack([records["data_batch_2.bin"][1], records["data_batch_1.bin"][0]])
     np.testing.assert_array_equal(out["x"], (expected[:, 1:] / 255).astype(np.float32))
     np.testing.assert_array_equal(out["labels"], expected[:, 0])
-    assert out["mask"].tolist() == [1, 1]
+    assert out["mask"] == [1, 1]
     for split in ("val", "test"):
-        out = read(open_cifar(CIFAR10, [folder], steps(TO_TENSOR, HALVES), split=split), 1)
+        out = read(open_cifar(CIFAR10, [folder], steps(TO_TENSOR, HALVES), split=split), [1])
         pixels = (records["test_batch.bin"][1, 1:] / 255 - 0.5) / 0.25
         np.testing.assert_array_equal(out["x"][0], pixels.astype(np.float32))
-
-
-def test_the_finer_class_of_cifar_100_counts(tmp_path):
     (tmp_path / "test.bin").write_bytes(bytes([3, 99, *[7] * 3072]))
-    assert read(open_cifar(CIFAR100, [tmp_path], steps(TO_TENSOR), split="val"), 0)["labels"].tolist() == [99]
+    assert read(open_cifar(CIFAR100, [tmp_path], steps(TO_TENSOR), split="val"), [0])["labels"] == [99]
 
 
 def test_what_is_wrong_with_files_of_cifar_is_said(tmp_path, cifar, error_of):
@@ -104,8 +87,8 @@ def test_classes_of_a_folder_are_numbered_in_the_order_of_their_names(folder):
     dataset = open_image_folder([folder], steps({"name": "resize", "size": [4, 6]}, TO_TENSOR), split="train")
     names = [path.relative_to(folder / "train").as_posix() for path in dataset.files]
     assert names == ["n01/a.png", "n01/b.JPEG", "n02/a.png"]
-    out = read(dataset, 2, 1, 0)
-    assert (out["labels"].tolist(), dataset.image_shape) == ([1, 0, 0], (3, 4, 6))
+    out = read(dataset, [2, 1, 0])
+    assert (out["labels"], dataset.image_shape) == ([1, 0, 0], (3, 4, 6))
     with Image.open(folder / "train" / "n02" / "a.png") as image:
         expected = np.asarray(image.resize((6, 4), Image.Resampling.BILINEAR)).transpose(2, 0, 1) / 255
     np.testing.assert_array_equal(out["x"][0], expected.astype(np.float32).reshape(-1))
@@ -115,7 +98,7 @@ def test_what_is_wrong_with_folders_of_images_is_said(folder, error_of):
     def told(*more, split="train"):
         return error_of(open_image_folder, [folder], steps(*more, TO_TENSOR), split=split).removeprefix("DIR")
 
-    assert error_of(read, open_image_folder([folder], steps(TO_TENSOR), split="train"), 0, 1) == (
+    assert error_of(read, open_image_folder([folder], steps(TO_TENSOR), split="train"), [0, 1]) == (
         "DIR/train/n01/b.JPEG: must be 5 x 12 in 3 channels, as the first one of its data set, got 8 x 8 in 3 "
         "channels\nhint: the transform resize, of a height and a width, makes them alike"
     )
@@ -185,39 +168,29 @@ def test_a_resized_crop_of_the_whole_image_is_the_image_resized():
     np.testing.assert_array_equal(narrow, PIXELS[:, 2:5])
 
 
-class Two:
+def two() -> InMemory:
     """Two images of 4 x 6 pixels in two channels, whose numbers say where they are."""
-
-    image_shape, sample_count, is_closed = (2, 4, 6), 2, False
-    fields = {"x": Field((48,), "float32"), "labels": Field((), "int32"), "mask": Field((), "float32")}
-
-    def describe(self):
-        return "here: 2 samples"
-
-    def read(self, indices, out, _epoch=0):
-        out["x"][...] = indices[:, None] * 1000 + np.arange(48)
-        out["labels"][...] = indices
-        out["mask"][...] = 1
-
-    def close(self):
-        self.is_closed = True
+    pixels, ones = np.arange(2)[:, None] * 1000 + np.arange(48), np.ones(2, np.float32)
+    made = InMemory("here: 2 samples", x=pixels.astype(np.float32), labels=np.arange(2, dtype=np.int32), mask=ones)
+    made.image_shape = (2, 4, 6)
+    return made
 
 
 @pytest.mark.parametrize("by_channel", [True, False])
 def test_patches_follow_row_by_row_and_hold_their_pixels_by_channel_or_pixel(by_channel):
-    inner = Two()
+    inner = two()
     dataset = PatchesDataset(inner, (2, 4, 6), (2, 3), by_channel)
     assert dataset.fields["patches"].shape == (4, 12)
-    out = read(dataset, 1, 0)
+    out = read(dataset, [1, 0])
     image = 1000 + np.arange(48).reshape(2, 4, 6)
     patch = image[:, 2:4, 0:3]  # the third: of the second row the first
     expected = patch.reshape(-1) if by_channel else patch.transpose(1, 2, 0).reshape(-1)
-    assert out["patches"][0, 2].tolist() == expected.tolist()
-    assert (out["labels"].tolist(), out["mask"].tolist()) == ([1, 0], [1, 1])
+    assert out["patches"][0][2] == expected.tolist()
+    assert (out["labels"], out["mask"]) == ([1, 0], [1, 1])
     dataset.close()
-    assert inner.is_closed
+    assert inner.closed == 1
 
 
 def test_images_of_another_size_than_the_model_has_are_refused(error_of):
     rule = "the images must be 28 x 28 in 1 channel, as the image_size and num_channels of the model say"
-    assert error_of(PatchesDataset, Two(), (1, 28, 28), (7, 7), True) == f"here: {rule}, got 4 x 6 in 2 channels"
+    assert error_of(PatchesDataset, two(), (1, 28, 28), (7, 7), True) == f"here: {rule}, got 4 x 6 in 2 channels"

@@ -4,14 +4,22 @@ import json
 import os
 
 import pytest
-from tokenizers import Tokenizer as Loaded
-from tokenizers import models, pre_tokenizers
 
 from cstool.foundation.errors import Interrupted
 from cstool.training.data import TextPart, TextRequest, check_data, data_info, json_lines, prepare_text, text_work
 from cstool.training.data.json_lines import cut_lines, documents_of, has_json_lines, text_key, write_texts
 from cstool.training.data.sources import find_files, read_bytes, split_text
-from tests.unit.training.data.made import content_of, preparer, text_of
+from tests.end_to_end.refusals import rows
+from tests.unit.training.data.made import (
+    content_of,
+    cut_short,
+    interrupt_after,
+    names,
+    preparer,
+    save_words,
+    text_of,
+    write_files,
+)
 
 TEXTS = ["hello\nworld", 'é "世🎉', "{}", "x" * 50, "a\\tb"]
 SIZE_BYTES = sum(len(text.encode()) for text in TEXTS)
@@ -64,10 +72,6 @@ def documents(tmp_path):
     return call
 
 
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
 def test_each_line_is_a_document_with_a_zero_after_it(tmp_path, train, prepare):
     summary = prepare()
     assert text_of(train) == "\0".join(TEXTS).encode()
@@ -77,9 +81,7 @@ def test_each_line_is_a_document_with_a_zero_after_it(tmp_path, train, prepare):
 
 @pytest.mark.parametrize("changes", [{}, {"packing": "documents"}, {"train_vocab": 260}, {"shuffle_seed": 1}], ids=str)
 def test_lines_make_the_samples_that_files_make(tmp_path, prepare, changes):
-    (tmp_path / "files").mkdir()
-    for number, content in enumerate(TEXTS):
-        (tmp_path / "files" / f"{number}").write_text(content)
+    write_files(tmp_path / "files", **{f"{number}": content for number, content in enumerate(TEXTS)})
     prepare(sources=[tmp_path / "files"], output=tmp_path / "files_of", **changes)
     prepare(**changes)
     one, other = content_of(tmp_path / "files_of"), content_of(tmp_path / "text")
@@ -88,13 +90,9 @@ def test_lines_make_the_samples_that_files_make(tmp_path, prepare, changes):
 
 
 def test_lines_stand_among_files_in_the_order_of_names(tmp_path, train, prepare):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "a.txt").write_text("first")
-    (folder / "b.NDJSON").write_text(lines_of(["second", "third"], key="content"))
-    (folder / "c.jsonl").write_text(lines_of(["fourth"], key="body"))
-    (folder / "d.json").write_text("{}")
-    summary = prepare(sources=[folder])
+    two, one = lines_of(["second", "third"], key="content"), lines_of(["fourth"], key="body")
+    write_files(tmp_path / "folder", **{"a.txt": "first", "b.NDJSON": two, "c.jsonl": one, "d.json": "{}"})
+    summary = prepare(sources=[tmp_path / "folder"])
     assert text_of(train) == b"first\0second\0third\0fourth\0{}"
     assert (summary.train.files, summary.train.documents) == (4, 5)
 
@@ -170,38 +168,26 @@ def test_files_with_a_mark_of_their_encoding_may_be_joined(documents):
     assert found == {"docs.jsonl:1": "a", "docs.jsonl:2": "b", "docs.jsonl:3": "c"}
 
 
+UNTOLD = rows(r"""
+{"id": "7", "my story": "once upon", "n": 1} => :1: USUAL "id", "my story"
+    hint: name the key, for example --jsonl_key 'my story'
+{"prompt": "a longer one", "completion": "b"} => :1: USUAL "prompt", "completion"
+    hint: `jq -c '{text: (.prompt + .completion)}' DIR/docs.jsonl > texts.jsonl` makes one text of "prompt" and
+        "completion"; --jsonl_key KEY takes the texts of one key alone
+{"prompt": "a", "chosen": "b", "rejected": "c"} => :1: USUAL "prompt", "chosen", "rejected"
+    hint: `cstool data prepare preferences` makes a data set of them, for DPO
+\n{"a": 1, "b": []} => :2: must have a field of text, got an object with "a", "b"
+{} => :1: must have a field of text, got an empty object
+no JSON\n => :1: must be a JSON object, got 'no JSON' after 0 characters
+\n \n => : must have a text in one of its lines, got none
+{"text": ""}\n => : must have a text in one of its lines, got none
+""")
 USUAL = "must have its text under a usual key (text, content, document, body, raw_content), got texts under"
-NONE = ": must have a text in one of its lines, got none"
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            '{"id": "7", "my story": "once upon", "n": 1}',
-            f""":1: {USUAL} "id", "my story"\nhint: name the key, for example --jsonl_key 'my story'""",
-        ),
-        (
-            '{"prompt": "a longer one", "completion": "b"}',
-            f""":1: {USUAL} "prompt", "completion"\nhint: `jq -c '{{text: (.prompt + .completion)}}' DIR/docs.jsonl """
-            """> texts.jsonl` makes one text of "prompt" and "completion"; --jsonl_key KEY takes the texts of one """
-            "key alone",
-        ),
-        (
-            '{"prompt": "a", "chosen": "b", "rejected": "c"}',
-            f""":1: {USUAL} "prompt", "chosen", "rejected"\nhint: `cstool data prepare preferences` makes a data set """
-            "of them, for DPO",
-        ),
-        ('\n{"a": 1, "b": []}', ':2: must have a field of text, got an object with "a", "b"'),
-        ("{}", ":1: must have a field of text, got an empty object"),
-        ("no JSON\n", ":1: must be a JSON object, got 'no JSON' after 0 characters"),
-        ("\n \n", NONE),
-        ('{"text": ""}\n', NONE),
-    ],
-    ids=["several", "pairs", "preferences", "none", "empty_object", "no_json", "blank", "empty_texts"],
-)
+@pytest.mark.parametrize(("content", "message"), UNTOLD)
 def test_a_first_object_that_does_not_say_where_its_text_is(documents, error_of, content, message):
-    assert error_of(documents, content) == f"DIR/docs.jsonl{message}"
+    assert error_of(documents, content.replace("\\n", "\n")) == f"DIR/docs.jsonl{message.replace('USUAL', USUAL)}"
 
 
 def test_an_empty_file_is_no_text_and_a_key_stands_beside_json_lines(tmp_path, prepare, error_of):
@@ -242,15 +228,14 @@ def test_a_text_that_is_too_short_is_named_by_its_line(prepare, error_of):
 
 
 def test_a_character_without_a_token_is_named_by_its_line_and_its_place_in_the_text(tmp_path, prepare, error_of):
-    loaded = Loaded(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
-    loaded.pre_tokenizer = pre_tokenizers.Whitespace()
-    loaded.save(str(tmp_path / "tokenizer.json"))
-    assert error_of(prepare, lines_of(["a a", "a a é a"]), tokenizer=str(tmp_path / "tokenizer.json")) == (
+    saved = save_words(tmp_path / "tokenizer.json", "[UNK]", **{"a": 0, "[UNK]": 1})
+    assert error_of(prepare, lines_of(["a a", "a a é a"]), tokenizer=str(saved)) == (
         "DIR/lines.jsonl:2: the tokenizer must have a token for 'é' at offset 4; it has none\n"
         "hint: --allow_unknown goes on without such characters, and counts them; a tokenizer with all bytes has none"
     )
 
 
+@pytest.mark.usefixtures("quick_processes")
 @pytest.mark.parametrize(("processes", "changes"), [(1, {}), (2, {"train_vocab": 260})], ids=["bytes", "tokens"])
 def test_neither_runs_nor_processes_change_the_files(tmp_path, prepare, monkeypatch, processes, changes):
     prepare(output=tmp_path / "straight", **changes)
@@ -273,28 +258,8 @@ def test_lines_are_numbered_across_runs_and_none_is_longer_than_a_run(documents,
     )
 
 
-def interrupt_after(calls):
-    """Return a progress that is interrupted once it was told so often."""
-    told = []
-
-    def tell(done, total):
-        told.append(done)
-        if len(told) == calls:
-            raise KeyboardInterrupt
-
-    return tell
-
-
-def cut_short(path):
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def leave(path):
-    pass
-
-
-@pytest.mark.parametrize("damage", [leave, cut_short, os.unlink], ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("suffix", ["txt", "npy"])
+@pytest.mark.parametrize("damage", [None, cut_short, os.unlink])
 def test_an_interrupted_preparation_goes_on_from_its_texts(tmp_path, prepare, monkeypatch, suffix, damage):
     monkeypatch.setattr(json_lines, "RUN_BYTES", 70)
     prepare(output=tmp_path / "straight")
@@ -302,11 +267,12 @@ def test_an_interrupted_preparation_goes_on_from_its_texts(tmp_path, prepare, mo
         prepare(progress=interrupt_after(3))  # once before the first run
     texts = tmp_path / ".text.partial" / "texts"
     assert names(texts) == [f"00000_0000{number}.{kind}" for number in range(2) for kind in ("npy", "txt")]
-    damage(texts / f"00000_00000.{suffix}")
+    if damage:
+        damage(texts / f"00000_00000.{suffix}")
     written = []
     monkeypatch.setattr(text_work, "write_texts", lambda run: written.append(run.path.stem) or write_texts(run))
     prepare()
-    assert written == [*([] if damage is leave else ["00000_00000"]), "00000_00002", "00000_00003"]
+    assert written == [*(["00000_00000"] if damage else []), "00000_00002", "00000_00003"]
     assert content_of(tmp_path / "text") == content_of(tmp_path / "straight")
 
 

@@ -15,14 +15,10 @@ from hypothesis import strategies as st
 from cstool.foundation.errors import Interrupted
 from cstool.training.data import MaskedTextPlan, check_data, data_info, open_part, prepare_masked_text, text_work
 from cstool.training.data.masked_samples import Pairs, Runs
+from cstool.training.data.samples import SampleFile
 from cstool.training.data.vocabulary import Vocabulary
 from tests.unit.training.data.encoder_files import read, write_vocabulary
-from tests.unit.training.data.made import content_of, preparer, refusals, write_words
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "made"
+from tests.unit.training.data.made import ANOTHER, content_of, preparer, refusals, write_words
 
 
 @pytest.fixture
@@ -130,7 +126,7 @@ def test_pairs_are_within_documents_and_cover_them(lengths, length, seed):
         assert len(covered & set(range(start, start + size))) >= size - 1
 
 
-@pytest.mark.takes("processes that import what they need")
+@pytest.mark.usefixtures("quick_processes")
 def test_the_files_are_those_of_any_number_of_processes_and_of_any_run(tmp_path, prepare, monkeypatch):
     monkeypatch.setattr(text_work, "FILE_SAMPLES", 5)
     for number, processes in enumerate((1, 2, 1)):
@@ -178,16 +174,14 @@ def test_it_is_kept_and_gone_on_with_and_is_not_that_of_other_text(folder, prepa
     first = prepare()
     again = prepare()
     assert again == replace(first, duration_s=again.duration_s, already_prepared=True)
-    assert error_of(prepare, do_lower=True).startswith(
-        "DIR/made: must not hold another data set, got one made from other"
-    )
+    assert error_of(prepare, do_lower=True) == f"DIR/made: {ANOTHER}"
     whole = content_of(folder)
     shutil.rmtree(folder)
     monkeypatch.setattr(text_work, "FILE_SAMPLES", 4)
     write, written = text_work.do_each, []
 
     def stop(task, jobs, processes, done):
-        if jobs and hasattr(jobs[0], "part") and hasattr(jobs[0], "first") and hasattr(jobs[0], "count"):
+        if jobs and isinstance(jobs[0], SampleFile):
             written.append(len(jobs))
             write(task, jobs[:2], processes, done)
             raise KeyboardInterrupt

@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 from cstool.model.params import MaskedTextParams
 from cstool.training.data import allocate
 from cstool.training.data.masked_text import MaskedTextDataset
+from tests.end_to_end.refusals import rows
 from tests.examples import examples
-from tests.unit.training.data.encoder_files import WORDS, opened_by, read, shapes, write_rows, write_vocabulary
+from tests.unit.training.data.encoder_files import (
+    OTHER_VOCABULARY,
+    WORDS,
+    opened_by,
+    read,
+    shapes,
+    write_rows,
+    write_vocabulary,
+)
 
 COLUMNS = ("tokens", "segment_ids", "is_random_next")
 TEXTS = (
@@ -113,40 +122,34 @@ def test_texts_must_be_there_and_pairs_need_segments(opened, tmp_path, error_of)
     assert opened([tmp_path / "tokens"], disable_nsp=True).sample_count == 1
 
 
-VOCABULARY = "hint: it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`"
+REFUSED = rows("""\
+without_mask => /without_mask: must have the token [MASK], got 14 others\nhint: VOCABULARY
+without_unk => /without_unk: must have the token [UNK], got 14 others\nhint: VOCABULARY
+none.txt => /none.txt: LINES, found nothing there\nhint: VOCABULARY
+$ZOO/none.txt => /$ZOO/none.txt: LINES, found nothing there
+    hint: ZOO is not set in the environment: set it to the folder that it stands for
+. => : LINES, got a folder\nhint: give the vocab.txt in it
+binary => /binary: LINES, got byte 0x89 at offset 0\nhint: VOCABULARY
+""")
+VOCABULARY = "it is the vocab.txt of a BERT model, or of a data set of `cstool data prepare mlm`"
 LINES = "must be a vocabulary, a token on each line"
-FREE = "not excluded from masking, got none"
-FITS = "vocab_size of the model must be that of the data set"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"vocab_file": "without_mask"}, f"DIR/without_mask: must have the token [MASK], got 14 others\n{VOCABULARY}"),
-        ({"vocab_file": "without_unk"}, f"DIR/without_unk: must have the token [UNK], got 14 others\n{VOCABULARY}"),
-        ({"vocab_file": "none.txt"}, f"DIR/none.txt: {LINES}, found nothing there\n{VOCABULARY}"),
-        (
-            {"vocab_file": "$ZOO/none.txt"},
-            f"DIR/$ZOO/none.txt: {LINES}, found nothing there\n"
-            "hint: ZOO is not set in the environment: set it to the folder that it stands for",
-        ),
-        ({"vocab_file": ""}, f"DIR: {LINES}, got a folder\nhint: give the vocab.txt in it"),
-        ({"vocab_file": "binary"}, f"DIR/binary: {LINES}, got byte 0x89 at offset 0\n{VOCABULARY}"),
-        ({"vocab_size": 14}, f"DIR/vocab.txt: must have at most vocab_size (14) tokens, got 15\nhint: {FITS}"),
-        (
-            {"exclude_from_masking": WORDS},
-            "DIR/vocab.txt: must have tokens that are not excluded from masking, got none",
-        ),
-    ],
-)
-def test_a_vocabulary_must_be_there_whole_and_fit_the_model(opened, tmp_path, error_of, changes, message):
+@pytest.mark.parametrize(("name", "message"), REFUSED)
+def test_a_vocabulary_must_be_there_and_whole(opened, tmp_path, error_of, name, message):
     for missing in ("mask", "unk"):
         words = [word for word in WORDS if word != f"[{missing.upper()}]"]
         write_vocabulary(tmp_path, words).rename(tmp_path / f"without_{missing}")
     (tmp_path / "binary").write_bytes(b"\x89PNG")
-    if "vocab_file" in changes:
-        changes = {"vocab_file": tmp_path / changes["vocab_file"]}
-    assert error_of(opened, **changes) == message
+    expected = message.replace("VOCABULARY", VOCABULARY).replace("LINES", LINES)
+    assert error_of(opened, vocab_file=tmp_path / name) == f"DIR{expected}"
+
+
+def test_a_vocabulary_must_fit_the_model_and_leave_tokens_to_mask(opened, error_of):
+    rule = "DIR/vocab.txt: must have at most vocab_size (14) tokens, got 15"
+    assert error_of(opened, vocab_size=14) == f"{rule}\n{OTHER_VOCABULARY}"
+    rule = "DIR/vocab.txt: must have tokens that are not excluded from masking, got none"
+    assert error_of(opened, exclude_from_masking=WORDS) == rule
 
 
 def test_a_pair_is_not_cut(opened, error_of):

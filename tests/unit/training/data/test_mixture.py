@@ -1,45 +1,28 @@
 """Data sets made of others: several as one, and one with sink tokens in every sample."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.training.data.changed_samples import SinkTokensDataset
-from cstool.training.data.dataset import Field, allocate
 from cstool.training.data.mixture import MixtureDataset
+from tests.unit.training.data.encoder_files import InMemory, read
 
 
-class Numbered:
+def numbered(number: int, count: int, length: int = 1) -> InMemory:
     """Samples of one number: 100 times the number of the data set, and its own."""
-
-    def __init__(self, number: int, count: int, length: int = 1) -> None:
-        self.number, self.sample_count, self.closed, self.epochs = number, count, 0, set()
-        self.fields: Mapping[str, Field] = {"labels": Field((length,), "int32")}
-
-    def describe(self) -> str:
-        return f"{'abc'[self.number]}: {self.sample_count} samples"
-
-    def read(self, indices: np.ndarray, out: Mapping[str, np.ndarray], epoch: int = 0, /) -> None:
-        assert len(indices) == 0 or 0 <= indices.min() <= indices.max() < self.sample_count
-        self.epochs.add(epoch)
-        out["labels"][:] = 100 * self.number + indices[:, None]
-
-    def close(self) -> None:
-        self.closed += 1
+    labels = np.repeat(100 * number + np.arange(count, dtype=np.int32)[:, None], length, axis=1)
+    return InMemory(f"{'abc'[number]}: {count} samples", labels=labels)
 
 
 def names(mixture: MixtureDataset, indices=None, epoch: int = 0) -> str:
     numbers = np.arange(mixture.sample_count) if indices is None else np.array(indices)
-    out = allocate(mixture.fields, len(numbers))
-    mixture.read(numbers, out, epoch)
-    return " ".join(f"{'abc'[label // 100]}{label % 100}" for [label] in out["labels"].tolist())
+    return " ".join(f"{'abc'[label // 100]}{label % 100}" for [label] in read(mixture, numbers, epoch)["labels"])
 
 
 def mixed(sizes, weights, seed) -> MixtureDataset:
-    return MixtureDataset([Numbered(number, size) for number, size in enumerate(sizes)], weights, seed)
+    return MixtureDataset([numbered(number, size) for number, size in enumerate(sizes)], weights, seed)
 
 
 VENDOR = [
@@ -86,50 +69,28 @@ def test_samples_are_read_in_any_order():
 
 
 def test_what_a_mixture_says_and_closes(error_of):
-    parts = [Numbered(0, 5), Numbered(1, 9)]
+    parts = [numbered(0, 5), numbered(1, 9)]
     mixture = MixtureDataset(parts, (3, 2), 1)
     assert mixture.describe() == "22 samples: 59.1% of a: 5 samples; 40.9% of b: 9 samples"
     mixture.close()
     assert [part.closed for part in parts] == [1, 1]
-    assert error_of(MixtureDataset, [parts[0], Numbered(1, 9, length=2)], (1, 1), None) == (
+    assert error_of(MixtureDataset, [parts[0], numbered(1, 9, length=2)], (1, 1), None) == (
         "mixture: samples must be alike, got a: 5 samples; and b: 9 samples\n"
         "hint: max_sequence_length cuts those that are too long"
     )
 
 
-class Three:
+def three() -> InMemory:
     """Three samples of four tokens: 10 i + j, its labels one more, its mask 1 but for the last token."""
-
-    sample_count = 3
-    fields: Mapping[str, Field] = dict.fromkeys(("input_ids", "labels"), Field((4,), "int32")) | {
-        "mask": Field((4,), "float32")
-    }
-
-    def __init__(self) -> None:
-        self.closed = 0
-
-    def describe(self) -> str:
-        return "three: 3 samples of 4 tokens"
-
-    def read(self, indices: np.ndarray, out: Mapping[str, np.ndarray], epoch: int = 0) -> None:
-        out["input_ids"][:] = 10 * indices[:, None] + np.arange(4)
-        out["labels"][:] = out["input_ids"] + 1
-        out["mask"][:] = [1, 1, 1, 0]
-
-    def close(self) -> None:
-        self.closed += 1
-
-
-def read(dataset: SinkTokensDataset, *indices: int) -> dict[str, list[list[float]]]:
-    out = allocate(dataset.fields, len(indices))
-    dataset.read(np.array(indices), out)
-    return {name: array.tolist() for name, array in out.items()}
+    ids, mask = 10 * np.arange(3, dtype=np.int32)[:, None] + np.arange(4, dtype=np.int32), np.ones((3, 4), np.float32)
+    mask[:, 3] = 0
+    return InMemory("three: 3 samples of 4 tokens", input_ids=ids, labels=ids + 1, mask=mask)
 
 
 def test_sinks_stand_before_the_sample_and_do_not_count():
-    inner = Three()
+    inner = three()
     dataset = SinkTokensDataset(inner, token=99, count=2)
-    assert read(dataset, 2, 0) == {
+    assert read(dataset, [2, 0]) == {
         "input_ids": [[99, 99, 20, 21, 22, 23], [99, 99, 0, 1, 2, 3]],
         "mask": [[0, 0, 1, 1, 1, 0], [0, 0, 1, 1, 1, 0]],
         "labels": [[0, 0, 21, 22, 23, 24], [0, 0, 1, 2, 3, 4]],
@@ -152,6 +113,6 @@ def test_sinks_stand_before_the_sample_and_do_not_count():
     ],
 )
 def test_sinks_may_stand_elsewhere_and_a_sample_keep_its_length(position, count, keeps, expected):
-    dataset = SinkTokensDataset(Three(), token=99, count=count, position=position, keep_length=keeps)
+    dataset = SinkTokensDataset(three(), token=99, count=count, position=position, keep_length=keeps)
     assert dataset.fields["labels"].shape == (len(expected),)
-    assert read(dataset, 1)["input_ids"] == [expected]
+    assert read(dataset, [1])["input_ids"] == [expected]

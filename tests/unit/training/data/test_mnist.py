@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from cstool.training.data import DigitsSummary, allocate, open_mnist, prepare_digits, prepare_text, tokenizer_of
+from cstool.training.data import DigitsSummary, open_mnist, prepare_digits, prepare_text, tokenizer_of
 from cstool.training.data.digits import scale_up
 from cstool.training.data.text_request import TextRequest
-from tests.unit.training.data.made import content_of
+from tests.contract.refusal import failing
+from tests.unit.training.data.encoder_files import read, shapes
+from tests.unit.training.data.made import ANOTHER, FREE_SPACE, content_of
 
 HINT = (
     "hint: copy the four files of MNIST there, as they are published; `cstool data prepare digits` makes smaller ones"
@@ -20,25 +22,18 @@ HINT = (
 FOLDER = "must be a folder with MNIST files such as train-images-idx3-ubyte.gz and train-labels-idx1-ubyte.gz"
 
 
-def read(dataset, indices):
-    out = allocate(dataset.fields, len(indices))
-    dataset.read(np.array(indices), out)
-    return out
-
-
 def test_a_sample_is_its_pixels_normalised_as_the_vendor_does_and_a_label_that_counts(mnist):
     mnist("train", 20)
     mnist("t10k", 1)
     dataset = open_mnist([mnist.folder])
-    form = {"x": ((784,), "float32"), "mask": ((), "float32"), "labels": ((), "int32")}
-    assert {name: (field.shape, field.dtype) for name, field in dataset.fields.items()} == form
+    assert shapes(dataset) == {"x": ((784,), "float32"), "mask": ((), "float32"), "labels": ((), "int32")}
     out = read(dataset, [13, 1, 1])
     dataset.close()
     dataset.close()
     expected = ((np.arange(784, 2 * 784) % 251 / 255 - 0.1307) / 0.3081).astype(np.float32)
     assert np.array_equal(out["x"][1:], [expected] * 2)
-    assert (out["labels"].tolist(), out["mask"].tolist()) == ([3, 1, 1], [1, 1, 1])
-    assert read(dataset, [1])["labels"].tolist() == [1]
+    assert (out["labels"], out["mask"]) == ([3, 1, 1], [1, 1, 1])
+    assert read(dataset, [1])["labels"] == [1]
 
 
 def test_compressed_files_are_the_same_as_plain_ones(mnist):
@@ -48,14 +43,14 @@ def test_compressed_files_are_the_same_as_plain_ones(mnist):
         found.append(read(open_mnist([mnist.folder]), range(4)))
         for path in list(mnist.folder.iterdir()):
             path.unlink()
-    assert all(np.array_equal(found[0][name], found[1][name]) for name in ("x", "labels", "mask"))
+    assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(("split", "part", "count"), [("train", "train", 7), ("val", "t10k", 3)])
-def test_with_both_pairs_each_part_has_its_own_files(mnist, split, part, count):
+def test_with_both_pairs_each_part_has_its_own_files(mnist):
     mnist("train", 7)
     mnist("t10k", 3)
-    assert open_mnist([mnist.folder], split=split).describe() == f"{mnist.folder} ({part}-*): {count} samples"
+    for split, told in (("train", "(train-*): 7 samples"), ("val", "(t10k-*): 3 samples")):
+        assert open_mnist([mnist.folder], split=split).describe() == f"{mnist.folder} {told}"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +61,7 @@ def test_a_single_pair_is_split_in_80_and_20_percent(mnist, part, split, words, 
     mnist(part, 10)
     dataset = open_mnist([mnist.folder], split=split)
     described = f"{mnist.folder} ({words} of {part}-*, the only files there): {len(labels)} samples"
-    assert (dataset.describe(), read(dataset, range(len(labels)))["labels"].tolist()) == (described, labels)
+    assert (dataset.describe(), read(dataset, range(len(labels)))["labels"]) == (described, labels)
 
 
 def test_files_may_lie_where_torchvision_puts_them(mnist, tmp_path):
@@ -78,16 +73,14 @@ def test_files_may_lie_where_torchvision_puts_them(mnist, tmp_path):
 IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
 AGAIN = "bytes after its header, got {}\nhint: it is truncated or damaged; copy it again"
 HUGE, CLAIM = 2**32 - 1, "it is not the file it claims"
+MAGIC = "must begin with the magic number 0x00000801"
 EMPTY = {IMAGES: ((0x0803, 0, 28, 28), b""), LABELS: ((0x0801, 0), b"")}
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        (
-            {LABELS: ((0x0803, 2), bytes(2))},
-            f"{LABELS}: must begin with the magic number 0x00000801, got 0x00000803\nhint: {CLAIM}",
-        ),
+        ({LABELS: ((0x0803, 2), bytes(2))}, f"{LABELS}: {MAGIC}, got 0x00000803\nhint: {CLAIM}"),
         ({IMAGES: ((0x0803, 2), b"")}, f"{IMAGES}: header must have 16 bytes, got 8\nhint: copy the file again"),
         ({IMAGES: ((0x0803, 2, 28, 28), bytes(784))}, f"{IMAGES}: must hold 1,568 {AGAIN.format(784)}"),
         ({IMAGES: ((0x0803, *[HUGE] * 3), b"")}, f"{IMAGES}: must hold {HUGE**3:,} {AGAIN.format(0)}"),
@@ -145,12 +138,8 @@ def test_what_is_no_folder_of_digits_is_refused(tmp_path, error_of):
         assert error_of(open_mnist, [tmp_path / folder for folder in folders], **options) == expected
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "digits"
-
-
-def test_all_pictures_are_in_one_of_two_parts_with_their_labels(tmp_path, folder):
+def test_all_pictures_are_in_one_of_two_parts_with_their_labels_as_the_seed_says(tmp_path):
+    folder = tmp_path / "digits"
     summary = prepare_digits(folder)
     assert summary == DigitsSummary(folder, 1438, 359, already_prepared=False)
     known = {}
@@ -159,18 +148,14 @@ def test_all_pictures_are_in_one_of_two_parts_with_their_labels(tmp_path, folder
     for split, count in (("train", 1438), ("val", 359)):
         dataset = open_mnist([folder], split=split)
         out = read(dataset, range(dataset.sample_count))
-        assert (len(out["labels"]), out["labels"].tolist()) == (count, dataset._labels.tolist())
+        assert (len(out["labels"]), out["labels"]) == (count, dataset._labels.tolist())
         for pixels, label in zip(dataset._pixels, out["labels"], strict=True):
             known[pixels.tobytes()].remove(label)
     assert not any(known.values())
     assert [path.name for path in tmp_path.iterdir()] == ["digits"]
-
-
-def test_the_same_seed_makes_the_same_files_and_another_one_others(tmp_path):
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+    for name, seed in (("same", 1), ("other", 2)):
         prepare_digits(tmp_path / name, seed=seed)
-    a, b, c = (content_of(tmp_path / name) for name in "abc")
-    assert (a == b, a == c) == (True, False)
+        assert (content_of(tmp_path / name) == content_of(folder)) == (seed == 1)
 
 
 def test_pictures_are_scaled_between_the_middles_of_pixels():
@@ -182,11 +167,8 @@ def test_pictures_are_scaled_between_the_middles_of_pixels():
     assert (scale_up(pictures).transpose(0, 2, 1) == scale_up(pictures.transpose(0, 2, 1))).all()
 
 
-ANOTHER = "must not hold another data set, got one made from other text or with other arguments\n"
-ANOTHER += "hint: add --overwrite to replace it, or give another --output"
-
-
-def test_what_is_there_is_kept_or_refused_or_replaced(tmp_path, folder, error_of):
+def test_what_is_there_is_kept_or_refused_or_replaced(tmp_path, error_of):
+    folder = tmp_path / "digits"
     first = prepare_digits(folder)
     assert prepare_digits(folder) == replace(first, already_prepared=True)
     assert tokenizer_of(folder) is None
@@ -197,19 +179,14 @@ def test_what_is_there_is_kept_or_refused_or_replaced(tmp_path, folder, error_of
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, 0.0001, float("nan"), -1.0])
-def test_a_held_out_share_that_is_none_is_refused(folder, error_of, fraction):
-    assert error_of(prepare_digits, folder, val_fraction=fraction) == (
-        f"val_fraction: must hold out some of the 1,797 pictures but not all, got {fraction}"
-    )
+def test_a_held_out_share_that_is_none_is_refused(tmp_path, error_of, fraction):
+    rule = "must hold out some of the 1,797 pictures but not all"
+    told = error_of(prepare_digits, tmp_path, val_fraction=fraction)
+    assert told == f"val_fraction: {rule}, got {fraction}"
 
 
-def test_a_full_disk_is_reported_and_nothing_half_written_counts(tmp_path, folder, error_of, monkeypatch):
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    assert error_of(prepare_digits, folder) == (
-        "DIR/digits: must fit on its disk, which is full\n"
-        "hint: free some space and give the same command, which goes on from what is finished; or give another --output"
-    )
+def test_a_full_disk_is_reported_and_nothing_half_written_counts(tmp_path, error_of, monkeypatch):
+    monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC))
+    told = error_of(prepare_digits, tmp_path / "digits")
+    assert told == f"DIR/digits: must fit on its disk, which is full\n{FREE_SPACE}"
     assert list(tmp_path.iterdir()) == []

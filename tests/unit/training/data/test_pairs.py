@@ -21,27 +21,22 @@ def files(tmp_path):
     return tmp_path
 
 
-USUAL = {"src_max_sequence_length": SOURCE, "tgt_max_sequence_length": TARGET}
+@pytest.fixture
+def usual(files):
+    lengths = {"src_max_sequence_length": SOURCE, "tgt_max_sequence_length": TARGET}
+    return {"src_vocab_file": files / "vocab.txt", **lengths}
 
 
 @pytest.fixture
-def spans(files):
-
-    def call(**changes):
-        asked = {"src_vocab_file": files / "vocab.txt", "extra_ids": SENTINELS, **USUAL, **changes}
-        return opened_by(TextSpansDataset, TextSpansParams, [files / "texts"], **asked)
-
-    return call
+def spans(files, usual):
+    usual = {"extra_ids": SENTINELS, **usual}
+    return lambda **changes: opened_by(TextSpansDataset, TextSpansParams, [files / "texts"], **{**usual, **changes})
 
 
 @pytest.fixture
-def translation(files):
-
-    def call(**changes):
-        asked = {"src_vocab_file": files / "vocab.txt", **USUAL, **changes}
-        return opened_by(TranslationsDataset, TranslationsParams, [files / "pairs"], **asked)
-
-    return call
+def translation(files, usual):
+    folders = [files / "pairs"]
+    return lambda **changes: opened_by(TranslationsDataset, TranslationsParams, folders, **{**usual, **changes})
 
 
 def recorded(kind: str) -> dict[str, list[list]]:

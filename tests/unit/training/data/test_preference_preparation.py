@@ -23,7 +23,7 @@ from cstool.training.data import (
 from cstool.training.data.preference_preparation import KEYS, PreferencePart, pair_of
 from cstool.training.data.preferences import PreferenceDataset
 from tests.unit.training.data.encoder_files import opened_by, read
-from tests.unit.training.data.made import content_of, preparer
+from tests.unit.training.data.made import ANOTHER, content_of, preparer, save_words
 
 open_preferences = partial(opened_by, PreferenceDataset, PreferencesParams)
 
@@ -126,35 +126,24 @@ def test_lines_without_a_prompt_or_an_answer_are_left_out(prepare, tmp_path):
     assert [*data_info(tmp_path / "out").parts] == ["train"]
 
 
-def test_what_was_made_is_kept_and_something_else_is_not_replaced(prepare, error_of):
-    first, again = prepare(), prepare()
+def test_progress_comes_to_the_end_what_was_made_is_kept_and_nothing_else_replaced(prepare, tmp_path, error_of):
+    told = []
+    first, again = prepare(progress=lambda *state: told.append(state)), prepare()
+    size = (tmp_path / "pairs.jsonl").stat().st_size
+    assert (told[0], told[-1]) == ((size, 2 * size), (2 * size, 2 * size))
+    assert told == sorted(told)
     assert again == replace(first, already_prepared=True, duration_s=again.duration_s)
-    assert error_of(prepare, seed=5) == (
-        "DIR/out: must not hold another data set, got one made from other text or with other arguments\n"
-        "hint: add --overwrite to replace it, or give another --output"
-    )
+    assert error_of(prepare, seed=5) == f"DIR/out: {ANOTHER}"
 
 
 def test_a_tokenizer_is_copied_and_found_again(prepare, tmp_path):
-    tokenizers = pytest.importorskip("tokenizers")
-    words = {"<unk>": 0, "</s>": 1, "many": 2, "=": 3}
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Punctuation()
-    made.save(str(tmp_path / "words.json"))
+    saved = save_words(tmp_path / "words.json", "<unk>", **{"<unk>": 0, "</s>": 1, "many": 2, "=": 3})
     lines = [{"prompt": "=", "chosen": "many", "rejected": "="}] * 2
-    found = prepare(lines, tokenizer=str(tmp_path / "words.json"), val_fraction=0)
+    found = prepare(lines, tokenizer=str(saved), val_fraction=0)
     assert (found.tokenizer, found.vocab_size) == (f"{tmp_path}/out/tokenizer.json", 4)
     assert tokenizer_of(tmp_path / "out" / "train").vocab_size == 4
     [ids] = read(open_part(tmp_path / "out", "train"), [0])["input_ids"]
     assert (ids[:4], ids[16:20]) == ([3, 2, 1, 0], [3, 3, 1, 0])
-
-
-def test_the_progress_comes_to_the_end(prepare, tmp_path):
-    told = []
-    prepare(progress=lambda *state: told.append(state))
-    size = (tmp_path / "pairs.jsonl").stat().st_size
-    assert (told[0], told[-1]) == ((size, 2 * size), (2 * size, 2 * size))
-    assert told == sorted(told)
 
 
 LISTED, WHOLE = "must have texts under prompt, chosen, rejected, got", "must have whole characters under chosen"

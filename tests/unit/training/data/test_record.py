@@ -1,38 +1,24 @@
 """The record of a data set: what this program writes, or one error."""
 
-import json
-
 import pytest
 
 from cstool.foundation.errors import DataError
 from cstool.training.data import check_data, data_info, read_record
 from tests.contract.refusal import refusal
+from tests.unit.training.data.made import PART, RECORD, write_record
 
-PART = {"files": 1, "size_bytes": 5, "samples": 1, "tokens": 4}
-RECORD = {
-    "digest": "0",
-    "files": {"train/data.h5": 100},
-    "parts": {"train": PART, "val": PART},
-    "sequence_length": 4,
-    "tokenizer": {"file": "tokenizer.json", "made_from": "a.json", "vocab_size": 300, "digest": "1"},
-}
 HINT = "prepare the data set anew; without the record its files are read as anybody's"
 
 
-def write(folder, record):
-    (folder / "prepared.json").write_text(record if isinstance(record, str) else json.dumps(record))
-    return folder
-
-
 def test_what_this_program_writes_is_read_without_nulls_and_what_a_later_version_says(tmp_path):
-    assert read_record(write(tmp_path, RECORD)) == RECORD
+    assert read_record(write_record(tmp_path, RECORD)) == RECORD
     more = {"shuffle_seed": None, "of_a_later_version": [1], "parts": {"train": {**PART, "x": 1}, "val": PART}}
-    assert read_record(write(tmp_path, {**RECORD, **more})) == RECORD
+    assert read_record(write_record(tmp_path, {**RECORD, **more})) == RECORD
 
 
 @pytest.mark.parametrize("record", ["", "{", "[]", "3", "[" * 100_000, '{"files": {}}', "\x00", "1" * 5000])
 def test_files_and_folders_of_that_name_that_others_wrote_are_none(tmp_path, record):
-    assert read_record(write(tmp_path, record)) is None
+    assert read_record(write_record(tmp_path, record)) is None
     (tmp_path / "prepared.json").unlink()
     (tmp_path / "prepared.json").mkdir()
     assert read_record(tmp_path) is None
@@ -61,7 +47,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("change", "rule"), WRONG, ids=[rule for _, rule in WRONG])
 def test_what_is_wrong_is_named_by_whoever_reads_it(tmp_path, change, rule):
-    write(tmp_path, {**RECORD, **change})
+    write_record(tmp_path, {**RECORD, **change})
     for read in (read_record, data_info, check_data):
         with refusal(DataError, f"{tmp_path / 'prepared.json'}: {rule}", HINT):
             read(tmp_path)
@@ -69,6 +55,6 @@ def test_what_is_wrong_is_named_by_whoever_reads_it(tmp_path, change, rule):
 
 def test_a_record_of_pictures_says_less(tmp_path):
     pictures = {"digest": "0", "files": {}, "parts": {"train": {"samples": 3}}, "source": "scikit-learn"}
-    assert read_record(write(tmp_path, pictures)) == pictures
+    assert read_record(write_record(tmp_path, pictures)) == pictures
     with refusal(DataError, f"{tmp_path / 'prepared.json'}: source must be text, got 3", HINT):
-        read_record(write(tmp_path, {**pictures, "source": 3}))
+        read_record(write_record(tmp_path, {**pictures, "source": 3}))

@@ -107,12 +107,12 @@ def test_what_is_missing_is_told(table, tmp_path, error_of, changes, message):
 def test_other_things_than_files_are_refused(tmp_path, error_of):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "binary.csv").write_bytes(b"\x89PNG\n")
-    for name, message in {
-        "": "DIR: must be a file of rows, got a folder",
-        "pipe": "DIR/pipe: must be a file of rows, got a pipe or a device\nhint: remove it",
-        "binary.csv": "DIR/binary.csv: must begin with the names of its columns, got no text",
-    }.items():
-        assert error_of(index_file, tmp_path / name) == message
+    for name, message in (
+        ("", ": must be a file of rows, got a folder"),
+        ("pipe", "/pipe: must be a file of rows, got a pipe or a device\nhint: remove it"),
+        ("binary.csv", "/binary.csv: must begin with the names of its columns, got no text"),
+    ):
+        assert error_of(index_file, tmp_path / name) == f"DIR{message}"
 
 
 DAMAGED = "hint: the file is damaged, or changed after it was opened; make or copy it again"

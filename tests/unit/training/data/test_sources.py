@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.training.data.sources import SourceFile, find_files, read_bytes, split_text
-
-
-def make(folder, **content):
-    for name, text in content.items():
-        path = folder / name.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text)
+from tests.unit.training.data.made import write_files
 
 
 def names(*sources, **how):
@@ -32,16 +26,16 @@ def size_bytes(part):
 
 
 def test_folders_are_walked_and_files_sorted_by_name_with_a_digest_of_their_content(tmp_path):
-    make(tmp_path, b=b"2", a__z=b"31", a__b=b"2")
+    write_files(tmp_path, b=b"2", a__z=b"31", a__b=b"2")
     found = find_files([tmp_path])
     assert [(file.name, file.size_bytes) for file in found] == [("a/b", 1), ("a/z", 2), ("b", 1)]
     assert (found[0].digest == found[2].digest, found[0].digest == found[1].digest) == (True, False)
-    make(tmp_path, **{f"f{i}": b"text" * i for i in range(9)})
+    write_files(tmp_path, **{f"f{i}": b"text" * i for i in range(9)})
     assert find_files([tmp_path], threads=3) == find_files([tmp_path])
 
 
 def test_hidden_entries_bytecode_and_empty_files_are_left_out_and_json_is_source_text(tmp_path):
-    make(tmp_path, kept=b"1", empty=b"")
+    write_files(tmp_path, kept=b"1", empty=b"")
     for name in (".git/config", ".hidden", "__pycache__/a.pyc", "package.json", os.fsdecode(b"z\xff")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"{}\n")
@@ -49,14 +43,16 @@ def test_hidden_entries_bytecode_and_empty_files_are_left_out_and_json_is_source
 
 
 def test_a_file_given_by_itself_has_its_own_name_and_given_twice_counts_once(tmp_path):
-    make(tmp_path, a__b=b"1")
+    write_files(tmp_path, a__b=b"1")
     (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
     for sources in (["a/b"], ["a", "a/b", "link"]):
         assert names(*(tmp_path / name for name in sources)) == ["b"]
 
 
 def test_by_default_the_sources_are_those_of_the_standard_library_without_its_tests(tmp_path, monkeypatch):
-    make(tmp_path, **dict.fromkeys(("os.py", "json__tool.py", "lib.so", "test__a.py", "site-packages__b.py"), b"1"))
+    write_files(
+        tmp_path, **dict.fromkeys(("os.py", "json__tool.py", "lib.so", "test__a.py", "site-packages__b.py"), b"1")
+    )
     monkeypatch.setattr(sysconfig, "get_path", lambda name: {"stdlib": str(tmp_path)}[name])
     assert [file.name for file in find_files(None)] == ["json/tool.py", "os.py"]
 
@@ -76,15 +72,14 @@ EMPTY = "must hold files of text, got none\nhint: give files, or folders with fi
     ],
 )
 def test_what_is_no_text_is_refused(tmp_path, error_of, sources, message):
-    make(tmp_path, a__empty=b"", b__empty=b"")
+    write_files(tmp_path, a__empty=b"", b__empty=b"")
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "text.json").write_text('{"id": "7", "text": "a b\\n"}\n')
-    (tmp_path / "list.json").write_text("[\n1]\n")
+    write_files(tmp_path, **{"text.json": '{"id": "7", "text": "a b\\n"}\n', "list.json": "[\n1]\n"})
     assert error_of(find_files, [tmp_path / name for name in sources]) == message
 
 
 def test_a_file_that_grows_while_it_is_digested_is_reported(tmp_path, error_of, monkeypatch):
-    make(tmp_path, a=b"one")
+    write_files(tmp_path, a=b"one")
     status = os.fstat
 
     def grow(descriptor):
@@ -158,16 +153,16 @@ def test_a_file_that_is_too_short_cannot_be_cut(error_of):
 @given(text=st.text("aé世🎉", min_size=8), fraction=st.floats(0.01, 0.99))
 def test_whole_characters_are_cut_between_them(tmp_path_factory, text, fraction):
     folder = tmp_path_factory.mktemp("text")
-    make(folder, a=text.encode())
+    write_files(folder, a=text.encode())
     parts = split_text(find_files([folder]), fraction, 1, whole_characters=True)
     assert "".join(read_bytes(piece, 0, piece.size_bytes).decode() for (piece,) in parts) == text
 
 
 def test_bytes_that_are_no_text_are_cut_anywhere_and_a_range_is_read_of_a_file(tmp_path):
-    make(tmp_path, a=b"\x80" * 10)
+    write_files(tmp_path, a=b"\x80" * 10)
     ((head,), (tail,)) = split_text(find_files([tmp_path]), 0.3, 1, whole_characters=True)
     assert (head.size_bytes, tail.size_bytes) == (7, 3)
-    make(tmp_path, a=b"0123456789")
+    write_files(tmp_path, a=b"0123456789")
     (file,) = find_files([tmp_path])
     for start, stop in ((0, 10), (3, 7), (9, 10), (4, 4)):
         assert read_bytes(file, start, stop) == b"0123456789"[start:stop]

@@ -6,12 +6,7 @@ from cstool.model.params import TextSpansParams
 from cstool.training.data import SpanTextPlan, check_data, data_info, open_part, prepare_span_text
 from cstool.training.data.text_spans import TextSpansDataset
 from tests.unit.training.data.encoder_files import opened_by, read
-from tests.unit.training.data.made import content_of, preparer, refusals, write_words
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "made"
+from tests.unit.training.data.made import content_of, preparer, refusals, save_words, write_words
 
 
 @pytest.fixture
@@ -64,10 +59,7 @@ def test_a_sample_is_a_line_with_spans_taken_out_and_the_data_set_says_what_it_i
     assert info.spans == {"inputs": 32, "targets": 8, "sentinels": 2}
     assert info.parts["val"].tokens == made.val.tokens
     assert check_data(folder).findings == []
-
-
-def test_what_is_wrong_with_a_data_set_is_told(folder, prepare):
-    made = prepare()
+    # What is wrong with it is told.
     path = folder / "train" / "data_00000.txt"
     size, lines = path.stat().st_size, path.read_text().splitlines()
     lines[1] += " nothing"
@@ -82,15 +74,11 @@ def test_what_is_wrong_with_a_data_set_is_told(folder, prepare):
     assert check_data(folder).findings[1:] == [f"{path}:2: {rule}"]
 
 
-@pytest.mark.lab
-def test_any_number_of_processes_makes_the_same_files(tmp_path, prepare):
-    prepare(processes=1, output=tmp_path / "one")
+@pytest.mark.usefixtures("quick_processes")
+def test_any_number_of_processes_makes_the_same_files_and_a_tokenizer_may_be_given(tmp_path, folder, prepare):
+    prepare(processes=1, output=tmp_path / "first")
     prepare(processes=2, output=tmp_path / "two")
-    assert content_of(tmp_path / "one") == content_of(tmp_path / "two")
-
-
-def test_a_tokenizer_may_be_given(tmp_path, folder, prepare):
-    prepare(output=tmp_path / "first")
+    assert content_of(tmp_path / "first") == content_of(tmp_path / "two")
     assert prepare(output=tmp_path / "first").already_prepared
     made = prepare(tokenizer=tmp_path / "first" / "tokenizer.json", vocab_size=None)
     assert made.tokenizer == str(folder / "tokenizer.json")
@@ -100,16 +88,11 @@ def test_a_tokenizer_may_be_given(tmp_path, folder, prepare):
 
 
 def test_special_tokens_that_a_tokenizer_lacks_are_the_last_and_none_has_spaces(tmp_path, folder, prepare, error_of):
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    path = tmp_path / "words.json"
-    made = Tokenizer(models.WordLevel({"the": 0, "cat": 2, "<unk>": 3}, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.save(str(path))
+    path = save_words(tmp_path / "words.json", "<unk>", **{"the": 0, "cat": 2, "<unk>": 3})
     assert prepare(tokenizer=path, vocab_size=None).unknown_characters > 0
     words = (folder / "vocab.txt").read_text().splitlines()
     assert words == ["the", "<unused_1>", "cat", "<unk>", "<pad>", "</s>", "<s>"]
-    Tokenizer(models.WordLevel({"the": 0, "the cat": 1, "<unk>": 2}, unk_token="<unk>")).save(str(path))
+    save_words(path, "<unk>", **{"the": 0, "the cat": 1, "<unk>": 2})
     assert error_of(prepare, tokenizer=path, vocab_size=None, output=tmp_path / "other") == (
         "DIR/words.json: tokens must be without spaces, got 'the cat' as token 1\n"
         "hint: tokens stand in lines, with spaces between; take a tokenizer of SentencePiece, or of bytes"

@@ -4,7 +4,14 @@ import pytest
 
 from cstool.model.params import SummariesParams
 from cstool.training.data.summaries import SummariesDataset, word_numbers
-from tests.unit.training.data.encoder_files import opened_by, read, shapes, write_rows, write_vocabulary
+from tests.unit.training.data.encoder_files import (
+    OTHER_VOCABULARY,
+    opened_by,
+    read,
+    shapes,
+    write_rows,
+    write_vocabulary,
+)
 
 COLUMNS = ("input_token_ids", "labels", "segment_ids", "cls_indices")
 ONE = ["[2, 5, 3, 2, 6, 7, 3, 2, 9, 3]", "[0, 1, 1]", "[0, 0, 0, 1, 1, 1, 1, 0, 0, 0]", "[0, 3, 7]"]
@@ -72,13 +79,10 @@ def test_columns_and_a_padding_must_be_there(opened, error_of):
     assert error_of(opened, pad_id=None) == f"vocab_file: {rule}"
 
 
-VOCAB = "\nhint: vocab_size of the model must be that of the data set"
-
-
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (0, "[2, 50, 3]", f"input_token_ids must be in [0, 50), got 50{VOCAB}"),
+        (0, "[2, 50, 3]", f"input_token_ids must be in [0, 50), got 50\n{OTHER_VOCABULARY}"),
         (1, "[2]", "labels must be in [0, 2), got 2"),
         (1, "[1, 0]", "labels must have 1 value, one for each [CLS], got 2"),
         (2, "[0]", "segment_ids must have 3 values, one for each token, got 1"),

@@ -10,23 +10,30 @@ from pathlib import Path
 import pytest
 
 from cstool.foundation.errors import Interrupted
-from cstool.training.data import Continued, TextPart, TextRequest, TextSummary, hdf5_text, prepare_text, text_work
-from tests.unit.training.data.made import content_of, preparer, read_all, refusals, text_of
+from cstool.training.data import Continued, TextPart, TextRequest, TextSummary, prepare_text, text_work
+from tests.contract.refusal import failing
+from tests.unit.training.data.made import (
+    ANOTHER,
+    FREE_SPACE,
+    content_of,
+    cut_short,
+    names,
+    preparer,
+    read_all,
+    refusals,
+    text_of,
+    write_files,
+)
 
 SOURCE = {"a": b"hello world", "b": b"0123456789", "c": b"x"}
-ANOTHER = "must not hold another data set, got one made from other text or with other arguments\n"
-ANOTHER += "hint: add --overwrite to replace it, or give another --output"
 ELSEWHERE = "\nhint: give another --output"
 
 
 @pytest.fixture
 def source(tmp_path):
     """Return a folder with three files; with seed 1 and a half held out, `a` and `c` are train, `b` is held out."""
-    folder = tmp_path / "source"
-    folder.mkdir()
-    for name, content in SOURCE.items():
-        (folder / name).write_bytes(content)
-    return folder
+    write_files(tmp_path / "source", **SOURCE)
+    return tmp_path / "source"
 
 
 @pytest.fixture
@@ -43,16 +50,8 @@ def prepare(source, out):
 @pytest.fixture
 def straight(tmp_path, prepare):
     """What a preparation makes that nothing goes wrong with."""
-
-    def call(**changes):
-        prepare(output=tmp_path / "straight", overwrite=True, **changes)
-        return content_of(tmp_path / "straight")
-
-    return call
-
-
-def names(folder):
-    return sorted(path.name for path in folder.iterdir())
+    folder = tmp_path / "straight"
+    return lambda **changes: prepare(output=folder, overwrite=True, **changes) and content_of(folder)
 
 
 def test_each_part_is_its_files_with_zero_bytes_between_and_the_summary_counts_both(prepare, out):
@@ -94,7 +93,7 @@ def test_other_arguments_or_other_text_are_refused_without_overwrite(tmp_path, s
     assert error_of(prepare) == f"DIR/text: {ANOTHER}"
     assert content_of(out) == before
     prepare(sequence_length=5, overwrite=True)
-    assert read_all(out / "train")["labels"].shape[1] == 5
+    assert len(read_all(out / "train")["labels"][0]) == 5
     assert names(tmp_path) == ["source", "text"]
 
 
@@ -132,29 +131,27 @@ def test_progress_counts_the_bytes_of_the_text_to_the_end(prepare, changes, tota
     assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
-def grow(path):
-    path.write_bytes(b"0" * 1000)
-
-
-def write_to(path):
-    path.write_bytes(b"9876543210")
-    os.utime(path, ns=(0, 0))
-
-
-NOBODY = "\nhint: run it again when nobody writes to the file"
+CHANGED = "must not change while it is read, had 10 bytes and {}\nhint: run it again when nobody writes to the file"
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("content", "message"),
     [
-        (grow, f"must not change while it is read, had 10 bytes and now 1,000{NOBODY}"),
-        (write_to, f"must not change while it is read, had 10 bytes and was written to meanwhile{NOBODY}"),
-        (lambda path: path.unlink(missing_ok=True), "must be readable, got: No such file or directory"),
+        (b"0" * 1000, CHANGED.format("now 1,000")),
+        (b"9876543210", CHANGED.format("was written to meanwhile")),
+        (None, "must be readable, got: No such file or directory"),
     ],
     ids=["grows", "changes", "goes"],
 )
-def test_a_file_that_changes_while_it_is_read_is_reported(source, prepare, out, error_of, change, message):
-    assert error_of(prepare, progress=lambda done, total: change(source / "b")) == f"DIR/source/b: {message}"
+def test_a_file_that_changes_while_it_is_read_is_reported(source, prepare, out, error_of, content, message):
+    def change(_done, _total):
+        if content is None:
+            (source / "b").unlink(missing_ok=True)
+        else:
+            (source / "b").write_bytes(content)
+            os.utime(source / "b", ns=(0, 0))
+
+    assert error_of(prepare, progress=change) == f"DIR/source/b: {message}"
     assert not out.exists()
 
 
@@ -189,15 +186,11 @@ def test_an_interruption_keeps_what_is_done_and_the_same_command_goes_on(tmp_pat
     assert names(tmp_path) == ["source", "straight", "text"]
 
 
-def cut_short(path):
-    path.write_bytes(path.read_bytes()[:-1])
-
-
 def write_zeros(path):
     path.write_bytes(bytes(path.stat().st_size))
 
 
-@pytest.mark.parametrize("damage", [cut_short, write_zeros, os.unlink], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", [cut_short, write_zeros, os.unlink])
 @pytest.mark.parametrize(
     ("name", "continued"),
     [("train/data_00000.h5", Continued(1, 2, 2, 2)), ("tokens/train_00000.npy", Continued(2, 2, 1, 2))],
@@ -238,26 +231,19 @@ def test_what_was_begun_with_files_of_another_length_is_not_gone_on_with(prepare
     assert [path.name for path in sorted(out.rglob("*.h5"))] == ["data_00000.h5"] * 2
 
 
-def test_an_interruption_before_anything_is_finished_leaves_nothing(tmp_path, prepare, monkeypatch):
-    def stop(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(text_work, "do_each", stop)
-    with pytest.raises(Interrupted):
-        prepare()
+def test_an_interruption_before_anything_is_finished_leaves_nothing(tmp_path, interrupt):
+    interrupt(0)
     assert names(tmp_path) == ["source"]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *(pytest.param(changes, marks=pytest.mark.lab) for changes in ({}, {"shuffle_seed": 1})),
-        pytest.param({"train_vocab": 260, "packing": "documents"}, marks=pytest.mark.takes("processes that import")),
-    ],
-    ids=str,
-)
-def test_any_number_of_processes_makes_the_same_files(prepare, out, straight, changes):
-    prepare(processes=2, **changes)
+@pytest.mark.takes("new processes, which import what they need")
+def test_any_number_of_processes_makes_the_same_files(prepare, out, straight, request):
+    expected = straight()
+    prepare(processes=2)
+    assert content_of(out) == expected
+    request.getfixturevalue("quick_processes")
+    changes = {"train_vocab": 260, "packing": "documents", "shuffle_seed": 1}
+    prepare(processes=2, overwrite=True, **changes)
     assert content_of(out) == straight(**changes)
 
 
@@ -304,20 +290,10 @@ def test_killed_while_one_data_set_replaces_another_either_is_there(tmp_path, pr
 
 
 def test_a_full_disk_is_reported_and_the_same_command_goes_on(prepare, out, straight, monkeypatch, error_of):
-    write, calls = hdf5_text.os.fsync, []
-
-    def full(descriptor):
-        calls.append(descriptor)
-        if len(calls) > 4:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        write(descriptor)
-
     expected = straight()
-    monkeypatch.setattr(os, "fsync", full)
-    assert error_of(prepare) == (
-        "DIR/text: must fit on its disk, which is full; the data set takes 288 bytes\n"
-        "hint: free some space and give the same command, which goes on from what is finished; or give another --output"
-    )
+    monkeypatch.setattr(os, "fsync", failing(errno.ENOSPC, 4, os.fsync))
+    rule = "must fit on its disk, which is full; the data set takes 288 bytes"
+    assert error_of(prepare) == f"DIR/text: {rule}\n{FREE_SPACE}"
     monkeypatch.undo()
     assert not out.exists()
     assert prepare().continued == Continued(1, 2, 0, 0)
@@ -325,10 +301,7 @@ def test_a_full_disk_is_reported_and_the_same_command_goes_on(prepare, out, stra
 
 
 def test_an_output_that_cannot_be_written_is_reported(prepare, monkeypatch, error_of):
-    def refuse(path, *args, **kwargs):
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(Path, "mkdir", failing(errno.EACCES))
     assert error_of(prepare) == f"DIR/text: must be writable, got: Permission denied{ELSEWHERE}"
 
 

@@ -1,6 +1,5 @@
 """Text to tokens and back."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Loaded
 
 from cstool.training.data import ByteTokenizer, FileTokenizer, load_tokenizer, tokenizer_of
+from tests.unit.training.data.made import RECORD, write_record
 
 LETTERS = {"a": 0, "b": 1, "[UNK]": 2}
 
@@ -33,12 +33,8 @@ def words(model):
 
 @pytest.fixture
 def save(tmp_path):
-
-    def to_file(loaded):
-        loaded.save(str(tmp_path / "tokenizer.json"))
-        return load_tokenizer(tmp_path / "tokenizer.json")
-
-    return to_file
+    path = tmp_path / "tokenizer.json"
+    return lambda loaded: loaded.save(str(path)) or load_tokenizer(path)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -157,22 +153,15 @@ def test_json_of_something_else_or_half_of_it_is_refused(tmp_path, error_of):
     for text in ("{}", content[: len(content) // 2]):
         (tmp_path / "t.json").write_text(text)
         message = error_of(load_tokenizer, tmp_path / "t.json")
-        assert message.startswith(f"DIR/t.json: {JSON}, got: ")
-        assert message.endswith(f"\n{SAVED}")
-
-
-def record(folder, **changes):
-    part = {"files": 1, "size_bytes": 5, "samples": 1, "tokens": 4}
-    content = {"digest": "", "files": {}, "parts": {"train": part, "val": part}, "sequence_length": 4, **changes}
-    (folder / "train").mkdir(exist_ok=True)
-    (folder / "prepared.json").write_text(json.dumps(content))
+        assert (message.partition(", got: ")[0], message.partition("\n")[2]) == (f"DIR/t.json: {JSON}", SAVED)
 
 
 def test_a_data_set_knows_its_tokenizer_and_a_folder_beside_its_parts_is_not_of_it(tmp_path):
-    record(tmp_path)
+    (tmp_path / "train").mkdir()
+    write_record(tmp_path, {name: RECORD[name] for name in RECORD if name != "tokenizer"})
     found = [tokenizer_of(tmp_path / name) for name in ("", "train", "other")]
     assert [loaded and loaded.name for loaded in found] == ["bytes", "bytes", None]
-    record(tmp_path, tokenizer={"file": "tokenizer.json", "made_from": "a.json", "vocab_size": 256, "digest": ""})
+    write_record(tmp_path, RECORD)
     byte_level().save(str(tmp_path / "tokenizer.json"))
     for folder in (tmp_path, tmp_path / "train"):
         assert tokenizer_of(folder).name == str(tmp_path / "tokenizer.json")
@@ -181,6 +170,6 @@ def test_a_data_set_knows_its_tokenizer_and_a_folder_beside_its_parts_is_not_of_
 @pytest.mark.parametrize("content", [None, "[]", "{", '{"parts": 1}'])
 def test_other_folders_have_no_tokenizer(tmp_path, content):
     if content is not None:
-        (tmp_path / "prepared.json").write_text(content)
+        write_record(tmp_path, content)
     (tmp_path / "train").mkdir()
     assert [tokenizer_of(tmp_path), tokenizer_of(tmp_path / "train")] == [None, None]

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as Loaded
-from tokenizers import models, pre_tokenizers
 
 from cstool.training.data import load_tokenizer, tokenizing
 from cstool.training.data.sources import find_files, read_bytes
 from cstool.training.data.token_stream import ByteStream, ShardStream, holds_tokens, write_shard
 from cstool.training.data.tokenizing import Shard, Tokenize, cut_documents, group_pieces, text_of, train_tokenizer
+from tests.unit.training.data.made import save_words, write_files
 
 TEXT = "To be, or not to be: that is the question.\n\nWhether 'tis nobler in the mind to suffer\n" * 4
 
@@ -38,11 +37,8 @@ def found(tmp_path):
     """Write texts and find them: `found("a", "b")`."""
 
     def write(*texts):
-        folder = tmp_path / "texts"
-        folder.mkdir()
-        for number, text in enumerate(texts):
-            (folder / f"{number}").write_bytes(text if isinstance(text, bytes) else text.encode())
-        return find_files([folder])
+        write_files(tmp_path / "texts", **{f"{number}": text for number, text in enumerate(texts)})
+        return find_files([tmp_path / "texts"])
 
     return write
 
@@ -109,8 +105,7 @@ def test_a_stream_of_files_of_tokens_is_the_tokens_of_the_documents(tmp_path, fo
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6), data=st.data())
 def test_a_stream_of_bytes_is_the_files_with_a_zero_after_each(tmp_path_factory, sizes, data):
     folder = tmp_path_factory.mktemp("bytes")
-    for number, size in enumerate(sizes):
-        (folder / f"{number}").write_bytes(bytes([65 + number]) * size)
+    write_files(folder, **{f"{number}": bytes([65 + number]) * size for number, size in enumerate(sizes)})
     files = find_files([folder])
     whole = b"".join(read_bytes(file, 0, file.size_bytes) + b"\0" for file in files)
     stream = ByteStream(files)
@@ -131,10 +126,7 @@ def test_text_that_is_not_utf8_is_named_with_its_offset(tmp_path, found, bpe, er
 
 
 def test_a_character_without_a_token_is_named_with_its_offset_in_bytes_or_counted(tmp_path, found, error_of):
-    loaded = Loaded(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
-    loaded.pre_tokenizer = pre_tokenizers.Whitespace()
-    letters = tmp_path / "letters.json"
-    loaded.save(str(letters))
+    letters = save_words(tmp_path / "letters.json", "[UNK]", **{"a": 0, "b": 1, "[UNK]": 2})
     files = found("a b", "a 世 é")
     shard = Shard(tmp_path / "0.npy", "train", next(group_pieces(cut_documents(files))))
     assert error_of(Tokenize({"train": files}, letters, allow_unknown=False), shard) == (

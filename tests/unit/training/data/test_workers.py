@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from cstool.foundation.errors import DataError
 from cstool.training.data.workers import do_each
 from tests.contract.refusal import refusal
+from tests.patience import wait_until
 
 PROJECT = Path(__file__).parents[4]
 
@@ -31,6 +31,7 @@ class Note:
         (self.folder / job).write_text(f"{os.getpid()}")
 
 
+@pytest.mark.usefixtures("quick_processes")
 @pytest.mark.parametrize(("processes", "others"), [(1, False), (2, True)])
 def test_each_job_is_done_once_and_told(tmp_path, processes, others):
     told = []
@@ -44,6 +45,7 @@ FEWER = "fewer processes need less memory; what they finished is kept, the same 
 FAILED = "the job: must do, got one that fails", "take another"
 
 
+@pytest.mark.usefixtures("quick_processes")
 @pytest.mark.parametrize(
     ("job", "processes", "told"), [("fail", 1, FAILED), ("fail", 2, FAILED), ("die", 2, (KILLED, FEWER))]
 )
@@ -69,14 +71,11 @@ def test_no_process_outlives_the_one_that_began_it(tmp_path):
     names = [str(tmp_path / "one"), str(tmp_path / "two")]
     began = subprocess.Popen([sys.executable, str(script), *names], env={**os.environ, "PYTHONPATH": str(PROJECT)})
     written = [Path(name) for name in names]
-    while not all(path.exists() and path.read_text() for path in written):
-        assert began.poll() is None
-        time.sleep(0.05)
+    wait_until(lambda: began.poll() or all(path.exists() and path.read_text() for path in written), "nothing begins")
     began.kill()
     began.wait()
     numbers = [int(path.read_text()) for path in written]
-    while any(is_running(number) for number in numbers):
-        time.sleep(0.05)
+    wait_until(lambda: not any(is_running(number) for number in numbers), "they live on")
 
 
 def is_running(number):

@@ -17,8 +17,8 @@ from cstool.foundation.errors import StoreError
 from cstool.training.store.block_file import DIRECT_BYTES, PAGE_BYTES, BlockFile
 from tests.contract.refusal import refusal
 from tests.examples import examples
+from tests.unit.training.store.stored import Array
 
-Array = np.ndarray[Any, Any]
 SIZE = 5 * DIRECT_BYTES + 700
 MODES = pytest.mark.parametrize(
     "mode", [{}, {"uncached": True}, {"direct": True}], ids=["cached", "uncached", "direct"]
@@ -115,9 +115,8 @@ def test_a_device_with_rules_of_its_own_gets_what_it_can_do(tmp_path, monkeypatc
 def test_a_file_that_ends_too_soon(tmp_path, mode):
     file = open_file(tmp_path / "file", **mode)
     file.write(0, np.zeros(DIRECT_BYTES + 100, np.uint8))
-    with refusal(
-        StoreError, f"{file.path}: must have bytes at {DIRECT_BYTES + 100}, it was cut short", "take a checkpoint"
-    ):
+    message = f"{file.path}: must have bytes at {DIRECT_BYTES + 100}, it was cut short"
+    with refusal(StoreError, message, "take a checkpoint"):
         file.read(0, buffer(2 * DIRECT_BYTES, 0))
     file.close()
     file.close()

@@ -1,7 +1,6 @@
 """A copy is the same to the last byte, or is not there."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,7 @@ from cstool.training.store import (
     register_checkpoint,
 )
 from tests.contract.refusal import refusal
-
-WriteCheckpoint = Callable[..., Path]
+from tests.unit.training.store.stored import write_state
 
 
 @pytest.fixture
@@ -73,8 +71,7 @@ def test_a_damaged_checkpoint_leaves_no_copy(write_checkpoint, weight, folder):
 
 @pytest.mark.parametrize("step", [3, "3", None])
 def test_a_copy_is_entered_in_the_index_of_its_folder_if_it_knows_its_step(tmp_path, folder, step):
-    with CheckpointWriter(tmp_path / "a.mdl") as writer:
-        writer.add_value("global_step", step)
+    write_state(tmp_path / "a.mdl", values={"global_step": step})
     (folder / "checkpoint_1.mdl").touch()
     register_checkpoint(folder, 1, folder / "checkpoint_1.mdl")
     copy_checkpoint(tmp_path / "a.mdl", folder)
@@ -84,7 +81,6 @@ def test_a_copy_is_entered_in_the_index_of_its_folder_if_it_knows_its_step(tmp_p
 
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_in_a_folder_the_name_stays_no_index_is_made_and_it_is_told_how_far_it_is(write_checkpoint, folder, slash):
-    told: list[tuple[int, int]] = []
-    source = write_checkpoint()
+    source, told = write_checkpoint(), []
     assert copy_checkpoint(source, f"{folder}{slash}", lambda *at: told.append(at)) == folder / "checkpoint_3.mdl"
     assert (told, os.listdir(folder)) == ([(48, 56), (56, 56)], ["checkpoint_3.mdl"])

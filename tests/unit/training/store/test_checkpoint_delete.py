@@ -19,14 +19,12 @@ from cstool.training.store import (
 )
 from tests.contract.refusal import refusal
 
-WriteCheckpoint = Callable[..., Path]
-WriteRun = Callable[..., dict[int, Path]]
 A_LINK = "must be a checkpoint itself to be deleted, this is a symbolic link"
 NAMING = "checkpoints of cstool are called checkpoint_{step}.mdl"
 
 
 @pytest.fixture
-def write_run(write_checkpoint) -> WriteRun:
+def write_run(write_checkpoint) -> Callable[..., dict[int, Path]]:
     """Write checkpoints of some steps, of which some are damaged, with their index: `write_run(1, 2, damaged=[2])`."""
 
     def write(*steps: int, damaged: list[int] | tuple[()] = ()) -> dict[int, Path]:
@@ -48,26 +46,18 @@ def damage(path: Path) -> None:
     path.write_bytes(whole.replace(seven, bytes(8)))
 
 
-def left(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob("*.mdl"))
-
-
 def test_checkpoints_are_deleted_and_the_index_follows(write_run, tmp_path):
     paths = write_run(1, 2, 3)
     delete_checkpoints([paths[1], paths[3]])
-    assert (left(tmp_path), read_index(tmp_path)) == (["checkpoint_2.mdl"], [IndexEntry(2, "checkpoint_2.mdl")])
+    assert ([*tmp_path.glob("*.mdl")], read_index(tmp_path)) == ([paths[2]], [IndexEntry(2, "checkpoint_2.mdl")])
     assert "checkpoint_1" not in (tmp_path / "checkpoints_index.yaml").read_text()
 
 
-@pytest.mark.parametrize("spoil", [damage, lambda path: os.truncate(path, 1000), lambda path: None])
-def test_a_checkpoint_is_deleted_also_if_it_is_damaged_and_no_index_is_made(write_checkpoint, tmp_path, spoil):
-    spoil(path := write_checkpoint())
-    delete_checkpoints([path])
-    assert os.listdir(tmp_path) == []
-
-
-def _text(path: Path) -> None:
-    path.write_text("mine")
+def test_a_checkpoint_is_deleted_also_if_it_is_damaged_and_no_index_is_made(write_checkpoint, tmp_path):
+    for spoil in (damage, lambda path: os.truncate(path, 1000), lambda path: None):
+        spoil(path := write_checkpoint())
+        delete_checkpoints([path])
+        assert os.listdir(tmp_path) == []
 
 
 def _data_set(path: Path) -> None:
@@ -78,7 +68,7 @@ def _data_set(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "rule", "hint"),
     [
-        (_text, "a checkpoint must be an HDF5 file, this one is not", NAMING),
+        (lambda path: path.write_text("mine"), "a checkpoint must be an HDF5 file, this one is not", NAMING),
         (_data_set, "must be a checkpoint, this is an HDF5 file of another kind", NAMING),
         (lambda path: path.symlink_to("checkpoint_1.mdl"), A_LINK, "it is to checkpoint_1.mdl"),
         (lambda path: path.symlink_to(path), A_LINK, "it is to DIR/checkpoint_9.mdl"),
@@ -94,8 +84,7 @@ def test_what_is_no_checkpoint_is_not_deleted_nor_is_anything_with_it(write_run,
 
 
 def test_a_data_set_that_was_cut_short_is_not_taken_for_a_checkpoint(tmp_path):
-    path = tmp_path / "part.h5"
-    _data_set(path)
+    _data_set(path := tmp_path / "part.h5")
     os.truncate(path, 1000)
     message = f"{path}: must be a checkpoint to be deleted, this is too damaged to tell and not called .mdl"
     with refusal(CheckpointError, message):
@@ -132,7 +121,7 @@ def test_where_one_cannot_be_deleted_that_is_told_and_the_index_follows(write_ru
         ([1, 2], [1, 2], 1, [], []),
     ],
 )
-def test_the_latest_whole_ones_are_kept(write_run, tmp_path, steps, damaged, keep, kept, deleted):  # fmt: skip
+def test_the_latest_whole_ones_are_kept(write_run, tmp_path, steps, damaged, keep, kept, deleted):
     paths = write_run(*steps, damaged=damaged)
     plan = plan_pruning(tmp_path, keep)
     assert (plan.kept, plan.deleted) == ([paths[s] for s in kept], [paths[s] for s in deleted])

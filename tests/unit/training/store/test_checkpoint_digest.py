@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from cstool.foundation.errors import DamagedCheckpointError
-from cstool.training.store import CheckpointReader, CheckpointWriter, copy_checkpoint, unbound_note
+from cstool.training.store import CheckpointReader, copy_checkpoint, unbound_note
 from tests.contract.refusal import refusal
-from tests.unit.training.store.stored import without_digest
+from tests.unit.training.store.conftest import WEIGHT
+from tests.unit.training.store.stored import without_digest, write_state
 
 EARLIER = "take an earlier checkpoint"
 LONG = 40_000
@@ -23,25 +24,15 @@ LONG = 40_000
 
 def write(path: Path, step: int) -> Path:
     """Write a checkpoint whose every part tells the step."""
-    with CheckpointWriter(path) as writer:
-        for name in ("model.a", "model.b", "optimizer.a.exp_avg", "optimizer.b.exp_avg"):
-            writer.add_tensor(name, (4, 3), "float32", [np.full((4, 3), step + len(writer.path.name), np.float32)])
-        writer.add_tensor("model.c", (4, 3), "float32", [np.arange(12, dtype=np.float32).reshape(4, 3) + step])
-        writer.link("model.tied", "model.a")
-        writer.add_value("global_step", step)
-        writer.add_value("dataloader", {"batches_streamed": step, "batch_size": 2})
-        writer.add_value("long", [step, "x" * LONG])
-    return path
+    names = "model.a", "model.b", "optimizer.a.exp_avg", "optimizer.b.exp_avg"
+    tensors = dict.fromkeys(names, np.full((4, 3), step + 16, np.float32)) | {"model.c": WEIGHT + step}
+    values = {"global_step": step, "dataloader": {"batches_streamed": step, "batch_size": 2}}
+    return write_state(path, tensors, {"model.tied": "model.a"}, {**values, "long": [step, "x" * LONG]})
 
 
 @pytest.fixture
 def path(tmp_path) -> Path:
     return write(tmp_path / "checkpoint_3.mdl", 3)
-
-
-@pytest.fixture
-def other(tmp_path) -> Path:
-    return write(tmp_path / "checkpoint_4.mdl", 4)
 
 
 def take(key: str) -> Callable[[h5py.File, h5py.File], None]:
@@ -101,8 +92,8 @@ def version(file: h5py.File, _: h5py.File) -> None:
         version,
     ],
 )
-def test_a_part_from_elsewhere_is_found(path, other, change):
-    with h5py.File(path, "r+") as file, h5py.File(other) as theirs:
+def test_a_part_from_elsewhere_is_found(path, change):
+    with h5py.File(path, "r+") as file, h5py.File(write(path.with_name("checkpoint_4.mdl"), 4)) as theirs:
         change(file, theirs)
     with pytest.raises(DamagedCheckpointError) as caught:
         CheckpointReader(path)
@@ -127,9 +118,10 @@ def test_a_checkpoint_of_this_version_has_a_digest(path):
         CheckpointReader(path)
 
 
-def test_bytes_spliced_in_from_another_step_are_found(path, other, tmp_path):
+def test_bytes_spliced_in_from_another_step_are_found(path, tmp_path):
     """Any run of blocks of the file, which has the same layout at every step."""
-    ours, theirs, spliced = path.read_bytes(), other.read_bytes(), tmp_path / "spliced.mdl"
+    ours, theirs = path.read_bytes(), write(tmp_path / "checkpoint_4.mdl", 4).read_bytes()
+    spliced = tmp_path / "spliced.mdl"
     assert len(ours) == len(theirs)
     block = -(-len(ours) // 16)
     found = 0
@@ -162,7 +154,5 @@ def test_a_checkpoint_without_a_digest_is_read_and_that_is_said(path, tmp_path):
 
 @pytest.mark.parametrize("value", [{1: [(1, 2.5)], None: float("inf")}, "ä\ud800", 2**80, {"b": 1, "a": -0.0}])
 def test_values_are_bound_as_json_has_them(tmp_path, value):
-    with CheckpointWriter(tmp_path / "a.mdl") as writer:
-        writer.add_value("value", value)
-    with CheckpointReader(tmp_path / "a.mdl") as reader:
+    with CheckpointReader(write_state(tmp_path / "a.mdl", values={"value": value})) as reader:
         assert json.dumps(reader.value("value")) == json.dumps(value)

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from cstool.foundation.errors import CheckpointError
-from cstool.training.store import IndexEntry, read_index, register_checkpoint
-from cstool.training.store.checkpoint_index import INDEX_NAME, MOST_BYTES, forget_deleted
+from cstool.training.store import IndexEntry, checkpoint_index, read_index, register_checkpoint
+from cstool.training.store.checkpoint_index import INDEX_NAME, forget_deleted
 from tests.contract.refusal import refusal
 
 
@@ -62,7 +62,7 @@ def test_what_is_no_index_is_an_empty_one_and_keeps_nobody_waiting(tmp_path, mak
     assert read_index(tmp_path) == []
 
 
-NONSENSE = ["", "[1, 2", "checkpoints: 5", "- a", "checkpoints: [{step: x, file: y}]", "\x00", "[" * 10_000]
+NONSENSE = ["", "[1, 2", "checkpoints: 5", "- a", "checkpoints: [{step: x, file: y}]", "\x00", "[" * 2000]
 NONSENSE += [f"checkpoints: [{{step: 1, file: {'x' * 300}}}]", 'checkpoints: [{step: 1, file: "\\0"}]']
 
 
@@ -85,12 +85,12 @@ def test_what_would_be_elsewhere_does_not_count(tmp_path):
 
 def test_runs_that_register_at_the_same_time_lose_nothing(tmp_path):
     def register_some(first: int) -> None:
-        for step in range(first, 40, 4):
+        for step in range(first, 20, 4):
             _register(tmp_path, step)
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(register_some, range(4)))
-    assert sorted(entry.step for entry in read_index(tmp_path)) == list(range(40))
+    assert sorted(entry.step for entry in read_index(tmp_path)) == list(range(20))
 
 
 def test_an_index_that_cannot_be_written_is_named(tmp_path):
@@ -104,13 +104,12 @@ def test_an_index_that_cannot_be_written_is_named(tmp_path):
         forget_deleted(tmp_path)
 
 
-def test_an_index_that_is_far_too_long_counts_as_empty(tmp_path):
+def test_an_index_that_is_far_too_long_counts_as_empty(tmp_path, monkeypatch):
     """Whoever made it, reading it would take long and much memory."""
+    monkeypatch.setattr(checkpoint_index, "MOST_BYTES", 100)
     (tmp_path / "checkpoint_5.mdl").touch()
     text = "checkpoints:\n- step: 5\n  file: checkpoint_5.mdl\n"
-    index = tmp_path / INDEX_NAME
-    index.write_text(f"{text}{'#' * (MOST_BYTES - len(text))}")
-    assert read_index(tmp_path) == [IndexEntry(5, "checkpoint_5.mdl")]
-    index.write_text(f"{text}{'#' * (MOST_BYTES - len(text) + 1)}")
-    assert read_index(tmp_path) == []
+    for size_bytes, found in ((100, [IndexEntry(5, "checkpoint_5.mdl")]), (101, [])):
+        (tmp_path / INDEX_NAME).write_text(text.ljust(size_bytes, "#"))
+        assert read_index(tmp_path) == found
     assert _register(tmp_path, 7) == [IndexEntry(7, "checkpoint_7.mdl")]

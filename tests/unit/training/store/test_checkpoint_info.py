@@ -2,8 +2,6 @@
 
 import datetime
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,25 +9,20 @@ import pytest
 import cstool
 from cstool.training.store import (
     CheckpointInfo,
-    CheckpointWriter,
     TensorInfo,
     describe_checkpoint,
     open_checkpoint,
     tensor_norms,
 )
-
-WriteCheckpoint = Callable[..., Path]
-
-
-def described(path: Path) -> CheckpointInfo:
-    with open_checkpoint(path) as state:
-        return describe_checkpoint(state)
+from tests.unit.training.store.stored import write_state
 
 
 def test_a_checkpoint_is_described(write_checkpoint):
     path = write_checkpoint()
     os.utime(path, (0, 0))
-    assert described(path) == CheckpointInfo(
+    with open_checkpoint(path) as state:
+        found = describe_checkpoint(state)
+    assert found == CheckpointInfo(
         path=path,
         version="1.1",
         cstool_version=cstool.__version__,
@@ -59,9 +52,8 @@ def test_a_checkpoint_is_described(write_checkpoint):
     ],
 )
 def test_what_a_checkpoint_says_of_its_run_is_told_and_what_it_does_not_say_is_none(tmp_path, key, value, found):
-    with CheckpointWriter(tmp_path / "a.mdl") as writer:
-        writer.add_value(key, value)
-    info = described(tmp_path / "a.mdl")
+    with open_checkpoint(write_state(tmp_path / "a.mdl", values={key: value})) as state:
+        info = describe_checkpoint(state)
     none = {"step": None, "model_name": None, "seed": None, "batches_streamed": None}
     assert {name: getattr(info, name) for name in none} == {**none, **found}
 
@@ -78,10 +70,7 @@ def test_norms_are_those_of_numpy_in_float64_and_tell_how_far_they_are(tmp_path,
     }
     odd = {"nan": np.array([1, np.nan]), "inf": np.array([1, np.inf]), "1e200": np.array([1, 1e200])}
     told: list[tuple[int, int]] = []
-    with CheckpointWriter(tmp_path / "a.mdl") as writer:
-        for name, array in {**arrays, **odd}.items():
-            writer.add_tensor(name, array.shape, array.dtype.name, [array])
-    with open_checkpoint(tmp_path / "a.mdl") as state:
+    with open_checkpoint(write_state(tmp_path / "a.mdl", {**arrays, **odd})) as state:
         norms = tensor_norms(state, arrays, lambda *at: told.append(at))
         assert [str(norm) for norm in tensor_norms(state, odd).values()] == ["nan", "inf", "inf"]
     total = sum(array.nbytes for array in arrays.values())

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
+from cstool.training.store.checkpoint_format import DTYPES
 from cstool.training.store.checkpoint_layout import read_layout
 from tests.contract.refusal import refusal
 
@@ -62,17 +63,11 @@ def layout_of(path: Path) -> object:
         os.close(descriptor)
 
 
-def test_a_checkpoint_may_be_written_by_plain_h5py(path):
-    layout_of(write(path))
-
-
 TEXT = "a key must be text without slashes, not only dots, got"
 LINK = "is damaged: it must be a link to a tensor before it, got"
 VERSION = "the version of the checkpoint format must be 1.0 or 1.1, got 0.5"
-VENDOR = (
-    "versions 0.x are the vendor's own, which `cstool checkpoint convert` reads; others belong to another version of "
-    "cstool"
-)
+VENDOR = "versions 0.x are the vendor's own, which `cstool checkpoint convert` reads; others belong to another version "
+VENDOR += "of cstool"
 OTHER_KIND = "must be a checkpoint, this is an HDF5 file of another kind"
 CUT_SHORT = "the checkpoint is damaged or cut short ({size_bytes} bytes)"
 
@@ -115,7 +110,8 @@ def test_what_no_writer_makes_is_refused(path, changes, rule, hint):
         layout_of(path)
 
 
-def test_half_of_a_file_is_refused(path):
+def test_a_whole_file_of_plain_h5py_is_a_checkpoint_half_of_one_is_refused(path):
+    layout_of(write(path))
     with refusal(CheckpointError, f"Cannot load partially written checkpoint at {path}", EARLIER):
         layout_of(write(path, __SUCCESS__=None))
 
@@ -157,12 +153,12 @@ def _mistaken(attribute: str) -> Callable[[h5py.File], None]:
     return add
 
 
-BEHIND_A_LINK = "it must be in the file itself, not behind a link"
-NOT_PLAIN = "it must be contiguous, uncompressed and in the file itself"
-DTYPE = (
-    "its dtype must be one of bool, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, "
-    "uint64 of this machine"
+BEHIND_A_LINK, MISTAKEN = (
+    "it must be in the file itself, not behind a link",
+    "its dtype and shape must be those of its attributes",
 )
+NOT_PLAIN = "it must be contiguous, uncompressed and in the file itself"
+DTYPE = f"its dtype must be one of {', '.join(DTYPES)} of this machine"
 LAYOUTS: dict[str, tuple[Callable[[h5py.File], object], str]] = {
     "soft link": (_soft, BEHIND_A_LINK),
     "external link": (_external, BEHIND_A_LINK),
@@ -173,10 +169,7 @@ LAYOUTS: dict[str, tuple[Callable[[h5py.File], object], str]] = {
     "chunked": (_described(6, dtype="float32", chunks=(2,)), NOT_PLAIN),
     "outside": (_described(6, dtype="float32", external="/etc/passwd"), NOT_PLAIN),
     **{f"{dtype}": (_described(2, dtype=dtype), DTYPE) for dtype in ("complex64", ">f4", "S5", h5py.string_dtype())},
-    **{
-        f"another {attribute}": (_mistaken(attribute), "its dtype and shape must be those of its attributes")
-        for attribute in ("dtype", "shape")
-    },
+    **{f"another {attribute}": (_mistaken(attribute), MISTAKEN) for attribute in ("dtype", "shape")},
     "huge": (
         _described(10**12, dtype="float32"),
         f"its {4 * 10**12} bytes must lie in the file, which has {{size_bytes}}",

@@ -1,12 +1,13 @@
 """The store in a file keeps the contract of all stores; what it makes of the files that are there, and leaves."""
 
+import errno
 import itertools
 import os
 import re
 import shutil
 import weakref
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +17,9 @@ from cstool.training.store import CommittedStore, FileStore, committed_step
 from cstool.training.store.commit_record import read_record
 from cstool.training.store.file_layout import lock_path, record_path
 from cstool.training.store.store_lock import StoreLock
-from tests.contract.refusal import refusal
+from tests.contract.refusal import failing, refusal
 from tests.contract.store_contract import StoreContract, StoreMaker
-from tests.unit.training.store.stored import committed_arrays, rows_of, write_store
-
-ROOM = 2**20
+from tests.unit.training.store.stored import ROOM, committed_arrays, rows_of, write_store
 
 
 class TestFileStore(StoreContract):
@@ -28,10 +27,6 @@ class TestFileStore(StoreContract):
     def make_store(self, tmp_path, request) -> StoreMaker:
         numbers = itertools.count()
         return lambda: FileStore(tmp_path / f"{next(numbers)}.h5", ROOM, slots=request.param)
-
-
-def names_of(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_new_file_takes_the_place_of_another_when_it_is_used(tmp_path):
@@ -56,20 +51,20 @@ def test_nothing_is_left_of_a_file_that_was_never_committed(tmp_path, slots):
     store.create("a", (4,))
     store.create("b", (4,), scratch=True)
     store.write("a", 0, np.ones(4, np.float32))
-    temporary, lock = names_of(tmp_path)
+    temporary, lock = sorted(os.listdir(tmp_path))
     assert re.fullmatch(r"memoryx\.h5\.[0-9a-f]{8}\.tmp", temporary)
     assert lock == "memoryx.h5.lock"
     store.close()
-    assert names_of(tmp_path) == []
+    assert sorted(os.listdir(tmp_path)) == []
 
 
 def test_what_a_run_left_that_was_killed_before_its_first_commit_is_swept(tmp_path):
     for name in ("memoryx.h5.0123abcd.tmp", "memoryx.h5.commit.0123abcd.tmp"):
         (tmp_path / name).write_bytes(b"x")
     other = FileStore(tmp_path / "other.h5", ROOM)
-    theirs = names_of(tmp_path)
+    theirs = sorted(os.listdir(tmp_path))
     FileStore(tmp_path / "memoryx.h5", ROOM).close()
-    assert {*theirs} - {*names_of(tmp_path)} == {"memoryx.h5.0123abcd.tmp", "memoryx.h5.commit.0123abcd.tmp"}
+    assert {*theirs} - {*sorted(os.listdir(tmp_path))} == {"memoryx.h5.0123abcd.tmp", "memoryx.h5.commit.0123abcd.tmp"}
     other.close()
 
 
@@ -139,7 +134,7 @@ def test_a_disk_that_is_too_small_is_found_before_anything_is_written(tmp_path, 
     path = write_store(tmp_path / "memoryx.h5", steps=(3,))
     store = FileStore(path, ROOM)
     store.create("a", (2**20,))
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: DiskUsage(free=5000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5000))
     with pytest.raises(StoreError) as caught:
         store.expect([], 0)
     start = f"{path}: MemoryX needs 8,3"
@@ -153,10 +148,6 @@ def test_a_disk_that_is_too_small_is_found_before_anything_is_written(tmp_path, 
         store.borrow("a", 0, 1)
     store.close()
     assert committed_step(path) == 3
-
-
-class DiskUsage(NamedTuple):
-    free: int
 
 
 # A run goes on from the commit before the last one, which is then given up; crashes are `test_durability`'s.
@@ -209,12 +200,8 @@ def test_a_step_that_was_not_committed_is_refused_and_nothing_changes(path, tmp_
 
 def test_a_disk_that_cannot_give_up_the_last_commit_or_be_read_is_told_and_nothing_is_lost(path, monkeypatch):
     before = record_path(path).read_bytes()
-
-    def refuse(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as broken:
-        broken.setattr("cstool.training.store.commit_record.write_replacing", refuse)
+        broken.setattr("cstool.training.store.commit_record.write_replacing", failing(errno.ENOSPC))
         message = f"{path}.commit: cannot be written, got: No space left on device"
         with refusal(StoreError, message, "free some space, or choose another model_dir"):
             FileStore(path, ROOM, adopt=True, at_step=3)

@@ -22,23 +22,20 @@ NOON = datetime.datetime(2026, 3, 4, 12, 0, 59)
 
 
 @pytest.mark.parametrize(
-    ("template", "taken", "name"),
+    ("template", "names"),
     [
-        ("checkpoint_{step}.mdl", [], "checkpoint_12.mdl"),
-        ("checkpoint_{step}.mdl", ["checkpoint_12.mdl"], "checkpoint_12_20260304_120059.mdl"),
         (
-            *("checkpoint_{step}.mdl", ["checkpoint_12.mdl", "checkpoint_12_20260304_120059.mdl"]),
-            "checkpoint_12_20260304_120100.mdl",
+            "checkpoint_{step}.mdl",
+            [f"checkpoint_12{at}.mdl" for at in ("", "_20260304_120059", "_20260304_120100")],
         ),
-        ("run.{step}-of-9.h5", ["run.12-of-9.h5"], "run.12-of-9_20260304_120059.h5"),
+        ("run.{step}-of-9.h5", ["run.12-of-9.h5", "run.12-of-9_20260304_120059.h5"]),
     ],
-    ids=["free", "taken: the time", "that, too: the next second", "another template"],
 )
 @pytest.mark.parametrize("take", [Path.touch, lambda path: path.symlink_to("gone")], ids=["file", "dangling link"])
-def test_a_checkpoint_is_named_after_its_step(tmp_path, template, taken, name, take):
-    for other in taken:
-        take(tmp_path / other)
-    assert checkpoint_path(tmp_path, 12, template, now=NOON) == tmp_path / name
+def test_a_checkpoint_is_named_after_its_step_then_the_time_then_the_next_second(tmp_path, template, names, take):
+    for name in names:
+        assert checkpoint_path(tmp_path, 12, template, now=NOON) == tmp_path / name
+        take(tmp_path / name)
 
 
 @pytest.mark.parametrize("template", ["checkpoint.mdl", "{step}_{step}.mdl", "a/{step}.mdl", "a.{step}"])
@@ -49,16 +46,14 @@ def test_a_template_has_one_step_in_its_stem(tmp_path, template):
 
 
 def test_checkpoints_are_listed_by_step_then_timestamp(tmp_path):
-    steps = ["10", "9", "10_20260304_120059", "10_20250304_120059", "0"]
-    for step in steps:
-        (tmp_path / f"checkpoint_{step}.mdl").touch()
-    assert list_checkpoints(tmp_path) == [
-        CheckpointEntry(0, None, tmp_path / "checkpoint_0.mdl"),
-        CheckpointEntry(9, None, tmp_path / "checkpoint_9.mdl"),
-        CheckpointEntry(10, None, tmp_path / "checkpoint_10.mdl"),
-        CheckpointEntry(10, "20250304_120059", tmp_path / "checkpoint_10_20250304_120059.mdl"),
-        CheckpointEntry(10, "20260304_120059", tmp_path / "checkpoint_10_20260304_120059.mdl"),
-    ]
+    listed = [(0, None), (9, None), (10, None), (10, "20250304_120059"), (10, "20260304_120059")]
+    paths = [tmp_path / f"checkpoint_{step}{f'_{time}' if time else ''}.mdl" for step, time in listed]
+    for path in reversed(paths):
+        path.touch()
+    assert list_checkpoints(tmp_path) == [CheckpointEntry(*at, path) for at, path in zip(listed, paths, strict=True)]
+    # Those of another template are listed by it.
+    (tmp_path / "run+7.h5").touch()
+    assert list_checkpoints(tmp_path, "run+{step}.h5") == [CheckpointEntry(7, None, tmp_path / "run+7.h5")]
 
 
 OTHERS = (
@@ -72,11 +67,6 @@ def test_other_files_and_folders_are_no_checkpoints(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "checkpoint_1.mdl").mkdir()
     assert list_checkpoints(tmp_path) == []
-
-
-def test_checkpoints_of_another_template_are_listed_by_it(tmp_path):
-    (tmp_path / "run+7.h5").touch()
-    assert list_checkpoints(tmp_path, "run+{step}.h5") == [CheckpointEntry(7, None, tmp_path / "run+7.h5")]
 
 
 def test_a_missing_folder_has_no_checkpoints_and_a_file_is_no_folder(tmp_path):

@@ -4,6 +4,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from typing import Any
 
 import hypothesis.strategies as st
@@ -16,11 +17,10 @@ from cstool.training.machine.lanes import Pace
 from cstool.training.store.panel_cache import STAYS_BYTES, PanelCache, Rows, buffer_bytes
 from tests.contract.refusal import refusal
 from tests.examples import examples
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, in_thread, wait_until
+from tests.unit.training.store.stored import Array
 
-Array = np.ndarray[Any, Any]
 LARGE = STAYS_BYTES + 1
-PATIENCE_S = 30.0
 
 
 class File:
@@ -72,22 +72,8 @@ def make_file() -> Iterator[Callable[..., File]]:
 
 def run_lanes(walks: Sequence[Callable[[], None]]) -> None:
     """Run functions in threads of their own, and fail if one fails, or they wait without end."""
-    errors: list[BaseException] = []
-
-    def guarded(walk: Callable[[], None]) -> None:
-        try:
-            walk()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(walk,), daemon=True) for walk in walks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive(), "a lane waits without end"
-    if errors:
-        raise errors[0]
+    for lane in [in_thread(walk) for walk in walks]:
+        lane.result(PATIENCE_S)
 
 
 def least_bytes(sizes: Sequence[int], lanes: int) -> int:
@@ -269,16 +255,12 @@ def test_rows_that_change_are_not_fetched_meanwhile(make_file):
     rows = file.rows(0)
     assert file.cache.claim(rows) is None
     file.cache.expect([rows], 0)
-    held: list[Array] = []
-    thread = threading.Thread(target=lambda: held.append(file.cache.hold(rows, fresh=False)), daemon=True)
-    thread.start()
-    thread.join(0.05)
-    assert thread.is_alive()
+    held = in_thread(lambda: file.cache.hold(rows, fresh=False))
+    assert not wait([held], 0.05).done
     assert file.reads == []
     file.changes[0] += 1
     file.cache.disclaim(rows, None)
-    thread.join(PATIENCE_S)
-    file.check(0, held[0])
+    file.check(0, held.result(PATIENCE_S))
 
 
 def test_a_buffer_is_at_most_a_sixteenth_larger_than_its_rows_and_shared_by_nearly_alike_ones():

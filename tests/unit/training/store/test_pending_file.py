@@ -3,14 +3,12 @@
 import errno
 import fcntl
 import os
-from typing import Any
 
 import numpy as np
 import pytest
 
 from cstool.training.store.pending_file import TEMPORARY_NAME, PendingFile
-
-FULL = OSError(errno.ENOSPC, "No space left on device")
+from tests.contract.refusal import failing
 
 
 def test_a_pending_file_is_named_after_its_goal_and_eight_hex_digits_and_discarded(tmp_path):
@@ -31,7 +29,7 @@ def test_committing_gives_the_file_its_name_and_reserved_space_that_is_not_used_
 
 
 def test_a_file_system_that_cannot_reserve_is_fine(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "posix_fallocate", _failing(OSError(errno.EOPNOTSUPP, "Operation not supported")))
+    monkeypatch.setattr(os, "posix_fallocate", failing(errno.EOPNOTSUPP))
     file = PendingFile(tmp_path / "a.mdl")
     file.reserve(100_000)
     assert file.temporary.stat().st_size == 0
@@ -42,7 +40,7 @@ def test_a_file_system_that_cannot_reserve_is_fine(tmp_path, monkeypatch):
 @pytest.mark.parametrize("taken", [False, True])
 def test_a_taken_name_is_never_overwritten_with_hard_links_or_without(tmp_path, monkeypatch, taken, has_links):
     if not has_links:
-        monkeypatch.setattr(os, "link", _failing(OSError(errno.EPERM, "Operation not permitted")))
+        monkeypatch.setattr(os, "link", failing(errno.EPERM))
     file = PendingFile(tmp_path / "a.mdl")
     if taken:
         (tmp_path / "a.mdl").write_text("before")
@@ -56,10 +54,10 @@ def test_a_taken_name_is_never_overwritten_with_hard_links_or_without(tmp_path, 
 
 def test_a_failed_write_is_kept_from_hdf5_and_the_first_error_stays(tmp_path, monkeypatch):
     file = PendingFile(tmp_path / "a.mdl")
-    monkeypatch.setattr(os, "pwrite", _failing(FULL))
-    assert (file.write(b"abc"), file.first_error) == (3, FULL)
-    monkeypatch.setattr(os, "pread", _failing(OSError(errno.EIO, "Input/output error")))
-    assert (file.read(3), file.first_error) == (b"\0\0\0", FULL)
+    monkeypatch.setattr(os, "pwrite", failing(errno.ENOSPC))
+    assert (file.write(b"abc"), file.first_error.errno) == (3, errno.ENOSPC)
+    monkeypatch.setattr(os, "pread", failing(errno.EIO))
+    assert (file.read(3), file.first_error.errno) == (b"\0\0\0", errno.ENOSPC)
     file.discard()
 
 
@@ -71,10 +69,3 @@ def test_a_write_in_pieces_is_carried_on_and_the_file_is_locked_meanwhile(tmp_pa
     with open(file.temporary) as other, pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     file.discard()
-
-
-def _failing(error: OSError) -> Any:
-    def fail(*_: object) -> None:
-        raise error
-
-    return fail

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,17 @@ from cstool.training.store import SHARD, Shard, ShardFound, find_shards, shard_n
 from cstool.training.store.file_layout import record_path
 from cstool.training.store.shard_folder import choose_shards
 from tests.contract.refusal import refusal
-from tests.unit.training.store.shard_files import (
+from tests.unit.training.store.stored import (
     DEALT,
     MODEL,
     SET,
+    edit_record,
     newest_common_step,
     shard_value,
     write_file,
     write_shards,
+    write_store,
 )
-from tests.unit.training.store.stored import edit_record, write_store
 
 ANOTHER_KIND = "must be a commit record of a cstool MemoryX file, version 1, this is of another kind or version"
 FOLDER = Path("folder")
@@ -138,36 +140,38 @@ def test_of_several_sets_the_newest_step_counts_and_none_is_mixed():
         assert choose_shards(FOLDER, shards, step) == (old if step < 6 else new)
 
 
+ALL = "all shards of MemoryX must hold"
+
+
 @pytest.mark.parametrize(
     ("shards", "message", "hint"),
     [
         ([], "must have the shards of a MemoryX of step 5, found none", None),
         (
             [found(0, 3, 5), found(2, 3, 5)],
-            "must have all 3 shards of MemoryX, memoryx_2_of_3.h5 is not there",
-            "bring it and memoryx_2_of_3.h5.commit here from the model_dir of its node",
+            "must have all 3 shards of MemoryX, 2_of_3 is not there",
+            "bring it and 2_of_3.commit here from the model_dir of its node",
         ),
         (
             [found(0, 2, 5), found(1, 2, 5, name="other")],
-            "the shards of MemoryX must be of one run, memoryx_1_of_2.h5 and memoryx_2_of_2.h5 are of different ones",
+            "the shards of MemoryX must be of one run, 1_of_2 and 2_of_2 are of different ones",
             "bring back those that belong together",
         ),
         (
             [found(0, 2, 3, 2), found(1, 2, 6, 5)],
-            "all shards of MemoryX must hold a step in common, memoryx_2_of_2.h5 holds step 6 and 5, memoryx_1_of_2.h5 "
-            "holds step 3 and 2",
+            f"{ALL} a step in common, 2_of_2 holds step 6 and 5, 1_of_2 holds step 3 and 2",
             "one of them is an older copy: bring back those that belong together",
         ),
-        ([found(0, 2, 7, 6), found(1, 2, 8, 7)], "all shards of MemoryX must hold step 5, they hold step 7", None),
+        ([found(0, 2, 7, 6), found(1, 2, 8, 7)], f"{ALL} step 5, they hold step 7", None),
         (
             [found(0, 2, 5), found(1, 2, 5), *(found(node, 3, 6, 5, name="other") for node in range(3))],
             "must have one MemoryX of step 5, got one of 2 shards and one of 3",
-            "cstool checkpoint delete of memoryx_1_of_2.h5 or of memoryx_1_of_3.h5 removes all shards that belong to "
-            "it",
+            "cstool checkpoint delete of 1_of_2 or of 1_of_3 removes all shards that belong to it",
         ),
     ],
     ids=["none", "missing", "mixed", "too far apart", "another step", "twice"],
 )
 def test_shards_that_do_not_make_up_a_step_are_told(shards, message, hint):
+    message, hint = (text and re.sub(r"\d_of_\d", r"memoryx_\g<0>.h5", text) for text in (message, hint))
     with refusal(StoreError, f"folder: {message}", hint):
         choose_shards(FOLDER, shards, 5)

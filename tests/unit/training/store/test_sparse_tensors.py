@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.foundation.errors import CheckpointError
-from cstool.training.store import CheckpointWriter, open_checkpoint, sparse_shapes
+from cstool.training.store import open_checkpoint, sparse_shapes
 from cstool.training.store.sparse_tensors import SparseTensor, laid_out, sparse_tensors
 from tests.contract.refusal import refusal
+from tests.unit.training.store.stored import Array, write_state
 
-Array = np.ndarray[Any, Any]
 SHAPE = {"w": {"shape": [4, 5]}}
 INDICES, NUMBERS = np.array([1, 2], np.uint32), np.ones(2, np.float32)
 
@@ -64,18 +63,9 @@ def test_indices_that_no_run_would_write_are_refused(places, message):
 
 def write(path: Path, described: object = SHAPE, indices: Array = INDICES, numbers: Array = NUMBERS) -> Path:
     """Write a checkpoint with a weight `w` that is sparse, its optimizer state, and what is not part of it."""
-    with CheckpointWriter(path) as writer:
-        for key, array in (
-            ("model.w", numbers),
-            ("model.w.indices", indices),
-            ("model.v", np.ones(2, np.float32)),
-            ("optimizer.w.exp_avg", np.ones(2, np.float32)),
-            ("optimizer.w.step", np.array(3)),
-            ("optimizer.v.exp_avg", np.ones(2, np.float32)),
-        ):
-            writer.add_tensor(key, array.shape, array.dtype.name, [array] if array.size else [])
-        writer.add_value("sparsity", described)
-    return path
+    ones = dict.fromkeys(("model.v", "optimizer.w.exp_avg", "optimizer.v.exp_avg"), np.ones(2, np.float32))
+    tensors = {"model.w": numbers, "model.w.indices": indices, "optimizer.w.step": 3, **ones}
+    return write_state(path, tensors, values={"sparsity": described})
 
 
 def test_the_optimizer_state_of_a_sparse_weight_is_sparse_where_it_is_as_long(tmp_path):

@@ -1,6 +1,6 @@
 """A MemoryX file has one writer, or any number of readers."""
 
-import multiprocessing
+import errno
 import os
 import re
 import socket
@@ -10,7 +10,8 @@ import pytest
 
 from cstool.foundation.errors import StoreError
 from cstool.training.store.store_lock import StoreLock
-from tests.contract.refusal import refusal
+from tests.contract.refusal import failing, refusal
+from tests.unit.training.store.stored import forked
 
 HINT = "wait for it, stop it, or choose another --model_dir"
 OURS = rf"process {os.getpid()} on {re.escape(socket.gethostname())} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
@@ -43,16 +44,14 @@ def test_many_read_and_nobody_writes_meanwhile(path):
     StoreLock(path).close()
 
 
-def hold_and_die(path: Path) -> None:
-    StoreLock(path)
-    os._exit(1)
-
-
 def test_whoever_dies_lets_go(path):
-    process = multiprocessing.get_context("fork").Process(target=hold_and_die, args=(path,))
-    process.start()
-    process.join()
-    assert path.read_text().startswith(f"process {process.pid} on ")
+    def hold_and_die() -> None:
+        StoreLock(path)
+        os._exit(1)
+
+    assert forked(hold_and_die) == 1
+    assert re.match(r"process \d+ on ", path.read_text())
+    assert not path.read_text().startswith(f"process {os.getpid()} on ")
     StoreLock(path).close()
 
 
@@ -85,12 +84,8 @@ def test_who_removes_the_file_holds_the_lock_until_then(path):
 
 
 def test_where_nothing_can_be_written_a_reader_does_without(path, monkeypatch):
-    def refuse(*_: object) -> int:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "open", failing(errno.EACCES))
     StoreLock(path, shared=True).close()
-    with refusal(
-        StoreError, f"{path}: cannot be locked, got: Permission denied", "choose a model_dir that can be written"
-    ):
+    message = f"{path}: cannot be locked, got: Permission denied"
+    with refusal(StoreError, message, "choose a model_dir that can be written"):
         StoreLock(path)
