@@ -9,8 +9,8 @@ from typing import Any
 PATIENCE_S = 60.0
 
 
-def within_patience(work: Callable[[], Any]) -> Any:
-    """Do something in a thread and return what it returns, or raise what it raises; fail if it takes for ever."""
+def started(work: Callable[[], Any]) -> Future[Any]:
+    """Do something in a thread of its own, for which nobody waits, and return what will come of it."""
     done: Future[Any] = Future()
 
     def run() -> None:
@@ -20,7 +20,12 @@ def within_patience(work: Callable[[], Any]) -> Any:
             done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return done.result(PATIENCE_S)
+    return done
+
+
+def within_patience(work: Callable[[], Any]) -> Any:
+    """Do something in a thread and return what it returns, or raise what it raises; fail if it takes for ever."""
+    return started(work).result(PATIENCE_S)
 
 
 def wait_until(condition: Callable[[], bool], failing: str, patience_s: float = PATIENCE_S) -> None:
