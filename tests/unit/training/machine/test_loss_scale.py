@@ -20,14 +20,14 @@ from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.store import FileStore
 from tests.models import decoder, fc_mnist
 from tests.unit.model.sparsity.sections import group
-from tests.unit.training.machine.machines import USUAL, arrays_of, machine, make_appliance, random_batch, randomize
+from tests.unit.training.machine.machines import array_of, machine, random_batch
 
 BATCH = 12
 TIED = decoder(layers=1, dropout=0.1)
 LINEAR = "transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight"
 ADAMW = AdamW(weight_decay=0.1)
-TOO_LARGE = LossScaling(2.0**135, 1.0, 2.0**135)
-"""overflows for some steps"""
+TOO_LARGE = LossScaling(2.0**132, 1.0, 2.0**132)
+"""overflows for three or four steps"""
 
 
 def powers(low: int, high: int) -> st.SearchStrategy[float]:
@@ -79,17 +79,10 @@ def test_another_run_keeps_its_own_limits_and_what_was_skipped():
     assert LossScale(LossScaling(3.0)).saved is None
 
 
-def run(graph, scaling, optimizer=ADAMW, first=1, last=10, **more):
+def run(graph, scaling, optimizer=ADAMW, first=1, last=6, **more):
     """Train from a step to a step, those before it skipped; the norms, all arrays, and the appliance."""
-    settings = {**USUAL, "optimizer": make_optimizer(optimizer, None), **more}
-    if scaling is not None:
-        settings["loss_scaling"] = scaling
-    with make_appliance(graph, **settings) as appliance:
-        appliance.prepare(BATCH, trains=True)
-        appliance.memoryx.initialize(1)
-        appliance.memoryx.reserve()
-        if not appliance.memoryx.arrays.sparse:
-            randomize(appliance)
+    more |= {} if scaling is None else {"loss_scaling": scaling}
+    with machine(graph, BATCH, optimizer=make_optimizer(optimizer, None), **more) as appliance:
         appliance.loss_scale.skipped = first - 1
         norms = []
         for step in range(first, last + 1):
@@ -97,17 +90,7 @@ def run(graph, scaling, optimizer=ADAMW, first=1, last=10, **more):
             norms.append(appliance.train_step(batch, step, 0.01).gradient_norm)
             if appliance.memoryx.arrays.file is not None:
                 appliance.memoryx.commit(lambda step=step: {"global_step": step})
-        arrays = arrays_of(appliance, "model.")
-        for state in appliance.memoryx.arrays.names:
-            if state.startswith("optimizer."):
-                arrays[state] = np.concatenate([part.copy() for part in appliance.memoryx.arrays.chunks(state)])
-        return norms, arrays, appliance
-
-
-def assert_same_arrays(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    assert found.keys() == expected.keys()
-    for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values, err_msg=name)
+        return norms, {name: array_of(appliance, name) for name in appliance.memoryx.arrays.names}, appliance
 
 
 @pytest.mark.parametrize(
@@ -124,7 +107,7 @@ def test_a_power_of_two_changes_no_bit(precision, limit, scaling):
     more = {"precision": precision, "max_gradient_norm": limit, "last": 5}
     expected_norms, expected, _ = run(TIED, None, **more)
     norms, found, _ = run(TIED, scaling, **more)
-    assert_same_arrays(found, expected)
+    np.testing.assert_equal(found, expected)
     assert norms == expected_norms or (limit is None and scaling.is_dynamic and all(map(math.isfinite, norms)))
 
 
@@ -162,19 +145,12 @@ def test_skipped_steps_change_nothing_but_the_scale(tmp_path: Path, monkeypatch,
 
     norms, found, appliance = run(TIED, TOO_LARGE, **more, **store("found.h5"))
     skipped, scale = appliance.loss_scale.skipped, appliance.loss_scale.value
-    assert 2 < skipped < 10
+    assert 2 < skipped < 5
     assert scale == TOO_LARGE.initial / 2**skipped
-    assert [norm is not None and math.isfinite(norm) for norm in norms] == [step >= skipped for step in range(10)]
+    assert [norm is not None and math.isfinite(norm) for norm in norms] == [step >= skipped for step in range(6)]
     later, expected, _ = run(TIED, LossScaling(scale, 1.0, scale), first=skipped + 1, **more, **store("expected.h5"))
     assert norms[skipped:] == later
-    assert_same_arrays(found, expected)
-
-
-def test_before_the_first_update_nothing_has_changed():
-    _, first, _ = run(TIED, LossScaling(2.0**200, 1.0, 2.0**200), last=0)
-    _, found, appliance = run(TIED, LossScaling(2.0**200, 1.0, 2.0**200), last=4)
-    assert appliance.loss_scale.skipped == 4
-    assert_same_arrays(found, first)
+    np.testing.assert_equal(found, expected)
 
 
 def test_the_norms_that_are_looked_at_are_those_without_the_scale():

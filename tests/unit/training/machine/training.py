@@ -115,8 +115,7 @@ def train(graph, ranks, *, num_csx=4, steps=3, lanes=2, evaluates=True, nodes=No
         appliance.multiply_with(gemm or appliance.gemm)
         appliance.memoryx.initialize(1)
         appliance.memoryx.reserve()
-        if not appliance.memoryx.arrays.sparse:
-            randomize(appliance)
+        randomize(appliance)
         sampler = Sampler(samples[0].sample_count, batch_size, True, 1, False)
         with appliance.reading(WHERE, samples[0], sampler, 0, steps, trains=True) as worker:
             for step in range(1, steps + 1):
