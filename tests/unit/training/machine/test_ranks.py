@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.ranks import sending
 from cstool.training.machine.ranks.sending import ArrivingSums, Broadcast
 from cstool.training.machine.recorder import OFF, LaneTape
-from cstool.training.machine.swarmx import GradientTree, Node
+from cstool.training.machine.swarmx import GradientTree, Node, leaving_nodes
 from tests.examples import examples
 from tests.models import decoder
 from tests.patience import within_patience
@@ -60,8 +60,10 @@ def test_a_panel_that_is_thought_to_be_on_its_way_still_is_not_lent_again_as_it_
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize("more", [{}, {"max_gradient_norm": 0.5}, {"sparsity": SparsityRules({LINEAR: group(0.5)}, 3)}])
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(
+    ("ranks", "more"),
+    [(3, {}), (2, {"max_gradient_norm": 0.5}), (3, {"sparsity": SparsityRules({LINEAR: group(0.5)}, 3)})],
+)
 def test_a_node_that_is_still_in_the_step_is_waited_for_before_its_arrays_are_read(monkeypatch, ranks, more):
     """Rank 0 is through with a step once its own sums have come; a checkpoint takes the arrays of all nodes."""
     take = ArrivingSums._take
@@ -124,12 +126,12 @@ def test_a_rank_reads_the_samples_of_its_own_grains_alone():
 
 
 @contextmanager
-def rank_0(graph: Graph) -> Iterator[tuple[Appliance, list[ThreadLink], Callable[[int], Any]]]:
-    """Lend the appliance of the first of two ranks, ready to evaluate, their links, and the reading of some batches."""
-    links, samples, sampler = linked(2), [Samples(graph) for _ in range(2)], Sampler(30, BATCH, False, 1, False)
+def rank_0(graph: Graph, ranks: int = 2) -> Iterator[tuple[Appliance, list[ThreadLink], Callable[[int], Any]]]:
+    """Lend the appliance of the first of ranks, ready to evaluate, their links, and the reading of some batches."""
+    links, samples, sampler = linked(ranks), [Samples(graph)] * ranks, Sampler(30, BATCH, False, 1, False)
     with (
         others(links, samples, 1),
-        make_appliance(graph, link=links[0], num_csx=2, optimizer=None, **USUAL) as appliance,
+        make_appliance(graph, link=links[0], num_csx=ranks, optimizer=None, **USUAL) as appliance,
     ):
         identify(links)
         appliance.prepare(BATCH, trains=False)
@@ -175,11 +177,12 @@ def test_sums_that_ranks_make_of_their_own_leaves_have_the_bits_of_the_tree(data
         for rank, pool in enumerate(pools)
     ]
     whole, alone = GradientTree(grains, BufferPool()), GradientTree(grains, BufferPool())
-    sums, expected = [], []
+    sums, expected, sent = [], [], defaultdict(list)
     for leaf in order:
         rank = owner[leaf]
         found = trees[rank].add(panel, "op", Node(0, leaf), buffer_of(pools[rank], leaf), tape)
         if found is not None:
+            sent[rank].append(found[0])
             mine = whole._buffers.take((6,))
             mine[:] = found[1]
             sums.append(whole.add(panel, "op", found[0], mine, tape))
@@ -187,6 +190,8 @@ def test_sums_that_ranks_make_of_their_own_leaves_have_the_bits_of_the_tree(data
     [(_, total)] = [each for each in sums if each is not None]
     [(_, straight)] = [each for each in expected if each is not None]
     np.testing.assert_array_equal(total, straight)
+    own = {rank: [leaf for leaf in order if owner[leaf] == rank] for rank in range(ranks)}
+    assert all(sorted(sent[rank]) == sorted(leaving_nodes(grains, own[rank])) for rank in range(ranks))
 
 
 def test_batches_that_nobody_takes_hold_nobody_up():
@@ -202,11 +207,7 @@ def test_batches_that_nobody_takes_hold_nobody_up():
 
 
 def test_the_wire_to_another_host_is_measured():
-    links = linked(3)
-    with (
-        others(links, [Samples(GRAPH)] * 3, 1),
-        make_appliance(GRAPH, link=links[0], num_csx=3, optimizer=None, **USUAL) as appliance,
-    ):
+    with rank_0(GRAPH, 3) as (appliance, _, _):
         assert appliance.others.measure_wire() is None
         appliance.others.used[2].host = "elsewhere"
         wire = appliance.others.measure_wire()
