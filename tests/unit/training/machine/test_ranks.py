@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cstool.foundation.errors import ClusterError, NonFiniteError
 from cstool.model.ir import Graph, Panel, _graph
@@ -25,9 +23,6 @@ from cstool.training.machine.memoryx.shards import Shards, deal_panels
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.ranks import sending
 from cstool.training.machine.ranks.sending import ArrivingSums, Broadcast
-from cstool.training.machine.recorder import OFF, LaneTape
-from cstool.training.machine.swarmx import GradientTree, Node, leaving_nodes
-from tests.examples import examples
 from tests.models import decoder
 from tests.patience import within_patience
 from tests.unit.model.sparsity.sections import group
@@ -55,8 +50,8 @@ def test_no_panel_of_a_matrix_waits_for_the_bias_that_is_kept_until_it_has_come(
 def test_a_panel_that_is_thought_to_be_on_its_way_still_is_not_lent_again_as_it_was(algorithm):
     """A sender hears late that a panel has left; in the next step its mask is another one."""
     sparsity = SparsityRules({LINEAR: group(0.5, **algorithm)}, 3)
-    expected, _, _ = train(GRAPH, 1, sparsity=sparsity)
-    found, _, _ = within_patience(lambda: train(GRAPH, 2, sparsity=sparsity, late_s=0.3))
+    expected, _, _ = train(GRAPH, 1, sparsity=sparsity, steps=2)
+    found, _, _ = within_patience(lambda: train(GRAPH, 2, sparsity=sparsity, steps=2, late_s=0.1))
     assert_same(found, expected)
 
 
@@ -154,44 +149,6 @@ def test_what_goes_wrong_at_another_rank_ends_the_step_here():
         links[0].fail(ClusterError("rank 1 on b: the disk is full"))
         with pytest.raises(ClusterError, match="rank 1 on b: the disk is full"):
             within_patience(lambda: [appliance.evaluate(batch, 0) for _ in range(50)])
-
-
-@examples(60)
-@given(st.data(), st.integers(1, 17), st.integers(1, 5))
-def test_sums_that_ranks_make_of_their_own_leaves_have_the_bits_of_the_tree(data, grains, ranks):
-    """Each rank sends what it can sum no further, whichever grains are its own, and the tree of MemoryX adds up."""
-    owner = data.draw(st.lists(st.integers(0, ranks - 1), min_size=grains, max_size=grains))
-    order = data.draw(st.permutations(range(grains)))
-    rng = np.random.default_rng(grains)
-    leaves = [rng.standard_normal(6).astype(np.float32) * 10.0**i for i in range(grains)]
-    tape, panel = LaneTape(OFF, 0, []), _graph.Panel("w", 0, 0, 6, (6,))
-
-    def buffer_of(pool: BufferPool, leaf: int) -> np.ndarray:
-        buffer = pool.take((6,))
-        buffer[:] = leaves[leaf]
-        return buffer
-
-    pools = [BufferPool() for _ in range(ranks)]
-    trees = [
-        GradientTree(grains, pool, [leaf for leaf in range(grains) if owner[leaf] == rank])
-        for rank, pool in enumerate(pools)
-    ]
-    whole, alone = GradientTree(grains, BufferPool()), GradientTree(grains, BufferPool())
-    sums, expected, sent = [], [], defaultdict(list)
-    for leaf in order:
-        rank = owner[leaf]
-        found = trees[rank].add(panel, "op", Node(0, leaf), buffer_of(pools[rank], leaf), tape)
-        if found is not None:
-            sent[rank].append(found[0])
-            mine = whole._buffers.take((6,))
-            mine[:] = found[1]
-            sums.append(whole.add(panel, "op", found[0], mine, tape))
-        expected.append(alone.add(panel, "op", Node(0, leaf), buffer_of(alone._buffers, leaf), tape))
-    [(_, total)] = [each for each in sums if each is not None]
-    [(_, straight)] = [each for each in expected if each is not None]
-    np.testing.assert_array_equal(total, straight)
-    own = {rank: [leaf for leaf in order if owner[leaf] == rank] for rank in range(ranks)}
-    assert all(sorted(sent[rank]) == sorted(leaving_nodes(grains, own[rank])) for rank in range(ranks))
 
 
 def test_batches_that_nobody_takes_hold_nobody_up():
