@@ -34,11 +34,23 @@ def powers(low: int, high: int) -> st.SearchStrategy[float]:
     return st.integers(low, high).map(lambda exponent: 2.0**exponent)
 
 
-@given(powers(-3, 3), st.lists(powers(-3, 3), min_size=2, max_size=2), st.integers(1, 4), st.text("+-", max_size=40))
-def test_the_schedule_is_that_of_its_slow_twin(initial, limits, steps_per_increase, steps):
+@given(
+    powers(-3, 3),
+    st.lists(powers(-3, 3), min_size=2, max_size=2),
+    st.integers(1, 4),
+    st.text("+-", max_size=40),
+    st.integers(0, 40),
+)
+def test_the_schedule_is_that_of_its_slow_twin_wherever_it_is_interrupted(
+    initial, limits, steps_per_increase, steps, cut
+):
     least, most = min(*limits, initial), max(*limits, initial)
-    scale = LossScale(LossScaling(initial, least, most, steps_per_increase))
-    for step in steps:
+    asked = LossScaling(initial, least, most, steps_per_increase)
+    scale = LossScale(asked)
+    for number, step in enumerate(steps):
+        if number == cut:
+            saved, scale = scale.saved, LossScale(asked)
+            scale.adopt(saved)
         scale.finish_step(is_skipped=step == "-")
     expected = initial
     for found in re.findall(rf"-|\+{{{steps_per_increase}}}|\+", steps):
@@ -47,20 +59,6 @@ def test_the_schedule_is_that_of_its_slow_twin(initial, limits, steps_per_increa
         elif len(found) == steps_per_increase:
             expected = min(expected * 2, most)
     assert (scale.value, scale.skipped) == (expected, steps.count("-"))
-
-
-@given(st.text("+-", max_size=20), st.text("+-", max_size=20))
-def test_what_is_saved_goes_on_as_if_nothing_had_been(before, after):
-    asked = LossScaling(8.0, 0.5, 64.0, 3)
-    straight, begun, resumed = LossScale(asked), LossScale(asked), LossScale(asked)
-    for step in before + after:
-        straight.finish_step(is_skipped=step == "-")
-    for step in before:
-        begun.finish_step(is_skipped=step == "-")
-    resumed.adopt(begun.saved)
-    for step in after:
-        resumed.finish_step(is_skipped=step == "-")
-    assert resumed.saved == straight.saved
 
 
 def test_another_run_keeps_its_own_limits_and_what_was_skipped():
@@ -141,7 +139,7 @@ def test_skipped_steps_change_nothing_but_the_scale(tmp_path: Path, monkeypatch,
     more = dict(VARIANTS[variant])
 
     def store(name: str) -> dict[str, Any]:
-        return {"store": FileStore(tmp_path / name, 2**20), "waiting_bytes": 2**16} if in_file else {}
+        return {"store": FileStore(tmp_path / name, 2**13), "waiting_bytes": 2**16} if in_file else {}
 
     norms, found, appliance = run(TIED, TOO_LARGE, **more, **store("found.h5"))
     skipped, scale = appliance.loss_scale.skipped, appliance.loss_scale.value
