@@ -80,8 +80,8 @@ def steps(appliance: Appliance, graph: Graph, used: Sequence[Sequence[int]] = US
     return losses
 
 
-def in_file(path: Path) -> dict[str, Any]:
-    return {"store": FileStore(path, MEMORY_BYTES), "waiting_bytes": 2**20}
+def in_file(path: Path, memory_bytes: int = MEMORY_BYTES) -> dict[str, Any]:
+    return {"store": FileStore(path, memory_bytes), "waiting_bytes": 2**20}
 
 
 def forget_all(store: FileStore) -> None:
@@ -221,8 +221,8 @@ def test_bits_depend_neither_on_where_things_are_nor_on_whether_idle_experts_hav
     assert trained(graph, by, **settings) == expected
     room = make_plan(graph, 1, trains=True, narrow=narrow_in(precision, graph)).slot_bytes
     several: list[dict[str, Any]] = [
-        {"num_csx": 2, "lanes": 3, "recompute": "always", **in_file(tmp_path / "a.h5")},
-        {"memory_bytes": room, "recompute": "never", **in_file(tmp_path / "b.h5")},
+        {"num_csx": 2, "lanes": 3, "recompute": "always", **in_file(tmp_path / "a.h5", 2**13)},
+        {"memory_bytes": room, "recompute": "never", **in_file(tmp_path / "b.h5", 2**13)},
     ]
     for more, most_owed in zip(several, (owed.MOST_OWED, 2), strict=True):
         monkeypatch.setattr(owed, "MOST_OWED", most_owed)
