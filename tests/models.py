@@ -1,5 +1,6 @@
 """Small models for tests."""
 
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -92,6 +93,49 @@ longrope: {
 """one model of each family, by what sets it apart"""
 BALANCED = FAMILIES["mixtral"] | {"moe": {"num_experts": 4, "top_k": 2, "load_balancing_loss_coef": 0.5}}
 """a mixture of experts with the loss that balances them"""
+VARIANTS: dict[str, dict[str, Any]] = yaml.safe_load("""
+untied, biases: {share_embedding_weights: false, use_bias_in_output: true}
+relu, no biases: {
+  nonlinearity: relu, use_projection_bias_in_attention: false, use_ffn_bias_in_attention: false, use_ffn_bias: false}
+shared experts, biases, one choice: {moe: {
+  num_experts: 3, top_k: 1, num_shared_experts: 2, null_expert_bias: 1.1, router_use_bias: true,
+  load_balancing_loss_coef: 0.3}}
+experts by sigmoids: {nonlinearity: swiglu, moe: {
+  num_experts: 5, top_k: 3, router_selection_nonlinearity: sigmoid, load_balancing_loss_coef: 0.3}}
+experts by softmax, weighted by sigmoids: {nonlinearity: relu, moe: {
+  num_experts: 4, top_k: 4, load_balancing_loss_coef: 0.3, expert_weighting_nonlinearity: sigmoid,
+  expert_weighting_normalization: false}}
+learned positions, norm, scale: {embedding_layer_norm: true, embeddings_scale: 3.0}
+fixed positions: {position_embedding_type: fixed}
+fixed positions, norm, scale: {position_embedding_type: fixed, embedding_layer_norm: true, embeddings_scale: 3.0}
+no positions, scale: {position_embedding_type: null, embeddings_scale: 3.0}
+norms without biases: {norm_type: biasless-layernorm}
+sandwich with biases: {norm_first_sandwich: true, name: gemma2}
+inner size: {attention_inner_dim: 12}
+window, sinks: {attention_sliding_window_length: 2, apply_attention_sinks: true, attention_sink_tokens: 1}
+window, sinks, alibi, cap: {
+  attention_sliding_window_length: 3, apply_attention_sinks: true, attention_sink_tokens: 2,
+  position_embedding_type: alibi, pos_scaling_factor: 2.0, attention_logit_softcapping: 1.5}
+every other window: &every_other {
+  attention_sliding_window_length: 2, sliding_window_every_other_decoder_layer: true, layers: 2}
+parallel, windows: {<<: *every_other, name: falcon, rotary_dim: 2}
+parallel, learned positions, gated: {
+  name: gptj, position_embedding_type: learned, use_ffn_bias: true, nonlinearity: geglu}
+scores by layer: {scale_qk_dot_by_layer_idx: true, attention_type: dot_product, layers: 2}
+capped logits, bias: {final_logit_softcapping: 2.0, output_logits_scale: 0.5, use_bias_in_output: true}
+llama3: {
+  position_embedding_type: rotary, rotary_dim: 4, pos_scaling_type: llama3, pos_scaling_factor: 8.0,
+  pos_scaling_extra_args: {original_max_position_embeddings: 16}}
+yarn: {
+  position_embedding_type: rotary, rotary_dim: 4, pos_scaling_type: yarn, pos_scaling_factor: 4.0,
+  pos_scaling_extra_args: {original_max_position_embeddings: 64}}
+""")
+"""decoders as no family has them, by what sets them apart"""
+VARIANTS |= {"balanced experts": BALANCED}
+VARIANTS |= {"experts beside attention": FAMILIES["gptj"] | {"moe": {"num_experts": 3, "top_k": 2}}}
+VARIANTS |= {
+    name: {"nonlinearity": name} for name in ("silu", "squared_relu", "quick_gelu", "linear", "reglu", "liglu")
+}
 
 
 def fc_mnist(*sizes: int, **keys: Any) -> Graph:
@@ -251,6 +295,23 @@ def dpr(*, layers: int = 1, sequence: int = 6, dropout: float = 0.0, contexts: i
     """A DPR of width 8 with 2 heads over 11 tokens, whose contexts are a token longer than its questions."""
     model = DprParams.model_validate({"name": "dpr", "encoder": _sizes(layers, sequence + 2, dropout), **keys})
     return build_graph(model, SampleForm(sequence, contexts=contexts, context_tokens=sequence + 1))
+
+
+KINDS: list[tuple[Callable[..., Graph], dict[str, dict[str, Any]]]] = [
+    (decoder, FAMILIES),
+    (encoder, ENCODERS),
+    (vision, VISION),
+    (encoder_decoder, ENCODER_DECODERS),
+    (preferences, PREFERENCES),
+    (dpr, DPRS),
+]
+"""how models are built, and which there are"""
+
+
+def model_of(name: str, **usual: Any) -> Graph:
+    """A model of any kind by its name; what sets it apart counts more than what is usual."""
+    [graph] = [make(**{**usual, **models[name]}) for make, models in [*KINDS, (decoder, VARIANTS)] if name in models]
+    return graph
 
 
 def attentive() -> Graph:

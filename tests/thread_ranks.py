@@ -5,7 +5,6 @@ import random
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from cstool.training.run.result import RunResult
 from cstool.training.run.run import run
 from cstool.training.run.session import RunOrder
 from tests.end_to_end.runs import compiled
-from tests.unit.training.machine.links import ThreadLink, linked
+from tests.unit.training.machine.links import ThreadLink, linked, serving
 
 CHANGING = ("pwritev", "pwrite", "replace", "rename", "link", "unlink", "ftruncate")
 """calls that change files; those that only make sure of something leave them as they are"""
@@ -40,18 +39,8 @@ def run_ranks(file: Path, ranks: int, *, mode: str = "train", **flags: Any) -> R
         except CstoolError as error:
             links[0].fail(ClusterError(f"rank {link.rank}: {error.message}", error.hint))
 
-    with ThreadPoolExecutor(max(1, ranks - 1)) as threads:
-        serving = [threads.submit(serve, link) for link in links[1:]]
-        try:
-            order = RunOrder(mode, lanes=1, sparse_kernels="always", link=links[0])
-            return run(params, artifact, order, Silent())
-        finally:
-            for link in links[1:]:
-                link.fail(ToldElsewhere(0))
-            for each in serving:
-                each.result()
-            for link in links:
-                link.close()
+    with serving(links, serve):
+        return run(params, artifact, RunOrder(mode, lanes=1, sparse_kernels="always", link=links[0]), Silent())
 
 
 class Crashes:

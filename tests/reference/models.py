@@ -145,13 +145,16 @@ def slope(
     batch: Mapping[str, Array],
     seed: int,
     step: int | None,
-    name: str,
-    direction: Array,
+    direction: Mapping[str, Array],
     scales: Sequence[float] = (1.0,),
 ) -> float:
-    """Return the derivative of `loss` when one weight moves along a direction."""
+    """Return the derivative of `loss` when some weights move, each along its part of a direction."""
     ahead, behind = (
-        loss(graph, {**weights, name: weights[name] + sign * STEP * direction}, batch, seed, step, scales)
+        loss(
+            graph,
+            {**weights, **{name: weights[name] + sign * STEP * part for name, part in direction.items()}},
+            *(batch, seed, step, scales),
+        )
         for sign in (1, -1)
     )
     return (ahead - behind) / (2 * STEP)

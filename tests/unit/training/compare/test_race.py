@@ -14,6 +14,7 @@ from cstool.foundation.progress import Silent
 from cstool.training.compare import race as module
 from cstool.training.compare.race import FEWEST_STEPS, MOST_TURNS, Runner, race, turn_ends
 from cstool.training.run.result import RunResult
+from tests.contract.refusal import refusal
 from tests.models import decoder
 
 
@@ -32,6 +33,11 @@ class Params:
 
     def __init__(self, folder: Path, last_step: int) -> None:
         self.model_dir, self.last_step, self.checkpoint = folder, last_step, None
+
+
+@pytest.fixture(autouse=True)
+def _stand_in_params(monkeypatch) -> None:
+    monkeypatch.setattr(module, "run_params", lambda params, groups, folder, last: Params(folder, last))
 
 
 @pytest.fixture
@@ -56,7 +62,6 @@ def turns(monkeypatch):
         )
 
     monkeypatch.setattr(module, "_run", run)
-    monkeypatch.setattr(module, "run_params", lambda params, groups, folder, last: Params(folder, last))
     return taken
 
 
@@ -85,13 +90,9 @@ def test_without_a_label_that_counts_there_is_no_verdict(monkeypatch, tmp_path):
     evaluation = {"loss": math.nan, "tokens": 0, "samples": 40}
     result = RunResult(*("train", "x", 1), evaluations=[evaluation], step_seconds=[1.0], checkpoints=["1.mdl"])
     monkeypatch.setattr(module, "_run", lambda *_: result)
-    monkeypatch.setattr(module, "run_params", lambda params, groups, folder, last: Params(folder, last))
-    with pytest.raises(DataError) as error:
+    rule = "trainer.fit.val_dataloader: at least one label must count for a held-out loss, got none in 40 samples"
+    with refusal(DataError, rule, "a label counts where the mask of its token is 1"):
         race(None, [Runner("a")], 1, tmp_path, progress=Silent())
-    assert (error.value.message, error.value.hint) == (
-        "trainer.fit.val_dataloader: at least one label must count for a held-out loss, got none in 40 samples",
-        "a label counts where the mask of its token is 1",
-    )
 
 
 def test_an_interruption_leaves_no_verdict(monkeypatch, tmp_path):
@@ -101,7 +102,5 @@ def test_an_interruption_leaves_no_verdict(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "check_data", lambda *_: decoder())
     monkeypatch.setattr(module, "compile_model", lambda *_, **__: None)
     monkeypatch.setattr(module, "run", run)
-    monkeypatch.setattr(module, "run_params", lambda params, groups, folder, last: Params(folder, last))
-    with pytest.raises(Interrupted) as error:
+    with refusal(Interrupted, "the validation was interrupted: there is no verdict"):
         race(None, [Runner("a")], 3, tmp_path, progress=Silent())
-    assert str(error.value) == "the validation was interrupted: there is no verdict"

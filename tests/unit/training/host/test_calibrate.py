@@ -9,6 +9,7 @@ from cstool.training.host import calibrate as module
 from cstool.training.host.calibrate import calibrate
 from cstool.training.host.step import KINDS, PASSES, SPARSE
 from cstool.training.machine.grains import available_cores
+from tests.contract.refusal import refusal
 
 PROBES = module.PROBES
 SMALL = (
@@ -54,8 +55,6 @@ def test_the_models_that_a_user_waits_for_have_every_kind_of_op():
 
 
 def test_a_folder_that_is_none(tmp_path):
-    with pytest.raises(EstimateError) as found:
-        module._measure_disk(tmp_path / "none")
-    assert str(found.value) == (
-        f"{tmp_path / 'none'}: must be a folder that can be written, got: No such file or directory"
-    )
+    folder = tmp_path / "none"
+    with refusal(EstimateError, f"{folder}: must be a folder that can be written, got: No such file or directory"):
+        module._measure_disk(folder)

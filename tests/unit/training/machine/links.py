@@ -6,12 +6,14 @@ import pickle
 import queue
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from cstool.foundation.errors import ToldElsewhere
 from cstool.training.machine.ranks.link import Activity, Form, Hear, Place, place_anew
 from cstool.training.machine.ranks.mpi import packed
 
@@ -88,6 +90,22 @@ class ThreadLink:
 
     def close(self) -> None:
         self._thread.shutdown()
+
+
+@contextmanager
+def serving(links: list[ThreadLink], serve: Callable[[ThreadLink], object]) -> Iterator[None]:
+    """Have the other ranks serve, each in a thread, and let them go."""
+    with ThreadPoolExecutor(max(1, len(links) - 1)) as threads:
+        working = [threads.submit(serve, link) for link in links[1:]]
+        try:
+            yield
+        finally:
+            for link in links[1:]:
+                link.fail(ToldElsewhere(0))
+            for each in working:
+                each.result()
+            for link in links:
+                link.close()
 
 
 def linked(ranks: int) -> list[ThreadLink]:

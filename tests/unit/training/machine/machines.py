@@ -1,5 +1,6 @@
 """Small appliances for tests: random weights, random batches, and gradients that can be looked at."""
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ Array = np.ndarray
 GRADIENT_TOLERANCE = 2e-5
 """largest error of a slope, as a share of the gradient's length: float32 gives 6e-8 for one operation, a whole model
 adds up some 300 of them, one after the other"""
+DIRECTIONS = 2
+"""random ones that gradients are compared along"""
 
 
 class GradientKeeper:
@@ -64,11 +67,33 @@ def machine(graph, batch_size, *, optimizer=None, **settings):
 
 
 def randomize(appliance: Appliance, seed: int = 0) -> None:
-    """Give every weight values that let no derivative vanish."""
+    """Give every weight values that let no derivative vanish; sparse ones have their first masks."""
     rng = np.random.default_rng(seed)
+    if appliance.memoryx.arrays.sparse:
+        appliance.memoryx.initialize(seed)
     for name, weight in appliance.graph.weights.items():
         values = rng.standard_normal(weight.shape) * (0.5 if len(weight.shape) > 1 else 0.2)
-        set_array(appliance, f"model.{name}", values + (weight.initializer.mean if len(weight.shape) == 1 else 0.0))
+        set_weight(appliance, name, values + (weight.initializer.mean if len(weight.shape) == 1 else 0.0))
+
+
+def set_weight(appliance: Appliance, name: str, values: Array) -> None:
+    """Give a weight these values, a sparse one those of its mask."""
+    sparse = appliance.memoryx.arrays.sparse.get(name)
+    if sparse is None:
+        set_array(appliance, f"model.{name}", values)
+    else:
+        sparse.write(f"model.{name}", values.reshape(-1)[np.concatenate([*sparse.indices()])].astype(np.float32))
+
+
+def dense_arrays(appliance: Appliance) -> dict[str, Array]:
+    """Return copies of all arrays, sparse ones with their zeros."""
+    memoryx = appliance.memoryx
+    memoryx.drain()
+    return {
+        array: memoryx.arrays.sparse[name].dense(array) if name in memoryx.arrays.sparse else values_of(memoryx, array)
+        for name in memoryx.arrays.graph.weights
+        for array in memoryx.arrays.of(name)
+    }
 
 
 def values_of(memoryx: MemoryX, name: str) -> Array:
@@ -168,8 +193,11 @@ def rewrite(original: Path, path: Path, **changes: Any) -> Path:
     return path
 
 
-def check_gradients(graph, batch_size, step, directions=3, tolerance=GRADIENT_TOLERANCE, **settings):
-    """Run a step, and compare every gradient with the slopes of the slow twin along a few random directions.
+def check_gradients(graph, batch_size, step, tolerance=GRADIENT_TOLERANCE, **settings):
+    """Run a step, and compare all gradients with the slopes of the slow twin along random directions.
+
+    All weights move at once, each as far as its gradient is short, so that an error of any counts by its share of that
+    gradient. Where these add up to more than one may have, the weights move one by one.
 
     Returns:
         the relative error of its loss
@@ -179,15 +207,20 @@ def check_gradients(graph, batch_size, step, directions=3, tolerance=GRADIENT_TO
         trained = appliance.train_step(batch, step, 0.1)
         weights, gradients = arrays_of(appliance, "model."), arrays_of(appliance, "optimizer.", ".gradient")
     rng = np.random.default_rng(2)
-    whole = float(np.sqrt(sum(np.sum(gradient.astype(np.float64) ** 2) for gradient in gradients.values())))
     exact = {name: weight.astype(np.float64) for name, weight in weights.items()}
     scales = [loss.scale(batch.tokens, batch.samples) for loss in graph.losses]
-    for name, gradient in gradients.items():
-        length = float(np.linalg.norm(gradient.astype(np.float64)))
-        for _ in range(directions):
-            direction = rng.standard_normal(gradient.shape)
-            expected = reference.slope(graph, exact, batch.arrays, 3, step, name, direction, scales)
-            error = abs(float(np.sum(gradient * direction)) - expected)
-            # Beside its own length that of all: a gradient may vanish, as that of a bias of keys does without dropout.
-            assert error <= tolerance * (length + 0.01 * whole), f"{name}: error {error / length:.1e}"
+    lengths = {name: float(np.linalg.norm(gradient.astype(np.float64))) for name, gradient in gradients.items()}
+    # Beside its own length that of all: a gradient may vanish, as that of a bias of keys does without dropout.
+    units = {name: length + 0.01 * math.hypot(*lengths.values()) for name, length in lengths.items()}
+    unit = min(units.values())
+
+    def error(direction: dict[str, Array]) -> float:
+        expected = reference.slope(graph, exact, batch.arrays, 3, step, direction, scales)
+        return abs(sum(float(np.sum(gradients[name] * part)) for name, part in direction.items()) - expected) / unit
+
+    for _ in range(DIRECTIONS):
+        direction = {name: rng.standard_normal(weights[name].shape) * (unit / units[name]) for name in gradients}
+        if error(direction) > tolerance:
+            for name, part in direction.items():
+                assert (of_one := error({name: part})) <= tolerance, f"{name}: error {of_one:.1e}"
     return abs(trained.loss / reference.loss(graph, exact, batch.arrays, 3, step, scales) - 1)

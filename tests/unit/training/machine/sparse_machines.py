@@ -1,11 +1,13 @@
 """MemoryX with sparse weights for tests, and its slow twin: whole arrays, a mask, and NumPy."""
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 from cstool.model.ir import Graph, Panel
 from cstool.model.optimizers import Optimizer, Step
@@ -16,13 +18,30 @@ from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.swarmx import held
-from cstool.training.store import RamStore
-from tests.unit.training.machine.stores import make_store
+from cstool.training.store import FileStore, RamStore, Store
 
 Array = np.ndarray
 SEED = 5
 WAITING_BYTES = 64 * 2**10
 """for gradients on their way to an update, where the store is a file [bytes]"""
+FILE_ROOM = 256 * 2**10
+"""for rows in memory: a few panels of the models of these tests [bytes]"""
+
+_makers: list[Callable[[], Store]] = [RamStore]
+
+
+def make_store() -> Store:
+    """Return an empty store of the kind that the test asks for, in memory if it asks for none."""
+    return _makers[-1]()
+
+
+@pytest.fixture(params=["ram", "file"])
+def each_store(request, tmp_path) -> Iterator[str]:
+    numbers = itertools.count()
+    kind: str = request.param
+    _makers.append(RamStore if kind == "ram" else lambda: FileStore(tmp_path / f"{next(numbers)}.h5", FILE_ROOM))
+    yield kind
+    _makers.pop()
 
 
 def rules(groups: Mapping[str, SparsityParams], **keys: Any) -> SparsityRules:
@@ -73,6 +92,10 @@ def train_step(memoryx: MemoryX, step: int, gradients: Mapping[str, Array], orde
     norm = memoryx.finish_step()
     memoryx.drain()
     return norm
+
+
+def all_panels(memoryx: MemoryX) -> list[Panel]:
+    return [panel for panels in memoryx.arrays.panels.values() for panel in panels]
 
 
 class Twin:

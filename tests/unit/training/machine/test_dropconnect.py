@@ -33,8 +33,15 @@ from tests.unit.training.machine.machines import (
     set_array,
     values_of,
 )
-from tests.unit.training.machine.sparse_machines import SEED, random_gradients, rules, sparse_memory, train_step
-from tests.unit.training.machine.stores import each_store
+from tests.unit.training.machine.sparse_machines import (
+    SEED,
+    all_panels,
+    each_store,
+    random_gradients,
+    rules,
+    sparse_memory,
+    train_step,
+)
 from tests.unit.training.run.sessions import BATCH_SIZE, Digits, Recorder, params_of
 
 pytestmark = pytest.mark.usefixtures(each_store.__name__)
@@ -92,10 +99,6 @@ def test_on_average_it_is_the_weight():
     assert np.all(np.abs(total / draws - weight) < 5 * deviation)
 
 
-def backward_order(memoryx: MemoryX) -> list[Panel]:
-    return [panel for panels in memoryx.arrays.panels.values() for panel in panels][::-1]
-
-
 class Twin:
     """The dense update with a masked gradient."""
 
@@ -120,7 +123,7 @@ def test_all_of_the_weight_is_updated_with_a_gradient_that_is_zero_where_it_was_
         for step in range(1, 6):
             gradients = random_gradients(graph, step)
             masks = {name: mask_of(name, gradients[name].shape, step) for name in groups}
-            norm = train_step(memoryx, step, gradients, backward_order(memoryx))
+            norm = train_step(memoryx, step, gradients, all_panels(memoryx)[::-1])
             if max_gradient_norm is not None:
                 masked = {name: np.where(mask, gradients[name], 0) * SCALE for name, mask in masks.items()}
                 squares = [np.sum(np.float64(array) ** 2) for array in (gradients | masked).values()]
@@ -139,7 +142,7 @@ def test_gradients_that_wait_for_the_norm_use_buffers_again_however_many_numbers
     graph, allocated = fc_mnist(12, 8), []
     with sparse_memory(graph, ADAMW, {WIDE: DROPPED, SMALL: DROPPED}, 1e9) as memoryx:
         for step in range(1, 6):
-            train_step(memoryx, step, random_gradients(graph, step), backward_order(memoryx))
+            train_step(memoryx, step, random_gradients(graph, step), all_panels(memoryx)[::-1])
             allocated.append(memoryx.buffers.allocated_bytes)
     assert allocated[1:] == [allocated[1]] * 4
 

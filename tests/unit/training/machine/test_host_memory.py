@@ -1,5 +1,6 @@
 """What is free is the least of what the machine and all control groups leave."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,22 +41,21 @@ def test_without_groups_it_is_what_the_machine_has(host):
     assert free(host) == MACHINE
 
 
-@pytest.mark.parametrize("root", ["", "unified"])
+VERSION_1 = "memory__limit_in_bytes", "memory__usage_in_bytes", 2**63 - 4096
+VERSION_2 = "memory__max", "memory__current", "max"
+"""files of the limit and of what is in use, and what means no limit"""
+
+
+@pytest.mark.parametrize(("root", "version"), [("", VERSION_2), ("unified", VERSION_2), ("memory", VERSION_1)])
 @pytest.mark.parametrize("group", ["", "jobs", "jobs/mine"])
-def test_a_group_of_version_2_leaves_its_limit_without_what_is_in_use_and_cannot_go(host, root, group):
+def test_a_group_leaves_its_limit_without_what_is_in_use_and_cannot_go(host, root, version, group):
+    limit, used, unlimited = version
     stat = "anon 100\nactive_file 30\ninactive_file 7\nshmem 5"
+    if version is VERSION_1:
+        stat = "active_file 1\ntotal_active_file 30\ntotal_inactive_file 7"
     for parent in ("", "jobs", "jobs/mine"):
-        limit = 1000 if parent == group else "max"
-        write(host / "groups" / root / parent, memory__max=limit, memory__current=400, memory__stat=stat)
-    assert free(host) == 1000 - 400 + 37
-
-
-@pytest.mark.parametrize("group", ["", "jobs", "jobs/mine"])
-def test_a_group_of_version_1_leaves_the_same(host, group):
-    stat = "active_file 1\ntotal_active_file 30\ntotal_inactive_file 7"
-    for parent in ("", "jobs", "jobs/mine"):
-        limits = {"memory__limit_in_bytes": 1000 if parent == group else 2**63 - 4096}
-        write(host / "groups/memory" / parent, **limits, memory__usage_in_bytes=400, memory__stat=stat)
+        files = {limit: 1000 if parent == group else unlimited, used: 400}
+        write(host / "groups" / root / parent, **files, memory__stat=stat)
     assert free(host) == 1000 - 400 + 37
 
 
@@ -99,6 +99,5 @@ def test_a_budget_that_is_no_number_of_bytes_is_an_error(monkeypatch, text):
     monkeypatch.setenv(BUDGET_VARIABLE, "")
     assert memory_budget_bytes() is None
     monkeypatch.setenv(BUDGET_VARIABLE, text)
-    with pytest.raises(ClusterError) as raised:
+    with pytest.raises(ClusterError, match=f"^{re.escape(f'CSTOOL_MEMORY: must be a number of bytes, got {text!r}')}"):
         memory_budget_bytes()
-    assert str(raised.value).splitlines()[0] == f"CSTOOL_MEMORY: must be a number of bytes, got {text!r}"

@@ -1,21 +1,12 @@
 """Lanes keep together; and when one fails, the others stop."""
 
-import threading
-from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from cstool.model.ir import Panel
 from cstool.training.machine.lanes import STAGES_APART, LaneStopped, Pace, stages
-
-PATIENCE_S = 30.0
-"""how long a thread may take that has nothing to wait for"""
-
-
-def in_thread(work: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
+from tests.patience import PATIENCE_S, in_thread, within_patience
 
 
 @pytest.mark.parametrize("apart", [1, STAGES_APART])
@@ -27,12 +18,12 @@ def test_the_fastest_lane_waits_when_it_is_too_far_ahead(apart):
             pace.step(0)
             reached.append(stage)
 
-    thread = in_thread(fast)
-    thread.join(0.1)
-    assert thread.is_alive()
+    walking = in_thread(fast)
+    with pytest.raises(TimeoutError):
+        walking.result(0.1)
     assert reached == list(range(apart))
     pace.leave(1)
-    thread.join(PATIENCE_S)
+    walking.result(PATIENCE_S)
     assert reached == list(range(10))
 
 
@@ -48,9 +39,8 @@ def test_lanes_are_never_further_apart_than_allowed(lanes):
         pace.leave(lane)
         at[lane] = 10_000
 
-    threads = [in_thread(lambda lane=lane: walk(lane)) for lane in range(lanes)]  # type: ignore[misc]
-    for thread in threads:
-        thread.join(PATIENCE_S)
+    for walking in [in_thread(partial(walk, lane)) for lane in range(lanes)]:
+        walking.result(PATIENCE_S)
     # `at` is written after `step`, so another lane may be seen one stage behind where it is.
     assert len(apart) == 60 * lanes
     assert max(apart) <= STAGES_APART + 1
@@ -58,25 +48,15 @@ def test_lanes_are_never_further_apart_than_allowed(lanes):
 
 def test_a_lane_alone_waits_for_nobody():
     pace = Pace(1, 1)
-    thread = in_thread(lambda: [pace.step(0) for _ in range(1000)])
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
+    within_patience(lambda: [pace.step(0) for _ in range(1000)])
 
 
 def test_stopping_releases_a_lane_that_waits_and_lets_none_begin_another_stage():
-    pace, errors = Pace(2, 1), []
-
-    def fast() -> None:
-        try:
-            for _ in range(3):
-                pace.step(0)
-        except LaneStopped as error:
-            errors.append(error)
-
-    thread = in_thread(fast)
+    pace = Pace(2, 1)
+    fast = in_thread(lambda: [pace.step(0) for _ in range(3)])
     pace.stop()
-    thread.join(PATIENCE_S)
-    assert [type(error) for error in errors] == [LaneStopped]
+    with pytest.raises(LaneStopped):
+        fast.result(PATIENCE_S)
     with pytest.raises(LaneStopped):
         pace.step(0)
 

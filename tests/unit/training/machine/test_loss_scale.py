@@ -20,25 +20,37 @@ from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.store import FileStore
 from tests.models import decoder, fc_mnist
 from tests.unit.model.sparsity.sections import group
-from tests.unit.training.machine.machines import USUAL, arrays_of, machine, make_appliance, random_batch, randomize
+from tests.unit.training.machine.machines import array_of, machine, random_batch
 
 BATCH = 12
 TIED = decoder(layers=1, dropout=0.1)
 LINEAR = "transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight"
 ADAMW = AdamW(weight_decay=0.1)
-TOO_LARGE = LossScaling(2.0**135, 1.0, 2.0**135)
-"""overflows for some steps"""
+TOO_LARGE = LossScaling(2.0**132, 1.0, 2.0**132)
+"""overflows for three or four steps"""
 
 
 def powers(low: int, high: int) -> st.SearchStrategy[float]:
     return st.integers(low, high).map(lambda exponent: 2.0**exponent)
 
 
-@given(powers(-3, 3), st.lists(powers(-3, 3), min_size=2, max_size=2), st.integers(1, 4), st.text("+-", max_size=40))
-def test_the_schedule_is_that_of_its_slow_twin(initial, limits, steps_per_increase, steps):
+@given(
+    powers(-3, 3),
+    st.lists(powers(-3, 3), min_size=2, max_size=2),
+    st.integers(1, 4),
+    st.text("+-", max_size=40),
+    st.integers(0, 40),
+)
+def test_the_schedule_is_that_of_its_slow_twin_wherever_it_is_interrupted(
+    initial, limits, steps_per_increase, steps, cut
+):
     least, most = min(*limits, initial), max(*limits, initial)
-    scale = LossScale(LossScaling(initial, least, most, steps_per_increase))
-    for step in steps:
+    asked = LossScaling(initial, least, most, steps_per_increase)
+    scale = LossScale(asked)
+    for number, step in enumerate(steps):
+        if number == cut:
+            saved, scale = scale.saved, LossScale(asked)
+            scale.adopt(saved)
         scale.finish_step(is_skipped=step == "-")
     expected = initial
     for found in re.findall(rf"-|\+{{{steps_per_increase}}}|\+", steps):
@@ -47,20 +59,6 @@ def test_the_schedule_is_that_of_its_slow_twin(initial, limits, steps_per_increa
         elif len(found) == steps_per_increase:
             expected = min(expected * 2, most)
     assert (scale.value, scale.skipped) == (expected, steps.count("-"))
-
-
-@given(st.text("+-", max_size=20), st.text("+-", max_size=20))
-def test_what_is_saved_goes_on_as_if_nothing_had_been(before, after):
-    asked = LossScaling(8.0, 0.5, 64.0, 3)
-    straight, begun, resumed = LossScale(asked), LossScale(asked), LossScale(asked)
-    for step in before + after:
-        straight.finish_step(is_skipped=step == "-")
-    for step in before:
-        begun.finish_step(is_skipped=step == "-")
-    resumed.adopt(begun.saved)
-    for step in after:
-        resumed.finish_step(is_skipped=step == "-")
-    assert resumed.saved == straight.saved
 
 
 def test_another_run_keeps_its_own_limits_and_what_was_skipped():
@@ -79,17 +77,10 @@ def test_another_run_keeps_its_own_limits_and_what_was_skipped():
     assert LossScale(LossScaling(3.0)).saved is None
 
 
-def run(graph, scaling, optimizer=ADAMW, first=1, last=10, **more):
+def run(graph, scaling, optimizer=ADAMW, first=1, last=6, **more):
     """Train from a step to a step, those before it skipped; the norms, all arrays, and the appliance."""
-    settings = {**USUAL, "optimizer": make_optimizer(optimizer, None), **more}
-    if scaling is not None:
-        settings["loss_scaling"] = scaling
-    with make_appliance(graph, **settings) as appliance:
-        appliance.prepare(BATCH, trains=True)
-        appliance.memoryx.initialize(1)
-        appliance.memoryx.reserve()
-        if not appliance.memoryx.arrays.sparse:
-            randomize(appliance)
+    more |= {} if scaling is None else {"loss_scaling": scaling}
+    with machine(graph, BATCH, optimizer=make_optimizer(optimizer, None), **more) as appliance:
         appliance.loss_scale.skipped = first - 1
         norms = []
         for step in range(first, last + 1):
@@ -97,17 +88,7 @@ def run(graph, scaling, optimizer=ADAMW, first=1, last=10, **more):
             norms.append(appliance.train_step(batch, step, 0.01).gradient_norm)
             if appliance.memoryx.arrays.file is not None:
                 appliance.memoryx.commit(lambda step=step: {"global_step": step})
-        arrays = arrays_of(appliance, "model.")
-        for state in appliance.memoryx.arrays.names:
-            if state.startswith("optimizer."):
-                arrays[state] = np.concatenate([part.copy() for part in appliance.memoryx.arrays.chunks(state)])
-        return norms, arrays, appliance
-
-
-def assert_same_arrays(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    assert found.keys() == expected.keys()
-    for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values, err_msg=name)
+        return norms, {name: array_of(appliance, name) for name in appliance.memoryx.arrays.names}, appliance
 
 
 @pytest.mark.parametrize(
@@ -124,7 +105,7 @@ def test_a_power_of_two_changes_no_bit(precision, limit, scaling):
     more = {"precision": precision, "max_gradient_norm": limit, "last": 5}
     expected_norms, expected, _ = run(TIED, None, **more)
     norms, found, _ = run(TIED, scaling, **more)
-    assert_same_arrays(found, expected)
+    np.testing.assert_equal(found, expected)
     assert norms == expected_norms or (limit is None and scaling.is_dynamic and all(map(math.isfinite, norms)))
 
 
@@ -158,23 +139,16 @@ def test_skipped_steps_change_nothing_but_the_scale(tmp_path: Path, monkeypatch,
     more = dict(VARIANTS[variant])
 
     def store(name: str) -> dict[str, Any]:
-        return {"store": FileStore(tmp_path / name, 2**20), "waiting_bytes": 2**16} if in_file else {}
+        return {"store": FileStore(tmp_path / name, 2**13), "waiting_bytes": 2**16} if in_file else {}
 
     norms, found, appliance = run(TIED, TOO_LARGE, **more, **store("found.h5"))
     skipped, scale = appliance.loss_scale.skipped, appliance.loss_scale.value
-    assert 2 < skipped < 10
+    assert 2 < skipped < 5
     assert scale == TOO_LARGE.initial / 2**skipped
-    assert [norm is not None and math.isfinite(norm) for norm in norms] == [step >= skipped for step in range(10)]
+    assert [norm is not None and math.isfinite(norm) for norm in norms] == [step >= skipped for step in range(6)]
     later, expected, _ = run(TIED, LossScaling(scale, 1.0, scale), first=skipped + 1, **more, **store("expected.h5"))
     assert norms[skipped:] == later
-    assert_same_arrays(found, expected)
-
-
-def test_before_the_first_update_nothing_has_changed():
-    _, first, _ = run(TIED, LossScaling(2.0**200, 1.0, 2.0**200), last=0)
-    _, found, appliance = run(TIED, LossScaling(2.0**200, 1.0, 2.0**200), last=4)
-    assert appliance.loss_scale.skipped == 4
-    assert_same_arrays(found, first)
+    np.testing.assert_equal(found, expected)
 
 
 def test_the_norms_that_are_looked_at_are_those_without_the_scale():

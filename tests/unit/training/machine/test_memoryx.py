@@ -1,8 +1,8 @@
 """MemoryX: streams weights, adds the gradients of tied ones, and applies the optimizer on both of its paths."""
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from unittest.mock import Mock
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cstool.foundation.errors import NonFiniteError
-from cstool.model.ir import Graph, _graph
+from cstool.model.ir import Graph, _graph, panels_of
 from cstool.model.optimizers import Step, make_optimizer
 from cstool.model.params import SGD, AdamW
 from cstool.model.params.sections.optimizers import Adafactor
@@ -19,12 +19,12 @@ from cstool.training.machine.memoryx import updates
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.store import RamStore
+from tests.contract.refusal import refusal
 from tests.models import decoder, fc_mnist
-from tests.patience import PATIENCE_S, within_patience
+from tests.patience import PATIENCE_S, in_thread, within_patience
 from tests.reference import kernels as reference
 from tests.unit.training.machine.machines import GradientKeeper, values_of
-from tests.unit.training.machine.sparse_machines import make_memory, random_gradients
-from tests.unit.training.machine.stores import each_store, make_store
+from tests.unit.training.machine.sparse_machines import each_store, make_memory, make_store, random_gradients
 
 pytestmark = pytest.mark.usefixtures(each_store.__name__)
 Array = np.ndarray
@@ -35,16 +35,6 @@ MOMENTUM = SGD(momentum=0.9)
 WHOLE, CUT = 2**25, 2 * 4 * 784
 """bytes of a panel"""
 PATHS = pytest.mark.parametrize("max_gradient_norm", [None, 1e9], ids=["at once", "after the norm"])
-
-
-OPEN = ExitStack()
-"""what `trained` returned to the test that runs"""
-
-
-@pytest.fixture(autouse=True)
-def _closed_after_the_test() -> Iterator[None]:
-    with OPEN:
-        yield
 
 
 @contextmanager
@@ -69,17 +59,16 @@ def send(memoryx: MemoryX, gradients: dict[str, Array]) -> None:
 
 
 def trained(optimizer, max_gradient_norm, steps=3, scales=MappingProxyType({})):
-    """Return MemoryX after some steps with random gradients, and the norms of these."""
-    graph = fc_mnist()
-    memoryx = OPEN.enter_context(memory(graph, optimizer, max_gradient_norm, scales))
-    memoryx.initialize(1)
+    """Return all arrays of MemoryX after some steps with random gradients, and the norms of these."""
     norms = []
-    for step in range(1, steps + 1):
-        memoryx.begin_step(step, 0.01)
-        send(memoryx, random_gradients(graph, step))
-        norms.append(memoryx.finish_step())
-        memoryx.drain()
-    return memoryx, norms
+    with memory(graph := fc_mnist(), optimizer, max_gradient_norm, scales) as memoryx:
+        memoryx.initialize(1)
+        for step in range(1, steps + 1):
+            memoryx.begin_step(step, 0.01)
+            send(memoryx, random_gradients(graph, step))
+            norms.append(memoryx.finish_step())
+            memoryx.drain()
+        return {name: values_of(memoryx, name) for name in memoryx.arrays.names}, norms
 
 
 def first_values(graph: Graph) -> dict[str, Array]:
@@ -112,27 +101,27 @@ def test_every_weight_is_updated_as_its_twin_is(monkeypatch, max_gradient_norm, 
     """At a learning rate of its own, with which its decay is scaled."""
     monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
     optimizer = make_optimizer(params, None)
-    memoryx, _ = trained(optimizer, max_gradient_norm, scales=scales)
+    arrays, _ = trained(optimizer, max_gradient_norm, scales=scales)
     rtol = 2e-6 if params is ADAFACTOR else 1e-6
-    for name, before in first_values(memoryx.arrays.graph).items():
-        gradients = [random_gradients(memoryx.arrays.graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
-        decay = 0.1 if memoryx.arrays.graph.weights[name].decays else 0.0
+    for name, before in first_values(graph := fc_mnist()).items():
+        gradients = [random_gradients(graph, step)[name].astype(np.float64) for step in (1, 2, 3)]
+        decay = 0.1 if graph.weights[name].decays else 0.0
         expected = TWINS[type(params)](before, gradients, 0.01 * scales.get(name, 1.0), decay=decay)
-        np.testing.assert_allclose(values_of(memoryx, f"model.{name}"), expected, rtol=rtol, atol=1e-6)
+        np.testing.assert_allclose(arrays[f"model.{name}"], expected, rtol=rtol, atol=1e-6)
         for state, shape in optimizer.states(before.shape).items():
-            assert values_of(memoryx, f"optimizer.{name}.{state}").shape == shape
+            assert arrays[f"optimizer.{name}.{state}"].shape == shape
 
 
 @pytest.mark.parametrize("limit", [0.5, 1e9], ids=["clipped", "within the norm"])
 def test_gradients_are_clipped_to_the_norm_of_all_as_pytorch_does(limit):
-    memoryx, norms = trained(GradientKeeper(), limit, steps=2)
+    arrays, norms = trained(GradientKeeper(), limit, steps=2)
     for step, norm in enumerate(norms, start=1):
-        gradients = random_gradients(memoryx.arrays.graph, step)
+        gradients = random_gradients(fc_mnist(), step)
         squares = [np.sum(gradient.astype(np.float64) ** 2) for gradient in gradients.values()]
         assert norm == pytest.approx(np.sqrt(sum(squares)), rel=1e-12)
     factor = np.float32(min(1.0, limit / (norm + 1e-6)))
     for name, gradient in gradients.items():
-        np.testing.assert_array_equal(values_of(memoryx, f"optimizer.{name}.gradient"), gradient * factor)
+        np.testing.assert_array_equal(arrays[f"optimizer.{name}.gradient"], gradient * factor)
 
 
 @PATHS
@@ -183,25 +172,16 @@ class Held(GradientKeeper):
 
 def test_acquire_waits_for_the_update_of_its_panel_and_of_no_other(monkeypatch):
     monkeypatch.setattr(updates, "AT_ONCE_SIZE", 0)  # workers update panels, however small they are
-    optimizer, acquired = Held(), threading.Event()
-    graph = fc_mnist(3, use_bias=False)
-    with memory(graph, optimizer) as memoryx:
+    optimizer = Held()
+    with memory(fc_mnist(3, use_bias=False), optimizer) as memoryx:
         [panel], [other] = memoryx.arrays.panels["last_layer.weight"], memoryx.arrays.panels["fc_layers.0.weight"]
-        seen = []
-
-        def reader() -> None:
-            seen.append(memoryx.acquire(panel).copy())
-            acquired.set()
-
         memoryx.receive(panel, "last_layer", filled(memoryx, np.ones(panel.shape)))
-        thread = threading.Thread(target=reader)
-        thread.start()
+        reading = in_thread(lambda: memoryx.acquire(panel).copy())
         within_patience(lambda: memoryx.acquire(other))
-        assert not acquired.wait(0.05)
+        with pytest.raises(TimeoutError):
+            reading.result(0.05)
         optimizer.go.set()
-        thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-    np.testing.assert_array_equal(seen, np.full((1, 10, 3), 5.0))
+        np.testing.assert_array_equal(reading.result(PATIENCE_S), np.full((10, 3), 5.0))
     assert memoryx.lanes_waited_s >= 0.04
 
 
@@ -279,9 +259,8 @@ def test_updates_have_the_same_bits_however_weights_are_cut(monkeypatch, max_gra
     found = []
     for panel_bytes in (WHOLE, CUT):
         monkeypatch.setattr(_graph, "PANEL_BYTES", panel_bytes)
-        memoryx, _ = trained(make_optimizer(params, None), max_gradient_norm)
-        assert len(memoryx.arrays.panels["fc_layers.0.weight"]) == (1 if panel_bytes == WHOLE else 3)
-        found.append({name: values_of(memoryx, name) for name in memoryx.arrays.names})
+        assert len(panels_of(fc_mnist().weights["fc_layers.0.weight"])) == (1 if panel_bytes == WHOLE else 3)
+        found.append(trained(make_optimizer(params, None), max_gradient_norm)[0])
     np.testing.assert_equal(*found)
 
 
@@ -294,10 +273,9 @@ def test_a_gradient_that_is_not_finite_is_named_and_nothing_is_updated(bad):
         gradients["fc_layers.1.weight"][2, 3] = bad
         gradients["last_layer.bias"][4] = bad
         send(memoryx, gradients)
-        with pytest.raises(NonFiniteError) as caught:
+        with refusal(NonFiniteError, "step 7: the gradient of fc_layers.1.weight is not finite"):
             memoryx.finish_step()
         assert not values_of(memoryx, "optimizer.last_layer.weight.gradient").any()
-    assert str(caught.value) == "step 7: the gradient of fc_layers.1.weight is not finite"
 
 
 def test_a_norm_of_finite_gradients_is_finite_however_large_they_are():

@@ -25,12 +25,12 @@ def look(request) -> Callable[..., str]:
     return partial(look_in, recompute=request.param)
 
 
-def look_in(graph, *, recompute, poison=None, value=np.nan, at=0, pixel=0.0):
+def look_in(graph, *, recompute, poison=None, value=np.nan, at=0, pixel=0.0, precision="float32"):
     """Return what is found when one element of a weight, or of the input, has a value."""
     batch = random_batch(graph, 4)
     if "x" in batch.arrays:
         batch.arrays["x"][3, 0, 7] = pixel
-    with machine(graph, 4, recompute=recompute) as appliance:
+    with machine(graph, 4, recompute=recompute, precision=precision) as appliance:
         if poison is not None:
             values = array_of(appliance, f"model.{poison}")
             values.reshape(-1)[at] = value
@@ -44,6 +44,7 @@ def look_in(graph, *, recompute, poison=None, value=np.nan, at=0, pixel=0.0):
     ("graph", "how", "found"),
     [
         *((decoder(layers=2), {"poison": name, "value": value}, f"weight {name}") for name, value in POISONED.items()),
+        (decoder(), {"poison": WORDS, "value": np.inf, "precision": "bfloat16"}, f"weight {WORDS}"),
         *((fc_mnist(), {"pixel": value}, "input x") for value in (np.nan, np.inf)),
         (decoder(), {"poison": f"{NORM}.weight", "value": 3e38}, f"activation {NORM}.y, the output of {NORM}"),
         (fc_mnist(), {"poison": "fc_layers.1.weight", "pixel": np.nan}, "input x"),  # the first of several

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cstool.foundation.errors import NonFiniteError
 from cstool.model.ir import Graph, OpKind, _graph, matrix_of
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import AdamW, SparsityParams
@@ -18,36 +17,23 @@ from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.plan import make_plan
 from cstool.training.machine.precision import ALL_FLOAT32, narrow_parts
 from cstool.training.store import FileStore, RamStore
-from tests.models import (
-    DPRS,
-    ENCODER_DECODERS,
-    ENCODERS,
-    FAMILIES,
-    VISION,
-    decoder,
-    dpr,
-    encoder,
-    encoder_decoder,
-    fc_mnist,
-    vision,
-)
+from tests.models import FAMILIES, KINDS, PREFERENCES, VARIANTS, decoder, fc_mnist, model_of
 from tests.unit.training.machine.machines import (
     USUAL,
-    GradientKeeper,
     array_of,
     arrays_of,
+    dense_arrays,
     machine,
     make_appliance,
     random_batch,
     randomize,
-    set_array,
+    set_weight,
 )
-from tests.unit.training.machine.sparse_machines import SEED, rules
-from tests.unit.training.machine.test_appliance import VARIANTS
+from tests.unit.training.machine.sparse_machines import rules
 
 HALF_UNIT = 2.0**-8
 """largest relative error of a number that is rounded to bfloat16"""
-DECODERS: dict[str, dict[str, Any]] = {**{name: {"layers": 2, **FAMILIES[name]} for name in FAMILIES}, **VARIANTS}
+MODELS = [name for _, models in KINDS for name in models if name not in PREFERENCES]
 LAYER = "transformer_decoder.layers.0."
 PROJECTED = {f"self_attn.proj_{part}_dense_layer" for part in "qkv"}
 UP, OUTPUT, DOWN = "ffn.ffn.0.linear_layer", "self_attn.proj_output_dense_layer", "ffn.ffn.1.linear_layer"
@@ -118,26 +104,18 @@ def gradients(graph: Graph, precision: str, **settings: Any) -> tuple[float, Arr
     batch = random_batch(graph, 8)
     with machine(graph, 8, precision=precision, **settings) as appliance:
         appliance.multiply_with(EMULATED if precision == "bfloat16" else appliance.gemm)
+        weights = dense_arrays(appliance)
         for name, weight in graph.weights.items():
             # Steep scores and gates make much of every rounding.
             if len(weight.shape) > 1:
-                set_array(appliance, f"model.{name}", array_of(appliance, f"model.{name}") / 2)
+                set_weight(appliance, name, weights[f"model.{name}"] / 2)
         trained = appliance.train_step(batch, 5, 0.1)
         return trained.loss, arrays_of(appliance, "optimizer.", ".gradient")
 
 
-@pytest.mark.parametrize("model", [*DECODERS, *ENCODERS, *VISION, *ENCODER_DECODERS, *DPRS, "fc_mnist"])
+@pytest.mark.parametrize("model", [*MODELS, *VARIANTS, "fc_mnist"])
 def test_loss_and_gradients_are_those_of_float32_but_for_rounding(model):
-    if model in ENCODERS:
-        graph = encoder(dropout=0.1, sequence=6, **ENCODERS[model])
-    elif model in VISION:
-        graph = vision(dropout=0.1, **VISION[model])
-    elif model in ENCODER_DECODERS:
-        graph = encoder_decoder(dropout=0.1, **ENCODER_DECODERS[model])
-    elif model in DPRS:
-        graph = dpr(dropout=0.1, **DPRS[model])
-    else:
-        graph = fc_mnist(7, 6, 5) if model == "fc_mnist" else decoder(dropout=0.1, sequence=6, **DECODERS[model])
+    graph = fc_mnist(7, 6, 5) if model == "fc_mnist" else model_of(model, dropout=0.1)
     assert_rounded(gradients(graph, "bfloat16"), gradients(graph, "float32"))
 
 
@@ -155,20 +133,7 @@ def test_so_are_those_of_sparse_weights(model, choice):
     graph = fc_mnist(7, 6, 5) if model == "fc_mnist" else decoder(sequence=6, **FAMILIES[model])
     matrices = [matrix_of(op) for op in graph.ops if op.kind is OpKind.LINEAR]
     sparsity = rules(dict.fromkeys(matrices, SparsityParams(sparsity=0.5)), choose=lambda *_: choice)
-    batch, found = random_batch(graph, 8), {}
-    for precision in ("float32", "bfloat16"):
-        settings = {**USUAL, "sparsity": sparsity, "precision": precision}
-        with make_appliance(graph, optimizer=GradientKeeper(), **settings) as appliance:
-            appliance.prepare(8, trains=True)
-            appliance.memoryx.initialize(SEED)
-            for name in graph.weights:
-                if name not in matrices:
-                    continue
-                values = array_of(appliance, f"model.{name}") * 10
-                appliance.memoryx.arrays.sparse[name].write(f"model.{name}", values)
-            trained = appliance.train_step(batch, 1, 0.1)
-            found[precision] = trained.loss, arrays_of(appliance, "optimizer.", ".gradient")
-    assert_rounded(found["bfloat16"], found["float32"])
+    assert_rounded(*(gradients(graph, precision, sparsity=sparsity) for precision in ("bfloat16", "float32")))
 
 
 def test_what_streams_follows_every_update_and_every_load():
@@ -219,15 +184,3 @@ def test_the_norms_of_a_step_are_those_of_the_weights_that_are_updated():
             appliance.train_step(batch, 1, 0.1)
             found[precision] = statistics.norms()["model_wise_params_norm"]
     assert found["float32"] == found["bfloat16"]
-
-
-def test_the_first_tensor_that_is_not_finite_is_found():
-    batch = random_batch(GPT, 8)
-    with machine(GPT, 8, precision="bfloat16") as appliance:
-        weights = array_of(appliance, f"model.{LAYER}{UP}.weight")
-        weights[3, 2] = np.inf
-        set_array(appliance, f"model.{LAYER}{UP}.weight", weights)
-        with pytest.raises(NonFiniteError) as caught:
-            appliance.train_step(batch, 1, 0.1)
-    tensor = f"weight {LAYER}{UP}.weight"
-    assert caught.value.message == f"step 1: the loss is not finite; the first tensor that is not: {tensor}"

@@ -118,9 +118,7 @@ def test_a_second_process_that_is_not_done_ends_with_the_first_part(tmp_path: Pa
 
 
 @pytest.mark.takes("two processes that import the kernels")
-@pytest.mark.parametrize(
-    "number", [signal.SIGKILL, *(pytest.param(n, marks=pytest.mark.lab) for n in (signal.SIGTERM, signal.SIGINT))]
-)
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.lab)])
 def test_a_second_process_ends_with_the_first(tmp_path: Path, number: signal.Signals) -> None:
     with _begin(tmp_path, "lives") as process:
         child = int(process.stdout.readline())

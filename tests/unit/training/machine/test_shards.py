@@ -1,7 +1,8 @@
 """MemoryX in shards: how panels are dealt, and that it does not matter who keeps which. Ranks are threads here."""
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,12 +22,12 @@ from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import Shards, deal_panels, dealt_already
 from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.memoryx_store import _check_not_in_the_way
+from tests.contract.refusal import refusal
 from tests.examples import examples
 from tests.models import decoder, fc_mnist
-from tests.patience import within_patience
+from tests.patience import PATIENCE_S, in_thread
 from tests.unit.model.sparsity.sections import group
 from tests.unit.training.machine.test_ranks import GRAPH, LINEAR
-from tests.unit.training.machine.training import assert_same, train
 
 WHOLE = make_optimizer(Adafactor(learning_rate=0.01), None)
 OPTIMIZERS = {
@@ -35,7 +36,7 @@ OPTIMIZERS = {
     "adamw": make_optimizer(AdamW(learning_rate=0.01), None),
     "adafactor": WHOLE,
 }
-TIED = decoder()
+
 SPARSE = SparsityRules({LINEAR: group(0.75)}, 3)
 
 
@@ -97,13 +98,6 @@ def test_shards_are_gone_on_from_as_they_were_dealt_if_that_can_be():
     assert dealt_already(KeptModel(GRAPH), rows_of(deal_panels(KeptModel(GRAPH), 3))[:2], "a") is None
 
 
-def test_tied_embeddings_are_shared_by_nodes():
-    expected, _, _ = train(TIED, 1)
-    owners = deal_panels(KeptModel(TIED, OPTIMIZERS["adamw"]), 3).owners
-    assert len({node for panel, node in owners.items() if "word_embeddings" in panel.weight}) > 1
-    assert_same(within_patience(lambda: train(TIED, 3))[0], expected)
-
-
 @pytest.fixture
 def commits() -> Iterator[Commits]:
     """Those of a node whose file is not looked at."""
@@ -115,33 +109,25 @@ def commits() -> Iterator[Commits]:
 def test_a_node_may_be_asked_for_a_commit_before_it_knows_of_it(commits):
     """The order that tells it comes by one thread, and what the first node asks for by another."""
     update: Future[None] = Future()
-    with ThreadPoolExecutor(1) as asked:
-        waiting = asked.submit(commits.await_updates)
+    waiting = in_thread(commits.await_updates)
+    for tell in (partial(commits.expect, 3, [update]), partial(update.set_result, None)):
         with pytest.raises(TimeoutError):
             waiting.result(timeout=0.05)
-        commits.expect(3, [update])
-        with pytest.raises(TimeoutError):
-            waiting.result(timeout=0.05)
-        update.set_result(None)
-        within_patience(waiting.result)
+        tell()
+    waiting.result(PATIENCE_S)
 
 
 def test_a_node_that_is_asked_for_a_commit_and_never_hears_of_it_does_not_wait_for_ever(commits):
-    error = ClusterError("rank 2 on b: the disk is full")
-    with ThreadPoolExecutor(1) as asked:
-        waiting = asked.submit(commits.await_updates)
-        commits.end(error)
-        with pytest.raises(ClusterError, match="the disk is full"):
-            within_patience(waiting.result)
+    waiting = in_thread(commits.await_updates)
+    commits.end(ClusterError("rank 2 on b: the disk is full"))
+    with pytest.raises(ClusterError, match="the disk is full"):
+        waiting.result(PATIENCE_S)
 
 
 def test_shards_that_lie_at_other_ranks_are_not_replaced_before_a_commit(tmp_path):
     """A file of a new set has the name of one that is gone on from: at its own rank, or nobody could write it."""
     _check_not_in_the_way(Committed(tmp_path, 4, "set", (1, 2, 0)), 3)
     _check_not_in_the_way(Committed(tmp_path, 4, "set", (0, 2, 1)), 2)
-    with pytest.raises(StoreError) as caught:
+    rule = f"{tmp_path}: the shards of MemoryX must be at the ranks of their numbers, or none of them, "
+    with refusal(StoreError, f"{rule}memoryx_2_of_3.h5 is at rank 2", "--memoryx_nodes 2 spreads them anew"):
         _check_not_in_the_way(Committed(tmp_path, 4, "set", (0, 2, 1)), 3)
-    assert str(caught.value) == (
-        f"{tmp_path}: the shards of MemoryX must be at the ranks of their numbers, or none of them, "
-        "memoryx_2_of_3.h5 is at rank 2\nhint: --memoryx_nodes 2 spreads them anew"
-    )

@@ -5,7 +5,7 @@ Those that no token of a batch chose are not read, and updated later.
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from cstool.training.machine.memoryx.gradients import NoGradient
 from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.memoryx.updates import Updates
 from cstool.training.machine.plan import make_plan
+from cstool.training.machine.precision import narrow_in
 from cstool.training.machine.sparsity import token_shares
 from cstool.training.run.report.sparsity_table import sparsity_scalars
 from cstool.training.store import FileStore
@@ -34,14 +35,12 @@ from tests.models import BALANCED, FAMILIES, decoder, decoder_params
 from tests.unit.inference.machines import made, walking
 from tests.unit.model.sparsity.sections import group
 from tests.unit.training.machine.machines import (
-    USUAL,
     GradientKeeper,
     array_of,
-    arrays_of,
+    dense_arrays,
     machine,
-    make_appliance,
     random_batch,
-    set_array,
+    set_weight,
 )
 from tests.unit.training.machine.sparse_machines import SEED, rules
 
@@ -71,18 +70,18 @@ def use(appliance: Appliance, experts: Sequence[int]) -> None:
         arrays.load(f"model.{name}", lambda out, start, stop, bias=bias: np.copyto(out, bias[start:stop]))
 
 
-def steps(appliance: Appliance, graph: Graph, used: Sequence[Sequence[int]] = USED) -> list[float]:
+def steps(appliance: Appliance, graph: Graph, used: Sequence[Sequence[int]] = USED, *, first: int = 0) -> list[float]:
     """The losses of steps whose tokens choose among some experts."""
     losses = []
-    for number, experts in enumerate(used):
+    for number, experts in enumerate(used[first:], start=first):
         use(appliance, experts)
         found = appliance.train_step(random_batch(graph, BATCH, seed=number), number + 1, RATES[number])
         losses.append(found.loss)
     return losses
 
 
-def in_file(path: Path) -> dict[str, Any]:
-    return {"store": FileStore(path, MEMORY_BYTES), "waiting_bytes": 2**20}
+def in_file(path: Path, memory_bytes: int = MEMORY_BYTES) -> dict[str, Any]:
+    return {"store": FileStore(path, memory_bytes), "waiting_bytes": 2**20}
 
 
 def forget_all(store: FileStore) -> None:
@@ -147,37 +146,14 @@ def rules_for(graph: Graph, by: SparsityParams | None, **keys: Any) -> SparsityR
     return rules(dict.fromkeys(assign_groups([by], graph, ("x.yaml:1", "sparsity")), by), **keys)
 
 
-@contextmanager
-def sparse_machine(graph, by, optimizer=ADAMW, keys=None, **settings):
+def sparse_machine(graph, by, optimizer=ADAMW, keys=None, **settings) -> AbstractContextManager[Appliance]:
     """Lend a machine whose experts are sparse, with large random weights."""
-    sparsity = rules_for(graph, by, **(keys or {}))
-    with make_appliance(graph, optimizer=optimizer, sparsity=sparsity, **{**USUAL, **settings}) as appliance:
-        appliance.memoryx.initialize(SEED)
-        for trains in (True, False):
-            appliance.prepare(BATCH, trains=trains)
-        rng, arrays = np.random.default_rng(0), appliance.memoryx.arrays
-        for name, weight in graph.weights.items():
-            if name in arrays.sparse:
-                numbers = 0.5 * rng.standard_normal(weight.shape).astype(np.float32)
-                sparse = arrays.sparse[name]
-                sparse.write(sparse.arrays[0], numbers.reshape(-1)[np.concatenate([*sparse.indices()])])
-            elif len(weight.shape) > 1:
-                set_array(appliance, f"model.{name}", 0.5 * rng.standard_normal(weight.shape))
-        yield appliance
+    return machine(graph, BATCH, optimizer=optimizer, sparsity=rules_for(graph, by, **(keys or {})), **settings)
 
 
 def masks_of(appliance: Appliance) -> dict[str, np.ndarray]:
     """Of each sparse weight the positions of its non-zeros, ascending."""
     return {name: np.concatenate([*of.indices()]) for name, of in appliance.memoryx.arrays.sparse.items()}
-
-
-def written_out(appliance: Appliance) -> dict[str, np.ndarray]:
-    appliance.memoryx.drain()
-    sparse = appliance.memoryx.arrays.sparse
-    return {
-        name: sparse[name].dense(f"model.{name}") if name in sparse else array_of(appliance, f"model.{name}")
-        for name in appliance.graph.weights
-    }
 
 
 Found = tuple[list[float], dict[str, bytes]]
@@ -215,45 +191,42 @@ def in_zeros(graph: Graph, by: SparsityParams | None, **settings: Any) -> Found:
 
 ADAM = make_optimizer(Adam.model_validate({"weight_decay": 0.1}), None)
 MOMENTUM = make_optimizer(SGD.model_validate({"momentum": 0.9, "weight_decay": 0.1}), None)
+CLIPPED = {"max_gradient_norm": 0.5}
+SKIPPING = {"loss_scaling": LossScaling(2.0**132, 1.0, 2.0**132), **CLIPPED}
+"""with a scale of the loss that is too large for some steps, which leave masks and idle experts alone"""
 
 
 @pytest.mark.parametrize(
-    ("name", "optimizer", "max_gradient_norm"),
+    ("name", "settings"),
     [
-        *(
-            pytest.param(name, ADAMW, norm, marks=pytest.mark.lab)
-            for name, norm in zip(GROUPS, [0.5, None] * 4, strict=False)
-        ),
-        ("dense", ADAMW, None),
-        ("dense", ADAM, None),
-        ("dense", MOMENTUM, 0.5),
-        ("rigl", ADAMW, 0.5),
-        ("gmp", ADAMW, None),
+        ("dense", {}),
+        ("dense", {"optimizer": ADAM}),
+        ("dense", {"optimizer": MOMENTUM, **CLIPPED}),
+        ("rigl", CLIPPED),
+        ("gmp", {}),
+        ("rigl", {"precision": "bfloat16"}),
+        ("static", SKIPPING),
+        ("rigl in every step", SKIPPING),
+        pytest.param("static", {}, marks=pytest.mark.lab),
+        pytest.param("set", CLIPPED, marks=pytest.mark.lab),
+        pytest.param("dropconnect", CLIPPED, marks=pytest.mark.lab),
     ],
 )
 def test_bits_depend_neither_on_where_things_are_nor_on_whether_idle_experts_have_gradients(
-    tmp_path, monkeypatch, graph, name, optimizer, max_gradient_norm
+    tmp_path, monkeypatch, graph, name, settings
 ):
-    by, settings = GROUPS[name], {"max_gradient_norm": max_gradient_norm, "optimizer": optimizer}
+    compile_kernels(lambda *_: None, needs=[BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS])
+    by, precision = GROUPS[name], settings.get("precision", "float32")
     expected = in_zeros(graph, by, **settings)
     assert trained(graph, by, **settings) == expected
-    room = make_plan(graph, 1, trains=True).slot_bytes
+    room = make_plan(graph, 1, trains=True, narrow=narrow_in(precision, graph)).slot_bytes
     several: list[dict[str, Any]] = [
-        {"num_csx": 2, "lanes": 3, "recompute": "always", **in_file(tmp_path / "a.h5")},
-        {"memory_bytes": room, "recompute": "never", **in_file(tmp_path / "b.h5")},
+        {"num_csx": 2, "lanes": 3, "recompute": "always", **in_file(tmp_path / "a.h5", 2**13)},
+        {"memory_bytes": room, "recompute": "never", **in_file(tmp_path / "b.h5", 2**13)},
     ]
-    for more in several:
+    for more, most_owed in zip(several, (owed.MOST_OWED, 2), strict=True):
+        monkeypatch.setattr(owed, "MOST_OWED", most_owed)
         assert trained(graph, by, **settings, **more) == expected
-    monkeypatch.setattr(owed, "MOST_OWED", 2)
-    assert trained(graph, by, **settings, **in_file(tmp_path / "less.h5")) == expected
-
-
-def test_so_it_is_in_bfloat16(tmp_path, graph):
-    compile_kernels(lambda *_: None, needs=[BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS])
-    expected = in_zeros(graph, GROUPS["rigl"], precision="bfloat16")
-    assert expected != in_zeros(graph, GROUPS["rigl"])
-    for more in ({}, {"num_csx": 4, "lanes": 2, **in_file(tmp_path / "memoryx.h5")}):
-        assert trained(graph, GROUPS["rigl"], precision="bfloat16", **more) == expected
 
 
 @pytest.mark.parametrize("choice", [None, DENSE_KERNELS], ids=["sparse kernels", "dense kernels"])
@@ -262,14 +235,14 @@ def test_sparse_experts_compute_what_masked_dense_ones_compute(graph, choice):
     batch = random_batch(graph, BATCH)
     with sparse_machine(graph, GROUPS["static"], GradientKeeper(), keys) as appliance:
         use(appliance, (0, 1, 3))
-        weights, masks = written_out(appliance), masks_of(appliance)
+        weights, masks = dense_arrays(appliance), masks_of(appliance)
         evaluated = appliance.evaluate(batch, 0)[0].total
         loss = appliance.train_step(batch, 1, 0.1).loss
         gradients = {name: array_of(appliance, f"optimizer.{name}.gradient") for name in graph.weights}
     assert len(masks) == LAYERS * EXPERTS * 3
     with machine(graph, BATCH) as dense:
-        for name, weight in weights.items():
-            set_array(dense, f"model.{name}", weight)
+        for name in graph.weights:
+            set_weight(dense, name, weights[f"model.{name}"])
         assert dense.evaluate(batch, 0)[0].total == pytest.approx(evaluated, rel=1e-6)
         assert dense.train_step(batch, 1, 0.1).loss == pytest.approx(loss, rel=1e-6)
         for name, gradient in gradients.items():
@@ -288,21 +261,21 @@ def test_masks_of_experts_change_by_their_own_gradients_and_those_of_idle_ones_w
     with sparse_machine(graph, by) as appliance:
         use(appliance, (0, 1, 3))
         before = masks_of(appliance)
-        dense = written_out(appliance)
+        dense = dense_arrays(appliance)
         # With a rate of zero, and no decay, the numbers stay as they are.
         appliance.train_step(batch, 1, 0.0)
         appliance.memoryx.drain()
         after = masks_of(appliance)
     with machine(graph, BATCH) as twin:
-        for weight, numbers in dense.items():
-            set_array(twin, f"model.{weight}", numbers)
+        for weight in graph.weights:
+            set_weight(twin, weight, dense[f"model.{weight}"])
         twin.train_step(batch, 1, 0.0)
         gradients = {weight: array_of(twin, f"optimizer.{weight}.gradient") for weight in before}
     changed = 0
     for weight, indices in before.items():
         mask = np.zeros(graph.weights[weight].shape, np.bool_)
         mask.reshape(-1)[indices] = True
-        expected = next_mask(by, 1, dense[weight], mask, SEED, weight, gradients[weight])
+        expected = next_mask(by, 1, dense[f"model.{weight}"], mask, SEED, weight, gradients[weight])
         np.testing.assert_array_equal(after[weight], np.flatnonzero(expected), err_msg=weight)
         changed += not np.array_equal(after[weight], indices)
         if any(f".experts.experts.{expert}." in weight for expert in (2, 4)):
@@ -318,9 +291,7 @@ def test_updates_that_idle_experts_are_owed_come_before_their_mask_changes(tmp_p
         steps(appliance, graph, USED[:1])
         memoryx.drain()
         before = replace(memoryx.expert_use)
-        for number in range(1, len(USED)):
-            use(appliance, USED[number])
-            appliance.train_step(random_batch(graph, BATCH, seed=number), number + 1, RATES[number])
+        steps(appliance, graph, first=1)
         memoryx.drain()
         matrices = 3 * LAYERS
         assert memoryx.expert_use.idle - before.idle == 3 * 6 * matrices
@@ -353,46 +324,36 @@ def test_only_what_streamed_is_counted_as_streamed(graph):
     assert scalars == {f"{prefix}.{name}.weight/actual": 0.75 for name in names}
 
 
-@pytest.mark.parametrize("name", ["static", "rigl"])
-def test_sparse_experts_that_no_token_chose_are_neither_read_nor_written(tmp_path, monkeypatch, graph, name):
-    """But where masks change, which is of all weights: after step 2."""
-    by = GROUPS[name]
-    reads, settings = Reads(monkeypatch), in_file(tmp_path / "memoryx.h5")
-    with sparse_machine(graph, by, **settings) as appliance:
-        memoryx = appliance.memoryx
-        memoryx.drain()
-        forget_all(settings["store"])
-        for number in (1, 2, 3):
-            reads.clear()
-            use(appliance, (0, 1))
-            appliance.train_step(random_batch(graph, BATCH, seed=number), number, 0.01)
-            for update in memoryx._under_way.values():
-                update.result()
-            changes = name == "rigl" and number == 2
-            assert reads.experts(reads.read) <= {*range(EXPERTS)}
-            assert reads.experts(reads.written) == ({*range(EXPERTS)} if changes else {0, 1})
-            if not changes:
-                assert reads.experts(reads.read) <= {0, 1}
-        memoryx.drain()
-
-
-@pytest.mark.parametrize("name", ["static", "rigl in every step"])
-def test_steps_that_are_skipped_leave_masks_and_idle_experts_alone(tmp_path, graph, name):
-    """The scale of the loss is too large for some steps."""
-    scaling = LossScaling(2.0**135, 1.0, 2.0**135)
-    settings: dict[str, Any] = {"loss_scaling": scaling, "max_gradient_norm": 1.0}
-    expected = in_zeros(graph, GROUPS[name], **settings)
-    assert expected != in_zeros(graph, GROUPS[name], max_gradient_norm=1.0)
-    assert trained(graph, GROUPS[name], **settings) == expected
-    assert trained(graph, GROUPS[name], **settings, lanes=2, **in_file(tmp_path / "memoryx.h5")) == expected
-
-
-# Experts that no token of a batch chose.
-
-
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     return Reads(monkeypatch)
+
+
+def step_with(appliance: Appliance, reads: Reads, number: int, experts: Sequence[int], rate: float = 0.01) -> None:
+    """Run a step whose tokens choose among some experts, up to its last update, and count what it reads and writes."""
+    reads.clear()
+    use(appliance, experts)
+    appliance.train_step(random_batch(appliance.graph, BATCH, seed=number), number, rate)
+    for update in appliance.memoryx._under_way.values():
+        update.result()
+
+
+@pytest.mark.parametrize("name", ["static", "rigl"])
+def test_sparse_experts_that_no_token_chose_are_neither_read_nor_written(tmp_path, reads, graph, name):
+    """But where masks change, which is of all weights: after step 2."""
+    settings = in_file(tmp_path / "memoryx.h5")
+    with sparse_machine(graph, GROUPS[name], **settings) as appliance:
+        appliance.memoryx.drain()
+        forget_all(settings["store"])
+        for number in (1, 2, 3):
+            step_with(appliance, reads, number, (0, 1))
+            changes = name == "rigl" and number == 2
+            assert reads.experts(reads.written) == ({*range(EXPERTS)} if changes else {0, 1})
+            assert changes or reads.experts(reads.read) <= {0, 1}
+        appliance.memoryx.drain()
+
+
+# Experts that no token of a batch chose.
 
 
 @pytest.mark.parametrize("max_gradient_norm", [None, 0.5])
@@ -406,19 +367,10 @@ def test_what_no_token_chose_is_neither_read_nor_written_until_asked_for(tmp_pat
         use_before = replace(memoryx.expert_use)
         forget_all(store)
         for number in (2, 3):
-            reads.clear()
-            use(appliance, (0, 1))
-            appliance.train_step(random_batch(graph, BATCH, seed=number), number, 0.01)
-            for update in memoryx._under_way.values():
-                update.result()
-            assert reads.experts(reads.read) == {0, 1}
-            assert reads.experts(reads.written) == {0, 1}
+            step_with(appliance, reads, number, (0, 1))
+            assert reads.experts(reads.read) == reads.experts(reads.written) == {0, 1}
         # An expert that is asked for again has both updates in one visit, before it is read.
-        reads.clear()
-        use(appliance, (1, 2))
-        appliance.train_step(random_batch(graph, BATCH, seed=4), 4, 0.01)
-        for update in memoryx._under_way.values():
-            update.result()
+        step_with(appliance, reads, 4, (1, 2))
         assert reads.experts(reads.read) == {1, 2}
         moments = {name: size for name, size in reads.written.items() if ".experts.2." in name and "exp_avg_sq" in name}
         sizes = {name: 4 * graph.weights[name[10:-11]].size for name in moments}
@@ -475,21 +427,6 @@ def test_norms_of_all_weights_are_those_of_all_experts(tmp_path, graph):
             found.append(statistics.norms())
     assert found[0] == found[1]
     assert found[0]["grad_norm/transformer_decoder.layers.0.ffn.experts.experts.4.0.linear_layer.weight"] == 0
-
-
-def test_an_expert_that_nobody_chooses_has_gradients_of_zero():
-    graph = decoder(**{**BALANCED, "layers": 3, "moe": {"num_experts": 4, "top_k": 2, "router_use_bias": True}})
-    with machine(graph, 12, lanes=2) as appliance:
-        for layer in range(3):
-            name = f"model.transformer_decoder.layers.{layer}.ffn.gate"
-            set_array(appliance, f"{name}.bias", np.array([0.0, 0.0, -1e6, 0.0], np.float32))
-        appliance.train_step(random_batch(graph, 12), 1, 0.1)
-        gradients = arrays_of(appliance, "optimizer.", ".gradient")
-        assert appliance.memoryx.buffers.used == 0
-    of_experts = {name: gradient for name, gradient in gradients.items() if ".experts.experts." in name}
-    assert len(of_experts) == 3 * 4 * 3
-    for name, gradient in of_experts.items():
-        assert np.any(gradient) == (".experts.2." not in name)
 
 
 def test_evaluations_leave_balance_out():

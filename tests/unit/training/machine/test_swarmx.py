@@ -1,5 +1,6 @@
 """SwarmX sums gradients over one fixed tree."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +13,8 @@ from cstool.model.ir import Panel
 from cstool.training.kernels.call import Payload, Rows
 from cstool.training.machine.buffers import BufferPool
 from cstool.training.machine.recorder import OFF, LaneTape
-from cstool.training.machine.swarmx import InProcess, Node
+from cstool.training.machine.swarmx import GradientTree, InProcess, Node, leaving_nodes
+from tests.examples import examples
 
 UNTAPED = LaneTape(OFF, 0, [])
 PANEL = Panel("w", 0, 0, 3, (3, 2))
@@ -32,11 +34,15 @@ class Receiver:
         assert panel == PANEL
 
 
+def in_buffer(buffers: BufferPool, gradient: np.ndarray) -> np.ndarray:
+    buffer = buffers.take(gradient.shape)
+    buffer[:] = gradient
+    return buffer
+
+
 def hand_in(swarmx: InProcess, leaf: int, gradient: np.ndarray, op: str = "op") -> None:
     """Hand in a gradient as a lane does: in a buffer of the pool."""
-    buffer = swarmx.buffers.take(gradient.shape)
-    buffer[:] = gradient
-    swarmx.reduce(PANEL, op, Node(0, leaf), buffer, UNTAPED)
+    swarmx.reduce(PANEL, op, Node(0, leaf), in_buffer(swarmx.buffers, gradient), UNTAPED)
 
 
 def summing(grains: int) -> tuple[InProcess, list[tuple[str, Payload]]]:
@@ -53,15 +59,26 @@ def tree_sum(leaves: list[np.ndarray]) -> np.ndarray:
     return leaves[0]
 
 
-@given(st.permutations(range(13)), st.integers(1, 13))
-def test_the_sum_has_the_bits_of_the_tree_in_whatever_order_leaves_arrive(order, grains):
+@examples(60)
+@given(st.data(), st.integers(1, 17), st.integers(1, 5))
+def test_sums_have_the_bits_of_the_tree_in_whatever_order_leaves_arrive_at_whichever_rank(data, grains, ranks):
+    """Each rank sends what it can sum no further, whichever grains are its own, and the tree of MemoryX adds up."""
+    owner = data.draw(st.lists(st.integers(0, ranks - 1), min_size=grains, max_size=grains))
+    order = data.draw(st.permutations(range(grains)))
     rng = np.random.default_rng(grains)
     leaves = [rng.standard_normal(PANEL.shape).astype(np.float32) * 10.0**i for i in range(grains)]
-    swarmx, sums = summing(grains)
-    for leaf in (i for i in order if i < grains):
-        hand_in(swarmx, leaf, leaves[leaf])
-    [(_, found)] = sums
-    np.testing.assert_array_equal(found, tree_sum(leaves))
+    own = [[leaf for leaf in order if owner[leaf] == rank] for rank in range(ranks)]
+    buffers = BufferPool()
+    *trees, whole = (GradientTree(grains, buffers, leaves) for leaves in (*own, None))
+    sums, sent = [], defaultdict(list)
+    for leaf in order:
+        found = trees[owner[leaf]].add(PANEL, "op", Node(0, leaf), in_buffer(buffers, leaves[leaf]), UNTAPED)
+        if found is not None:
+            sent[owner[leaf]].append(found[0])
+            sums.append(whole.add(PANEL, "op", found[0], in_buffer(buffers, found[1]), UNTAPED))
+    [(_, total)] = [each for each in sums if each is not None]
+    np.testing.assert_array_equal(total, tree_sum(leaves))
+    assert all(sorted(sent[rank]) == sorted(leaving_nodes(grains, own[rank])) for rank in range(ranks))
 
 
 def test_threads_that_race_get_the_same_bits():

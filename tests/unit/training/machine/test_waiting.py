@@ -1,28 +1,9 @@
 """The room for gradients on their way: a limit, and no wait for what never comes."""
 
-import threading
-
 import pytest
 
 from cstool.training.machine.memoryx.gradients import Room
-
-PATIENCE_S = 30.0
-
-
-def taker(room: Room, size_bytes: int) -> tuple[threading.Thread, list[BaseException | None]]:
-    """Take room in a thread; the list has what came of it."""
-    came: list[BaseException | None] = []
-
-    def take() -> None:
-        try:
-            room.take(size_bytes)
-            came.append(None)
-        except ValueError as error:
-            came.append(error)
-
-    thread = threading.Thread(target=take, daemon=True)
-    thread.start()
-    return thread, came
+from tests.patience import PATIENCE_S, in_thread
 
 
 @pytest.mark.parametrize(
@@ -32,12 +13,11 @@ def test_whoever_comes_when_it_is_full_waits_until_enough_was_given_back(taken, 
     room = Room(10)
     for size_bytes in taken:
         room.take(size_bytes)
-    thread, came = taker(room, more)
+    came = in_thread(lambda: room.take(more))
     for size_bytes in returned:
-        assert not came
+        assert not came.done()
         room.give_back(size_bytes)
-    thread.join(PATIENCE_S)
-    assert came == [None]
+    came.result(PATIENCE_S)
 
 
 def test_without_a_limit_nobody_waits():
@@ -50,12 +30,10 @@ def test_without_a_limit_nobody_waits():
 def test_what_went_wrong_elsewhere_is_raised_to_whoever_waits_or_comes(limit_bytes):
     room = Room(limit_bytes)
     room.take(10)
-    thread, came = taker(room, 1) if limit_bytes else (None, [])
+    waiting = in_thread(lambda: room.take(1)) if limit_bytes else None
     error = ValueError("disk full")
     with pytest.raises(ValueError, match=r"^disk full$"), room.closed_by_errors():
         raise error
-    if thread is not None:
-        thread.join(PATIENCE_S)
-        assert came == [error]
+    assert waiting is None or waiting.exception(PATIENCE_S) is error
     with pytest.raises(ValueError, match=r"^disk full$"):
         room.take(1)

@@ -1,8 +1,7 @@
 """Training on ranks that are threads of this process, or on one, for tests: what it came to."""
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +20,7 @@ from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.memoryx.sparse_weights import DENSE
 from cstool.training.machine.ranks.orders import Identify
 from cstool.training.machine.ranks.worker import Opened, Worker
-from tests.unit.training.machine.links import ThreadLink, linked
+from tests.unit.training.machine.links import ThreadLink, linked, serving
 from tests.unit.training.machine.machines import USUAL, array_of, make_appliance, random_batch, randomize
 
 BATCH = 12
@@ -74,28 +73,17 @@ def heard_by_all(links: list[ThreadLink]) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def others(links: list[ThreadLink], samples: list[Samples], lanes: int) -> Iterator[None]:
+def others(links: list[ThreadLink], samples: list[Samples], lanes: int) -> AbstractContextManager[None]:
     """Have the other ranks work, and let them go."""
 
-    def serve(rank: int) -> None:
+    def serve(link: ThreadLink) -> None:
         def open_trainer(_: int, __: ExitStack) -> Opened:
-            return Opened({WHERE: samples[rank]}, {})
+            return Opened({WHERE: samples[link.rank]}, {})
 
-        with Worker(links[rank], open_trainer, lanes) as worker, pytest.raises(ToldElsewhere), heard_by_all(links):
+        with Worker(link, open_trainer, lanes) as worker, pytest.raises(ToldElsewhere), heard_by_all(links):
             worker.serve()
 
-    with ThreadPoolExecutor(max(1, len(links) - 1)) as threads:
-        serving = [threads.submit(serve, rank) for rank in range(1, len(links))]
-        try:
-            yield
-        finally:
-            for link in links[1:]:
-                link.fail(ToldElsewhere(0))
-            for future in serving:
-                future.result()
-            for link in links:
-                link.close()
+    return serving(links, serve)
 
 
 def train(graph, ranks, *, num_csx=4, steps=3, lanes=2, evaluates=True, nodes=None, looks=False, late_s=0.0, **more):
@@ -115,8 +103,7 @@ def train(graph, ranks, *, num_csx=4, steps=3, lanes=2, evaluates=True, nodes=No
         appliance.multiply_with(gemm or appliance.gemm)
         appliance.memoryx.initialize(1)
         appliance.memoryx.reserve()
-        if not appliance.memoryx.arrays.sparse:
-            randomize(appliance)
+        randomize(appliance)
         sampler = Sampler(samples[0].sample_count, batch_size, True, 1, False)
         with appliance.reading(WHERE, samples[0], sampler, 0, steps, trains=True) as worker:
             for step in range(1, steps + 1):

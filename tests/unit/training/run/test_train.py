@@ -3,6 +3,7 @@
 import re
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from cstool.training.run.report.summary import fit_summary, result_of
 from cstool.training.run.session import Session
 from cstool.training.run.stopping import StopRequest
 from cstool.training.run.train import train
+from tests.contract.refusal import refusal
 from tests.end_to_end.refusals import rows
 from tests.unit.training.run.sessions import Digits, params_of, restored, session
 
@@ -162,50 +164,59 @@ def test_the_log_says_where_the_loop_begins_and_ends_with_a_line_every_log_steps
     assert result.tokens_per_s == result.samples_per_s, "one of digits is one token"
 
 
-def interrupted(found: Session, *, ends: bool = False) -> Interrupted | None:
+def with_a_signal(found: Session) -> None:
     """Train, with a signal that comes during the first step."""
     step = found.appliance.train_step
 
-    def with_a_signal(*arguments: Any) -> Any:
+    def signalled(*arguments: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
         return step(*arguments)
 
-    found.appliance.train_step = with_a_signal  # type: ignore[method-assign]
-    if ends:
-        go(found, Digits(), None)
-        return None
-    with pytest.raises(Interrupted) as caught:
-        go(found, Digits(), None)
-    return caught.value
+    found.appliance.train_step = signalled  # type: ignore[method-assign]
+    go(found, Digits(), None)
 
 
-@pytest.mark.parametrize("checkpoint", [{}, {"steps": 1}], ids=["never else", "after every step"])
-def test_a_signal_lets_the_step_finish_and_saves_it_once(tmp_path, checkpoint):
-    with session(tmp_path, loop={"max_steps": 5}, checkpoint=checkpoint) as found:
-        error = interrupted(found)
+@pytest.mark.parametrize(
+    ("loop", "checkpoint", "resumes", "more"),
+    [
+        ({"max_steps": 5}, {}, True, ""),
+        ({"max_steps": 5}, {"steps": 1}, True, ""),
+        ({"num_steps": 5}, {}, True, " with --num_steps 4"),
+        ({"max_steps": 5}, {}, False, " with --checkpoint_path FILE"),
+        ({"num_steps": 5}, {}, False, " with --checkpoint_path FILE --num_steps 4"),
+    ],
+)
+def test_a_signal_lets_the_step_finish_saves_it_once_and_says_how_to_go_on(tmp_path, loop, checkpoint, resumes, more):
+    with session(tmp_path, loop=loop, checkpoint=checkpoint) as found:
+        found.resumes, folder = resumes, found.params.model_dir
+        rule = f"stopped by SIGTERM after step 1; it is saved in {folder}"
+        more = more.replace("FILE", str(folder / "checkpoint_1.mdl"))
+        with refusal(Interrupted, rule, f"the same command{more} continues from there"):
+            with_a_signal(found)
         assert checkpoints(found) == ["checkpoint_1"]
         assert len(found.training.losses) == 1
-    assert str(error) == (
-        f"stopped by SIGTERM after step 1; it is saved in {found.params.model_dir}\n"
-        "hint: the same command continues from there"
-    )
-    # During the last step it changes nothing.
-    with session(tmp_path / "short", loop={"max_steps": 1}) as found:
-        interrupted(found, ends=True)
+
+
+def test_a_signal_during_the_last_step_changes_nothing(tmp_path):
+    with session(tmp_path, loop={"max_steps": 1}) as found:
+        with_a_signal(found)
         assert (found.position.step, checkpoints(found)) == (1, [])
 
 
 def test_an_interrupted_run_goes_on_with_the_losses_of_a_straight_one(tmp_path):
-    def losses(name: str, train_it: Callable[[Session], Any]) -> list[float]:
+    def losses(name: str, train_it: Callable[[Session], None]) -> list[float]:
         with session(tmp_path / name, loop={"max_steps": 4}) as found:
             restored(found, None, "all", strict=True)
-            train_it(found)
+            with suppress(Interrupted):
+                train_it(found)
         return list(found.training.losses)
 
     def straight(found: Session) -> None:
         go(found, Digits(), None)
 
-    assert losses("a", interrupted) + losses("a", straight) == losses("b", straight)
+    parts = [losses("a", with_a_signal), losses("a", straight)]
+    assert list(map(len, parts)) == [1, 3]
+    assert sum(parts, []) == losses("b", straight)
 
 
 class Damaged(Digits):
@@ -231,22 +242,6 @@ def test_starvation_is_warned_of_once(tmp_path, caplog, monkeypatch):
         go(found, Digits(), None)
     [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert re.fullmatch(r"Input starvation detected: \d+% of the time is spent waiting for the data set\.", warning)
-
-
-@pytest.mark.parametrize(
-    ("loop", "resumes", "hint"),
-    [
-        ({"max_steps": 5}, True, "the same command continues from there"),
-        ({"num_steps": 5}, True, "the same command with --num_steps 4 continues from there"),
-        ({"max_steps": 5}, False, "the same command with --checkpoint_path FILE continues from there"),
-        ({"num_steps": 5}, False, "the same command with --checkpoint_path FILE --num_steps 4 continues from there"),
-    ],
-)
-def test_the_hint_of_an_interruption_is_what_continues_the_run(tmp_path, loop, resumes, hint):
-    with session(tmp_path, loop=loop) as found:
-        found.resumes = resumes
-        error = interrupted(found)
-        assert error.hint == hint.replace("FILE", found.checkpoints[-1])
 
 
 # What a training loop says before it begins, in the vendor's words.

@@ -11,6 +11,7 @@ import pytest
 
 from cstool.foundation.errors import CstoolError
 from cstool.training.verbs.run_log import LOG, run_log
+from tests.contract.refusal import refusal
 
 STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", re.MULTILINE)
 
@@ -107,10 +108,9 @@ def test_a_reader_that_went_away_does_not_stop_the_run(tmp_path, capsys):
 def test_a_model_dir_that_is_a_file_is_refused(tmp_path, shown):
     path = tmp_path / "taken"
     path.write_text("")
-    with pytest.raises(CstoolError) as caught, run_log(path, "INFO", shown, {}):
+    rule = f"{path}: model_dir must be a folder that can be written, got: Not a directory"
+    with refusal(CstoolError, rule, "choose another one with --model_dir"), run_log(path, "INFO", shown, {}):
         pass
-    rule = "model_dir must be a folder that can be written, got: Not a directory"
-    assert str(caught.value) == f"{path}: {rule}\nhint: choose another one with --model_dir"
 
 
 @pytest.fixture
