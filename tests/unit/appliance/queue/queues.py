@@ -40,11 +40,12 @@ def an_order(**changes: Any) -> JobOrder:
     return replace(order, **changes)
 
 
-def refusal(work: Callable[[], object]) -> str:
+def refusal(work: Callable[..., object], *words: object) -> str:
+    """Return the message, with its hint, of an error of some work."""
     import pytest  # clients of the queue are to start fast
 
     with pytest.raises(CstoolError) as found:
-        work()
+        work(*words)
     return str(found.value)
 
 

@@ -95,8 +95,8 @@ def test_a_job_is_found_by_a_beginning_of_its_name(queue, monkeypatch):
             "hint: cstool job list -a shows all; the oldest that ended are forgotten after some time",
         ),
     ):
-        assert refusal(lambda name=beginning: queue.job(name)) == f"job {beginning}: {said}"
-    assert refusal(lambda: queue.job("../../etc")).startswith("job '../../etc': a job is called wsjob- and 22 ")
+        assert refusal(queue.job, beginning) == f"job {beginning}: {said}"
+    assert refusal(queue.job, "../../etc").startswith("job '../../etc': a job is called wsjob- and 22 ")
 
 
 def test_lists(queue):
@@ -251,7 +251,7 @@ def test_one_that_has_ended_cannot_be_asked(what, phase, queue):
     end(queue, job.name, phase)
     since = datetime.datetime.fromtimestamp(BEGIN_S).strftime("%Y-%m-%d %H:%M:%S")
     said = f"job {job.name}: only a job that has not ended can be stopped, it is {phase} since {since}"
-    assert refusal(lambda: queue.ask(job.name, what)) == said
+    assert refusal(queue.ask, job.name, what) == said
     assert kinds(queue) == ["submitted", "succeeded"]
 
 
@@ -276,7 +276,7 @@ def test_what_is_no_label_changes_nothing(queue):
         ({"a": "v" * 10_240}, "label a: its value must have at most 63 characters, it has 10,240"),
         ({f"k{number}": "" for number in range(64)}, "labels: a job may have 64, got 65"),
     ):
-        assert refusal(lambda changes=changes: queue.label(job.name, changes)) == message
+        assert refusal(queue.label, job.name, changes) == message
     assert (queue.job(job.name), kinds(queue)) == (job, ["submitted"])
 
 

@@ -23,6 +23,7 @@ from cstool.training.machine.data_sets import check_data
 from cstool.training.verbs.run import RunRequest
 from tests.end_to_end.refusals import rows
 from tests.end_to_end.runs import gpt_params, run_file, write_text
+from tests.unit.appliance.queue.queues import refusal
 
 MIB = 2**20
 CAPACITY = Capacity((0, 1, 2), 8 * 2**30, 10**12, 16)
@@ -48,9 +49,7 @@ def order(trainers: tuple[Params, ...], capacity: Capacity | None = CAPACITY, **
 
 
 def refused(trainers: tuple[Params, ...], message: str, **asked: Any) -> None:
-    with pytest.raises(CstoolError) as raised:
-        order(trainers, **asked)
-    assert str(raised.value) == message
+    assert refusal(lambda: order(trainers, **asked)) == message
 
 
 def test_a_stock_file_asks_for_the_same_once_resolved(tmp_path):
