@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tests.end_to_end.ranks import CSTOOL, Command, Said, committed, launched
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
+from tests.job_contract import STREAMED
 
 STEPS = 12
 SOON_S = 30.0
@@ -57,9 +58,9 @@ def kill_until_done(file: Path, most_ranks: int, seconds: float, chance: random.
     counts: Counter[str] = Counter()
     before, ranks, nodes = 0, most_ranks, most_ranks
     while True:
-        words = (*CSTOOL, "run", "-p", str(file), "--lanes", "1")
+        words = (*CSTOOL, "run", "-p", str(file), *STREAMED, "--lanes", "1")
         if ranks > 1:
-            words = (*launched(file, "--memoryx_nodes", str(nodes), ranks=ranks),)
+            words = (*launched(file, *STREAMED, "--memoryx_nodes", str(nodes), ranks=ranks),)
         with Command(*words) as command:
             said, kills = kill_some(command, ranks, seconds, chance)
         if said.exit_code == 0:
@@ -89,7 +90,8 @@ def main() -> None:
     data, counts = write_text(folder / "data", 150), Counter[str]()
     straight = digest(Path(run_file(gpt_params(folder / "straight", data, **CHANGES)).checkpoints[-1]))
     began = time.monotonic()
-    with Command(*launched(gpt_params(folder / "timed", data, **CHANGES), ranks=options.ranks)) as command:
+    timed = gpt_params(folder / "timed", data, **CHANGES)
+    with Command(*launched(timed, *STREAMED, ranks=options.ranks)) as command:
         assert command.wait().exit_code == 0
     seconds = time.monotonic() - began
     while counts.total() < options.times:

@@ -124,23 +124,20 @@ def watched(look: Callable[[int, Any], object]) -> Iterator[None]:
         _Loop._report = report  # type: ignore[method-assign]
 
 
-def run_to_the_end(work: Work, folder: Path, store: str, lanes: int) -> None:
+def run_to_the_end(work: Work, folder: Path, lanes: int) -> None:
     """Run to the end in this process."""
-    flags = {
-        "trainer.init.model_dir": ("--model_dir", str(folder / "model_dir")),
-        "trainer.init.memoryx.store": ("--memoryx", store),
-    }
+    flags = {"trainer.init.model_dir": ("--model_dir", str(folder / "model_dir"))}
     order = RunOrder("train", lanes=lanes, sparse_kernels="always")
     run(load_params(work.file, flags=flags), work.artifact, order, Silent())
 
 
-def train(work: Work, folder: Path, store: str, lanes: int, fault: Fault = no_fault) -> str:
+def train(work: Work, folder: Path, lanes: int, fault: Fault = no_fault) -> str:
     """Run to the end in this process, write the loss of every step down as soon as it is known, and count the calls."""
     (folder / "model_dir").mkdir(parents=True, exist_ok=True)
     losses = os.open(folder / "losses", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     calls = count_calls(fault)
     with watched(lambda step, trained: os.write(losses, f"{step} {trained.loss.hex()}\n".encode())):
-        run_to_the_end(work, folder, store, lanes)
+        run_to_the_end(work, folder, lanes)
     return json.dumps(calls)
 
 
@@ -180,28 +177,24 @@ def losses_of(folder: Path) -> list[tuple[int, str]]:
     return [(int(line.split()[0]), line.split()[1]) for line in lines]
 
 
-def prepare(folder: Path, steps: int, commit_steps: Sequence[int] = (1,)) -> list[Work]:
-    """Run each variant once to its end, with commits every so many steps."""
-    data, works = write_text(folder / "text" / "train", 200), []
-    for name, every in itertools.product(VARIANTS, commit_steps):
+def prepare(folder: Path, steps: int, commit_steps: Sequence[int] = (1,)) -> Iterator[Work]:
+    """Run each variant to its end when it is asked for, with commits every so many steps."""
+    data = write_text(folder / "text" / "train", 200)
+    for index, (name, every) in enumerate(itertools.product(VARIANTS, commit_steps)):
         memoryx = {**IN_FILE["init__memoryx"], "commit_steps": every}
         small = {"init__model__num_hidden_layers": 1, **NEVER_SAVED, "init__loop": {"max_steps": steps}}
-        file = small_params(folder / f"{len(works)}", data, **{**small, **VARIANTS[name], "init__memoryx": memoryx})
+        file = small_params(folder / f"{index}", data, **{**small, **VARIANTS[name], "init__memoryx": memoryx})
         artifact = compiled(load_params(file), "train", "weight_streaming")
-        works.append(Work(f"{name}, commit_steps {every}", file, artifact, every))
-    # What is compiled and imported once is there in all processes.
-    run_to_the_end(works[0], folder / "warm", "ram", 1)
-    for index, work in enumerate(works):
-        straight, ram = (folder / "straight" / f"{index}-{store}" for store in ("file", "ram"))
+        work = Work(f"{name}, commit_steps {every}", file, artifact, every)
+        if index == 0:  # what is compiled and imported once is there in all processes
+            run_to_the_end(work, folder / "warm", 1)
+        straight = folder / "straight" / f"{index}"
         began = time.monotonic()
-        for place, store, lanes in ((ram, "ram", 2), (straight, "file", 1)):
-            began = time.monotonic()
-            status = in_a_process(partial(train, work, place, store, lanes), folder / "calls")
-            assert status == 0, (folder / "calls").read_text()
+        status = in_a_process(partial(train, work, straight, 1), folder / "calls")
+        assert status == 0, (folder / "calls").read_text()
         work.seconds, work.calls = time.monotonic() - began, Counter(json.loads((folder / "calls").read_text()))
         work.losses, work.digest = dict(losses_of(straight)), committed_digest(straight / "model_dir" / "memoryx.h5")
-        assert dict(losses_of(ram)) == work.losses, f"{work.name}: other losses in memory than in a file"
-    return works
+        yield work
 
 
 def killing(at: tuple[str, int, str]) -> Fault:
@@ -238,9 +231,7 @@ def kill_until_done(work: Work, folder: Path, steps: int, chance: random.Random)
                 at = (name, number, chance.choice(["before", "after", *(["within"] * (name in WRITES))]))
         fault = no_fault if at is None else killing(at)
         folder.mkdir(exist_ok=True)
-        status = in_a_process(
-            partial(train, work, folder, "file", chance.choice([1, 2]), fault), folder / "output", seconds
-        )
+        status = in_a_process(partial(train, work, folder, chance.choice([1, 2]), fault), folder / "output", seconds)
         if status == 0:
             break
         assert status == -signal.SIGKILL, f"{work.name}: {at or seconds}: {(folder / 'output').read_text()}"
@@ -291,7 +282,7 @@ def attempt(work: Work, folder: Path, lanes: int, fault: Fault) -> tuple[int, st
 
     def attempt_here() -> str:
         try:
-            train(work, folder, "file", lanes, fault)
+            train(work, folder, lanes, fault)
         except CstoolError as error:
             return json.dumps([error.exit_code, error.message, error.hint])
         return json.dumps([0, None, None])
@@ -356,12 +347,12 @@ def soak(folder: Path, steps: int) -> None:
     work, found = Work("soak", file, compiled(load_params(file), "train", "weight_streaming")), []
 
     def look(step: int, _: object) -> None:
-        if step % (steps // 30) == 0:
+        if step % (steps // 12) == 0:
             found.append(held(step))
             print(found[-1], flush=True)
 
     with watched(look):
-        run_to_the_end(work, folder, "file", 2)
+        run_to_the_end(work, folder, 2)
     half = found[len(found) // 2 :]
     slope = float(np.polyfit([one.step for one in half], [one.resident_bytes for one in half], 1)[0])
     # Before that caches and arenas are not full.
