@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
@@ -18,7 +23,7 @@ from cstool.appliance.queue.attempt import ABSENT, ALIVE, DEAD, ENDED, FULL, Att
 from cstool.appliance.queue.client import Jobs, open_jobs
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, PHASES, PREEMPT, Capacity, Job
 from cstool.appliance.queue.queue import CAPACITY, DRAINED_SETTING, KEEPS, Queue
-from cstool.appliance.queue.supervising import _prune, supervise
+from cstool.appliance.queue.supervising import Ending, _prune, supervise
 from cstool.appliance.queue.supervisor import Supervisor
 from cstool.foundation.atomic_file import lock_file
 from cstool.foundation.errors import CstoolError
@@ -623,3 +628,52 @@ def test_there_is_one_supervisor(place, monkeypatch):
     said = rf"{re.escape(str(place.jobs.root.folder))}: an appliance has one supervisor, one runs already: {who}\n"
     said += "hint: `cstool appliance status` says how it is, `cstool appliance stop` ends it"
     assert re.fullmatch(said, found)
+
+
+# How it is told to end.
+
+SIGNALS_IN_HANDLERS = """
+import signal, sys
+from cstool.appliance.queue.supervising import Ending
+
+ending, left = Ending(), 30
+
+def trace(frame, event, argument):
+    global left
+    if left:
+        left -= 1
+        signal.raise_signal(signal.SIGTERM)
+    return trace
+
+signal.signal(signal.SIGTERM, ending.tell)
+sys.settrace(trace)
+signal.raise_signal(signal.SIGTERM)
+ending.wait(0.01)
+sys.settrace(None)
+print(ending.is_told, left < 30)
+"""
+
+
+def test_signals_that_come_while_others_are_taken():
+    """`cstool appliance stop` tells the supervisor and its guard, which tells it too: two signals at once."""
+    found = subprocess.run([sys.executable, "-c", SIGNALS_IN_HANDLERS], capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.stderr) == ("True True\n", "")
+
+
+@pytest.fixture
+def ending():
+    made = Ending()
+    before = signal.signal(signal.SIGTERM, made.tell)
+    yield made
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_ends_a_wait_and_those_after_it(ending):
+    ending.wait(0.001)
+    assert not ending.is_told
+    threading.Timer(0.005, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    began = time.monotonic()
+    for _ in range(2):
+        ending.wait(60)
+        assert ending.is_told
+    assert time.monotonic() - began < 60
