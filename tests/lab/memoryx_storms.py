@@ -3,12 +3,18 @@
     python -m tests.lab.memoryx_storms kill --times 1000
     python -m tests.lab.memoryx_storms fail --every 1
     python -m tests.lab.memoryx_storms soak --steps 3000
+    python -m tests.lab.memoryx_storms ranks --times 30 --ranks 3
 
 Each run is a process, forked from one in which all kernels are compiled. `kill` ends it (SIGKILL) at a random time, or
 right before, in the middle of or after a call to the disk, and starts it again, with another number of lanes, until it
 gets to its end. `fail` has call n of a kind fail, alone or with all that come after: the run ends with one error that
 says what the user can do. Then the weights, the optimizer state and the loss of every step that was ever run are those
 of a run that nothing disturbed. `soak` counts what one process holds after each so many steps: nothing grows.
+
+`ranks` has runs on several ranks, which are processes of an mpirun. A rank is killed at a random time, from before MPI
+has begun until after the last step; at times a second one at about the same moment. Then the run goes on, on as many
+ranks as chance has it, each with a shard of MemoryX or one with all of it. Each time the others must have ended soon,
+with one message; no process may be left, and no step that was committed may be lost.
 """
 
 import argparse
@@ -28,7 +34,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,7 +51,9 @@ from cstool.training.run.session import RunOrder
 from cstool.training.run.train import _Loop
 from cstool.training.store import CommittedStore, committed_step
 from tests.end_to_end.memoryx_files import EXPERTS, IN_FILE, NEVER_SAVED, go_past_the_page_cache, small_params
-from tests.end_to_end.runs import compiled, digest_of, write_text
+from tests.end_to_end.ranks import CSTOOL, Command, Said, committed, launched
+from tests.end_to_end.runs import compiled, digest, digest_of, gpt_params, latest_bits, run_file, write_text
+from tests.job_contract import STREAMED
 from tests.models import SPARSITIES
 
 UNCLIPPED, RIGL = {"init__precision": {}}, {"init__sparsity": SPARSITIES["rigl"]}
@@ -67,6 +75,17 @@ REFUSED = r"be (?:opened|laid out|written|synchronised|committed)|reserve [\d,]+
 """what the disk refuses, as the error says it, for a regular expression"""
 HINTS = {errno.ENOSPC: "free some space, or choose another model_dir", errno.EIO: None}
 PATIENCE_S = 900
+RANKS_STEPS = 12
+RANKS = {
+    "init__loop": {"max_steps": RANKS_STEPS},
+    "init__checkpoint": {"steps": RANKS_STEPS},
+    "init__memoryx": {"store": "file"},
+    "init__backend": {"cluster_config": {"num_csx": 4}},
+    "init__model__dropout_rate": 0.1,
+}
+SOON_S = 30.0
+OTHERWISE = 0.3
+"""how probable it is that a run goes on on other ranks or nodes, and that a second rank is killed"""
 STEEPEST = 1024
 """bytes of resident memory that a step may add: what a run keeps of each (its loss, its seconds) takes less"""
 
@@ -341,6 +360,7 @@ def soak(folder: Path, steps: int) -> None:
         "init__loop": {"max_steps": steps + 1},
         "init__checkpoint": {"steps": steps // 12},
         "init__callbacks": [{"KeepNCheckpoints": {"n": 2}}],
+        "init__model__num_hidden_layers": 1,
         **IN_FILE,
     }
     file = small_params(folder, write_text(folder / "text" / "train", 200), **changes)
@@ -363,13 +383,74 @@ def soak(folder: Path, steps: int) -> None:
     assert half[-1].objects - half[0].objects < 20 * 20
 
 
+def kill_some_ranks(command: Command, ranks: int, seconds: float, chance: random.Random) -> tuple[Said, int]:
+    """Kill one rank or two of a run that takes so long, and return what it said, and how many were still there."""
+    numbers = chance.sample(range(ranks), 1 + (ranks > 1 and chance.random() < OTHERWISE))
+    victims = [command.process.pid] if ranks == 1 else [command.rank(number) for number in numbers]
+    time.sleep(chance.uniform(0, seconds))
+    began, kills = time.monotonic(), 0
+    for victim in victims:
+        with suppress(ProcessLookupError):
+            if command.process.poll() is None and victim in command.processes():
+                os.kill(victim, signal.SIGKILL)
+                kills += 1
+        time.sleep(chance.choice((0.0, chance.uniform(0, 0.3))))
+    said = command.wait()
+    assert time.monotonic() - began < SOON_S or said.exit_code == 0, said.errors
+    return said, kills
+
+
+def kill_ranks_until_done(file: Path, most_ranks: int, seconds: float, chance: random.Random) -> Counter[str]:
+    """Kill ranks of a run until it gets to its end, and count how often, by ranks and nodes."""
+    counts: Counter[str] = Counter()
+    before, ranks, nodes = 0, most_ranks, most_ranks
+    while True:
+        words = (*CSTOOL, "run", "-p", str(file), *STREAMED, "--lanes", "1")
+        if ranks > 1:
+            words = (*launched(file, *STREAMED, "--memoryx_nodes", str(nodes), ranks=ranks),)
+        with Command(*words) as command:
+            said, kills = kill_some_ranks(command, ranks, seconds, chance)
+        if said.exit_code == 0:
+            return counts
+        assert kills, said
+        assert said.exit_code == (-signal.SIGKILL if ranks == 1 else 1), said
+        # Where all are gone nobody says which went first; one that cannot reach rank 0 is missed by its silence.
+        told = "it died" in said.errors or "it has been silent" in said.errors or kills == ranks
+        assert said.errors == "" if ranks == 1 else told and said.errors.count("error: ") == 1, said.errors
+        counts[f"{ranks} ranks, {nodes} nodes, {kills} killed"] += 1
+        step = committed(file.parent / "model_dir")
+        assert step >= before, f"step {before} was committed, {step} is now"
+        before = step
+        if chance.random() < OTHERWISE:
+            ranks = chance.randint(1, most_ranks)
+            nodes = chance.choice((1, ranks))
+
+
+def kill_ranks(folder: Path, times: int, most_ranks: int, chance: random.Random) -> Counter[str]:
+    """Kill ranks so often, and compare every bit with a run in one process."""
+    data, counts = write_text(folder / "data", 150), Counter[str]()
+    straight = digest(Path(run_file(gpt_params(folder / "straight", data, **RANKS)).checkpoints[-1]))
+    began = time.monotonic()
+    timed = gpt_params(folder / "timed", data, **RANKS)
+    with Command(*launched(timed, *STREAMED, ranks=most_ranks)) as command:
+        assert command.wait().exit_code == 0
+    seconds = time.monotonic() - began
+    while counts.total() < times:
+        counts += kill_ranks_until_done(gpt_params(folder / "run", data, **RANKS), most_ranks, seconds, chance)
+        assert latest_bits(folder / "run" / "model_dir") == straight, "the bits are others"
+        shutil.rmtree(folder / "run")
+        print(f"{counts.total()} kills so far: the same bits", flush=True)
+    return counts
+
+
 def main() -> None:
-    """Have one of the three, and say how often what happened where."""
+    """Have one of the four, and say how often what happened where."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("storm", choices=["kill", "fail", "soak"])
+    parser.add_argument("storm", choices=["kill", "fail", "soak", "ranks"])
     parser.add_argument("--times", type=int, default=1000, help="how often to kill, or to fail in each kind of run")
     parser.add_argument("--every", type=int, default=1, help="fail at every so many calls of a kind, and at the ends")
     parser.add_argument("--steps", type=int, default=3000, help="of a soak")
+    parser.add_argument("--ranks", type=int, default=3, help="at most; at least 2")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", default="/dev/shm", help="where the files go")
     parser.add_argument("--direct", action="store_true", help="past the page cache, where that file system can")
@@ -382,6 +463,8 @@ def main() -> None:
         folder, chance = Path(name), random.Random(options.seed)
         if options.storm == "soak":
             soak(folder, options.steps)
+        elif options.storm == "ranks":
+            found = kill_ranks(folder, options.times, options.ranks, chance)
         elif options.storm == "kill":
             for work in itertools.cycle(prepare(folder, 20, (1, 3))):
                 found += kill_until_done(work, folder / "trial", 20, chance)
