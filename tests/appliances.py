@@ -5,10 +5,9 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from cstool.appliance.queue.appliance import start_appliance
@@ -54,7 +53,7 @@ def small_order(folder: Path, script: str, *words: str, **changes: Any) -> JobOr
     return an_order(**{**usual, **changes})
 
 
-class TestAppliance:
+class TestAppliance(AbstractContextManager["TestAppliance"]):
     """An appliance. A context manager: at its end no process of it is left.
 
     Args:
@@ -69,12 +68,7 @@ class TestAppliance:
         self.jobs: Jobs = open_jobs(folder, makes=True)
         self._guards: list[int] = []
 
-    def __enter__(self) -> "TestAppliance":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.jobs.close()
         self.end_all()
 

@@ -5,7 +5,8 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, islice
 from pathlib import Path
 
 import pytest
@@ -71,12 +72,32 @@ def _leave_rates_behind(config: pytest.Config) -> None:
     os.environ["CSTOOL_CACHE_DIR"] = str(folder)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     for item in items:
         if LAB in item.path.parents:
             item.add_marker(pytest.mark.lab)
         if "golden" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.golden)
+    yield
+    # What was not selected is gone now.
+    items[:] = begin_with_lab(items, getattr(config, "workerinput", {}).get("workercount", 1))
+
+
+def begin_with_lab(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return tests so that each worker of pytest-xdist begins with some files of tests/lab.
+
+    These wait for long, while others compute; at the end of all tests every core would wait for them.
+    """
+    in_lab = [item for item in items if LAB in item.path.parents]
+    files = sorted(([*tests] for _, tests in groupby(in_lab, lambda item: item.path)), key=len, reverse=True)
+    others = iter([item for item in items if LAB not in item.path.parents])
+    dealt: list[pytest.Item] = []
+    for worker in range(workers):
+        share = (len(items) - len(dealt)) // (workers - worker)
+        first = [item for tests in files[worker::workers] for item in tests]
+        dealt += first + [*islice(others, max(0, share - len(first)))]
+    return dealt + [*others]
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,9 @@ from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, wri
 from tests.patience import wait_until
 from tests.unit.appliance.queue.queues import an_order
 
-STEPS = 30
+STEPS = 20
+STREAMED = ("--execution_mode", "weight_streaming")
+"""spares a compile the search for a pipeline"""
 CHANGES: dict[str, Any] = {
     "init__loop": {"max_steps": STEPS},
     "init__checkpoint": {"steps": STEPS},
@@ -55,6 +57,8 @@ def real_order(folder: Path, data: Path, **changes: Any) -> JobOrder:
     file = gpt_params(folder, data, **params)
     order = an_order(
         program=(sys.executable, "-m", "cstool"),
+        run_words=("run", *STREAMED),
+        compile_words=("compile", *STREAMED),
         params=file.read_text(),
         params_file=str(file),
         working_dir=folder,
@@ -100,7 +104,8 @@ class JobContract:
     @pytest.fixture(scope="class")
     @classmethod
     def straight(cls, tmp_path_factory: pytest.TempPathFactory, text: Path) -> str:
-        result = run_file(gpt_params(tmp_path_factory.mktemp("straight"), text, **CHANGES))
+        file = gpt_params(tmp_path_factory.mktemp("straight"), text, **CHANGES)
+        result = run_file(file, execution_mode="weight_streaming")
         return digest(Path(result.checkpoints[-1]))
 
     @pytest.fixture

@@ -41,279 +41,88 @@ from typing import Any
 
 from tests.any_machine import copy_project
 
-ROOMS: dict[str, dict[str, str]] = {
-    "appliance/page": {
-        "api": "appliance/page/test_api",
-        "guards": "appliance/page/test_serve",
-        "log_curve": "appliance/page/test_log_curve",
-        "log_files": "appliance/page/test_log_files",
-        "timeline": "appliance/page/test_timeline",
-        "viewer": "appliance/page/test_viewer",
-    },
-    "appliance/queue": {
-        "groups": "appliance/queue/test_groups",
-        "names": "appliance/queue/test_names",
-        "outcome": "appliance/queue/test_outcome",
-        "preemption": "appliance/queue/test_schedule appliance/queue/test_schedule_properties",
-        "queue": "appliance/queue/test_queue",
-        "queue_rows": "appliance/queue/test_queue",
-        "schedule": "appliance/queue/test_schedule appliance/queue/test_schedule_properties",
-        "slurm_news": "appliance/queue/test_slurm_backend_unit",
-        "supervisor": "appliance/queue/test_supervisor",
-    },
-    "appliance/verbs": {
-        "job_order": "appliance/verbs/test_job_order",
-    },
-    "convert": {
-        "hf_config": "convert",
-        "hf_keys": "convert end_to_end/test_convert_hf_families",
-        "hf_names": "convert end_to_end/test_convert_hf_families",
-        "safetensors_reader": "convert/test_safetensors",
-        "sparsify": "convert/test_kept",
-    },
-    "csl/fabric": {
-        "circles": "csl/fabric/test_circles csl/fabric/test_deadlock",
-        "control": "csl/fabric/test_network csl/fabric/test_control_payload",
-        "microthread": "csl/fabric/test_pe_threads",
-        "network": "csl/fabric/test_network csl/fabric/test_network_twin",
-        "router": "csl/fabric/test_network csl/fabric/test_network_twin",
-        "scalar": "csl/fabric/test_fabric_functions csl/fabric/test_pe_threads",
-        "scheduler": "csl/fabric/test_pe_tasks",
-        "trace_view": "csl/fabric/test_fabric_trace",
-    },
-    "csl/language": {
-        "arithmetic": "csl/language/test_csl_types csl/language/test_evaluate csl/language/test_emit_scalars",
-        "builtins_values": "csl/language/test_builtins_values csl/language/test_evaluate",
-        "conversions": "csl/language/test_csl_types csl/language/test_evaluate csl/language/test_emit_scalars",
-        "emit_loops": "csl/language/test_emit_programs",
-        "emit_dsd": "csl/language/test_emit_programs",
-        "emit_vector": "csl/language/test_emit_programs",
-        "parse_expressions": "csl/language/test_parse csl/language/test_parse_errors",
-        "parse_statements": "csl/language/test_parse csl/language/test_parse_errors",
-        "routes": "csl/language/test_routes",
-        "tokens": "csl/language/test_tokens",
-    },
-    "csl/pictures": {
-        "grid": "csl/pictures/test_fabric_pictures",
-    },
-    "csl/sdk": {
-        "artifact": "csl/sdk/test_artifact",
-        "host_utils": "csl/sdk/test_host_utils",
-        "layout_plan": "csl/sdk/test_sdk_layout",
-        "layout_routing": "csl/sdk/test_sdk_layout",
-        "runtime": "csl/sdk/test_runtime",
-    },
-    "foundation": {
-        "atomic_file": "foundation/test_atomic_file",
-        "brief": "foundation/test_brief",
-        "chrome_trace": "foundation/test_chrome_trace",
-        "plain_text": "foundation/test_plain_text",
-        "random_keys": "foundation/test_random_keys training/kernels/test_random",
-    },
-    "foundation/drawing": {
-        "labels": "foundation/test_labels",
-    },
-    "foundation/progress": {
-        "bars": "foundation/test_notebook",
-        "notebook": "foundation/test_notebook",
-    },
-    "foundation/terminal": {
-        "completion": "cli/test_completion",
-        "render": "cli/test_render",
-        "screen": "cli/test_screen",
-        "surroundings": "cli/test_surroundings",
-    },
-    "foundation/yaml_lines": {
-        "compose": "foundation/yaml_lines model/params/test_load",
-        "document": "foundation/yaml_lines model/params/test_load",
-        "problems": "foundation/yaml_lines model/params/test_load",
-    },
-    "inference": {
-        "beams": "inference/test_beams",
-        "sampling": "inference",
-        "sequences": "inference/test_decoding inference/test_walk",
-        "text_stream": "inference/test_text_stream",
-    },
-    "model": {
-        "batch_split": "model/test_batch_split",
-    },
-    "model/commands": {
-        "config": "cli/test_config",
-    },
-    "model/graphs": {
-        "decoder": "model/graphs",
-        "encoder_decoder": "model/graphs",
-        "parts": "model/graphs",
-        "statistics": "model/graphs",
-    },
-    "model/ir": {
-        "_graph": "model/ir/test_graph",
-        "_op_work": "model/ir model/graphs/test_statistics plan/timing/test_perf",
-        "_plain_data": "model/ir/test_artifact_file plan/compiler/test_difference",
-        "_verify_artifact": "model/ir/test_verify_artifact",
-    },
-    "model/optimizers": {
-        "adafactor": "model/optimizers",
-        "adam": "model/optimizers",
-        "lion": "model/optimizers",
-        "sgd": "model/optimizers",
-    },
-    "model/params": {
-        "keys": "model/params/test_keys",
-        "legacy": "model/params/test_legacy",
-        "micro_batch": "model/params/test_micro_batch",
-        "rewrite": "model/params/test_rewrite",
-        "sections/attention_rules": "model/params/sections",
-        "sections/schedules": "model/params/sections",
-    },
-    "model/sparsity": {
-        "groups": "model/sparsity",
-        "masks": "model/sparsity",
-        "rules": "model/sparsity",
-        "schedules": "model/sparsity",
-    },
-    "model/system": {
-        "load": "model/system",
-        "system": "model/system",
-    },
-    "model/verbs": {
-        "asked": "model/verbs/test_asked",
-    },
-    "plan/compiler": {
-        "chain": "plan/compiler/test_fusion model/optimizers",
-        "difference": "plan/compiler/test_difference",
-        "fusion": "plan/compiler/test_fusion",
-        "placement": "plan/compiler/test_placement",
-        "routing": "plan/compiler/test_routing",
-    },
-    "plan/estimation": {
-        "bands": "plan/estimation/test_published",
-        "cost": "plan/estimation/test_cost",
-        "failures": "plan/estimation/test_failures",
-        "inference": "plan/estimation/test_inference",
-        "timeline": "plan/estimation/test_timeline",
-    },
-    "plan/pictures": {
-        "account": "plan/pictures/test_pictures",
-        "pareto": "plan/pictures/test_every_picture",
-    },
-    "plan/timing": {
-        "cluster": "plan/timing/test_cluster",
-        "collectives": "plan/timing/test_collectives",
-        "events": "plan/timing/test_events",
-        "gpu/layer": "plan/timing/test_gpu",
-        "mesh": "plan/timing/test_mesh",
-        "pe": "plan/timing/test_pe plan/timing/test_perf",
-        "resident": "plan/timing/test_resident",
-        "step_simulation": "plan/timing/test_cluster",
-        "streaming": "plan/timing/test_streamed",
-    },
-    "training/commands": {
-        "checkpoint_diff": "cli/test_checkpoint",
-        "validate_report": "cli/test_validate",
-    },
-    "training/compare": {
-        "cost": "training/compare",
-        "numerics": "training/compare",
-        "race": "training/compare",
-        "verdict": "training/compare",
-    },
-    "training/data": {
-        "batches": "training/data/test_batches training/machine/test_inputs",
-        "drawn_masks": "training/data/test_drawn_masks",
-        "json_lines": "training/data/test_json_lines",
-        "row_files": "training/data/test_row_files",
-        "samples": "training/data/test_samples",
-        "span_corruption": "training/data/test_span_corruption",
-        "text_spans": "training/data/test_pairs",
-    },
-    "training/host": {
-        "job_needs": "training/host/test_job_needs",
-    },
-    "training/kernels": {
-        "_kernel_cache": "training/kernels/test__kernel_cache training/kernels/test__cache",
-        "cached_attention": "training/kernels/test_cached_attention",
-        "call": "training/kernels/test_call training/kernels/test_embedding",
-        "gemm_providers": "training/kernels/test_gemm",
-        "linear": "training/kernels/test_linear training/kernels/test_ops",
-        "norm": "training/kernels/test_norm",
-        "rotary": "training/kernels/test_rotary",
-        "shared_gemm": "training/kernels/test_shared_gemm",
-        "sparse/crossover": "training/kernels/sparse/test_crossover",
-        "tables": "training/kernels/test_tables",
-        "tallies": "training/kernels/test_tallies",
-    },
-    "training/machine": {
-        "grains": "training/machine/test_grains",
-        "lanes": "training/machine/test_lanes",
-        "memoryx/gradients": "training/machine/test_memoryx training/machine/test_waiting "
-        "training/machine/test_sparse_experts",
-        "memoryx/shards": "training/machine/test_shards",
-        "memoryx/updates": "training/machine/test_memoryx training/machine/test_sparse_weights",
-        "plan": "training/machine/test_plan",
-        "recorder": "training/machine/test_recorder",
-        "swarmx": "training/machine/test_swarmx",
-    },
-    "training/run": {
-        "checkpoints": "training/run/test_checkpoints",
-        "evaluate": "training/run/test_evaluate training/run/test_scores",
-        "patience": "training/run/test_stopping",
-        "report/time_split": "training/run/test_report",
-        "stopping": "training/run/test_stopping",
-        "train": "training/run/test_train",
-    },
-    "training/store": {
-        "checkpoint_index": "training/store/test_checkpoint_index",
-        "commit_record": "training/store/test_extents training/store/test_file",
-        "panel_cache": "training/store/test_panel_cache",
-        "pending_file": "training/store/test_pending_file",
-        "ram": "training/store/test_ram",
-        "saved_state": "training/store/test_saved_state",
-        "shard_folder": "training/store/test_shard_folder",
-        "sparse_tensors": "training/store/test_sparse_tensors",
-    },
-    "training/verbs": {
-        "run_log": "training/verbs/test_run_log",
-    },
-}
-"""room -> module -> the tests that are to find its faults, below tests/unit where they do not say where"""
+TABLE = """
+appliance/page: api guards=test_serve log_curve log_files timeline viewer
+appliance/queue: groups names outcome preemption=test_schedule,test_schedule_properties queue queue_rows=test_queue
+    schedule=test_schedule,test_schedule_properties slurm_news=test_slurm_backend_unit supervisor
+appliance/verbs: job_order
+convert: hf_config=. hf_keys=.,/end_to_end/test_convert_hf_families hf_names=.,/end_to_end/test_convert_hf_families
+    safetensors_reader=test_safetensors sparsify=test_kept
+csl/fabric: circles=test_circles,test_deadlock control=test_network,test_control_payload microthread=test_pe_threads
+    network=test_network,test_network_twin router=test_network,test_network_twin
+    scalar=test_fabric_functions,test_pe_threads scheduler=test_pe_tasks trace_view=test_fabric_trace
+csl/language: arithmetic=test_csl_types,test_evaluate,test_emit_scalars
+    builtins_values=test_builtins_values,test_evaluate conversions=test_csl_types,test_evaluate,test_emit_scalars
+    emit_loops=test_emit_programs emit_dsd=test_emit_programs emit_vector=test_emit_programs
+    parse_expressions=test_parse,test_parse_errors parse_statements=test_parse,test_parse_errors routes tokens
+csl/pictures: grid=test_fabric_pictures
+csl/sdk: artifact host_utils layout_plan=test_sdk_layout layout_routing=test_sdk_layout runtime
+foundation: atomic_file brief chrome_trace plain_text random_keys=test_random_keys,/unit/training/kernels/test_random
+foundation/drawing: labels=/unit/foundation/test_labels
+foundation/progress: bars=/unit/foundation/test_notebook notebook=/unit/foundation/test_notebook
+foundation/terminal: completion=/unit/cli/test_completion render=/unit/cli/test_render screen=/unit/cli/test_screen
+    surroundings=/unit/cli/test_surroundings
+foundation/yaml_lines: compose=.,/unit/model/params/test_load document=.,/unit/model/params/test_load
+    problems=.,/unit/model/params/test_load
+inference: beams sampling=. sequences=test_decoding,test_walk text_stream
+model: batch_split
+model/commands: config=/unit/cli/test_config
+model/graphs: decoder=. encoder_decoder=. parts=. statistics=.
+model/ir: _graph=test_graph _op_work=.,/unit/model/graphs/test_statistics,/unit/plan/timing/test_perf
+    _plain_data=test_artifact_file,/unit/plan/compiler/test_difference _verify_artifact=test_verify_artifact
+model/optimizers: adafactor=. adam=. lion=. sgd=.
+model/params: keys legacy micro_batch rewrite sections/attention_rules=sections sections/schedules=sections
+model/sparsity: groups=. masks=. rules=. schedules=.
+model/system: load=. system=.
+model/verbs: asked
+plan/compiler: chain=test_fusion,/unit/model/optimizers difference fusion placement routing
+plan/estimation: bands=test_published cost failures inference timeline
+plan/pictures: account=test_pictures pareto=test_every_picture
+plan/timing: cluster collectives events gpu/layer=test_gpu mesh pe=test_pe,test_perf resident
+    step_simulation=test_cluster streaming=test_streamed
+training/commands: checkpoint_diff=/unit/cli/test_checkpoint validate_report=/unit/cli/test_validate
+training/compare: cost=. numerics=. race=. verdict=.
+training/data: batches=test_batches,/unit/training/machine/test_inputs drawn_masks json_lines row_files samples
+    span_corruption text_spans=test_pairs
+training/host: job_needs
+training/kernels: _kernel_cache=test__kernel_cache,test__cache cached_attention call=test_call,test_embedding
+    gemm_providers=test_gemm linear=test_linear,test_ops norm rotary shared_gemm
+    sparse/crossover=sparse/test_crossover tables tallies
+training/machine: grains lanes memoryx/gradients=test_memoryx,test_waiting,test_sparse_experts memoryx/shards
+    memoryx/updates=test_memoryx,test_sparse_weights plan recorder swarmx
+training/run: checkpoints evaluate=test_evaluate,test_scores patience=test_stopping report/time_split=test_report
+    stopping train
+training/store: checkpoint_index commit_record=test_extents,test_file panel_cache pending_file ram saved_state
+    shard_folder sparse_tensors
+training/verbs: run_log
+"""
+"""rooms and their modules; after = the tests that are to find the faults of a module, if not test_MODULE of its room:
+below the tests of the room, or with a slash before them below `tests`"""
 PROJECT = Path(__file__).parents[1]
 FAR_TOO_LONG = 4
 """times as much CPU as without a fault, and five seconds more"""
-WARM = [
-    "h5py",
-    "matplotlib.pyplot",
-    "numba",
-    "numpy",
-    "pydantic",
-    "pytest",
-    "rich",
-    "scipy.sparse",
-    "typer",
-]
+WARM = "h5py matplotlib.pyplot numba numpy pydantic pytest rich scipy.sparse typer".split()
+
+
+def rooms_of(table: str) -> dict[str, dict[str, list[str]]]:
+    """Return room -> module -> its tests, of a table such as TABLE."""
+    rooms = {}
+    for row in table.strip().replace("\n    ", " ").splitlines():
+        room, _, modules = row.partition(": ")
+        pairs = (word.partition("=") for word in modules.split())
+        rooms[room] = {name: (tests or f"test_{Path(name).name}").split(",") for name, _, tests in pairs}
+    return rooms
+
+
+ROOMS = rooms_of(TABLE)
 MODULES = [f"{room}/{name}" for room, names in ROOMS.items() for name in names]
 COMPILED = ("elementwise", "inlined", "pasted", "reduction", "overload", "quiet", "jit")
 """decorators after which another code of the function makes no difference"""
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.FloorDiv,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Add,
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-}
+ONE = (ast.Add, ast.Lt, ast.Gt, ast.Eq, ast.Is, ast.In, ast.And)
+OTHER = (ast.Sub, ast.LtE, ast.GtE, ast.NotEq, ast.IsNot, ast.NotIn, ast.Or)
+SWAPS: dict[type[ast.AST], type[ast.AST]] = dict(zip((*ONE, *OTHER), (*OTHER, *ONE), strict=True))
+SWAPS |= {ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Div: ast.Mult, ast.Mod: ast.Add}
+"""what becomes of an operator"""
 
 
 @dataclass(frozen=True)
@@ -571,8 +380,8 @@ def room_of(module: str) -> str:
 def tests_of(module: str) -> list[Path]:
     """Return the files and folders of tests that are to find the faults of a module, in this order."""
     room = room_of(module)
-    words = ROOMS[room][module[len(room) + 1 :]].split()
-    places = [Path("tests", word) if word.startswith("end_to_end") else Path("tests/unit", word) for word in words]
+    words = ROOMS[room][module[len(room) + 1 :]]
+    places = [Path(f"tests{word}") if word.startswith("/") else Path("tests/unit", room, word) for word in words]
     return [place if (PROJECT / place).is_dir() else place.with_suffix(".py") for place in places]
 
 

@@ -14,6 +14,16 @@ from cstool.appliance.page.serve import address, make_server
 from cstool.appliance.queue.root import Root
 from tests.patience import PATIENCE_S
 
+TOKEN = "0123456789abcdef0123"
+
+
+def token_file(folder: Path, content: str = TOKEN, mode: int = 0o600) -> Path:
+    file = folder / "token"
+    file.touch(mode=0o600)
+    file.write_text(content)
+    file.chmod(mode)
+    return file
+
 
 class Answer(NamedTuple):
     """What came back: status, headers by name in lower case, and the body."""

@@ -8,6 +8,7 @@ import random
 import string
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ _ORDER = an_order(
 )
 
 
-class Shown:
+class Shown(AbstractContextManager["Shown"]):
     """An appliance under a folder, and a clock that can be set. A context manager, which closes the queue.
 
     Args:
@@ -44,9 +45,6 @@ class Shown:
         self.queue = Queue(self.root, clock=lambda: self.now)
         if capacity is not None:
             self.queue.put(CAPACITY_SETTING, asdict(capacity))
-
-    def __enter__(self) -> Shown:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.queue.close()

@@ -48,7 +48,8 @@ def client(number: int, count: int, folder: Path, seed: int) -> None:
     for job in range(count):
         steps = chance.randint(1, MOST_STEPS)
         file = tiny_params(folder, folder / f"job-{number}-{job}", steps)
-        run = RunRequest(lanes=chance.choice([1, 1, 1, 2]), sparse_kernels="always")
+        lanes = chance.choice([1, 1, 1, 2])
+        run = RunRequest(lanes=lanes, sparse_kernels="always", execution_mode="weight_streaming")
         request = JobRequest(
             run=run,
             program=(sys.executable, "-m", "cstool"),

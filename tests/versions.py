@@ -39,16 +39,29 @@ def oldest() -> list[str]:
     return [re.sub(r"^([\w-]+)>=([\w.]+)", r"\1==\2", line) for line in lines]
 
 
+def new_environment(folder: Path, *requirements: str | Path) -> Path:
+    """Make a virtual environment with these packages alone, by the pip of this one; return its Python.
+
+    Modules are compiled when they are imported: of most packages a test imports a few.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([*pip(python), "install", "--quiet", "--no-compile", *requirements], check=True)
+    return python
+
+
+def pip(python: Path) -> list[str | Path]:
+    return [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "--no-input"]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Make the environment, and run the tests in a copy of the project."""
     with tempfile.TemporaryDirectory(prefix="versions.") as folder:
-        project, python = Path(folder, "project"), Path(folder, "venv", "bin", "python")
+        project = Path(folder, "project")
         copy_project(project)
-        subprocess.run([sys.executable, "-m", "venv", Path(folder, "venv")], check=True)
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-        subprocess.run([*pip, *oldest(), *WITH], check=True)
-        subprocess.run([*pip, "--no-deps", "--editable", project], check=True)
-        listed = subprocess.run([python, "-m", "pip", "freeze"], check=True, capture_output=True, text=True)
+        python = new_environment(Path(folder, "venv"), *oldest(), *WITH)
+        subprocess.run([*pip(python), "install", "--quiet", "--no-deps", "--editable", project], check=True)
+        listed = subprocess.run([*pip(python), "freeze"], check=True, capture_output=True, text=True)
         print("with", ", ".join(line for line in listed.stdout.split() if "==" in line), flush=True)
         tests = arguments[1:] if arguments[:1] == ["--"] else TESTS
         return subprocess.run([python, "-m", "pytest", *tests], cwd=project, check=False).returncode

@@ -8,6 +8,7 @@ import pytest
 
 from tests.patience import wait_until
 from tests.slurm import MISSING, Slurm, slurm
+from tests.unit.cli.conftest import cstool  # noqa: F401
 
 
 @pytest.fixture(scope="session")

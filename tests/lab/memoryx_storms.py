@@ -3,12 +3,18 @@
     python -m tests.lab.memoryx_storms kill --times 1000
     python -m tests.lab.memoryx_storms fail --every 1
     python -m tests.lab.memoryx_storms soak --steps 3000
+    python -m tests.lab.memoryx_storms ranks --times 30 --ranks 3
 
 Each run is a process, forked from one in which all kernels are compiled. `kill` ends it (SIGKILL) at a random time, or
 right before, in the middle of or after a call to the disk, and starts it again, with another number of lanes, until it
 gets to its end. `fail` has call n of a kind fail, alone or with all that come after: the run ends with one error that
 says what the user can do. Then the weights, the optimizer state and the loss of every step that was ever run are those
 of a run that nothing disturbed. `soak` counts what one process holds after each so many steps: nothing grows.
+
+`ranks` has runs on several ranks, which are processes of an mpirun. A rank is killed at a random time, from before MPI
+has begun until after the last step; at times a second one at about the same moment. Then the run goes on, on as many
+ranks as chance has it, each with a shard of MemoryX or one with all of it. Each time the others must have ended soon,
+with one message; no process may be left, and no step that was committed may be lost.
 """
 
 import argparse
@@ -28,7 +34,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,7 +51,9 @@ from cstool.training.run.session import RunOrder
 from cstool.training.run.train import _Loop
 from cstool.training.store import CommittedStore, committed_step
 from tests.end_to_end.memoryx_files import EXPERTS, IN_FILE, NEVER_SAVED, go_past_the_page_cache, small_params
-from tests.end_to_end.runs import compiled, digest_of, write_text
+from tests.end_to_end.ranks import CSTOOL, Command, Said, committed, launched
+from tests.end_to_end.runs import compiled, digest, digest_of, gpt_params, latest_bits, run_file, write_text
+from tests.job_contract import STREAMED
 from tests.models import SPARSITIES
 
 UNCLIPPED, RIGL = {"init__precision": {}}, {"init__sparsity": SPARSITIES["rigl"]}
@@ -67,6 +75,17 @@ REFUSED = r"be (?:opened|laid out|written|synchronised|committed)|reserve [\d,]+
 """what the disk refuses, as the error says it, for a regular expression"""
 HINTS = {errno.ENOSPC: "free some space, or choose another model_dir", errno.EIO: None}
 PATIENCE_S = 900
+RANKS_STEPS = 12
+RANKS = {
+    "init__loop": {"max_steps": RANKS_STEPS},
+    "init__checkpoint": {"steps": RANKS_STEPS},
+    "init__memoryx": {"store": "file"},
+    "init__backend": {"cluster_config": {"num_csx": 4}},
+    "init__model__dropout_rate": 0.1,
+}
+SOON_S = 30.0
+OTHERWISE = 0.3
+"""how probable it is that a run goes on on other ranks or nodes, and that a second rank is killed"""
 STEEPEST = 1024
 """bytes of resident memory that a step may add: what a run keeps of each (its loss, its seconds) takes less"""
 
@@ -124,23 +143,20 @@ def watched(look: Callable[[int, Any], object]) -> Iterator[None]:
         _Loop._report = report  # type: ignore[method-assign]
 
 
-def run_to_the_end(work: Work, folder: Path, store: str, lanes: int) -> None:
+def run_to_the_end(work: Work, folder: Path, lanes: int) -> None:
     """Run to the end in this process."""
-    flags = {
-        "trainer.init.model_dir": ("--model_dir", str(folder / "model_dir")),
-        "trainer.init.memoryx.store": ("--memoryx", store),
-    }
+    flags = {"trainer.init.model_dir": ("--model_dir", str(folder / "model_dir"))}
     order = RunOrder("train", lanes=lanes, sparse_kernels="always")
     run(load_params(work.file, flags=flags), work.artifact, order, Silent())
 
 
-def train(work: Work, folder: Path, store: str, lanes: int, fault: Fault = no_fault) -> str:
+def train(work: Work, folder: Path, lanes: int, fault: Fault = no_fault) -> str:
     """Run to the end in this process, write the loss of every step down as soon as it is known, and count the calls."""
     (folder / "model_dir").mkdir(parents=True, exist_ok=True)
     losses = os.open(folder / "losses", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     calls = count_calls(fault)
     with watched(lambda step, trained: os.write(losses, f"{step} {trained.loss.hex()}\n".encode())):
-        run_to_the_end(work, folder, store, lanes)
+        run_to_the_end(work, folder, lanes)
     return json.dumps(calls)
 
 
@@ -180,28 +196,24 @@ def losses_of(folder: Path) -> list[tuple[int, str]]:
     return [(int(line.split()[0]), line.split()[1]) for line in lines]
 
 
-def prepare(folder: Path, steps: int, commit_steps: Sequence[int] = (1,)) -> list[Work]:
-    """Run each variant once to its end, with commits every so many steps."""
-    data, works = write_text(folder / "text" / "train", 200), []
-    for name, every in itertools.product(VARIANTS, commit_steps):
+def prepare(folder: Path, steps: int, commit_steps: Sequence[int] = (1,)) -> Iterator[Work]:
+    """Run each variant to its end when it is asked for, with commits every so many steps."""
+    data = write_text(folder / "text" / "train", 200)
+    for index, (name, every) in enumerate(itertools.product(VARIANTS, commit_steps)):
         memoryx = {**IN_FILE["init__memoryx"], "commit_steps": every}
         small = {"init__model__num_hidden_layers": 1, **NEVER_SAVED, "init__loop": {"max_steps": steps}}
-        file = small_params(folder / f"{len(works)}", data, **{**small, **VARIANTS[name], "init__memoryx": memoryx})
+        file = small_params(folder / f"{index}", data, **{**small, **VARIANTS[name], "init__memoryx": memoryx})
         artifact = compiled(load_params(file), "train", "weight_streaming")
-        works.append(Work(f"{name}, commit_steps {every}", file, artifact, every))
-    # What is compiled and imported once is there in all processes.
-    run_to_the_end(works[0], folder / "warm", "ram", 1)
-    for index, work in enumerate(works):
-        straight, ram = (folder / "straight" / f"{index}-{store}" for store in ("file", "ram"))
+        work = Work(f"{name}, commit_steps {every}", file, artifact, every)
+        if index == 0:  # what is compiled and imported once is there in all processes
+            run_to_the_end(work, folder / "warm", 1)
+        straight = folder / "straight" / f"{index}"
         began = time.monotonic()
-        for place, store, lanes in ((ram, "ram", 2), (straight, "file", 1)):
-            began = time.monotonic()
-            status = in_a_process(partial(train, work, place, store, lanes), folder / "calls")
-            assert status == 0, (folder / "calls").read_text()
+        status = in_a_process(partial(train, work, straight, 1), folder / "calls")
+        assert status == 0, (folder / "calls").read_text()
         work.seconds, work.calls = time.monotonic() - began, Counter(json.loads((folder / "calls").read_text()))
         work.losses, work.digest = dict(losses_of(straight)), committed_digest(straight / "model_dir" / "memoryx.h5")
-        assert dict(losses_of(ram)) == work.losses, f"{work.name}: other losses in memory than in a file"
-    return works
+        yield work
 
 
 def killing(at: tuple[str, int, str]) -> Fault:
@@ -238,9 +250,7 @@ def kill_until_done(work: Work, folder: Path, steps: int, chance: random.Random)
                 at = (name, number, chance.choice(["before", "after", *(["within"] * (name in WRITES))]))
         fault = no_fault if at is None else killing(at)
         folder.mkdir(exist_ok=True)
-        status = in_a_process(
-            partial(train, work, folder, "file", chance.choice([1, 2]), fault), folder / "output", seconds
-        )
+        status = in_a_process(partial(train, work, folder, chance.choice([1, 2]), fault), folder / "output", seconds)
         if status == 0:
             break
         assert status == -signal.SIGKILL, f"{work.name}: {at or seconds}: {(folder / 'output').read_text()}"
@@ -291,7 +301,7 @@ def attempt(work: Work, folder: Path, lanes: int, fault: Fault) -> tuple[int, st
 
     def attempt_here() -> str:
         try:
-            train(work, folder, "file", lanes, fault)
+            train(work, folder, lanes, fault)
         except CstoolError as error:
             return json.dumps([error.exit_code, error.message, error.hint])
         return json.dumps([0, None, None])
@@ -350,18 +360,19 @@ def soak(folder: Path, steps: int) -> None:
         "init__loop": {"max_steps": steps + 1},
         "init__checkpoint": {"steps": steps // 12},
         "init__callbacks": [{"KeepNCheckpoints": {"n": 2}}],
+        "init__model__num_hidden_layers": 1,
         **IN_FILE,
     }
     file = small_params(folder, write_text(folder / "text" / "train", 200), **changes)
     work, found = Work("soak", file, compiled(load_params(file), "train", "weight_streaming")), []
 
     def look(step: int, _: object) -> None:
-        if step % (steps // 30) == 0:
+        if step % (steps // 12) == 0:
             found.append(held(step))
             print(found[-1], flush=True)
 
     with watched(look):
-        run_to_the_end(work, folder, "file", 2)
+        run_to_the_end(work, folder, 2)
     half = found[len(found) // 2 :]
     slope = float(np.polyfit([one.step for one in half], [one.resident_bytes for one in half], 1)[0])
     # Before that caches and arenas are not full.
@@ -372,13 +383,74 @@ def soak(folder: Path, steps: int) -> None:
     assert half[-1].objects - half[0].objects < 20 * 20
 
 
+def kill_some_ranks(command: Command, ranks: int, seconds: float, chance: random.Random) -> tuple[Said, int]:
+    """Kill one rank or two of a run that takes so long, and return what it said, and how many were still there."""
+    numbers = chance.sample(range(ranks), 1 + (ranks > 1 and chance.random() < OTHERWISE))
+    victims = [command.process.pid] if ranks == 1 else [command.rank(number) for number in numbers]
+    time.sleep(chance.uniform(0, seconds))
+    began, kills = time.monotonic(), 0
+    for victim in victims:
+        with suppress(ProcessLookupError):
+            if command.process.poll() is None and victim in command.processes():
+                os.kill(victim, signal.SIGKILL)
+                kills += 1
+        time.sleep(chance.choice((0.0, chance.uniform(0, 0.3))))
+    said = command.wait()
+    assert time.monotonic() - began < SOON_S or said.exit_code == 0, said.errors
+    return said, kills
+
+
+def kill_ranks_until_done(file: Path, most_ranks: int, seconds: float, chance: random.Random) -> Counter[str]:
+    """Kill ranks of a run until it gets to its end, and count how often, by ranks and nodes."""
+    counts: Counter[str] = Counter()
+    before, ranks, nodes = 0, most_ranks, most_ranks
+    while True:
+        words = (*CSTOOL, "run", "-p", str(file), *STREAMED, "--lanes", "1")
+        if ranks > 1:
+            words = (*launched(file, *STREAMED, "--memoryx_nodes", str(nodes), ranks=ranks),)
+        with Command(*words) as command:
+            said, kills = kill_some_ranks(command, ranks, seconds, chance)
+        if said.exit_code == 0:
+            return counts
+        assert kills, said
+        assert said.exit_code == (-signal.SIGKILL if ranks == 1 else 1), said
+        # Where all are gone nobody says which went first; one that cannot reach rank 0 is missed by its silence.
+        told = "it died" in said.errors or "it has been silent" in said.errors or kills == ranks
+        assert said.errors == "" if ranks == 1 else told and said.errors.count("error: ") == 1, said.errors
+        counts[f"{ranks} ranks, {nodes} nodes, {kills} killed"] += 1
+        step = committed(file.parent / "model_dir")
+        assert step >= before, f"step {before} was committed, {step} is now"
+        before = step
+        if chance.random() < OTHERWISE:
+            ranks = chance.randint(1, most_ranks)
+            nodes = chance.choice((1, ranks))
+
+
+def kill_ranks(folder: Path, times: int, most_ranks: int, chance: random.Random) -> Counter[str]:
+    """Kill ranks so often, and compare every bit with a run in one process."""
+    data, counts = write_text(folder / "data", 150), Counter[str]()
+    straight = digest(Path(run_file(gpt_params(folder / "straight", data, **RANKS)).checkpoints[-1]))
+    began = time.monotonic()
+    timed = gpt_params(folder / "timed", data, **RANKS)
+    with Command(*launched(timed, *STREAMED, ranks=most_ranks)) as command:
+        assert command.wait().exit_code == 0
+    seconds = time.monotonic() - began
+    while counts.total() < times:
+        counts += kill_ranks_until_done(gpt_params(folder / "run", data, **RANKS), most_ranks, seconds, chance)
+        assert latest_bits(folder / "run" / "model_dir") == straight, "the bits are others"
+        shutil.rmtree(folder / "run")
+        print(f"{counts.total()} kills so far: the same bits", flush=True)
+    return counts
+
+
 def main() -> None:
-    """Have one of the three, and say how often what happened where."""
+    """Have one of the four, and say how often what happened where."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("storm", choices=["kill", "fail", "soak"])
+    parser.add_argument("storm", choices=["kill", "fail", "soak", "ranks"])
     parser.add_argument("--times", type=int, default=1000, help="how often to kill, or to fail in each kind of run")
     parser.add_argument("--every", type=int, default=1, help="fail at every so many calls of a kind, and at the ends")
     parser.add_argument("--steps", type=int, default=3000, help="of a soak")
+    parser.add_argument("--ranks", type=int, default=3, help="at most; at least 2")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", default="/dev/shm", help="where the files go")
     parser.add_argument("--direct", action="store_true", help="past the page cache, where that file system can")
@@ -391,6 +463,8 @@ def main() -> None:
         folder, chance = Path(name), random.Random(options.seed)
         if options.storm == "soak":
             soak(folder, options.steps)
+        elif options.storm == "ranks":
+            found = kill_ranks(folder, options.times, options.ranks, chance)
         elif options.storm == "kill":
             for work in itertools.cycle(prepare(folder, 20, (1, 3))):
                 found += kill_until_done(work, folder / "trial", 20, chance)

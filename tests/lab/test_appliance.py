@@ -34,11 +34,11 @@ from cstool.training.verbs.run import RunRequest
 from tests.appliances import CAPACITY, NEEDS, WRITES, TestAppliance, small_order
 from tests.end_to_end.disk import Disk
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
-from tests.job_contract import JobContract, run_of
+from tests.job_contract import STREAMED, JobContract, run_of
 from tests.patience import wait_until
 from tests.storm_appliance import storm
 from tests.unit.appliance.queue.keepers import STOPS_WELL
-from tests.unit.appliance.queue.queues import NOBODY, as_user
+from tests.unit.appliance.queue.queues import NOBODY, as_user, refusal
 
 NOTES = STOPS_WELL.replace('print("ready"', 'open(sys.argv[1], "a").write("ready\\n"); print("ready"')
 USERS = 100
@@ -93,15 +93,15 @@ def words(file: Path) -> list[str]:
 
 
 def real_order(file: Path, **changes: Any) -> JobOrder:
-    usual = {"program": (sys.executable, "-m", "cstool"), "params": file.read_text(), "run_words": ("run",)}
+    usual = {"program": (sys.executable, "-m", "cstool"), "params": file.read_text(), "run_words": ("run", *STREAMED)}
     needs = replace(NEEDS, memory_bytes=4 * 2**30, disk_bytes=2**30)
     usual |= {"environment": dict(os.environ), "working_dir": Path.cwd(), "needs": needs}
     return small_order(file.parent / "model_dir", "", **{**usual, **changes})
 
 
 def test_a_small_storm(tmp_path):
-    said = storm(12, 3, 4, tmp_path, seed=1, seconds_per_job=0.3)
-    assert re.match(r"12 jobs of 3 clients, 4 kills, [1-5] supervisors: each job began once and ended well in ", said)
+    said = storm(8, 2, 4, tmp_path, seed=1, seconds_per_job=0.3)
+    assert re.match(r"8 jobs of 2 clients, 4 kills, [1-5] supervisors: each job began once and ended well in ", said)
 
 
 def test_stopped_and_started_again_it_finds_what_ran_and_what_ended_meanwhile(tmp_path, appliance, writes):
@@ -112,9 +112,7 @@ def test_stopped_and_started_again_it_finds_what_ran_and_what_ended_meanwhile(tm
     assert appliance_status(appliance.root).supervisor is None
     wait_until(lambda: len(words(tmp_path / "file")) == 2, "the job does not go on")
     assert appliance.queue.job(job.name).phase == RUNNING
-    with pytest.raises(CstoolError) as error:
-        stop_appliance(appliance.root, cancel_jobs=True)
-    assert str(error.value) == (
+    assert refusal(lambda: stop_appliance(appliance.root, cancel_jobs=True)) == (
         f"{appliance.root.folder}: a supervisor must run to end {job.name}, none does\n"
         "hint: `cstool appliance start` starts one"
     )
@@ -280,15 +278,17 @@ def test_a_shared_appliance_runs_each_job_as_who_submitted_it(monkeypatch):
 
 
 @pytest.mark.skipif(len(CAPACITY.cpus) < 2, reason="two cores are to be divided")
-def test_four_runs_on_two_cores_keep_to_their_parts_and_one_that_asks_for_too_little_fails_alone(tmp_path):
-    data, seeds = write_text(tmp_path / "text", 60), range(1, 5)
+def test_three_runs_on_two_cores_keep_to_their_parts_and_one_that_asks_for_too_little_fails_alone(tmp_path):
+    data, seeds = write_text(tmp_path / "text", 60), range(1, 4)
     changes = {"init__loop": {"max_steps": 4}, "init__model__dropout_rate": 0.1}
     alone = [gpt_params(tmp_path / f"alone-{seed}", data, init__seed=seed, **changes) for seed in seeds]
     bits = [digest(Path(run_file(file).checkpoints[-1])) for file in alone]
     assert len(set(bits)) == len(seeds)
-    request = JobRequest(run=RunRequest(lanes=1), program=(sys.executable, "-m", "cstool"))
+    request = JobRequest(
+        run=RunRequest(lanes=1, execution_mode="weight_streaming"), program=(sys.executable, "-m", "cstool")
+    )
     files = [gpt_params(tmp_path / f"job-{seed}", data, init__seed=seed, **changes) for seed in seeds]
-    capacity = replace(CAPACITY, memory_bytes=4 * make_order(load_all_params(files[0]), request).needs.memory_bytes)
+    capacity = replace(CAPACITY, memory_bytes=3 * make_order(load_all_params(files[0]), request).needs.memory_bytes)
     with TestAppliance(tmp_path / "root", capacity) as appliance:
         appliance.start()
         # The last is less than the interpreter and its libraries take.
@@ -312,7 +312,7 @@ def test_four_runs_on_two_cores_keep_to_their_parts_and_one_that_asks_for_too_li
 
         wait_until(ended, f"they do not end: {appliance.log()[-3000:]}", 180.0)
         found = [appliance.queue.job(job.name) for job in jobs]
-        assert [(job.phase, job.reason, job.restarts) for job in found] == [(SUCCEEDED, "", 0)] * 4
+        assert [(job.phase, job.reason, job.restarts) for job in found] == [(SUCCEEDED, "", 0)] * 3
         # Each was seen on no cores but its own, and those of two are never the same, see `faults`; two ran at a time.
         assert {job.name: set(job.cpus) for job in found} == seen
         assert most == 2

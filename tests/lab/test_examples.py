@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "ci"
-RUN = ["train_and_check.sh", "resume.sh", "check_params.sh", "plan.sh", "two_ranks.sh"]
+SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.sh") if path.name != "tiny.sh")
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_the_example_passes_and_leaves_nothing_behind(name, tmp_path):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -25,7 +25,3 @@ def test_the_example_passes_and_leaves_nothing_behind(name, tmp_path):
     )
     assert done.returncode == 0, done.stdout
     assert list(tmp_path.iterdir()) == []
-
-
-def test_every_example_is_run():
-    assert {path.name for path in EXAMPLES.iterdir()} == {*RUN, "tiny.sh"}

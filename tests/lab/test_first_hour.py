@@ -23,29 +23,32 @@ print(json.dumps({
 """
 
 
-@pytest.fixture(scope="module")
-def cells(tmp_path_factory) -> list[Any]:
-    """The code cells after a run in a folder of its own, and one more that prints what they came to."""
-    folder = tmp_path_factory.mktemp("notebook")
+@pytest.mark.takes("trains two models in a kernel of Jupyter")
+def test_it_computes_what_it_says(tmp_path, monkeypatch):
     for name in ("params", "examples"):
-        shutil.copytree(PROJECT / name, folder / name)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(PROJECT))
-        # Paths of Jupyter are those of the platform; without this it warns that they will be.
-        patch.setenv("JUPYTER_PLATFORM_DIRS", "1")
-        patch.setenv("IPYTHONDIR", str(folder / "ipython"))
-        # Else it says what it does about fonts, where nobody drew before or HOME cannot be written.
-        patch.setenv("MPLCONFIGDIR", matplotlib.get_cachedir())
-        notebook = nbformat.read(folder / "examples" / "first_hour.ipynb", as_version=4)
-        notebook.cells.append(nbformat.v4.new_code_cell(REPORT))
-        where = {"metadata": {"path": folder / "examples"}}
-        client = NotebookClient(notebook, kernel_name="python3", timeout=600, startup_timeout=300, resources=where)
-        client.execute()
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+        shutil.copytree(PROJECT / name, tmp_path / name)
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+    # Paths of Jupyter are those of the platform; without this it warns that they will be.
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    # Else it says what it does about fonts, where nobody drew before or HOME cannot be written.
+    monkeypatch.setenv("MPLCONFIGDIR", matplotlib.get_cachedir())
+    notebook = nbformat.read(tmp_path / "examples" / "first_hour.ipynb", as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(REPORT))
+    where = {"metadata": {"path": tmp_path / "examples"}}
+    NotebookClient(notebook, kernel_name="python3", timeout=600, startup_timeout=300, resources=where).execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    check_report(json.loads(cells[-1].outputs[0].text))
+    training = [cell for cell in cells if "cstool.train(" in cell.source and "CstoolError" not in cell.source]
+    assert len(training) == 2
+    for cell in training:
+        check_progress(cell)
+    streams = [output for cell in cells for output in cell.outputs if output.output_type == "stream"]
+    assert {output.name for output in streams} == {"stdout"}
+    assert not any("\x1b" in output.text or "\r" in output.text for output in streams)
 
 
-def test_it_computes_what_it_says(cells):
-    found = json.loads(cells[-1].outputs[0].text)
+def check_report(found: dict[str, Any]) -> None:
     assert found["samples"] > 1000
     for kind in ("dense", "sparse"):
         assert len(found[kind]) == 60
@@ -62,21 +65,13 @@ def test_it_computes_what_it_says(cells):
     assert 0 < found["tiny_s"] < 0.01
 
 
-def test_progress_is_one_curve_that_ends_with_the_last_step(cells):
-    training = [cell for cell in cells if "cstool.train(" in cell.source and "CstoolError" not in cell.source]
-    assert len(training) == 2
-    for cell in training:
-        [shown] = [output.data for output in cell.outputs if output.output_type == "display_data"]
-        assert shown["text/plain"].startswith("Training 60/60, loss ")
-        [points] = re.findall(r'<polyline points="([^"]*)"', shown["text/html"])
-        assert len(points.split()) == 60
-        assert "<progress" not in shown["text/html"]
-
-
-def test_nothing_else_is_printed(cells):
-    streams = [output for cell in cells for output in cell.outputs if output.output_type == "stream"]
-    assert {output.name for output in streams} == {"stdout"}
-    assert not any("\x1b" in output.text or "\r" in output.text for output in streams)
+def check_progress(cell: Any) -> None:
+    """Check that one curve was shown, which ends with the last step."""
+    [shown] = [output.data for output in cell.outputs if output.output_type == "display_data"]
+    assert shown["text/plain"].startswith("Training 60/60, loss ")
+    [points] = re.findall(r'<polyline points="([^"]*)"', shown["text/html"])
+    assert len(points.split()) == 60
+    assert "<progress" not in shown["text/html"]
 
 
 def test_what_lies_in_the_project_is_of_a_run_from_top_to_bottom():

@@ -3,23 +3,30 @@
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
+pytest.importorskip("selenium")
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import Select
 
 from cstool.appliance.queue.job import FAILED
 from cstool.appliance.queue.root import Root
 from cstool.foundation.atomic_file import lock_file
-from tests.browser import Browser, started_browser
-from tests.page_server import Page, serving
+from tests.page_server import TOKEN, Page, serving, token_file
+from tests.patience import wait_until
 from tests.shown_jobs import Shown, many_jobs, name_of, one_job, step_lines
 
-TOKEN = "0123456789abcdef0123"
 NAME = name_of(1)
 ESCAPE, ENTER, TAB, LEFT, DOWN = "\ue00c", "\ue007", "\ue004", "\ue012", "\ue015"
 
@@ -85,10 +92,85 @@ OUTSIDE = """(() => {
 """what sticks out of the cell or the drawing that it belongs to, or covers what is beside it"""
 
 
+FLAGS = (
+    "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
+    "disable-component-update disable-sync disable-dev-shm-usage force-device-scale-factor=1 hide-scrollbars"
+)
+
+
+class Browser:
+    """A browser with one page.
+
+    Args:
+        driver: of it
+    """
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+
+    def view(self, width: int, height: int = 900, *, dark: bool = False) -> None:
+        """Have the page so wide and high [pixels], on a system whose colours are light or dark."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+    def leave(self) -> None:
+        """Leave the page: nothing of it asks its server any more."""
+        self.driver.get("about:blank")
+
+    def open(self, url: str) -> None:
+        self.leave()
+        self.driver.get(url)
+
+    def js(self, expression: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(f"return {expression}", *arguments)
+
+    def wait(self, expression: str, *arguments: Any) -> None:
+        wait_until(lambda: bool(self.js(expression, *arguments)), f"in the page it must become so: {expression}", 20.0)
+
+    def text(self, selector: str) -> str:
+        return str(self.js("document.querySelector(arguments[0])?.textContent ?? ''", selector))
+
+    def click(self, selector: str) -> None:
+        """Click on the first element that a selector finds, as somebody with a mouse does."""
+        self.driver.find_element("css selector", selector).click()
+
+    def choose(self, selector: str, value: str) -> None:
+        Select(self.driver.find_element("css selector", selector)).select_by_value(value)
+
+    def keys(self, *keys: str) -> None:
+        """Press keys, one after the other, wherever the focus is."""
+        chain = webdriver.ActionChains(self.driver)
+        for key in keys:
+            chain.send_keys(key)
+        chain.perform()
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with started_browser() as started:
-        yield started
+    """A real browser without a window: Chromium, driven by chromedriver. Where there is none, tests are skipped."""
+    driver_path = shutil.which("chromedriver")
+    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
+    if driver_path is None or browser_path is None:
+        pytest.skip("Chromium and chromedriver are not installed")
+    profile = tempfile.mkdtemp(prefix="cstool_browser_")
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser_path
+    for flag in (*FLAGS.split(), f"user-data-dir={profile}", "window-size=1280,900"):
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    try:
+        driver = webdriver.Chrome(options, Service(driver_path))
+        try:
+            yield Browser(driver)
+        finally:
+            driver.quit()
+    finally:
+        shutil.rmtree(profile, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -137,22 +219,23 @@ def test_looks(made, browser, count):
     with Shown(made[count]) as shown, visited(shown.root, browser) as page:
         lock = lock_file(shown.root.supervisor_lock)
         running = [job.name for job in shown.queue.jobs(phases=["RUNNING"])]
-        for width in (1280, 400):
+        addresses = (page.url, *(f"{page.url}#{name}" for name in running[:1]))
+        for width, address in product((1280, 400), addresses):
+            browser.view(width)
+            browser.open(address)
+            browser.wait("document.querySelectorAll('#rows tr').length === arguments[0]", count)
+            browser.wait("document.querySelector('.gantt .now line') !== null")
+            if address != page.url:
+                browser.wait("document.querySelector('.curve .line') !== null")
+            assert browser.text("#state") == "runs"
             for dark in (False, True):
                 browser.view(width, dark=dark)
-                for address in (page.url, *(f"{page.url}#{name}" for name in running[:1])):
-                    browser.open(address)
-                    browser.wait("document.querySelectorAll('#rows tr').length === arguments[0]", count)
-                    browser.wait("document.querySelector('.gantt .now line') !== null")
-                    if address != page.url:
-                        browser.wait("document.querySelector('.curve .line') !== null")
-                    assert browser.text("#state") == "runs"
-                    assert browser.js("document.documentElement.scrollWidth") == width
-                    assert browser.js("document.querySelector('#detail').scrollWidth") <= width
-                    assert browser.js(OUTSIDE) == []
-                    assert browser.js(CONTRASTS) == []
-                    shade = browser.js("getComputedStyle(document.body).backgroundColor")
-                    assert (sum(json.loads(shade.replace("rgb(", "[").replace(")", "]"))) < 128) is dark
+                assert browser.js("document.documentElement.scrollWidth") == width
+                assert browser.js("document.querySelector('#detail').scrollWidth") <= width
+                assert browser.js(OUTSIDE) == []
+                assert browser.js(CONTRASTS) == []
+                shade = browser.js("getComputedStyle(document.body).backgroundColor")
+                assert (sum(json.loads(shade.replace("rgb(", "[").replace(")", "]"))) < 128) is dark
         assert browser.complaints() == []
         os.close(lock)
 
@@ -311,11 +394,8 @@ def test_somebody_elses_log(page, browser, monkeypatch):
 
 
 def test_token(shown, browser, tmp_path):
-    file = tmp_path / "token"
-    file.touch(mode=0o600)
-    file.write_text(TOKEN)
     name = shown.submit(3)
-    with visited(shown.root, browser, file) as page:
+    with visited(shown.root, browser, token_file(tmp_path)) as page:
         browser.open(f"{page.url}#{name}")
         browser.wait("document.querySelector('#detail .events li') !== null")
         assert browser.js("document.querySelectorAll('#detail .changes button').length") == 0

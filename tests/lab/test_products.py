@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import cstool
+from tests.versions import new_environment
 
 PROJECT = Path(__file__).parents[2]
 SETUP = f"""\
@@ -52,10 +53,7 @@ def test_a_wheel_of_the_foundation_and_csl_runs_an_example(tmp_path):
     (sources / "setup.cfg").write_text(SETUP)
     quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
     _run(sys.executable, "-m", "pip", "wheel", *quiet, "--no-deps", "--wheel-dir", tmp_path, sources)
-    _run(sys.executable, "-m", "venv", tmp_path / "venv")
-    python = tmp_path / "venv" / "bin" / "python"
-    _run(python, "-m", "pip", "install", *quiet, next(tmp_path.glob("*.whl")))
-
+    python = new_environment(tmp_path / "venv", next(tmp_path.glob("*.whl")))
     there = f"import importlib.util as u; print([name for name in {ABSENT} if u.find_spec(name)])"
     assert _run(python, "-c", there) == "[]\n"
     shutil.copytree(PROJECT / "examples" / "csl", tmp_path / "csl")

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from tests.end_to_end.ranks import CSTOOL, Command, Said, committed
 from tests.end_to_end.ranks import run as run_command
 from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file, write_text
 from tests.end_to_end.worked import write_data, write_params
+from tests.job_contract import STREAMED
 from tests.patience import wait_until
 
 STEPS = 30
@@ -37,7 +37,8 @@ def data(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory, data) -> tuple[list[float], str]:
     one = {**SYSTEMS, "init__backend": {"cluster_config": {"num_csx": 1}}}
-    result = run_file(gpt_params(tmp_path_factory.mktemp("straight"), data, **LOOP, **one))
+    file = gpt_params(tmp_path_factory.mktemp("straight"), data, **LOOP, **one)
+    result = run_file(file, execution_mode="weight_streaming")
     return result.losses, digest(Path(result.checkpoints[-1]))
 
 
@@ -48,7 +49,7 @@ def file(tmp_path, data, cluster) -> Path:
 
 def as_job(file: Path, *flags: str) -> tuple[str, ...]:
     """The command of a batch job with a rank on each of two nodes."""
-    return (*CSTOOL, "run", "-p", str(file), "--launch", "slurm", "--nodes", "2", "--lanes", "1", *flags)
+    return (*CSTOOL, "run", "-p", str(file), *STREAMED, "--launch", "slurm", "--nodes", "2", "--lanes", "1", *flags)
 
 
 def wait_for_commit(file: Path, step: int) -> None:
@@ -82,12 +83,6 @@ def stopped(file: Path, name: str) -> str:
     )
 
 
-def finishes(file: Path, straight: tuple[list[float], str]) -> None:
-    said = run_command(*as_job(file))
-    assert (said.exit_code, other_errors(said)) == (0, "")
-    assert latest_bits(file.parent / "model_dir") == straight[1]
-
-
 def test_a_job_has_the_bits_of_one_process_and_flags_win_over_the_environment(file, straight):
     others = {**os.environ, "SBATCH_PARTITION": "nowhere", "SBATCH_TIMELIMIT": "1"}
     said = run_command(*as_job(file, "--json", "--time", "10", "--partition", "main"), environment=others)
@@ -100,7 +95,7 @@ def test_a_job_has_the_bits_of_one_process_and_flags_win_over_the_environment(fi
 
 
 def test_one_rank_needs_no_mpi_and_the_script_is_as_good_by_hand(file, cluster, straight):
-    said = run_command(*CSTOOL, "run", "-p", str(file), "--launch", "slurm", "--max_steps", "10")
+    said = run_command(*CSTOOL, "run", "-p", str(file), *STREAMED, "--launch", "slurm", "--max_steps", "10")
     assert (said.exit_code, other_errors(said)) == (0, "")
     script = file.parent / "model_dir" / "slurm" / "job.sh"
     assert "--mpi=pmi2" not in script.read_text()
@@ -112,7 +107,7 @@ def test_one_rank_needs_no_mpi_and_the_script_is_as_good_by_hand(file, cluster, 
 def test_ranks_on_one_node_in_a_folder_with_an_odd_name_go_on_after_one_of_them_died(tmp_path, cluster, data, straight):
     """They share memory, which those that die leave behind."""
     file = gpt_params(tmp_path / "a b'c#%j", data, **LOOP, **SYSTEMS)
-    flags = ("--launch", "slurm", "--ranks", "2", "--lanes", "1", "--max_restarts", "1")
+    flags = (*STREAMED, "--launch", "slurm", "--ranks", "2", "--lanes", "1", "--max_restarts", "1")
     with Command(*CSTOOL, "run", "-p", str(file), *flags, "--sbatch=--comment='two words'") as command:
         kill_rank(command, file)
         said = command.wait()
@@ -123,7 +118,7 @@ def test_ranks_on_one_node_in_a_folder_with_an_odd_name_go_on_after_one_of_them_
 
 
 def test_an_srun_that_was_typed(file, straight):
-    words = ("--nodes=2", *CSTOOL, "run", "-p", str(file), "--lanes", "1", "--json")
+    words = ("--nodes=2", *CSTOOL, "run", "-p", str(file), *STREAMED, "--lanes", "1", "--json")
     said = run_command("srun", "--mpi=none", *words)
     assert said.exit_code == 2
     assert re.fullmatch(
@@ -139,7 +134,7 @@ def test_an_srun_that_was_typed(file, straight):
     assert result["commands"]["continue"].startswith("srun --mpi=pmi2 -n 2 cstool run ")
 
 
-def test_a_signal_finishes_the_step_and_saves(file, straight):
+def test_a_signal_finishes_the_step_and_saves(file):
     with Command(*as_job(file)) as command:
         wait_for_commit(file, 1)
         os.kill(command.process.pid, signal.SIGTERM)
@@ -147,10 +142,9 @@ def test_a_signal_finishes_the_step_and_saves(file, straight):
     assert said.exit_code == 130
     assert said_of_the_job(said) == ["runs on alpha,beta", STOPS]
     assert other_errors(said) == stopped(file, "SIGTERM")
-    finishes(file, straight)
 
 
-def test_a_second_ctrl_c_cancels(file, straight):
+def test_a_second_ctrl_c_cancels_and_the_same_command_goes_on(file, straight):
     with Command(*as_job(file)) as command:
         wait_for_commit(file, 1)
         os.kill(command.process.pid, signal.SIGINT)
@@ -160,7 +154,9 @@ def test_a_second_ctrl_c_cancels(file, straight):
         os.kill(command.process.pid, signal.SIGINT)
         said = command.wait()
     assert (said.exit_code, said_of_the_job(said)) == (130, ["is cancelled"])
-    finishes(file, straight)
+    said = run_command(*as_job(file))
+    assert (said.exit_code, other_errors(said)) == (0, "")
+    assert latest_bits(file.parent / "model_dir") == straight[1]
 
 
 def test_ctrl_c_before_the_job_runs(file, cluster):
@@ -272,12 +268,3 @@ def test_the_page(cluster, tmp_path, monkeypatch):
     assert done.code == 2
     seen, found = ([line for line in text.splitlines() if "srun: " not in line] for text in (seen, done.stderr))
     assert [without_numbers(line) for line in found] == [without_numbers(line) for line in seen]
-
-
-def test_the_example_for_ci(cluster, tmp_path):
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    launch = {"LAUNCH": "--launch slurm --nodes 2", "TMPDIR": str(tmp_path), "PATH": path}
-    example = Path(__file__).parents[2] / "examples" / "ci" / "two_ranks.sh"
-    said = run_command(str(example), environment=launch)
-    assert said.exit_code == 0, said
-    assert "ok: no weight differs" in said.output.splitlines()

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from cstool.cli import main
+from tests.end_to_end.conftest import compiled_once  # noqa: F401
 from tests.end_to_end.refusals import Outcome
 
 GPT: dict[str, Any] = yaml.safe_load("""

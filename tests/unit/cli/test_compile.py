@@ -125,22 +125,23 @@ def test_a_picture_is_there_whole_or_as_it_was(cstool, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     cstool("compile", "-p", "x.yaml", "--out", "b.json")
-    monkeypatch.setattr("cstool.foundation.atomic_file.os.fsync", full)
-    outcome = cstool("compile", "show", "b.json", "--plot", "a.png")
+    asked = ("compile", "show", "b.json", "--plot", "a.png")
+    with monkeypatch.context() as patch:
+        patch.setattr("cstool.foundation.atomic_file.os.fsync", full)
+        outcome = cstool(*asked)
     assert (outcome.code, outcome.stderr) == (2, "error: a.png: cannot be written: No space left on device\n")
     assert Path("a.png").read_bytes() == b"before"
     assert sorted(path.name for path in Path().iterdir()) == ["a.png", "b.json", "x.yaml"]
+    assert cstool(*asked).code == 0
+    assert Path("a.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.takes("pictures in two formats, twice each")
 def test_an_artifact_is_shown_as_it_was_when_it_was_compiled(cstool):
-    for ending, start in (("svg", b"<?xml"), ("png", b"\x89PNG")):
-        asked = ("--out", "a.json", "--plot", f"a.{ending}")
-        compiled = cstool("compile", "-p", "x.yaml", *asked).stdout
-        assert cstool("compile", "show", "a.json", "--plot", f"b.{ending}") == (0, compiled, "")
-        one, other = (Path(f"{name}.{ending}").read_bytes() for name in "ab")
-        assert one == other
-        assert one.startswith(start)
+    compiled = cstool("compile", "-p", "x.yaml", "--out", "a.json", "--plot", "a.svg").stdout
+    assert cstool("compile", "show", "a.json", "--plot", "b.svg") == (0, compiled, "")
+    one, other = (Path(f"{name}.svg").read_bytes() for name in "ab")
+    assert one == other
+    assert one.startswith(b"<?xml")
     assert cstool("compile", "show", "a.json", "--json").document["artifact"] == "a.json"
 
 

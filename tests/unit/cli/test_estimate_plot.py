@@ -43,7 +43,7 @@ def test_matplotlib_waits_until_there_is_a_picture():
         environment = {**os.environ, "HOME": os.devnull, "CSTOOL_CACHE_DIR": str(cache_root())}
         for name in ("MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
             environment.pop(name, None)
-        command = [sys.executable, "-c", code, "-p", TINY, *more]
+        command = [sys.executable, "-c", code, "-p", MNIST, *more]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         assert done.stderr == is_there
 

@@ -41,7 +41,7 @@ REFUSED = rows("""\
     --trace: must be in a folder that can be written, got none/step.json: No such file or directory
     hint: create the folder first
 -p small.yaml --plot step.gif => --plot: must end in .svg or .png, got step.gif
--p small.yaml --plot none/a.png => none/a.png: cannot be written: No such file or directory
+-p fc.yaml --plot none/a.png => none/a.png: cannot be written: No such file or directory
 -p small.yaml --csv none/rows.csv => none/rows.csv: cannot be written: No such file or directory
 -p small.yaml --csv small.yaml => --csv: must end in .csv, got small.yaml
 -p small.yaml --csv folder.csv => --csv: must be a file, got a folder: folder.csv

@@ -12,6 +12,7 @@ import yaml
 
 from cstool.foundation.errors import CheckpointError, Interrupted
 from cstool.foundation.terminal.command import spread_lists
+from cstool.inference.commands.infer_flags import _of_file
 from cstool.model.graphs import build_graph
 from cstool.model.ir import Artifact, read_artifact
 from cstool.training.machine import data_sets
@@ -179,6 +180,18 @@ def test_a_bug_passes_through_with_its_traceback(cstool, called, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         cstool("run", "--params", "x.yaml", "--model_dir", "out")
     assert Path("out/latest_run.log").read_text().endswith("ZeroDivisionError: oops\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", "\ufeffone\r\n\ufefftwo\n\n"),
+        ("a.jsonl", '\ufeff{"prompt": "one"}\n\ufeff{"prompt": "two"}\n'),
+    ],
+)
+def test_files_of_prompts_with_a_mark_of_their_encoding_may_be_joined(tmp_path, name, content):
+    (tmp_path / name).write_text(content, newline="")
+    assert [text for text, _ in _of_file(str(tmp_path / name))] == ["one", "two"]
 
 
 SPREAD = rows("""\

@@ -20,11 +20,10 @@ pytest.importorskip("uvicorn")
 import cstool.appliance.page
 from cstool.appliance.queue.queue import Queue
 from cstool.foundation.errors import CstoolError
-from tests.page_server import Answer, Page, serving
+from tests.page_server import TOKEN, Answer, Page, serving, token_file
 from tests.patience import wait_until
 from tests.shown_jobs import CAPACITY, Shown, name_of, one_job, step_lines
 
-TOKEN = "0123456789abcdef0123"
 STRANGER = 4000001
 ASKS = """
 import encodings.idna, os, sys, urllib.error, urllib.request
@@ -56,10 +55,7 @@ def page(shown):
 
 @pytest.fixture(scope="module")
 def change(shown, tmp_path_factory):
-    file = tmp_path_factory.mktemp("token") / "token"
-    file.touch(mode=0o600)
-    file.write_text(TOKEN)
-    with serving(shown.root, file) as served:
+    with serving(shown.root, token_file(tmp_path_factory.mktemp("token"))) as served:
 
         def ask(path: str, body: object, headers: dict[str, str] | None = None) -> Answer:
             return served.ask(f"/api/jobs/{path}", "POST", with_token() if headers is None else headers, body)

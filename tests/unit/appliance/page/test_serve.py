@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,9 @@ pytest.importorskip("uvicorn")
 
 from cstool.appliance.page.guards import Guards, host_of, own_names
 from cstool.appliance.page.serve import make_server, serve
-from cstool.foundation.errors import CstoolError
-from tests.page_server import serving
+from tests.page_server import TOKEN, serving, token_file
 from tests.shown_jobs import Shown
+from tests.unit.appliance.queue.queues import refused
 
 SERVES = """
 import sys
@@ -27,20 +26,12 @@ from cstool.appliance.page.serve import serve
 serve(open_root(Path(sys.argv[1]), makes=False), port=0, say=lambda line: print(line, flush=True))
 print("ended", flush=True)
 """
-TOKEN = "0123456789abcdef"
 
 
 @pytest.fixture
 def root(tmp_path):
     with Shown(tmp_path / "root") as shown:
         yield shown.root
-
-
-def token_file(folder: Path) -> Path:
-    file = folder / "token"
-    file.touch(mode=0o600)
-    file.write_text(TOKEN)
-    return file
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.lab)])
@@ -57,10 +48,8 @@ def test_signal_ends_it(root, number):
             process.kill()
 
 
-def refused(root, host="127.0.0.1", port=0, token=None) -> tuple[str, str | None]:
-    with pytest.raises(CstoolError) as caught:
-        serve(root, host, port, token, say=lambda line: pytest.fail(f"it says {line}"))
-    return caught.value.message, caught.value.hint
+def not_served(root, host="127.0.0.1", port=0, token=None) -> tuple[str, str | None]:
+    return refused(lambda: serve(root, host, port, token, say=lambda line: pytest.fail(f"it says {line}")))
 
 
 ANY = "--port 0 takes any that is free"
@@ -69,26 +58,26 @@ ANY = "--port 0 takes any that is free"
 def test_what_cannot_be_listened_at(root, tmp_path):
     for host in ("0.0.0.0", "::", ""):
         message = f"--host {host}: others can reach this address, so --token_file must be given"
-        assert refused(root, host) == (message, "--host 127.0.0.1 is for this machine alone")
+        assert not_served(root, host) == (message, "--host 127.0.0.1 is for this machine alone")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         message = f"--host 127.0.0.1 --port {port}: cannot listen there, got: Address already in use"
-        assert refused(root, port=port) == (message, ANY)
+        assert not_served(root, port=port) == (message, ANY)
     message = "--host 192.0.2.1 --port 0: cannot listen there, got: Cannot assign requested address"
-    assert refused(root, "192.0.2.1", token=token_file(tmp_path)) == (message, ANY)
+    assert not_served(root, "192.0.2.1", token=token_file(tmp_path)) == (message, ANY)
     for host in ("no.such.host.invalid", "..", "a" * 300):
-        assert refused(root, host) == (f"--host {host}: must be an address of this machine, is none", None)
+        assert not_served(root, host) == (f"--host {host}: must be an address of this machine, is none", None)
     for port in (-1, 65536):
-        assert refused(root, port=port) == (f"--port: must be 0 to 65535, got {port}", None)
+        assert not_served(root, port=port) == (f"--port: must be 0 to 65535, got {port}", None)
 
 
 def test_token_file_and_queue_are_read_before_all(root, tmp_path):
     file = tmp_path / "loose"
     file.touch()
     file.chmod(0o644)  # whatever the umask
-    assert refused(root, token=file) == (f"{file}: nobody else may read it, got mode 0644", f"chmod 600 {file}")
+    assert not_served(root, token=file) == (f"{file}: nobody else may read it, got mode 0644", f"chmod 600 {file}")
     os.unlink(root.queue_file)
-    assert str(root.folder) in refused(root)[0]
+    assert str(root.folder) in not_served(root)[0]
 
 
 @pytest.mark.parametrize("package", ["starlette", "uvicorn"])

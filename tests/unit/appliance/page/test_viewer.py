@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from cstool.appliance.page.viewer import Viewer, is_loopback, may_reach, may_read, read_token, user_of_peer, viewer_of
-from cstool.foundation.errors import CstoolError
+from tests.page_server import token_file
+from tests.unit.appliance.queue.queues import refused
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 LINE = "   0: {} {} {} 00000000:00000000 00:00000000 00000000 {:5}        0 {} 1 0000000000000000 20 4 30 10 -1\n"
@@ -131,21 +132,12 @@ def test_folders_on_the_way(tmp_path):
     assert not may_reach(stranger, tmp_path / "none")
 
 
-def token_file(folder: Path, content: str, mode: int = 0o600) -> Path:
-    file = folder / "token"
-    file.write_text(content)
-    file.chmod(mode)
-    return file
-
-
 def hint(file: Path) -> str:
     return f"(umask 077; python -c 'import secrets; print(secrets.token_urlsafe())' > {file}) makes one"
 
 
-def refused(file: Path) -> tuple[str, str | None]:
-    with pytest.raises(CstoolError) as caught:
-        read_token(file)
-    return caught.value.message, caught.value.hint
+def not_read(file: Path) -> tuple[str, str | None]:
+    return refused(read_token, file)
 
 
 NO_TOKEN = "must have a token for the page, which is 16 to 4096 letters, digits or marks on one line, has other content"
@@ -155,12 +147,15 @@ def test_token(tmp_path):
     assert read_token(token_file(tmp_path, "0123456789abcdef\n")) == TOKEN
     for mode in (0o640, 0o604, 0o620):
         file = token_file(tmp_path, "0123456789abcdef", mode)
-        assert refused(file) == (f"{file}: nobody else may read it, got mode {mode:04o}", f"chmod 600 {file}")
+        assert not_read(file) == (
+            f"{file}: nobody else may read it, got mode {mode:04o}",
+            f"chmod 600 {file}",
+        )
     for content in ("", "short", "0123456789abcdef\nand more", "0123456789abcdéf", "x" * 5000):
-        assert refused(token_file(tmp_path, content)) == (f"{file}: {NO_TOKEN}", hint(file))
+        assert not_read(token_file(tmp_path, content)) == (f"{file}: {NO_TOKEN}", hint(file))
     if os.geteuid() == 0:
         os.chown(file, 4000001, 4000001)
-        assert refused(file) == (f"{file}: must belong to root, is of 4000001", None)
+        assert not_read(file) == (f"{file}: must belong to root, is of 4000001", None)
     link = tmp_path / "link"
     link.symlink_to(file)
     for path, said in (
@@ -168,4 +163,4 @@ def test_token(tmp_path):
         (tmp_path / "none", "got: No such file or directory"),
         (tmp_path, "is no file"),
     ):
-        assert refused(path) == (f"{path}: must have a token for the page, {said}", hint(path))
+        assert not_read(path) == (f"{path}: must have a token for the page, {said}", hint(path))

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def python(script: str, program: str = sys.executable) -> list[str]:
     return [program, "-I", "-S", "-c", script]
 
 
-class KeptJob:
+class KeptJob(AbstractContextManager["KeptJob"]):
     """A job whose attempts are started by hand."""
 
     def __init__(self, path: Path) -> None:
@@ -123,9 +123,6 @@ class KeptJob:
         keepers = {keeper.pid for keeper in self.keepers}
         wait_until(lambda: bool({*self.holders()} - keepers), "no run")
         return next(iter({*self.holders()} - keepers))
-
-    def __enter__(self) -> KeptJob:
-        return self
 
     def __exit__(self, *error: object) -> None:
         for keeper in self.keepers:

@@ -40,12 +40,19 @@ def an_order(**changes: Any) -> JobOrder:
     return replace(order, **changes)
 
 
-def refusal(work: Callable[[], object]) -> str:
+def refusal(work: Callable[..., object], *words: object) -> str:
+    """Return the message, with its hint, of an error of some work."""
+    message, hint = refused(work, *words)
+    return message if hint is None else f"{message}\nhint: {hint}"
+
+
+def refused(work: Callable[..., object], *words: object) -> tuple[str, str | None]:
+    """Return the message and the hint of an error of some work."""
     import pytest  # clients of the queue are to start fast
 
     with pytest.raises(CstoolError) as found:
-        work()
-    return str(found.value)
+        work(*words)
+    return found.value.message, found.value.hint
 
 
 def add(queue: Queue, *, user: str = "me", **changes: Any) -> Job:

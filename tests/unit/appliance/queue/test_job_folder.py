@@ -13,7 +13,7 @@ from cstool.appliance.queue.attempt import Attempt
 from cstool.appliance.queue.job_folder import JobFolder, is_leftover
 from cstool.appliance.queue.names import new_name
 from cstool.foundation.errors import CstoolError
-from tests.unit.appliance.queue.queues import NOBODY, an_order
+from tests.unit.appliance.queue.queues import NOBODY, an_order, refusal
 
 AGAIN = "\nhint: submit the job again"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -30,10 +30,9 @@ def made(folder) -> JobFolder:
     return folder
 
 
-def refusal(folder: JobFolder, digest: str) -> str:
-    with pytest.raises(CstoolError) as found:
-        folder.order(digest)
-    return str(found.value)
+def unread(folder: JobFolder, digest: str) -> str:
+    """Return why the order of a job is not read."""
+    return refusal(lambda: folder.order(digest))
 
 
 def digest_of(folder: JobFolder) -> str:
@@ -89,9 +88,8 @@ def test_what_a_power_cut_left_is_known(folder, monkeypatch):
 
 def test_one_that_is_there_stays_as_it_is(made):
     digest = digest_of(made)
-    with pytest.raises(CstoolError) as found:
-        made.make(an_order(note="another"))
-    assert str(found.value) == f"{made.path}: cannot be written, got: Directory not empty"
+    found = refusal(lambda: made.make(an_order(note="another")))
+    assert found == f"{made.path}: cannot be written, got: Directory not empty"
     assert made.order(digest) == an_order()
     assert os.listdir(made.path.parent) == [made.name]
     made.remove()
@@ -109,9 +107,7 @@ def test_one_that_is_there_stays_as_it_is(made):
     ],
 )
 def test_an_order_that_makes_no_job_is_refused(changes, message, folder):
-    with pytest.raises(CstoolError) as found:
-        folder.make(an_order(**changes))
-    assert str(found.value) == message
+    assert refusal(lambda: folder.make(an_order(**changes))) == message
     assert os.listdir(folder.path.parent) == []
 
 
@@ -124,9 +120,8 @@ def test_on_a_full_disk_nothing_is_left_of_it(make_disk):
     jobs = make_disk(64 * 1024).place / "jobs"
     jobs.mkdir()
     folder = JobFolder(jobs / new_name())
-    with pytest.raises(CstoolError) as found:
-        folder.make(an_order(params="x" * 100_000))
-    assert str(found.value) == f"{folder.path}: cannot be written, got: No space left on device"
+    found = refusal(lambda: folder.make(an_order(params="x" * 100_000)))
+    assert found == f"{folder.path}: cannot be written, got: No space left on device"
     assert os.listdir(jobs) == []
     assert folder.order(folder.make(an_order())) == an_order()
 
@@ -143,9 +138,8 @@ def test_whatever_fails_leaves_nothing(step, folder, monkeypatch):
         monkeypatch.setattr(
             job_folder, "sync_folder", lambda path: fail() if path == folder.path.parent else original(path)
         )
-    with pytest.raises(CstoolError) as found:
-        folder.make(an_order())
-    assert str(found.value) == f"{folder.path}: cannot be written, got: Input/output error"
+    found = refusal(lambda: folder.make(an_order()))
+    assert found == f"{folder.path}: cannot be written, got: Input/output error"
     assert os.listdir(folder.path.parent) == []
 
 
@@ -153,11 +147,11 @@ def test_what_was_edited_is_refused(made):
     digest, edited = digest_of(made), "must stay as it was submitted, it was edited"
     order, content = json.loads(made.job_file.read_text()), made.job_file.read_bytes()
     made.job_file.write_text(json.dumps({**order, "run_words": ["rm", "-rf"]}))
-    assert refusal(made, digest) == f"{made.job_file}: {edited}{AGAIN}"
+    assert unread(made, digest) == f"{made.job_file}: {edited}{AGAIN}"
     made.job_file.write_bytes(content)
     with made.params_file.open("a") as file:
         file.write("# more\n")
-    assert refusal(made, digest) == f"{made.params_file}: {edited}{AGAIN}"
+    assert unread(made, digest) == f"{made.params_file}: {edited}{AGAIN}"
 
 
 def test_an_order_that_is_none_is_refused(made):
@@ -168,7 +162,7 @@ def test_an_order_that_is_none_is_refused(made):
         made.job_file.write_bytes(content)
         what = "it is of another cstool" if content == b'{"format": 2}' else "it is no order"
         said = f"{made.job_file}: must be the order of a job, {what}{AGAIN}"
-        assert refusal(made, digest_of(made)) == said, content[:60]
+        assert unread(made, digest_of(made)) == said, content[:60]
 
 
 @pytest.mark.parametrize("name", ["job.json", "params.yaml"])
@@ -192,7 +186,7 @@ def test_a_file_that_is_gone_or_something_else_is_refused(name, made, tmp_path):
     ):
         path.unlink(missing_ok=True)
         replace()
-        assert refusal(made, digest) == said
+        assert unread(made, digest) == said
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702])
@@ -201,16 +195,16 @@ def test_what_others_may_write_to_is_refused(mode, made):
     for path in (made.job_file, made.params_file, made.path):
         path.chmod(mode)
         rule = f"nobody but its owner must be able to write to it (mode {mode:04o})"
-        assert refusal(made, digest) == f"{path}: {rule}{AGAIN}"
+        assert unread(made, digest) == f"{path}: {rule}{AGAIN}"
         path.chmod(0o700)
 
 
 def test_a_folder_that_is_gone_or_a_link_is_refused(made):
     digest = digest_of(made)
     elsewhere = made.path.rename(made.path.with_name("elsewhere"))
-    assert refusal(made, digest) == f"{made.path}: the folder of the job must be there, it is not{AGAIN}"
+    assert unread(made, digest) == f"{made.path}: the folder of the job must be there, it is not{AGAIN}"
     made.path.symlink_to(elsewhere)
-    assert refusal(made, digest) == f"{made.path}: the folder of the job cannot be read, got: Not a directory"
+    assert unread(made, digest) == f"{made.path}: the folder of the job cannot be read, got: Not a directory"
 
 
 @needs_root
@@ -220,4 +214,4 @@ def test_the_file_of_another_user_is_refused_and_the_folders_owner_is_told(made)
     os.chown(made.path, NOBODY, NOBODY)
     assert made.path.stat().st_uid == NOBODY
     expected = f"{made.job_file}: must belong to who submitted the job, it belongs to uid 0{AGAIN}"
-    assert refusal(made, digest) == expected
+    assert unread(made, digest) == expected

@@ -1,7 +1,6 @@
 """Names of jobs, labels and notes: those that are fine, and what is said of others."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -11,15 +10,10 @@ from cstool.appliance.queue import names
 from cstool.appliance.queue.names import check_beginning, check_label_changes, check_labels, check_name, check_note
 from cstool.foundation.errors import CstoolError
 from tests.examples import examples
+from tests.unit.appliance.queue.queues import refusal
 
 NAME = "wsjob-" + "a1b2c3d4e5f6g7h8i9j0k1"
 HINT = "hint: cstool job list -a shows all names; the first letters of one suffice"
-
-
-def refusal(check: Callable[..., object], value: object) -> str:
-    with pytest.raises(CstoolError) as found:
-        check(value)
-    return str(found.value)
 
 
 def test_new_names_are_names_and_differ():

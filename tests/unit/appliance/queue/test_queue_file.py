@@ -95,7 +95,7 @@ def test_what_was_not_ended_never_happened(root, start, monkeypatch):
         assert queue.jobs() == [kept]  # who reads does not wait
         with monkeypatch.context() as patch:
             patch.setattr(queue_lock, "PATIENCE_S", 0.0)
-            assert refusal(lambda: add(queue)) == (
+            assert refusal(add, queue) == (
                 f"{root.queue_lock}: who writes to the queue must let go of it, it was held for 0 s\n"
                 f"hint: it is held by process {victim.pid}, which may have been stopped"
             )
@@ -140,7 +140,7 @@ def test_a_program_that_does_not_know_our_lock_is_waited_for(root, monkeypatch):
         monkeypatch.setattr(queue_file, "PATIENCE_S", 0.0)
         monkeypatch.setattr(queue_file, "pause", original)
         other.execute("BEGIN IMMEDIATE")
-        assert refusal(lambda: add(queue)) == (
+        assert refusal(add, queue) == (
             f"{root.queue_file}: who uses the queue must let go of it, it was held for 0 s\n"
             "hint: another program than cstool has it open"
         )
@@ -218,7 +218,7 @@ def test_on_a_full_disk_one_error_and_nothing_half_written(full):
 def test_on_a_full_disk_none_is_made_and_later_there_is_one(full):
     root = open_root(full.place / "appliance", makes=True)
     full.fill()
-    assert refusal(lambda: Queue(root)) == f"{root.queue_file}: {FULL}"
+    assert refusal(Queue, root) == f"{root.queue_file}: {FULL}"
     assert refusal(lambda: Queue(root, makes=False)) in (f"{root.queue_file}: {FULL}", NONE.format(root.queue_file))
     full.grow(4 * 2**20)
     with Queue(root) as queue:
@@ -234,7 +234,7 @@ def test_where_there_is_none(root):
 @pytest.mark.parametrize("content", [b"no database, whatever it says\n" * 200, b"SQLite format 3\0" + b"\xff" * 8000])
 def test_another_file_is_no_queue(content, root):
     root.queue_file.write_bytes(content)
-    assert refusal(lambda: Queue(root)) == DAMAGED.format(root.queue_file, "file is not a database")
+    assert refusal(Queue, root) == DAMAGED.format(root.queue_file, "file is not a database")
     assert root.queue_file.read_bytes() == content
 
 
@@ -255,7 +255,7 @@ def test_a_damaged_one_is_told_and_left_alone(root, how):
             add(queue) if work == "add" else getattr(queue, work)(*words)
 
     for work in (("jobs",), ("add",), *((("events",), ("put", "a", 1), ("prune",)) if how == "overwritten" else ())):
-        assert refusal(lambda work=work: use(*work)) == said
+        assert refusal(use, *work) == said
     assert root.queue_file.read_bytes() == content
 
 
@@ -281,7 +281,7 @@ def test_a_newer_one_is_refused(root, monkeypatch):
         patch.setattr(queue_file, "FORMAT", 2)
         Queue(root).close()
     content = root.queue_file.read_bytes()
-    assert refusal(lambda: Queue(root)) == (
+    assert refusal(Queue, root) == (
         f"{root.queue_file}: the queue must be of format 1, got 2\n"
         "hint: a newer cstool made it: use that, or another --root"
     )
@@ -292,7 +292,7 @@ def test_another_database_is_refused(root):
     with contextlib.closing(sqlite3.connect(root.queue_file)) as other:
         other.execute("CREATE TABLE jobs (name)")
     content = root.queue_file.read_bytes()
-    assert refusal(lambda: Queue(root)) == (f"{root.queue_file}: must be a queue of cstool, it is another database")
+    assert refusal(Queue, root) == (f"{root.queue_file}: must be a queue of cstool, it is another database")
     assert root.queue_file.read_bytes() == content
 
 
@@ -312,7 +312,7 @@ def test_a_file_system_without_shared_memory_is_told(root, monkeypatch):
 
     original = sqlite3.connect
     monkeypatch.setattr(queue_file.sqlite3, "connect", lambda *a, **named: original(*a, **named, factory=Other))
-    assert refusal(lambda: Queue(root)) == (
+    assert refusal(Queue, root) == (
         f"{root.queue_file}: its file system must let processes share memory, it does not\nhint: --root on a local disk"
     )
 
@@ -324,9 +324,7 @@ def test_something_else_is_no_queue(kind, root, tmp_path):
     makes = {"link": lambda: root.queue_file.symlink_to(elsewhere), "pipe": lambda: os.mkfifo(root.queue_file)}
     makes |= {"hard link": lambda: root.queue_file.hardlink_to(elsewhere), "folder": root.queue_file.mkdir}
     makes[kind]()
-    assert refusal(lambda: Queue(root)) == (
-        f"{root.queue_file}: the queue must be a file, and no link, it is something else"
-    )
+    assert refusal(Queue, root) == (f"{root.queue_file}: the queue must be a file, and no link, it is something else")
     assert elsewhere.read_bytes() == b""
 
 
@@ -334,12 +332,12 @@ def test_a_loose_one_and_that_of_another_user_are_refused(root):
     Queue(root).close()
     root.queue_file.chmod(0o660)
     said = f"{root.queue_file}: others must not be able to write to the queue (mode 0660)"
-    assert refusal(lambda: Queue(root)) == said
+    assert refusal(Queue, root) == said
     if os.geteuid() == 0:
         root.queue_file.chmod(0o600)
         os.chown(root.queue_file, NOBODY, NOBODY)
         said = f"{root.queue_file}: the queue must belong to this user, it belongs to uid {NOBODY}"
-        assert refusal(lambda: Queue(root)) == said
+        assert refusal(Queue, root) == said
 
 
 @pytest.mark.parametrize("replaced", [True, False])
@@ -360,7 +358,7 @@ def test_one_that_is_moved_away_in_use_is_told(replaced, root):
 
 def test_a_lock_that_is_a_link_is_told(root, tmp_path):
     root.queue_lock.symlink_to(tmp_path / "elsewhere")
-    assert refusal(lambda: Queue(root)) == (
+    assert refusal(Queue, root) == (
         f"{root.queue_lock}: cannot be read or written, got: Too many levels of symbolic links"
     )
     assert not (tmp_path / "elsewhere").exists()

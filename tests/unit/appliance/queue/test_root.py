@@ -176,11 +176,11 @@ def test_only_root_shares_and_with_a_group_that_is_there(open_place, monkeypatch
     if os.geteuid() == 0:
         for name in ("no_such_group", "", "a\0b", "../x"):
             said = f"--group: must be a group of this machine, got {name!r}"
-            assert refusal(lambda name=name: make_shared_root(open_place, name)) == said
+            assert refusal(make_shared_root, open_place, name) == said
         assert not open_place.exists()
     monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
     said = f"--group {GROUP}: only root can share an appliance, this is uid {STRANGER}"
-    assert refusal(lambda: make_shared_root(open_place, GROUP)) == said
+    assert refusal(make_shared_root, open_place, GROUP) == said
 
 
 @needs_root
@@ -219,7 +219,7 @@ def test_another_is_not_shared(shared):
         ),
         (full, GROUP, f"{full}: must be an appliance, or empty, it holds other files{ELSEWHERE}"),
     ):
-        assert refusal(lambda folder=folder, group=group: make_shared_root(folder, group)) == said
+        assert refusal(make_shared_root, folder, group) == said
 
 
 @needs_root
@@ -325,6 +325,4 @@ def test_a_queue_that_a_member_put_there_is_refused(shared):
         "hint: root makes one: cstool appliance start"
     )
     as_user(MEMBER, [group], shared.queue_file.touch)
-    assert refusal(lambda: Queue(shared)) == (
-        f"{shared.queue_file}: the queue must belong to root, it belongs to uid {MEMBER}"
-    )
+    assert refusal(Queue, shared) == (f"{shared.queue_file}: the queue must belong to root, it belongs to uid {MEMBER}")

@@ -10,7 +10,7 @@ import pytest
 from cstool.appliance.queue.job import Capacity, Job, Needs
 from cstool.appliance.queue.preemption import MOST_TRIES, fewest
 from cstool.appliance.queue.schedule import Plan, check_fits, plan
-from cstool.foundation.errors import CstoolError
+from tests.unit.appliance.queue.queues import refusal
 from tests.unit.appliance.queue.schedules import amounts, capacity, needs, running_job, waiting_job
 
 GB = 10**9
@@ -246,9 +246,7 @@ def test_one_that_nothing_helps_does_not_keep_the_next_from_being_helped() -> No
     ],
 )
 def test_what_does_not_fit_is_refused(wanted: Needs, message: str) -> None:
-    with pytest.raises(CstoolError) as found:
-        check_fits(wanted, Capacity((0, 4), 8 * GB, 10 * GB, 2))
-    assert str(found.value) == (
+    assert refusal(check_fits, wanted, Capacity((0, 4), 8 * GB, 10 * GB, 2)) == (
         f"the job must fit the appliance: {message}\nhint: --lanes, --memory, --disk and --num_csx say what a job takes"
     )
 

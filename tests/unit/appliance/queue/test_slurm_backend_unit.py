@@ -13,9 +13,10 @@ from cstool.appliance.queue.job import CANCELLED, COMPILING, FAILED, QUEUED, RUN
 from cstool.appliance.queue.slurm_journal import Entry, Journal
 from cstool.appliance.queue.slurm_news import BatchState, end_of, next_change
 from cstool.appliance.queue.slurm_script import JobScript, comment_of, slurm_folder
-from cstool.foundation.errors import ClusterError, CstoolError
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.slurm.listing import Listed, accounted_jobs, known_jobs, number_of
 from tests.appliances import NEEDS, small_order
+from tests.unit.appliance.queue.queues import refused
 
 SILENT = 'echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1'
 UNKNOWN = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
@@ -132,12 +133,6 @@ def test_a_number_by_its_name(put):
         assert number_of("wsjob-x") == number
 
 
-def refused(work: Callable[[], object]) -> tuple[str, str | None]:
-    with pytest.raises(ClusterError) as error:
-        work()
-    return error.value.message, error.value.hint
-
-
 OPTIONS = "--sbatch: must be options as one types them, got {!r}", "as --sbatch=--account=NAME"
 
 
@@ -165,19 +160,19 @@ OPTIONS = "--sbatch: must be options as one types them, got {!r}", "as --sbatch=
     ],
 )
 def test_what_is_left_to_slurm_or_to_the_appliance(jobs, order, changes, message, hint):
-    assert refused(lambda: jobs.submit(replace(order, **changes))) == (message, hint)
+    assert refused(jobs.submit, replace(order, **changes)) == (message, hint)
     assert jobs.jobs() == []
 
 
 def test_there_is_no_slurm(jobs, order, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     message = "--backend slurm: needs Slurm, found no sbatch on PATH"
-    assert refused(lambda: jobs.submit(order)) == (message, "`--backend local` needs no Slurm")
+    assert refused(jobs.submit, order) == (message, "`--backend local` needs no Slurm")
 
 
 def test_sbatch_refuses_and_nothing_is_left(jobs, order, put):
     put(sbatch='echo "sbatch: error: Batch job submission failed: Invalid account" >&2; exit 1')
-    message, hint = refused(lambda: jobs.submit(order))
+    message, hint = refused(jobs.submit, order)
     assert message == (
         "--backend slurm: sbatch must take the job, it refuses: Batch job submission failed: Invalid account"
     )
@@ -190,10 +185,10 @@ def test_slurm_does_not_answer(jobs, order, put):
     journal_of(jobs, job).add(LIFE[0])
     put(squeue=SILENT, scancel=SILENT)
     said = "it says: slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
-    assert refused(lambda: jobs.job(job.name)) == (f"Slurm: squeue must answer, {said}", WAIT)
+    assert refused(jobs.job, job.name) == (f"Slurm: squeue must answer, {said}", WAIT)
     assert jobs.queue.job(job.name).phase == COMPILING
     message = f"job 7 of Slurm: scancel must end it, {said}"
-    assert refused(lambda: jobs.cancel(job.name)) == (message, "`scancel 7` tries it again")
+    assert refused(jobs.cancel, job.name) == (message, "`scancel 7` tries it again")
     assert jobs.queue.job(job.name).asked == "cancel"
 
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
@@ -18,12 +23,13 @@ from cstool.appliance.queue.attempt import ABSENT, ALIVE, DEAD, ENDED, FULL, Att
 from cstool.appliance.queue.client import Jobs, open_jobs
 from cstool.appliance.queue.job import CANCEL, CANCEL_NOW, COMPILE, EXECUTE, PHASES, PREEMPT, Capacity, Job
 from cstool.appliance.queue.queue import CAPACITY, DRAINED_SETTING, KEEPS, Queue
-from cstool.appliance.queue.supervising import _prune, supervise
+from cstool.appliance.queue.supervising import Ending, _prune, supervise
 from cstool.appliance.queue.supervisor import Supervisor
 from cstool.foundation.atomic_file import lock_file
 from cstool.foundation.errors import CstoolError
 from tests.appliance_log import faults
 from tests.appliances import NEEDS, small_order
+from tests.unit.appliance.queue.queues import refusal
 
 TWO = Capacity((0, 1), 2**34, 2**34, 8, 1)
 HERE = "boot-1"
@@ -210,10 +216,10 @@ def test_nothing_starts_before_the_appliance_has_something_to_give(place):
     place.turn()
     assert place.phases(job) == ["QUEUED"]
     place.queue.put(CAPACITY, {"cpus": "all"})
-    with pytest.raises(CstoolError) as error:
-        place.queue.capacity()
-    said = f"{place.queue.path}: must say what the appliance has to give, got {{'cpus': 'all'}}"
-    assert str(error.value) == f"{said}\nhint: `cstool appliance start` says it anew"
+    assert refusal(place.queue.capacity) == (
+        f"{place.queue.path}: must say what the appliance has to give, got {{'cpus': 'all'}}\n"
+        "hint: `cstool appliance start` says it anew"
+    )
 
 
 def test_the_most_urgent_start_first_and_drained_it_starts_nothing(place):
@@ -500,7 +506,7 @@ def test_a_clock_that_goes_back_delays_nothing_and_jobs_of_other_back_ends_are_l
 
 def test_a_queue_that_cannot_be_written_stops_a_round_and_loses_nothing_and_may_be_opened_again(place):
     jobs = [place.submit() for _ in range(2)]
-    full = Cut(place.queue, "change", at=1, error=CstoolError("the disk is full"))
+    full = Cut(place.queue, "change", 1, CstoolError("the disk is full"))
     supervisor = place.new(queue=full)
     with pytest.raises(CstoolError, match="the disk is full"):
         supervisor.turn()
@@ -515,16 +521,15 @@ def test_a_queue_that_cannot_be_written_stops_a_round_and_loses_nothing_and_may_
 
 
 class Cut:
-    """Something that is cut off at a call of it: before it, or after it.
+    """Something that is cut off right before a call of it.
 
     Args:
         methods: which calls count, as words of a regular expression
         at: number of the call, from 0
     """
 
-    def __init__(self, inner: Any, methods: str, at: int, *, after: bool = False, error: BaseException) -> None:
-        self._inner, self._methods, self._after, self._error = inner, re.compile(methods), after, error
-        self._left = at
+    def __init__(self, inner: Any, methods: str, at: int, error: BaseException) -> None:
+        self._inner, self._methods, self._left, self._error = inner, re.compile(methods), at, error
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
@@ -533,38 +538,32 @@ class Cut:
 
         def call(*arguments: Any, **named: Any) -> Any:
             self._left -= 1
-            if self._left == -1 and not self._after:
-                raise self._error
-            result = found(*arguments, **named)
             if self._left == -1:
                 raise self._error
-            return result
+            return found(*arguments, **named)
 
         return call
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("what", ["queue", "keepers"])
-def test_killed_at_any_call_every_job_runs_once(tmp_path, what, after):
-    """A supervisor for each call that another one is killed at, before it or after it, until none is left to kill."""
+@pytest.mark.parametrize(("what", "least"), [("queue", 10), ("keepers", 6)])
+def test_killed_before_any_call_every_job_runs_once(tmp_path, what, least):
+    """A supervisor for each call that another one is killed before, until none is left to kill.
+
+    After a call is before the next one: nothing lasts but what one of them did.
+    """
     kills = 0
-    while True:
-        place = Place(tmp_path / str(kills))
-        try:
-            if not killed_at(place, what, kills, after):
-                break
-        finally:
-            place.jobs.close()
+    while killed_at(tmp_path / str(kills), what, kills):
         kills += 1
-    assert kills > (10 if what == "queue" else 6)
+    assert kills > least
 
 
-def killed_at(place: Place, what: str, call: int, after: bool) -> bool:
-    """Run jobs with a supervisor that is killed at a call, then others; return whether it was."""
+def killed_at(folder: Path, what: str, call: int) -> bool:
+    """Run jobs with a supervisor that is killed before a call, then others; return whether it was."""
+    place = Place(folder)
     jobs = [place.submit(**COMPILES, priority="p3"), place.submit(**COMPILES), place.submit(max_restarts=1)]
     inner = place.queue if what == "queue" else place.keepers
     methods = "change|ask|set_expected|put|note" if what == "queue" else "start|ask|look"
-    cut = Cut(inner, methods, call, after=after, error=Killed())
+    cut = Cut(inner, methods, call, Killed())
     was_killed, crashed, asked = False, False, False
     place.supervisor = place.new(**cast("dict[str, Any]", {what: cut}))
     for _ in range(30):
@@ -598,6 +597,7 @@ def killed_at(place: Place, what: str, call: int, after: bool) -> bool:
     assert [key for key in starts if key[0] == jobs[2].name] == [(jobs[2].name, EXECUTE, n) for n in (1, 2)]
     for job in jobs[:2]:
         assert [key[1:] for key in starts if key[0] == job.name and key[1] == EXECUTE] == [(EXECUTE, 1)]
+    place.jobs.close()
     return was_killed
 
 
@@ -622,10 +622,58 @@ def test_what_is_beyond_the_limits_goes_and_folders_that_no_job_has(place):
 def test_there_is_one_supervisor(place, monkeypatch):
     monkeypatch.setattr("cstool.appliance.queue.holders.LOOKED_AT_S", 0.0)
     held = lock_file(place.jobs.root.supervisor_lock)
-    with pytest.raises(CstoolError) as error:
-        supervise(place.jobs.root)
+    found = refusal(lambda: supervise(place.jobs.root))
     os.close(held)
     who = rf"process {os.getpid()} on \S+ since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
     said = rf"{re.escape(str(place.jobs.root.folder))}: an appliance has one supervisor, one runs already: {who}\n"
     said += "hint: `cstool appliance status` says how it is, `cstool appliance stop` ends it"
-    assert re.fullmatch(said, str(error.value))
+    assert re.fullmatch(said, found)
+
+
+# How it is told to end.
+
+SIGNALS_IN_HANDLERS = """
+import signal, sys
+from cstool.appliance.queue.supervising import Ending
+
+ending, left = Ending(), 30
+
+def trace(frame, event, argument):
+    global left
+    if left:
+        left -= 1
+        signal.raise_signal(signal.SIGTERM)
+    return trace
+
+signal.signal(signal.SIGTERM, ending.tell)
+sys.settrace(trace)
+signal.raise_signal(signal.SIGTERM)
+ending.wait(0.01)
+sys.settrace(None)
+print(ending.is_told, left < 30)
+"""
+
+
+def test_signals_that_come_while_others_are_taken():
+    """`cstool appliance stop` tells the supervisor and its guard, which tells it too: two signals at once."""
+    found = subprocess.run([sys.executable, "-c", SIGNALS_IN_HANDLERS], capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.stderr) == ("True True\n", "")
+
+
+@pytest.fixture
+def ending():
+    made = Ending()
+    before = signal.signal(signal.SIGTERM, made.tell)
+    yield made
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_ends_a_wait_and_those_after_it(ending):
+    ending.wait(0.001)
+    assert not ending.is_told
+    threading.Timer(0.005, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    began = time.monotonic()
+    for _ in range(2):
+        ending.wait(60)
+        assert ending.is_told
+    assert time.monotonic() - began < 60

@@ -15,7 +15,7 @@ from cstool.appliance.verbs.job_order import VARIABLES, JobRequest, make_order, 
 from cstool.cli import main
 from cstool.foundation.errors import CstoolError
 from cstool.model.graphs import SampleForm
-from cstool.model.ir import plain_digest
+from cstool.model.ir import Artifact, plain_digest
 from cstool.model.params import Params, load_all_params, stock_names
 from cstool.model.system import load_system
 from cstool.plan.compiler import compile_or_load
@@ -23,9 +23,11 @@ from cstool.training.machine.data_sets import check_data
 from cstool.training.verbs.run import RunRequest
 from tests.end_to_end.refusals import rows
 from tests.end_to_end.runs import gpt_params, run_file, write_text
+from tests.unit.appliance.queue.queues import refusal
 
 MIB = 2**20
 CAPACITY = Capacity((0, 1, 2), 8 * 2**30, 10**12, 16)
+STREAMED = RunRequest(execution_mode="weight_streaming")
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +49,13 @@ def order(trainers: tuple[Params, ...], capacity: Capacity | None = CAPACITY, **
     return make_order(trainers, JobRequest(typed=("cstool", "job", "submit"), **asked), capacity=capacity)
 
 
+def compiled(params: Params, folder: Path) -> tuple[Artifact, Path]:
+    form = SampleForm.of(check_data(params, "train"))
+    return compile_or_load(params, load_system("cs2"), folder, form=form, execution_mode=STREAMED.execution_mode)
+
+
 def refused(trainers: tuple[Params, ...], message: str, **asked: Any) -> None:
-    with pytest.raises(CstoolError) as raised:
-        order(trainers, **asked)
-    assert str(raised.value) == message
+    assert refusal(lambda: order(trainers, **asked)) == message
 
 
 def test_a_stock_file_asks_for_the_same_once_resolved(tmp_path):
@@ -77,8 +82,9 @@ def test_a_file_in_the_older_layout_asks_for_the_same_and_trains_to_the_same_bit
     trainers = load(file)
     found = again(trainers, tmp_path / "job")
     assert params_text(found) == params_text(trainers)
-    first = run_file(file)
-    second = run_file(tmp_path / "job" / "params.yaml", trainer__init__model_dir=str(tmp_path / "other"))
+    first = run_file(file, execution_mode="weight_streaming")
+    flags = {"trainer__init__model_dir": str(tmp_path / "other"), "execution_mode": "weight_streaming"}
+    second = run_file(tmp_path / "job" / "params.yaml", **flags)
     assert first.losses == second.losses
     assert len(first.losses) == 3
 
@@ -157,35 +163,31 @@ def test_the_words_of_a_job_run_and_compile_what_was_asked_for(tmp_path, data):
 
 def test_the_key_of_a_compilation_is_that_of_the_inputs_of_its_artifact(tmp_path, data):
     [params] = trainers = load(gpt_params(tmp_path, data))
-    made = order(trainers)
-    form = SampleForm.of(check_data(params, "train"))
-    artifact, _ = compile_or_load(params, load_system("cs2"), tmp_path / "compiled", form=form)
+    made = order(trainers, run=STREAMED)
+    artifact, _ = compiled(params, tmp_path / "compiled")
     assert made.compile_key == plain_digest(dict(artifact.inputs))
-    assert order(load(gpt_params(tmp_path, data, init__seed=9))).compile_key == made.compile_key
+    assert order(load(gpt_params(tmp_path, data, init__seed=9)), run=STREAMED).compile_key == made.compile_key
     wider = load(gpt_params(tmp_path, data, init__model__filter_size=96))
-    assert order(wider).compile_key != made.compile_key
+    assert made.compile_key not in (order(wider, run=STREAMED).compile_key, order(trainers).compile_key)
 
 
 def test_what_the_words_compile_is_what_the_run_takes(tmp_path, data, monkeypatch):
     """Samples have 128 tokens, also where the model would take more."""
     file = gpt_params(tmp_path, data, init__model__max_position_embeddings=256)
-    made = order(load(file), compile_dir=tmp_path / "compiled")
+    made = order(load(file), compile_dir=tmp_path / "compiled", run=STREAMED)
     (tmp_path / "job.yaml").write_text(made.params)
     words = [*made.compile_words, "--params", str(tmp_path / "job.yaml")]
     monkeypatch.setattr(sys, "argv", ["cstool", *words])
     assert main() == 0
     [artifact] = (tmp_path / "compiled").glob("cs_*.json")
     [params] = load_all_params(tmp_path / "job.yaml")
-    _, path = compile_or_load(
-        params, load_system("cs2"), params.artifacts_dir, form=SampleForm.of(check_data(params, "train"))
-    )
+    _, path = compiled(params, params.artifacts_dir)
     assert (path, len(list(path.parent.glob("cs_*.json")))) == (artifact, 1)
 
 
 def test_with_an_artifact_there_is_nothing_to_compile_but_it_must_be_of_this_model(tmp_path, data):
     [params] = trainers = load(gpt_params(tmp_path, data))
-    form = SampleForm.of(check_data(params, "train"))
-    _, path = compile_or_load(params, load_system("cs2"), tmp_path / "compiled", form=form)
+    _, path = compiled(params, tmp_path / "compiled")
     made = order(trainers, run=RunRequest(artifact=path))
     assert (made.compile_words, made.compile_key) == ((), "")
     assert made.run_words[-2:] == ("--artifact", str(path))
