@@ -3,13 +3,13 @@
 import hashlib
 import json
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 Shapes = Mapping[str, Sequence[int]]
+LINE = 120
 
 
 def nine_digits(numbers: list[float]) -> list[float]:
@@ -22,26 +22,33 @@ def config_digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def write_curves(path: Path, made_by: str, cases: Mapping[str, Any]) -> None:
+def write_curves(path: Path, made_by: str, cases: Mapping[str, Any], **more: Any) -> None:
     """Write the file; `made_by` names the program and its versions. Of the config of a case it has the digest."""
     recorded = {
         name: {"config_digest": config_digest(case["config"]), **{k: v for k, v in case.items() if k != "config"}}
         for name, case in cases.items()
     }
-    path.write_text(as_text({"made_by": made_by, "cases": recorded}))
+    path.write_text(as_text({**more, "made_by": made_by, "cases": recorded}))
 
 
-def as_text(recorded: Mapping[str, Any]) -> str:
-    """Return a file as JSON: lists of numbers on one line each, tensors side by side."""
-    text = json.dumps(recorded, indent=1)
-    text = re.sub(r"\[([^][{}]*)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
-
-    def filled(found: re.Match[str]) -> str:
-        tensors = (" ".join(tensor.split()).replace(" ", "\0") for tensor in found[2].splitlines())
-        lines = textwrap.fill(" ".join(tensors), 118, initial_indent="    ", subsequent_indent="    ")
-        return f"{found[1]}\n{lines}\n   }}".replace("\0", " ")
-
-    return re.sub(r'("tensors": \{)\n([^}]*)\}', filled, text) + "\n"
+def as_text(recorded: Any, depth: int = 0) -> str:
+    """Return a file as JSON: lists of numbers on one line each, short entries side by side."""
+    text, end = json.dumps(recorded), "" if depth else "\n"
+    is_row = isinstance(recorded, list) and not any(isinstance(entry, list | dict | str) for entry in recorded)
+    if is_row or not isinstance(recorded, list | dict) or 0 < depth < LINE - len(text):
+        return text + end
+    if isinstance(recorded, dict):
+        entries = [f"{json.dumps(name)}: {as_text(entry, depth + 1)}" for name, entry in recorded.items()]
+    else:
+        entries = [as_text(entry, depth + 1) for entry in recorded]
+    lines = entries[:1]
+    for entry in entries[1:]:
+        if "\n" in lines[-1] + entry or depth + len(f" {lines[-1]}, {entry},") > LINE:
+            lines.append(entry)
+        else:
+            lines[-1] += f", {entry}"
+    inner = ",\n".join(" " * (depth + 1) + line for line in lines)
+    return f"{text[0]}\n{inner}\n{' ' * depth}{text[-1]}{end}"
 
 
 def folded(shapes: Shapes) -> dict[str, list[int]]:
