@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -52,15 +51,15 @@ def as_text(recorded: Any, depth: int = 0) -> str:
 
 
 def folded(shapes: Shapes) -> dict[str, list[int]]:
-    """Return shapes by name; tensors that layers or experts have alike have one name: h.0|1.bias."""
-    found = {name: list(shape) for name, shape in shapes.items()}
-    for number in (r"(?<=experts\.)\d+", r"(?<=\.)\d+(?=\.)"):
-        alike: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}
-        for name, shape in found.items():
-            before, *rest = re.split(f"({number})", name, maxsplit=1)
-            alike.setdefault((before, rest[1] if rest else "", tuple(shape)), []).extend(rest[:1])
-        found = {before + "|".join(numbers) + after: list(shape) for (before, after, shape), numbers in alike.items()}
-    return found
+    """Return shapes by name; tensors of a shape whose names differ in one word have one name: h.0|1.bias."""
+    found = {tuple(name.split(".")): tuple(shape) for name, shape in shapes.items()}
+    for place in range(max(map(len, found))):
+        alike: dict[tuple[tuple[str, ...], tuple[int, ...]], list[str]] = {}
+        for words, shape in found.items():
+            others = (*words[:place], "", *words[place + 1 :]) if place < len(words) else words
+            alike.setdefault((others, shape), []).extend(words[place : place + 1])
+        found = {tuple(word or "|".join(own) for word in others): shape for (others, shape), own in alike.items()}
+    return {".".join(words): list(shape) for words, shape in found.items()}
 
 
 def unfolded(shapes: Shapes) -> dict[str, tuple[int, ...]]:
