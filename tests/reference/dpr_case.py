@@ -5,35 +5,29 @@ from typing import Any
 import numpy as np
 
 from tests.reference.deterministic import STEPS
-from tests.reference.encoder_curve_cases import SIZES
+from tests.reference.encoder_curve_cases import SIZES, TRAINING
+from tests.reference.loss_curve_cases import constant
 
 BATCH, QUESTION, CONTEXTS, CONTEXT, SEED = 8, 12, 2, 20, 401
-ENCODER = {**{key: SIZES[key] for key in SIZES if key != "embedding_dropout_rate"}, "num_hidden_layers": 2}
-_TRAINING = {
-    "optimizer": {"AdamW": {"betas": [0.9, 0.95], "eps": 1.0e-5, "weight_decay": 0.1, "form": "pytorch"}},
-    "schedulers": [{"ConstantLR": {"learning_rate": 1.0e-3}}],
-    "precision": {"max_gradient_norm": 1.0},
-}
+ENCODER = {**SIZES, "num_hidden_layers": 2}
 _TWO = {"name": "dpr", "q_encoder": ENCODER, "ctx_encoder": {**ENCODER, "num_hidden_layers": 1}}
-CASES: dict[str, dict[str, Any]] = {
-    "cls": {**_TRAINING, "model": {**_TWO, "softmax_temperature": 8.0}},
-    "mean, mutual": {
-        **_TRAINING,
-        "model": {**_TWO, "softmax_temperature": 5.0, "pooler_type": "mean", "mutual_information": True},
-    },
-    "pooler": {**_TRAINING, "model": {**_TWO, "pooler_type": "ffn_pooler"}},
-    "one encoder": {
-        **_TRAINING,
-        "model": {"name": "dpr", "encoder": ENCODER, "use_biencoder": False, "softmax_temperature": 8.0},
-    },
+_ONE = {"name": "dpr", "encoder": ENCODER, "use_biencoder": False}
+_MODELS: dict[str, dict[str, Any]] = {
+    "cls": {**_TWO, "softmax_temperature": 8.0},
+    "mean, mutual": {**_TWO, "softmax_temperature": 5.0, "pooler_type": "mean", "mutual_information": True},
+    "pooler": {**_TWO, "pooler_type": "ffn_pooler"},
+    "one encoder": {**_ONE, "softmax_temperature": 8.0},
 }
-
+_SCHEDULERS = constant(1.0e-3)
+CASES: dict[str, dict[str, Any]] = {
+    name: {**TRAINING, "schedulers": _SCHEDULERS, "model": model} for name, model in _MODELS.items()
+}
 _VENDOR_TRAINING: dict[str, Any] = {
     "optimizer": {"AdamW": {"betas": [0.9, 0.95], "eps": 1.0e-8, "weight_decay": 0.1, "correct_bias": True}},
-    "schedulers": _TRAINING["schedulers"],
+    "schedulers": _SCHEDULERS,
     "precision": {"enabled": False, "max_gradient_norm": 1.0},
 }
-VENDOR_CASES = {name: {**_VENDOR_TRAINING, "model": case["model"]} for name, case in CASES.items()}
+VENDOR_CASES = {name: {**_VENDOR_TRAINING, "model": model} for name, model in _MODELS.items()}
 """those that the vendor's Trainer trains"""
 
 

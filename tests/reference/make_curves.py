@@ -50,7 +50,6 @@ Sources of DPO: arXiv:2305.18290 (sigmoid), 2305.10425 (hinge), 2310.12036 (ipo)
 """
 
 import argparse
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -726,10 +725,9 @@ def main() -> None:
         made_by += f", transformers {transformers.__version__}"
     names = HF_CASES if asked.family == "vision" else family.cases
     output = asked.output or Path(__file__).with_name(family.file)
-    write_curves(output, made_by, {name: record(asked.family, family.cases[name]) for name in asked.cases or names})
-    if asked.family == "encoder_decoders":
-        counts = json.dumps(t5_parameters())
-        output.write_text(output.read_text().replace("{\n", f'{{\n  "parameters": {counts},\n', 1))
+    recorded = {name: record(asked.family, family.cases[name]) for name in asked.cases or names}
+    more = {"parameters": t5_parameters()} if asked.family == "encoder_decoders" else {}
+    write_curves(output, made_by, recorded, **more)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ imports nothing of cstool.
 """
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from tests.reference import vendor_trainer
 from tests.reference.pair_cases import ASKED, PLACE, SENTINELS, SOURCE, TARGET, write_pair_files
+from tests.reference.recorded_file import as_text
 
 
 def samples_of(processor: Any) -> list[dict[str, str]]:
@@ -59,7 +59,7 @@ def main() -> None:
             "spans": samples_of(t5.T5DynamicDataProcessor(spans)),
             "translation": samples_of(transformer.TransformerDynamicDataProcessor(translation)),
         }
-    PLACE.write_text(f"{json.dumps(found, indent=1)}\n")
+    PLACE.write_text(as_text(found))
 
 
 if __name__ == "__main__":

@@ -6,18 +6,18 @@ Policy and reference begin with different weights, so that a reference that is i
 
 from typing import Any
 
-from tests.reference.loss_curve_cases import ADAMW, FALCON_TWO_NORMS, GPT2, MISTRAL, TIED, case, warmed_up
+from tests.reference.loss_curve_cases import ADAMW, MODELS, TIED, case, warmed_up
 from tests.reference.vendor_curve_cases import _case as vendor_case
 
 Config = dict[str, Any]
 
-_GPT2 = GPT2 | TIED
+_GPT2 = MODELS["gpt2"] | TIED
 _MODELS: dict[str, tuple[Config, Config]] = {
-    "zephyr": (MISTRAL, {"beta": 0.1}),
-    "hinge": (MISTRAL, {"beta": 0.02, "loss_type": "hinge"}),
+    "zephyr": (MODELS["mistral"], {"beta": 0.1}),
+    "hinge": (MODELS["mistral"], {"beta": 0.02, "loss_type": "hinge"}),
     "ipo": (_GPT2, {"beta": 0.3, "loss_type": "ipo"}),
     "dpop": (_GPT2, {"beta": 0.05, "loss_type": "dpop", "dpop_penalty_weight": 0.5}),
-    "reference_free": (FALCON_TWO_NORMS, {"beta": 0.05, "reference_free": True}),
+    "reference_free": (MODELS["falcon_two_norms"], {"beta": 0.05, "reference_free": True}),
 }
 
 

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 Shapes = Mapping[str, Sequence[int]]
+LINE = 120
 
 
 def nine_digits(numbers: list[float]) -> list[float]:
@@ -22,38 +21,45 @@ def config_digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def write_curves(path: Path, made_by: str, cases: Mapping[str, Any]) -> None:
+def write_curves(path: Path, made_by: str, cases: Mapping[str, Any], **more: Any) -> None:
     """Write the file; `made_by` names the program and its versions. Of the config of a case it has the digest."""
     recorded = {
         name: {"config_digest": config_digest(case["config"]), **{k: v for k, v in case.items() if k != "config"}}
         for name, case in cases.items()
     }
-    path.write_text(as_text({"made_by": made_by, "cases": recorded}))
+    path.write_text(as_text({**more, "made_by": made_by, "cases": recorded}))
 
 
-def as_text(recorded: Mapping[str, Any]) -> str:
-    """Return a file as JSON: lists of numbers on one line each, tensors side by side."""
-    text = json.dumps(recorded, indent=1)
-    text = re.sub(r"\[([^][{}]*)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
-
-    def filled(found: re.Match[str]) -> str:
-        tensors = (" ".join(tensor.split()).replace(" ", "\0") for tensor in found[2].splitlines())
-        lines = textwrap.fill(" ".join(tensors), 118, initial_indent="    ", subsequent_indent="    ")
-        return f"{found[1]}\n{lines}\n   }}".replace("\0", " ")
-
-    return re.sub(r'("tensors": \{)\n([^}]*)\}', filled, text) + "\n"
+def as_text(recorded: Any, depth: int = 0) -> str:
+    """Return a file as JSON: lists of numbers on one line each, short entries side by side."""
+    text, end = json.dumps(recorded), "" if depth else "\n"
+    is_row = isinstance(recorded, list) and not any(isinstance(entry, list | dict | str) for entry in recorded)
+    if is_row or not isinstance(recorded, list | dict) or 0 < depth < LINE - len(text):
+        return text + end
+    if isinstance(recorded, dict):
+        entries = [f"{json.dumps(name)}: {as_text(entry, depth + 1)}" for name, entry in recorded.items()]
+    else:
+        entries = [as_text(entry, depth + 1) for entry in recorded]
+    lines = entries[:1]
+    for entry in entries[1:]:
+        if "\n" in lines[-1] + entry or depth + len(f" {lines[-1]}, {entry},") > LINE:
+            lines.append(entry)
+        else:
+            lines[-1] += f", {entry}"
+    inner = ",\n".join(" " * (depth + 1) + line for line in lines)
+    return f"{text[0]}\n{inner}\n{' ' * depth}{text[-1]}{end}"
 
 
 def folded(shapes: Shapes) -> dict[str, list[int]]:
-    """Return shapes by name; tensors that layers or experts have alike have one name: h.0|1.bias."""
-    found = {name: list(shape) for name, shape in shapes.items()}
-    for number in (r"(?<=experts\.)\d+", r"(?<=\.)\d+(?=\.)"):
-        alike: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}
-        for name, shape in found.items():
-            before, *rest = re.split(f"({number})", name, maxsplit=1)
-            alike.setdefault((before, rest[1] if rest else "", tuple(shape)), []).extend(rest[:1])
-        found = {before + "|".join(numbers) + after: list(shape) for (before, after, shape), numbers in alike.items()}
-    return found
+    """Return shapes by name; tensors of a shape whose names differ in one word have one name: h.0|1.bias."""
+    found = {tuple(name.split(".")): tuple(shape) for name, shape in shapes.items()}
+    for place in range(max(map(len, found))):
+        alike: dict[tuple[tuple[str, ...], tuple[int, ...]], list[str]] = {}
+        for words, shape in found.items():
+            others = (*words[:place], "", *words[place + 1 :]) if place < len(words) else words
+            alike.setdefault((others, shape), []).extend(words[place : place + 1])
+        found = {tuple(word or "|".join(own) for word in others): shape for (others, shape), own in alike.items()}
+    return {".".join(words): list(shape) for words, shape in found.items()}
 
 
 def unfolded(shapes: Shapes) -> dict[str, tuple[int, ...]]:

@@ -14,59 +14,31 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import yaml
 from torch.nn import functional
 
 Weights = Mapping[str, torch.Tensor]
 Config = Mapping[str, Any]
 
-DEFAULTS: Config = {
-    "share_embedding_weights": True,
-    "embedding_layer_norm": False,
-    "embeddings_scale": 1.0,
-    "position_embedding_type": "learned",
-    "rope_theta": 10000.0,
-    "pos_scaling_type": "linear",
-    "pos_scaling_factor": 1.0,
-    "pos_scaling_extra_args": {},
-    "norm_type": "layernorm",
-    "layer_norm_epsilon": 1.0e-5,
-    "norm_first_sandwich": False,
-    "num_relative_attention_buckets": 32,
-    "alibi_trainable_slopes": False,
-    "apply_attention_qk_norm": False,
-    "attention_qk_norm_eps": 1.0e-5,
-    "apply_attention_pattern": False,
-    "attention_chunk_size": None,
-    "attention_vertical_column_spacing": None,
-    "attention_vertical_column_width": None,
-    "fixed_sparse_attention": None,
-    "nonlinearity": "gelu",
-    "attention_type": "scaled_dot_product",
-    "attention_logits_alpha": 1.0,
-    "attention_logit_softcapping": None,
-    "attention_sliding_window_length": None,
-    "attention_sink_tokens": 0,
-    "sliding_window_every_other_decoder_layer": False,
-    "sliding_window_every_other_decoder_layer_pattern": "full_attention_first",
-    "scale_qk_dot_by_layer_idx": False,
-    "use_projection_bias_in_attention": True,
-    "use_ffn_bias_in_attention": True,
-    "use_ffn_bias": True,
-    "use_bias_in_output": False,
-    "mup_base_hidden_size": None,
-    "mup_base_filter_size": None,
-    "output_logits_alpha": 1.0,
-    "scale_output_logits_by_d": True,
-    "final_logit_softcapping": None,
-    "loss_scaling": "num_tokens",
-    "loss_weight": 1.0,
-}
-PARALLEL_DEFAULTS: Config = {
-    "position_embedding_type": "rotary",
-    "use_ffn_bias": False,
-    "use_untied_layer_norm": False,
-    "scale_qk_dot_by_d": False,
-}
+DEFAULTS, PARALLEL_DEFAULTS = yaml.safe_load("""
+- {
+    share_embedding_weights: true, embedding_layer_norm: false, embeddings_scale: 1.0,
+    position_embedding_type: learned, rope_theta: 10000.0, num_relative_attention_buckets: 32,
+    alibi_trainable_slopes: false, pos_scaling_type: linear, pos_scaling_factor: 1.0, pos_scaling_extra_args: {},
+    norm_type: layernorm, layer_norm_epsilon: 1.0e-5, norm_first_sandwich: false, nonlinearity: gelu,
+    attention_type: scaled_dot_product, attention_logits_alpha: 1.0, attention_logit_softcapping: null,
+    attention_sliding_window_length: null, attention_sink_tokens: 0, sliding_window_every_other_decoder_layer: false,
+    sliding_window_every_other_decoder_layer_pattern: full_attention_first, scale_qk_dot_by_layer_idx: false,
+    apply_attention_qk_norm: false, attention_qk_norm_eps: 1.0e-5, apply_attention_pattern: false,
+    attention_chunk_size: null, attention_vertical_column_spacing: null, attention_vertical_column_width: null,
+    fixed_sparse_attention: null, use_projection_bias_in_attention: true, use_ffn_bias_in_attention: true,
+    use_ffn_bias: true, use_bias_in_output: false, mup_base_hidden_size: null, mup_base_filter_size: null,
+    output_logits_alpha: 1.0, scale_output_logits_by_d: true, final_logit_softcapping: null,
+    loss_scaling: num_tokens, loss_weight: 1.0}
+- {
+    position_embedding_type: rotary, use_ffn_bias: false, use_untied_layer_norm: false, scale_qk_dot_by_d: false}
+""")
+"""of all decoders, and of those whose attention and network are beside each other"""
 PARALLEL = ("gptj", "gpt-neox", "falcon")
 
 RELATIVE_BIAS = "embedding_layer.position_embed_helper.relative_attention_bias.weight"
