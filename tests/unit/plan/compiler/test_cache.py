@@ -91,7 +91,7 @@ def changed(value: Any, path: tuple[str, ...]) -> Any:
 DRIVEN = replace(SYSTEM, software=Software("2.0", 1, 1, 25e9, 1e6, 0.005, 0.1))
 
 
-def test_all_numbers_of_a_system_count_and_their_sources_do_not():
+def test_numbers_of_a_system_models_lengths_and_the_program_count_and_sources_do_not(monkeypatch):
     driven = inputs_of(system=DRIVEN)
     assert driven != INPUTS
     for path in numbers_of(DRIVEN):
@@ -99,9 +99,6 @@ def test_all_numbers_of_a_system_count_and_their_sources_do_not():
     for name in ("memoryx", "swarmx"):
         assert inputs_of(system=replace(SYSTEM, **{name: None})) != INPUTS
     assert inputs_of(system=replace(SYSTEM, sources={"clock_hz": ("X", "someone")})) == INPUTS
-
-
-def test_models_the_length_of_samples_and_the_program_count(monkeypatch):
     for family, model in FAMILIES.items():
         assert (inputs_of(model=model)["graph"] != INPUTS["graph"]) is bool(model), family
     assert inputs_of(sequence=4) != INPUTS

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,15 +134,18 @@ def test_a_token_meets_the_zeros_of_the_experts_that_it_chose(tmp_path):
 def test_a_sparse_model_is_kept_beside_the_dense_one(params, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="cstool")
     kept = tmp_path / "kept"
-    dense, first = compile_or_load(params(), CS2, kept)
-    sparse, second = compile_or_load(params({"sparsity": 0.75}), CS2, kept)
+
+    def streamed_once(*groups: dict[str, Any]) -> tuple[Artifact, Path]:
+        return compile_or_load(params(*groups), CS2, kept, execution_mode="weight_streaming")
+
+    (dense, first), (sparse, second) = streamed_once(), streamed_once({"sparsity": 0.75})
     assert first != second
     assert re.fullmatch(f"{2 * ELEMENTS * 3 // 4:,} zeros, [0-9a-f]{{16}}", sparse.inputs["sparse"])
     (line,) = [text for text in caplog.messages if text.startswith("Not compiled before.")]
     assert f"there changed: sparse none -> {sparse.inputs['sparse']}" in line
-    assert compile_or_load(params({"sparsity": 0.75}), CS2, kept) == (sparse, second)
+    assert streamed_once({"sparsity": 0.75}) == (sparse, second)
     # Nothing zero is nothing sparse.
-    assert compile_or_load(params({"sparsity": 0.0}), CS2, kept) == (dense, first)
+    assert streamed_once({"sparsity": 0.0}) == (dense, first)
     assert sorted(kept.iterdir()) == sorted([first, second])
 
 

@@ -108,7 +108,7 @@ def test_more_elements_never_take_less(pes, elements, more_pes, more):
     assert reduce_cycles(LINKS, pes, elements) <= reduce_cycles(LINKS, pes + 1, elements) + step
 
 
-def test_sums_that_meet_in_the_middle_take_little_more_than_the_diameter():
+def test_sums_that_meet_in_the_middle_take_little_more_than_the_diameter_and_those_of_the_library_set_routes_anew():
     """CS-1, 595 x 593 PEs: Rocki et al. (SC20) have 'about 10% greater than the diameter' for one element."""
     width, height = 595, 593
     found = wafer_allreduce_cycles(load_system("cs1").links, width, height, 1)
@@ -118,9 +118,6 @@ def test_sums_that_meet_in_the_middle_take_little_more_than_the_diameter():
     # In a corner: along a whole row, down a whole column, and back.
     corner = sum(allreduce_cycles(load_system("cs1").links, pes, 1) for pes in (width, height))
     assert corner / (width + height - 2) == pytest.approx(2.11, abs=0.01)
-
-
-def test_the_librarys_all_reduce_sets_routes_of_each_axis_anew():
     row = software_allreduce_cycles(LINKS, 8, 1, 16)
     assert row == RECONFIGURE_CYCLES + 58 + 28
     assert software_allreduce_cycles(LINKS, 8, 8, 16) == 2 * row

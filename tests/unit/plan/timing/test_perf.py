@@ -47,16 +47,7 @@ def test_the_largest_limit_counts_and_is_named_and_latencies_come_on_top():
     assert (found.cycles, found.phase(3).cycles) == (6 + 4, 6 + 4 + 3)
 
 
-def test_pes_at_half_their_rate_take_twice_the_cycles_and_links_do_not():
-    found = Limits(efficiency=500, compute=5, link=7, ingress=3, egress=2)
-    assert found.cycles == 10
-    assert found.phase() == PhaseCycles(compute=10, link=7, ingress=3, egress=2, latency=0)
-    assert Limits(efficiency=757, compute=100).phase().compute == 133  # 132.1
-    half = replace(CS2, pe=replace(CS2.pe, efficiency=0.5))
-    assert region_phases(Pe(half, 16), [PRODUCT], 2, 3).forward.compute_cycles == 2 * 60
-
-
-def test_phases_add_up_and_forward_may_run_again():
+def test_phases_add_up_forward_may_run_again_and_pes_at_half_their_rate_take_twice_the_cycles():
     phases = Phases()
     phases.forward.add(compute=3)
     phases.delta.add(link=1)
@@ -65,6 +56,12 @@ def test_phases_add_up_and_forward_may_run_again():
     assert (phases.total(), phases.total(2)) == (3 + 4 + 2, 3 + 4 + 2 + 2 * 3)
     cycles = phases.kernel_cycles(2, latency_cycles=1)
     assert (cycles.recompute_cycles, cycles.total) == (2 * 4, 4 + 5 + 3 + 2 * 4)
+    found = Limits(efficiency=500, compute=5, link=7, ingress=3, egress=2)
+    assert found.cycles == 10
+    assert found.phase() == PhaseCycles(compute=10, link=7, ingress=3, egress=2, latency=0)
+    assert Limits(efficiency=757, compute=100).phase().compute == 133  # 132.1
+    half = replace(CS2, pe=replace(CS2.pe, efficiency=0.5))
+    assert region_phases(Pe(half, 16), [PRODUCT], 2, 3).forward.compute_cycles == 2 * 60
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The dataloader sections."""
 
-import pytest
-
 from cstool.model.params import data_set_names, load_params
 from tests.unit.model.params.conftest import VAL, each_meaning, each_message, told
 
@@ -71,40 +69,35 @@ def test_a_dataloader_that_makes_no_sense_is_an_error(failure, written, message)
     assert failure({f"{TRAIN}.{key}": value for key, value in written.items()}) == told(message, T)
 
 
-@pytest.mark.parametrize(
-    ("key", "purpose", "place"),
-    [
-        ("fit.val_dataloader", "val", "trainer.fit.val_dataloader"),
-        ("fit.val_dataloader", "eval", "trainer.fit.val_dataloader"),
-        ("fit.val_dataloader", "eval_all", "trainer.fit.val_dataloader"),
-        ("validate.val_dataloader", "eval", "trainer.validate.val_dataloader"),
-        ("validate_all.val_dataloaders", "eval_all", "trainer.validate_all.val_dataloaders"),
-    ],
-)
-def test_every_one_of_several_dataloaders_counts(load, folder, key, purpose, place):
+@each_meaning("""\
+fit.val_dataloader: val => fit.val_dataloader
+fit.val_dataloader: eval => fit.val_dataloader
+fit.val_dataloader: eval_all => fit.val_dataloader
+validate.val_dataloader: eval => validate.val_dataloader
+validate_all.val_dataloaders: eval_all => validate_all.val_dataloaders
+""")
+def test_every_one_of_several_dataloaders_counts(load, folder, written, expected):
+    [(key, purpose)] = written.items()
     params = load({key: [VAL, {**VAL, "data_dir": "test"}]})
     loaders = params.dataloaders(purpose)
     assert [loader.data_dir for loader in loaders] == [(folder / "data/val",), (folder / "test",)]
-    assert [params.place_of(loaders, index) for index in (0, 1)] == [f"x.yaml: {place}.0", f"x.yaml: {place}.1"]
+    assert [params.place_of(loaders, index) for index in (0, 1)] == [f"x.yaml: trainer.{expected}.{n}" for n in (0, 1)]
     assert params.notes == ()
 
 
-@pytest.mark.parametrize(
-    ("folders", "names"),
-    [
-        (["wiki/val"], ["val"]),
-        (["wiki", "books"], ["wiki", "books"]),
-        (["wiki/val", "books/val"], ["wiki_val", "books_val"]),
-        (["wiki/val", "books/val", "code"], ["wiki_val", "books_val", "code"]),
-        (["a/x/val", "b/x/val", "b/y/val"], ["a_x_val", "b_x_val", "y_val"]),
-        (["val", "val", "val"], ["val", "val_2", "val_3"]),
-        (["val", "val", "val_2"], ["val", "val_2", "val_2_2"]),
-        (["my data (2024)", "é-1.5"], ["my_data__2024_", "é-1.5"]),
-    ],
-)
-def test_data_sets_are_named_by_their_folders(load, folders, names):
-    loaders = load({"fit.val_dataloader": [{**VAL, "data_dir": folder} for folder in folders]}).val_dataloaders
-    assert data_set_names(loaders) == tuple(names)
+@each_meaning("""\
+[wiki/val] => [val]
+[wiki, books] => [wiki, books]
+[wiki/val, books/val] => [wiki_val, books_val]
+[wiki/val, books/val, code] => [wiki_val, books_val, code]
+[a/x/val, b/x/val, b/y/val] => [a_x_val, b_x_val, y_val]
+[val, val, val] => [val, val_2, val_3]
+[val, val, val_2] => [val, val_2, val_2_2]
+[my data (2024), é-1.5] => [my_data__2024_, é-1.5]
+""")
+def test_data_sets_are_named_by_their_folders(load, written, expected):
+    loaders = load({"fit.val_dataloader": [{**VAL, "data_dir": folder} for folder in written]}).val_dataloaders
+    assert data_set_names(loaders) == tuple(expected)
 
 
 def test_every_one_of_several_dataloaders_is_checked_and_there_must_be_one(failure):

@@ -141,38 +141,33 @@ def test_a_key_of_the_vendor_that_changes_no_number_is_noted(load, name):
     assert loaded.model == load({"init.model": {"name": name}}).model
 
 
-MUP = {"mup_base_hidden_size": 192, "mup_base_filter_size": 768, "num_hidden_layers": 8}
-WINDOW = {"attention_sliding_window_length": 3}
-EVERY_OTHER = {**WINDOW, "sliding_window_every_other_decoder_layer": True}
-SLIDING_FIRST = {**EVERY_OTHER, "sliding_window_every_other_decoder_layer_pattern": "sliding_window_first"}
+@each_meaning("""\
+{} => [null, null, null]
+attention_sliding_window_length: 3 => [3, 3, 3]
+{attention_sliding_window_length: 3, sliding_window_every_other_decoder_layer: true} => [null, 3, null]
+{attention_sliding_window_length: 3, sliding_window_every_other_decoder_layer: true,
+    sliding_window_every_other_decoder_layer_pattern: sliding_window_first} => [3, null, 3]
+""")
+def test_each_layer_has_its_window(written, expected):
+    assert [params(**written).window(layer) for layer in range(3)] == expected
 
 
-@pytest.mark.parametrize(
-    ("keys", "windows"),
-    [({}, [None, None, None]), (WINDOW, [3, 3, 3]), (EVERY_OTHER, [None, 3, None]), (SLIDING_FIRST, [3, None, 3])],
-)
-def test_each_layer_has_its_window(keys, windows):
-    assert [params(**keys).window(layer) for layer in range(3)] == windows
-
-
-@pytest.mark.parametrize(
-    ("keys", "scales"),
-    [
-        ({}, [0.125, 0.125]),
-        ({"attention_inner_dim": 192}, [0.25, 0.25]),
-        ({"attention_type": "dot_product"}, [1.0, 1.0]),
-        ({"scale_qk_dot_by_d": True}, [1 / 64, 1 / 64]),
-        ({"scale_qk_dot_by_d": True, "attention_type": "dot_product"}, [1.0, 1.0]),
-        ({"scale_qk_dot_by_layer_idx": True}, [0.125, 0.0625]),
-        ({"attention_logits_alpha": 3.0}, [0.375, 0.375]),
-        ({"attention_logits_alpha": 3.0, "attention_type": "dot_product"}, [3.0, 3.0]),
-        (MUP, [1 / 64, 1 / 64]),
-        ({**MUP, "scale_qk_dot_by_d": False}, [0.125, 0.125]),
-        ({**MUP, "scale_qk_dot_by_layer_idx": True, "attention_logits_alpha": 8.0}, [0.125, 0.0625]),
-    ],
-)
-def test_each_layer_has_its_scale_of_scores(keys, scales):
-    assert [params(**keys).attention_scale(layer) for layer in range(2)] == scales
+@each_meaning("""\
+{} => [0.125, 0.125]
+attention_inner_dim: 192 => [0.25, 0.25]
+attention_type: dot_product => [1.0, 1.0]
+scale_qk_dot_by_d: true => [0.015625, 0.015625]
+{scale_qk_dot_by_d: true, attention_type: dot_product} => [1.0, 1.0]
+scale_qk_dot_by_layer_idx: true => [0.125, 0.0625]
+attention_logits_alpha: 3.0 => [0.375, 0.375]
+{attention_logits_alpha: 3.0, attention_type: dot_product} => [3.0, 3.0]
+{mup_base_hidden_size: 192, mup_base_filter_size: 768, num_hidden_layers: 8} => [0.015625, 0.015625]
+{mup_base_hidden_size: 192, mup_base_filter_size: 768, num_hidden_layers: 8, scale_qk_dot_by_d: false} => [0.125, 0.125]
+{mup_base_hidden_size: 192, mup_base_filter_size: 768, num_hidden_layers: 8, scale_qk_dot_by_layer_idx: true,
+    attention_logits_alpha: 8.0} => [0.125, 0.0625]
+""")
+def test_each_layer_has_its_scale_of_scores(written, expected):
+    assert [params(**written).attention_scale(layer) for layer in range(2)] == expected
 
 
 def test_a_name_of_a_function_means_one_of_the_kernels():

@@ -43,21 +43,18 @@ def test_logits_are_scaled_as_the_vendor_scales_them_also_under_the_older_name(l
     assert found == pytest.approx([512**-0.5, 2**-0.5, 1.5], rel=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("keys", "scale"),
-    [
-        ({}, 1.0),
-        ({"encoder_attention_logits_alpha": 3.0}, 3.0),
-        ({"use_transformer_initialization": True}, 1 / 8),
-        ({"use_transformer_initialization": True, "scale_encoder_qk_dot_by_d": True}, 1 / 64),
-        # Queries and keys are made smaller by the root of how much wider the model is, and by the width of a head.
-        (MUP, 1 / 64 / 2),
-        ({**MUP, "scale_encoder_qk_dot_by_d": False}, 1 / 8 / 2),
-        ({**MUP, "mup_base_d_kv": 16, "encoder_attention_logits_alpha": 4.0}, 4 / 64),
-    ],
-)
-def test_scores_are_scaled_as_the_vendor_scales_them(load, keys, scale):
-    assert read(load, **keys).scale_of_stack("encoder") == pytest.approx(scale, rel=1e-15)
+@each_meaning("""\
+{} => 1.0
+encoder_attention_logits_alpha: 3.0 => 3.0
+use_transformer_initialization: true => 0.125
+{use_transformer_initialization: true, scale_encoder_qk_dot_by_d: true} => 0.015625
+{mup_base_d_model: 256, mup_base_d_ff: 512} => 0.0078125
+{mup_base_d_model: 256, mup_base_d_ff: 512, scale_encoder_qk_dot_by_d: false} => 0.0625
+{mup_base_d_model: 256, mup_base_d_ff: 512, mup_base_d_kv: 16, encoder_attention_logits_alpha: 4.0} => 0.0625
+""")
+def test_scores_are_scaled_as_the_vendor_scales_them(load, written, expected):
+    """With muP queries and keys are smaller by the root of how much wider the model is, and by the width of a head."""
+    assert read(load, **written).scale_of_stack("encoder") == pytest.approx(expected, rel=1e-15)
 
 
 RATES = {
