@@ -60,7 +60,7 @@ def test_another_column_is_another_data_set(tmp_path, prepare, error_of):
     assert text_of(tmp_path / "text" / "train") == b"a\0c\0d"
 
 
-fields = st.text("ab ,;\t\n\"'\ufeffé世🎉", max_size=8)
+fields = st.text("ab ,;\t\n\"'\v\f\x1c\x85\u2028\ufeffé世🎉", max_size=8)
 
 
 @given(rows=st.lists(st.tuples(fields, fields, fields), min_size=1, max_size=8), most_bytes=st.integers(100, 200))

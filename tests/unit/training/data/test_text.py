@@ -50,8 +50,12 @@ def prepare(source, out):
 @pytest.fixture
 def straight(tmp_path, prepare):
     """What a preparation makes that nothing goes wrong with."""
-    folder = tmp_path / "straight"
-    return lambda **changes: prepare(output=folder, overwrite=True, **changes) and content_of(folder)
+
+    def call(**changes):
+        prepare(output=tmp_path / "straight", overwrite=True, **changes)
+        return content_of(tmp_path / "straight")
+
+    return call
 
 
 def test_each_part_is_its_files_with_zero_bytes_between_and_the_summary_counts_both(prepare, out):
@@ -231,8 +235,13 @@ def test_what_was_begun_with_files_of_another_length_is_not_gone_on_with(prepare
     assert [path.name for path in sorted(out.rglob("*.h5"))] == ["data_00000.h5"] * 2
 
 
-def test_an_interruption_before_anything_is_finished_leaves_nothing(tmp_path, interrupt):
-    interrupt(0)
+def test_an_interruption_before_anything_is_finished_leaves_nothing(tmp_path, prepare, monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(text_work, "do_each", stop)
+    with pytest.raises(Interrupted):
+        prepare()
     assert names(tmp_path) == ["source"]
 
 

@@ -33,8 +33,11 @@ def words(model):
 
 @pytest.fixture
 def save(tmp_path):
-    path = tmp_path / "tokenizer.json"
-    return lambda loaded: loaded.save(str(path)) or load_tokenizer(path)
+    def to_file(loaded):
+        loaded.save(str(tmp_path / "tokenizer.json"))
+        return load_tokenizer(tmp_path / "tokenizer.json")
+
+    return to_file
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
