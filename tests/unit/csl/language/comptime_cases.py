@@ -1,5 +1,6 @@
 """Small files of CSL for tests of what happens at compile time."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from cstool.csl.language.instance import EmittedCode, Instance, Root
 from cstool.csl.language.module import Module
 from cstool.csl.language.parse import parse, parse_expression
 from cstool.csl.language.source import CslError, Source
-from cstool.csl.language.values import Value
+from cstool.csl.language.values import Value, describe
 
 NO_CODE = EmittedCode("def program(pe):\n    return {}\n", {})
 
@@ -48,6 +49,12 @@ def constant(text: str, name: str = "x", arch: str = "wse3") -> Value:
 def value(expression: str, before: str = "", arch: str = "wse3") -> Any:
     """The data of an expression."""
     return constant(f"{before}\nconst x = {expression};", arch=arch)[1]
+
+
+def told(expression: str, before: str = "") -> str:
+    """The value of an expression as messages tell it, with its type where that is one of run time."""
+    text = describe(constant(f"{before}\nconst x = {expression};"))
+    return re.sub(r"^(\[.*\w) \1{", r"\1{", re.sub("^(comptime_[a-z]+|bool) ", "", text))
 
 
 def known(expression: str, before: str = "") -> Value | None:

@@ -1,12 +1,11 @@
 """Fixtures for programs in CSL."""
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.unit.csl.language.one_pe import OnePE
+from tests.unit.csl.language.many_pes import One, OnePE
 
 
 @pytest.fixture(params=["wse2", "wse3"])
@@ -16,11 +15,12 @@ def arch(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def one(tmp_path: Path, arch: str) -> Callable[..., OnePE]:
+def one(tmp_path: Path, arch: str) -> One:
     """Run a program of one PE on each generation: what is top-level, a line of ---, and what runs once."""
+    return partial(OnePE, tmp_path, arch)
 
-    def run(program: str, **given: Any) -> OnePE:
-        text, body = program.split("\n---\n")
-        return OnePE(tmp_path, text, body, arch, **given)
 
-    return run
+@pytest.fixture
+def on_wse3(tmp_path: Path) -> One:
+    """Likewise, on one generation."""
+    return partial(OnePE, tmp_path, "wse3")

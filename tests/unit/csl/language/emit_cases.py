@@ -72,6 +72,10 @@ class Program:
             if isinstance(each, syntax.Function) and (each.kind == "task" or each.linkage == "export")
         ]
         self.code: EmittedCode = emit_program(self.instance, roots)
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew, on a PE of its own."""
         self.pe = SmallPE(self.instance.memory)
         space: dict[str, Any] = {}
         exec(compile(self.code.text, "pe.py", "exec"), space)
@@ -87,10 +91,6 @@ class Program:
                 except StopIteration as stop:
                     return stop.value
         return result
-
-    def address(self, name: str) -> int:
-        """Where a global is."""
-        return self.module.lookup(name, None).address()
 
 
 def emitted(text: str, **more: Any) -> str:

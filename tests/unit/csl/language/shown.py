@@ -29,3 +29,13 @@ def cases(table: str) -> list[tuple[str, str]]:
     """Programs, their lines parted by ↵, each with what is said of it: behind ==>, or below it and further in."""
     found = (re.split(r" ==> |\n  ", case, maxsplit=1) for case in re.split(r"\n(?! )", table.strip("\n")))
     return [(program.replace("↵", "\n"), re.sub(r"\n +", " ", said)) for program, said in found]
+
+
+def lines(table: str) -> list[str]:
+    """Short pieces of CSL, several on a line."""
+    return re.split(r"\n|   +", table.strip("\n"))
+
+
+def columns(table: str) -> list[tuple[str, str]]:
+    """Short cases, several on a line, each with what comes of it behind ==>."""
+    return [tuple(case.split(" ==> ")) for case in lines(table)]

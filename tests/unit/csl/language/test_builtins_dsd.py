@@ -3,7 +3,7 @@ import pytest
 from cstool.csl.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl
 from cstool.csl.language import types
 from tests.unit.csl.language.comptime_cases import bad, module_of, program_of, value
-from tests.unit.csl.language.shown import cases
+from tests.unit.csl.language.shown import cases, columns
 
 A = """
 var a: [10]f32;
@@ -16,28 +16,23 @@ const table = [4]u16{ 1, 2, 3, 4 };
 """
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (".{ .tensor_access = |i|{10} -> a[i] }", (0, 10, 4)),
-        (".{ .tensor_access = |i|{n} -> a[2 * i + 1] }", (4, 3, 8)),
-        (".{ .tensor_access = |i|{5} -> a[9 - i] }", (36, 5, -4)),
-        (".{ .tensor_access = |i|{42} -> a[i] }", (0, 42, 4)),
-        (".{ .tensor_access = |i|{4} -> a[5] }", (20, 4, 0)),
-        (".{ .tensor_access = |i|{1} -> a[i + n] }", (12, 1, 0)),
-        (".{ .tensor_access = |i|{0} -> a[i] }", (0, 0, 0)),
-        (".{ .tensor_access = |i|{4} -> p4.*[i] }", (0, 4, 4)),
-        (".{ .tensor_access = |i|{4} -> p[i + 2] }", (8, 4, 4)),
-        (".{ .base_address = &a, .extent = 10 }", (0, 10, 4)),
-        (".{ .base_address = &a, .extent = 2, .offset = 3, .stride = 2 }", (12, 2, 8)),
-        (".{ .base_address = p, .extent = 2 }", (0, 2, 4)),
-    ],
-)
-def test_vectors_in_memory(config: str, expected: tuple[int, int, int]) -> None:
-    module = module_of(f"{A}const x = @get_dsd(mem1d_dsd, {config});")
-    address, extent, stride = expected
+VECTORS = """
+.tensor_access = |i|{10} -> a[i] ==> 0 10 4    .tensor_access = |i|{n} -> a[2 * i + 1] ==> 4 3 8
+.tensor_access = |i|{5} -> a[9 - i] ==> 36 5 -4    .tensor_access = |i|{42} -> a[i] ==> 0 42 4
+.tensor_access = |i|{4} -> a[5] ==> 20 4 0    .tensor_access = |i|{1} -> a[i + n] ==> 12 1 0
+.tensor_access = |i|{0} -> a[i] ==> 0 0 0    .tensor_access = |i|{4} -> p4.*[i] ==> 0 4 4
+.tensor_access = |i|{4} -> p[i + 2] ==> 8 4 4    .base_address = &a, .extent = 10 ==> 0 10 4
+.base_address = &a, .extent = 2, .offset = 3, .stride = 2 ==> 12 2 8    .base_address = p, .extent = 2 ==> 0 2 4
+"""
+"""bytes from the array on, elements, bytes from one to the next"""
+
+
+@pytest.mark.parametrize(("config", "expected"), columns(VECTORS))
+def test_vectors_in_memory(config: str, expected: str) -> None:
+    module = module_of(f"{A}const x = @get_dsd(mem1d_dsd, .{{ {config} }});")
+    offset, extent, stride = map(int, expected.split())
     base = module.lookup("a", None).address()
-    assert module.lookup("x", None).value == (types.MEM1D, Mem1d(base + address, extent, stride, 4))
+    assert module.lookup("x", None).value == (types.MEM1D, Mem1d(base + offset, extent, stride, 4))
 
 
 def test_vectors_of_a_matrix() -> None:

@@ -33,37 +33,25 @@ def test_tasks_and_their_ids() -> None:
         "@bind_local_task(local, id); @bind_data_task(word, data); "
         "@bind_control_task(control, @get_control_task_id(40)); @block(id); @activate(id);"
     )
-    shown = {
-        number: (task.root.name, task.root.kind, task.root.letters, task.color, task.queue)
-        for number, task in instance.tasks.items()
-    }
-    assert shown == {
+    assert {n: (t.root.name, t.root.kind, t.root.letters, t.color, t.queue) for n, t in instance.tasks.items()} == {
         12: ("local", "local", (), None, None),
         2: ("word", "data", ("f",), None, 2),
         40: ("control", "control", ("h",), None, None),
     }
-    assert list(instance.blocked) == [12]
-    assert list(instance.activated) == [12]
+    assert list(instance.blocked) == list(instance.activated) == [12]
 
 
 def test_a_data_task_of_wse2_has_its_color() -> None:
-    instance = _program("@bind_data_task(halves, data);", "wse2")
-    task = instance.tasks[4]
+    task = _program("@bind_data_task(halves, data);", "wse2").tasks[4]
     assert (task.color, task.queue, task.root.letters) == (4, None, ("H", "h"))
 
 
-def test_tasks_by_themselves_and_blocked_queues() -> None:
+def test_tasks_by_themselves_and_blocked_queues_and_a_teardown_handler() -> None:
     instance = _program("@bind_local_task(local, id); @activate(local); @block(q); @block(id); @unblock(id);")
-    assert list(instance.activated) == [12]
-    assert list(instance.blocked) == [66]
-
-
-def test_one_task_under_two_ids_is_compiled_once() -> None:
+    assert (list(instance.activated), list(instance.blocked)) == ([12], [66])
+    # One task under two ids is compiled once.
     instance = _program("@bind_local_task(local, id); @bind_local_task(local, @get_local_task_id(13));")
     assert [root.name for root in instance.roots.values()] == ["local"]
-
-
-def test_a_teardown_handler() -> None:
     instance = _program("@set_teardown_handler(local, c); @set_teardown_handler(local, @get_color(5));")
     assert instance.tasks[29].root.name == "local"
 

@@ -4,65 +4,36 @@ from pathlib import Path
 
 import pytest
 
-from cstool.csl.fabric.dsd import Dsr
 from cstool.csl.language import types
 from cstool.csl.language.types import ArrayType
-from tests.unit.csl.language.comptime_cases import bad, constant, layout_of, module_of, value
-from tests.unit.csl.language.shown import cases
+from tests.unit.csl.language.comptime_cases import bad, constant, layout_of, module_of, told, value
+from tests.unit.csl.language.shown import cases, columns
+
+VALUES = """
+@as(i16, 11.2) ==> i16 11    @as(i16, -10.8) ==> i16 -10    @as(bool, 0) ==> false    @as(bool, -5) ==> true
+@as(u8, 300) ==> u8 44    @as(i8, 200) ==> i8 -56    @as(f32, 16777217) ==> f32 16777216.0
+@as(f16, -65520) ==> f16 -inf    @as(f16, 1e9) ==> f16 inf    @as(u16, true) ==> u16 1
+@bitcast(u32, @as(f32, 1.0)) ==> u32 1065353216    @bitcast(f16, @as(u16, 0x3C00)) ==> f16 1.0
+@bitcast(i16, @as(u16, 65535)) ==> i16 -1    @bitcast(u16, @as(i16, -2)) ==> u16 65534
+@bitcast(u16, -1) ==> u16 65535    @zeros([2, 2]f32) ==> [2, 2]f32{ 0.0, 0.0, 0.0, 0.0 }
+@constants([3]f32, 2) ==> [3]f32{ 2.0, 2.0, 2.0 }    @element_count([2, 3]f32) ==> 6    @element_type([2, 3]f32) ==> f32
+@rank([2, 3]f32) ==> 2    @dimensions([2, 3]f32) ==> [2]u16{ 2, 3 }
+@is_same_type(@type_of(@as(i16, 1)), i16) ==> true    @is_same_type(@type_of(1), i16) ==> false
+@has_field(.{ .a = 1 }, "a") ==> true    @has_field(.{ .a = 1 }, "b") ==> false
+@field(.{ .a = 1 }, @strcat("a", "")) ==> 1    @concat_structs(.{ .a = 1 }, .{ .b = 2 }).b ==> 2
+@concat_structs(.{ 1, 2 }, .{ 3 })[2] ==> 3    @strlen(@strcat("ab", "c", "de")) ==> 5
+@get_array("AB") ==> [2]u8{ 65, 66 }    @is_arch("wse3") ==> true    @is_arch("wse2") ==> false
+@get_color(23) ==> color 23    @get_int(@get_color(7)) ==> u16 7    @get_input_queue(7) ==> input_queue 7
+@get_output_queue(7) ==> output_queue 7    @get_local_task_id(30) ==> local_task_id 30
+@get_control_task_id(63) ==> control_task_id 63    @get_data_task_id(@get_input_queue(4)) ==> data_task_id 4
+@get_ut_id(7) ==> ut_id 7    @get_dsr(dsr_src1, 15) ==> dsr_src1 Dsr(file='src1', number=15)    @fp16() ==> f16
+@is_comptime() ==> true    RAMP ==> direction 0    SOUTH ==> direction 4
+"""
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("@as(i16, 11.2)", 11),
-        ("@as(i16, -10.8)", -10),
-        ("@as(bool, 0)", False),
-        ("@as(bool, -5)", True),
-        ("@as(u8, 300)", 44),
-        ("@as(i8, 200)", -56),
-        ("@as(f32, 16777217)", 16777216.0),
-        ("@as(f16, -65520)", -math.inf),
-        ("@as(f16, 1e9)", math.inf),
-        ("@as(u16, true)", 1),
-        ("@bitcast(u32, @as(f32, 1.0))", 0x3F800000),
-        ("@bitcast(f16, @as(u16, 0x3C00))", 1.0),
-        ("@bitcast(i16, @as(u16, 65535))", -1),
-        ("@bitcast(u16, @as(i16, -2))", 65534),
-        ("@bitcast(u16, -1)", 65535),
-        ("@zeros([2, 2]f32)", (0.0, 0.0, 0.0, 0.0)),
-        ("@constants([3]f32, 2)", (2.0, 2.0, 2.0)),
-        ("@element_count([2, 3]f32)", 6),
-        ("@element_type([2, 3]f32)", types.F32),
-        ("@rank([2, 3]f32)", 2),
-        ("@dimensions([2, 3]f32)", (2, 3)),
-        ("@is_same_type(@type_of(@as(i16, 1)), i16)", True),
-        ("@is_same_type(@type_of(1), i16)", False),
-        ('@has_field(.{ .a = 1 }, "a")', True),
-        ('@has_field(.{ .a = 1 }, "b")', False),
-        ('@field(.{ .a = 1 }, @strcat("a", ""))', 1),
-        ("@concat_structs(.{ .a = 1 }, .{ .b = 2 }).b", 2),
-        ("@concat_structs(.{ 1, 2 }, .{ 3 })[2]", 3),
-        ('@strlen(@strcat("ab", "c", "de"))', 5),
-        ('@get_array("AB")', (65, 66)),
-        ('@is_arch("wse3")', True),
-        ('@is_arch("wse2")', False),
-        ("@get_color(23)", 23),
-        ("@get_int(@get_color(7))", 7),
-        ("@get_input_queue(7)", 7),
-        ("@get_output_queue(7)", 7),
-        ("@get_local_task_id(30)", 30),
-        ("@get_control_task_id(63)", 63),
-        ("@get_data_task_id(@get_input_queue(4))", 4),
-        ("@get_ut_id(7)", 7),
-        ("@get_dsr(dsr_src1, 15)", Dsr("src1", 15)),
-        ("@fp16()", types.F16),
-        ("@is_comptime()", True),
-        ("RAMP", 0),
-        ("SOUTH", 4),
-    ],
-)
-def test_values(expression: str, expected: object) -> None:
-    assert value(expression) == expected
+@pytest.mark.parametrize(("expression", "expected"), columns(VALUES))
+def test_values(expression: str, expected: str) -> None:
+    assert told(expression) == expected
 
 
 REFUSED = r"""
@@ -135,10 +106,7 @@ def test_comptime_print() -> None:
 
 def test_import_comptime_value(tmp_path: Path) -> None:
     (tmp_path / "table.json").write_text(json.dumps([1.5, 2, 3]))
-    said: list[str] = []
-    layout_of(
-        tmp_path,
-        """
+    layout = """
 const Rows = struct { count: u16, wide: bool };
 const table = @import_comptime_value([3]f32, "table.json");
 const rows = @import_comptime_value(Rows, "rows.json");
@@ -147,10 +115,9 @@ layout {
   @set_tile_code(0, 0, "pe.csl");
   @comptime_print(table, rows.count, rows.wide);
 }
-""",
-        {"rows.json": '{"count": 7, "wide": true}'},
-        say=said.append,
-    )
+"""
+    said: list[str] = []
+    layout_of(tmp_path, layout, {"rows.json": '{"count": 7, "wide": true}'}, say=said.append)
     assert said[0].endswith("[3]f32{ 1.5, 2.0, 3.0 } 7 true")
 
 

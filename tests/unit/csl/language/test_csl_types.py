@@ -1,4 +1,5 @@
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -7,41 +8,32 @@ from hypothesis import strategies as st
 from cstool.csl.fabric.numbers import f16, f32
 from cstool.csl.language import arithmetic, conversions, types, values
 from cstool.csl.language.source import CslError
-from cstool.csl.language.types import ArrayType, EnumType, FunctionType, IntType, PointerType, StructType
+from cstool.csl.language.types import ArrayType, IntType
 from tests.examples import examples
+from tests.unit.csl.language.comptime_cases import value
+from tests.unit.csl.language.shown import columns, lines
 
 INTS = [types.named_type(f"{sign}{bits}") for sign in "iu" for bits in (1, 3, 8, 16, 32, 64)]
-POINT = StructType("Point", "struct", (("a", types.U8), ("b", types.U32), ("c", types.F16)))
-PACKED = StructType("Packed", "packed struct", (("a", IntType(3, False)), ("b", IntType(5, True)), ("c", types.U8)))
-UNION = StructType("Union", "union", (("word", types.U32), ("half", types.I16)))
+DECLARED = """
+const Point = struct { a: u8, b: u32, c: f16 };
+const Packed = packed struct { a: u3, b: i5, c: u8 };
+const Union = union { word: u32, half: i16 };
+const Mode = enum(u16) { A };
+"""
+POINT, PACKED, UNION = (value(name, DECLARED) for name in ("Point", "Packed", "Union"))
+TYPES = """
+i16 ==> 2 2 h    u32 ==> 4 4 w    u3 ==> 1 1 B    i17 ==> 4 4 i    u64 ==> 8 4 Q    f16 ==> 2 2 e    f32 ==> 4 4 f
+bool ==> 1 1 B    color ==> 2 2 H    mem1d_dsd ==> 8 4 -    comptime_int ==> 0 1 -    [2, 3]f32 ==> 24 4 -
+[*]const f32 ==> 2 2 H    *[4]u8 ==> 2 2 H    fn(u16, anytype)void ==> 2 2 -    Mode ==> 2 2 H    Point ==> 12 4 -
+Packed ==> 2 2 -    Union ==> 4 4 -
+"""
+"""by name: size, alignment, and the letter of an element in memory"""
 
 
-@pytest.mark.parametrize(
-    ("type_", "text", "size", "align", "letter"),
-    [
-        (types.I16, "i16", 2, 2, "h"),
-        (types.U32, "u32", 4, 4, "w"),
-        (IntType(3, False), "u3", 1, 1, "B"),
-        (IntType(17, True), "i17", 4, 4, "i"),
-        (types.U64, "u64", 8, 4, "Q"),
-        (types.F16, "f16", 2, 2, "e"),
-        (types.F32, "f32", 4, 4, "f"),
-        (types.BOOL, "bool", 1, 1, "B"),
-        (types.COLOR, "color", 2, 2, "H"),
-        (types.MEM1D, "mem1d_dsd", 8, 4, None),
-        (types.COMPTIME_INT, "comptime_int", 0, 1, None),
-        (ArrayType((2, 3), types.F32), "[2, 3]f32", 24, 4, None),
-        (PointerType(types.F32, True, True), "[*]const f32", 2, 2, "H"),
-        (PointerType(ArrayType((4,), types.U8)), "*[4]u8", 2, 2, "H"),
-        (FunctionType((types.U16, None), types.VOID), "fn(u16, anytype)void", 2, 2, None),
-        (EnumType("Mode", types.U16, (("A", 0),)), "Mode", 2, 2, "H"),
-        (POINT, "Point", 12, 4, None),
-        (PACKED, "Packed", 2, 2, None),
-        (UNION, "Union", 4, 4, None),
-    ],
-)
-def test_types(type_: types.Type, text: str, size: int, align: int, letter: str | None) -> None:
-    assert (str(type_), type_.size, type_.align, type_.letter) == (text, size, align, letter)
+@pytest.mark.parametrize(("text", "expected"), columns(TYPES))
+def test_types(text: str, expected: str) -> None:
+    found = value(text, DECLARED)
+    assert (str(found), f"{found.size} {found.align} {found.letter or '-'}") == (text, expected)
 
 
 def test_offsets_of_fields() -> None:
@@ -56,7 +48,7 @@ def test_names_that_are_no_types(name: str) -> None:
     assert types.named_type(name) is None
 
 
-@examples(150)
+@examples(75)
 @given(st.sampled_from(INTS), st.data())
 def test_integers_survive_sram(type_: IntType, data: st.DataObject) -> None:
     value = data.draw(st.integers(type_.least, type_.most))
@@ -65,7 +57,7 @@ def test_integers_survive_sram(type_: IntType, data: st.DataObject) -> None:
     assert values.from_bytes(type_, raw) == value
 
 
-@examples(100)
+@examples(60)
 @given(st.floats(width=16), st.integers(0, 255), st.integers(0, 2**32 - 1))
 def test_structs_survive_sram(half: float, byte: int, word: int) -> None:
     data = {"a": (types.U8, byte), "b": (types.U32, word), "c": (types.F16, half)}
@@ -75,7 +67,7 @@ def test_structs_survive_sram(half: float, byte: int, word: int) -> None:
     assert values.key_of((POINT, back)) == values.key_of((POINT, data)) or half != half
 
 
-@examples(100)
+@examples(60)
 @given(st.integers(0, 7), st.integers(-16, 15), st.integers(0, 255))
 def test_packed_structs_survive_sram(a: int, b: int, c: int) -> None:
     data = {"a": (IntType(3, False), a), "b": (IntType(5, True), b), "c": (types.U8, c)}
@@ -93,46 +85,47 @@ def test_arrays_in_sram() -> None:
     assert values.from_bytes(types.BF16, b"\x80\x3f") == 1.0
 
 
-@examples(200)
+def plain(operator: str, left: Any, right: Any) -> Any:
+    """Python's sum, difference or product."""
+    return {"+": left + right, "-": left - right, "*": left * right}[operator]
+
+
+@examples(120)
 @given(st.sampled_from(["+", "-", "*", "/", "%", "&", "|", "^"]), st.integers(-(2**15), 2**15 - 1), st.data())
 def test_integers_overflow_or_are_exact(operator: str, left: int, data: st.DataObject) -> None:
     right = data.draw(st.integers(-(2**15), 2**15 - 1))
-    exact = arithmetic.binary if operator in "&|^" else None
-    if operator in "/%":
-        if right == 0:
-            with pytest.raises(CslError, match="a divisor is not zero"):
-                arithmetic.binary(operator, (types.I16, left), (types.I16, right), None)
-            return
-        quotient = int(left / right)  # exact enough: both have 16 bits
-        expected = quotient if operator == "/" else left - quotient * right
-    elif exact is None:
-        expected = {"+": left + right, "-": left - right, "*": left * right}[operator]
-    else:
-        expected = {"&": left & right, "|": left | right, "^": left ^ right}[operator]
+    operands = (types.I16, left), (types.I16, right)
+    if operator in "/%" and right == 0:
+        with pytest.raises(CslError, match="a divisor is not zero"):
+            arithmetic.binary(operator, *operands, None)
+        return
+    quotient = int(left / (right or 1))  # exact enough: both have 16 bits
+    exact = {"/": quotient, "%": left - quotient * right, "&": left & right, "|": left | right, "^": left ^ right}
+    expected = exact[operator] if operator in exact else plain(operator, left, right)
     if types.I16.least <= expected <= types.I16.most:
-        assert arithmetic.binary(operator, (types.I16, left), (types.I16, right), None) == (types.I16, expected)
+        assert arithmetic.binary(operator, *operands, None) == (types.I16, expected)
     else:
         with pytest.raises(CslError, match="must fit i16"):
-            arithmetic.binary(operator, (types.I16, left), (types.I16, right), None)
+            arithmetic.binary(operator, *operands, None)
 
 
-@examples(100)
+@examples(60)
 @given(st.sampled_from(["+%", "-%", "*%"]), st.integers(0, 255), st.integers(0, 255))
 def test_operators_that_wrap(operator: str, left: int, right: int) -> None:
-    expected = {"+": left + right, "-": left - right, "*": left * right}[operator[0]] % 256
-    assert arithmetic.binary(operator, (types.U8, left), (types.U8, right), None) == (types.U8, expected)
+    found = arithmetic.binary(operator, (types.U8, left), (types.U8, right), None)
+    assert found == (types.U8, plain(operator[0], left, right) % 256)
 
 
-@examples(150)
+@examples(75)
 @given(st.sampled_from(["+", "-", "*"]), st.floats(width=16, allow_nan=False), st.floats(width=16, allow_nan=False))
 def test_floats_are_rounded_to_their_type(operator: str, left: float, right: float) -> None:
-    exact = {"+": left + right, "-": left - right, "*": left * right}[operator]
+    exact = plain(operator, left, right)
     for type_, rounded in ((types.F16, f16), (types.F32, f32)):
         got = arithmetic.binary(operator, (type_, left), (type_, right), None)[1]
         assert got == rounded(exact) or (got != got and exact != exact)
 
 
-@examples(150)
+@examples(75)
 @given(st.sampled_from(INTS), st.sampled_from(INTS), st.data())
 def test_as_drops_bits_and_bitcast_keeps_them(source: IntType, target: IntType, data: st.DataObject) -> None:
     value = data.draw(st.integers(source.least, source.most))
@@ -143,28 +136,20 @@ def test_as_drops_bits_and_bitcast_keeps_them(source: IntType, target: IntType, 
         assert conversions.bitcast((source, value), target, None) == (target, got)
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "expected"),
-    [
-        (types.I16, types.I32, True),
-        (types.U8, types.I16, True),
-        (types.U16, types.I16, False),
-        (types.I16, types.U32, False),
-        (types.F16, types.F32, True),
-        (types.F32, types.F16, False),
-        (types.I16, types.F32, False),
-        (types.COMPTIME_FLOAT, types.F16, True),
-        (types.COMPTIME_FLOAT, types.I16, False),
-        (PointerType(ArrayType((4,), types.F32)), PointerType(types.F32, many=True), True),
-        (PointerType(ArrayType((4,), types.F32)), PointerType(types.U32, many=True), False),
-        (PointerType(types.F32, const=True), PointerType(types.F32), False),
-        (PointerType(types.F32), PointerType(types.F32, const=True), True),
-        (POINT, types.STRUCT, True),
-        (types.COLOR, types.U16, False),
-    ],
-)
-def test_what_becomes_what_unasked(source: types.Type, target: types.Type, expected: bool) -> None:
-    assert conversions.coerces(source, target) is expected
+BECOMES = """
+i16 -> i32    u8 -> i16    f16 -> f32    comptime_float -> f16    *[4]f32 -> [*]f32    *f32 -> *const f32
+Point -> comptime_struct
+"""
+BECOMES_NOT = """
+u16 -> i16    i16 -> u32    f32 -> f16    i16 -> f32    comptime_float -> i16    *[4]f32 -> [*]u32    *const f32 -> *f32
+color -> u16
+"""
+
+
+@pytest.mark.parametrize("case", [*lines(BECOMES), *lines(BECOMES_NOT)])
+def test_what_becomes_what_unasked(case: str) -> None:
+    source, target = (value(each, DECLARED) for each in case.split(" -> "))
+    assert conversions.coerces(source, target) is (case in lines(BECOMES))
 
 
 def test_types_of_operations() -> None:

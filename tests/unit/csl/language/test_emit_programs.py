@@ -14,7 +14,8 @@ from cstool.csl.language.source import CslError
 from cstool.foundation.errors import CstoolError
 from tests.examples import examples
 from tests.unit.csl.language.emit_cases import Failed, Program, emitted
-from tests.unit.csl.language.one_pe import OnePE
+from tests.unit.csl.language.many_pes import One
+from tests.unit.csl.language.shown import columns
 
 LOOPS = """
 var trace: u32 = 0;
@@ -101,144 +102,142 @@ def test_a_loop_of_equal_turns_adds_its_cycles_once() -> None:
     assert str(caught.value) == "pe.csl:2:57: an index must be 0 to 7, got 8"
 
 
-def test_loops_over_arrays_by_value_by_pointer_and_with_an_index() -> None:
-    program = Program(
-        "var a = [4]i16{ 5, 6, 7, 8 };\n"
-        "export fn f() i16 {\n  var sum: i16 = 0;\n"
-        "  for (a) |*p, i| { p.* += @as(i16, i); }\n  for (a) |x| sum += x;\n"
-        "  const b = [2]i16{ sum, 1 };\n  for (b) |x| sum += x;\n  return sum;\n}"
-    )
-    assert program.run("f") == (26 + 6) * 2 + 1
+RUN = """
+// Loops over arrays by value, by pointer, and with an index.
+var fives = [4]i16{ 5, 6, 7, 8 };
+export fn array_loops() i16 {
+  var sum: i16 = 0;
+  for (fives) |*p, i| { p.* += @as(i16, i); }
+  for (fives) |x| sum += x;
+  const both = [2]i16{ sum, 1 };
+  for (both) |x| sum += x;
+  return sum;
+}
+// Inline loops over tuples, arrays and ranges, and branches that agree on a type.
+const info = .{ .{ .k = 1, .v = 10 }, .{ .k = 2, .v = 20 } };
+export fn inline_loops(t: u32) u16 {
+  var sum: u16 = 0;
+  inline for (info) |it, i| { sum += it.k * 100 + it.v * (i + 1); }
+  inline for ([2]u16{ 3, 4 }) |x| sum += x;
+  inline for (@range(u16, 3)) |k| { sum += k; }
+  const q = (if (t > 5) @as(u16, 1) else 2) + 3;
+  return sum + q * 1000;
+}
+// Pointers to functions are called and changed; blocks run at compile time.
+fn double(v: i16) i16 { return v * 2; }
+fn triple(v: i16) i16 { return v * 3; }
+var pointer: *const fn(i16) i16 = &double;
+export fn function_pointers() i16 { const first = pointer.*(7); pointer = &triple; return first * 100 + pointer(7); }
+fn through(p: *[3]i16) i16 { (p.*)[0] += 1; return p.*[0]; }
+fn third(p: [*]i16) i16 { return p[2]; }
+var three = [3]i16{ 4, 5, 6 };
+const big: comptime_int = 1 << 40;
+export fn array_pointers() i16 { comptime { @comptime_assert(big > 3); } return through(&three) + third(&three) * 10; }
+// Pointers are bits, and bits are pointers; pointers to locals and to odd halves.
+var floats = [4]f32{ 1.5, 2.5, 3.5, 4.5 };
+const raw: [*]u32 = @ptrcast([*]u32, &floats);
+var at: [*]f32 = &floats;
+export fn moved() f32 {
+  at = @bitcast([*]f32, @as(u16, @bitcast(u16, at) + 4));
+  at[1] += 10.0;
+  return at[0] + floats[2];
+}
+export fn bits() u32 { return raw[0]; }
+var words = [6]u16{ 1, 2, 3, 4, 5, 6 };
+fn bump(p: *i16) void { p.* += 1; }
+export fn local() i16 { var x: i16 = 4; bump(&x); bump(&x); return x; }
+export fn pair(at: u16) u32 { const p = @ptrcast(*u32, &words[at]); p.* += 1; return p.*; }
+export fn many(i: u16) u16 { const p: [*]u16 = &words; return p[i] + p[1]; }
+// Structs, enums, unions and packed bits.
+const P = struct { a: i16, b: f32 = 0.5 };
+const Q = packed struct { low: u4, mid: i4, high: u8 };
+const E = enum(u16) { X, Y, Z = 7 };
+const U = union { whole: u32, part: f32 };
+var g: P;
+var q: Q;
+fn add(p: *P, by: i16) void { p.*.a += by; p.b *= 2.5; }
+fn make(a: i16) P { return P{ .a = a }; }
+fn lo_hi(k: i16) struct { lo: i16, hi: i16 } { return .{ .lo = k, .hi = k + 1 }; }
+export fn fields(k: i16) i16 { const both = lo_hi(k); return both.lo * 10 + both.hi; }
+export fn structs(a: i16) f32 {
+  g = make(a);
+  add(&g, 3);
+  var h: P = .{ .a = a, .b = 1.5 };
+  add(&h, 1);
+  const c = make(9);
+  return g.b + h.b * 10.0 + c.b * 100.0 + @as(f32, g.a + h.a);
+}
+export fn packed_bits(high: u8) u16 {
+  q.low = 5; q.mid = -3; q.high = high; q.mid -= 1;
+  var copy = q;
+  copy.low += 12;
+  return @bitcast(u16, copy) + @as(u16, q.low);
+}
+export fn known_bits(high: u8) u16 {
+  const c = Q{ .low = 1, .mid = 2, .high = 3 };
+  return @bitcast(u16, c) + @as(u16, high);
+}
+export fn choose(e: u16) i16 {
+  const E_value = if (e == 0) E.X else if (e == 1) E.Y else E.Z;
+  return switch (E_value) { .X => 1, .Y => 20, .Z => 300 };
+}
+export fn same_bits(x: f32) u32 { var u = U{ .part = x }; return u.whole; }
+// Functions for types, and functions that are handed over.
+fn op(comptime T: type, a: T, b: T) T { if (@is_same_type(T, f32)) { return a * b; } else { return a + b; } }
+fn twice(a: anytype) @type_of(a) { return a + a; }
+fn apply(comptime f: fn(i16)i16, x: i16) i16 { return f(f(x)); }
+fn next(x: i16) i16 { return x + 1; }
+export fn handed(z: i16) f32 { return op(f32, 2.5, @as(f32, op(i16, z, 3))) + twice(@as(f32, apply(next, twice(z)))); }
+// Operands are evaluated once, and in their order.
+var calls: i16 = 0;
+var four: [4]i16;
+fn count() i16 { calls += 1; return calls; }
+fn scale(x: f32) f32 { calls *= 2; return x * 2.0; }
+export fn counted() i16 { const a = count() + count() * 10; return a + a; }
+export fn scaled(x: f32) f32 { calls = 2; return @as(f32, calls) + scale(x) + x * x + @as(f32, calls); }
+export fn indexed() i16 { four[count()] += 5; return four[1] + calls * 100; }
+// Names of Python are no trouble.
+var F32: i16 = 4;
+fn def(pe: i16) i16 { return pe + F32; }
+export fn lambda(R: i16) i16 { const range = def(R); for (@range(i16, 2)) |int| { _ = def(int); } return range; }
+// Comparisons know NaN.
+export fn compared(a: f32, b: f32) u16 {
+  var found: u16 = 0;
+  if (a < b) found |= 1; if (a <= b) found |= 2; if (a == b) found |= 4; if (a != b) found |= 8;
+  if (!(a > b)) found |= 16; if (a >= b or b >= a) found |= 32;
+  return found;
+}
+"""
+RESULTS = """
+array_loops() ==> (26 + 6) * 2 + 1    inline_loops(5) ==> 5000 + 360    inline_loops(6) ==> 4000 + 360
+function_pointers() ==> 1421    array_pointers() ==> 65    moved() ==> 2.5 + 13.5    bits() ==> 0x3FC00000
+local() ==> 6    pair(1) ==> 0x30003    pair(2) ==> 0x40004    many(5) ==> 6 + 2    fields(5) ==> 56
+structs(4) ==> 1.25 + 37.5 + 50.0 + 12    packed_bits(0xAB) ==> 0xABC1 + 5    known_bits(7) ==> 0x321 + 7
+choose(0) ==> 1    choose(1) ==> 20    choose(2) ==> 300    same_bits(1.0) ==> 0x3F800000    handed(4) ==> 17.5 + 20.0
+counted() ==> 42    scaled(3.0) ==> 2 + 6 + 9 + 4    indexed() ==> 105    lambda(3) ==> 7
+compared(nan, 1.0) ==> 8 + 16    compared(1.0, 2.0) ==> 1 + 2 + 8 + 16 + 32    compared(0.0, -0.0) ==> 2 + 4 + 16 + 32
+"""
 
 
-def test_inline_loops_over_tuples_arrays_and_ranges_and_branches_that_agree_on_a_type() -> None:
-    program = Program("""
-    const info = .{ .{ .k = 1, .v = 10 }, .{ .k = 2, .v = 20 } };
-    export fn f(t: u32) u16 {
-      var sum: u16 = 0;
-      inline for (info) |it, i| { sum += it.k * 100 + it.v * (i + 1); }
-      inline for ([2]u16{ 3, 4 }) |x| sum += x;
-      inline for (@range(u16, 3)) |k| { sum += k; }
-      const q = (if (t > 5) @as(u16, 1) else 2) + 3;
-      return sum + q * 1000;
+@pytest.fixture(scope="module")
+def run() -> Program:
+    return Program(RUN)
+
+
+@pytest.mark.parametrize(("call", "result"), columns(RESULTS))
+def test_what_functions_return(call: str, result: str, run: Program) -> None:
+    run.start()
+    name, arguments = call.split("(")
+    assert run.run(name, *eval(f"[{arguments[:-1]}]", {"nan": math.nan})) == eval(result)
+
+
+def test_a_function_is_compiled_once_for_each_type(run: Program) -> None:
+    assert {name for name in run.code.code_bytes if name.startswith(("op", "twice"))} == {
+        "op",
+        "op_2",
+        "twice",
+        "twice_2",
     }
-    """)
-    sums = 110 + 240 + 7 + 3
-    assert [program.run("f", t) for t in (5, 6)] == [sums + 5000, sums + 4000]
-
-
-def test_pointers_to_functions_are_called_and_changed_and_blocks_run_at_compile_time() -> None:
-    program = Program("""
-    fn double(v: i16) i16 { return v * 2; }
-    fn triple(v: i16) i16 { return v * 3; }
-    var pointer: *const fn(i16) i16 = &double;
-    fn through(p: *[3]i16) i16 { (p.*)[0] += 1; return p.*[0]; }
-    fn many(p: [*]i16) i16 { return p[2]; }
-    var three = [3]i16{ 4, 5, 6 };
-    const big: comptime_int = 1 << 40;
-    export fn f() i16 { const first = pointer.*(7); pointer = &triple; return first * 100 + pointer(7); }
-    export fn g() i16 { comptime { @comptime_assert(big > 3, "no"); } return through(&three) + many(&three) * 10; }
-    """)
-    assert program.run("f") == 1421
-    assert program.run("g") == 65
-
-
-def test_pointers_are_bits_and_bits_are_pointers() -> None:
-    program = Program("""
-    var a = [4]f32{ 1.5, 2.5, 3.5, 4.5 };
-    const raw: [*]u32 = @ptrcast([*]u32, &a);
-    var p: [*]f32 = &a;
-    fn pair(k: i16) struct { lo: i16, hi: i16 } { return .{ .lo = k, .hi = k + 1 }; }
-    export fn moved() f32 { p = @bitcast([*]f32, @as(u16, @bitcast(u16, p) + 4)); p[1] += 10.0; return p[0] + a[2]; }
-    export fn bits() u32 { return raw[0]; }
-    export fn fields(k: i16) i16 { const both = pair(k); return both.lo * 10 + both.hi; }
-    """)
-    assert program.run("bits") == 0x3FC00000
-    assert program.run("moved") == 2.5 + 13.5
-    assert program.run("fields", 5) == 56
-
-
-def test_structs_enums_and_packed_bits() -> None:
-    program = Program("""
-    const P = struct { a: i16, b: f32 = 0.5 };
-    const Q = packed struct { low: u4, mid: i4, high: u8 };
-    const E = enum(u16) { X, Y, Z = 7 };
-    const U = union { whole: u32, part: f32 };
-    var g: P;
-    var q: Q;
-    fn add(p: *P, by: i16) void { p.*.a += by; p.b *= 2.5; }
-    fn make(a: i16) P { return P{ .a = a }; }
-    export fn pointer(a: i16) f32 {
-      g = make(a);
-      add(&g, 3);
-      var h: P = .{ .a = a, .b = 1.5 };
-      add(&h, 1);
-      const c = make(9);
-      return g.b + h.b * 10.0 + c.b * 100.0 + @as(f32, g.a + h.a);
-    }
-    export fn bits(high: u8) u16 {
-      q.low = 5; q.mid = -3; q.high = high; q.mid -= 1;
-      var copy = q;
-      copy.low += 12;
-      return @bitcast(u16, copy) + @as(u16, q.low);
-    }
-    export fn known_bits(high: u8) u16 {
-      const c = Q{ .low = 1, .mid = 2, .high = 3 };
-      return @bitcast(u16, c) + @as(u16, high);
-    }
-    export fn choose(e: u16) i16 {
-      const E_value = if (e == 0) E.X else if (e == 1) E.Y else E.Z;
-      return switch (E_value) { .X => 1, .Y => 20, .Z => 300 };
-    }
-    export fn same_bits(x: f32) u32 { var u = U{ .part = x }; return u.whole; }
-    """)
-    assert program.run("pointer", 4) == 1.25 + 37.5 + 50.0 + 12
-    assert program.run("bits", 0xAB) == 0xABC1 + 5
-    assert program.run("known_bits", 7) == 0x321 + 7
-    assert [program.run("choose", e) for e in range(3)] == [1, 20, 300]
-    assert program.run("same_bits", 1.0) == 0x3F800000
-
-
-def test_pointers_to_locals_and_to_odd_halves() -> None:
-    program = Program("""
-    var a = [6]u16{ 1, 2, 3, 4, 5, 6 };
-    fn bump(p: *i16) void { p.* += 1; }
-    export fn local() i16 { var x: i16 = 4; bump(&x); bump(&x); return x; }
-    export fn pair(at: u16) u32 { const p = @ptrcast(*u32, &a[at]); p.* += 1; return p.*; }
-    export fn many(p: [*]u16, i: u16) u16 { return p[i] + p[1]; }
-    """)
-    assert program.run("local") == 6
-    assert program.run("pair", 1) == 0x30003
-    assert program.run("pair", 2) == 0x40004
-    assert program.run("many", program.address("a"), 5) == 6 + 3
-
-
-def test_functions_for_types_and_functions_that_are_handed_over() -> None:
-    program = Program("""
-    fn op(comptime T: type, a: T, b: T) T { if (@is_same_type(T, f32)) { return a * b; } else { return a + b; } }
-    fn twice(a: anytype) @type_of(a) { return a + a; }
-    fn apply(comptime f: fn(i16)i16, x: i16) i16 { return f(f(x)); }
-    fn next(x: i16) i16 { return x + 1; }
-    export fn f(z: i16) f32 { return op(f32, 2.5, @as(f32, op(i16, z, 3))) + twice(@as(f32, apply(next, twice(z)))); }
-    """)
-    assert program.run("f", 4) == 17.5 + 20.0
-    assert set(program.code.code_bytes) == {"f", "op", "op_2", "twice", "twice_2", "apply", "next"}
-
-
-def test_operands_are_evaluated_once_and_in_their_order() -> None:
-    program = Program("""
-    var calls: i16 = 0;
-    fn next() i16 { calls += 1; return calls; }
-    fn scale(x: f32) f32 { calls *= 2; return x * 2.0; }
-    export fn f() i16 { const a = next() + next() * 10; return a + a; }
-    export fn g(x: f32) f32 { return @as(f32, calls) + scale(x) + x * x + @as(f32, calls); }
-    var a: [4]i16;
-    export fn h() i16 { a[next()] += 5; return a[1] + calls * 100; }
-    """)
-    assert program.run("f") == 42
-    assert program.run("g", 3.0) == 2 + 6 + 9 + 4
-    program = Program(program.module.file.place.source.text)
-    assert program.run("h") == 105
 
 
 VECTORS = """
@@ -364,14 +363,6 @@ def test_every_operation_of_the_engine_has_forms_of_its_types() -> None:
         assert [wide.get(each.letter, each.letter) for each in forms[0]] == expected, name
 
 
-def test_names_of_python_are_no_trouble() -> None:
-    program = Program(
-        "var F32: i16 = 4;\nfn def(pe: i16) i16 { return pe + F32; }\nexport fn lambda(R: i16) i16 {\n"
-        "  const range = def(R);\n  for (@range(i16, 2)) |int| { _ = def(int); }\n  return range;\n}"
-    )
-    assert program.run("lambda", 3) == 7
-
-
 def test_an_assert_that_does_not_hold_ends_the_simulation() -> None:
     program = Program("export fn f(x: i16) void { @assert(x > 3 and x < 9); }")
     program.run("f", 5)
@@ -387,24 +378,30 @@ def test_a_division_by_a_float_of_zero_is_infinite_or_nan() -> None:
     assert program.pe.cycles >= 100
 
 
-def test_a_loop_polls_until_a_microthread_has_written(tmp_path: Path) -> None:
-    ran = OnePE(
-        tmp_path,
-        "var ready = @zeros([1]u16);\nvar one = [1]u16{ 1 };\nvar buffer = @zeros([4]u16);\n"
-        "const fifo = @allocate_fifo(buffer);\n"
-        "const ready_dsd = @get_dsd(mem1d_dsd, .{ .base_address = &ready, .extent = 1 });\n"
-        "const one_dsd = @get_dsd(mem1d_dsd, .{ .base_address = &one, .extent = 1 });",
-        "@mov16(fifo, one_dsd, .{ .async = true });\n@mov16(ready_dsd, fifo, .{ .async = true });\n"
-        "while (ready[0] == 0) {}\nready[0] = 7;",
-    )
+def test_a_loop_polls_until_a_microthread_has_written(on_wse3: One) -> None:
+    ran = on_wse3("""
+var ready = @zeros([1]u16);
+var one = [1]u16{ 1 };
+var buffer = @zeros([4]u16);
+const fifo = @allocate_fifo(buffer);
+---
+@mov16(fifo, one_dsd, .{ .async = true });
+@mov16(ready_dsd, fifo, .{ .async = true });
+while (ready[0] == 0) {}
+ready[0] = 7;
+""")
     assert list(ran["ready"]) == [7]
 
 
-def test_a_pointer_to_no_function_is_an_error_where_it_is_called(tmp_path: Path) -> None:
-    text = "var out = @zeros([1]i16);\nfn one(v: i16) i16 { return v; }\nvar p: *const fn(i16) i16 = &one;"
-    body = "p = @bitcast(*const fn(i16) i16, @as(u16, 6));\nout[0] = p.*(1);"
+def test_a_pointer_to_no_function_is_an_error_where_it_is_called(on_wse3: One) -> None:
     with pytest.raises(CstoolError, match="a pointer that is called points to a function, got another"):
-        OnePE(tmp_path, text, body)
+        on_wse3("""
+fn one(v: i16) i16 { return v; }
+var p: *const fn(i16) i16 = &one;
+---
+p = @bitcast(*const fn(i16) i16, @as(u16, 6));
+_ = p.*(1);
+""")
 
 
 # Structs without a type that only run time knows, handed to a function: its body stands in the place of the call.
@@ -415,20 +412,23 @@ fn add(args: anytype, times: i16) void {
   sums[1] = args.b;
 }
 fn give(args: anytype) i16 { return args.a; }
+---
+var x: i16 = 5;
 """
 
 
-def test_body_in_the_place_of_the_call(tmp_path: Path) -> None:
-    body = "  var x: i16 = 5;\n  add(.{ .a = x, .b = 7 }, 3);\n  add(.{ .a = 1, .b = x }, x);"
-    assert OnePE(tmp_path, HANDED, body)["sums"].tolist() == [40, 5]
+def test_body_in_the_place_of_the_call(on_wse3: One) -> None:
+    body = "add(.{ .a = x, .b = 7 }, 3); add(.{ .a = 1, .b = x }, x);"
+    assert on_wse3(HANDED + body)["sums"].tolist() == [40, 5]
 
 
-def test_a_function_that_returns_something_does_not_take_one(tmp_path: Path) -> None:
+def test_a_function_that_returns_something_does_not_take_one(tmp_path: Path, on_wse3: One) -> None:
     with pytest.raises(CslError) as caught:
-        OnePE(tmp_path, HANDED, "  var x: i16 = 5;\n  sums[0] = give(.{ .a = x });")
-    place = f"{tmp_path}/pe.csl:14:13"
-    assert str(caught.value).splitlines()[0] == (
-        f"{place}: give() is handed a struct without a type that is not known at compile time: "
+        on_wse3(HANDED + "sums[0] = give(.{ .a = x });")
+    message = (
+        "give() is handed a struct without a type that is not known at compile time: "
         "only a function that returns nothing takes one"
     )
-    assert str(caught.value).splitlines()[-1] == "hint: a struct type, or a parameter for each field"
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"{tmp_path}/pe.csl:11:13: {message}"
+    assert lines[-1] == "hint: a struct type, or a parameter for each field"

@@ -184,19 +184,6 @@ def test_bitcast_keeps_the_bits(type_: str, float_type: str, bits: int, number: 
         assert program.run("back", number) == bits
 
 
-def test_comparisons_know_nan() -> None:
-    program = Program(
-        "export fn f(a: f32, b: f32) u16 {\n"
-        "  var bits: u16 = 0;\n"
-        "  if (a < b) bits |= 1;\n  if (a <= b) bits |= 2;\n  if (a == b) bits |= 4;\n"
-        "  if (a != b) bits |= 8;\n  if (!(a > b)) bits |= 16;\n  if (a >= b or b >= a) bits |= 32;\n"
-        "  return bits;\n}"
-    )
-    assert program.run("f", math.nan, 1.0) == 8 + 16
-    assert program.run("f", 1.0, 2.0) == 1 + 2 + 8 + 16 + 32
-    assert program.run("f", 0.0, -0.0) == 2 + 4 + 16 + 32
-
-
 @examples(30)
 @given(st.data())
 def test_what_wraps_in_its_own_type_has_wrapped_before_it_is_widened(data: st.DataObject) -> None:

@@ -2,64 +2,27 @@ import pytest
 
 from cstool.csl.language import types
 from cstool.csl.language.source import CslError
-from cstool.csl.language.values import describe
-from tests.unit.csl.language.comptime_cases import bad, constant, known, module_of, refusal, value
-from tests.unit.csl.language.shown import cases
+from tests.unit.csl.language.comptime_cases import bad, known, module_of, refusal, told, value
+from tests.unit.csl.language.shown import cases, columns, lines
+
+EXPRESSIONS = """
+1 + 2 * 3 ==> 7    -7 / 2 ==> -3    -7 % 2 ==> -1    7 % -2 ==> 1    1 << 70 ==> 1180591620717411303424    ~5 ==> -6
+0xF0 & 0x3C | 1 ==> 49    1.5 * 2 ==> 3.0    true and !false ==> true    1 < 2 or 1 / 0 == 1 ==> true
+false and unknown ==> false    "a" ++ "b" ==> "ab"    "a" == "a" ==> true    i16 == i16 ==> true    i16 == u16 ==> false
+if (1 < 2) 3 else unknown ==> 3    switch (3) { 1, 2 => 10, 3...5 => 20, else => 30 } ==> 20
+blk: { break :blk 4; } ==> 4    .{ .a = 1, .b = .{ 2, 3 } }.b ==> .{ 2, 3 }    .{ 5, 6 }[1] ==> 6
+[3]i16{ 1, 2, 3 } ==> [3]i16{ 1, 2, 3 }    [_]i16{ 1, 2, 3 } ==> [3]i16{ 1, 2, 3 }
+[2, 2]i16{ 1, 2, 3, 4 }[1, 0] ==> i16 3    [2, 2]i16{ .{ 1, 2 }, .{ 3, 4 } }[0, 1] ==> i16 2
+@as(u8, 250) +% 10 ==> u8 4    @as(f16, 0.1) ==> f16 0.0999755859375    @as(f16, 1.0) / 3.0 ==> f16 0.333251953125
+@as(i16, 5) + 3 ==> i16 8    @as(i16, 5) + @as(i32, 3) ==> i32 8    @as(u8, 5) + @as(i16, 3) ==> i16 8
+@as(f32, 1.0) + 1 ==> f32 2.0    @as(f16, 1.0) + @as(f32, 1.0) ==> f32 2.0    @as(u16, 5) + @as(i16, 3) ==> u16 8
+1 + 1 ==> 2    1.0 + 1 ==> 2.0    @as(i16, 1) == 1 ==> true
+"""
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("1 + 2 * 3", 7),
-        ("-7 / 2", -3),
-        ("-7 % 2", -1),
-        ("7 % -2", 1),
-        ("1 << 70", 1 << 70),
-        ("~5", -6),
-        ("0xF0 & 0x3C | 1", 0x31),
-        ("1.5 * 2", 3.0),
-        ("true and !false", True),
-        ("1 < 2 or 1 / 0 == 1", True),
-        ("false and unknown", False),
-        ('"a" ++ "b"', "ab"),
-        ('"a" == "a"', True),
-        ("i16 == i16", True),
-        ("i16 == u16", False),
-        ("if (1 < 2) 3 else unknown", 3),
-        ("switch (3) { 1, 2 => 10, 3...5 => 20, else => 30 }", 20),
-        ("blk: { break :blk 4; }", 4),
-        (".{ .a = 1, .b = .{ 2, 3 } }.b", {"0": (types.COMPTIME_INT, 2), "1": (types.COMPTIME_INT, 3)}),
-        (".{ 5, 6 }[1]", 6),
-        ("[3]i16{ 1, 2, 3 }", (1, 2, 3)),
-        ("[_]i16{ 1, 2, 3 }", (1, 2, 3)),
-        ("[2, 2]i16{ 1, 2, 3, 4 }[1, 0]", 3),
-        ("[2, 2]i16{ .{ 1, 2 }, .{ 3, 4 } }[0, 1]", 2),
-        ("@as(u8, 250) +% 10", 4),
-        ("@as(f16, 0.1)", 0.0999755859375),
-        ("@as(f16, 1.0) / 3.0", 0.333251953125),
-        ("@as(i16, 5) + 3", 8),
-    ],
-)
-def test_expressions(expression: str, expected: object) -> None:
-    assert value(expression) == expected
-
-
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("@as(i16, 5) + 3", "i16 8"),
-        ("@as(i16, 5) + @as(i32, 3)", "i32 8"),
-        ("@as(u8, 5) + @as(i16, 3)", "i16 8"),
-        ("@as(f32, 1.0) + 1", "f32 2.0"),
-        ("@as(f16, 1.0) + @as(f32, 1.0)", "f32 2.0"),
-        ("@as(u16, 5) + @as(i16, 3)", "u16 8"),
-        ("1 + 1", "comptime_int 2"),
-        ("1.0 + 1", "comptime_float 2.0"),
-        ("@as(i16, 1) == 1", "bool true"),
-    ],
-)
-def test_types_of_results(expression: str, expected: str) -> None:
-    assert describe(constant(f"const x = {expression};")) == expected
+@pytest.mark.parametrize(("expression", "expected"), columns(EXPRESSIONS))
+def test_expressions(expression: str, expected: str) -> None:
+    assert told(expression) == expected
 
 
 WIDER = "(use a wider type, or @as(i16, ...) to drop bits)"
@@ -230,29 +193,18 @@ fn late(x: bool) i16 {
 """
 
 
-@pytest.mark.parametrize(
-    ("call", "expected"),
-    [
-        ("sum_to(10)", 45),
-        ("odd_squares(100)", 1 + 9 + 25),
-        ("fibonacci(12)", 144),
-        ("nested()", 9),
-        ("table(3)", tuple(range(0, 24, 3))),
-        ("pointers()", 53),
-        ("through_pointer()", (1, 7, 3)),
-        ("copies()", 189),
-        ("max(f32, 1.5, 2)", 2.0),
-        ("twice(@as(i16, 4))", 8),
-        ("Pair(i16){ .first = 1 }.second", 9),
-        ("labeled(20)", 6),
-        ("returns_from_a_branch(2)", -1),
-        ("returns_from_a_branch(5)", 10),
-        ("@element_count(shape(7))", 7),
-        ("late(false)", 15),
-    ],
-)
-def test_functions(call: str, expected: object) -> None:
-    assert value(call, FUNCTIONS) == expected
+CALLS = """
+sum_to(10) ==> u32 45    odd_squares(100) ==> i32 35    fibonacci(12) ==> u16 144    nested() ==> i16 9
+table(3) ==> [8]u16{ 0, 3, 6, 9, 12, 15, 18, 21 }    pointers() ==> i16 53    through_pointer() ==> [3]i16{ 1, 7, 3 }
+copies() ==> i16 189    max(f32, 1.5, 2) ==> f32 2.0    twice(@as(i16, 4)) ==> i16 8
+Pair(i16){ .first = 1 }.second ==> i16 9    labeled(20) ==> u16 6    returns_from_a_branch(2) ==> i16 -1
+returns_from_a_branch(5) ==> i16 10    @element_count(shape(7)) ==> 7    late(false) ==> i16 15
+"""
+
+
+@pytest.mark.parametrize(("call", "expected"), columns(CALLS))
+def test_functions(call: str, expected: str) -> None:
+    assert told(call, FUNCTIONS) == expected
 
 
 def test_branches_that_do_not_run_are_not_looked_at() -> None:
@@ -266,8 +218,7 @@ def test_top_level_names_that_nobody_asks_for_are_not_looked_at() -> None:
         module.lookup("z", None)
 
 
-def test_structs_enums_and_unions() -> None:
-    before = """
+DECLARED = """
 const Point = struct { x: i16, y: i16 = 4 };
 const Mode = enum(u16) { SLOW, FAST = 5, FASTER };
 const Bits = packed struct { low: u3, high: u5 };
@@ -277,50 +228,37 @@ const m: Mode = .FASTER;
 const e: Either = .{ .word = 0x12345678 };
 fn moved(q: Point) Point { var r = q; r.x += 10; return r; }
 """
-    assert value("p.x + p.y", before) == 7
-    assert value("moved(p).x", before) == 13
-    assert value("p.x", before) == 3
-    assert value("@get_int(m)", before) == 6
-    assert value("m == Mode.FASTER", before) is True
-    assert value("m == .SLOW", before) is False
-    assert value("switch (m) { .SLOW => 1, .FAST, .FASTER => 2 }", before) == 2
-    assert value("e.half", before) == 0x5678
-    assert value("@bitcast(u8, Bits{ .low = 5, .high = 3 })", before) == 3 << 3 | 5
-    assert bad("Point{ .y = 1 }", before) == "the literal: Point needs the field 'x', which has no default"
-    assert bad("Point{ .x = 1, .z = 1 }", before) == "the literal: Point has the fields x, y, got .z"
-    assert bad("Mode.SLO", before) == "Mode has the members SLOW, FAST, FASTER, got .SLO (did you mean SLOW?)"
-    assert bad("Either{ .word = 1, .half = 2 }", before) == "the literal: a union is given one of its fields, got 2"
+FIELDS = """
+p.x + p.y ==> i16 7    moved(p).x ==> i16 13    p.x ==> i16 3    @get_int(m) ==> u16 6    m == Mode.FASTER ==> true
+m == .SLOW ==> false    switch (m) { .SLOW => 1, .FAST, .FASTER => 2 } ==> 2    e.half ==> u16 22136
+@bitcast(u8, Bits{ .low = 5, .high = 3 }) ==> u8 29
+"""
+NO_FIELDS = """
+Point{ .y = 1 } ==> the literal: Point needs the field 'x', which has no default
+Point{ .x = 1, .z = 1 } ==> the literal: Point has the fields x, y, got .z
+Mode.SLO ==> Mode has the members SLOW, FAST, FASTER, got .SLO (did you mean SLOW?)
+Either{ .word = 1, .half = 2 } ==> the literal: a union is given one of its fields, got 2
+"""
 
 
-@pytest.mark.parametrize(
-    ("expression", "is_known"),
-    [
-        ("1 + 2", True),
-        ("n * 2", True),
-        ("v + 1", False),
-        ("&v", True),
-        ("p.*", False),
-        ("&a[3]", True),
-        ("a[3]", False),
-        ("table[1]", True),
-        ("&table", True),
-        ("plain(1)", False),
-        ("comptime plain(1)", True),
-        ("makes_type(i16)", True),
-        ("makes_struct(3).a", True),
-        ("@activate(@get_local_task_id(9))", False),
-        ("@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> a[i] })", True),
-        ("@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{v} -> a[i] })", False),
-        ("@type_of(v)", True),
-        ("@element_count(@type_of(a))", True),
-        ("if (n == 4) 1 else v", True),
-        ("if (n == 5) 1 else v", False),
-        ("@fadds(a, a, a)", False),
-        ("@assert(true)", False),
-        ("@is_comptime()", True),
-    ],
-)
-def test_what_is_known_in_a_function(expression: str, is_known: bool) -> None:
+def test_structs_enums_and_unions() -> None:
+    assert [(each, told(each, DECLARED)) for each, _ in columns(FIELDS)] == columns(FIELDS)
+    assert [(each, bad(each, DECLARED)) for each, _ in cases(NO_FIELDS)] == cases(NO_FIELDS)
+
+
+KNOWN = """
+1 + 2    n * 2    &v    &a[3]    table[1]    &table    comptime plain(1)    makes_type(i16)    makes_struct(3).a
+@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> a[i] })    @type_of(v)    @element_count(@type_of(a))
+if (n == 4) 1 else v    @is_comptime()
+"""
+NOT_KNOWN = """
+v + 1    p.*    a[3]    plain(1)    @activate(@get_local_task_id(9))
+@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{v} -> a[i] })    if (n == 5) 1 else v    @fadds(a, a, a)    @assert(true)
+"""
+
+
+@pytest.mark.parametrize("expression", [*lines(KNOWN), *lines(NOT_KNOWN)])
+def test_what_is_known_in_a_function(expression: str) -> None:
     before = """
 const n = 4;
 var v: i16 = 1;
@@ -331,7 +269,7 @@ fn plain(x: i16) i16 { return x + 1; }
 fn makes_type(comptime T: type) type { return T; }
 fn makes_struct(x: i16) comptime_struct { return .{ .a = x }; }
 """
-    assert (known(expression, before) is not None) == is_known
+    assert (known(expression, before) is not None) == (expression in lines(KNOWN))
 
 
 def test_a_const_array_gets_an_address_when_one_is_asked_for() -> None:

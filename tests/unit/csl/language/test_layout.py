@@ -16,10 +16,7 @@ WEST = ".{ .routes = .{ .rx = .{ RAMP }, .tx = .{ WEST } } }"
 ONE = 'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl", .{}); %s }'
 
 
-def test_programs_routes_and_names(tmp_path: Path) -> None:
-    program = layout_of(
-        tmp_path,
-        """
+ROUTED = """
 param w: u16;
 const c = @get_color(3);
 layout {
@@ -35,9 +32,8 @@ layout {
   @export_name("a", [*]f32, true);
   @export_name("run", fn(u16)void);
 }
-""",
-        {
-            "pe.csl": """
+"""
+EXPORTING = """
 param first: bool;
 param extra;
 var a: [4]f32;
@@ -45,18 +41,17 @@ var p: [*]f32 = &a;
 fn run(n: u16) void {}
 comptime { @export_symbol(p, "a"); @export_symbol(run); }
 """
-        },
-        params={"w": "3"},
-    )
+
+
+def test_programs_routes_and_names(tmp_path: Path) -> None:
+    program = layout_of(tmp_path, ROUTED, {"pe.csl": EXPORTING}, params={"w": "3"})
     assert (program.width, program.height, program.arch) == (3, 2, "wse3")
     assert program.tiles.tolist() == [[0, 1, 1], [0, 1, 1]]
     assert program.routes[3].tolist() == [[-1, 0, 0], [0, 0, 0]]
     assert program.routes[3].dtype == program.tiles.dtype == np.int32
     assert program.configs == (ColorConfig((Route(2, 5),)),)
-    assert program.exported == (
-        Exported("a", "variable", "f", mutable=True),
-        Exported("run", "function", parameters=("H",)),
-    )
+    run = Exported("run", "function", parameters=("H",))
+    assert program.exported == (Exported("a", "variable", "f", mutable=True), run)
     assert [each.name.endswith("pe.csl") for each in program.programs] == [True, True]
 
 
@@ -70,14 +65,7 @@ def test_local_configs_are_in_the_routes(tmp_path: Path) -> None:
     assert [program.configs[number].positions[0].tx for number in program.routes[2][0]] == [4, 2]
 
 
-def test_functions_of_modules_configure_colors(tmp_path: Path) -> None:
-    program = layout_of(
-        tmp_path,
-        'const rows = @import_module("rows.csl", .{ .c = @get_color(5) });\n'
-        'layout { @set_rectangle(2, 2); for (@range(i16, 4)) |k| @set_tile_code(k & 1, k >> 1, "pe.csl", .{}); '
-        "const size = @get_rectangle(); rows.configure(size.width, size.height); }",
-        {
-            "rows.csl": """
+ROWS = """
 param c: color;
 const turns = @import_module("<directions>");
 fn one(x: i16, y: i16) void {
@@ -91,25 +79,32 @@ fn configure(width: i16, height: i16) void {
   }
 }
 """
-        },
+
+
+def test_functions_of_modules_configure_colors(tmp_path: Path) -> None:
+    layout = (
+        'const rows = @import_module("rows.csl", .{ .c = @get_color(5) });\n'
+        'layout { @set_rectangle(2, 2); for (@range(i16, 4)) |k| @set_tile_code(k & 1, k >> 1, "pe.csl", .{}); '
+        "const size = @get_rectangle(); rows.configure(size.width, size.height); }"
     )
+    program = layout_of(tmp_path, layout, {"rows.csl": ROWS})
     assert program.routes[5].tolist() == [[0, 1], [0, 1]]
     assert program.configs == (ColorConfig((Route(1, 5),)), ColorConfig((Route(2, 1),)))
 
 
 def test_streams_and_launches_of_memcpy(tmp_path: Path) -> None:
-    program = layout_of(
-        tmp_path,
-        'const m = @import_module("<memcpy/get_params>", '
-        ".{ .width = 1, .height = 1, .MEMCPYH2D_1 = @get_color(4), .LAUNCH = @get_color(8) });\n"
-        'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl", .{ .memcpy_params = m.get_params(0) }); }',
-        {
-            "pe.csl": "param memcpy_params: comptime_struct;\n"
-            'const sys = @import_module("<memcpy/memcpy>", memcpy_params);\n'
-            "comptime { @comptime_assert(@get_int(sys.MEMCPYH2D_1) == 4); @rpc(@get_data_task_id(sys.LAUNCH)); }"
-        },
-        arch="wse2",
-    )
+    layout = """
+const m = @import_module("<memcpy/get_params>", .{
+  .width = 1, .height = 1, .MEMCPYH2D_1 = @get_color(4), .LAUNCH = @get_color(8),
+});
+layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl", .{ .memcpy_params = m.get_params(0) }); }
+"""
+    pe = """
+param memcpy_params: comptime_struct;
+const sys = @import_module("<memcpy/memcpy>", memcpy_params);
+comptime { @comptime_assert(@get_int(sys.MEMCPYH2D_1) == 4); @rpc(@get_data_task_id(sys.LAUNCH)); }
+"""
+    program = layout_of(tmp_path, layout, {"pe.csl": pe}, arch="wse2")
     assert program.streams == {"MEMCPYH2D_1": 4}
 
 
@@ -118,11 +113,7 @@ def test_imports(tmp_path: Path) -> None:
     other = tmp_path / "elsewhere"
     other.mkdir()
     (other / "far.csl").write_text("param n; const twice = 2 * n;")
-    program = layout_of(
-        tmp_path,
-        'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "sub/pe.csl"); }',
-        {
-            "sub/pe.csl": """
+    pe = """
 const one = @import_module("near.csl", .{ .n = 1 });
 const two = @import_module("near.csl", .{ .n = 2 });
 const far = @import_module(@strcat("f", "ar.csl"), .{ .n = 5 });
@@ -130,34 +121,25 @@ comptime {
   @comptime_assert(one.n == 1 and two.n == 2 and far.twice == 10);
   @comptime_assert(&one.v != &two.v);
 }
-""",
-            "sub/near.csl": "param n; var v: [4]u32 = @constants([4]u32, n); comptime { const now = &v; }",
-        },
-        import_paths=[str(other)],
-    )
+"""
+    near = "param n; var v: [4]u32 = @constants([4]u32, n); comptime { const now = &v; }"
+    layout = 'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "sub/pe.csl"); }'
+    program = layout_of(tmp_path, layout, {"sub/pe.csl": pe, "sub/near.csl": near}, import_paths=[str(other)])
     assert [size for _, size in program.programs[0].sram] == [16, 16]
     assert program.programs[0].memory[64:] == b"\1\0\0\0" * 4 + b"\2\0\0\0" * 4
 
 
 def test_a_param_that_an_imported_file_does_not_have_is_a_warning(tmp_path: Path) -> None:
     warnings: list[CslError] = []
-    layout_of(
-        tmp_path,
-        ONE % "",
-        {"pe.csl": 'const m = @import_module("m.csl", .{ .cuont = 1 });', "m.csl": "param count: i16 = 0;"},
-        on_warning=warnings.append,
-    )
+    files = {"pe.csl": 'const m = @import_module("m.csl", .{ .cuont = 1 });', "m.csl": "param count: i16 = 0;"}
+    layout_of(tmp_path, ONE % "", files, on_warning=warnings.append)
     assert [warning.message.split(": ", 1)[1].split("/")[-1] for warning in warnings] == ["m.csl has no param 'cuont'"]
     assert warnings[0].hint == "did you mean count?"
 
 
 def test_sram_over_the_limit_names_the_largest(tmp_path: Path) -> None:
-    text = bad_layout(
-        tmp_path,
-        ONE % "",
-        {"pe.csl": "var a: [11000]u32; var b: [100]u16; comptime { const now = .{ &a, &b }; }"},
-        emit=lambda instance, roots: EmittedCode("", {"f": 6000}),
-    )
+    pe = "var a: [11000]u32; var b: [100]u16; comptime { const now = .{ &a, &b }; }"
+    text = bad_layout(tmp_path, ONE % "", {"pe.csl": pe}, emit=lambda *_: EmittedCode("", {"f": 6000}))
     assert text.replace(str(tmp_path), "DIR") == (
         "a PE has 49,152 bytes of SRAM, DIR/pe.csl takes 50,200: 44,200 of data, 6,000 of code (modelled) "
         "(largest: a: [11000]u32 44,000 bytes, f (code, modelled) 6,000 bytes, b: [100]u16 200 bytes) "
@@ -205,9 +187,8 @@ ONE: return; ==> 'return' cannot lead out of code that runs at compile time
 def test_refused_layouts(tmp_path: Path, layout: str, message: str) -> None:
     if layout.startswith("ONE: "):
         layout = ONE % layout.removeprefix("ONE: ")
-    text = bad_layout(
-        tmp_path, layout.replace("EAST_ONLY", EAST).replace("WEST_ONLY", WEST), {"needs.csl": "param count: i16;"}
-    )
+    layout = layout.replace("EAST_ONLY", EAST).replace("WEST_ONLY", WEST)
+    text = bad_layout(tmp_path, layout, {"needs.csl": "param count: i16;"})
     assert text.replace(str(tmp_path), "DIR") == message
 
 
@@ -268,10 +249,7 @@ def test_no_such_generation_or_file(tmp_path: Path) -> None:
 @pytest.mark.lab
 def test_a_large_layout_takes_little(tmp_path: Path) -> None:
     # A wafer is 745,500 PEs; here 16,000, at most 100 microseconds each on a slow core.
-    start = time.process_time()
-    program = layout_of(
-        tmp_path,
-        """
+    layout = """
 const c0 = @get_color(0);
 const c1 = @get_color(1);
 layout {
@@ -286,9 +264,9 @@ layout {
     }
   }
 }
-""",
-        {"pe.csl": "param a: bool; param b: bool; param n: i16; param m;"},
-    )
+"""
+    start = time.process_time()
+    program = layout_of(tmp_path, layout, {"pe.csl": "param a: bool; param b: bool; param n: i16; param m;"})
     assert time.process_time() - start < 1.6
     assert len(program.programs) == 4
     assert len(program.configs) == 2

@@ -9,7 +9,7 @@ from cstool.csl.fabric import control
 from cstool.csl.language.intrinsics import INTRINSICS
 from cstool.csl.language.parse import parse
 from cstool.csl.language.source import Source
-from tests.unit.csl.language.one_pe import OnePE
+from tests.unit.csl.language.many_pes import One
 
 LIBRARY = Path(str(resources.files(cstool.csl.language))) / "library"
 FILES = sorted(path.relative_to(LIBRARY).as_posix() for path in LIBRARY.rglob("*.csl"))
@@ -26,8 +26,8 @@ def test_intrinsics_are_those_that_files_use() -> None:
     assert used <= INTRINSICS.keys()
 
 
-def test_time_counts_while_it_is_enabled(tmp_path: Path) -> None:
-    text = """
+def test_time_counts_while_it_is_enabled(on_wse3: One) -> None:
+    program = """
 const time = @import_module("<time>");
 var stamp = @zeros([3]u16);
 var stamps = @zeros([4]u16);
@@ -35,36 +35,34 @@ fn pause() void {
   var i: u16 = 0;
   while (i < 10) : (i += 1) {}
 }
-"""
-    body = "\n".join(
-        f"  {what}\n  pause();\n  time.get_timestamp(&stamp);\n  stamps[{k}] = stamp[0];"
+---
+""" + "\n".join(
+        f"{what} pause(); time.get_timestamp(&stamp); stamps[{k}] = stamp[0];"
         for k, what in enumerate(["", "time.enable_tsc();", "time.disable_tsc();", "time.reset_tsc_counter();"])
     )
-    never, counted, stopped, reset = OnePE(tmp_path, text, body)["stamps"].tolist()
+    never, counted, stopped, reset = on_wse3(program)["stamps"].tolist()
     assert never == 0
     assert 10 < counted < 300
     assert counted <= stopped < counted + 60
     assert reset == 0
 
 
-def test_layout_and_random(tmp_path: Path) -> None:
-    text = """
+def test_layout_and_random(on_wse3: One) -> None:
+    found = on_wse3("""
 const where = @import_module("<layout>");
 const random = @import_module("<random>");
 var at = @zeros([2]u16);
 var numbers = @zeros([3]u32);
 var uniform = @zeros([64]f32);
 var normal = @zeros([64]f32);
-"""
-    body = """
-  at[0] = where.get_x_coord();
-  at[1] = where.get_y_coord();
-  random.set_global_seed(1);
-  for (numbers) |_, i| { numbers[i] = random.random_u32(); }
-  for (uniform) |_, i| { uniform[i] = random.random_f32(-2.0, 3.0); }
-  for (normal) |_, i| { normal[i] = random.random_normal_f32(); }
-"""
-    found = OnePE(tmp_path, text, body)
+---
+at[0] = where.get_x_coord();
+at[1] = where.get_y_coord();
+random.set_global_seed(1);
+for (numbers) |_, i| { numbers[i] = random.random_u32(); }
+for (uniform) |_, i| { uniform[i] = random.random_f32(-2.0, 3.0); }
+for (normal) |_, i| { normal[i] = random.random_normal_f32(); }
+""")
     assert found["at"].tolist() == [0, 0]
     # the first three of xorshift32 from seed 1 (Marsaglia's shifts 13, 17, 5)
     assert found["numbers"].tolist() == [270369, 67634689, 2647435461]
@@ -76,89 +74,83 @@ var normal = @zeros([64]f32);
     assert 0.7 < normal.std() < 1.3
 
 
-def test_pieces_of_memory_and_complex_numbers(tmp_path: Path) -> None:
-    text = """
+def test_pieces_of_memory_and_complex_numbers(on_wse3: One) -> None:
+    found = on_wse3("""
 const memory = @import_module("<malloc>", .{ .buffer_num_words = 8 });
 const complex = @import_module("<complex>");
 var left = @zeros([2]u16);
 var values = @zeros([3]f32);
 var product = @zeros([2]f32);
-"""
-    body = """
-  const first = memory.malloc(f32, 3);
-  const second = memory.malloc(u16, 3);
-  left[0] = memory.available();
-  memory.free_all();
-  left[1] = memory.available();
-  first[2] = 2.5;
-  second[0] = 7;
-  values[0] = first[2];
-  values[1] = @as(f32, second[0]);
-  const x = complex.get_complex_64(1.0, 2.0);
-  const y = complex.multiply_complex_64(x, complex.get_complex_64(3.0, -1.0));
-  product[0] = y.real;
-  product[1] = y.imag;
-"""
-    found = OnePE(tmp_path, text, body)
+---
+const first = memory.malloc(f32, 3);
+const second = memory.malloc(u16, 3);
+left[0] = memory.available();
+memory.free_all();
+left[1] = memory.available();
+first[2] = 2.5;
+second[0] = 7;
+values[0] = first[2];
+values[1] = @as(f32, second[0]);
+const x = complex.get_complex_64(1.0, 2.0);
+const y = complex.multiply_complex_64(x, complex.get_complex_64(3.0, -1.0));
+product[0] = y.real;
+product[1] = y.imag;
+""")
     assert found["left"].tolist() == [3, 8]
     assert found["values"].tolist() == [2.5, 7, 0]
     assert found["product"].tolist() == [5, 5]
 
 
-def test_registers_of_a_color(tmp_path: Path) -> None:
-    text = """
+def test_registers_of_a_color(on_wse3: One) -> None:
+    found = on_wse3("""
 const tile = @import_module("<tile_config>");
 const c = @get_color(3);
 var words = @zeros([10]u16);
 comptime {
   @set_local_color_config(c, .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ RAMP } } });
 }
-"""
-    body = """
-  words[0] = tile.switch_config.get_route(c, 0);
-  words[1] = tile.switch_config.get_position(c);
-  tile.switch_config.set_route(c, 1, 1 | 1 << 5);
-  tile.switch_config.set_position(c, 1);
-  words[2] = tile.switch_config.get_position(c);
-  words[3] = @as(u16, tile.teardown.get_pending());
-  tile.color_config.set_output_routes(c, .{ RAMP, EAST });
-  words[4] = tile.switch_config.get_route(c, 0);
-  tile.color_config.reset_routes(c, .{ .rx = .{ WEST }, .tx = .{ EAST } });
-  words[5] = tile.switch_config.get_route(c, 0);
-  tile.switch_config.set_tx_switch_pos1(c, .{ RAMP });
-  words[6] = tile.switch_config.get_route(c, 1);
-  tile.switch_config.set_position(c, 1);
-  tile.switch_config.clear_current_position(c);
-  words[7] = tile.switch_config.get_position(c);
-  tile.switch_config.set_pop_mode(c, tile.switch_config.pop_mode.ALWAYS_POP);
-  tile.switch_config.set_ring_mode(c, true);
-  words[8] = @get_config(0x200 + 8 * 3 + 4); // the color's switch
-  tile.switch_config.set_invalid_for_switch_pos1(c);
-  words[9] = tile.switch_config.get_route(c, 1);
-"""
-    found = OnePE(tmp_path, text, body)["words"].tolist()
+---
+words[0] = tile.switch_config.get_route(c, 0);
+words[1] = tile.switch_config.get_position(c);
+tile.switch_config.set_route(c, 1, 1 | 1 << 5);
+tile.switch_config.set_position(c, 1);
+words[2] = tile.switch_config.get_position(c);
+words[3] = @as(u16, tile.teardown.get_pending());
+tile.color_config.set_output_routes(c, .{ RAMP, EAST });
+words[4] = tile.switch_config.get_route(c, 0);
+tile.color_config.reset_routes(c, .{ .rx = .{ WEST }, .tx = .{ EAST } });
+words[5] = tile.switch_config.get_route(c, 0);
+tile.switch_config.set_tx_switch_pos1(c, .{ RAMP });
+words[6] = tile.switch_config.get_route(c, 1);
+tile.switch_config.set_position(c, 1);
+tile.switch_config.clear_current_position(c);
+words[7] = tile.switch_config.get_position(c);
+tile.switch_config.set_pop_mode(c, tile.switch_config.pop_mode.ALWAYS_POP);
+tile.switch_config.set_ring_mode(c, true);
+words[8] = @get_config(0x200 + 8 * 3 + 4); // the color's switch
+tile.switch_config.set_invalid_for_switch_pos1(c);
+words[9] = tile.switch_config.get_route(c, 1);
+""")["words"].tolist()
     assert found == [1 | 1 << 5, 0, 1, 0, 1 | 5 << 5, 2 | 4 << 5, 2 | 1 << 5, 0, 4 | 8, 0]
 
 
-def test_characters_and_directions(tmp_path: Path) -> None:
-    text = """
+def test_characters_and_directions(on_wse3: One) -> None:
+    assert on_wse3("""
 const ascii = @import_module("<ascii>");
 const turn = @import_module("<directions>");
 var words = @zeros([6]u16);
-"""
-    body = """
-  words[0] = ascii.to_upper(97);
-  words[1] = @as(u16, ascii.is_space(9));
-  words[2] = @as(u16, ascii.is_alnum(58));
-  words[3] = @as(u16, turn.rotate_180(EAST) == WEST);
-  words[4] = @as(u16, turn.rotate_clockwise(NORTH) == EAST);
-  words[5] = @as(u16, turn.flip_vertical(EAST) == EAST);
-"""
-    assert OnePE(tmp_path, text, body)["words"].tolist() == [65, 1, 0, 1, 1, 1]
+---
+words[0] = ascii.to_upper(97);
+words[1] = @as(u16, ascii.is_space(9));
+words[2] = @as(u16, ascii.is_alnum(58));
+words[3] = @as(u16, turn.rotate_180(EAST) == WEST);
+words[4] = @as(u16, turn.rotate_clockwise(NORTH) == EAST);
+words[5] = @as(u16, turn.flip_vertical(EAST) == EAST);
+""")["words"].tolist() == [65, 1, 0, 1, 1, 1]
 
 
-def test_payloads_of_control_wavelets(tmp_path: Path) -> None:
-    text = """
+def test_payloads_of_control_wavelets(on_wse3: One) -> None:
+    found = on_wse3("""
 const ctrl = @import_module("<control>");
 const op = ctrl.opcode;
 const advance = ctrl.encode_single_payload(op.SWITCH_ADV, true, {}, 0);
@@ -166,17 +158,15 @@ const many = ctrl.encode_payload([4]op{ op.NOP, op.SWITCH_ADV, op.SWITCH_RST, op
                                  [4]bool{ true, false, true, false }, @get_control_task_id(40));
 const two = ctrl.encode_payload([2]op{ op.SWITCH_ADV, op.SWITCH_RST }, [2]bool{ true, true }, .{});
 var payloads = @zeros([6]u32);
-"""
-    body = """
-  var data: u16 = 0xbeef;
-  payloads[0] = advance;
-  payloads[1] = ctrl.encode_single_payload(op.SWITCH_RST, false, @get_control_task_id(41), data);
-  payloads[2] = ctrl.encode_control_task_payload(@get_control_task_id(42));
-  payloads[3] = many;
-  payloads[4] = two;
-  payloads[5] = ctrl.encode_single_payload(op.TEARDOWN, data == 0xbeef, {}, 1);
-"""
-    found = OnePE(tmp_path, text, body)["payloads"].tolist()
+---
+var data: u16 = 0xbeef;
+payloads[0] = advance;
+payloads[1] = ctrl.encode_single_payload(op.SWITCH_RST, false, @get_control_task_id(41), data);
+payloads[2] = ctrl.encode_control_task_payload(@get_control_task_id(42));
+payloads[3] = many;
+payloads[4] = two;
+payloads[5] = ctrl.encode_single_payload(op.TEARDOWN, data == 0xbeef, {}, 1);
+""")["payloads"].tolist()
     assert found == [
         control.encode(((control.ADVANCE, True),)),
         control.encode(((control.RESET, False),), 41, 0xBEEF),

@@ -10,7 +10,7 @@ from cstool.csl.language import syntax
 from cstool.csl.language.parse import parse, parse_expression
 from cstool.csl.language.source import CslError, Source
 from tests.examples import examples
-from tests.unit.csl.language.shown import cases
+from tests.unit.csl.language.shown import cases, columns
 
 
 def dump(value: object) -> str:
@@ -44,69 +44,48 @@ def declarations(text: str) -> list[str]:
     return [dump(each) for each in parse(Source("a.csl", text)).declarations]
 
 
+SHORT = r"""
+x ==> x    0x10 ==> 16    1.0 ==> 1.0    "a\n" ==> 'a\n'    .north ==> EnumLiteral(north)    .for ==> EnumLiteral(for)
+f(a, 1,) ==> Call(f, [a 1])    @as(u16, x) ==> Builtin(as, [u16 x])    a.b.c ==> Field(Field(a, b), c)
+a[i, j][0] ==> Index(Index(a, [i j]), [0])    p.* ==> Dereference(p)    -x ==> Unary(-, x)
+!a.b ==> Unary(!, Field(a, b))    &a[0] ==> Unary(&, Index(a, [0]))    ~-x ==> Unary(~, Unary(-, x))
+a == b ==> Binary(==, a, b)    .{} ==> StructLiteral()    T{ .a = 1 } ==> StructLiteral(T, [[a 1]])
+[_]u16{1} ==> StructLiteral(ArrayType([-], u16), [[0 1]])    [2][3]u8 ==> ArrayType([2], ArrayType([3], u8))
+*i16 ==> PointerType(i16)    **const i16 ==> PointerType(PointerType(i16, no, yes))    [*]f32 ==> PointerType(f32, yes)
+fn(u16, f32)void ==> FunctionType([u16 f32], void)    |i|{4} -> m.x ==> TensorAccess([i], [4], Field(m, x))
+comptime a + b ==> Comptime(Binary(+, a, b))    {} ==> Block()    f({}, 0) ==> Call(f, [Block() 0])
+blk: { break :blk 1; } ==> Block([Break(blk, 1)], blk)    union {} ==> StructType(union)
+enum { A, B } ==> EnumType(-, [[A -] [B -]])    enum(u16) { A, B = 5, } ==> EnumType(u16, [[A -] [B 5]])
+if (a) 1 else 2 + 3 ==> If(a, 1, Binary(+, 2, 3))    1 + if (a) 1 else 2 ==> Binary(+, 1, If(a, 1, 2))
+(if (a) 1 else 2) + 3 ==> Binary(+, If(a, 1, 2), 3)    if (a) b else if (c) d else e ==> If(a, b, If(c, d, e))
+if (a) 1 ==> If(a, 1)
+"""
 EXPRESSIONS = r"""
-x ==> x
-0x10 ==> 16
-1.0 ==> 1.0
-"a\n" ==> 'a\n'
-.north ==> EnumLiteral(north)
-.for ==> EnumLiteral(for)
-f(a, 1,) ==> Call(f, [a 1])
-@as(u16, x) ==> Builtin(as, [u16 x])
-a.b.c ==> Field(Field(a, b), c)
-a[i, j][0] ==> Index(Index(a, [i j]), [0])
-p.* ==> Dereference(p)
 (p.*)[0].*.x ==> Field(Dereference(Index(Dereference(p), [0])), x)
--x ==> Unary(-, x)
-!a.b ==> Unary(!, Field(a, b))
-&a[0] ==> Unary(&, Index(a, [0]))
-~-x ==> Unary(~, Unary(-, x))
-a == b ==> Binary(==, a, b)
-.{} ==> StructLiteral()
 .{ 1, .a, .{} } ==> StructLiteral(-, [[0 1] [1 EnumLiteral(a)] [2 StructLiteral()]])
 .{ .async = true, .x = .y, } ==> StructLiteral(-, [[async true] [x EnumLiteral(y)]])
-T{ .a = 1 } ==> StructLiteral(T, [[a 1]])
 m.T(f32){ .a = 1 } ==> StructLiteral(Call(Field(m, T), [f32]), [[a 1]])
 [3]i16 { 1, 2, 3 } ==> StructLiteral(ArrayType([3], i16), [[0 1] [1 2] [2 3]])
-[_]u16{1} ==> StructLiteral(ArrayType([-], u16), [[0 1]])
 [2]T{ T{ .a = 1 }, .{} }[i].a
   Field(Index(StructLiteral(ArrayType([2], T), [[0 StructLiteral(T, [[a 1]])] [1 StructLiteral()]]), [i]), a)
 @zeros([n, 2]f32) ==> Builtin(zeros, [ArrayType([n 2], f32)])
-[2][3]u8 ==> ArrayType([2], ArrayType([3], u8))
-*i16 ==> PointerType(i16)
-**const i16 ==> PointerType(PointerType(i16, no, yes))
-[*]f32 ==> PointerType(f32, yes)
 [*]const [4]f32 ==> PointerType(ArrayType([4], f32), yes, yes)
-fn(u16, f32)void ==> FunctionType([u16 f32], void)
 *const fn(x: i16) [2]i16 ==> PointerType(FunctionType([i16], ArrayType([2], i16)), no, yes)
 |i|{n} -> x[i + 1] ==> TensorAccess([i], [n], x, [Binary(+, i, 1)])
 |i, j|{M, N} -> m.A[i, 2 * j] ==> TensorAccess([i j], [M N], Field(m, A), [i Binary(*, 2, j)])
 |i|{4} -> p.*[i] ==> TensorAccess([i], [4], Dereference(p), [i])
-|i|{4} -> m.x ==> TensorAccess([i], [4], Field(m, x))
-comptime a + b ==> Comptime(Binary(+, a, b))
-{} ==> Block()
-f({}, 0) ==> Call(f, [Block() 0])
-blk: { break :blk 1; } ==> Block([Break(blk, 1)], blk)
 struct { a: i16, in: f32 = 0.5, } ==> StructType(struct, [[a i16 -] [in f32 0.5]])
 packed struct { a: u3 } ==> StructType(packed struct, [[a u3 -]])
-union {} ==> StructType(union)
 packed union { a: i16, b: f16 }{ .a = 1 } ==> StructLiteral(StructType(packed union, [[a i16 -] [b f16 -]]), [[a 1]])
-enum { A, B } ==> EnumType(-, [[A -] [B -]])
-enum(u16) { A, B = 5, } ==> EnumType(u16, [[A -] [B 5]])
-if (a) 1 else 2 + 3 ==> If(a, 1, Binary(+, 2, 3))
-1 + if (a) 1 else 2 ==> Binary(+, 1, If(a, 1, 2))
-(if (a) 1 else 2) + 3 ==> Binary(+, If(a, 1, 2), 3)
-if (a) b else if (c) d else e ==> If(a, b, If(c, d, e))
 if (a) .{ .x = 1 } else .{} ==> If(a, StructLiteral(-, [[x 1]]), StructLiteral())
 if (a) T{ .x = 1 } else [1]u8{ 2 } ==> If(a, StructLiteral(T, [[x 1]]), StructLiteral(ArrayType([1], u8), [[0 2]]))
-if (a) 1 ==> If(a, 1)
 switch (x) { 0 => a, 1, 2, => b, 3...5 => { f(); }, else => c }
   Switch(x, [Case([0], a) Case([1 2], b) Case([Binary(..., 3, 5)], Block([Evaluate(Call(f))])) Case([], c)])
 switch (e) { .a => 1, else => return, } ==> Switch(e, [Case([EnumLiteral(a)], 1) Case([], Return())])
 """
 
 
-@pytest.mark.parametrize(("text", "tree"), cases(EXPRESSIONS))
+@pytest.mark.parametrize(("text", "tree"), [*columns(SHORT), *cases(EXPRESSIONS)])
 def test_expressions(text, tree):
     assert expression(text) == tree
 
@@ -227,7 +206,7 @@ def tree_dump(tree) -> str:
     return f"Binary({tree[0]}, {tree_dump(tree[1])}, {tree_dump(tree[2])})"
 
 
-@examples(300)
+@examples(150)
 @given(TREES)
 def test_brackets_that_need_not_be_change_nothing(tree):
     assert expression(full(tree)) == expression(minimal(tree)) == tree_dump(tree)
@@ -247,7 +226,7 @@ def chains_comparisons(words: list[str]) -> bool:
     return any(a in COMPARISONS and b in COMPARISONS for a, b in zip(operators, operators[1:], strict=False))
 
 
-@examples(300)
+@examples(150)
 @given(st.lists(st.sampled_from(sorted(LEVEL)), max_size=12))
 def test_chains_of_operators(operators):
     words = ["x"]

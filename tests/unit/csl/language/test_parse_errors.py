@@ -178,7 +178,10 @@ var x = 5 }↵var s = "abc
 """
 
 
-@pytest.mark.parametrize(("program", "said"), cases(CASES))
+CRLF = ("param x\r\nparam y;\r\n", "1:8 expected ';' after this, got 'param'")
+
+
+@pytest.mark.parametrize(("program", "said"), [*cases(CASES), CRLF])
 def test_message(program, said):
     with pytest.raises(CslError) as caught:
         parse(Source("a.csl", program))
@@ -189,9 +192,3 @@ def test_more_than_an_expression():
     with pytest.raises(CslError) as caught:
         parse_expression(Source("--params", "1 2"))
     assert str(caught.value) == "--params:1:3: expected nothing more, got '2'\n    1 2\n      ^"
-
-
-def test_a_file_with_crlf_is_shown_without_the_cr():
-    with pytest.raises(CslError) as caught:
-        parse(Source("a.csl", "param x\r\nparam y;\r\n"))
-    assert str(caught.value) == "a.csl:1:8: expected ';' after this, got 'param'\n    param x\n           ^"

@@ -1,12 +1,8 @@
 """The language: types, structs, enums, loops, imports, generic functions, pointers to functions."""
 
-from collections.abc import Callable
-
 import numpy as np
 
-from tests.unit.csl.language.one_pe import OnePE
-
-One = Callable[..., OnePE]
+from tests.unit.csl.language.many_pes import One
 
 
 def test_ranges_with_names(one: One) -> None:
@@ -27,7 +23,6 @@ def test_pointers_to_functions_that_may_wait(one: One) -> None:
     pe = one("""
 var out = @zeros([16]i16);
 var src = @zeros([4]i16);
-const src_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> src[i] });
 var fifo_buf = @zeros([4]i16);
 const fifo = @allocate_fifo(fifo_buf);
 fn plain(v: i16) void { out[0] += v; }

@@ -2,62 +2,62 @@
 
 from pathlib import Path
 
-from tests.unit.csl.language.many_pes import Run
-from tests.unit.csl.language.one_pe import OnePE
+from tests.unit.csl.language.many_pes import One, Run
 
 
-def test_generators_of_random_bits_go_on_by_themselves(tmp_path: Path, arch: str) -> None:
-    body = """
-  for (@range(u16, 8)) |i| {
-    @set_active_prng(i & 1);
-    mixed[i] = @random16();
-  }
-  @set_active_prng(2);
-  for (@range(u16, 4)) |i| alone[i] = @random16();"""
-    found = OnePE(tmp_path, "var mixed = @zeros([8]u16);\nvar alone = @zeros([4]u16);", body, arch)
+def test_generators_of_random_bits_go_on_by_themselves(one: One) -> None:
+    found = one("""
+var mixed = @zeros([8]u16);
+var alone = @zeros([4]u16);
+---
+for (@range(u16, 8)) |i| { @set_active_prng(i & 1); mixed[i] = @random16(); }
+@set_active_prng(2);
+for (@range(u16, 4)) |i| alone[i] = @random16();
+""")
     numbers = [*found["mixed"].tolist(), *found["alone"].tolist()]
     assert len(set(numbers)) == len(numbers)
     # xorshift32 from the state 2463534242: 723471715, 2497366906, ... (Marsaglia 2003)
     assert [found["mixed"][0], found["mixed"][2]] == [723471715 >> 16, 2497366906 >> 16]
 
 
-def test_priorities_are_taken(tmp_path: Path, arch: str) -> None:
-    text = """
+def test_priorities_are_taken(one: One) -> None:
+    assert one("""
 const tile_config = @import_module("<tile_config>");
 const tasks = @import_module("<tile_config/task_priority>");
 var kept = @zeros([2]u16);
-"""
-    body = """
-  tile_config.main_thread_priority.update_main_thread_priority(tile_config.main_thread_priority.level.MEDIUM_LOW);
-  tasks.update_task_priority(@get_local_task_id(20), tasks.level.HIGH);
-  kept[0] = @get_config(tile_config.addresses.THREAD_PRIORITIES);
-  kept[1] = @get_config(tile_config.addresses.PRIORITIES + 20);"""
-    assert OnePE(tmp_path, text, body, arch)["kept"].tolist() == [1, 1]
+---
+tile_config.main_thread_priority.update_main_thread_priority(tile_config.main_thread_priority.level.MEDIUM_LOW);
+tasks.update_task_priority(@get_local_task_id(20), tasks.level.HIGH);
+kept[0] = @get_config(tile_config.addresses.THREAD_PRIORITIES);
+kept[1] = @get_config(tile_config.addresses.PRIORITIES + 20);
+""")["kept"].tolist() == [1, 1]
 
 
-def test_a_table_of_control_tasks_is_taken(tmp_path: Path) -> None:
-    OnePE(tmp_path, "comptime { @set_control_task_table(.{ .stride = 2 }); }", "", "wse3")
+def test_a_table_of_control_tasks_is_taken(on_wse3: One) -> None:
+    on_wse3("comptime { @set_control_task_table(.{ .stride = 2 }); }\n---\n")
 
 
-def test_what_is_printed_and_traced(tmp_path: Path, arch: str) -> None:
-    text = """
+def test_what_is_printed_and_traced(one: One) -> None:
+    said = [
+        line.rstrip()
+        for line in one("""
 const print = @import_module("<simprint>");
 const silent = @import_module("<simprint>", .{ .enable = false });
 const trace = @import_module("<debug>", .{ .key = "steps", .buffer_size = 50 });
-"""
-    body = """
-  const half: f32 = 2.5;
-  const minus: i16 = -3;
-  print.fmt("x = {d}, y = {f}", .{ minus, half });
-  silent.fmt("x = {}", .{minus});
-  print.fmt_no_nl("{} and {d} ", .{ half, minus });
-  print.fmt_with_coords("{x} {s}", .{ @as(u16, 255), "end" });
-  print.fmt_no_nl_with_coords("bare", .{});
-  print.print_string("text");
-  trace.trace_f32(half);
-  trace.trace_i16(minus);
-  trace.trace_string("done");"""
-    said = [line.rstrip() for line in OnePE(tmp_path, text, body, arch).said]
+---
+const half: f32 = 2.5;
+const minus: i16 = -3;
+print.fmt("x = {d}, y = {f}", .{ minus, half });
+silent.fmt("x = {}", .{minus});
+print.fmt_no_nl("{} and {d} ", .{ half, minus });
+print.fmt_with_coords("{x} {s}", .{ @as(u16, 255), "end" });
+print.fmt_no_nl_with_coords("bare", .{});
+print.print_string("text");
+trace.trace_f32(half);
+trace.trace_i16(minus);
+trace.trace_string("done");
+""").said
+    ]
     assert said == [
         "x = -3, y = 2.5",
         "2.5 and -3",
@@ -78,7 +78,6 @@ layout {
   @set_tile_code(1, 0, "take.csl", .{ .c = c });
   @set_color_config(0, 0, c, .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ EAST } } });
   @set_color_config(1, 0, c, .{ .routes = .{ .rx = .{ WEST }, .tx = .{ RAMP } } });
-  @export_name("got", [*]f32, true);
 }
 """
 SEND = """
@@ -89,25 +88,19 @@ const queue = @get_output_queue(2);
 const out = ports.fabout(c, queue, 4, false);
 const end = ports.fabout(c, queue, 1, true);
 var got = [4]f32{ 1.0, 2.0, 3.0, 4.0 };
-var got_ptr: [*]f32 = &got;
 const data = @get_dsd(mem1d_dsd, .{ .base_address = &got, .extent = 4 });
 const ids = [3]local_task_id{ @get_local_task_id(9), @get_local_task_id(10), @get_local_task_id(11) };
-task first() void {
-  @fmovs(out, data, .{ .async = true, .activate = ids[1] });
-}
+task first() void { @fmovs(out, data, .{ .async = true, .activate = ids[1] }); }
 task second() void {
   const payload = ctrl.encode_control_task_payload(@get_control_task_id(43));
   @mov32(end, payload, .{ .async = true, .activate = ids[2] });
 }
-task third() void {
-  @fmovs(out, data, .{ .async = true });
-}
+task third() void { @fmovs(out, data, .{ .async = true }); }
 comptime {
   @bind_local_task(first, ids[0]);
   @bind_local_task(second, ids[1]);
   @bind_local_task(third, ids[2]);
   @activate(ids[0]);
-  @export_symbol(got_ptr, "got");
   if (@is_arch("wse3")) @initialize_queue(queue, .{ .color = c });
 }
 """
@@ -116,9 +109,7 @@ param c: color;
 const ports = @import_module("ports.csl");
 const queue = @get_input_queue(2);
 var got = @zeros([12]f32);
-var got_ptr: [*]f32 = &got;
 comptime {
-  @export_symbol(got_ptr, "got");
   @initialize_queue(queue, .{ .color = c });
 }
 """
@@ -145,7 +136,7 @@ comptime {
 }
 """
     run = Run(tmp_path, {"layout.csl": STREAM, "send.csl": SEND, "take.csl": TAKE + take}, arch)
-    assert run.at(1, 0, "got") == [1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 0, 99]
+    assert run.row("got")[1] == [1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 0, 99]
 
 
 def test_data_and_control_of_one_color_call_different_tasks(tmp_path: Path, arch: str) -> None:
@@ -165,4 +156,4 @@ comptime {
 }
 """
     run = Run(tmp_path, {"layout.csl": STREAM, "send.csl": SEND, "take.csl": TAKE + take}, arch)
-    assert run.at(1, 0, "got") == [1, 2, 3, 4, -1, 1, 2, 3, 4, 0, 0, 0]
+    assert run.row("got")[1] == [1, 2, 3, 4, -1, 1, 2, 3, 4, 0, 0, 0]

@@ -12,7 +12,6 @@ const queue = @get_output_queue(2);
 const one = ports.fabout(c, queue, 1, false);
 const command = ports.fabout(c, queue, 1, true);
 var got = @zeros([1]u16);
-var got_ptr: [*]u16 = &got;
 task main() void {
 BODY
 }
@@ -20,7 +19,6 @@ comptime {
   @bind_local_task(main, @get_local_task_id(9));
   @activate(@get_local_task_id(9));
   if (@is_arch("wse3")) @initialize_queue(queue, .{ .color = c });
-  @export_symbol(got_ptr, "got");
 }
 """
 RECEIVER = """
@@ -29,7 +27,6 @@ const ports = @import_module("ports.csl");
 const tile_config = @import_module("<tile_config>");
 const queue = @get_input_queue(2);
 var got = @zeros([12]u16);
-var got_ptr: [*]u16 = &got;
 var count: u16 = 0;
 task take(word: u16) void {
   got[count] = word;
@@ -39,7 +36,6 @@ BODY
 comptime {
   @bind_data_task(take, ports.data_task(c, queue));
   @initialize_queue(queue, .{ .color = c, .priority = .{ .high = true } });
-  @export_symbol(got_ptr, "got");
 }
 """
 
@@ -59,7 +55,6 @@ layout {
     @set_tile_code(x, 0, "take.csl", .{ .c = c });
     CONFIG
   }
-  @export_name("got", [*]u16, true);
 }
 """
 
@@ -135,14 +130,12 @@ comptime {
   @bind_local_task(ended, tile_config.teardown.get_task_id());
 }
 """
-    count = "var handled = @zeros([1]u16);\nvar handled_ptr: [*]u16 = &handled;\n"
-    count += 'comptime { @export_symbol(handled_ptr, "handled"); }\n'
+    count = "var handled = @zeros([1]u16);\n"
     files = pair(send)
     library = 'const tile_config = @import_module("<tile_config>");\n'
     files["send.csl"] += library + count + handler.replace("FROM", "RAMP").replace("TO", "EAST")
     files["take.csl"] += count + handler.replace("FROM", "WEST").replace("TO", "RAMP")
     layout = ROW.replace("CONFIG", config).replace("width = 4", "width = 3")
-    layout = layout.replace('@export_name("got"', '@export_name("handled", [*]u16, true);\n  @export_name("got"')
     run = Run(tmp_path, {"layout.csl": layout, **files}, arch)
     # the command has come everywhere; then PE 1 keeps for itself what it handed on before
     assert run.row("handled") == [[1], [1], [1]]

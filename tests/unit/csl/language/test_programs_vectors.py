@@ -1,12 +1,8 @@
 """Vectors: @map, tensors, DSRs, f16, changes of DSDs, and FIFOs that are empty or full, as users write them."""
 
-from collections.abc import Callable
-
 import numpy as np
 
-from tests.unit.csl.language.one_pe import OnePE
-
-One = Callable[..., OnePE]
+from tests.unit.csl.language.many_pes import One
 
 
 def test_tensors_of_two_and_three_dimensions(one: One) -> None:
@@ -16,8 +12,6 @@ var B: [2, 3, 4]i16;
 var out = @zeros([12]f32);
 var out2 = @zeros([24]i16);
 const A_T = @get_dsd(mem4d_dsd, .{ .tensor_access = |i, j|{4, 3} -> A[j, i] });
-const o = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{12} -> out[i] });
-const o2 = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{24} -> out2[i] });
 const B_dsd = @get_dsd(mem4d_dsd, .{ .tensor_access = |i, j, k|{4, 3, 2} -> B[k, j, i] });
 const o4 = @get_dsd(mem4d_dsd, .{ .tensor_access = |i, j|{4, 3} -> out[3 * i + j] });
 const C = [2, 2]i16{ 1, 2, 3, 4 };
@@ -26,10 +20,10 @@ for (@range(i16, 3)) |i| { for (@range(i16, 4)) |j| { A[i, j] = @as(f32, 10 * i 
 for (@range(u16, 2)) |k| {
   for (@range(u16, 3)) |j| { for (@range(u16, 4)) |i| { B[k, j, i] = @as(i16, 100 * k + 10 * j + i); } }
 }
-@fmovs(o, A_T);
-@mov16(o2, B_dsd);
+@fmovs(out_dsd, A_T);
+@mov16(out2_dsd, B_dsd);
 out2[0] = C[1, 0];
-@fadds(o, o4, 1.0);
+@fadds(out_dsd, o4, 1.0);
 """)
     out, out2 = pe["out"], pe["out2"]
     assert out.tolist() == [10 * i + j + 1.0 for j in range(4) for i in range(3)], out
@@ -43,9 +37,6 @@ var x = @zeros([8]f16);
 var y = @zeros([8]f16);
 var z = @zeros([4]f32);
 var b = @zeros([4]u16);
-const x_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> x[i] });
-const y_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> y[i] });
-const z_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> z[i] });
 const y4 = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> y[i] });
 const k: f16 = 0.1;
 ---
@@ -77,10 +68,7 @@ var out = @zeros([16]f32);
 var x = @zeros([8]f32);
 var w = @zeros([8]u16);
 var B = @zeros([2, 4]f32);
-const xd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> x[i] });
-const od = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> out[i] });
 const bd = @get_dsd(mem4d_dsd, .{ .tensor_access = |i, j|{2, 4} -> B[i, j] });
-const wd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> w[i] });
 const math = @import_module("<math>");
 var scale: f32 = 3.0;
 fn fma(a: f32, b: f32) f32 { return a * scale + b; }
@@ -93,18 +81,18 @@ fn const0() f32 { return 2.5; }
 fn mode(comptime k: u16) fn(f32) f32 { return if (k == 0) double else math.abs_f32; }
 fn double(a: f32) f32 { return a * 2.0; }
 ---
-@map(const0, xd);
+@map(const0, x_dsd);
 for (@range(u16, 8)) |i| { w[i] = i; x[i] += @as(f32, i); }
-@map(fma, xd, xd, od);
-@map(pair, od, wd, od);
+@map(fma, x_dsd, x_dsd, out_dsd);
+@map(pair, out_dsd, w_dsd, out_dsd);
 @map(counting, bd, bd);
-@map(counting, xd, bd);
-@map(reduce, xd, acc, &acc);
+@map(counting, x_dsd, bd);
+@map(reduce, x_dsd, acc, &acc);
 var a2: f32 = 1.0;
-@map(fma, xd, a2, xd);
-@map(mode(0), xd, xd);
-@map(math.abs_f32, xd, xd);
-@map(math.max_f32, xd, scale, xd);
+@map(fma, x_dsd, a2, x_dsd);
+@map(mode(0), x_dsd, x_dsd);
+@map(math.abs_f32, x_dsd, x_dsd);
+@map(math.max_f32, x_dsd, scale, x_dsd);
 out[8] = acc;
 out[9] = @as(f32, counter);
 """)
@@ -121,14 +109,11 @@ var m = @zeros([8]i16);
 const d = @get_dsr(dsr_dest, 3);
 const s0 = @get_dsr(dsr_src0, 3);
 const s1 = @get_dsr(dsr_src1, 3);
-const x_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> x[i] });
-const o_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> out[i] });
 const rev = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> x[7 - i] });
-const m_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{8} -> m[i] });
 fn mask(a: f32) i16 { if (a > 3.0) { return 1; } return 0; }
 ---
 for (@range(i16, 8)) |i| { x[i] = @as(f32, i); }
-@load_to_dsr(s0, o_dsd);
+@load_to_dsr(s0, out_dsd);
 @load_to_dsr(s1, rev);
 @fadds(s0, s0, s1);
 @fmacs(s0, s0, s1, 2.0);
@@ -150,7 +135,7 @@ const row0 = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{n} -> B[0, i] });
 const col0 = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> B[i, 0] });
 const diag = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> B[i, i + 1] });
 const block = @get_dsd(mem4d_dsd, .{ .tensor_access = |i, j|{2, 3} -> B[i + 1, j + 2] });
-const flat6 = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{6} -> A[i] });
+const flat6 = @set_dsd_length(A_dsd, 6);
 const neg = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{6} -> A[-1 * i + 23] });
 const ptr: [*]i16 = &A;
 const byptr = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> ptr[2 * i] });
@@ -195,17 +180,16 @@ var out = @zeros([16]i16);
 var src = @zeros([8]i16);
 var buffer = @zeros([4]i16);
 const fifo = @allocate_fifo(buffer);
-const src_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> src[i] });
-const out_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> out[i] });
 const fd = @get_dsr(dsr_fifo_dest, 4);
 const fs = @get_dsr(dsr_fifo_src1, 4);
+const four = @set_dsd_length(src_dsd, 4);
 const plain = @get_dsr(dsr_dest, 5);
 ---
 for (@range(i16, 8)) |i| { src[i] = i + 1; }
 @load_to_dsr(fd, fifo);
 @load_to_dsr(fs, fifo);
-@load_to_dsr(plain, out_dsd);
-if (@mov16(fd, src_dsd)) { out[8] = 1; }
+@load_to_dsr(plain, @set_dsd_length(out_dsd, 4));
+if (@mov16(fd, four)) { out[8] = 1; }
 if (!@mov16(fd, @as(i16, 3))) { out[9] = 1; }
 var done: bool = @mov16(plain, fs);
 out[10] = @as(i16, done);
@@ -221,8 +205,6 @@ def test_mantissas_of_a_vector_and_of_a_number(one: One) -> None:
 var x = [3]f32{ 12.0, -0.75, 1.0 };
 var y = @zeros([3]f32);
 var z = @zeros([1]f32);
-const x_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> x[i] });
-const y_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> y[i] });
 ---
 @fnorms(y_dsd, x_dsd);
 @fnorms(&z[0], 24.0);

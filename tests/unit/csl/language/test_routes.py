@@ -1,6 +1,7 @@
 import pytest
 
-from cstool.csl.fabric.program import ColorConfig, Filter, Route
+from cstool.csl.fabric import program
+from cstool.csl.fabric.program import ColorConfig
 from cstool.csl.language.routes import color_config
 from cstool.csl.language.source import CslError, Place, Source
 from tests.unit.csl.language.comptime_cases import constant
@@ -8,42 +9,36 @@ from tests.unit.csl.language.shown import cases
 
 HERE = Place(Source("layout.csl", "x"), 0, 1)
 ROUTES = ".routes = .{ .rx = .{ RAMP }, .tx = .{ NORTH } }"
+MODES = ".current_switch_pos = 1, .ring_mode = true, .pop_mode = .{ .pop_on_advance = true }"
 
 
 def _config(text: str) -> ColorConfig:
+    text = text.replace("ROUTES", ROUTES).replace("MODES", MODES)
     return color_config(constant(f"const x = .{{ {text} }};"), HERE)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (ROUTES, ColorConfig((Route(1, 8),))),
-        (".routes = .{ .rx = WEST, .tx = .{ EAST, RAMP } }", ColorConfig((Route(2, 5),))),
-        (".routes = .{ .rx = [1]direction{ WEST }, .tx = .{ EAST } }", ColorConfig((Route(2, 4),))),
-        (".teardown = true", ColorConfig((Route(0, 0),), teardown=True)),
-        (f"{ROUTES}, .teardown = true", ColorConfig((Route(1, 8),), teardown=True)),
-        (
-            f"{ROUTES}, .switches = .{{ .pos1 = .{{ .tx = WEST }}, "
-            ".pos2 = .{ .rx = EAST, .tx = .{ SOUTH, RAMP } }, "
-            ".current_switch_pos = 1, .ring_mode = true, .pop_mode = .{ .pop_on_advance = true } }",
-            ColorConfig((Route(1, 8), Route(1, 2), Route(4, 17)), 1, True, "pop_on_advance"),
-        ),
-        (f"{ROUTES}, .switches = .{{ .pop_mode = .always_pop }}", ColorConfig((Route(1, 8),), pop="always_pop")),
-        (f"{ROUTES}, .switches = .{{ .pos1 = .{{ .invalid = true }} }}", ColorConfig((Route(1, 8),))),
-        (
-            f"{ROUTES}, .filter = .{{ .kind = .{{ .range = true }}, .min_idx = 2, .max_idx = 5 }}",
-            ColorConfig((Route(1, 8),), filter=Filter("range", (2, 5))),
-        ),
-        (
-            f"{ROUTES}, .filter = .{{ .kind = .counter, .limit1 = 3, .max_counter = 7, .count_control = false }}",
-            ColorConfig((Route(1, 8),), filter=Filter("counter", (0, 3, 7), control=False)),
-        ),
-        (".routes = .{ .rx = .{ WEST }, .tx = .{ EAST }, .color_swap_x = true }", ColorConfig((Route(2, 4),), swap=1)),
-        (f"{ROUTES}, .color_swap_x = true, .color_swap_y = true", ColorConfig((Route(1, 8),), swap=3)),
-    ],
-)
-def test_configs(text: str, expected: ColorConfig) -> None:
-    assert _config(text) == expected
+CONFIGS = """
+ROUTES ==> ColorConfig((Route(1, 8),))
+.routes = .{ .rx = WEST, .tx = .{ EAST, RAMP } } ==> ColorConfig((Route(2, 5),))
+.routes = .{ .rx = [1]direction{ WEST }, .tx = .{ EAST } } ==> ColorConfig((Route(2, 4),))
+.teardown = true ==> ColorConfig((Route(0, 0),), teardown=True)
+ROUTES, .teardown = true ==> ColorConfig((Route(1, 8),), teardown=True)
+ROUTES, .switches = .{ .pos1 = .{ .tx = WEST }, .pos2 = .{ .rx = EAST, .tx = .{ SOUTH, RAMP } }, MODES }
+  ColorConfig((Route(1, 8), Route(1, 2), Route(4, 17)), 1, True, "pop_on_advance")
+ROUTES, .switches = .{ .pop_mode = .always_pop } ==> ColorConfig((Route(1, 8),), pop="always_pop")
+ROUTES, .switches = .{ .pos1 = .{ .invalid = true } } ==> ColorConfig((Route(1, 8),))
+ROUTES, .filter = .{ .kind = .{ .range = true }, .min_idx = 2, .max_idx = 5 }
+  ColorConfig((Route(1, 8),), filter=Filter("range", (2, 5)))
+ROUTES, .filter = .{ .kind = .counter, .limit1 = 3, .max_counter = 7, .count_control = false }
+  ColorConfig((Route(1, 8),), filter=Filter("counter", (0, 3, 7), control=False))
+.routes = .{ .rx = .{ WEST }, .tx = .{ EAST }, .color_swap_x = true } ==> ColorConfig((Route(2, 4),), swap=1)
+ROUTES, .color_swap_x = true, .color_swap_y = true ==> ColorConfig((Route(1, 8),), swap=3)
+"""
+
+
+@pytest.mark.parametrize(("text", "expected"), cases(CONFIGS))
+def test_configs(text: str, expected: str) -> None:
+    assert _config(text) == eval(expected, {**vars(program)})
 
 
 REFUSED = r"""
@@ -72,5 +67,5 @@ ROUTES, .filter = .{ .kind = .range, .max_idx = 99999 } ==> .max_idx is 0 to 655
 @pytest.mark.parametrize(("text", "message"), cases(REFUSED))
 def test_refused(text: str, message: str) -> None:
     with pytest.raises(CslError) as error:
-        _config(text.replace("ROUTES", ROUTES))
+        _config(text)
     assert str(error.value.message).removeprefix("layout.csl:1:1: ") == message

@@ -4,13 +4,10 @@ import pytest
 
 from cstool.csl.language import evaluate, types
 from cstool.csl.language.evaluate import RunTime, Scope
-from cstool.csl.language.module import Module
-from cstool.csl.language.parse import parse
 from cstool.csl.language.source import CslError, Place, Source
-from cstool.csl.language.syntax import Function
 from cstool.csl.language.types import Type
 from cstool.csl.language.values import FunctionValue, Value
-from tests.unit.csl.language.comptime_cases import module_of, said
+from tests.unit.csl.language.comptime_cases import functions, module_of, said
 
 FUNCTIONS = """
 const n = 4;
@@ -23,10 +20,12 @@ fn struct_in(options: comptime_struct, a: i16) void {}
 """
 
 
+def _function(name: str) -> FunctionValue:
+    return module_of(FUNCTIONS).lookup(name, None).value[1]  # type: ignore[union-attr, return-value]
+
+
 def _specialise(name: str, *arguments: Value | Type) -> evaluate.Specialised:
-    module = module_of(FUNCTIONS)
-    function = module.lookup(name, None).value[1]  # type: ignore[union-attr]
-    return evaluate.specialise(function, arguments, Place(Source("call.csl", "f()"), 0, 3))
+    return evaluate.specialise(_function(name), arguments, Place(Source("call.csl", "f()"), 0, 3))
 
 
 OPTIONS = (types.STRUCT, {"a": (types.I16, 1)})
@@ -65,31 +64,24 @@ def test_results() -> None:
 
 
 def test_keys() -> None:
-    module = module_of(FUNCTIONS)
-    function = module.lookup("typed", None).value[1]  # type: ignore[union-attr]
+    function = _function("typed")
+    types_ = (types.F16, types.F16, types.F32)
+    same, again, other = (evaluate.specialise(function, [(types.TYPE, each), each], None).key for each in types_)
+    assert same == again != other
 
-    def key(type_: Type) -> object:
-        return evaluate.specialise(function, [(types.TYPE, type_), type_], None).key
 
-    assert key(types.F16) == key(types.F16)
-    assert len({key(types.F16), key(types.F32)}) == 2
+I16, I32, F32, TRUE = types.I16, types.I32, types.F32, (types.BOOL, True)
+NOT_I16 = "parameter 'a' of 'plain' must be i16, got a value of i32 (convert it: @as(i16, ...))"
+RUN_TIME = "parameter 'count' of 'counted' must be known at compile time, got a value of run time (u16)"
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("plain", [types.I16], "'plain' takes 2 arguments, got 1 | declared here"),
-        (
-            "plain",
-            [types.I32, types.F32],
-            "parameter 'a' of 'plain' must be i16, got a value of i32 (convert it: @as(i16, ...))",
-        ),
-        ("plain", [types.I16, (types.BOOL, True)], "parameter 'b' of 'plain' must be f32, got bool true"),
-        (
-            "counted",
-            [types.U16, types.I16],
-            "parameter 'count' of 'counted' must be known at compile time, got a value of run time (u16)",
-        ),
+        ("plain", [I16], "'plain' takes 2 arguments, got 1 | declared here"),
+        ("plain", [I32, F32], NOT_I16),
+        ("plain", [I16, TRUE], "parameter 'b' of 'plain' must be f32, got bool true"),
+        ("counted", [types.U16, I16], RUN_TIME),
     ],
 )
 def test_refused(name: str, arguments: list[Value | Type], message: str) -> None:
@@ -98,40 +90,23 @@ def test_refused(name: str, arguments: list[Value | Type], message: str) -> None
     assert said(error.value) == message
 
 
-def _scope() -> tuple[Scope, dict[str, Function]]:
-    text = (
-        "fn f() void { var k: u16 = 1; const m = k; { k += 2; } const bad = v; for (@range(u16, 3)) |i| { k += i; } }"
-    )
-    module: Module = module_of("var v: i16 = 1;")
-    file = parse(Source("body.csl", text))
-    function = file.declarations[0]
-    assert isinstance(function, Function)
-    assert function.body is not None
-    return Scope(module), {str(at): each for at, each in enumerate(function.body.statements)}  # type: ignore[misc]
-
-
 def test_comptime_variables_of_a_function() -> None:
-    scope, statements = _scope()
+    text = "var k: u16 = 1; const m = k; { k += 2; } const bad = v; for (@range(u16, 3)) |i| { k += i; }"
+    scope = Scope(module_of("var v: i16 = 1;"))
     inner = Scope(scope.module, scope)
-    evaluate.execute(statements["0"], scope)
-    evaluate.execute(statements["1"], scope)
-    evaluate.execute(statements["2"], inner)
-    assert scope.find("k") == (types.U16, 3)
-    assert scope.find("m") == (types.U16, 1)
-    evaluate.execute(statements["4"], inner)
+    declare, copy, block, bad, loop = functions(f"fn f() void {{ {text} }}")["f"].body.statements
+    for statement, where in ((declare, scope), (copy, scope), (block, inner)):
+        evaluate.execute(statement, where)
+    assert (scope.find("k"), scope.find("m")) == ((types.U16, 3), (types.U16, 1))
+    evaluate.execute(loop, inner)
     assert inner.find("k") == (types.U16, 6)
     with pytest.raises(evaluate.NotKnown, match="'v' must be known at compile time"):
-        evaluate.execute(statements["3"], scope)
+        evaluate.execute(bad, scope)
 
 
-def test_function_types() -> None:
-    module = module_of(FUNCTIONS)
-
-    def type_of(name: str) -> str:
-        value = module.lookup(name, None).value[1]  # type: ignore[union-attr]
-        assert isinstance(value, FunctionValue)
-        return str(evaluate.function_type(value))
-
-    assert type_of("plain") == "fn(i16, f32)f32"
-    assert type_of("typed") == "fn(anytype, anytype)anytype"
-    assert type_of("struct_in") == "fn(anytype, i16)void"
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("plain", "fn(i16, f32)f32"), ("typed", "fn(anytype, anytype)anytype"), ("struct_in", "fn(anytype, i16)void")],
+)
+def test_function_types(name: str, expected: str) -> None:
+    assert str(evaluate.function_type(_function(name))) == expected

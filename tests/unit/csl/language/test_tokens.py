@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cstool.csl.language.source import CslError, Source
 from cstool.csl.language.tokens import KEYWORDS, Token, number_value, string_value, tokenize
 from tests.examples import examples
-from tests.unit.csl.language.shown import cases, whole
+from tests.unit.csl.language.shown import cases, columns, whole
 
 
 def words(text: str) -> list[tuple[str, str]]:
@@ -33,26 +33,14 @@ def test_kinds_of_words():
     assert texts == ("const", "_x1", "=", "@get", "(", "0x1F", ",", '"a b"', ")", ";", ".", "{", ".*", "}", "")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a<<=b>>c", "a <<= b >> c"),
-        ("1...5", "1 ... 5"),
-        ("1..5", "1 .. 5"),
-        ("a.*.b", "a .* . b"),
-        ("a+%b-%=c", "a +% b -%= c"),
-        ("a++b**c", "a ++ b ** c"),
-        ("|i|{1}->x[i]", "| i | { 1 } -> x [ i ]"),
-        ("a=>b>=c==d!=e", "a => b >= c == d != e"),
-        ("0x1E+2", "0x1E + 2"),
-        ("1e-3-2", "1e-3 - 2"),
-        ("0x1.8p-3+1", "0x1.8p-3 + 1"),
-        ("a-1", "a - 1"),
-        ("*[*]u8", "* [ * ] u8"),
-        ("// only a comment", ""),
-        ("\ufeffa\r\n\tb", "a b"),
-    ],
-)
+WORDS = """
+a<<=b>>c ==> a <<= b >> c    1...5 ==> 1 ... 5    1..5 ==> 1 .. 5    a.*.b ==> a .* . b    a+%b-%=c ==> a +% b -%= c
+a++b**c ==> a ++ b ** c    |i|{1}->x[i] ==> | i | { 1 } -> x [ i ]    a=>b>=c==d!=e ==> a => b >= c == d != e
+0x1E+2 ==> 0x1E + 2    1e-3-2 ==> 1e-3 - 2    0x1.8p-3+1 ==> 0x1.8p-3 + 1    a-1 ==> a - 1    *[*]u8 ==> * [ * ] u8
+"""
+
+
+@pytest.mark.parametrize(("text", "expected"), [*columns(WORDS), ("// only a comment", ""), ("\ufeffa\r\n\tb", "a b")])
 def test_words_part_where_the_longest_ends(text, expected):
     assert " ".join(each for _, each in words(text)).strip() == expected
 
@@ -70,32 +58,19 @@ def test_words_with_a_meaning_only_where_they_stand_are_names():
         assert words(word)[0] == (word, word)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("0", 0),
-        ("012", 12),
-        ("1_000_000", 1000000),
-        ("0xFf_0a", 0xFF0A),
-        ("0o17", 0o17),
-        ("0b1_01", 5),
-        ("1.5", 1.5),
-        ("1_0.2_5", 10.25),
-        ("1e3", 1000.0),
-        ("1.5E+2", 150.0),
-        ("25e-1", 2.5),
-        ("0x1.8p3", 12.0),
-        ("0x1p-2", 0.25),
-        ("0xA.8", 10.5),
-    ],
-)
+NUMBERS = """
+0 ==> 0    012 ==> 12    1_000_000 ==> 1000000    0xFf_0a ==> 65290    0o17 ==> 15    0b1_01 ==> 5    1.5 ==> 1.5
+1_0.2_5 ==> 10.25    1e3 ==> 1000.0    1.5E+2 ==> 150.0    25e-1 ==> 2.5    0x1.8p3 ==> 12.0    0x1p-2 ==> 0.25
+0xA.8 ==> 10.5
+"""
+
+
+@pytest.mark.parametrize(("text", "value"), columns(NUMBERS))
 def test_numbers(text, value):
-    got = number_value(*only(text))
-    assert got == value
-    assert type(got) is type(value)
+    assert repr(number_value(*only(text))) == value
 
 
-@examples(200)
+@examples(60)
 @given(st.integers(min_value=0, max_value=10**40))
 def test_integers_of_every_base(number):
     for text in (f"{number:d}", f"{number:_d}", f"0x{number:x}", f"0x{number:_X}", f"0o{number:o}", f"0b{number:_b}"):
@@ -104,7 +79,7 @@ def test_integers_of_every_base(number):
         assert isinstance(got, int)
 
 
-@examples(200)
+@examples(60)
 @given(st.floats(min_value=0, allow_nan=False, allow_infinity=False))
 def test_floats(number):
     shortest = repr(number)
@@ -142,13 +117,13 @@ def error_of(text: str) -> str:
     return str(caught.value)
 
 
-NUMBERS = "hint: numbers are 12, 1_000, 0x1F, 0o17, 0b101, 1.5, 1e-3 and 0x1.8p3; a name does not begin with a digit"
+ALLOWED = "hint: numbers are 12, 1_000, 0x1F, 0o17, 0b101, 1.5, 1e-3 and 0x1.8p3; a name does not begin with a digit"
 ESCAPES = r"hint: the escapes are \n \r \t \\ \" \' \x41 and \u{41}"
 REFUSED = r"""
-a = 0b12; ==> 1:5-8 not a number, 0b12 | NUMBERS
-12abc ==> 1:1-5 not a number, 12abc | NUMBERS
-a↵  0x ==> 2:3-4 not a number, 0x | NUMBERS
-1e ==> 1:1-2 not a number, 1e | NUMBERS
+a = 0b12; ==> 1:5-8 not a number, 0b12 | ALLOWED
+12abc ==> 1:1-5 not a number, 12abc | ALLOWED
+a↵  0x ==> 2:3-4 not a number, 0x | ALLOWED
+1e ==> 1:1-2 not a number, 1e | ALLOWED
 1. ==> 1:1-2 not a number, 1. | hint: a digit follows the point: 1.0
 0X1F ==> 1:1-4 not a number, 0X1F | hint: the prefixes are 0x, 0o and 0b
 1__0 ==> 1:1-4 not a number, 1__0 | hint: '_' stands between two digits
@@ -175,7 +150,7 @@ x: ?u16 ==> 1:4 CSL has no optional types and no '?' | hint: a choice is 'if (c)
     ("text", "said"), [*cases(REFUSED), ("9" * 1001, "1:1-1001 a number has at most 1000 characters, got 1001")]
 )
 def test_what_is_refused(text, said):
-    said = said.replace("NUMBERS", NUMBERS).replace("ESCAPES", ESCAPES)
+    said = said.replace("ALLOWED", ALLOWED).replace("ESCAPES", ESCAPES)
     assert error_of(text) == whole(said, {"a.csl": text})
 
 
@@ -190,7 +165,7 @@ def test_words_before_a_wrong_one_are_there():
     assert isinstance(wrong, CslError)
 
 
-@examples(300)
+@examples(150)
 @given(st.text(alphabet=st.sampled_from('ab1_0xe.+-*%&|<>=!"\\/@{}[]()\n \té'), max_size=40))
 def test_words_and_blanks_make_up_the_text(text):
     tokens, wrong = tokenize(Source("a.csl", text))
