@@ -1,10 +1,49 @@
-"""The network at work, with PEs that send and take as a case says."""
+"""A case for the network, and the network at work, with PEs that send and take as the case says."""
 
+from dataclasses import dataclass, field
 from random import Random
 
 from cstool.csl.fabric.network import Network
 from cstool.csl.fabric.wavelet import Events
 from tests.unit.csl.fabric.pe_run import ShuffledEvents
+from tests.unit.csl.fabric.waits import fabric
+
+
+@dataclass
+class Case:
+    """What is simulated.
+
+    Args:
+        configs: by (x, y, color)
+        sends: by (x, y): wavelets of each color, in order
+        start: by (x, y): the cycle in which it begins to send
+        takes: by (x, y): whether the PE takes a wavelet of each color, cycle by cycle, and again from the first
+        room: wavelets that an input queue holds
+        changes: (time, x, y, color, config)
+        pause: cycles from the call of a PE for teardown until it ends that
+    """
+
+    width: int
+    height: int
+    configs: dict
+    sends: dict
+    start: dict = field(default_factory=dict)
+    takes: dict = field(default_factory=dict)
+    room: int = 4
+    changes: list = field(default_factory=list)
+    pause: int = 3
+
+    def program(self):
+        """The fabric program."""
+        routes = {}
+        for (x, y, color), config in self.configs.items():
+            routes.setdefault(color, {})[x, y] = config
+        return fabric(self.width, self.height, routes)
+
+    def taken(self, x, y, time):
+        """Whether a PE takes in a cycle."""
+        pattern = self.takes.get((x, y), (True,))
+        return pattern[time % len(pattern)]
 
 
 class TestPE:

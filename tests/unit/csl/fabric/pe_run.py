@@ -3,12 +3,10 @@
 import re
 import textwrap
 
-import numpy as np
-
-from cstool.csl.fabric.arch import EAST, RAMP, WEST
-from cstool.csl.fabric.program import ColorConfig, FabricProgram, PEProgram, Route, Task
+from cstool.csl.fabric.program import PEProgram, Task
 from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.fabric.wavelet import Events
+from tests.unit.csl.fabric.waits import config, fabric
 
 
 def task(function, kind="local", **fields):
@@ -45,19 +43,15 @@ def main(*lines):
 
 def row(*programs, colors=(), **how):
     """A simulation of a row of PEs. `colors`: (color, x of the sender, xs of the receivers, to the right of it)."""
-    width = len(programs)
-    configs, routes = [], {}
+    routes = {}
     for color, sender, receivers in colors:
-        table = np.full((1, width), -1, np.int32)
-        for x in range(sender, max(receivers) + 1):
-            rx = 1 << RAMP if x == sender else 1 << WEST
-            tx = (1 << RAMP if x in receivers else 0) | (1 << EAST if x < max(receivers) else 0)
-            table[0, x] = len(configs)
-            configs.append(ColorConfig((Route(rx, tx),)))
-        routes[color] = table
-    tiles = np.arange(width, dtype=np.int32).reshape(1, width)
-    fabric = FabricProgram(programs[0].arch, width, 1, tiles, programs, routes, tuple(configs))
-    return Simulation(fabric, **how)
+        last = max(receivers)
+        routes[color] = {
+            (x, 0): config(f"{'R' if x == sender else 'W'}>{'R' * (x in receivers)}{'E' * (x < last)}")
+            for x in range(sender, last + 1)
+        }
+    tiles = [list(range(len(programs)))]
+    return Simulation(fabric(len(programs), 1, routes, programs, tiles, arch=programs[0].arch), **how)
 
 
 def run(*programs, colors=(), **how):

@@ -32,17 +32,11 @@ def shortest_length(graph):
 
 @given(graphs)
 @examples(200)
-def test_parts_are_those_that_lead_to_each_other(graph):
+def test_parts_lead_to_each_other_and_the_circle_of_each_is_one_and_none_is_shorter(graph):
     parts = circular_parts(range(len(graph)), graph.__getitem__)
     far = reached(graph)
     slow = {frozenset(other for other in far[node] if node in far[other]) for node in range(len(graph))} - {frozenset()}
     assert sorted(map(sorted, parts)) == sorted(map(sorted, slow))
-
-
-@given(graphs)
-@examples(200)
-def test_the_circle_is_one_and_none_is_shorter(graph):
-    parts = circular_parts(range(len(graph)), graph.__getitem__)
     circles = [shortest_circle(part, graph.__getitem__) for part in parts]
     for circle in circles:
         assert len(set(circle)) == len(circle)

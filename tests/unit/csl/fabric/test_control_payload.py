@@ -14,7 +14,7 @@ def test_one_command_is_above_its_task_and_data() -> None:
     assert payload == 0b101 << 22 | 40 << 16 | 0xBEEF
 
 
-@examples(200)
+@examples(60)
 @given(commands, st.integers(0, 63), st.integers(0, 0xFFFF))
 def test_commands_come_one_after_the_other(several: list[tuple[int, bool]], task: int, data: int) -> None:
     payload = control.encode(tuple(several), task, data if len(several) == 1 else 0)

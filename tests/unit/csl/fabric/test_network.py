@@ -12,8 +12,7 @@ from cstool.csl.fabric.program import Filter, PEProgram
 from cstool.csl.fabric.router import BUFFER, RAMP_REGISTERS
 from cstool.csl.fabric.waiting import BufferWait
 from cstool.csl.fabric.wavelet import Events, Wavelet
-from tests.unit.csl.fabric.network_cases import Case
-from tests.unit.csl.fabric.network_run import Run
+from tests.unit.csl.fabric.network_run import Case, Run
 from tests.unit.csl.fabric.waits import config, fabric
 
 NEVER = (False,)
@@ -23,12 +22,12 @@ def data(count, color=5):
     return [Wavelet(color, number) for number in range(count)]
 
 
-def command(*commands, ce_ignore=False, color=5):
+def command(*commands, ce_ignore=False, **more):
     """A control wavelet."""
-    return Wavelet(color, control.encode(tuple((each, ce_ignore) for each in commands)), True)
+    return Wavelet(5, control.encode(tuple((each, ce_ignore) for each in commands), **more), True)
 
 
-ADV = command(control.ADVANCE)
+ADV, NOP = command(control.ADVANCE), command(control.NOP)
 
 
 def row(width, sends, middle="W>E", last="W>R", color=5, **more):
@@ -50,21 +49,30 @@ def ran(case, cycles=200):
     return run
 
 
+def all_of(events):
+    while events.cycle():
+        pass
+
+
 # --- latency and bandwidth ---
 
 
-@pytest.mark.parametrize("hops", [1, 2, 9])
-def test_a_wavelet_takes_two_cycles_up_one_a_hop_and_two_down(hops):
-    assert got(ran(row(hops + 1, data(1))), hops) == [(4 + hops, 0)]
-
-
-def test_a_ce_can_send_to_itself():
-    assert got(ran(Case(1, 1, {(0, 0, 5): config("R>R")}, {(0, 0): data(2)})), 0) == [(4, 0), (5, 1)]
-
-
-@pytest.mark.parametrize("room", [2, 6])
-def test_a_row_carries_one_wavelet_a_cycle_even_into_the_shortest_queue(room):
-    assert got(ran(row(5, data(50), room=room)), 4) == [(8 + number, number) for number in range(50)]
+@pytest.mark.parametrize(
+    ("case", "x", "expected"),
+    [
+        # Two cycles up the ramp, one a hop, and two down.
+        *((row(hops + 1, data(1)), hops, [(4 + hops, 0)]) for hops in (1, 2, 9)),
+        # A CE can send to itself.
+        (Case(1, 1, {(0, 0, 5): config("R>R")}, {(0, 0): data(2)}), 0, [(4, 0), (5, 1)]),
+        # A row carries one wavelet a cycle, even into the shortest queue.
+        *((row(5, data(50), room=room), 4, [(8 + number, number) for number in range(50)]) for room in (2, 6)),
+        # Without CE_IGNORE, a control wavelet gets to the CE.
+        (row(2, [NOP, *data(1)]), 1, [(5, NOP.data), (6, 0)]),
+        (row(2, [command(control.NOP, ce_ignore=True), *data(1)]), 1, [(6, 0)]),
+    ],
+)
+def test_when_a_wavelet_comes(case, x, expected):
+    assert got(ran(case), x) == expected
 
 
 def test_what_nobody_takes_fills_queue_ramp_and_buffers_and_then_stops_the_sender():
@@ -114,12 +122,10 @@ def test_a_color_that_stands_does_not_stop_another():
 class Silent:
     """Has room for one wavelet, takes none, and remembers when it heard that its ramp is free."""
 
-    def __init__(self, events):
+    def __init__(self, events, room=1):
         self.events = events
         self.heard = []
-
-    def room(self, color):
-        return 1
+        self.room = lambda color: room
 
     def accept(self, wavelet):
         pass
@@ -136,8 +142,7 @@ def test_routers_that_have_nothing_to_do_cost_nothing():
     network = Network(program, events, [Silent(events) for _ in range(1000)])
     network.send(0, Wavelet(5, 0))
     network.send(500, Wavelet(5, 0))  # waits for ever: its router takes from WEST
-    while events.cycle():
-        pass
+    all_of(events)
     assert events.now == 4 + 999
     assert events.done <= 4 + 999
     assert network.in_flight() == 1
@@ -154,8 +159,7 @@ def test_what_goes_up_the_ramp_is_one_wavelet_a_cycle_of_all_colors():
     assert not network.can_send(0, 1)
     with pytest.raises(RuntimeError, match="PE 0 sent a wavelet of color 2 without asking can_send"):
         network.send(0, Wavelet(2, 0))
-    while events.cycle():
-        pass
+    all_of(events)
     assert pe.heard == [(1, 1), (1, 2)]
     with pytest.raises(RuntimeError, match="PE 0 released a wavelet of color 2 that it never accepted"):
         network.release(0, 2)
@@ -185,22 +189,10 @@ def test_a_control_wavelet_goes_by_the_old_position_and_data_behind_it_by_the_ne
     assert run.network.config(4, 5).current == 1
 
 
-def test_ce_ignore_keeps_a_control_wavelet_from_the_ce_and_without_it_it_gets_there():
-    ignored = command(control.NOP, ce_ignore=True)
-    assert got(ran(row(2, [ignored, *data(1)])), 1) == [(6, 0)]
-    assert got(ran(row(2, [command(control.NOP), *data(1)])), 1) == [(5, command(control.NOP).data), (6, 0)]
-
-
 def switches(pop, ring=False, width=4):
     """Each PE of a row has three positions that do the same."""
-    case = row(width, [])
-    for x in range(width):
-        (route,) = case.configs[x, 0, 5].positions
-        case.configs[x, 0, 5] = config(
-            *["R>E" if not x else "W>R" if x == width - 1 else "W>E"] * 3, pop=pop, ring=ring
-        )
-        assert case.configs[x, 0, 5].positions == (route,) * 3
-    return case
+    routes = ["R>E", *["W>E"] * (width - 2), "W>R"]
+    return Case(width, 1, {(x, 0, 5): config(*[each] * 3, pop=pop, ring=ring) for x, each in enumerate(routes)}, {})
 
 
 @pytest.mark.parametrize(
@@ -228,8 +220,7 @@ def test_which_router_executes_which_command(pop, sends, ends):
 
 
 def test_the_popped_payload_is_what_the_ce_gets():
-    case = switches("always_pop", width=2)
-    case.sends = {(0, 0): [Wavelet(5, control.encode(((control.ADVANCE, False),), 9, 77), True)]}
+    case = replace(switches("always_pop", width=2), sends={(0, 0): [command(control.ADVANCE, task=9, data=77)]})
     ((_, payload),) = got(ran(case), 1)
     assert control.decode(payload) == (control.NOP, False, 9, 77)
 
@@ -281,44 +272,39 @@ def test_a_color_may_begin_in_teardown():
 # --- filters ---
 
 
-def through(kept, wavelets):
-    """Data that a filter lets down the ramp in the middle of a row, and what comes to its end."""
-    case = row(3, wavelets, middle="W>RE")
+INDEXED = [Wavelet(5, index << 16 | 7) for index in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("kept", "sends", "passed"),
+    [
+        # A range passes indices within, and control wavelets.
+        *(
+            (Filter(kind, (2, 4)), [*INDEXED, ADV], [2 << 16 | 7, 3 << 16 | 7, 4 << 16 | 7, ADV.data])
+            for kind in ("range", "sparse_range")
+        ),
+        # A counter passes the first of every so many, and counts control wavelets or passes them.
+        (Filter("counter", (0, 1, 3)), data(9), [0, 1, 4, 5, 8]),
+        (Filter("counter", (2, 1, 3)), data(6), [2, 3]),
+        (Filter("counter", (0, 1, 3), True), [ADV, *data(5)], [ADV.data, 0, 3, 4]),
+        (Filter("counter", (0, 1, 3), False), [ADV, *data(5)], [ADV.data, 0, 1, 4]),
+    ],
+)
+def test_a_filter_passes(kept, sends, passed):
+    """In the middle of a row, down the ramp; all come to its end."""
+    case = row(3, sends, middle="W>RE")
     case.configs[1, 0, 5] = config("W>RE", filter=kept)
     run = ran(case)
-    return [number for _, number in got(run, 1)], len(got(run, 2))
+    assert ([number for _, number in got(run, 1)], len(got(run, 2))) == (passed, len(sends))
 
 
-@pytest.mark.parametrize("kind", ["range", "sparse_range"])
-def test_a_range_passes_indices_within_and_control_wavelets(kind):
-    wavelets = [Wavelet(5, index << 16 | 7) for index in range(6)]
-    passed, end = through(Filter(kind, (2, 4)), [*wavelets, ADV])
-    assert passed == [2 << 16 | 7, 3 << 16 | 7, 4 << 16 | 7, ADV.data]
-    assert end == 7
-
-
-def test_a_counter_passes_the_first_of_every_so_many():
-    assert through(Filter("counter", (0, 1, 3)), data(9)) == ([0, 1, 4, 5, 8], 9)
-    assert through(Filter("counter", (2, 1, 3)), data(6)) == ([2, 3], 6)
-
-
-@pytest.mark.parametrize(("counts", "passed"), [(True, [0, 3, 4]), (False, [ADV.data, 0, 1, 4])])
-def test_a_counter_counts_control_wavelets_or_passes_them(counts, passed):
-    sends = [ADV, *data(5)]
-    found, _ = through(Filter("counter", (0, 1, 3), counts), sends)
-    assert found == ([ADV.data, *passed] if counts else passed)
-
-
-@pytest.mark.parametrize("kept_back", ["by a filter", "by CE_IGNORE"])
-def test_what_does_not_go_down_the_ramp_needs_no_room(kept_back):
-    if kept_back == "by a filter":
-        case = row(3, data(50), middle="W>RE", room=2, takes={(1, 0): NEVER})
-        case.configs[1, 0, 5] = config("W>RE", filter=Filter("counter", (0, 0, 100)))
-        run = ran(case)
-        assert (len(got(run, 1)), len(got(run, 2))) == (1, 50)
-    else:
-        run = ran(row(2, [command(control.NOP, ce_ignore=True)] * 20, takes={(1, 0): NEVER}, room=1))
-        assert (run.network.in_flight(), run.pes[0].wavelets) == (0, [])
+def test_what_does_not_go_down_the_ramp_needs_no_room():
+    case = row(3, data(50), middle="W>RE", room=2, takes={(1, 0): NEVER})
+    case.configs[1, 0, 5] = config("W>RE", filter=Filter("counter", (0, 0, 100)))
+    run = ran(case)
+    assert (len(got(run, 1)), len(got(run, 2))) == (1, 50)
+    run = ran(row(2, [command(control.NOP, ce_ignore=True)] * 20, takes={(1, 0): NEVER}, room=1))
+    assert (run.network.in_flight(), run.pes[0].wavelets) == (0, [])
 
 
 # --- color swap ---
@@ -411,16 +397,14 @@ def test_a_pe_hears_once_a_cycle_that_a_ramp_is_free():
     pe = Eager(events)
     network = Network(fabric(1, 1, {5: {(0, 0): config("R>R")}}), events, [pe])
     pe.pump()
-    while events.cycle():
-        pass
+    all_of(events)
     assert not pe.left
     assert len(pe.heard) == len(set(pe.heard))
 
 
 def test_a_color_can_be_configured_at_run_time():
     case = row(2, data(1), start={(0, 0): 10})
-    program = case.configs
-    case.configs = {key: found for key, found in program.items() if key != (1, 0, 5)}
+    del case.configs[1, 0, 5]
     run = Run(case)
     assert run.network.config(1, 5) is None
     run.events.at(3, run.network.set_config, 1, 5, config("W>R"))
@@ -443,22 +427,18 @@ def test_waiting_says_what_each_buffer_waits_for():
     assert heads == [Wavelet(5, 7), Wavelet(5, 5), Wavelet(5, 3)]
 
 
-def test_waiting_says_which_ports_a_position_takes_from():
+@pytest.mark.parametrize(
+    ("route", "reason"),
+    [
+        ("RN>R", "position 1 takes from RAMP and NORTH only"),
+        ("W>", "position 1 sends nowhere"),
+        (">R", "position 1 takes from nowhere only"),
+    ],
+)
+def test_waiting_says_which_ports_a_position_takes_from(route, reason):
     case = row(2, data(1))
-    case.configs[1, 0, 5] = config("W>R", "RN>R", current=1)
-    (wait,) = ran(case).network.waiting()
-    assert wait == BufferWait(1, WEST, 5, (Wavelet(5, 0),), 1, (), (), "position 1 takes from RAMP and NORTH only")
-    case.configs[1, 0, 5] = config("W>R", "W>", current=1)
-    (wait,) = ran(case).network.waiting()
-    assert (wait.outputs, wait.reason) == ((), "position 1 sends nowhere")
-    case.configs[1, 0, 5] = config("W>R", ">R", current=1)
-    assert ran(case).network.waiting()[0].reason == "position 1 takes from nowhere only"
-
-
-def test_waiting_in_the_middle_of_things_says_that_they_move():
-    run = Run(row(2, data(9)))
-    run.until(5)
-    assert {wait.reason for wait in run.network.waiting()} <= {"it moves in this cycle"}
+    case.configs[1, 0, 5] = config("W>R", route, current=1)
+    assert ran(case).network.waiting() == [BufferWait(1, WEST, 5, (Wavelet(5, 0),), 1, (), (), reason)]
 
 
 def test_what_is_in_flight_was_sent_and_has_not_come():
@@ -466,6 +446,7 @@ def test_what_is_in_flight_was_sent_and_has_not_come():
     for cycle in range(2, 30):
         run.until(cycle)
         assert run.network.in_flight() == 9 - len(run.pes[0].wavelets) - len(run.arrivals)
+        assert {wait.reason for wait in run.network.waiting()} <= {"it moves in this cycle"}
     assert len(run.arrivals) == 9
 
 
@@ -478,7 +459,6 @@ def alone(route):
 
 NO_ROUTE = "a router must have a route for each color that comes to it, got a wavelet of color"
 OFF = "routes must stay within the rectangle of 1 x 1 PEs, got a wavelet of color 5 to the"
-TAKE = "hint: take {} out of the color's tx at this PE"
 ONE = "hint: @set_color_config(0, 0, ...) gives it one"
 NO_QUEUE = (
     "a color that goes down the ramp must have an input queue, got a wavelet of color 5 from WEST to RAMP, and pe.csl "
@@ -506,10 +486,10 @@ CONFLICT = Case(
             "or the PE to the WEST must not send the color this way",
         ),
         (row(2, data(1, color=6)), f"PE 0.0: {NO_ROUTE} 6 from its own CE and no route\n{ONE}"),
-        (alone("R>W"), f"PE 0.0: {OFF} WEST\n{TAKE.format('WEST')}"),
-        (alone("R>E"), f"PE 0.0: {OFF} EAST\n{TAKE.format('EAST')}"),
-        (alone("R>N"), f"PE 0.0: {OFF} NORTH\n{TAKE.format('NORTH')}"),
-        (alone("R>S"), f"PE 0.0: {OFF} SOUTH\n{TAKE.format('SOUTH')}"),
+        *(
+            (alone(f"R>{port[0]}"), f"PE 0.0: {OFF} {port}\nhint: take {port} out of the color's tx at this PE")
+            for port in ("WEST", "EAST", "NORTH", "SOUTH")
+        ),
         (row(2, data(1), room=0), f"PE 1.0: {NO_QUEUE}"),
         (CONFLICT, f"PE 1.0: {TWO_ROUTES}"),
     ],
@@ -520,23 +500,16 @@ def test_what_ends_a_simulation(case, message):
     assert str(caught.value) == message
 
 
-def test_what_comes_one_after_the_other_is_no_conflict():
+def test_what_is_no_error():
+    # What comes one after the other; a route off the rectangle that nothing takes.
     assert len(ran(replace(CONFLICT, start={(2, 0): 5})).arrivals) == 10
-
-
-def test_a_route_off_the_rectangle_that_nothing_takes_is_no_error():
     ran(Case(1, 1, {(0, 0, 5): config("R>W"), (0, 0, 6): config("R>R")}, {(0, 0): data(1, color=6)}))
 
 
 def test_a_ramp_of_a_pe_without_a_program():
     events = Events()
     program = fabric(1, 1, {5: {(0, 0): config("R>R")}}, tiles=[[-1]], programs=(PEProgram("pe.csl", "wse2", ""),))
-
-    class Nobody:
-        def room(self, color):
-            return 0
-
-    network = Network(program, events, [Nobody()])
+    network = Network(program, events, [Silent(events, room=0)])
     network.send(0, Wavelet(5, 0))
     with pytest.raises(SimulationError) as caught:
         events.cycle()

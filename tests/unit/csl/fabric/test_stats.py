@@ -7,6 +7,7 @@ import pytest
 from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.fabric.stats import read_stats, stats_document
 from cstool.foundation.errors import CstoolError
+from tests.contract.refusal import refusal
 from tests.unit.csl.fabric.waits import sender_and_receiver
 
 
@@ -29,18 +30,14 @@ def test_what_a_simulation_counted_is_read_again(tmp_path):
 def test_other_files_are_refused(tmp_path, text):
     path = tmp_path / "sim_stats.json"
     path.write_text(text)
-    with pytest.raises(CstoolError) as caught:
+    with refusal(CstoolError, f"{path}: must be a sim_stats.json as this version writes it, it is not"):
         read_stats(path)
-    assert str(caught.value) == f"{path}: must be a sim_stats.json as this version writes it, it is not"
 
 
 def test_a_missing_file_is_an_error_that_says_how_to_get_one(tmp_path):
-    with pytest.raises(CstoolError) as caught:
-        read_stats(tmp_path / "none.json")
-    assert str(caught.value) == (
-        f"{tmp_path}/none.json: cannot be read, got: No such file or directory\n"
-        "hint: a run writes it at its end: `cstool fabric run DIR`"
-    )
+    path, hint = tmp_path / "none.json", "a run writes it at its end: `cstool fabric run DIR`"
+    with refusal(CstoolError, f"{path}: cannot be read, got: No such file or directory", hint):
+        read_stats(path)
 
 
 def test_what_has_not_ended_counts_as_far_as_it_came():

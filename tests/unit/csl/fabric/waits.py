@@ -21,7 +21,7 @@ def config(*routes, current=0, **more):
     return ColorConfig(tuple(Route(ports(rx), ports(tx)) for rx, tx in pairs), current, **more)
 
 
-def fabric(width, height, routes, programs=None, tiles=None, **more):
+def fabric(width, height, routes, programs=None, tiles=None, arch="wse2", **more):
     """A program of a rectangle.
 
     Args:
@@ -36,9 +36,9 @@ def fabric(width, height, routes, programs=None, tiles=None, **more):
         for (x, y), found in table.items():
             tables[color][y, x] = configs.index(found)
     colors = frozenset(routes)
-    programs = programs or (PEProgram("pe.csl", "wse2", "", inputs=colors, outputs=colors),)
+    programs = programs or (PEProgram("pe.csl", arch, "", inputs=colors, outputs=colors),)
     grid = np.zeros((height, width), np.int32) if tiles is None else np.array(tiles, np.int32)
-    return FabricProgram("wse2", width, height, grid, tuple(programs), tables, tuple(configs), **more)
+    return FabricProgram(arch, width, height, grid, tuple(programs), tables, tuple(configs), **more)
 
 
 def line(width, color=3, **more):
@@ -63,30 +63,21 @@ def stuck(pe, port, color, outputs="", blocked="", reason="", position=0, count=
     return BufferWait(pe, PORTS[port], color, wavelets, position, *numbers, reason)
 
 
-SENDS = """
+CODE = """
+from cstool.csl.fabric.dsd import FabricIn, FabricOut, Mem1d, Settings
 def program(pe):
     def main():
-        yield from pe.wait("mov32", (FabricOut(2, 3, {count}), Mem1d(0, {count}, 4, 4)), Settings())
+        yield from pe.wait("mov32", ({operands}), Settings())
     return {{"main": main}}
 """
-TAKES = """
-def program(pe):
-    def main():
-        yield from pe.wait("mov32", (Mem1d(0, {count}, 4, 4), FabricIn(2, {count})), Settings())
-    return {{"main": main}}
-"""
-IMPORTS = "from cstool.csl.fabric.dsd import FabricIn, FabricOut, Mem1d, Settings\n"
 
 
 def sender_and_receiver(sent, taken=None):
     """Two PEs: the left one sends wavelets of color 3, the right one takes as many, or another number."""
-    main = {9: Task("main", "local", place="pe.csl:40:5")}
-    left = PEProgram(
-        "left.csl", "wse2", IMPORTS + SENDS.format(count=sent), tasks=main, activated=(9,), output_queues={2: 3},
-        outputs=frozenset({3}),
-    )  # fmt: skip
-    right = PEProgram(
-        "right.csl", "wse2", IMPORTS + TAKES.format(count=sent if taken is None else taken), tasks=main, activated=(9,),
-        input_queues={2: 3}, inputs=frozenset({3}),
-    )  # fmt: skip
+    own = {"tasks": {9: Task("main", "local", place="pe.csl:40:5")}, "activated": (9,)}
+    count, color = sent if taken is None else taken, frozenset({3})
+    send = CODE.format(operands=f"FabricOut(2, 3, {sent}), Mem1d(0, {sent}, 4, 4)")
+    take = CODE.format(operands=f"Mem1d(0, {count}, 4, 4), FabricIn(2, {count})")
+    left = PEProgram("left.csl", "wse2", send, output_queues={2: 3}, outputs=color, **own)
+    right = PEProgram("right.csl", "wse2", take, input_queues={2: 3}, inputs=color, **own)
     return fabric(2, 1, {3: {(0, 0): config("R>E"), (1, 0): config("W>R")}}, (left, right), [[0, 1]])
