@@ -1,6 +1,10 @@
 """Compiled programs made by hand, for tests of the host's side."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+import pytest
 
 from cstool.csl.fabric.program import (
     ColorConfig,
@@ -13,6 +17,8 @@ from cstool.csl.fabric.program import (
     Symbol,
     Task,
 )
+from cstool.csl.sdk.client import SdkRuntimeError
+from cstool.foundation.errors import CstoolError
 
 # `scale(factor)` multiplies A, 6 elements at byte 0, and unblocks; `stuck` never does; `bad` fails an assertion.
 CODE = """
@@ -49,6 +55,15 @@ def program(pe):
 def arrays_program(width: int = 3, height: int = 2, arch: str = "wse2") -> FabricProgram:
     """Every PE has A: [6]u32 at 0, B: [5]u16 at 24, and takes a stream of color 0 in a data task."""
     data_id = 0 if arch == "wse2" else 2
+    symbols = {
+        "A": Symbol("variable", 0, letter="w", count=6),
+        "B": Symbol("variable", 24, letter="H", count=5),
+        "fixed": Symbol("variable", 0, letter="i", count=6),
+        "scale": Symbol("function", parameters=("w",), function="scale"),
+        "slow": Symbol("function", parameters=("w",), function="slow"),
+        "stuck": Symbol("function", function="stuck"),
+        "bad": Symbol("function", function="bad"),
+    }
     program = PEProgram(
         name="pe.csl",
         arch=arch,
@@ -58,15 +73,7 @@ def arrays_program(width: int = 3, height: int = 2, arch: str = "wse2") -> Fabri
         tasks={data_id: Task("echo", "data", ("H",), queue=2, color=0, place="pe.csl:3:1")},
         input_queues={2: 0},
         inputs=frozenset({0}),
-        symbols={
-            "A": Symbol("variable", 0, letter="w", count=6),
-            "B": Symbol("variable", 24, letter="H", count=5),
-            "fixed": Symbol("variable", 0, letter="i", count=6),
-            "scale": Symbol("function", parameters=("w",), function="scale"),
-            "slow": Symbol("function", parameters=("w",), function="slow"),
-            "stuck": Symbol("function", function="stuck"),
-            "bad": Symbol("function", function="bad"),
-        },
+        symbols=symbols,
     )
     return FabricProgram(
         arch=arch,
@@ -74,20 +81,22 @@ def arrays_program(width: int = 3, height: int = 2, arch: str = "wse2") -> Fabri
         height=height,
         tiles=np.zeros((height, width), np.int32),
         programs=(program,),
-        exported=(
-            Exported("A", "variable", "w", True),
-            Exported("B", "variable", "H", True),
-            Exported("fixed", "variable", "i", False),
-            Exported("scale", "function", parameters=("w",)),
-            Exported("slow", "function", parameters=("w",)),
-            Exported("stuck", "function"),
-            Exported("bad", "function"),
+        exported=tuple(
+            Exported(name, each.kind, each.letter, name in ("A", "B"), each.parameters)
+            for name, each in symbols.items()
         ),
         params={"N": "6"},
         fabric=(width + 7, height + 2),
         offset=(4, 1),
         streams={"MEMCPYH2D_1": 0, "MEMCPYD2H_1": 1},
     )
+
+
+def message(call: Callable[[], Any], kind: type[CstoolError] = SdkRuntimeError) -> str:
+    """The whole message with which a call is refused."""
+    with pytest.raises(kind) as caught:
+        call()
+    return str(caught.value)
 
 
 def routed_program() -> FabricProgram:

@@ -9,16 +9,20 @@ import pytest
 
 from cstool.csl.sdk.artifact import write_program
 from cstool.csl.sdk.cs_python import main
+from tests.unit.csl.sdk.conftest import forked
 from tests.unit.csl.sdk.sdk_programs import arrays_program
 
 COMMAND = [sys.executable, "-m", "cstool.csl.sdk.cs_python"]
-HEAD = "from cerebras.sdk.runtime.sdkruntimepybind import SdkRuntime, MemcpyDataType, MemcpyOrder\n"
 
 
-def cs_python(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-    ended = subprocess.run(
-        [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=300, check=False
-    )
+SERVE = (
+    "from cerebras.sdk.runtime.sdkruntimepybind import SdkRuntime, MemcpyDataType, MemcpyOrder\n"
+    "r = SdkRuntime('out')\nr.load()\nr.run()\n"
+)
+
+
+def cs_python(*arguments: str) -> tuple[int, str, str]:
+    ended = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=300, check=False)
     return ended.returncode, ended.stdout, ended.stderr
 
 
@@ -59,24 +63,23 @@ def test_a_script_is_run_as_python_runs_it(here: Path) -> None:
 )
 def test_ways_to_run(here: Path, arguments: list[str], stdin: str, code: int, output: str, error: str | None) -> None:
     (here / "module.py").write_text("import sys; print(__name__, sys.argv[1])")
-    found = cs_python(*arguments, stdin=stdin)
+    found = forked(*arguments, stdin=stdin)
     assert found[:2] == (code, output)
     assert error is None or found[2] == error
 
 
 def test_tracebacks_are_the_scripts_own(here: Path) -> None:
     (here / "run.py").write_text("def f(x):\n    return x + None\nf(1)\n")
-    code, _, error = cs_python("run.py")
+    code, _, error = forked("run.py")
     lines = error.splitlines()
     assert code == 1
     assert lines[:3] == ["Traceback (most recent call last):", '  File "run.py", line 3, in <module>', "    f(1)"]
     assert [line for line in lines if line.startswith("  File")][1:] == ['  File "run.py", line 2, in f']
     assert lines[-1] == "TypeError: unsupported operand type(s) for +: 'int' and 'NoneType'"
     (here / "run.py").write_text("x = = 1\n")
-    code, _, error = cs_python("run.py")
-    assert code == 1
-    assert error.splitlines()[0] == '  File "run.py", line 1'
-    assert error.splitlines()[-1] == "SyntaxError: invalid syntax"
+    code, _, error = forked("run.py")
+    lines = error.splitlines()
+    assert (code, lines[0], lines[-1]) == (1, '  File "run.py", line 1', "SyntaxError: invalid syntax")
 
 
 @pytest.mark.parametrize(
@@ -104,9 +107,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_error_of_a_program_ends_the_script(here: Path) -> None:
     write_program(arrays_program(), here / "out")
-    (here / "run.py").write_text(
-        HEAD + "r = SdkRuntime('out')\nr.load()\nr.run()\nr.launch('bad', nonblock=False)\nprint('not here')\n"
-    )
+    (here / "run.py").write_text(SERVE + "r.launch('bad', nonblock=False)\nprint('not here')\n")
     code, output, error = cs_python("run.py")
     assert (code, output) == (1, "")
     assert error.splitlines()[-1] == "cstool.csl.sdk.client.SdkRuntimeError: PE 0.0, pe.csl:7:3: A must be positive"
@@ -117,7 +118,7 @@ def test_a_scripts_directory_does_not_reach_the_simulator(here: Path) -> None:
     write_program(arrays_program(), here / "out")
     (here / "json.py").write_text("raise SystemExit('shadowed')")
     (here / "sub").mkdir()
-    (here / "sub/run.py").write_text(HEAD + "r = SdkRuntime('out')\nr.load()\nr.run()\nr.stop()\nprint('SUCCESS')\n")
+    (here / "sub/run.py").write_text(SERVE + "r.stop()\nprint('SUCCESS')\n")
     assert cs_python("sub/run.py") == (0, "SUCCESS\n", "")
 
 
@@ -125,8 +126,7 @@ def test_a_scripts_directory_does_not_reach_the_simulator(here: Path) -> None:
 def test_the_simulator_ends_with_the_script(here: Path, end: str) -> None:
     write_program(arrays_program(), here / "out")
     (here / "run.py").write_text(
-        HEAD + "import os\nr = SdkRuntime('out')\nr.load()\nr.run()\nr.launch('scale', 1, nonblock=True)\n"
-        f"print(r._simulator._process.pid, flush=True)\n{end}\n"
+        f"{SERVE}import os\nr.launch('scale', 1, nonblock=True)\nprint(r._simulator._process.pid, flush=True)\n{end}\n"
     )
     ended = subprocess.run([*COMMAND, "run.py"], stdout=subprocess.PIPE, text=True, timeout=300, check=False)
     process = int(ended.stdout)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +21,9 @@ LAYOUT = "layout { @set_rectangle(3, 2); }\n"
 PLAIN: dict[str, Any] = {"path": Path("layout.csl"), "arch": "wse2", "params": {}, "memcpy": False, "channels": 1}
 PLAIN |= {"fabric_dims": None, "fabric_offsets": None, "import_paths": [], "colors": {}}
 """what the compiler is called with for `cslc layout.csl`"""
+
+
+Ended = Callable[[str], tuple[int, str, str]]
 
 
 class Compiler:
@@ -54,7 +58,13 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiler:
     return compiler
 
 
-def test_the_vendors_line(compiler: Compiler) -> None:
+@pytest.fixture
+def ended(capsys: pytest.CaptureFixture[str]) -> Ended:
+    """Run `cslc` with a line; the exit code, the output and the errors."""
+    return lambda line: (cslc.main(line.split()), *capsys.readouterr())
+
+
+def test_the_vendors_line(compiler):
     line = (
         "--arch=wse3 ./layout.csl --fabric-dims=11,5 --fabric-offsets=4,1 --params=N:4,x:-3 "
         "--params=M:0x10,f:1.5,g:true -o out --memcpy --channels 2 --width-west-buf=0 --width-east-buf 0"
@@ -68,7 +78,7 @@ def test_the_vendors_line(compiler: Compiler) -> None:
     assert (told["fabric_dims"], told["fabric_offsets"], told["channels"]) == ([11, 5], [4, 1], 2)
 
 
-def test_defaults(compiler: Compiler) -> None:
+def test_defaults(compiler):
     compiler.result = replace(arrays_program(), memcpy=False)
     assert cslc.main(["layout.csl"]) == 0
     assert compiler.calls == [PLAIN]
@@ -76,16 +86,15 @@ def test_defaults(compiler: Compiler) -> None:
     assert read_program(Path("out")).offset == (0, 0)
 
 
-def test_every_other_flag(
-    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_other_flag(compiler, monkeypatch, ended):
     monkeypatch.setenv("CSL_IMPORT_PATH", "c::d")
     line = (
         "--memcpy --colors=red:3,blue:4 --colors green:5 --import-path=a --import-path b --max-inlined-iterations=7 "
         "--comptime-func-depth-limit 8 --max-parallelism=2 -g0 --warnings-as-errors --fp16-format=f16 --output-json "
         "--out-routes --verbose -o=there layout.csl --params size:1,"
     )
-    assert cslc.main(line.split()) == 0
+    told = "there: 3 x 2 PEs of wse2, 1 distinct programs, 0 colors, at most 34 bytes of SRAM\n"
+    assert ended(line) == (0, told, "")
     call = compiler.calls[0]
     assert call["colors"] == {"red": 3, "blue": 4, "green": 5}
     assert call["import_paths"] == ["a", "b", "c", "d"]
@@ -95,15 +104,11 @@ def test_every_other_flag(
     assert json.loads(Path("there/out.json").read_text())["params"] == params
     assert cslc.main(["layout.csl", "--memcpy", "--output-json=p.json", "--params=a:1", "-o", "other"]) == 0
     assert json.loads(Path("p.json").read_text()) == {"params": {"a": "1"}}
-    assert (
-        capsys.readouterr().out == "there: 3 x 2 PEs of wse2, 1 distinct programs, 0 colors, at most 34 bytes of SRAM\n"
-    )
 
 
-def test_out_routes(compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
+def test_out_routes(compiler, ended):
     compiler.result = routed_program()
-    assert cslc.main(["layout.csl", "--out-routes"]) == 0
-    assert capsys.readouterr().out == "PE 0.0 color 5: RAMP -> WEST, WEST -> RAMP\n"
+    assert ended("layout.csl --out-routes") == (0, "PE 0.0 color 5: RAMP -> WEST, WEST -> RAMP\n", "")
 
 
 @pytest.mark.parametrize(
@@ -129,9 +134,8 @@ def test_out_routes(compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> N
         (".", ".: must be a file with a layout block, is none"),
     ],
 )  # fmt: skip
-def test_refused(compiler: Compiler, capsys: pytest.CaptureFixture[str], line: str, expected: str) -> None:
-    assert cslc.main(line.split()) == 2
-    assert capsys.readouterr() == ("", f"cslc: error: {expected}\n")
+def test_refused(compiler, ended, line, expected):
+    assert ended(line) == (2, "", f"cslc: error: {expected}\n")
     assert compiler.calls == []
     assert not Path("out").exists()
 
@@ -155,51 +159,45 @@ DIMS = "--fabric-dims: must be at least {} for a program of 3 x 2 PEs at {}, got
         ("--fabric-dims=2,2", DIMS.format("3,2", "0,0", "2,2", "3,2")),
     ],
 )
-def test_the_program_must_fit(
-    compiler: Compiler, capsys: pytest.CaptureFixture[str], line: str, expected: str | None
-) -> None:
-    code = cslc.main(["layout.csl", *line.split()])
-    error = capsys.readouterr().err
+def test_the_program_must_fit(compiler, ended, line, expected):
+    code, _, error = ended(f"layout.csl {line}")
     assert (code, error) == ((0, "") if expected is None else (2, f"cslc: error: {expected}\n"))
     assert Path("out").exists() == (expected is None)
 
 
-def test_errors_of_the_program(compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
-    place = Place(Source("layout.csl", LAYOUT), 9, 23)
-    compiler.result = CslError("@set_rectangle: must be called once", place, "remove one")
-    assert cslc.main(["layout.csl"]) == 1
-    assert capsys.readouterr().err == (
-        "layout.csl:1:10: @set_rectangle: must be called once\n"
-        "    layout { @set_rectangle(3, 2); }\n"
-        "             ^^^^^^^^^^^^^^\n"
-        "hint: remove one\n"
-    )
-    compiler.result = CslError("there must be a layout block", None)
-    assert cslc.main(["layout.csl"]) == 1
-    assert capsys.readouterr().err == "cslc: error: there must be a layout block\n"
-    compiler.result = RecursionError()
-    assert cslc.main(["layout.csl"]) == 1
-    assert capsys.readouterr().err == "cslc: error: the program is nested too deeply to be compiled\n"
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            CslError("@set_rectangle: must be called once", Place(Source("layout.csl", LAYOUT), 9, 23), "remove one"),
+            "layout.csl:1:10: @set_rectangle: must be called once\n"
+            "    layout { @set_rectangle(3, 2); }\n             ^^^^^^^^^^^^^^\nhint: remove one\n",
+        ),
+        (CslError("there must be a layout block", None), "cslc: error: there must be a layout block\n"),
+        (RecursionError(), "cslc: error: the program is nested too deeply to be compiled\n"),
+    ],
+)
+def test_errors_of_the_program(compiler, ended, error, told):
+    compiler.result = error
+    assert ended("layout.csl") == (1, "", told)
 
 
-def test_warnings(compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings(compiler, ended):
     compiler.warning = CslError("a color is used twice", None)
-    assert cslc.main(["layout.csl", "--memcpy"]) == 0
-    assert capsys.readouterr() == ("hello\n", "warning: a color is used twice\n")
-    assert cslc.main(["layout.csl", "--memcpy", "--warnings-as-errors", "-o=other"]) == 2
-    assert capsys.readouterr().err == (
-        "warning: a color is used twice\ncslc: error: --warnings-as-errors: there must be no warning, got 1\n"
-    )
+    told = "warning: a color is used twice\n"
+    as_error = "cslc: error: --warnings-as-errors: there must be no warning, got 1\n"
+    assert ended("layout.csl --memcpy") == (0, "hello\n", told)
+    assert ended("layout.csl --memcpy --warnings-as-errors -o=other") == (2, "hello\n", told + as_error)
     assert not Path("other").exists()
 
 
-def test_what_cannot_be_written(compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_written(compiler, ended):
     Path("out").write_text("a file")
-    assert cslc.main(["layout.csl", "--memcpy"]) == 2
-    assert capsys.readouterr().err == "cslc: error: out: cannot be read or written, got: File exists\n"
+    told = "cslc: error: out: cannot be read or written, got: File exists\n"
+    assert ended("layout.csl --memcpy") == (2, "", told)
 
 
-def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version(capsys):
     for flag, expected in (("--help", "usage: cslc"), ("--version", "cslc of cstool")):
         with pytest.raises(SystemExit) as end:
             cslc.main([flag])

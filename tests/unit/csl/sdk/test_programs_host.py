@@ -1,12 +1,12 @@
 """A program and its host scripts, from the source to the arrays: streams, copies, launches, scripts for clusters."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from cstool.csl.sdk import cslc
+from tests.unit.csl.language.many_pes import exporting
+from tests.unit.csl.sdk.conftest import forked
 
 ROOT = Path(__file__).resolve().parents[4]
 LAYOUT = """
@@ -32,12 +32,6 @@ layout {
       @set_tile_code(x, y, "pe.csl", .{ .memcpy_params = memcpy.get_params(x), .N = N });
     }
   }
-  @export_name("A", [*]f32, true);
-  @export_name("B", [*]u16, true);
-  @export_name("total", [*]f32, false);
-  @export_name("stamps", [*]u16, false);
-  @export_name("packed", [*]f32, false);
-  @export_name("arguments", [*]u32, false);
   @export_name("scale", fn (f32, i16, u16, u32, i32, f16) void);
   @export_name("take", fn () void);
   @export_name("send", fn () void);
@@ -47,9 +41,9 @@ PE = """
 param memcpy_params: comptime_struct;
 param N: u16;
 const sys_mod = @import_module("<memcpy/memcpy>", memcpy_params);
+const ports = @import_module("ports.csl");
 const time = @import_module("<time>");
 const trace = @import_module("<debug>", .{ .key = "calls", .buffer_size = 40 });
-const wse3 = @is_arch("wse3");
 const in_32 = @get_input_queue(2);
 const in_16 = @get_input_queue(3);
 const out_32 = @get_output_queue(3);
@@ -60,37 +54,18 @@ var total = @zeros([1]f32);
 var stamps = @zeros([6]u16);
 var packed = @zeros([3]f32);
 var arguments = @zeros([6]u32);
-var A_ptr: [*]f32 = &A;
-var B_ptr: [*]u16 = &B;
-const total_ptr: [*]f32 = &total;
-const stamps_ptr: [*]u16 = &stamps;
-const packed_ptr: [*]f32 = &packed;
-const arguments_ptr: [*]u32 = &arguments;
 var begin = @zeros([time.tsc_size_words]u16);
 var end = @zeros([time.tsc_size_words]u16);
 const A_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{N} -> A[i] });
 const B_dsd = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{N} -> B[i] });
-const from_host = @get_dsd(fabin_dsd, if (wse3) .{ .extent = N, .input_queue = in_16 } else .{
-  .extent = N, .input_queue = in_16, .fabric_color = sys_mod.MEMCPYH2D_2,
-});
-const floats_to_host = @get_dsd(fabout_dsd, if (wse3) .{ .extent = N, .output_queue = out_32 } else .{
-  .extent = N, .output_queue = out_32, .fabric_color = sys_mod.MEMCPYD2H_1,
-});
-const words_to_host = @get_dsd(fabout_dsd, if (wse3) .{ .extent = N, .output_queue = out_16 } else .{
-  .extent = N, .output_queue = out_16, .fabric_color = sys_mod.MEMCPYD2H_2,
-});
-const add_id = if (wse3) @get_data_task_id(in_32) else @get_data_task_id(sys_mod.MEMCPYH2D_1);
+const from_host = ports.fabin(sys_mod.MEMCPYH2D_2, in_16, N);
+const floats_to_host = ports.fabout(sys_mod.MEMCPYD2H_1, out_32, N, false);
+const words_to_host = ports.fabout(sys_mod.MEMCPYD2H_2, out_16, N, false);
 const words_id = @get_local_task_id(13);
 const done_id = @get_local_task_id(14);
 
-task add(value: f32) void {
-  total[0] += value;
-}
-
-fn pair(high: u16, low: u16) f32 {
-  return @bitcast(f32, @as(u32, high) << 16 | @as(u32, low));
-}
-
+task add(value: f32) void { total[0] += value; }
+fn pair(high: u16, low: u16) f32 { return @bitcast(f32, @as(u32, high) << 16 | @as(u32, low)); }
 fn scale(a: f32, b: i16, c: u16, d: u32, e: i32, h: f16) void {
   time.enable_tsc();
   time.get_timestamp(&begin);
@@ -114,38 +89,20 @@ fn scale(a: f32, b: i16, c: u16, d: u32, e: i32, h: f16) void {
   sys_mod.unblock_cmd_stream();
 }
 
-fn take() void {
-  @mov16(B_dsd, from_host, .{ .async = true, .activate = done_id });
-}
-
-fn send() void {
-  @fmovs(floats_to_host, A_dsd, .{ .async = true, .activate = words_id });
-}
-
-task send_words() void {
-  @mov16(words_to_host, B_dsd, .{ .async = true, .activate = done_id });
-}
-
-task done() void {
-  sys_mod.unblock_cmd_stream();
-}
-
+fn take() void { @mov16(B_dsd, from_host, .{ .async = true, .activate = done_id }); }
+fn send() void { @fmovs(floats_to_host, A_dsd, .{ .async = true, .activate = words_id }); }
+task send_words() void { @mov16(words_to_host, B_dsd, .{ .async = true, .activate = done_id }); }
+task done() void { sys_mod.unblock_cmd_stream(); }
 comptime {
-  @bind_data_task(add, add_id);
+  @bind_data_task(add, ports.data_task(sys_mod.MEMCPYH2D_1, in_32));
   @bind_local_task(send_words, words_id);
   @bind_local_task(done, done_id);
-  if (wse3) {
+  if (@is_arch("wse3")) {
     @initialize_queue(in_32, .{ .color = sys_mod.MEMCPYH2D_1 });
     @initialize_queue(in_16, .{ .color = sys_mod.MEMCPYH2D_2 });
     @initialize_queue(out_32, .{ .color = sys_mod.MEMCPYD2H_1 });
     @initialize_queue(out_16, .{ .color = sys_mod.MEMCPYD2H_2 });
   }
-  @export_symbol(A_ptr, "A");
-  @export_symbol(B_ptr, "B");
-  @export_symbol(total_ptr, "total");
-  @export_symbol(stamps_ptr, "stamps");
-  @export_symbol(packed_ptr, "packed");
-  @export_symbol(arguments_ptr, "arguments");
   @export_symbol(scale);
   @export_symbol(take);
   @export_symbol(send);
@@ -264,34 +221,27 @@ print(total.sum())
 """
 
 
-def cs_python(*arguments: str) -> str:
-    command = [sys.executable, "-m", "cstool.csl.sdk.cs_python", *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return ended.stdout
-
-
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with the program in `source`, and the script."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "source").mkdir()
-    (tmp_path / "source/layout.csl").write_text(LAYOUT)
-    (tmp_path / "source/pe.csl").write_text(PE)
+    for name, text in exporting({"layout.csl": LAYOUT, "pe.csl": PE}).items():
+        (tmp_path / "source" / name).write_text(text)
     (tmp_path / "run.py").write_text(SCRIPT)
     return tmp_path
 
 
 @pytest.mark.parametrize(("arch", "how"), [("wse2", "run.py --name out"), ("wse3", "-m run --name=out --cmaddr=")])
-def test_every_kind_of_command(arch: str, how: str) -> None:
+def test_every_kind_of_command(arch: str, how: str, forks: None) -> None:
     flags = f"--arch {arch} --fabric-dims 10,4 source/layout.csl --fabric-offsets=4,1 --memcpy --channels=1 -o out"
     params = "--params=width:3,height:2 --params N:5,IN_16:1,OUT_32:2,OUT_16:3 --colors IN_32:0"
     assert cslc.main(f"{flags} {params} --width-west-buf=0 --width-east-buf=0".split()) == 0
-    assert cs_python(*how.split()) == "SUCCESS\n"
+    assert forked(*how.split()) == (0, "SUCCESS\n", "")
 
 
 def test_a_script_for_a_cluster_runs_on_this_machine(here: Path) -> None:
     (here / "launch.py").write_text(CLUSTER)
-    assert cs_python("launch.py", "wse3") == "begin\nSUCCESS\n0.0\n"
+    assert forked("launch.py", "wse3") == (0, "begin\nSUCCESS\n0.0\n", "")
     assert (here / "kept/sim.log").read_text()

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.csl.sdk.artifact import write_program
-from cstool.csl.sdk.client import SdkRuntimeError
 from cstool.csl.sdk.debug import debug_util
 from cstool.csl.sdk.platforms import (
     MemcpyDataType,
@@ -27,11 +26,14 @@ from cstool.csl.sdk.platforms import (
 )
 from cstool.csl.sdk.runtime import SdkRuntime
 from tests.examples import examples
-from tests.unit.csl.sdk.sdk_programs import arrays_program
+from tests.unit.csl.sdk.sdk_programs import arrays_program, message
 
 BITS = {16: MemcpyDataType.MEMCPY_16BIT, 32: MemcpyDataType.MEMCPY_32BIT}
 ROW, COLUMN = MemcpyOrder.ROW_MAJOR, MemcpyOrder.COL_MAJOR
 WIDTH, HEIGHT = 3, 2
+
+
+pytestmark = pytest.mark.usefixtures("forks")
 
 
 @pytest.fixture(scope="module")
@@ -64,17 +66,11 @@ def runtime(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.fixture(scope="module")
-def shared(folder: Path) -> Iterator[SdkRuntime]:
+def shared(folder: Path, forks: None) -> Iterator[SdkRuntime]:
     """A program that runs, for tests that leave it as it is, or do not mind."""
     runtime = start(folder)
     yield runtime
     close(runtime)
-
-
-def message(call: Callable[[], Any]) -> str:
-    with pytest.raises(SdkRuntimeError) as caught:
-        call()
-    return str(caught.value)
 
 
 @st.composite
@@ -93,16 +89,7 @@ def rectangles(draw: st.DrawFn) -> tuple[int, int, int, int, int]:
     st.sampled_from([np.uint32, np.int32, np.float32]),
     st.integers(0, 1 << 30),
 )
-def test_copies_as_numpy_has_them(
-    shared: SdkRuntime,
-    rectangle: tuple[int, int, int, int, int],
-    bits: int,
-    order_in: MemcpyOrder,
-    order_out: MemcpyOrder,
-    broadcast: str,
-    kind: type,
-    seed: int,
-) -> None:
+def test_copies_as_numpy_has_them(shared, rectangle, bits, order_in, order_out, broadcast, kind, seed):
     x, y, w, h, n = rectangle
     symbol = "A" if bits == 32 else "B"
     whole = np.zeros(WIDTH * HEIGHT * 5, np.uint32)
@@ -128,7 +115,7 @@ def test_copies_as_numpy_has_them(
         assert np.array_equal(back.reshape(5, WIDTH, HEIGHT).transpose(2, 1, 0), expected)
 
 
-def test_launch_with_arguments(runtime: SdkRuntime) -> None:
+def test_launch_with_arguments(runtime):
     numbers = np.arange(36, dtype=np.uint32)
     runtime.memcpy_h2d(0, numbers, 0, 0, 3, 2, 6)
     for factor in (np.uint32(3), 5, np.int16(2)):
@@ -139,7 +126,7 @@ def test_launch_with_arguments(runtime: SdkRuntime) -> None:
     assert np.array_equal(found.ravel(), numbers * 210)
 
 
-def test_what_does_not_block_is_done_later(runtime: SdkRuntime) -> None:
+def test_what_does_not_block_is_done_later(runtime):
     begun = time.monotonic()
     task = runtime.launch("slow", 400_000, nonblock=True)
     found = np.full(6, 7, np.uint32)
@@ -155,7 +142,7 @@ def test_what_does_not_block_is_done_later(runtime: SdkRuntime) -> None:
     assert " host: launch slow(400000)\n" in Path("sim.log").read_text()
 
 
-def test_the_simulation_does_not_depend_on_the_scripts_speed(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_simulation_does_not_depend_on_the_scripts_speed(folder, tmp_path, monkeypatch):
     logs = []
     for pause in (0, 0.05):
         place = tmp_path / str(pause)
@@ -176,7 +163,7 @@ def test_the_simulation_does_not_depend_on_the_scripts_speed(folder: Path, tmp_p
     assert len(logs[0].splitlines()) == 4 + 6 * 5
 
 
-def test_streams_reach_the_data_task(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_reach_the_data_task(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CSTOOL_FABRIC_MEMCPY", "modelled")
     runtime = start(folder)
@@ -192,7 +179,7 @@ def test_streams_reach_the_data_task(folder: Path, tmp_path: Path, monkeypatch: 
     assert 11 * 3.5 < cycles[-1] - cycles[0] < 11 * 4.3
 
 
-def test_traces(runtime: SdkRuntime, folder: Path) -> None:
+def test_traces(runtime, folder):
     runtime.memcpy_h2d(0, np.array([6, 9], np.uint32), 1, 0, 1, 1, 2, streaming=True)
     runtime.stop()
     assert debug_util(folder).read_trace(5, 1, "log") == ["red task", 6, 1.5, "red task", 9, 2.25]
@@ -200,7 +187,7 @@ def test_traces(runtime: SdkRuntime, folder: Path) -> None:
     assert runtime.read_trace(0, 0, "log") == []
 
 
-def test_memory_after_the_end(runtime: SdkRuntime, folder: Path, tmp_path: Path) -> None:
+def test_memory_after_the_end(runtime, folder, tmp_path):
     assert runtime.coord_logical_to_physical((1, 0)) == (5, 1)
     runtime.memcpy_h2d(0, np.arange(36, dtype=np.uint32), 0, 0, 3, 2, 6)
     runtime.stop()
@@ -273,11 +260,11 @@ def h2d(runtime: SdkRuntime, **changes: Any) -> Any:
          "PE 0.0: its program must export 'scale', it exports: A, B, bad, fixed, scale, slow, stuck"),
     ],
 )  # fmt: skip
-def test_refused_before_it_is_asked(shared: SdkRuntime, call: Callable[[SdkRuntime], Any], expected: str) -> None:
+def test_refused_before_it_is_asked(shared, call, expected):
     assert message(lambda: call(shared)) == expected
 
 
-def test_what_a_program_does_not_hold(runtime: SdkRuntime) -> None:
+def test_what_a_program_does_not_hold(runtime):
     expected = "PE 0.0: 'A' has 24 bytes, the host asks for 28"
     assert message(lambda: d2h(runtime, dest=np.zeros(42, np.uint32), elem_per_pe=7)) == expected
     # What failed once has failed for good.
@@ -286,7 +273,7 @@ def test_what_a_program_does_not_hold(runtime: SdkRuntime) -> None:
     assert Path("sim.log").read_text().splitlines()[-1].endswith(f" error: {expected}")
 
 
-def test_states(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runtime = SdkRuntime(SdkCompileArtifacts(str(folder)), get_platform(), memcpy_required=False, msg_level="INFO")
     assert message(runtime.run) == "run: the program must be loaded first, with load()"
@@ -300,7 +287,7 @@ def test_states(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     close(runtime)
 
 
-def test_a_program_without_memcpy(tmp_path: Path) -> None:
+def test_a_program_without_memcpy(tmp_path):
     write_program(replace(arrays_program(), memcpy=False), tmp_path / "out")
     runtime = SdkRuntime(tmp_path / "out")
     calls: dict[str, Callable[[], Any]] = {
@@ -313,7 +300,7 @@ def test_a_program_without_memcpy(tmp_path: Path) -> None:
         assert message(call) == f"{name}: the program must be compiled with --memcpy, it is not"
 
 
-def test_where_there_is_no_wafer_and_no_program(folder: Path, tmp_path: Path) -> None:
+def test_where_there_is_no_wafer_and_no_program(folder, tmp_path):
     expected = "cmaddr: must be left out, programs are simulated here, got 10.0.0.1:9000"
     assert message(lambda: SdkRuntime(folder, cmaddr="10.0.0.1:9000")) == expected
     assert message(lambda: get_platform("10.0.0.1:9000")) == expected
@@ -327,7 +314,7 @@ def test_where_there_is_no_wafer_and_no_program(folder: Path, tmp_path: Path) ->
     )
 
 
-def test_a_function_that_never_unblocks(capfd: pytest.CaptureFixture[str], runtime: SdkRuntime) -> None:
+def test_a_function_that_never_unblocks(capfd, runtime):
     runtime.launch("stuck", nonblock=False)
     told = message(lambda: d2h(runtime, w=1, h=1, dest=np.zeros(6, np.uint32)))
     first, hint, blank, report, *_ = told.splitlines()
@@ -340,9 +327,7 @@ def test_a_function_that_never_unblocks(capfd: pytest.CaptureFixture[str], runti
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_function_that_never_unblocks_at_the_end(
-    capfd: pytest.CaptureFixture[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_that_never_unblocks_at_the_end(capfd, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runtime = start(folder)  # here, not in a fixture: its errors are to be caught
     runtime.launch("stuck", nonblock=False)
@@ -355,7 +340,7 @@ def test_a_function_that_never_unblocks_at_the_end(
     )
 
 
-def test_a_stream_that_never_comes(runtime: SdkRuntime) -> None:
+def test_a_stream_that_never_comes(runtime):
     told = message(lambda: d2h(runtime, streaming=True, src=1))
     assert told.splitlines()[0] == (
         "the fabric stands still, and the host's command is not done: "
@@ -363,7 +348,7 @@ def test_a_stream_that_never_comes(runtime: SdkRuntime) -> None:
     )
 
 
-def test_a_killed_simulator_is_told(runtime: SdkRuntime) -> None:
+def test_a_killed_simulator_is_told(runtime):
     assert runtime._simulator is not None
     process = runtime._simulator._process.pid
     os.kill(process, signal.SIGKILL)
