@@ -3,6 +3,7 @@
 import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,11 +19,7 @@ def test_a_file_is_replaced_in_one_go_or_stays_as_it_is(tmp_path: Path, monkeypa
     (tmp_path / "odd").unlink()
     with pytest.raises(FileNotFoundError):
         write_replacing(tmp_path / "missing" / "index", "newer")
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         write_replacing(tmp_path / "index", "newer")
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"index": "new"}

@@ -1,11 +1,12 @@
 """A trace as a file: what Perfetto needs to find in it, and spans of a lane that follow or nest."""
 
 import errno
+import itertools
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -26,7 +27,7 @@ def spans(document: dict[str, Any]) -> list[tuple[Any, ...]]:
     return [(e["name"], e["ts"], e["dur"]) for e in document["traceEvents"] if e["ph"] == "X"]
 
 
-def test_a_small_trace_as_a_whole(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+def test_a_small_trace_as_a_whole(tmp_path, golden):
     trace = Trace("gpt_tiny", "modelled")
     trace.span("CSX 0", "compute", "embedding forward", 10.0, 10.000002, step=1, bytes=1024)
     trace.span("MemoryX", "updates", "embedding update", 10.000004, 10.0000055)
@@ -37,7 +38,7 @@ def test_a_small_trace_as_a_whole(tmp_path: Path, golden: Callable[[str, str], N
     golden("trace/small.json", (tmp_path / "trace.json").read_text())
 
 
-def test_processes_and_lanes_are_in_the_order_of_their_first_use(tmp_path: Path) -> None:
+def test_processes_and_lanes_are_in_the_order_of_their_first_use(tmp_path):
     trace = Trace("t", "measured")
     for process, lane, start_s in [("B", "y", 3.0), ("A", "x", 2.0), ("B", "x", 1.0)]:
         trace.span(process, lane, "s", start_s, start_s)
@@ -48,17 +49,15 @@ def test_processes_and_lanes_are_in_the_order_of_their_first_use(tmp_path: Path)
     assert list(found.values()) == [["B (measured)", 0], ["A (measured)", 1], ["y", 0], ["x", 1], ["x", 2]]
 
 
-def test_no_two_processes_or_lanes_share_a_number_not_even_of_two_kinds(tmp_path: Path) -> None:
+def test_no_two_processes_or_lanes_share_a_number_not_even_of_two_kinds(tmp_path):
     numbers = []
     for kind in ("measured", "modelled"):
         trace = Trace("t", kind)
-        for process in ("A", "B"):
-            for lane in ("x", "y", "z"):
-                trace.span(process, lane, "s", 0.0, 1.0)
+        for process, lane in itertools.product("AB", "xyz"):
+            trace.span(process, lane, "s", 0.0, 1.0)
         events = written(trace, tmp_path)["traceEvents"]
-        numbers += {e["pid"] for e in events} | {("lane", e["tid"]) for e in events if "tid" in e}
-    plain = [n[1] if isinstance(n, tuple) else n for n in numbers]
-    assert len(plain) == len(set(plain)) == 16
+        numbers += [*{e["pid"] for e in events}, *{e["tid"] for e in events if "tid" in e}]
+    assert len(numbers) == len(set(numbers)) == 16
 
 
 @st.composite
@@ -74,9 +73,7 @@ def nested(draw: st.DrawFn, start_ns: int = 0, end_ns: int = 10_000, depth: int 
 
 
 @given(st.data(), nested(), st.floats(-1e5, 1e5))
-def test_spans_that_follow_or_nest_come_out_as_they_went_in(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, lane: list[tuple[int, int]], origin_s: float
-) -> None:
+def test_spans_that_follow_or_nest_come_out_as_they_went_in(tmp_path_factory, data, lane, origin_s):
     """In whatever order, and wherever the clock began; what is around others comes first."""
     trace = Trace("t", "measured")
     for start_ns, end_ns in data.draw(st.permutations(lane)):
@@ -96,16 +93,14 @@ def test_spans_that_follow_or_nest_come_out_as_they_went_in(
     ],
     ids=["follows", "nests", "nests already"],
 )
-def test_what_rounding_made_of_spans_is_mended(
-    tmp_path: Path, second: tuple[float, float], settled: list[tuple[Any, ...]]
-) -> None:
+def test_what_rounding_made_of_spans_is_mended(tmp_path, second, settled):
     trace = Trace("t", "modelled")
     trace.span("p", "l", "a", 0.0, 2e-6)
     trace.span("p", "l", "b", second[0] * 1e-6, second[1] * 1e-6)
     assert spans(written(trace, tmp_path)) == settled
 
 
-def test_spans_of_a_lane_that_overlap_partly_are_refused_those_of_two_lanes_are_not(tmp_path: Path) -> None:
+def test_spans_of_a_lane_that_overlap_partly_are_refused_those_of_two_lanes_are_not(tmp_path):
     trace = Trace("t", "measured")
     trace.span("p", "l", "a", 0.0, 2e-6)
     trace.span("p", "m", "b", 1e-6, 3e-6)
@@ -129,22 +124,17 @@ NAN, INFINITY = float("nan"), float("inf")
         (lambda t: Trace("t", "guessed"), "kind: must be one of measured, modelled, simulated, got guessed"),
     ],
 )
-def test_what_no_trace_can_hold_is_refused(add: Callable[[Trace], object], message: str) -> None:
+def test_what_no_trace_can_hold_is_refused(add, message):
     with refusal(ValueError, message):
         add(Trace("t", "measured"))
 
 
-def test_a_file_that_cannot_be_written_is_named_and_what_was_there_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+def test_a_file_that_cannot_be_written_is_named_and_what_was_there_stays(tmp_path, monkeypatch):
     path, link = tmp_path / "trace.json", tmp_path / "link"
     link.symlink_to(path)
     path.write_text("old")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
         with refusal(TraceError, f"{path}: cannot be written: No space left on device"):
             Trace("t", "measured").write(path)
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"trace.json": "old", "link": "old"}

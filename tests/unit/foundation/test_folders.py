@@ -36,16 +36,14 @@ def refusal(folder: Path) -> str:
     return f"{found.value.filename}: {found.value.strerror}"
 
 
-def test_it_is_made_with_what_leads_to_it(tmp_path: Path) -> None:
+def test_it_is_made_with_what_leads_to_it(tmp_path):
     make_private_folder(tmp_path / "a" / "b")
     assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a", tmp_path / "a" / "b")] == [0o700, 0o700]
 
 
 @pytest.mark.parametrize("place", ["a", "a/b"])
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o722, 0o702, 0o777])
-def test_others_must_not_be_able_to_write_to_it_or_above_it(
-    place: str, mode: int, tmp_path: Path, owned_by: Callable[[Path, int], None]
-) -> None:
+def test_others_must_not_be_able_to_write_to_it_or_above_it(place, mode, tmp_path, owned_by):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / place).chmod(mode)
     if mode & 0o022:
@@ -57,16 +55,14 @@ def test_others_must_not_be_able_to_write_to_it_or_above_it(
     assert refusal(tmp_path / "a" / "b") == f"{tmp_path / place}: it belongs to uid {EVE}"
 
 
-def test_above_it_a_folder_may_be_open_if_entries_are_their_owners_alone(tmp_path: Path) -> None:
+def test_above_it_a_folder_may_be_open_if_entries_are_their_owners_alone(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a").chmod(0o1777)
     make_private_folder(tmp_path / "a" / "b")
     assert refusal(tmp_path / "a") == f"{tmp_path / 'a'}: others may write to it (mode 1777)"
 
 
-def test_above_it_folders_may_be_the_systems(
-    tmp_path: Path, owned_by: Callable[[Path, int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_above_it_folders_may_be_the_systems(tmp_path, owned_by, monkeypatch):
     monkeypatch.setattr(folders.os, "geteuid", lambda: EVE)
     for path in (tmp_path, *tmp_path.parents):
         owned_by(path, 0)
@@ -77,9 +73,7 @@ def test_above_it_folders_may_be_the_systems(
     assert refusal(tmp_path / "a") == f"{tmp_path / 'a'}: it belongs to {pwd.getpwuid(0).pw_name} (uid 0)"
 
 
-def test_a_link_of_ones_own_is_followed_where_nobody_else_can_change_what_it_is(
-    tmp_path: Path, owned_by: Callable[[Path, int], None]
-) -> None:
+def test_a_link_of_ones_own_is_followed_where_nobody_else_can_change_what_it_is(tmp_path, owned_by):
     (tmp_path / "true").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("true/../true")
     make_private_folder(tmp_path / "link" / "a")
@@ -103,9 +97,7 @@ def test_a_link_of_ones_own_is_followed_where_nobody_else_can_change_what_it_is(
     ("group", "members", "is_own"),
     [("ada", [], True), ("ada", ["ada"], True), ("ada", ["eve"], False), ("staff", [], False)],
 )
-def test_a_group_of_this_user_alone_may_write(
-    group: str, members: list[str], is_own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_of_this_user_alone_may_write(group, members, is_own, tmp_path, monkeypatch):
     folder = tmp_path / "a"
     folder.mkdir()
     folder.chmod(0o775)
@@ -119,7 +111,7 @@ def test_a_group_of_this_user_alone_may_write(
             make_private_folder(folder)
 
 
-def test_the_way_alone_may_be_checked(tmp_path: Path) -> None:
+def test_the_way_alone_may_be_checked(tmp_path):
     (tmp_path / "true" / "open").mkdir(parents=True)
     (tmp_path / "true" / "open").chmod(0o777)
     (tmp_path / "link").symlink_to("true")

@@ -25,15 +25,11 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def _write(path: Path) -> None:
-    path.write_text(os.environ.get("PYTHONSAFEPATH", ""))
-
-
 @pytest.mark.takes("two processes, which a library starts")
 def test_processes_that_a_library_starts(folder, monkeypatch):
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    do_each(_write, [folder / "0", folder / "1"], 2, lambda _: None)
+    do_each(Path.touch, [folder / "0", folder / "1"], 2, lambda _: None)
     assert sorted(path.name for path in folder.iterdir() if path.suffix != ".py") == ["0", "1"]
     assert "PYTHONSAFEPATH" not in os.environ
 
