@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cstool.csl.sdk import client, cs_python, simulator
+from cstool.csl.sdk.runtime import SdkRuntime
 
 
 def fork(act: Callable[[], int | None], kept: Sequence[int] = ()) -> int:
@@ -79,3 +80,19 @@ def forks() -> Iterator[None]:
         found = {"Popen": ForkedSimulator, "TimeoutExpired": subprocess.TimeoutExpired, "DEVNULL": subprocess.DEVNULL}
         patch.setattr(client, "subprocess", SimpleNamespace(**found))
         yield
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forks: None) -> Iterator[Callable[..., SdkRuntime]]:
+    """Run compiled programs, in a directory of its own; their simulators end with the test."""
+    monkeypatch.chdir(tmp_path)
+    with contextlib.ExitStack() as ends:
+
+        def begin(*arguments: Any, **options: Any) -> SdkRuntime:
+            runtime = SdkRuntime(*arguments, **options)
+            runtime.load()
+            runtime.run()
+            ends.callback(runtime._simulator.close)
+            return runtime
+
+        yield begin

@@ -44,33 +44,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(folder: Path) -> SdkRuntime:
-    runtime = SdkRuntime(folder)
-    runtime.load()
-    runtime.run()
-    return runtime
-
-
-def close(runtime: SdkRuntime) -> None:
-    assert runtime._simulator is not None
-    runtime._simulator.close()
-
-
 @pytest.fixture
-def runtime(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SdkRuntime]:
-    """A program that runs, in a directory of its own."""
-    monkeypatch.chdir(tmp_path)
-    runtime = start(folder)
-    yield runtime
-    close(runtime)
+def runtime(folder: Path, start: Callable[..., SdkRuntime]) -> SdkRuntime:
+    """A program that runs."""
+    return start(folder)
 
 
 @pytest.fixture(scope="module")
 def shared(folder: Path, forks: None) -> Iterator[SdkRuntime]:
     """A program that runs, for tests that leave it as it is, or do not mind."""
-    runtime = start(folder)
+    runtime = SdkRuntime(folder)
+    runtime.load()
+    runtime.run()
     yield runtime
-    close(runtime)
+    runtime._simulator.close()
 
 
 @st.composite
@@ -142,7 +129,7 @@ def test_what_does_not_block_is_done_later(runtime):
     assert " host: launch slow(400000)\n" in Path("sim.log").read_text()
 
 
-def test_the_simulation_does_not_depend_on_the_scripts_speed(folder, tmp_path, monkeypatch):
+def test_the_simulation_does_not_depend_on_the_scripts_speed(folder, tmp_path, monkeypatch, start):
     logs = []
     for pause in (0, 0.05):
         place = tmp_path / str(pause)
@@ -158,13 +145,11 @@ def test_the_simulation_does_not_depend_on_the_scripts_speed(folder, tmp_path, m
         runtime.stop()
         assert [task.done for task in tasks] == [True] * 3
         logs.append((place / "sim.log").read_text())
-        close(runtime)
     assert logs[0] == logs[1]
     assert len(logs[0].splitlines()) == 4 + 6 * 5
 
 
-def test_streams_reach_the_data_task(folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_streams_reach_the_data_task(folder, monkeypatch, start):
     monkeypatch.setenv("CSTOOL_FABRIC_MEMCPY", "modelled")
     runtime = start(folder)
     words = np.arange(12, dtype=np.uint32) + 5
@@ -284,7 +269,7 @@ def test_states(folder, tmp_path, monkeypatch):
     d2h(runtime)
     runtime.stop()
     assert message(lambda: d2h(runtime)) == "memcpy_d2h: the program must be running, between run() and stop()"
-    close(runtime)
+    runtime._simulator.close()
 
 
 def test_a_program_without_memcpy(tmp_path):
@@ -327,8 +312,7 @@ def test_a_function_that_never_unblocks(capfd, runtime):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_function_that_never_unblocks_at_the_end(capfd, folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_function_that_never_unblocks_at_the_end(capfd, folder, start):
     runtime = start(folder)  # here, not in a fixture: its errors are to be caught
     runtime.launch("stuck", nonblock=False)
     runtime.stop()

@@ -1,6 +1,6 @@
 """Layouts in Python: regions, ports, ways, streams of the host; what they compute, and what cannot be."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,7 @@ FROM_RAMP = [RoutingPosition().set_input([Route.RAMP])]
 PLATFORM = get_platform(None, None, SdkTarget.WSE3)
 PASSED = [RoutingPosition().set_input([Route.SOUTH, Route.NORTH])]
 both = pytest.mark.parametrize("target", list(SdkTarget))
-Start = Callable[[SdkLayout], SdkRuntime]
-pytestmark = pytest.mark.usefixtures("forks")
+Start = Callable[..., SdkRuntime]
 
 
 def way(into: Route, *out: Route) -> list[RoutingPosition]:
@@ -63,24 +62,6 @@ def _there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("add.csl").write_text(ADD)
     Path("empty.csl").write_text("")
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Compile a layout, and run it."""
-    runtimes: list[SdkRuntime] = []
-
-    def begin(layout: SdkLayout) -> SdkRuntime:
-        runtime = SdkRuntime(layout.compile(out_prefix="out"), PLATFORM, memcpy_required=False)
-        runtimes.append(runtime)
-        runtime.load()
-        runtime.run()
-        return runtime
-
-    yield begin
-    for runtime in runtimes:
-        assert runtime._simulator is not None
-        runtime._simulator.close()
 
 
 def adder(
@@ -101,7 +82,7 @@ def test_one_pe_adds(target: SdkTarget, start: Start) -> None:
     region, into, out = adder(layout, "one", 2.5)
     region.place(4, 1)
     send, receive = layout.create_input_stream(into), layout.create_output_stream(out)
-    runtime = start(layout)
+    runtime = start(layout.compile(out_prefix="out"), PLATFORM, memcpy_required=False)
     given = np.arange(10, dtype=np.float32)
     got = np.zeros(10, np.float32)
     first = runtime.send(send, given[:5], nonblock=True)
@@ -124,7 +105,7 @@ def test_one_pe_adds(target: SdkTarget, start: Start) -> None:
 def answer(start: Start, layout: SdkLayout, into: PortHandle, out: PortHandle) -> Any:
     """What comes back of 0 to 4."""
     send, receive = layout.create_input_stream(into), layout.create_output_stream(out)
-    runtime = start(layout)
+    runtime = start(layout.compile(out_prefix="out"), PLATFORM, memcpy_required=False)
     runtime.send(send, np.arange(5, dtype=np.float32))
     got = np.zeros(5, np.float32)
     runtime.receive(receive, got)
@@ -219,7 +200,7 @@ def test_edges_of_several_pes(target: SdkTarget, start: Start) -> None:
         beside.paint_all(back, take)
         streams.append(layout.create_output_stream(beside.create_output_port(back, Edge.RIGHT, PASSED, 3)))
     got = [np.zeros(3, np.float32), np.zeros(3, np.float32)]
-    runtime = start(layout)
+    runtime = start(layout.compile(out_prefix="out"), PLATFORM, memcpy_required=False)
     for stream, words in zip(streams, got, strict=True):
         runtime.receive(stream, words)
     runtime.stop()
@@ -399,7 +380,7 @@ def test_send_and_receive(start: Start) -> None:
     layout = SdkLayout(PLATFORM)
     _, into, out = adder(layout, "one", 1)
     send, receive = layout.create_input_stream(into), layout.create_output_stream(out)
-    runtime = start(layout)
+    runtime = start(layout.compile(out_prefix="out"), PLATFORM, memcpy_required=False)
     words = np.zeros(5, np.float32)
     cases: list[tuple[Callable[[], Any], str]] = [
         (lambda: runtime.send(receive, words),
