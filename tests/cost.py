@@ -21,8 +21,8 @@ import pytest
 
 BUDGETS_S = {
     "tests/unit": 15,
-    "tests/unit/appliance": 40,
-    "tests/unit/cli": 110,
+    "tests/unit/appliance": 35,
+    "tests/unit/cli": 80,
     "tests/unit/convert": 5,
     "tests/unit/csl": 60,
     "tests/unit/foundation": 20,

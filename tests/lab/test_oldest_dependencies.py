@@ -13,4 +13,4 @@ FEW = (
 
 @pytest.mark.takes("makes an environment of its own, and compiles kernels with another Numba")
 def test_a_part_of_the_tests_with_the_oldest_dependencies():
-    assert versions.main(["--", *FEW, "-q", "-n", "1", "-m", "not lab and not golden"]) == 0
+    assert versions.main(["--", *FEW, "-q", "-m", "not lab and not golden"]) == 0
