@@ -13,17 +13,27 @@ from cstool.inference.sequences import Finish, Made, TokenRequest
 from cstool.inference.team import Team
 from cstool.inference.walk import Walk, Walks
 from cstool.inference.weight_stream import WeightStream
+from cstool.model.graphs import build_graph
 from cstool.model.ir import Graph
+from cstool.model.params import SparsityParams
 from cstool.training.kernels.cached_attention import News
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.memoryx_store import ShardFile
 from cstool.training.machine.ranks.link import ALONE, Link
+from cstool.training.machine.sparsity import KernelChooser
 from cstool.training.store import FileStore
+from tests.models import decoder_params
 from tests.unit.training.machine.machines import arrays_of, make_appliance, randomize
 
 Array = np.ndarray
+PROMPTS = ([3], [1, 4, 1, 5, 9, 2, 6], [2, 7, 1])
+
+
+def one_token(**keys: Any) -> Graph:
+    """Return the graph of a decoder as inference builds it: of one token, whatever the context."""
+    return build_graph(decoder_params(**keys), 1)
 
 
 @contextmanager
@@ -66,6 +76,18 @@ def walking(
 def whole_news(length: int, slot: int = 0) -> News:
     """Say that all rows are the tokens of one sequence, from its first on."""
     return News.of([slot], [length])
+
+
+def logits_of(walk: Walk, tokens: Sequence[int], rows: Sequence[int] | None = None, *, slot: int = 0) -> Array:
+    """Return the logits of a sequence from its first token on, of all its tokens or of some."""
+    wanted = np.arange(len(tokens)) if rows is None else np.array(rows, np.int64)
+    return walk.run({walk.ids: np.array(tokens, np.int32)}, whole_news(len(tokens), slot), wanted)
+
+
+def sparse_rules(graph: Graph, density: float, *choose: KernelChooser) -> SparsityRules:
+    """Return rules that keep a share of the matrices of layers."""
+    sparse = [name for name, weight in graph.weights.items() if len(weight.shape) > 1 and "layers" in name]
+    return SparsityRules(dict.fromkeys(sparse, SparsityParams(sparsity=1 - density)), 5, 10, *choose)
 
 
 def decoded(

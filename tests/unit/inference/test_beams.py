@@ -13,11 +13,11 @@ from cstool.foundation.errors import InferenceError
 from cstool.inference.sampling import Beams
 from cstool.inference.sequences import Finish, Made
 from cstool.inference.walk import Walk
+from tests.examples import examples
 from tests.models import FAMILIES
-from tests.unit.inference.machines import decoded, made, walking, whole_news
-from tests.unit.inference.test_walk import one_token
+from tests.unit.inference.machines import PROMPTS, decoded, logits_of, made, one_token, walking
 
-PROMPTS = ([3], [1, 4, 1, 5, 9, 2, 6], [2, 7, 1])
+PENALTIES = (-1.0, 0.0, 0.5, 0.8, 2.0)
 END = 5
 
 
@@ -31,8 +31,7 @@ def found(walk: Walk, prompts: Sequence[Sequence[int]], count: int, beams: Beams
 
 def log_shares(walk: Walk, tokens: Sequence[int]) -> np.ndarray:
     """Log probabilities of the token after each of these."""
-    logits = walk.run({walk.ids: np.array(tokens, np.int32)}, whole_news(len(tokens)), np.arange(len(tokens)))
-    exact = logits.astype(np.float64)
+    exact = logits_of(walk, tokens).astype(np.float64)
     return exact - np.log(np.exp(exact).sum(axis=1, keepdims=True))
 
 
@@ -64,10 +63,10 @@ def slow_search(
     return ended[0][1], ended[0][0]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_it_finds_what_the_slow_search_finds(name):
-    beams = Beams(3, 0.8)
-    with walking(one_token(layers=2, sequence=16, **FAMILIES[name]), sequences=9, capacity=16) as (walk, _):
+@pytest.mark.parametrize(("number", "name"), [*enumerate(FAMILIES)])
+def test_it_finds_what_the_slow_search_finds(number, name):
+    beams = Beams(2 + number % 4, PENALTIES[number % 5])
+    with walking(one_token(layers=2, sequence=16, **FAMILIES[name]), sequences=15, capacity=16) as (walk, _):
         best = found(walk, PROMPTS, 5, beams, finish=at_end)
         slow = [slow_search(walk, prompt, 5, beams, at_end) for prompt in PROMPTS]
         assert best == found(walk, PROMPTS, 5, beams, finish=at_end, uses_cache=False)
@@ -75,36 +74,32 @@ def test_it_finds_what_the_slow_search_finds(name):
     np.testing.assert_allclose([each.score for each in best], [score for _, score in slow], rtol=1e-12)
 
 
-@given(st.integers(2, 6), st.sampled_from([-1.0, 0.0, 0.5, 1.0, 2.0]), st.permutations(range(3)))
-def test_prompts_beside_it_change_nothing(count, penalty, order):
+@examples(50)
+@given(count=st.integers(2, 6), penalty=st.sampled_from(PENALTIES), order=st.permutations(range(3)))
+def test_prompts_beside_it_change_nothing(walk, count, penalty, order):
     beams = Beams(count, penalty)
-    with walking(one_token(layers=1, sequence=16), sequences=3 * count, capacity=16) as (walk, _):
-        together = found(walk, [PROMPTS[k] for k in order], 6, beams, finish=at_end)
-        for k, each in zip(order, together, strict=True):
-            (alone,) = found(walk, [PROMPTS[k]], 6, beams, finish=at_end)
-            assert alone[1:] == each[1:]
-            tokens, _ = slow_search(walk, PROMPTS[k], 6, beams, at_end)
-            assert each.tokens == tokens
+    together = found(walk, [PROMPTS[k] for k in order], 6, beams, finish=at_end)
+    for k, each in zip(order, together, strict=True):
+        (alone,) = found(walk, [PROMPTS[k]], 6, beams, finish=at_end)
+        assert alone[1:] == each[1:]
 
 
-def test_with_as_many_beams_as_tokens_it_finds_the_likeliest_of_all_texts():
-    with walking(one_token(layers=2, sequence=16), sequences=64, capacity=16) as (walk, _):
-        vocabulary = walk.classes
-        (best,) = found(walk, [[1, 2]], 2, Beams(vocabulary))
-        shares = {
-            (a, b): first[a] + second
-            for first in [log_shares(walk, [1, 2])[-1]]
-            for a in range(vocabulary)
-            for b, second in enumerate(log_shares(walk, [1, 2, a])[-1])
-        }
+def test_with_as_many_beams_as_tokens_it_finds_the_likeliest_of_all_texts(walk):
+    vocabulary = walk.classes
+    (best,) = found(walk, [[1, 2]], 2, Beams(vocabulary))
+    shares = {
+        (a, b): first[a] + second
+        for first in [log_shares(walk, [1, 2])[-1]]
+        for a in range(vocabulary)
+        for b, second in enumerate(log_shares(walk, [1, 2, a])[-1])
+    }
     assert set(shares) == set(product(range(vocabulary), repeat=2))
     assert tuple(best.tokens) == max(shares, key=shares.__getitem__)
     assert best.score == pytest.approx(max(shares.values()) / 2, rel=1e-12)
 
 
-def test_one_beam_is_the_likeliest_token_every_time():
-    with walking(one_token(layers=2, sequence=16), sequences=3, capacity=16) as (walk, _):
-        assert [each.tokens for each in found(walk, PROMPTS, 6, Beams(1))] == made(walk, PROMPTS, 6)
+def test_one_beam_is_the_likeliest_token_every_time(walk):
+    assert [each.tokens for each in found(walk, PROMPTS, 6, Beams(1))] == made(walk, PROMPTS, 6)
 
 
 def test_why_hypotheses_end():

@@ -12,11 +12,9 @@ from cstool.inference import decoding
 from cstool.inference.decoding import Decoder
 from cstool.inference.sampling import Beams, Sampling
 from cstool.inference.sequences import TokenRequest
+from tests.examples import examples
 from tests.models import FAMILIES
-from tests.unit.inference.machines import decoded, made, walking, whole_news
-from tests.unit.inference.test_walk import one_token
-
-PROMPTS = ([3], [1, 4, 1, 5, 9, 2, 6], [2, 7, 1])
+from tests.unit.inference.machines import PROMPTS, decoded, logits_of, made, one_token, walking
 
 
 @pytest.mark.parametrize(("name", "temperature"), [("gpt2", 0.0), *((name, 1.0) for name in FAMILIES)])
@@ -28,42 +26,38 @@ def test_the_cache_changes_no_token(name, temperature):
     assert [len(tokens) for tokens in cached] == [9, 9, 9]
 
 
-@given(st.permutations(range(3)), st.integers(1, 7))
-def test_neither_other_prompts_nor_the_size_of_passes_change_a_token(order, rows):
+@examples(50)
+@given(order=st.permutations(range(3)), rows=st.integers(1, 7))
+def test_neither_other_prompts_nor_the_size_of_passes_change_a_token(walk, order, rows):
     sampling = Sampling(1.0, seed=3)
-    with walking(one_token(layers=1, sequence=16), sequences=3, capacity=16) as (walk, _):
-        alone = [made(walk, [prompt], 5, first_prompt=k, sampling=sampling)[0] for k, prompt in enumerate(PROMPTS)]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(decoding, "PASS_ROWS", rows)
-            assert made(walk, PROMPTS, 5, sampling=sampling) == alone
-        # By their numbers, which the draws are keyed by, the greedy ones are the same in any order.
-        greedy = made(walk, PROMPTS, 5)
-        assert made(walk, [PROMPTS[k] for k in order], 5) == [greedy[k] for k in order]
+    alone = [made(walk, [prompt], 5, first_prompt=k, sampling=sampling)[0] for k, prompt in enumerate(PROMPTS)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding, "PASS_ROWS", rows)
+        assert made(walk, PROMPTS, 5, sampling=sampling) == alone
+    # By their numbers, which the draws are keyed by, the greedy ones are the same in any order.
+    greedy = made(walk, PROMPTS, 5)
+    assert made(walk, [PROMPTS[k] for k in order], 5) == [greedy[k] for k in order]
 
 
-def test_each_token_is_the_likeliest_after_all_before_it():
-    with walking(one_token(layers=2, sequence=16), capacity=16) as (walk, _):
-        (tokens,) = made(walk, [[1, 2, 3]], 6)
-        ids = np.array([1, 2, 3, *tokens], np.int32)
-        logits = walk.run({"input_ids": ids}, whole_news(len(ids)), np.arange(len(ids)))
-    assert logits[2:-1].argmax(axis=1).tolist() == tokens
+def test_each_token_is_the_likeliest_after_all_before_it(walk):
+    (tokens,) = made(walk, [[1, 2, 3]], 6)
+    assert logits_of(walk, [1, 2, 3, *tokens])[2:-1].argmax(axis=1).tolist() == tokens
 
 
-def test_prompts_are_read_in_wide_passes_then_all_go_on_together():
-    with walking(one_token(sequence=16), sequences=3, capacity=16) as (walk, _):
-        made(walk, PROMPTS, 4)
-        assert walk.passes == 1 + 3
+def test_prompts_are_read_in_wide_passes_then_all_go_on_together(walk):
+    before = walk.passes
+    made(walk, PROMPTS, 4)
+    assert walk.passes - before == 1 + 3
 
 
-def test_why_sequences_end():
-    with walking(one_token(sequence=16), sequences=3, capacity=16) as (walk, _):
-        _, stop, *_ = made(walk, [[1], [2]], 2)[1]
+def test_why_sequences_end(walk):
+    _, stop, *_ = made(walk, [[1], [2]], 2)[1]
 
-        def ends(tokens: Sequence[int]) -> str | None:
-            return "stop" if len(tokens) == 2 and tokens[-1] == stop else None
+    def ends(tokens: Sequence[int]) -> str | None:
+        return "stop" if len(tokens) == 2 and tokens[-1] == stop else None
 
-        found = decoded(walk, [[2], [3] * 14], 4, Sampling(0.0), first_prompt=6, finish=ends)
-        found += decoded(walk, [[1]], 4, Sampling(0.0), first_prompt=5)
+    found = decoded(walk, [[2], [3] * 14], 4, Sampling(0.0), first_prompt=6, finish=ends)
+    found += decoded(walk, [[1]], 4, Sampling(0.0), first_prompt=5)
     assert [token.prompt for token in found] == [6, 7, 6, 7, 5, 5, 5, 5]
     reasons = [None, None, "stop", "context", None, None, None, "length"]
     assert [token.finish_reason for token in found] == reasons

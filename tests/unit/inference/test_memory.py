@@ -10,10 +10,7 @@ from cstool.inference.sampling import Beams, Sampling
 from cstool.inference.walk import Walk
 from cstool.training.kernels.cached_attention import News
 from tests.models import FAMILIES
-from tests.unit.inference.machines import decoded, walking
-from tests.unit.inference.test_walk import one_token
-
-PROMPTS = ([3], [1, 4, 1, 5, 9, 2, 6], [2, 7, 1])
+from tests.unit.inference.machines import PROMPTS, decoded, one_token, walking
 
 
 class ListMemory:

@@ -10,23 +10,18 @@ import pytest
 from cstool.foundation.errors import ClusterError
 from cstool.inference import decoding
 from cstool.inference.sampling import Sampling
-from cstool.model.graphs import build_graph
-from cstool.model.ir import Graph, _graph
-from cstool.model.params import SparsityParams
-from cstool.training.machine.memoryx.sparse_weights import SparsityRules
+from cstool.model.ir import _graph
 from cstool.training.machine.ranks import sending
 from cstool.training.machine.sparsity import KernelChooser
-from tests.models import FAMILIES, decoder_params, fc_mnist
+from tests.models import fc_mnist
 from tests.patience import within_patience
-from tests.unit.inference.machines import made, walking, whole_news
+from tests.unit.inference.machines import made, one_token, sparse_rules, walking, whole_news
 from tests.unit.training.machine.links import linked
 from tests.unit.training.machine.test_ranks import others
 
 CONTEXT = 16
 PROMPTS = ([1, 2, 3], [4], list(range(11)), [7, 7])
-GRAPH = build_graph(
-    decoder_params(**FAMILIES["gpt2"], layers=2, hidden_size=16, filter_size=48, max_position_embeddings=CONTEXT), 1
-)
+GRAPH = one_token(layers=2, hidden_size=16, filter_size=48, sequence=CONTEXT)
 
 
 @pytest.fixture(autouse=True)
@@ -36,14 +31,8 @@ def _small(monkeypatch) -> None:
     monkeypatch.setattr(decoding, "PASS_ROWS", 5)
 
 
-def rules(density: float) -> SparsityRules:
-    sparse = [name for name, weight in GRAPH.weights.items() if len(weight.shape) > 1 and "layers" in name]
-    group = SparsityParams.model_validate({"sparsity": 1 - density})
-    return SparsityRules(dict.fromkeys(sparse, group), 5, 10, KernelChooser("always"))
-
-
 def answers(
-    graph: Graph, ranks: int, prompts: Sequence[Sequence[int]] = PROMPTS, count: int = 4, **settings: Any
+    ranks: int, prompts: Sequence[Sequence[int]] = PROMPTS, count: int = 4, **settings: Any
 ) -> tuple[list[list[int]], int]:
     """Tokens that follow prompts, and the bytes that came from other ranks."""
 
@@ -52,7 +41,7 @@ def answers(
         # No data set is read.
         with (
             others(links, [], 1),
-            walking(graph, sequences=len(prompts), capacity=CONTEXT, link=links[0], **settings) as (walk, _),
+            walking(GRAPH, sequences=len(prompts), capacity=CONTEXT, link=links[0], **settings) as (walk, _),
         ):
             return made(walk, prompts, count, sampling=Sampling(0.8, seed=3)), walk.stream.arrived_bytes
 
@@ -74,31 +63,33 @@ def answers(
     ],
 )
 def test_ranks_answer_as_one(tmp_path, ranks, density, precision, in_file):
-    settings: dict[str, Any] = {"precision": precision} | ({} if density is None else {"sparsity": rules(density)})
+    settings: dict[str, Any] = {"precision": precision}
+    if density is not None:
+        settings["sparsity"] = sparse_rules(GRAPH, density, KernelChooser("always"))
 
     def file(name: str) -> dict[str, Path]:
         return {"file": tmp_path / f"{name}.h5"} if in_file else {}
 
-    expected, none = answers(GRAPH, 1, **settings, **file("one"))
-    found, arrived_bytes = answers(GRAPH, ranks, **settings, **file("several"))
+    expected, none = answers(1, **settings, **file("one"))
+    found, arrived_bytes = answers(ranks, **settings, **file("several"))
     assert found == expected
     assert (none, arrived_bytes > 0) == (0, True)
 
 
 def test_an_answer_does_not_depend_on_the_prompts_beside_it_on_ranks_either():
-    together, _ = answers(GRAPH, 2)
-    alone, _ = answers(GRAPH, 2, PROMPTS[:1])
+    together, _ = answers(2)
+    alone, _ = answers(2, PROMPTS[:1])
     assert alone == together[:1]
 
 
 def test_panels_that_are_larger_than_the_window_go_alone(monkeypatch):
-    expected, _ = answers(GRAPH, 1)
+    expected, _ = answers(1)
     monkeypatch.setattr(sending, "WINDOW_BYTES", 2)
-    assert answers(GRAPH, 3)[0] == expected
+    assert answers(3)[0] == expected
 
 
 def test_what_another_rank_keeps_comes_once_a_pass():
-    few, many = (answers(GRAPH, 2, [[1]], count)[1] for count in (2, 5))
+    few, many = (answers(2, [[1]], count)[1] for count in (2, 5))
     assert few == 2 * many // 5
     panels = [panel for op in GRAPH.ops for name in op.weights for panel in _graph.panels_of(GRAPH.weights[name])]
     assert 0 < few // 2 < 4 * sum(panel.size for panel in panels)

@@ -10,10 +10,9 @@ from cstool.inference.source import parts_of, walk_from
 from cstool.inference.walk import Walk, Walks
 from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.ir import Graph
-from cstool.training.kernels.cached_attention import News
 from tests.models import ENCODER_DECODERS, TARGETS, encoder_decoder_params
 from tests.reference import models as reference
-from tests.unit.inference.machines import made, walking
+from tests.unit.inference.machines import logits_of, made, walking
 from tests.unit.inference.test_beams import at_end, found, slow_search
 from tests.unit.inference.test_walk import LOSS, losses
 
@@ -32,17 +31,13 @@ def lent(walk: Walk) -> Walks:
     return Walks(walk.graph, walk.stream, walk.team)
 
 
-def logits_of(walk: Walk, tokens: Sequence[int], sequence: int = 0) -> np.ndarray:
-    slot = [walk.memory.open(source) for source in range(sequence + 1)][sequence]
-    news = News.of([slot], [len(tokens)])
-    return walk.run({"decoder_input_ids": np.array(tokens, np.int32)}, news, np.arange(len(tokens)))
-
-
 def check_loss(name: str, sources: Sequence[Sequence[int]], sequence: int, precision: str = "float32") -> None:
     """Compare the loss of random targets of one of some sources with that of the slow twin."""
     ids, labels = np.random.default_rng(5).integers(0, 11, (2, TARGETS)).astype(np.int32)
     with walking(one_token(name), precision=precision) as (walk, weights):
-        logits = logits_of(walk_from(lent(walk), sources, 1, TARGETS), ids.tolist(), sequence)
+        target = walk_from(lent(walk), sources, 1, TARGETS)
+        slots = [target.memory.open(source) for source in range(sequence + 1)]
+        logits = logits_of(target, ids.tolist(), slot=slots[sequence])
     source = np.array([sources[sequence]])
     batch = {"input_ids": source, "attention_mask": np.ones_like(source), "decoder_input_ids": ids[None]}
     batch |= {"labels": labels[None], "mask": np.ones((1, TARGETS))}

@@ -19,20 +19,18 @@ def told(text: str, stops: tuple[str, ...] = (), prompt: str = "x") -> tuple[lis
     return [*pieces, stream.finish()], stream
 
 
-def test_characters_come_when_they_are_whole():
-    pieces, stream = told("aä€")
-    assert pieces == ["a", "", "ä", "", "", "€", ""]
-    assert stream.text == "aä€"
-
-
-def test_half_a_character_at_the_end_is_said_to_be_one():
+@pytest.mark.parametrize(
+    ("content", "pieces"),
+    [
+        ("aä€".encode(), ["a", "", "ä", "", "", "€", ""]),
+        (b"\xe2\x82", ["", "", "\ufffd"]),  # half a one at the end
+        (b"\xffa", ["", "\ufffda", ""]),
+    ],
+)
+def test_characters_come_when_they_are_whole_and_bytes_that_are_none_do_not_hold_them_back(content, pieces):
     stream = TextStream(ByteTokenizer(), [120])
-    assert [stream.add(0xE2), stream.add(0x82), stream.finish()] == ["", "", "\ufffd"]
-
-
-def test_bytes_that_are_no_character_do_not_hold_back_what_follows():
-    stream = TextStream(ByteTokenizer(), [120])
-    assert [stream.add(0xFF), stream.add(ord("a")), stream.finish()] == ["", "\ufffda", ""]
+    assert [*map(stream.add, content), stream.finish()] == pieces
+    assert stream.text == "".join(pieces)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,10 @@ from cstool.inference import walk as walking_module
 from cstool.inference.walk import Walk
 from cstool.model.graphs import SampleForm, answering_graph, build_graph
 from cstool.model.ir import OpKind
-from cstool.model.params import SparsityParams
 from cstool.training.kernels.cached_attention import News
-from cstool.training.machine.memoryx.sparse_weights import SparsityRules
-from tests.models import BALANCED, ENCODERS, FAMILIES, decoder, decoder_params, encoder_params, fc_mnist
+from tests.models import BALANCED, ENCODERS, FAMILIES, decoder, encoder_params, fc_mnist
 from tests.reference import models as reference
-from tests.unit.inference.machines import walking, whole_news
+from tests.unit.inference.machines import logits_of, one_token, sparse_rules, walking, whole_news
 
 LENGTH = 8
 LOSS = 1e-5
@@ -26,13 +24,12 @@ DECODERS: dict[str, dict[str, Any]] = {
     "no positions": {"position_embedding_type": None},
     "window and sinks": {**FAMILIES["mistral"], "attention_sink_tokens": 2, "apply_attention_sinks": True},
 }
+ENCODER_MODELS = {
+    name: encoder_params(**{"layers": 2, **{key: value for key, value in keys.items() if key != "packed"}})
+    for name, keys in ENCODERS.items()
+}
 NARROW = ("gpt2", "gemma2", "mixtral", "falcon, two norms", "norms of heads", "relative positions")
 """those whose weights are bfloat16 in `make test`, too: every kind of op that reads any"""
-
-
-def one_token(**keys: Any) -> Any:
-    """Return the graph of a decoder as inference builds it: of one token, whatever the context."""
-    return build_graph(decoder_params(**keys), 1)
 
 
 def encoder_inputs(graph: Any, ids: np.ndarray) -> dict[str, np.ndarray]:
@@ -60,7 +57,7 @@ def test_logits_give_the_loss_of_the_slow_twin(name, precision):
     rng = np.random.default_rng(4)
     ids, labels = rng.integers(0, 11, (2, LENGTH)).astype(np.int32)
     with walking(one_token(**DECODERS[name]), capacity=LENGTH, precision=precision) as (walk, weights):
-        logits = walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(LENGTH))
+        logits = logits_of(walk, ids)
     batch = {"input_ids": ids[None], "labels": labels[None], "mask": np.ones((1, LENGTH))}
     graph = decoder(**DECODERS[name])
     expected = reference.loss(graph, weights, batch, 3, None, [float(loss.evaluates) for loss in graph.losses])
@@ -69,21 +66,16 @@ def test_logits_give_the_loss_of_the_slow_twin(name, precision):
 
 def test_every_kind_of_op_is_met_by_these_models():
     graphs = [decoder(**keys) for keys in DECODERS.values()]
-    graphs += [answering_graph(encoder_params(**_keys(keys)), "tokens") for keys in ENCODERS.values()]
+    graphs += [answering_graph(model, "tokens") for model in ENCODER_MODELS.values()]
     others = {OpKind.BALANCE_LOSS, OpKind.PREPEND_TOKEN, OpKind.TOKEN_LOSS, OpKind.PREFERENCE_LOSS, OpKind.MEAN_TOKEN}
     others.add(OpKind.CONTRASTIVE_LOSS)
     assert {op.kind for graph in graphs for op in graph.ops} | others == set(OpKind)
 
 
-def _keys(keys: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in keys.items() if name != "packed"}
-
-
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", ENCODER_MODELS)
 def test_logits_of_an_encoder_give_the_losses_of_the_slow_twin(name):
     """Of three texts of different length in one pass, which the twin has apart, without padding."""
-    keys = {"layers": 2, **_keys(ENCODERS[name])}
-    model, rng, lengths = encoder_params(**keys), np.random.default_rng(4), (5, LENGTH, 3)
+    model, rng, lengths = ENCODER_MODELS[name], np.random.default_rng(4), (5, LENGTH, 3)
     texts = [rng.integers(3, 11, length).astype(np.int32) for length in lengths]
     starts = np.cumsum([0, *lengths])
     whole = build_graph(model, SampleForm(1, 1))
@@ -132,7 +124,7 @@ def test_panels_of_a_matrix_threads_and_a_file_change_no_bit(precision, tmp_path
     found = []
     for settings in ({}, {"threads": 3}, {"file": tmp_path / "m.h5"}, {"file": tmp_path / "n.h5", "threads": 2}):
         with walking(graph, capacity=LENGTH, precision=precision, **settings) as (walk, _):  # type: ignore[arg-type]
-            found.append(walk.run({"input_ids": ids}, whole_news(LENGTH), np.array([3, LENGTH - 1])))
+            found.append(logits_of(walk, ids, [3, LENGTH - 1]))
             assert walk.stream.is_resident == ("file" not in settings)
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
@@ -141,11 +133,10 @@ def test_panels_of_a_matrix_threads_and_a_file_change_no_bit(precision, tmp_path
 def test_in_bfloat16_half_the_bytes_are_kept_and_read():
     """All but position embeddings, norms and biases."""
     graph = one_token(hidden_size=32, filter_size=128, layers=2)
-    ids = np.arange(LENGTH, dtype=np.int32)
     bits, kept = {}, {}
     for precision in ("float32", "bfloat16"):
         with walking(graph, capacity=LENGTH, precision=precision) as (walk, _):
-            walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(LENGTH))
+            logits_of(walk, range(LENGTH))
             store = walk.stream._memoryx.arrays.store
             kept[precision] = sum(
                 np.prod(store.shape(name)) * np.dtype(store.dtype(name)).itemsize for name in store.names()
@@ -155,33 +146,25 @@ def test_in_bfloat16_half_the_bytes_are_kept_and_read():
     assert bits["float32"] - bits["bfloat16"] == kept["float32"] - kept["bfloat16"] == 2 * products
 
 
-def test_only_rows_that_are_wanted_reach_the_output_layer():
-    with walking(one_token(), capacity=LENGTH) as (walk, _):
-        ids = np.arange(LENGTH, dtype=np.int32)
-        every = walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(LENGTH))
-        assert walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(0)).shape == (0, 11)
-        np.testing.assert_array_equal(walk.run({"input_ids": ids}, whole_news(LENGTH), np.array([6, 2])), every[[6, 2]])
+def test_only_rows_that_are_wanted_reach_the_output_layer(walk):
+    every, two, none = (logits_of(walk, range(LENGTH), rows) for rows in (None, [6, 2], []))
+    assert none.shape == (0, 11)
+    np.testing.assert_array_equal(two, every[[6, 2]])
 
 
 @pytest.mark.parametrize("density", [0.25, 0.75])
 def test_sparse_weights_count_whichever_kernel_computes(density):
     graph = one_token(hidden_size=16, filter_size=64, layers=2)
-    sparse = [name for name, weight in graph.weights.items() if len(weight.shape) > 1 and "layers" in name]
-    groups = {name: SparsityParams.model_validate({"sparsity": 1 - density}) for name in sparse}
-    rules = SparsityRules(groups, seed=5, last_step=10)
-    ids = np.arange(LENGTH, dtype=np.int32)
-    found = []
+    found, rules = [], sparse_rules(graph, density)
     for limit in (0.0, 1.0):
         with pytest.MonkeyPatch.context() as patch, walking(graph, capacity=LENGTH, sparsity=rules) as (walk, _):
             patch.setattr(walking_module, "SPARSE_DENSITY", limit)
-            found.append(walk.run({"input_ids": ids}, whole_news(LENGTH), np.arange(LENGTH)))
-            one = walk.run({"input_ids": ids[:1]}, whole_news(1), np.arange(1))
-            np.testing.assert_array_equal(one, found[-1][:1])
+            found.append(logits_of(walk, range(LENGTH)))
+            np.testing.assert_array_equal(logits_of(walk, [0]), found[-1][:1])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
 
 
-def test_layouts_of_passes_of_many_sizes_do_not_pile_up():
-    with walking(one_token(), capacity=LENGTH) as (walk, _):
-        for length in range(1, LENGTH + 1):
-            walk.run({"input_ids": np.zeros(length, np.int32)}, whole_news(length), np.arange(1))
-        assert len(walk._layouts) == walking_module.MOST_LAYOUTS
+def test_layouts_of_passes_of_many_sizes_do_not_pile_up(walk):
+    for length in range(1, LENGTH + 1):
+        logits_of(walk, [0] * length, [0])
+    assert len(walk._layouts) == walking_module.MOST_LAYOUTS

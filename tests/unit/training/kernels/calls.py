@@ -1,5 +1,8 @@
-"""Calls of the kernels of an op, in which nothing is written yet."""
+"""Calls of the kernels of an op, in which nothing is written yet, and processes that load the kernels anew."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,3 +61,11 @@ def backward(kind, inputs, weights, delta_y, **more):
     KERNELS[kind].forward(call)
     KERNELS[kind].backward(call)
     return [*call.delta_inputs, *call.gradients]
+
+
+def said_by_a_process(script: str, *arguments: str, **variables: str) -> tuple[str, str]:
+    """Return what a script prints, and says of errors, in a process with other environment variables."""
+    command, environment = [sys.executable, "-c", script, *arguments], {**os.environ, **variables}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
+from tests.examples import examples
 from tests.reference import kernels as reference
 from tests.unit.training.kernels.tolerances import assert_close
 
@@ -96,6 +97,7 @@ def test_a_whole_sequence_is_attention_also_beside_others(name, causal, length, 
 
 
 @pytest.mark.parametrize("name", FORMS)
+@examples(50)
 @given(data=st.data())
 def test_bits_depend_neither_on_how_a_sequence_comes_nor_on_others(name, data):
     length = data.draw(st.integers(1, 45))

@@ -1,8 +1,5 @@
 """Compiling kernels ahead of the run."""
 
-import subprocess
-import sys
-
 import pytest
 
 from cstool.training.kernels import compile as compiling
@@ -17,6 +14,7 @@ from cstool.training.kernels.compile import (
     compile_kernels,
     kernels_cached,
 )
+from tests.unit.training.kernels.calls import said_by_a_process
 
 GROUPS = ["activations", "random numbers", "residual", "rotary positions", "magnitudes", "softmax loss"]
 GROUPS += ["embeddings", "norms", "attention"]
@@ -93,10 +91,18 @@ def test_without_a_folder_kernels_are_not_cached(monkeypatch):
 
 
 COUNTING = """
-import sys
+import os, sys
 import numpy as np
-from cstool.model.ir import _graph
+from cstool.model.graphs import build_graph
+from cstool.model.ir import Initializer, OpKind, _graph
+from cstool.training.kernels import activation, attention, embedding, gemm_providers, loss, magnitudes, norm, random
+from cstool.training.kernels import residual, rotary, sparse
+from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.compile import compile_kernels
+from tests.models import FAMILIES, decoder, decoder_params, fc_mnist
+from tests.unit.inference.machines import made, walking
+from tests.unit.training.kernels.calls import backward
+from tests.unit.training.machine.machines import machine, random_batch
 
 def compiled():
     modules = [module for name, module in sys.modules.items() if name.startswith("cstool.training.kernels")]
@@ -110,21 +116,15 @@ def have(needs):
 """
 
 
-def check_that_nothing_more_is_compiled(script: str) -> None:
-    script = f"{COUNTING}{script}print(before > 0, compiled() - before)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "True 0\n"
-
-
-@pytest.mark.takes("a process that loads all kernels")
-def test_after_compilation_a_run_compiles_nothing_more():
-    script = """
-from cstool.model.ir import Initializer, OpKind
-from cstool.training.kernels import activation, attention, embedding, loss, magnitudes, norm, random, residual
-from cstool.training.kernels.attention_form import Attention
-from cstool.training.kernels import rotary, sparse
-from tests.unit.training.kernels.calls import backward
-
+IN_CHILDREN = """
+for script in scripts:
+    if not os.fork():
+        exec(script)
+        print(before > 0, compiled() - before, flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0, script
+"""
+RUN = """
 def one(*shape):
     return np.ones(shape, np.float32)
 
@@ -181,20 +181,10 @@ for outputs in one(6, 8), one(6, 16)[:, 8:], one(6, 8)[:, :1]:
         sparse.sparse_linear_delta(outputs, made.transposed, some, one(6, 8), accumulate, lend)
     sparse.sparse_linear_gradient(x, outputs, made, some, lend)
 """
-    check_that_nothing_more_is_compiled(script)
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize("missing", [[], ["onednn"], ["onednn", "vdpbf16ps"]])
-def test_after_compilation_a_run_in_bfloat16_compiles_nothing_more(missing):
-    script = f"""
-from cstool.training.kernels import gemm_providers
-from tests.models import FAMILIES, decoder, fc_mnist
-from tests.unit.training.machine.machines import machine, random_batch
-
-for name in {missing}:
+RUN_IN_BFLOAT16 = """
+for name in missing:
     none = gemm_providers.Found(name, None, "is not here")
-    setattr(gemm_providers, f"find_{{name}}", lambda none=none: none)
+    setattr(gemm_providers, f"find_{name}", lambda none=none: none)
 have(["bfloat16", "products", "mixture"])
 for panel_bytes in 2**25, 96:
     _graph.PANEL_BYTES = panel_bytes
@@ -202,25 +192,28 @@ for panel_bytes in 2**25, 96:
         with machine(graph, 4, precision="bfloat16") as appliance:
             appliance.train_step(random_batch(graph, 4), 1, 0.1)
 """
-    check_that_nothing_more_is_compiled(script)
-
-
-@pytest.mark.takes("a process in which all models answer")
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.lab)])
-def test_after_compilation_an_answer_compiles_nothing_more(precision):
-    script = f"""
-from cstool.training.kernels.gemm_providers import choose_gemm
-from cstool.model.graphs import build_graph
-from tests.models import FAMILIES, decoder_params
-from tests.unit.inference.machines import made, walking
-
-choose_gemm("{precision}")
-have(["answering", "mixture", "{precision}"])
+ANSWER = """
+gemm_providers.choose_gemm(precision)
+have(["answering", "mixture", precision])
 for panel_bytes in 2**25, 96:
     _graph.PANEL_BYTES = panel_bytes
     for family in FAMILIES:
         graph = build_graph(decoder_params(**FAMILIES[family]), 1)
-        with walking(graph, sequences=2, capacity=8, precision="{precision}") as (walk, _):
+        with walking(graph, sequences=2, capacity=8, precision=precision) as (walk, _):
             made(walk, ([1, 2, 3, 4, 5], [6, 7, 8, 9]), 3)
 """
-    check_that_nothing_more_is_compiled(script)
+BFLOAT16 = [f"missing = {missing}{RUN_IN_BFLOAT16}" for missing in ([], ["onednn"], ["onednn", "vdpbf16ps"])]
+
+
+@pytest.mark.takes("processes that load all kernels, in which all models answer")
+@pytest.mark.parametrize(
+    "scripts",
+    [
+        pytest.param([RUN, f"precision = 'float32'{ANSWER}"], id="float32"),
+        pytest.param([*BFLOAT16, f"precision = 'bfloat16'{ANSWER}"], id="bfloat16", marks=pytest.mark.lab),
+    ],
+)
+def test_after_compilation_runs_and_answers_compile_nothing_more(scripts):
+    """Each in a process of its own, which begins with all modules imported and no kernel compiled."""
+    printed, _ = said_by_a_process(f"{COUNTING}scripts = {scripts!r}{IN_CHILDREN}")
+    assert printed.splitlines() == ["True 0"] * len(scripts)

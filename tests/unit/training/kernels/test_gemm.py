@@ -76,7 +76,7 @@ LAYOUTS = ["contiguous", "odd", "one row", "transposed", "column slices", "trans
 
 def exact(x: np.ndarray) -> np.ndarray:
     """The numbers of an operand in float64."""
-    return (widened(x) if x.dtype == BFLOAT16 else x).astype(np.float64)
+    return (widened(x) if x.dtype == BFLOAT16 else x).astype(np.float64, order="C")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -2,8 +2,6 @@
 
 import ctypes
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from cstool.training.kernels import gemm_providers, onednn
 from cstool.training.kernels.bfloat16 import BFLOAT16
 from cstool.training.kernels.gemm_providers import Found, find_onednn
+from tests.unit.training.kernels.calls import said_by_a_process
 
 IS_INSTALLED = onednn.library_path() is not None
 multiplies = pytest.mark.skipif(find_onednn().gemm is None, reason=find_onednn().reason)
@@ -84,9 +83,5 @@ assert os.sched_getaffinity(0) == before, os.sched_getaffinity(0)
 @installed
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
 def test_lanes_are_not_kept_on_one_core():
-    project = str(Path(__file__).parents[4])
-    environment = {**os.environ, "OMP_PROC_BIND": "true", "PYTHONPATH": project}
-    command = [sys.executable, "-c", WITH_BINDING]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    told = "OMP_PROC_BIND would keep all lanes on one core: they may use all of this process's, as before.\n"
-    assert (done.returncode, done.stderr) == (0, told)
+    _, told = said_by_a_process(WITH_BINDING, OMP_PROC_BIND="true", PYTHONPATH=str(Path(__file__).parents[4]))
+    assert told == "OMP_PROC_BIND would keep all lanes on one core: they may use all of this process's, as before.\n"

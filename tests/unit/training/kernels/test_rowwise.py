@@ -1,9 +1,6 @@
 """Products whose rows do not depend on one another, against NumPy in float64, and against themselves bit by bit."""
 
 import itertools
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +9,7 @@ from hypothesis import strategies as st
 
 from cstool.training.kernels.bfloat16 import narrowed, widened
 from cstool.training.kernels.rowwise import FEW_TOKENS, LONE_ROWS, ROWS, TOKENS, add_weighted, linear_by_turns
+from tests.unit.training.kernels.calls import said_by_a_process
 from tests.unit.training.kernels.tolerances import assert_close
 
 EDGES = [1, ROWS - 1, ROWS, ROWS + 1, LONE_ROWS - 1, LONE_ROWS, LONE_ROWS + 3, 50]
@@ -46,7 +44,7 @@ def test_it_is_the_product_and_of_bfloat16_that_of_its_numbers_to_the_bit(rows, 
 
 
 PRODUCTS = """
-import sys
+import os, sys
 import numpy as np
 from cstool.training.kernels.rowwise import linear_by_turns
 
@@ -54,24 +52,24 @@ rng = np.random.default_rng(1)
 x, weight = (rng.standard_normal((8, 40)).astype(np.float32) for _ in range(2))
 bits = (weight.view(np.uint32) >> 16).astype(np.uint16)
 weights = {"float32": (bits.astype(np.uint32) << 16).view(np.float32), "bfloat16": bits}
-found = []
-for precision in sys.argv[1:]:
-    y = np.zeros((8, 8), np.float32)
-    linear_by_turns(x, weights[precision], None, y, np.zeros(1, np.int64), 0)
-    found.append(y.tobytes())
-assert len(set(found)) == 1
+for precisions in sys.argv[1:]:
+    if not os.fork():
+        found = set()
+        for precision in precisions.split():
+            y = np.zeros((8, 8), np.float32)
+            linear_by_turns(x, weights[precision], None, y, np.zeros(1, np.int64), 0)
+            found.add(y.tobytes())
+        os._exit(len(found) - 1)
+    assert os.wait()[1] == 0, precisions
 """
 
 
 @pytest.mark.lab
 def test_forms_that_two_processes_compiled_are_not_taken_for_each_other(tmp_path):
     """Each is the first that its process compiles, so inner functions of both have the same numbers."""
-    environment = {**os.environ, "CSTOOL_CACHE_DIR": str(tmp_path)}
     tmp_path.chmod(0o700)
-    for precisions in (["float32"], ["bfloat16"], ["float32", "bfloat16"], ["bfloat16", "float32"]):
-        command = [sys.executable, "-c", PRODUCTS, *precisions]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, (precisions, done.stderr)
+    orders = "float32", "bfloat16", "float32 bfloat16", "bfloat16 float32"
+    said_by_a_process(PRODUCTS, *orders, CSTOOL_CACHE_DIR=str(tmp_path))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 13), st.integers(1, 40), st.integers(1, 70))

@@ -2,9 +2,6 @@
 
 import ctypes
 import mmap
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,6 +15,7 @@ from cstool.training.kernels.gemm import Gemm
 from cstool.training.kernels.gemm_providers import Found, choose_gemm, find_vdpbf16ps
 from cstool.training.kernels.vdpbf16ps import BLOCK_ROWS, BLOCK_TERMS, SUM_COLUMNS, missing_instructions
 from tests.any_machine import AVX2
+from tests.unit.training.kernels.calls import said_by_a_process
 
 HALF_UNIT = 2.0**-24
 """largest relative error of a number that is rounded to float32"""
@@ -207,13 +205,6 @@ def test_where_onednn_is_missing_it_is_chosen(monkeypatch):
         assert choose_gemm("bfloat16").name == name
 
 
-def said_by_a_process(script: str, **told: str) -> str:
-    environment = {**os.environ, **told}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
 @here
 def test_it_is_compiled_when_it_is_chosen():
     script = """
@@ -222,7 +213,7 @@ from cstool.training.kernels.gemm_providers import choose_gemm, find_vdpbf16ps
 for step in find_vdpbf16ps, lambda: choose_gemm("bfloat16", "vdpbf16ps"):
     print(step().name, len(vdpbf16ps._multiply.signatures))
 """
-    assert said_by_a_process(script) == "vdpbf16ps 0\nvdpbf16ps 1\n"
+    assert said_by_a_process(script) == ("vdpbf16ps 0\nvdpbf16ps 1\n", "")
 
 
 @here
@@ -239,4 +230,4 @@ print(find_vdpbf16ps().reason)
 print(choose_gemm("bfloat16").name)
 """
     said = "Numba is told to compile for a CPU without AVX512_BF16\nemulated\n"
-    assert said_by_a_process(script, **told, CSTOOL_CACHE_DIR=str(tmp_path)) == said
+    assert said_by_a_process(script, **told, CSTOOL_CACHE_DIR=str(tmp_path)) == (said, "")

@@ -93,6 +93,15 @@ def assert_sums(actual: np.ndarray, twin: Callable[..., np.ndarray], *arrays: np
     assert np.all(error <= TOLERANCE[np.dtype(np.float32)] * size), f"error {np.max(error / np.maximum(size, 1e-30))}"
 
 
+def assert_products(layer: Layer, scratch: Scratch, *, more: bool = True) -> None:
+    """Compare the kernels with their twins, with a bias and what a delta is added to, or without."""
+    y, (delta_x, grad) = forward(layer, scratch, bias=more), backward(layer, scratch, accumulate=more)
+    assert_sums(y, outputs, layer.x, layer.weight, layer.bias if more else np.zeros_like(layer.bias))
+    before = layer.before if more else np.zeros_like(layer.before)
+    assert_sums(delta_x, deltas, layer.delta_y, layer.weight, before)
+    assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
+
+
 def framed(rows: int, columns: int, *, misalignment: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return a column slice full of NaN of an array, and the array, whose other numbers say whether one was written."""
     width = columns + 2 * AROUND

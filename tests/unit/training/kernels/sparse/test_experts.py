@@ -1,4 +1,4 @@
-"""Sparse matrices of experts: product, delta and gradient of the tokens that chose each, against a slow twin."""
+"""Matrices of experts: product, delta and gradient of the tokens that chose each, against a slow twin."""
 
 from typing import NamedTuple
 
@@ -18,6 +18,14 @@ EXPERTS, CHOSEN, INPUTS, OUTPUTS = 5, 2, 9, 7
 IDLE, LONELY = 2, 4
 """experts without tokens, and with a single one"""
 SPARSE, DENSE = KernelChoice(True, True, True), KernelChoice(False, False, False)
+FORMS: dict[str, tuple[KernelChoice | None, bool]] = {
+    "sparse kernels": (SPARSE, False),
+    "dense kernels": (DENSE, False),
+    "sparse kernels, gradients of zeros": (SPARSE, True),
+    "dense kernels, gradients of zeros": (DENSE, True),
+    "arrays": (None, True),
+}
+"""kernels of a sparse matrix, or none where it is an array; whether zeros have a gradient, too"""
 
 
 class Case(NamedTuple):
@@ -63,11 +71,11 @@ class Run(NamedTuple):
     delta_x: Array
     gradients: dict[Panel, Array | Rows]
     grad_biases: list[Array]
-    panels: dict[Panel, SparseMatrix]
+    panels: dict[Panel, SparseMatrix | Array]
 
 
-def run(case, choice, *, cut=OUTPUTS, dense_gradient=False, narrow=False):
-    """Run a layer whose matrices have a panel of `cut` rows, and one of the others."""
+def run(case, choice, dense_gradient=False, *, cut=OUTPUTS, narrow=False):
+    """Run a layer whose matrices, arrays without a choice, have a panel of `cut` rows, and one of the others."""
     names = tuple(str(expert) for expert in range(EXPERTS))
     precise = narrowed if narrow else np.copy
     panels = {}
@@ -75,11 +83,14 @@ def run(case, choice, *, cut=OUTPUTS, dense_gradient=False, narrow=False):
         for index, (start, stop) in enumerate(((0, cut), (cut, OUTPUTS))):
             if start < stop:
                 rows = matrix[start:stop]
+                panel = Panel(name, index, start, stop, rows.shape)
+                if choice is None:
+                    panels[panel] = precise(rows)
+                    continue
                 pattern, places = make_pattern(np.flatnonzero(rows), rows.shape)
                 values = precise(rows.reshape(-1)[np.flatnonzero(rows)][places][None])[0]
                 lend = lambda shape, _room, dtype: np.empty(shape, dtype)  # noqa: E731
-                held = SparseMatrix(pattern, values, choice, dense_gradient, pattern.count, lend)
-                panels[Panel(name, index, start, stop, rows.shape)] = held
+                panels[panel] = SparseMatrix(pattern, values, choice, dense_gradient, pattern.count, lend)
     x, delta_y = precise(by_expert(case, case.x)), by_expert(case, case.delta_y)
     y, delta_x = np.full(delta_y.shape, np.nan, np.float32), np.full(x.shape, np.nan, np.float32)
     call = Call(
@@ -92,30 +103,34 @@ def run(case, choice, *, cut=OUTPUTS, dense_gradient=False, narrow=False):
     gradients, grad_biases = {}, [np.full(OUTPUTS, np.nan, np.float32) for _ in range(EXPERTS)]
     for panel, held in reversed(panels.items()):
         call.hold([held, *case.biases], panel, False, False)
-        call.gradients = [np.full(held.gradient_shape, np.nan, np.float32), *grad_biases]
+        call.gradients = [
+            np.full(panel.shape if choice is None else held.gradient_shape, np.nan, np.float32),
+            *grad_biases,
+        ]
         mixture.expert_linear_backward(call)
         gradients[panel] = call.gradients[0]
     return Run(by_token(case, y), by_token(case, delta_x), gradients, grad_biases, panels)
 
 
-def loss(case: Case, x: Array, matrices: list[Array], biases: list[Array]) -> float:
-    """What has `delta_y` as the delta of the outputs, by the slow twin in float64."""
-    return float(np.sum(case.delta_y * reference.expert_linear(x, case.choices, matrices, biases)))
+def losses(case: Case, x: Array, matrices: list[Array], biases: list[Array]) -> Array:
+    """What has `delta_y` as the delta of the outputs, token by token, by the slow twin in float64."""
+    return np.sum(case.delta_y * reference.expert_linear(x, case.choices, matrices, biases), axis=1)
 
 
-def slopes(case: Case, of: Array, *, at: Array | None = None) -> Array:
-    """Central differences of the loss by the numbers of an array of the case, 0 where `at` is False."""
+def slopes(case: Case, of: Array) -> Array:
+    """Central differences of the loss by the numbers of an array of the case; those of all tokens of x at once."""
     exact = [case.x.astype(np.float64), *(a.astype(np.float64) for a in (*case.matrices, *case.biases))]
     changed = exact[next(i for i, a in enumerate([case.x, *case.matrices, *case.biases]) if a is of)]
     found, step = np.zeros(of.shape), 2.0**-3  # of a linear function any step is exact
-    for place in np.ndindex(of.shape):
-        if at is None or at[place]:
-            ends = []
-            for sign in (1, -1):
-                changed[place] += sign * step
-                ends.append(loss(case, exact[0], exact[1 : 1 + EXPERTS], exact[1 + EXPERTS :]))
-                changed[place] -= sign * step
-            found[place] = (ends[0] - ends[1]) / (2 * step)
+    by_token = of is case.x
+    for place in np.ndindex(of.shape[1:] if by_token else of.shape):
+        here, ends = (slice(None), *place) if by_token else place, []
+        for sign in (1, -1):
+            changed[here] += sign * step
+            ends.append(losses(case, exact[0], exact[1 : 1 + EXPERTS], exact[1 + EXPERTS :]))
+            changed[here] -= sign * step
+        difference = (ends[0] - ends[1]) / (2 * step)
+        found[here] = difference if by_token else difference.sum()
     return found
 
 
@@ -125,50 +140,38 @@ def close(found: Array, expected: Array, tokens: int) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 6, 100])
-@pytest.mark.parametrize("choice", [SPARSE, DENSE], ids=["sparse kernels", "dense kernels"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cut", [OUTPUTS, 3])
-def test_outputs_are_those_of_the_slow_twin_and_slopes_those_of_its_differences(tokens, choice, cut):
-    case = make_case(tokens)
-    found = run(case, choice, cut=cut)
+def test_outputs_are_those_of_the_slow_twin_and_slopes_those_of_its_differences(tokens, form, cut):
+    case, (choice, of_zeros) = make_case(tokens), FORMS[form]
+    found = run(case, choice, of_zeros, cut=cut)
     exact = [array.astype(np.float64) for array in case.matrices]
     close(found.y, reference.expert_linear(case.x.astype(np.float64), case.choices, exact, case.biases), tokens)
     close(found.delta_x, slopes(case, case.x), tokens)
-    for expert in range(EXPERTS):
-        matrix, bias = case.matrices[expert], case.biases[expert]
+    for expert, bias in enumerate(case.biases):
         close(found.grad_biases[expert], slopes(case, bias), tokens)
-        expected = slopes(case, matrix, at=matrix != 0)
-        for panel, gradient in found.gradients.items():
-            if panel.weight != str(expert):
-                continue
-            has_tokens = bool(np.any(case.choices == expert))
-            assert isinstance(gradient, Rows) != has_tokens
-            if has_tokens:
-                pattern = found.panels[panel].pattern
-                of_panel = np.empty(pattern.count, np.float32)
-                collect(pattern, expected[panel.start : panel.stop].astype(np.float32), of_panel)
-                close(gradient, of_panel, tokens)
-            else:
-                assert (len(gradient.indices), gradient.values.shape) == (0, (0, INPUTS))
-                assert not np.any(expected)
-
-
-@pytest.mark.parametrize("choice", [SPARSE, DENSE], ids=["sparse kernels", "dense kernels"])
-def test_where_gradients_of_zeros_are_asked_for_they_come_with_the_others(choice):
-    case = make_case(6)
-    found = run(case, choice, dense_gradient=True)
+    by_expert = [slopes(case, matrix) for matrix in case.matrices]
     for panel, gradient in found.gradients.items():
-        expected = slopes(case, case.matrices[int(panel.weight)])
-        if isinstance(gradient, Rows):
+        expected = by_expert[int(panel.weight)][panel.start : panel.stop]
+        has_tokens = bool(np.any(case.choices == int(panel.weight)))
+        assert isinstance(gradient, Rows) != has_tokens
+        if not has_tokens:
+            assert (len(gradient.indices), gradient.values.shape) == (0, (0, INPUTS))
             assert not np.any(expected)
+        elif of_zeros:
+            close(gradient, expected, tokens)
         else:
-            close(gradient, expected, 6)
+            pattern = found.panels[panel].pattern
+            of_panel = np.empty(pattern.count, np.float32)
+            collect(pattern, expected.astype(np.float32), of_panel)
+            close(gradient, of_panel, tokens)
 
 
 def test_products_of_bfloat16_are_those_of_the_rounded_numbers():
     case = make_case(6)
     rounded = [widened(narrowed(array)) for array in (case.x, case.delta_y, *case.matrices)]
     wide = case._replace(x=rounded[0], delta_y=rounded[1], matrices=rounded[2:])
-    for choice in (SPARSE, DENSE):
+    for choice in (SPARSE, DENSE, None):
         found, expected = run(case, choice, narrow=True), run(wide, choice)
         assert next(iter(found.panels.values())).dtype == BFLOAT16
         close(found.y, expected.y, 6)

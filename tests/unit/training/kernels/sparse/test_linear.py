@@ -1,8 +1,5 @@
 """Sparse linear kernels: what they compute, and that they leave the rest alone."""
 
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -14,17 +11,17 @@ from hypothesis import strategies as st
 from cstool.training.kernels.bfloat16 import narrowed, widened
 from cstool.training.kernels.sparse import sparse_linear_delta, sparse_linear_forward, sparse_linear_gradient
 from cstool.training.kernels.sparse.pattern import CHUNK_ROWS
+from tests.unit.training.kernels.calls import said_by_a_process
 from tests.unit.training.kernels.conftest import lender
 from tests.unit.training.kernels.sparse.layers import (
     Layer,
+    assert_products,
     assert_sums,
     backward,
     deltas,
     forward,
     framed,
-    gradients,
     make_layer,
-    outputs,
     transposed,
     with_pattern,
 )
@@ -41,12 +38,7 @@ LAYERS = st.builds(make_layer, TOKENS, ROWS, COLUMNS, DENSITY, seed=st.integers(
 
 @given(layer=LAYERS, more=st.booleans())
 def test_they_are_products_with_the_non_zeros(layer, more):
-    """With a bias and what a delta is added to, or without."""
-    y, (delta_x, grad) = forward(layer, lender(FLOAT32), bias=more), backward(layer, lender(FLOAT32), accumulate=more)
-    assert_sums(y, outputs, layer.x, layer.weight, layer.bias if more else np.zeros_like(layer.bias))
-    before = layer.before if more else np.zeros_like(layer.before)
-    assert_sums(delta_x, deltas, layer.delta_y, layer.weight, before)
-    assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
+    assert_products(layer, lender(FLOAT32), more=more)
 
 
 @given(layer=LAYERS, rounds=st.booleans(), accumulate=st.booleans())
@@ -73,11 +65,7 @@ def test_of_bfloat16_they_are_the_products_of_the_same_numbers(layer, rounds, ac
 
 @pytest.mark.parametrize("density", [0.03, 0.3], ids=["wide blocks", "narrow blocks"])
 def test_several_chunks_and_blocks(density, scratch32):
-    layer = make_layer(70, 2 * CHUNK_ROWS + 50, 600, density, holes=True)
-    assert_sums(forward(layer, scratch32), outputs, layer.x, layer.weight, layer.bias)
-    delta_x, grad = backward(layer, scratch32)
-    assert_sums(delta_x, deltas, layer.delta_y, layer.weight, layer.before)
-    assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
+    assert_products(make_layer(70, 2 * CHUNK_ROWS + 50, 600, density, holes=True), scratch32)
 
 
 def test_panels_add_up_to_the_layer(scratch32):
@@ -206,16 +194,10 @@ SCRIPT = """
 import numpy as np
 from cstool.training.kernels.sparse import linear
 from tests.unit.training.kernels.conftest import lender
-from tests.unit.training.kernels.sparse.layers import assert_sums, backward, deltas, forward, gradients, outputs
-from tests.unit.training.kernels.sparse.layers import make_layer
+from tests.unit.training.kernels.sparse.layers import assert_products, make_layer
 
 for density, tokens in (0.03, 70), (0.3, 133):
-    layer = make_layer(tokens, 530, 300, density, holes=True)
-    scratch = lender(np.dtype(np.float32))
-    assert_sums(forward(layer, scratch), outputs, layer.x, layer.weight, layer.bias)
-    delta_x, grad = backward(layer, scratch)
-    assert_sums(delta_x, deltas, layer.delta_y, layer.weight, layer.before)
-    assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
+    assert_products(make_layer(tokens, 530, 300, density, holes=True), lender(np.dtype(np.float32)))
 code = "".join("".join(kernel.inspect_asm().values()) for kernel in (linear._product, linear._gradient))
 print("ymm" in code, "zmm" in code, "vfmadd" in code)
 """
@@ -223,7 +205,5 @@ print("ymm" in code, "zmm" in code, "vfmadd" in code)
 
 @pytest.mark.lab
 def test_kernels_ask_for_no_instruction_set(tmp_path):
-    told = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-    environment = os.environ | told | {"CSTOOL_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment)
-    assert (done.stdout, done.stderr) == ("False False False\n", "")
+    told = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "CSTOOL_CACHE_DIR": str(tmp_path)}
+    assert said_by_a_process(SCRIPT, **told) == ("False False False\n", "")

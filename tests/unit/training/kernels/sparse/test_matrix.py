@@ -42,26 +42,18 @@ def _matrix(layer, choice, *, dense_gradient=False, lend=_lend):
 
 @EACH_CHOICE
 @pytest.mark.parametrize("more", [True, False], ids=["bias, add", "no bias, overwrite"])
-def test_they_are_products_with_the_non_zeros(choice, more, layer, scratch32):
+@pytest.mark.parametrize("dense_gradient", [True, False], ids=["all gradients", "those of non-zeros"])
+def test_they_are_products_with_the_non_zeros(choice, more, dense_gradient, layer, scratch32):
     y, before = np.full_like(layer.delta_y, np.nan), layer.before if more else np.zeros_like(layer.before)
-    matrix = _matrix(layer, choice)
+    matrix = _matrix(layer, choice, dense_gradient=dense_gradient)
     matrix.forward(layer.x, layer.bias if more else None, y, scratch32)
     assert_sums(y, outputs, layer.x, layer.weight, layer.bias if more else np.zeros_like(layer.bias))
     for delta_x in (before.copy() if more else np.full_like(before, np.nan), None):
         grad = np.full(matrix.gradient_shape, np.nan, np.float32)
         matrix.backward(layer.x, layer.delta_y, delta_x, more and delta_x is not None, grad, scratch32)
-        assert_sums(grad, gradients, layer.delta_y, layer.x, at=layer.at)
+        assert_sums(grad, gradients, layer.delta_y, layer.x, at=... if dense_gradient else layer.at)
         if delta_x is not None:
             assert_sums(delta_x, deltas, layer.delta_y, layer.weight, before)
-
-
-@EACH_CHOICE
-def test_a_dense_gradient_is_that_of_all_weights(choice, layer, scratch32):
-    matrix = _matrix(layer, choice, dense_gradient=True)
-    grad, delta_x = np.full(matrix.gradient_shape, np.nan, np.float32), layer.before.copy()
-    matrix.backward(layer.x, layer.delta_y, delta_x, True, grad, scratch32)
-    assert_sums(grad, gradients, layer.delta_y, layer.x)
-    assert_sums(delta_x, deltas, layer.delta_y, layer.weight, layer.before)
 
 
 def test_a_choice_of_sparse_kernels_has_their_bits(layer, scratch32):
