@@ -21,6 +21,10 @@ from cstool.training.machine.swarmx import held
 from cstool.training.store import FileStore, RamStore, Store
 
 Array = np.ndarray
+WIDE, SMALL = "fc_layers.0.weight", "fc_layers.1.weight"
+"""of fc_mnist(12, 8)"""
+ONE_PANEL, SIX_PANELS = 2**25, 2 * 4 * 784
+CUTS = pytest.mark.parametrize("panel_bytes", [ONE_PANEL, SIX_PANELS], ids=["one panel", "six panels"])
 SEED = 5
 WAITING_BYTES = 64 * 2**10
 """for gradients on their way to an update, where the store is a file [bytes]"""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cstool.foundation.errors import CheckpointError
-from cstool.model.ir import Graph, _graph
+from cstool.model.ir import _graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import SGD, AdamW, SparsityParams, parse_states
 from cstool.model.sparsity import keep_count
@@ -33,15 +33,11 @@ OTHER = "the checkpoint is of another model: choose another --model_dir to start
 AFRESH = "--load_checkpoint_states model takes the weights alone"
 
 
-def graph_of() -> Graph:
-    return fc_mnist(12, 8, use_bias=False)
-
-
 @contextmanager
 def appliance_of(sparsity=TOPK, optimizer=MOMENTUM, **keys):
     """Lend an appliance of which one weight is sparse, or none."""
     found = rules({} if sparsity is None else {SPARSE: sparsity}, read_weight=read_weight, read_mask=read_mask, **keys)
-    with make_appliance(graph_of(), optimizer=optimizer, sparsity=found, **USUAL) as appliance:
+    with make_appliance(fc_mnist(12, 8, use_bias=False), optimizer=optimizer, sparsity=found, **USUAL) as appliance:
         yield appliance
 
 

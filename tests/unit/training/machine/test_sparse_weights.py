@@ -19,7 +19,12 @@ from tests.models import fc_mnist
 from tests.unit.model.sparsity.sections import group
 from tests.unit.training.machine.machines import USUAL, GradientKeeper, make_appliance, random_batch, values_of
 from tests.unit.training.machine.sparse_machines import (
+    CUTS,
+    ONE_PANEL,
     SEED,
+    SIX_PANELS,
+    SMALL,
+    WIDE,
     Twin,
     all_panels,
     each_store,
@@ -32,12 +37,11 @@ from tests.unit.training.machine.sparse_machines import (
 
 pytestmark = pytest.mark.usefixtures(each_store.__name__)
 Array = np.ndarray
-WIDE, SMALL = "fc_layers.0.weight", "fc_layers.1.weight"
+
 ADAMW = AdamW(betas=(0.9, 0.95), eps=1e-3, weight_decay=0.1)
 GRAPH = fc_mnist(12, 8)
 STEPS = 8
-ONE_PANEL, SIX_PANELS = 2**25, 2 * 4 * 784
-CUTS = pytest.mark.parametrize("panel_bytes", [ONE_PANEL, SIX_PANELS], ids=["one panel", "six panels"])
+
 NORMS = pytest.mark.parametrize("max_gradient_norm", [None, 5.0], ids=["at once", "clipped"])
 COSINE = CosineShare(init=0.4, half_period=20)
 
