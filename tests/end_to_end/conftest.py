@@ -12,9 +12,11 @@ import pytest
 from cstool.cli import main
 from cstool.plan.compiler import compile as compiling
 from cstool.training.data import TextRequest, prepare_text
+from cstool.training.run.result import RunResult
 from tests.end_to_end.disk import Disk
 from tests.end_to_end.refusals import Outcome, error, kept
-from tests.end_to_end.runs import TEXT, gpt_params, run_file, write_text
+from tests.end_to_end.runs import TEXT, bits, gpt_params, run_file, write_text
+from tests.end_to_end.worked import write_params
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -33,7 +35,7 @@ def compiled_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def data(tmp_path_factory) -> Path:
     """A folder of 60 samples."""
     return write_text(tmp_path_factory.mktemp("text") / "train", 60)
@@ -53,18 +55,26 @@ def cstool(monkeypatch, capsys, tmp_path, data) -> Callable[..., Outcome]:
 
 
 @pytest.fixture
+def conversion(cstool, tmp_path) -> Callable[..., Outcome]:
+    """Convert a checkpoint in the folder of the test: `conversion("hf", "a.mdl", "--json")`."""
+    return lambda source, target, *flags: cstool("checkpoint", "convert", tmp_path / source, tmp_path / target, *flags)
+
+
+@pytest.fixture
 def refused(cstool, tmp_path, data) -> Callable[..., None]:
     """Check that a run refuses with just this message, and leaves everything in model_dir as it was."""
 
-    def check(message: str, hint: str | None, *typed: object, **changes: Any) -> None:
-        file, before = gpt_params(tmp_path, data, **changes), kept(tmp_path / "model_dir")
+    def check(
+        message: str, hint: str | None, *typed: object, write: Callable[..., Path] = gpt_params, **changes: Any
+    ) -> None:
+        file, before = write(tmp_path, data, **changes), kept(tmp_path / "model_dir")
         outcome = cstool("run", "-p", file, *typed)
         assert (outcome.code, outcome.stderr, kept(tmp_path / "model_dir")) == (2, error(message, hint), before)
 
     return check
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Path:
     """A folder with the params of a small GPT, its text, and a model_dir in which it has learnt it."""
     folder = tmp_path_factory.mktemp("trained")
@@ -90,6 +100,20 @@ def model_dir(tmp_path, trained) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "model_dir"))
 
 
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory, data) -> Callable[..., str]:
+    """Return the digest at the end of a run in this process with some changes; the same run is made once."""
+    known: dict[str, str] = {}
+
+    def run(write: Callable[..., Path] = gpt_params, train: Callable[..., RunResult] = run_file, **changes: Any) -> str:
+        key = f"{write.__module__} {write.__name__} {sorted(changes.items())}"
+        if key not in known:
+            known[key] = bits(train(write(tmp_path_factory.mktemp("undisturbed"), data, **changes)))[1]
+        return known[key]
+
+    return run
+
+
 @pytest.fixture
 def ready(trained, tmp_path) -> Path:
     """A copy of it; returns the params file."""
@@ -97,6 +121,13 @@ def ready(trained, tmp_path) -> Path:
     file = tmp_path / "params.yaml"
     file.write_text(file.read_text().replace(str(trained), str(tmp_path)))
     return file
+
+
+@pytest.fixture
+def with_params(tmp_path, monkeypatch) -> None:
+    """Work in a folder with the stock params files."""
+    monkeypatch.chdir(tmp_path)
+    write_params(tmp_path)
 
 
 @pytest.fixture

@@ -19,11 +19,21 @@ def page(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def commands_of(text: str) -> list[str]:
+    """Return what is typed after `$ cstool` in a text."""
+    return re.findall(r"^\$ cstool (.*)$", text, re.MULTILINE)
+
+
 def blocks(name: str, *kinds: str) -> list[str]:
     """Return what stands between fences on a page, after a check of which kinds they are, if these are given."""
     found = re.findall(r"^```(\w*)\n(.*?)^```", page(name), re.DOTALL | re.MULTILINE)
     assert not kinds or tuple(kind or "text" for kind, _ in found) == kinds
     return [text for _, text in found]
+
+
+def consoles(name: str) -> list[str]:
+    """Return what stands in the blocks of commands on a page."""
+    return re.findall(r"^```console\n(.*?)^```", page(name), re.DOTALL | re.MULTILINE)
 
 
 def run_console(cstool: Callable[..., Outcome], console: str) -> list[Outcome]:
@@ -33,16 +43,12 @@ def run_console(cstool: Callable[..., Outcome], console: str) -> list[Outcome]:
     return outcomes
 
 
-def typed(command: str) -> Outcome:
-    """Type a command in a shell, in which `mpirun` is that beside this Python."""
-    bin_folder = Path("bin")
-    bin_folder.mkdir(exist_ok=True)
-    program = bin_folder / "cstool"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cstool "$@"\n')
-    program.chmod(0o755)
-    path = os.pathsep.join([str(bin_folder.resolve()), str(Path(sys.executable).parent), os.environ["PATH"]])
+def typed(command: str, folder: Path = Path()) -> Outcome:
+    """Type a command in a shell, in which `cstool` and `mpirun` are those beside this Python."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(PROJECT)}
-    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    shell = ["bash", "-c", command]
+    done = subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 

@@ -3,6 +3,7 @@
 import copy
 import functools
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ from cstool.training.store import CheckpointReader, SavedState, list_checkpoints
 SEQUENCE = 128
 _COMPILED: dict[str, Artifact] = {}
 """artifacts by the digest of all that they depend on"""
+DROPOUT = {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1}
+STEPS = 12
+LONGER = {"init__loop": {"max_steps": STEPS}, "init__checkpoint": {"steps": STEPS}}
+"""a run that is long enough to be struck on its way"""
 TEXT = "abcdefghijklmnopqrstuvwxyz. " * 640
 """what the fixture `trained` has learnt"""
 
@@ -67,9 +72,14 @@ def gpt_params(folder: Path, data: Path, **changes: Any) -> Path:
             section = section.setdefault(part, {})
         # A copy: another key may change what is in it.
         section[last] = copy.deepcopy(value)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "params.yaml"
-    file.write_text(yaml.safe_dump({"trainer": trainer}, sort_keys=False))
+    return write_trainer(folder / "params.yaml", **trainer)
+
+
+def write_trainer(file: Path, init: dict[str, Any], fit: dict[str, Any] | None = None, **others: Any) -> Path:
+    """Write a params file with these sections; return it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sections = {"init": init, **({} if fit is None else {"fit": fit}), **others}
+    file.write_text(yaml.safe_dump({"trainer": sections}, sort_keys=False))
     return file
 
 
@@ -118,6 +128,13 @@ def _digest(checkpoint: Path, *_identity: int) -> str:
         return digest_of(reader)
 
 
+def saved_tensors(checkpoint: Path, prefix: str = "") -> dict[str, bytes]:
+    """Return the tensors of a checkpoint whose names begin so, by the rest of their names."""
+    with CheckpointReader(checkpoint) as reader:
+        names = [name for name in reader.tensor_names() if name.startswith(prefix)]
+        return {name.removeprefix(prefix): reader.read(name).tobytes() for name in names}
+
+
 def digest_of(reader: SavedState) -> str:
     """Return a digest of all tensors and links of a saved state, and of where the run is."""
     found = hashlib.sha256()
@@ -137,3 +154,18 @@ def bits(result: RunResult) -> tuple[list[str], str]:
 
 def latest_bits(model_dir: Path) -> str:
     return digest(list_checkpoints(model_dir)[-1].path)
+
+
+def check_parts(cstool: Callable[..., Any], straight: Path, parted: Path, stop: int, last: int, *typed: object) -> None:
+    """Check that a run that is stopped, and goes on on two systems, has the bits of a straight one.
+
+    Args:
+        straight: its params file, NAME.yaml, whose model_dir is NAME
+        parted: that of the run that is stopped, likewise
+        stop: the step after which it is
+        last: the last step of both
+        typed: further flags with which it goes on
+    """
+    for file, steps, flags in ((straight, last, ()), (parted, stop, ()), (parted, last, ("--num_csx", 2, *typed))):
+        assert cstool("run", "-p", file, "--max_steps", steps, *flags).code == 0
+    assert latest_bits(straight.with_suffix("")) == latest_bits(parted.with_suffix(""))

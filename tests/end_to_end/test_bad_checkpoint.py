@@ -25,6 +25,7 @@ from tests.unit.training.store.stored import without_digest
 EVERY_STEP = {"init__checkpoint": {"steps": 1}}
 SECOND = "TMP/model_dir/checkpoint_2.mdl"
 OLDER = "go on from the newest one that is whole: --checkpoint_path TMP/model_dir/checkpoint_1.mdl"
+NONE_IS_WHOLE = "no other checkpoint here is whole: choose another --model_dir to start fresh"
 OTHER_MODEL = "the checkpoint is of another model: choose another --model_dir to start fresh, or another checkpoint"
 TENSOR = "model.transformer_decoder.norm.bias"
 LAYERS = "transformer_decoder.layers"
@@ -38,8 +39,9 @@ def trained(tmp_path_factory, data) -> Path:
     return folder / "model_dir"
 
 
-def cut_short(file: Path) -> None:
+def cut_short(file: Path) -> str:
     file.write_bytes(file.read_bytes()[:3000])
+    return "the checkpoint is damaged or cut short (3000 bytes)"
 
 
 def damage_a_tensor(file: Path) -> str:
@@ -54,17 +56,19 @@ def damage_a_tensor(file: Path) -> str:
     return f"{TENSOR} is damaged: its checksum must be {checksum:08x}, got {found:08x}"
 
 
-@pytest.mark.parametrize("spoil", [cut_short, damage_a_tensor])
+def put(key: str, value: Any) -> Callable[[Path], str]:
+    """Have a value in it that a run looks up, where a mapping must be."""
+
+    def spoil(file: Path) -> str:
+        rewrite(file.rename(file.parents[1] / "aside.mdl"), file, **{key: value})
+        return f"{key} must be a mapping, got {value}"
+
+    return spoil
+
+
+@pytest.mark.parametrize("spoil", [cut_short, damage_a_tensor, put("choices", None), put("random", [])])
 def test_a_spoiled_latest_checkpoint_is_refused_with_the_way_to_go_on(refused, model_dir, spoil):
-    rule = spoil(model_dir / "checkpoint_2.mdl") or "the checkpoint is damaged or cut short (3000 bytes)"
-    refused(f"{SECOND}: {rule}", OLDER, **EVERY_STEP)
-
-
-@pytest.mark.parametrize(("key", "value", "shown"), [("choices", None, "None"), ("random", [], "[]")])
-def test_values_that_a_run_looks_up_must_be_mappings(refused, tmp_path, model_dir, key, value, shown):
-    path = model_dir / "checkpoint_2.mdl"
-    rewrite(path.rename(tmp_path / "aside.mdl"), path, **{key: value})
-    refused(f"{SECOND}: {key} must be a mapping, got {shown}", OLDER, **EVERY_STEP)
+    refused(f"{SECOND}: {spoil(model_dir / 'checkpoint_2.mdl')}", OLDER, **EVERY_STEP)
 
 
 def test_a_run_that_goes_on_from_the_older_one_ends_with_the_bits_of_a_straight_run(cstool, tmp_path, data, model_dir):
@@ -77,10 +81,8 @@ def test_a_run_that_goes_on_from_the_older_one_ends_with_the_bits_of_a_straight_
 
 
 def test_where_no_checkpoint_is_whole_the_way_on_is_another_folder(refused, model_dir):
-    for step in (1, 2):
-        cut_short(model_dir / f"checkpoint_{step}.mdl")
-    hint = "no other checkpoint here is whole: choose another --model_dir to start fresh"
-    refused(f"{SECOND}: the checkpoint is damaged or cut short (3000 bytes)", hint)
+    _, rule = (cut_short(model_dir / f"checkpoint_{step}.mdl") for step in (1, 2))
+    refused(f"{SECOND}: {rule}", NONE_IS_WHOLE)
 
 
 @pytest.mark.usefixtures("model_dir")
@@ -191,19 +193,19 @@ def both(tmp_path_factory, data) -> dict[str, Path]:
 
 
 @pytest.fixture
-def put(tmp_path, both) -> Callable[[str], Path]:
+def copied(tmp_path, both) -> Callable[[str], Path]:
     """Have a copy of one of them in the model_dir."""
 
-    def put_there(name: str) -> Path:
+    def copy(name: str) -> Path:
         (tmp_path / "model_dir").mkdir()
         return Path(shutil.copy(both[name], tmp_path / "model_dir"))
 
-    return put_there
+    return copy
 
 
-def test_what_does_not_go_with_a_run_is_refused_and_the_hint_is_a_way_on(refused, cstool, tmp_path, data, put):
+def test_what_does_not_go_with_a_run_is_refused_and_the_hint_is_a_way_on(refused, cstool, tmp_path, data, copied):
     """`tests/unit/training/machine/test_sparse_state.py` has all that is said, and what becomes of the numbers."""
-    checkpoint = put("dense")
+    checkpoint = copied("dense")
     rule = f"{SPARSE_ONE} must be sparse, as in this run, got a dense one without a mask"
     hint = f"{MODEL_ALONE}, and init_method: topk keeps the largest"
     refused(f"{SECOND}: {rule}", hint, init__sparsity={"sparsity": 0.75})
@@ -212,8 +214,8 @@ def test_what_does_not_go_with_a_run_is_refused_and_the_hint_is_a_way_on(refused
     assert cstool("run", "-p", file, *asked).said
 
 
-def test_a_sparse_checkpoint_is_evaluated_alike_by_a_sparse_and_by_a_dense_file(tmp_path, data, put):
-    put("sparse")
+def test_a_sparse_checkpoint_is_evaluated_alike_by_a_sparse_and_by_a_dense_file(tmp_path, data, copied):
+    copied("sparse")
     sparse = run_file(gpt_params(tmp_path, data, init__sparsity=TOPK), mode="eval")
     dense = run_file(gpt_params(tmp_path, data), mode="eval")
     assert [len(found.sparsity) for found in (sparse, dense)] == [6, 0]
@@ -230,9 +232,9 @@ def test_a_sparse_checkpoint_is_evaluated_alike_by_a_sparse_and_by_a_dense_file(
         (slice(-1, None), 1024, "must be less than 1024, got 1024 at 255", TOPK, "eval"),
     ],
 )
-def test_indices_that_no_run_would_write_are_refused(cstool, refused, put, places, values, rule, sparsity, mode):
+def test_indices_that_no_run_would_write_are_refused(cstool, refused, copied, places, values, rule, sparsity, mode):
     """Though their checksum is theirs, and no digest binds it."""
-    checkpoint = put("sparse")
+    checkpoint = copied("sparse")
     with h5py.File(checkpoint, "r+") as h5:
         dataset = h5[f"model.{SPARSE_ONE}.indices"]
         indices = dataset[:]
@@ -240,7 +242,6 @@ def test_indices_that_no_run_would_write_are_refused(cstool, refused, put, place
         dataset[:] = indices
         dataset.attrs["crc32"] = np.uint32(zlib.crc32(indices.tobytes()))
     without_digest(checkpoint)
-    hint = "no other checkpoint here is whole: choose another --model_dir to start fresh"
-    refused(f"{SECOND}: model.{SPARSE_ONE}.indices {rule}", hint, "--mode", mode, init__sparsity=sparsity)
+    refused(f"{SECOND}: model.{SPARSE_ONE}.indices {rule}", NONE_IS_WHOLE, "--mode", mode, init__sparsity=sparsity)
     verified = cstool("checkpoint", "verify", checkpoint)
     assert verified == (1, f"{SECOND}: model.{SPARSE_ONE}.indices {rule}\n", "")

@@ -37,14 +37,27 @@ def ready(tmp_path_factory, data) -> Path:
         run_file(gpt_params(folder / name, data, init__sparsity=sparsity, **once))
         (folder / name / "model_dir" / "checkpoint_1.mdl").rename(folder / f"{name}.mdl")
     hf.write_hf(folder / "hf", hf.GPT2_CONFIG, hf.gpt2_tensors())
+    for name, changes in (
+        ("other", {"hidden_size": 64, "filter_size": 128}),
+        ("shallow", {"num_hidden_layers": 1}),
+        ("deep", {"num_hidden_layers": 3}),
+        ("alibi", {"position_embedding_type": "alibi"}),
+    ):
+        changed = {f"init__model__{key}": value for key, value in changes.items()}
+        gpt_params(folder, data, **changed).rename(folder / f"{name}.yaml")
+    with CheckpointWriter(folder / "nameless.mdl") as writer:
+        writer.add_tensor("model.w", (2,), "float32", [np.zeros(2, np.float32)])
+    with CheckpointWriter(folder / "digits.mdl") as writer:
+        params = {"trainer": {"init": {"model": {"name": "fc_mnist"}}}}
+        writer.add_value("__metadata__", [{"version": "1", "model_name": "fc_mnist", "params": params}])
     return folder
 
 
 @pytest.fixture
 def here(tmp_path, ready) -> Path:
     """The folder of the test, with links to all of it."""
-    for name in ("dense.mdl", "sparse.mdl", "hf"):
-        (tmp_path / name).symlink_to(ready / name)
+    for path in (*ready.glob("*.mdl"), *ready.glob("*.yaml"), ready / "hf"):
+        (tmp_path / path.name).symlink_to(path)
     return tmp_path
 
 
@@ -113,25 +126,12 @@ dense.mdl no/a --to hf => TMP/no/a: a model of 93184 bytes must be writable here
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED)
-def test_what_cannot_be_converted_is_refused_and_nothing_is_left(cstool, here, data, arguments, message):
+def test_what_cannot_be_converted_is_refused_and_nothing_is_left(conversion, here, arguments, message):
     (here / "taken.yaml").write_text("mine")
-    for name, changes in (
-        ("other", {"hidden_size": 64, "filter_size": 128}),
-        ("shallow", {"num_hidden_layers": 1}),
-        ("deep", {"num_hidden_layers": 3}),
-        ("alibi", {"position_embedding_type": "alibi"}),
-    ):
-        changed = {f"init__model__{key}": value for key, value in changes.items()}
-        gpt_params(here, data, **changed).rename(here / f"{name}.yaml")
-    with CheckpointWriter(here / "nameless.mdl") as writer:
-        writer.add_tensor("model.w", (2,), "float32", [np.zeros(2, np.float32)])
-    with CheckpointWriter(here / "digits.mdl") as writer:
-        params = {"trainer": {"init": {"model": {"name": "fc_mnist"}}}}
-        writer.add_value("__metadata__", [{"version": "1", "model_name": "fc_mnist", "params": params}])
     before = names(here)
     source, target, *flags = arguments.split()
     typed = [str(here / flag) if flag.endswith(".yaml") else flag for flag in flags]
-    outcome = cstool("checkpoint", "convert", here / source, here / target, *typed)
+    outcome = conversion(source, target, *typed)
     assert (outcome, names(here), (here / "taken.yaml").read_text()) == ((2, "", error(message)), before, "mine")
 
 
@@ -170,12 +170,12 @@ doubles => /model.safetensors: the dtype of transformer.wte.weight must be F32, 
 
 
 @pytest.mark.parametrize(("what", "message"), OTHERS)
-def test_a_model_of_hugging_face_that_is_another_one_is_refused_by_the_tensor(cstool, tmp_path, what, message):
+def test_a_model_of_hugging_face_that_is_another_one_is_refused_by_the_tensor(conversion, tmp_path, what, message):
     config, tensors = dict(hf.GPT2_CONFIG), hf.gpt2_tensors()
     config |= {"tie_word_embeddings": False} if what == "no output" else {}
     CHANGES[what](tensors)
     hf.write_hf(tmp_path / "hf", config, tensors)
-    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
+    outcome = conversion("hf", "a.mdl")
     assert (outcome, names(tmp_path)) == ((2, "", error(f"TMP/hf{message}")), ["hf"])
 
 
@@ -194,16 +194,16 @@ NO_MAPPING, ANEW = "TMP/hf/config.json: must be a JSON file with a mapping", "ge
          error("TMP/hf/config.json: must describe a model: hidden_size must be a multiple of num_heads (5)")),
     ],
 )  # fmt: skip
-def test_a_config_that_is_missing_or_describes_no_model_is_refused(cstool, tmp_path, content, message):
+def test_a_config_that_is_missing_or_describes_no_model_is_refused(conversion, tmp_path, content, message):
     hf.write_hf(tmp_path / "hf", None, hf.gpt2_tensors())
     if content is not None:
         (tmp_path / "hf" / "config.json").write_text(content)
-    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
+    outcome = conversion("hf", "a.mdl")
     assert (outcome, names(tmp_path)) == ((2, "", message), ["hf"])
 
 
-def test_params_of_another_model_than_config_json_are_refused(cstool, here, data):
-    outcome = cstool("checkpoint", "convert", here / "hf", here / "a.mdl", "-p", gpt_params(here, data))
+def test_params_of_another_model_than_config_json_are_refused(conversion, here, data):
+    outcome = conversion("hf", "a.mdl", "-p", gpt_params(here, data))
     differs = "vocab_size 64, got 100; max_position_embeddings 128, got 24; num_hidden_layers 2, got 3; "
     differs += "num_heads 2, got 4; hidden_size 32, got 48; filter_size 64, got 192; nonlinearity gelu, got gelu_new; "
     differs += "kv_heads 2, got 4; head_width 16, got 12"
@@ -212,7 +212,7 @@ def test_params_of_another_model_than_config_json_are_refused(cstool, here, data
     assert outcome == (2, "", error(rule, hint))
 
 
-def test_a_checkpoint_that_is_damaged_inside_is_refused_and_nothing_is_left(cstool, here, ready):
+def test_a_checkpoint_that_is_damaged_inside_is_refused_and_nothing_is_left(conversion, here, ready):
     content = bytearray((ready / "sparse.mdl").read_bytes())
     source = CstoolSource(ready / "sparse.mdl")
     first = next(source.rows(f"model.{LAYER}.0.norm1.weight")).tobytes()
@@ -222,21 +222,10 @@ def test_a_checkpoint_that_is_damaged_inside_is_refused_and_nothing_is_left(csto
     (here / "bad.mdl").write_bytes(content)
     before = names(here)
     for target, to in (("a.mdl", "dense"), ("a", "hf")):
-        outcome = cstool("checkpoint", "convert", here / "bad.mdl", here / target, "--to", to)
+        outcome = conversion("bad.mdl", target, "--to", to)
         assert outcome.code == 2
         assert outcome.stderr.startswith(f"error: TMP/bad.mdl: model.{LAYER}.0.norm1.weight is damaged: its checksum")
         assert names(here) == before
-
-
-def test_a_weight_with_nan_does_not_become_sparse_by_its_largest_numbers(cstool, tmp_path):
-    tensors = hf.gpt2_tensors()
-    tensors["transformer.h.0.mlp.c_proj.weight"][3, 4] = np.nan
-    hf.write_hf(tmp_path / "hf", hf.GPT2_CONFIG, tensors)
-    command = ("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
-    outcome = cstool(*command, "--to", "sparse", "--sparsity", "0.5")
-    rule = "must be without NaN to keep its largest numbers, it is not"
-    message = error(f"TMP/hf: {LAYER}.0.ffn.ffn.1.linear_layer.weight {rule}")
-    assert (outcome, names(tmp_path)) == ((1, "", message), ["hf"])
 
 
 @pytest.mark.parametrize(
@@ -249,24 +238,24 @@ def test_a_weight_with_nan_does_not_become_sparse_by_its_largest_numbers(cstool,
                           "free some space or choose another folder")),
     ],
 )  # fmt: skip
-def test_a_disk_that_fills_up_leaves_nothing(cstool, here, monkeypatch, target, to, message):
+def test_a_disk_that_fills_up_leaves_nothing(conversion, here, monkeypatch, target, to, message):
     monkeypatch.setattr("cstool.training.store.checkpoint_writer.shutil.disk_usage", lambda _: DiskUsage(10**9))
     before = names(here)
     flags = ("--sparsity", "0.5") if to == "sparse" else ()
     with largest_file(50_000):
-        outcome = cstool("checkpoint", "convert", here / "dense.mdl", here / target, "--to", to, *flags)
+        outcome = conversion("dense.mdl", target, "--to", to, *flags)
     assert (outcome, names(here)) == ((2, "", message), before)
 
 
-def test_a_disk_without_space_is_found_before_anything_is_written(cstool, here, monkeypatch):
+def test_a_disk_without_space_is_found_before_anything_is_written(conversion, here, monkeypatch):
     monkeypatch.setattr("cstool.convert.hf_target.shutil.disk_usage", lambda _: DiskUsage(1000))
-    outcome = cstool("checkpoint", "convert", here / "dense.mdl", here / "a", "--to", "hf")
+    outcome = conversion("dense.mdl", "a", "--to", "hf")
     message = "TMP/a: 93184 bytes must be writable here, got 1000 that are free"
     assert outcome == (2, "", error(message, "free some space or choose another folder"))
 
 
 @pytest.mark.parametrize(("target", "to"), [("a.mdl", "dense"), ("a", "hf")])
-def test_interrupted_it_leaves_nothing(cstool, here, monkeypatch, target, to):
+def test_interrupted_it_leaves_nothing(conversion, here, monkeypatch, target, to):
     original = CstoolSource.rows
 
     def interrupted(self: CstoolSource, array: str, multiple: int = 1) -> Iterator[Any]:
@@ -276,7 +265,7 @@ def test_interrupted_it_leaves_nothing(cstool, here, monkeypatch, target, to):
 
     monkeypatch.setattr(CstoolSource, "rows", interrupted)
     before = names(here)
-    outcome = cstool("checkpoint", "convert", here / "sparse.mdl", here / target, "--to", to)
+    outcome = conversion("sparse.mdl", target, "--to", to)
     assert (outcome, names(here)) == ((130, "", "interrupted\n"), before)
 
 

@@ -1,8 +1,9 @@
-"""MemoryX files that cannot be gone on from, and params about them that make no sense: all stays as it was.
+"""MemoryX files that cannot be gone on from, the checkpoint commands with them, and the ways on, to the letter.
 
 In the expected messages TMP is the folder of the test.
 """
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from cstool.training.store import FileStore, committed_step
+from cstool.training.store import CheckpointReader, FileStore, committed_step
 from cstool.training.store.file_layout import lock_path, record_path
 from cstool.training.store.store_lock import StoreLock
-from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, run_small, small_params
+from tests.end_to_end.memoryx_files import IN_FILE, NEVER_SAVED, flip_a_bit, run_small, small_params
 from tests.end_to_end.refusals import error, kept
+from tests.end_to_end.runs import latest_bits, saved_tensors
 from tests.unit.training.store.stored import edit_record
 
 FILE = "TMP/model_dir/memoryx.h5"
@@ -24,13 +26,20 @@ POSITIONS = "embedding_layer.position_embeddings.embed.weight"
 QUERIES = "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight"
 SGD = {"init__optimizer": {"SGD": {"momentum": 0.9, "learning_rate": 0.1}}}
 PLAIN_SGD = {"init__optimizer": {"SGD": {"momentum": 0.0, "learning_rate": 0.1}}}
+COPY_OLDER = f"checkpoint copy --older {FILE} TMP/model_dir/checkpoint_2.mdl"
+DELETE = f"checkpoint delete {FILE}"
+GO_ON = "run -p TMP/params.yaml --lanes 1"
+OLDER_IS_WHOLE = (
+    f"the commit before it, of step 2, is whole: cstool {COPY_OLDER} makes a checkpoint of it, and after cstool "
+    f"{DELETE} the same command goes on from there"
+)
 FRESH = {"init__checkpoint": {"steps": 0, "autoload_last_checkpoint": False}}
 SPARSE = {"init__sparsity": {"sparsity": 0.75}}
 
 
 def train(folder: Path, data: Path, **changes: Any) -> Path:
-    """Train two steps, and return the model_dir in which they were committed."""
-    run_small(small_params(folder, data, **{"init__loop": {"max_steps": 2}, **IN_FILE, **NEVER_SAVED, **changes}))
+    """Train three steps, and return the model_dir in which they were committed, and nothing saved."""
+    run_small(small_params(folder, data, **{"init__loop": {"max_steps": 3}, **IN_FILE, **NEVER_SAVED, **changes}))
     return folder / "model_dir"
 
 
@@ -40,15 +49,11 @@ def trained(tmp_path_factory, data) -> Path:
 
 
 @pytest.fixture
-def refused(cstool, tmp_path, data) -> Callable[..., None]:
-    """Check that a run refuses with just this message, and leaves everything in model_dir as it was."""
+def refused(refused) -> Callable[..., None]:
+    """Check that a run with MemoryX in a file refuses with just this message, and leaves everything as it was."""
 
     def check(message: str, hint: str | None, *typed: object, **changes: Any) -> None:
-        file = small_params(tmp_path, data, **{**IN_FILE, **changes})
-        before = kept(tmp_path / "model_dir")
-        outcome = cstool("run", "-p", file, "--lanes", 1, *typed)
-        assert (outcome.code, outcome.stderr) == (2, error(message, hint))
-        assert kept(tmp_path / "model_dir") == before
+        refused(message, hint, "--lanes", 1, *typed, write=small_params, **{**IN_FILE, **changes})
 
     return check
 
@@ -113,23 +118,20 @@ def test_what_is_no_memoryx_file_is_not_replaced(refused, cstool, model_dir, wha
 )
 def test_a_position_that_is_none(refused, model_dir, values, message):
     edit_record(model_dir / "memoryx.h5", lambda record: record["values"].update(values))
-    older = f"cstool checkpoint copy --older {FILE} TMP/model_dir/checkpoint_1.mdl makes a checkpoint of it"
-    way_on = f"and after cstool checkpoint delete {FILE} the same command goes on from there"
-    refused(message, f"the commit before it, of step 1, is whole: {older}, {way_on}")
-    refused(message, f"the commit before it, of step 1, is whole: {older}, {way_on}", "--memoryx", "ram")
+    for store in ("file", "ram"):
+        refused(message, OLDER_IS_WHOLE, "--memoryx", store)
 
 
 @pytest.mark.usefixtures("model_dir")
 def test_commits_that_no_checkpoint_has_are_not_dropped(refused, cstool, tmp_path, data):
-    copy = f"checkpoint copy {FILE} TMP/model_dir/checkpoint_2.mdl"
-    message = f"{FILE}: holds step 2, which no checkpoint has, and this run would replace it"
-    delete = f"checkpoint delete {FILE}"
-    hint = f"cstool {copy} keeps it as a checkpoint, cstool {delete} drops it; or choose another --model_dir"
+    copy = f"checkpoint copy {FILE} TMP/model_dir/checkpoint_3.mdl"
+    message = f"{FILE}: holds step 3, which no checkpoint has, and this run would replace it"
+    hint = f"cstool {copy} keeps it as a checkpoint, cstool {DELETE} drops it; or choose another --model_dir"
     refused(message, hint, **FRESH)
     refused(message, hint, "--load_checkpoint_states", "model")
     # Kept as a checkpoint it is not lost, as long as that is whole.
     assert cstool(*copy.replace("TMP", str(tmp_path)).split()).code == 0
-    saved = tmp_path / "model_dir" / "checkpoint_2.mdl"
+    saved = tmp_path / "model_dir" / "checkpoint_3.mdl"
     whole = saved.read_bytes()
     saved.write_bytes(whole[:5000])
     refused(message, hint, **FRESH)
@@ -181,3 +183,156 @@ def test_too_little_memory(refused, cstool, tmp_path, data, lanes, least, more):
     refused(f"--memoryx_memory: {needs}; got 1,048,576", f"--memoryx_memory 9MiB does{more}", *little)
     enough = ["--memoryx_memory", "9MiB", "--lanes", lanes[0]]
     assert cstool("run", "-p", small_params(tmp_path, data, **IN_FILE), *enough).code == 0
+
+
+TIED = {"init__model__share_embedding_weights": True}
+RIGL = {"init__sparsity": {"algorithm": "rigl", "sparsity": 0.75, "update": {"freq": 2}}}
+
+
+@pytest.fixture(scope="module")
+def straight(undisturbed) -> str:
+    return undisturbed(small_params, run_small)
+
+
+def test_a_copy_is_the_checkpoint_that_the_run_would_have_written(cstool, tmp_path, data):
+    saved = Path(run_small(small_params(tmp_path, data, **TIED, **RIGL, **IN_FILE)).checkpoints[-1])
+    (tmp_path / "out").mkdir()
+    outcome = cstool("checkpoint", "copy", tmp_path / "model_dir" / "memoryx.h5", tmp_path / "out", "--json")
+    made = tmp_path / "out" / "checkpoint_4.mdl"
+    assert json.loads(outcome.stdout) == {
+        "source": FILE,
+        "path": "TMP/out/checkpoint_4.mdl",
+        "bytes": made.stat().st_size,
+        "note": None,
+    }
+    compared = cstool("checkpoint", "diff", saved, made, "--json").document
+    assert compared["match"]
+    assert not compared["values"]
+    with CheckpointReader(saved) as one, CheckpointReader(made) as other:
+        assert {*one.keys()} == {*other.keys()}
+        assert one.values() == other.values()
+        assert [one.link_of(key) for key in one.keys()] == [other.link_of(key) for key in one.keys()]  # noqa: SIM118
+    assert saved_tensors(saved) == saved_tensors(made)
+
+
+def test_info_and_list_say_what_it_is_and_of_which_step(cstool, model_dir):
+    lines = cstool("checkpoint", "info", model_dir / "memoryx.h5", "--verify").stdout.splitlines()
+    facts = dict(line.split(None, 1) for line in lines[: lines.index("")])
+    assert facts["file"] == FILE
+    assert facts["format"].startswith("MemoryX 1, written by cstool ")
+    assert (facts["model"], facts["step"], facts["streamed"]) == ("gpt2", "3", "3 batches")
+    assert facts["checksums"] == "all right"
+    assert cstool("checkpoint", "list", model_dir) == (0, "MemoryX: memoryx.h5, committed at step 3\n", "")
+    document = cstool("checkpoint", "list", model_dir, "--json").document
+    assert document == {"checkpoints": [], "memoryx": {"step": 3, "path": FILE, "error": None}, "shards": []}
+
+
+def test_verify_reads_all_of_the_last_commit(cstool, model_dir):
+    path = model_dir / "memoryx.h5"
+    assert cstool("checkpoint", "verify", path) == (0, f"{FILE}: ok\n", "")
+    damage = flip_a_bit(path)
+    assert cstool("checkpoint", "verify", path) == (1, f"{damage}\n", "")
+    record_path(path).write_text("{}")
+    message = f"{FILE}.commit: the commit record is damaged or cut short\n"
+    assert cstool("checkpoint", "verify", path) == (1, f"{FILE}: {message}", "")
+    assert cstool("checkpoint", "list", model_dir) == (0, message, "")
+
+
+def test_diff_tells_a_commit_from_the_one_before_it(cstool, model_dir, tmp_path):
+    path, older = model_dir / "memoryx.h5", tmp_path / "checkpoint_2.mdl"
+    assert cstool("checkpoint", "copy", "--older", path, tmp_path).stdout.startswith(
+        f"{FILE}: copied to TMP/checkpoint_2.mdl, "
+    )
+    outcome = cstool("checkpoint", "diff", older, path)
+    assert outcome.code == 1
+    assert "global_step                  2     3\n" in outcome.stdout
+    assert cstool("checkpoint", "diff", path, path).code == 0
+
+
+def test_delete_removes_file_record_and_lock(cstool, model_dir):
+    path = model_dir / "memoryx.h5"
+    before = kept(model_dir)
+    outcome = cstool("checkpoint", "delete", path, "--dry_run", "--json")
+    size_bytes = path.stat().st_size + record_path(path).stat().st_size
+    assert json.loads(outcome.stdout) == {"dry_run": True, "deleted": [{"path": FILE, "bytes": size_bytes}]}
+    assert kept(model_dir) == before
+    assert cstool("checkpoint", "delete", path).code == 0
+    assert not [*model_dir.glob("memoryx*")]
+
+
+def test_delete_removes_what_is_left_of_a_store(cstool, model_dir):
+    """The file without its commit record, the record without its file, or both, which are damaged."""
+    path, record = model_dir / "memoryx.h5", record_path(model_dir / "memoryx.h5")
+    whole = {each: each.read_bytes() for each in (path, record)}
+    for left in ({path: whole[path]}, {record: whole[record]}, {path: b"x", record: b"x"}):
+        path.unlink(missing_ok=True)
+        record.unlink(missing_ok=True)
+        for each, content in left.items():
+            each.write_bytes(content)
+        assert cstool("checkpoint", "delete", path).code == 0
+        assert not [*model_dir.glob("memoryx*")]
+
+
+def test_what_a_run_uses_is_left_alone_and_a_run_waits_for_nobody_who_reads(refused, cstool, model_dir):
+    path, before = model_dir / "memoryx.h5", kept(model_dir)
+    rule = f"{FILE}.lock: the MemoryX file must be used by one run at a time, it is in use by "
+    hint = "wait for it, stop it, or choose another --model_dir"
+    with closing(StoreLock(lock_path(path))):
+        message = rule + lock_path(path).read_text().strip()
+        for command in ("delete", "info"):
+            assert cstool("checkpoint", command, path) == (2, "", error(message, hint))
+        assert cstool("checkpoint", "verify", path) == (2, f"{FILE}: {message}\n", "")
+    with closing(StoreLock(lock_path(path), shared=True)):
+        refused(rule + lock_path(path).read_text().strip(), hint)
+    assert kept(model_dir) == before
+
+
+def test_without_a_commit_there_is_no_older_one(cstool, tmp_path, model_dir):
+    path = model_dir / "memoryx.h5"
+    record_path(path).unlink()
+    message = f"{FILE}: must be a MemoryX file with a commit record for --older, this has none"
+    assert cstool("checkpoint", "copy", "--older", path, tmp_path) == (2, "", error(message))
+    message = f"{FILE}: must be a checkpoint, this is a MemoryX file"
+    hint = "it has not been committed, so nobody can go on from it"
+    assert cstool("checkpoint", "copy", path, tmp_path) == (2, "", error(message, hint))
+
+
+# The ways on from damage. The same command goes on to step 4, with the bits of a run that nothing disturbed.
+
+
+def test_from_a_damaged_commit_the_one_before_it_is_the_way_on(refused, cstool, tmp_path, model_dir, straight):
+    refused(flip_a_bit(model_dir / "memoryx.h5"), OLDER_IS_WHOLE)
+    for typed in (COPY_OLDER, DELETE, GO_ON):
+        assert cstool(*typed.replace("TMP", str(tmp_path)).split()).code == 0
+    assert latest_bits(model_dir) == straight
+
+
+def spoil_record(path: Path) -> str:
+    record_path(path).write_bytes(record_path(path).read_bytes()[:-5])
+    return f"{FILE}.commit: the commit record is damaged or cut short"
+
+
+@pytest.mark.parametrize(("spoil", "store"), [(spoil_record, "ram"), (flip_a_bit, "file")])
+def test_where_both_commits_are_damaged_the_newest_whole_checkpoint_is_the_way_on(
+    refused, cstool, tmp_path, model_dir, straight, spoil, store
+):
+    path = model_dir / "memoryx.h5"
+    assert cstool("checkpoint", "copy", "--older", path, model_dir).code == 0
+    if spoil is flip_a_bit:
+        flip_a_bit(path, older=True)
+    newest = "--checkpoint_path TMP/model_dir/checkpoint_2.mdl"
+    hint = f"after cstool {DELETE}, {newest} goes on from the newest that is whole"
+    refused(spoil(path), hint, "--memoryx", store)
+    for typed in (DELETE, f"{GO_ON} --memoryx {store} {newest}"):
+        assert cstool(*typed.replace("TMP", str(tmp_path)).split()).code == 0
+    assert latest_bits(model_dir) == straight
+
+
+def test_where_nothing_is_whole_the_way_on_is_to_start_afresh(refused, cstool, tmp_path, model_dir, straight):
+    path = model_dir / "memoryx.h5"
+    path.write_bytes(path.read_bytes()[:4000])
+    hint = f"nothing here is whole: after cstool {DELETE} the same command starts afresh"
+    refused(f"{FILE}: the MemoryX file is damaged or cut short", hint)
+    for typed in (DELETE, GO_ON):
+        assert cstool(*typed.replace("TMP", str(tmp_path)).split()).code == 0
+    assert latest_bits(model_dir) == straight

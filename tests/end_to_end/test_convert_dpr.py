@@ -13,13 +13,13 @@ from cstool.convert.convert import Request, convert
 from cstool.foundation.errors import CheckpointError
 from cstool.foundation.progress import Silent
 from cstool.inference.model import InferenceModel
-from cstool.model.graphs import SampleForm, build_graph, embedding_graph
+from cstool.model.graphs import SampleForm, embedding_graph
 from cstool.model.params import load_params
-from cstool.training.machine.state import Position, save_state, state_values
-from cstool.training.store import CheckpointReader
 from tests.contract.refusal import refusal
 from tests.end_to_end.refusals import error, rows
+from tests.end_to_end.runs import saved_tensors, write_trainer
 from tests.end_to_end.test_dpr import run_case
+from tests.end_to_end.worked import save_random
 from tests.reference import deterministic
 from tests.reference import hf_models as hf
 from tests.reference.dpr_case import CASES
@@ -27,7 +27,6 @@ from tests.reference.hf_cases import weights
 from tests.reference.hf_dpr_case import CONFIGS, RECORDED, SEGMENTS, TOKENS
 from tests.reference.recorded_file import config_digest, unfolded
 from tests.unit.inference.machines import whole_news
-from tests.unit.training.machine.machines import make_appliance, randomize
 
 RECORDS: dict[str, Any] = json.loads(RECORDED.read_text())["encoders"]
 QUESTION, CONTEXT = "question_encoder", "ctx_encoder"
@@ -54,13 +53,6 @@ def read_dpr(folder: Path) -> dict[str, dict[str, bytes]]:
     return in_bytes({name: hf.read_safetensors(folder / name / WEIGHTS) for name in CONFIGS})
 
 
-def assert_same_weights(one: Path, other: Path) -> None:
-    with CheckpointReader(one) as first, CheckpointReader(other) as second:
-        names = [name for name in first.tensor_names() if name.startswith("model.")]
-        assert names == [name for name in second.tensor_names() if name.startswith("model.")]
-        assert all(first.read(key).tobytes() == second.read(key).tobytes() for key in names)
-
-
 def test_its_vectors_are_those_of_hugging_face(tmp_path, monkeypatch):
     assert {name: record["config_digest"] for name, record in RECORDS.items()} == {
         name: config_digest(config) for name, config in CONFIGS.items()
@@ -79,11 +71,11 @@ def test_its_vectors_are_those_of_hugging_face(tmp_path, monkeypatch):
             np.testing.assert_allclose(vector, RECORDS[folder]["vector"], atol=1e-5)
 
 
-def test_there_and_back_all_tensors_are_the_same_bit_for_bit(cstool, tmp_path):
+def test_there_and_back_all_tensors_are_the_same_bit_for_bit(conversion, tmp_path):
     write_dpr(tmp_path / "hf")
-    outcome = cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "a.mdl")
+    outcome = conversion("hf", "a.mdl")
     assert outcome == (0, "Checkpoint saved to TMP/a.mdl\nConfig saved to TMP/a.yaml\n", "")
-    outcome = cstool("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / "back", "--to", "hf")
+    outcome = conversion("a.mdl", "back", "--to", "hf")
     note = "note: the tokenizer is left out: no data set of the params says which it is; --tokenizer names one\n"
     assert outcome == (0, f"{note}Checkpoint saved to TMP/back\n", "")
     assert read_dpr(tmp_path / "back") == in_bytes(stored())
@@ -95,7 +87,7 @@ def test_there_and_back_all_tensors_are_the_same_bit_for_bit(cstool, tmp_path):
         assert index["weight_map"].keys() == tensors.keys()
         assert index["metadata"]["total_size"] == sum(array.nbytes for array in tensors.values())
     convert(Request(tmp_path / "cut", tmp_path / "joined.mdl"))
-    assert_same_weights(tmp_path / "a.mdl", tmp_path / "joined.mdl")
+    assert saved_tensors(tmp_path / "a.mdl") == saved_tensors(tmp_path / "joined.mdl")
 
 
 def test_what_was_trained_here_goes_there_and_goes_on_from_there(tmp_path):
@@ -110,20 +102,13 @@ def test_what_was_trained_here_goes_there_and_goes_on_from_there(tmp_path):
     # The temperature is of training alone: the params of the run keep it.
     params = load_params(tmp_path / "run" / "params.yaml")
     convert(Request(tmp_path / "hf", tmp_path / "back.mdl", params=params))
-    assert_same_weights(last, tmp_path / "back.mdl")
+    assert saved_tensors(last, "model.") == saved_tensors(tmp_path / "back.mdl", "model.")
 
 
 def made(folder: Path, model: dict[str, Any]) -> Path:
     """Write a checkpoint of random weights of a DPR, and its params beside it."""
-    (folder / "made.yaml").write_text(yaml.safe_dump({"trainer": {"init": {"model": model}}}))
-    params = load_params(folder / "made.yaml")
-    graph = build_graph(params.model, SampleForm(4, contexts=2, context_tokens=4))
-    with make_appliance(graph, optimizer=None, max_gradient_norm=None, seed=3) as appliance:
-        randomize(appliance)
-        memoryx, resolved = appliance.memoryx, params.resolved()
-        values = state_values(memoryx, Position(7), model_name="dpr", seed=3, choices={}, params=resolved)
-        save_state(folder / "made.mdl", memoryx, values)
-    return folder / "made.mdl"
+    file = write_trainer(folder / "made.yaml", {"model": model})
+    return save_random(file, SampleForm(4, contexts=2, context_tokens=4))
 
 
 def test_one_encoder_is_both_there_and_must_be_one_on_the_way_back(tmp_path):
@@ -133,7 +118,7 @@ def test_one_encoder_is_both_there_and_must_be_one_on_the_way_back(tmp_path):
     assert [*context.items()] == [(key.replace(QUESTION, CONTEXT), value) for key, value in question.items()]
     params = load_params(tmp_path / "made.yaml")
     convert(Request(tmp_path / "hf", tmp_path / "back.mdl", params=params))
-    assert_same_weights(path, tmp_path / "back.mdl")
+    assert saved_tensors(path, "model.") == saved_tensors(tmp_path / "back.mdl", "model.")
     convert(Request(tmp_path / "hf", tmp_path / "two.mdl"))
     assert load_params(tmp_path / "two.yaml").model.use_biencoder
     tensors = hf.read_safetensors(tmp_path / "hf" / CONTEXT / WEIGHTS)
@@ -163,13 +148,13 @@ def test_the_pooling_layer_that_released_ones_have_is_left_out_with_a_note(tmp_p
     )
 
 
-def test_a_tokenizer_stands_beside_both_encoders(cstool, tmp_path):
+def test_a_tokenizer_stands_beside_both_encoders(conversion, tmp_path):
     names = {name: number for number, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"])}
     words = tmp_path / "words.json"
     tokenizers.Tokenizer(tokenizers.models.WordLevel(names, unk_token="[UNK]")).save(str(words))
     convert(Request(write_dpr(tmp_path / "hf"), tmp_path / "a.mdl"))
     asked = ("--to", "hf", "--tokenizer", words)
-    document = cstool("checkpoint", "convert", tmp_path / "a.mdl", tmp_path / "back", *asked, "--json").document
+    document = conversion("a.mdl", "back", *asked, "--json").document
     assert (document["config_path"], document["notes"]) == (None, [])
     for name in CONFIGS:
         files = {path.name: path for path in (tmp_path / "back" / name).iterdir()}
@@ -217,12 +202,12 @@ hf {ctx_encoder: {num_hidden_layers: 2}} =>
 
 
 @pytest.mark.parametrize(("changed", "message"), NO_DPR)
-def test_folders_that_are_no_dpr_are_refused(cstool, tmp_path, changed, message):
+def test_folders_that_are_no_dpr_are_refused(conversion, tmp_path, changed, message):
     source, _, written = changed.partition(" ")
     changes = yaml.safe_load(written)
     tensors = {name: own for name, own in stored().items() if changes.get(name, {}) is not None}
     write_dpr(tmp_path / "hf", {name: {**CONFIGS[name], **changes.get(name, {})} for name in tensors}, tensors)
-    outcome = cstool("checkpoint", "convert", tmp_path / source, tmp_path / "a.mdl")
+    outcome = conversion(source, "a.mdl")
     assert outcome == (2, "", error(f"TMP/hf{message}"))
     assert not (tmp_path / "a.mdl").exists()
 

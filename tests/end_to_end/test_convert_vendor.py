@@ -52,7 +52,7 @@ def weights(trained) -> dict[str, Array]:
 
 
 @pytest.fixture
-def converted(cstool, tmp_path, file) -> Callable[..., Outcome]:
+def converted(conversion, tmp_path, file) -> Callable[..., Outcome]:
     """Write a state as the vendor would, spoil the file, and convert it to a.mdl, a checkpoint of the test's model."""
 
     def convert(state: Mapping[str, Any], spoil: Spoil | None = None, params: Path = file, **how: Any) -> Outcome:
@@ -60,7 +60,7 @@ def converted(cstool, tmp_path, file) -> Callable[..., Outcome]:
         if spoil is not None:
             with h5py.File(tmp_path / "vendor.mdl", "r+") as h5:
                 spoil(h5)
-        return cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", params)
+        return conversion("vendor.mdl", "a.mdl", "-p", params)
 
     return convert
 
@@ -148,7 +148,7 @@ def test_narrow_numbers_constants_and_older_names(tmp_path, converted, weights):
         np.testing.assert_array_equal(after[name], array, err_msg=name)
 
 
-def test_files_of_older_releases_say_less_and_lack_the_mark(cstool, tmp_path, file, weights):
+def test_files_of_older_releases_say_less_and_lack_the_mark(conversion, tmp_path, file, weights):
     """Format 0.4: attributes of the datasets alone, the structure as a Python object, which is never run."""
     linear = "model.transformer_decoder.layers.1.ffn.ffn.0.linear_layer.weight"
     bits = weights[linear].view(np.uint32) >> 16
@@ -159,7 +159,7 @@ def test_files_of_older_releases_say_less_and_lack_the_mark(cstool, tmp_path, fi
             dataset = h5.create_dataset(name, data=stored, compression="gzip")
             dataset.attrs["__H5_TYPE__"], dataset.attrs["is_bfloat16"] = "TorchTensorH5Type", name == linear
         h5.create_dataset("optimizer.state.0.exp_avg", data=weights[linear])
-    outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl", "-p", file)
+    outcome = conversion("vendor.mdl", "a.mdl", "-p", file)
     notes = (
         "note: the optimizer state is left out: the file does not say the order of the weights\n"
         "note: the step of the run is left out: the file does not have it as a number\n"
@@ -253,11 +253,13 @@ def test_optimizer_state_that_cannot_be_told_apart_is_left_out_with_a_note(
     assert all(name.startswith("model.") for name in arrays(tmp_path / "a.mdl"))
 
 
-def test_a_vendors_checkpoint_becomes_hugging_faces_or_sparse_in_one_go(cstool, tmp_path, file, trained, weights):
+def test_a_vendors_checkpoint_becomes_hugging_faces_or_sparse_in_one_go(
+    cstool, conversion, tmp_path, file, trained, weights
+):
     write_vendor(tmp_path / "vendor.mdl", vendor_state(arrays(trained)))
     command = ("checkpoint", "convert", tmp_path / "vendor.mdl")
     assert cstool(*command, tmp_path / "hf", "-p", file, "--to", "hf").code == 0
-    assert cstool("checkpoint", "convert", tmp_path / "hf", tmp_path / "b.mdl", "-p", file).code == 0
+    assert conversion("hf", "b.mdl", "-p", file).code == 0
     assert in_bytes(arrays(tmp_path / "b.mdl")) == in_bytes(weights)
     out = tmp_path / "sparse.mdl"
     assert cstool(*command, out, "-p", file, "--to", "sparse", "--sparsity", "0.5").code == 0
@@ -362,13 +364,13 @@ def test_damage_in_the_middle_of_a_tensor_is_found_and_nothing_is_left(converted
     assert not [*tmp_path.glob("*a.mdl*")]
 
 
-def test_the_model_must_be_named(cstool, tmp_path):
+def test_the_model_must_be_named(conversion, tmp_path):
     write_vendor(tmp_path / "v.mdl", {"model.a": np.zeros(2, np.float32)})
-    outcome = cstool("checkpoint", "convert", tmp_path / "v.mdl", tmp_path / "a.mdl")
+    outcome = conversion("v.mdl", "a.mdl")
     why = "since it says which model this is, and the checkpoint does not"
     assert outcome == (2, "", error(f"--params: must be given, {why}"))
     os.mkfifo(tmp_path / "pipe.mdl")  # keeps nobody waiting
-    assert cstool("checkpoint", "convert", tmp_path / "pipe.mdl", tmp_path / "out.mdl").code == 2
+    assert conversion("pipe.mdl", "out.mdl").code == 2
 
 
 def flat(value: Any, key: str) -> dict[str, Any]:
@@ -379,23 +381,23 @@ def flat(value: Any, key: str) -> dict[str, Any]:
     return {k: v for name, entry in entries for k, v in flat(entry, f"{key}.{name}").items()}
 
 
-def test_the_model_may_be_named_by_the_params_that_the_file_keeps(cstool, tmp_path, file, trained):
+def test_the_model_may_be_named_by_the_params_that_the_file_keeps(conversion, tmp_path, file, trained):
     document = yaml.safe_load(file.read_text())
     document["trainer"]["init"]["callbacks"] = [{"SelectiveGrad": {"selective_grads": "all"}}]
     kept = [{"version": "2.9.0", "params": {}}, {"version": "2.10.0", "model_name": "Gpt2Model", "params": document}]
     state = {**vendor_state(arrays(trained)), **flat(kept, "__metadata__")}
     write_vendor(tmp_path / "vendor.mdl", state)
-    stdout = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "a.mdl").said
+    stdout = conversion("vendor.mdl", "a.mdl").said
     assert stdout.splitlines()[-2:] == ["Checkpoint saved to TMP/a.mdl", "Config saved to TMP/a.yaml"]
     assert load_params(tmp_path / "a.yaml").model == load_params(file).model
     # A file that is named wins: this one is of another model.
     other = gpt_params(tmp_path / "other", tmp_path, init__model__filter_size=48)
-    outcome = cstool("checkpoint", "convert", tmp_path / "vendor.mdl", tmp_path / "b.mdl", "-p", other)
+    outcome = conversion("vendor.mdl", "b.mdl", "-p", other)
     name = "transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight"
     message = f"TMP/vendor.mdl: {name} must be 48 x 32, as in this model, got 64 x 32"
     assert outcome == (2, "", error(message, PARAMS))
     document["trainer"]["init"]["model"]["moe"] = {"num_experts": 4, "routing_algorithm": "hash"}
     write_vendor(tmp_path / "moe.mdl", {**state, **flat([kept[0], {"params": document}], "__metadata__")})
-    outcome = cstool("checkpoint", "convert", tmp_path / "moe.mdl", tmp_path / "c.mdl")
+    outcome = conversion("moe.mdl", "c.mdl")
     message = "TMP/moe.mdl: not supported: trainer.init.model.moe.routing_algorithm: hash"
     assert outcome == (2, "", error(message, "supported: learned"))

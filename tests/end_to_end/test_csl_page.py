@@ -1,11 +1,12 @@
-"""The page about CSL: its tutorial typed as it is written, its tables and constants those of the code."""
+"""The page about CSL, typed as it is written, its tables those of the code; the programs under examples/csl.
+
+Host scripts of these assert against NumPy; they are tried by their own scripts, and in other sizes.
+"""
 
 import importlib
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,26 +17,11 @@ from cstool.csl.sdk import simulator
 from cstool.csl.sdk.cs_python import SITE
 from cstool.csl.sdk.cslc import main as cslc
 from cstool.csl.verbs import language_builtins
-from tests.end_to_end.pages import PROJECT, page
+from tests.end_to_end.pages import PROJECT, consoles, page, typed
 
 PAGE = page("csl")
 EXAMPLES = PROJECT / "examples" / "csl"
 LEFT_BEHIND = shutil.ignore_patterns("out", "sim.log", "sim_stats.json", "__pycache__")
-
-
-def type_command(command: str, folder: Path) -> str:
-    """Run a command as a shell does; return what a terminal shows."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env=os.environ | {"PATH": path, "PYTHONPATH": str(PROJECT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.stdout
 
 
 def check_console(console: str, folder: Path) -> Path:
@@ -44,7 +30,7 @@ def check_console(console: str, folder: Path) -> Path:
         if command.startswith("cd "):
             folder = (folder / command.removeprefix("cd ")).resolve()
         else:
-            assert type_command(command, folder) == shown, command
+            assert typed(f"exec 2>&1; {command}", folder).stdout == shown, command
     return folder
 
 
@@ -84,7 +70,7 @@ def test_the_tutorial_goes_as_it_is_written(tmp_path):
 @pytest.mark.lab
 def test_its_first_command_prints_what_it_shows(tmp_path):
     shutil.copytree(EXAMPLES, tmp_path / "examples" / "csl", ignore=LEFT_BEHIND)
-    check_console(re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0], tmp_path)
+    check_console(consoles("csl")[0], tmp_path)
 
 
 @pytest.mark.lab
@@ -93,7 +79,7 @@ def test_a_program_of_the_vendors_prints_what_it_shows(tmp_path):
     if checkout is None:
         pytest.skip("CSTOOL_CSL_EXAMPLES names no checkout of the vendor's programs")
     (tmp_path / "csl-examples").symlink_to(Path(checkout).resolve())
-    check_console(re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[1], tmp_path)
+    check_console(consoles("csl")[1], tmp_path)
 
 
 @pytest.mark.takes("three commands, which are processes, and a drawing")
@@ -211,3 +197,66 @@ def test_what_is_refused_is_refused_in_these_words(message):
     """Each is tested in full beside the code that says it; here, that the code still has the words."""
     code = "".join(path.read_text(encoding="utf-8") for path in (PROJECT / "cstool" / "csl").rglob("*.py"))
     assert re.sub(r"^(@\w+|'a') ", "", message) in code
+
+
+SIZES = {
+    "allreduce_tree": ("levels:1,n:1", "levels:5,n:20"),
+    "allreduce_two_phase": ("width:2,height:2,n:1", "width:7,height:5,n:40"),
+    "bitonic_sort": ("levels:1,n:1", "levels:2,n:17"),
+    "column_reduce": ("width:1,height:2,n:1", "width:3,height:9,n:50"),
+    "gemv_columns": ("width:2,M:1,N:2", "width:9,M:20,N:27"),
+    "gemv_grid": ("width:2,height:2,M:2,N:2", "width:5,height:4,M:24,N:60"),
+    "gemv_one_pe": ("M:1,N:1", "M:40,N:60"),
+    "gemv_rows": ("width:1,M:1,N:1", "width:6,M:30,N:50"),
+    "histogram": ("width:2,n:1,bins:1", "width:6,n:200,bins:70"),
+    "life": ("width:1,height:1,rows:3,columns:3,steps:2", "width:3,height:4,rows:9,columns:6,steps:5"),
+    "prefix_sum": ("width:1,n:1", "width:9,n:30"),
+    "row_reduce": ("width:2,height:1,n:1", "width:11,height:2,n:60"),
+    "sparse_axpy": (
+        "width:1,height:1,features:3,outputs:2,tokens:1,capacity:6",
+        "width:4,height:3,features:24,outputs:10,tokens:20,capacity:60",
+    ),
+    "stencil": (
+        "width:1,height:1,rows:1,columns:1,steps:1",
+        "width:1,height:3,rows:20,columns:20,steps:3",
+        "width:4,height:2,rows:30,columns:2,steps:4",
+    ),
+    "summa": ("P:1,Mt:2,Kt:2,Nt:2", "P:5,Mt:3,Kt:6,Nt:2"),
+    "vector_add": ("width:1,n:1", "width:9,n:333"),
+}
+PROGRAMS = sorted(path.parent.name for path in EXAMPLES.glob("*/run.py"))
+OTHER = "cslc layout.csl --fabric-dims 60,60 --fabric-offsets 4,1 --memcpy --channels 1 -o other --arch {} --params {}"
+ALWAYS = ("bitonic_sort wse2 own", "life wse2 own", "sparse_axpy wse3 width:4")
+"""what `make test` tries"""
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of all of them: they take files from one another."""
+    return Path(shutil.copytree(EXAMPLES, tmp_path_factory.mktemp("csl") / "csl"))
+
+
+def test_every_program_is_tried_and_its_scripts_differ_in_the_generation_alone() -> None:
+    assert sorted(SIZES) == PROGRAMS
+    for name in PROGRAMS:
+        wse2, wse3 = ((EXAMPLES / name / f"commands_wse{n}.sh").read_text() for n in (2, 3))
+        assert wse2.replace("wse2", "wse3") == wse3
+
+
+def runs() -> list[object]:
+    """Each with its own sizes on wse2; the first of its others on wse2, too, the rest on wse3."""
+    found = [(name, "wse2", "own") for name in PROGRAMS]
+    found += [(name, "wse3" if k else "wse2", params) for name in PROGRAMS for k, params in enumerate(SIZES[name])]
+    return [
+        pytest.param(*each, marks=() if " ".join(each).startswith(ALWAYS) else pytest.mark.lab, id=" ".join(each))
+        for each in found
+    ]
+
+
+@pytest.mark.takes("a compiler, a script and a simulator, which are processes")
+@pytest.mark.parametrize(("program", "arch", "params"), runs())
+def test_its_script_passes(program: str, arch: str, params: str, examples: Path) -> None:
+    other = f"{OTHER.format(arch, params)} && cs_python run.py --name other"
+    done = typed(f"./commands_{arch}.sh" if params == "own" else other, examples / program)
+    assert done.code == 0, done.stdout + done.stderr
+    assert done.stdout.endswith("SUCCESS\n")

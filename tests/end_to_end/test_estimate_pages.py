@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import shutil
 import time
 from pathlib import Path
 
@@ -20,10 +19,7 @@ from tests.end_to_end.pages import PROJECT, blocks, check_console, page, plain_l
 OPTIMIZE = blocks("estimate_optimize", "console", "console", "console", "text")
 
 
-@pytest.fixture(autouse=True)
-def _in_a_folder_with_params(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(PROJECT / "params", "params")
+pytestmark = pytest.mark.usefixtures("with_params")
 
 
 def test_accuracy_is_that_of_validation_and_meets_the_aim(cstool):

@@ -1,5 +1,6 @@
-"""Several validation sets, many checkpoints, runs that stop early: the same bits, however and wherever."""
+"""Several validation sets, many checkpoints, F1 and ROUGE, runs that stop early: the same, however and wherever."""
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -12,7 +13,10 @@ from cstool.training.run.evaluate import evaluate_sets
 from cstool.training.run.result import RunResult
 from cstool.training.run.run import run
 from cstool.training.store import list_checkpoints, read_index
-from tests.end_to_end.runs import bits, digest, gpt_params, run_file, write_text
+from tests.end_to_end.runs import bits, digest, gpt_params, run_file, write_text, write_trainer
+from tests.thread_ranks import run_ranks
+from tests.unit.training.data.encoder_files import write_rows, write_vocabulary
+from tests.unit.training.data.test_sentences import write_table
 
 LOADER = {"data_processor": "GptHDF5MapDataProcessor", "batch_size": 16, "shuffle": True}
 KEEPS = [{"KeepNCheckpoints": {"n": 2}}, {"SaveCheckpointState": {"k": 2, "checkpoint_states": "model"}}]
@@ -97,7 +101,7 @@ def test_checkpoints_with_other_numbers_of_zeros_are_evaluated_too(texts, tmp_pa
     assert found(result) == [row for each in before for row in found(each)[-2:]]
 
 
-def test_a_checkpoint_may_be_named_by_its_step_wherever_one_is_named(cstool, trained, tmp_path):
+def test_a_checkpoint_may_be_named_by_its_step_wherever_one_is_named(cstool, conversion, trained, tmp_path):
     model_dir = trained[0].parent / "model_dir"
     latest, fourth = f"{model_dir}:latest", f"{model_dir}:4"
     ways: list[tuple[int, tuple[object, ...]]] = [
@@ -115,7 +119,7 @@ def test_a_checkpoint_may_be_named_by_its_step_wherever_one_is_named(cstool, tra
     assert table == [["checkpoint", "data"], ["checkpoint_6.mdl", "wiki_val"], ["checkpoint_6.mdl", "books_val"]]
     sparse = tmp_path / "sparse" / "checkpoint_1.mdl"
     sparse.parent.mkdir()
-    assert cstool("checkpoint", "convert", fourth, sparse, "--to", "sparse", "--sparsity", "0.5").code == 0
+    assert conversion(fourth, sparse, "--to", "sparse", "--sparsity", "0.5").code == 0
     mask = f"{{init_method: from_checkpoint, mask_checkpoint: '{sparse.parent}:latest'}}"
     flags = ("--max_steps", 1, "--load_checkpoint_states", "model", "--checkpoint_path", fourth)
     document = cstool("run", "-p", trained[0], *flags, "--set", f"trainer.init.sparsity={mask}", *elsewhere).document
@@ -274,3 +278,106 @@ def test_early_stopping_without_evaluations_is_refused(texts, tmp_path):
         "hint: --mode train_and_eval makes them"
     )
     assert not (tmp_path / "model_dir").exists()
+
+
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnop")
+LENGTH = 12
+ENCODER = {"vocab_size": len(WORDS), "max_position_embeddings": LENGTH, "hidden_size": 16, "num_heads": 2}
+ENCODER |= {"num_hidden_layers": 1, "filter_size": 32, "dropout_rate": 0.0, "attention_dropout_rate": 0.0}
+SAMPLES, BATCH = 22, 8
+
+
+def token_classes(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Texts of which a and b are names; all else, and padding, is O."""
+    names = {"a": "B-PER", "b": "I-PER"}
+    texts = [[WORDS[5 + (7 * row + 3 * place) % 16] for place in range(3 + row % 8)] for row in range(SAMPLES)]
+    rows = [(" ".join(text), " ".join(names.get(token, "O") for token in text)) for text in texts]
+    write_rows(folder, "a.csv", ("tokens", "labels"), rows)
+    numbers = folder / "label2id.json"
+    numbers.write_text(json.dumps({"O": 0, "B-PER": 1, "I-PER": 2}))
+    model = {"name": "bert/token_classifier", "num_classes": 3, "encoder_output_dropout_rate": 0.0}
+    loader = {"data_processor": "BertTokenClassifierDataProcessor", "label_vocab_file": str(numbers)}
+    return model, loader
+
+
+def sentences(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Texts that are good where they have a b."""
+    rows = [(f"{WORDS[5 + row % 2]} {WORDS[8 + row % 7]} {WORDS[9 + row % 5]}", str(row % 2)) for row in range(SAMPLES)]
+    folder.mkdir(parents=True)
+    for name in ("train.tsv", "dev.tsv"):
+        write_table(folder, name, ["sentence", "label"], rows)
+    return {"name": "bert/classifier", "num_labels": 2, "task_dropout": 0.0}, {"data_processor": "SST2DataProcessor"}
+
+
+def halves(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Pairs of texts whose class is that of the first word; those of one half have another word beside it."""
+    classes = ("entailment", "neutral", "contradiction")
+    rows = [
+        (f"{WORDS[5 + row % 3]} {WORDS[8 + row % 7]}", WORDS[9 + row % 5], classes[row % 3]) for row in range(SAMPLES)
+    ]
+    folder.mkdir(parents=True)
+    for name, part in (("train", rows), ("dev_matched", rows[:9]), ("dev_mismatched", rows[9:])):
+        write_table(folder, f"{name}.tsv", ["sentence1", "sentence2", "gold_label"], part)
+    return {"name": "bert/classifier", "num_labels": 3, "task_dropout": 0.0}, {"data_processor": "MNLIDataProcessor"}
+
+
+def summaries(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Texts of three sentences, of which the first and the last are the summary."""
+    rows = []
+    for row in range(SAMPLES):
+        tokens = [token for place in range(3) for token in (2, 5 + (row + place) % 3, 5 + (place * row) % 16)]
+        rows.append([str(found) for found in (tokens, [1, 0, 1], [0] * len(tokens), [0, 3, 6])])
+    write_rows(folder, "a.csv", ("input_token_ids", "labels", "segment_ids", "cls_indices"), rows)
+    loader = {"data_processor": "BertSumCSVDataProcessor", "max_cls_tokens": 4}
+    return {"name": "bert/extractive_summarization"}, loader
+
+
+TASKS = {make.__name__: make for make in (token_classes, sentences, halves, summaries)}
+
+
+def task_file(folder: Path, task: str, *, num_csx: int = 1, steps: int = 100, **more: Any) -> Path:
+    model, loader = TASKS[task](folder / "data")
+    vocabulary = str(write_vocabulary(folder, WORDS))
+    loader |= {"data_dir": str(folder / "data"), "vocab_file": vocabulary, "max_sequence_length": LENGTH}
+    loader |= {"batch_size": BATCH, "shuffle": False}
+    init = {"model": {**ENCODER, **model}, "optimizer": {"AdamW": {"learning_rate": 1.0e-2, "weight_decay": 0.0}}}
+    init |= {"loop": {"max_steps": steps}, "checkpoint": {"steps": steps}, "model_dir": str(folder / "model_dir")}
+    init["backend"] = {"backend_type": "CSX", "cluster_config": {"num_csx": num_csx}}
+    fit = {"train_dataloader": loader, "val_dataloader": {**loader, "drop_last": False}}
+    return write_trainer(folder / "params.yaml", {**init, **more}, fit)
+
+
+SCORES = {"token_classes": ["f1_score"], "sentences": ["f1_score"], "summaries": ["rouge1", "rouge2"]}
+SCORES["halves"] = ["accuracy_matched", "accuracy_mismatched"]
+
+
+@pytest.mark.parametrize(("task", "names"), SCORES.items())
+def test_what_has_learnt_scores_better_and_the_same_on_all_machines(tmp_path, caplog, task, names):
+    caplog.set_level("INFO", "cstool")
+    [before] = run_file(task_file(tmp_path / "begin", task, steps=1), mode="train_and_eval").evaluations
+    [found] = run_file(task_file(tmp_path / "learnt", task), mode="train_and_eval").evaluations
+    assert found["samples"] == SAMPLES
+    for name in names:
+        assert before[name] < 0.95
+        assert 0.95 <= found[name] <= 1
+        assert f"  - eval/{name} = {found[name]:.5f}" in caplog.messages
+    others = [
+        run_file(task_file(tmp_path / "csx", task, num_csx=4, steps=1), mode="train_and_eval", lanes=2),
+        run_ranks(task_file(tmp_path / "ranks", task, num_csx=2, steps=1), 2, mode="train_and_eval"),
+    ]
+    for other in others:
+        [evaluation] = other.evaluations
+        assert {name: evaluation[name] for name in names} == {name: before[name] for name in names}
+
+    if task == "halves":
+        shares = 9 * before["accuracy_matched"] + 13 * before["accuracy_mismatched"]
+        assert shares == pytest.approx(SAMPLES * before["accuracy"])
+    if task == "sentences":  # a wrong prediction of two classes is one, and one label that was missed
+        assert before["f1_score"] == before["accuracy"]
+
+
+def test_training_stops_for_want_of_a_better_score(tmp_path):
+    callbacks = [{"EarlyStopping": {"monitor": "eval/f1_score", "patience": 2}}]
+    loop = {"max_steps": 200, "eval_frequency": 10}
+    result = run_file(task_file(tmp_path, "token_classes", callbacks=callbacks, loop=loop), mode="train_and_eval")
+    assert (result.stopped_early["monitor"], result.stopped_early["best"]) == ("eval/f1_score", 1.0)

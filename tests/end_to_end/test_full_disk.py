@@ -15,7 +15,7 @@ from cstool.training.store import committed_step
 from tests.end_to_end.disk import largest_file
 from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params
 from tests.end_to_end.refusals import error
-from tests.end_to_end.runs import bits, latest_bits
+from tests.end_to_end.runs import latest_bits
 
 STEPS = 4
 FILE = "TMP/model_dir/memoryx.h5"
@@ -28,9 +28,8 @@ def params(folder: Path, data: Path, *, saved_every: int = STEPS) -> Path:
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory, data) -> str:
-    """The digest at the end of a run with all the room that it wants."""
-    return bits(run_small(params(tmp_path_factory.mktemp("straight"), data)))[1]
+def straight(undisturbed) -> str:
+    return undisturbed(small_params, run_small)
 
 
 @pytest.fixture(scope="module")

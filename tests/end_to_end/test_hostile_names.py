@@ -11,14 +11,19 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import typer
 import yaml
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from cstool.model.ir import artifact_text
 from cstool.model.ir._plain_data import plain_digest
+from cstool.model.params import load_params
 from cstool.model.system.load import FOLDER
+from cstool.training.host import rates as host_rates
 from cstool.training.store import CheckpointWriter
-from tests.end_to_end.runs import gpt_params
+from tests.end_to_end.runs import compiled, gpt_params
+from tests.fuzz_commands import fuzz, signature, warm_up
 
 FORGED = "error: forged"
 PIECES = [
@@ -31,9 +36,14 @@ hostile = st.one_of(st.permutations(PIECES), st.lists(st.sampled_from(PIECES), m
     lambda parts: f"{''.join(parts)}\n{FORGED}"
 )
 names = hostile.map(lambda text: text.replace("/", "_"))
-few = settings(
+FEW = settings(
     max_examples=3, phases=(Phase.explicit, Phase.generate), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
+
+
+def few(*strategies: st.SearchStrategy[str]) -> Callable[[Check], Check]:
+    """Have a test with few examples of names, and of where they stand."""
+    return lambda test: FEW(given(*strategies)(test))
 
 
 @pytest.fixture
@@ -63,9 +73,8 @@ def check(cstool) -> Check:
     return typed
 
 
-@given(hostile, st.sampled_from(["key", "top", "model", "optimizer", "processor", "data_dir", "value", "model_dir"]))
 @example("weight\x1b[2J\u202e\n" + FORGED, "key")
-@few
+@few(hostile, st.sampled_from(["key", "top", "model", "optimizer", "processor", "data_dir", "value", "model_dir"]))
 def test_in_params(check, fresh, data, name, where):
     folder = fresh()
     file = gpt_params(folder, data)
@@ -91,8 +100,7 @@ def test_in_params(check, fresh, data, name, where):
     check("checkpoint", "list", folder / name)
 
 
-@given(hostile)
-@few
+@few(hostile)
 def test_in_yaml_that_is_none(check, fresh, name):
     file = fresh() / "params.yaml"
     for content in (f"trainer: {{{name}", json.dumps({name: {name: [name]}})):
@@ -101,8 +109,7 @@ def test_in_yaml_that_is_none(check, fresh, name):
     check("system", "show", file)
 
 
-@given(names)
-@few
+@few(names)
 def test_in_names_of_files(check, fresh, data, name):
     folder = fresh() / name
     file = gpt_params(folder, data).rename(folder / f"{name}.yaml")
@@ -116,8 +123,7 @@ def test_in_names_of_files(check, fresh, data, name):
         check("data", "check", path)
 
 
-@given(names)
-@few
+@few(names)
 def test_in_checkpoints(check, fresh, name):
     folder = fresh()
     paths = [folder / "checkpoint_1.mdl", folder / f"{name}.mdl"]
@@ -140,8 +146,7 @@ def test_in_checkpoints(check, fresh, name):
     check("checkpoint", "info", paths[0])
 
 
-@given(hostile)
-@few
+@few(hostile)
 def test_in_checkpoints_of_hugging_face(check, fresh, name):
     folder = fresh()
     (folder / "hf").mkdir()
@@ -154,8 +159,7 @@ def test_in_checkpoints_of_hugging_face(check, fresh, name):
         check("checkpoint", "info", folder / "hf" / "model.safetensors")
 
 
-@given(hostile, st.sampled_from(["tokenizer", "source", "kind", "seed"]))
-@few
+@few(hostile, st.sampled_from(["tokenizer", "source", "kind", "seed"]))
 def test_in_records_of_data(check, fresh, name, key):
     folder = fresh()
     (folder / "text.txt").write_text("to be or not to be " * 400)
@@ -169,10 +173,6 @@ def test_in_records_of_data(check, fresh, name, key):
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory, data) -> dict[str, Any]:
     """Return the artifact of a small GPT, as plain data."""
-    from cstool.model.ir import artifact_text
-    from cstool.model.params import load_params
-    from tests.end_to_end.runs import compiled
-
     params = load_params(gpt_params(tmp_path_factory.mktemp("artifact"), data))
     found: dict[str, Any] = json.loads(artifact_text(compiled(params, "train")))
     return found
@@ -187,8 +187,7 @@ def _renamed(value: Any, old: str, new: str) -> Any:
     return value.replace(old, new) if isinstance(value, str) else value
 
 
-@given(hostile, st.sampled_from(["gpt2", "embedding_layer", "cs2", "norm", "compiled"]))
-@few
+@few(hostile, st.sampled_from(["gpt2", "embedding_layer", "cs2", "norm", "compiled"]))
 def test_in_artifacts(check, fresh, artifact, name, renamed):
     folder = fresh()
     plain = _renamed({key: value for key, value in artifact.items() if key != "digest"}, renamed, name)
@@ -201,8 +200,7 @@ def test_in_artifacts(check, fresh, artifact, name, renamed):
         check("compile", "diff", folder / "a.json", folder / file)
 
 
-@given(hostile, st.sampled_from(["name", "wafer", "source", "key"]))
-@few
+@few(hostile, st.sampled_from(["name", "wafer", "source", "key"]))
 def test_in_system_files(check, fresh, name, where):
     file = fresh() / "system.yaml"
     document = yaml.safe_load((FOLDER / "cs2.yaml").read_text())
@@ -212,3 +210,21 @@ def test_in_system_files(check, fresh, name, where):
         document[name if where == "key" else where] = name
     file.write_text(yaml.safe_dump(document))
     check("system", "show", file)
+
+
+INPUTS = 120
+
+
+@pytest.mark.lab
+def test_spoilt_files_and_odd_arguments_end_in_no_traceback(tmp_path, monkeypatch):
+    for owner, name in ((typer.main, "get_command"), (host_rates, "rates_file")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # is put back afterwards
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["cstool"])
+    outcomes = list(fuzz(warm_up(tmp_path), 7, range(INPUTS)))
+    assert [(o.number, signature(o.finding)) for o in outcomes if o.finding is not None] == []
+    assert [outcome.number for outcome in outcomes] == [*range(INPUTS)]
+    # Many commands get through, and many refuse: the inputs are neither harmless nor hopeless.
+    codes = [outcome.code for outcome in outcomes]
+    assert 0.2 < codes.count(2) / INPUTS < 0.8
+    assert 0.1 < codes.count(0) / INPUTS < 0.7

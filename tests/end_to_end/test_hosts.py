@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.ranks import CSTOOL, MPIRUN, Command, Said, committed
-from tests.end_to_end.runs import digest, gpt_params, latest_bits, run_file
-from tests.end_to_end.test_ranks_failures import DROPOUT, LOOP, WAY_ON
+from tests.end_to_end.runs import DROPOUT, gpt_params, latest_bits
+from tests.end_to_end.test_ranks_failures import LOOP, WAY_ON, straight
 from tests.namespaces import Hosts, why_not
 from tests.patience import wait_until
 
+__all__ = ["straight"]
 REASON = why_not()
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.lab]
 SOON_S = 30.0
@@ -22,13 +23,6 @@ SOON_S = 30.0
 def hosts() -> Iterator[Hosts]:
     with Hosts(3, rate="1gbit", delay_s=5e-3) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory, data) -> str:
-    """The digest at the end of a run in one process."""
-    file = gpt_params(tmp_path_factory.mktemp("straight"), data, **LOOP, **DROPOUT)
-    return digest(Path(run_file(file).checkpoints[-1]))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from cstool.training.run.result import RunResult
 from cstool.training.store import FILE_NAME, committed_step, list_checkpoints, panel_cache
 from tests.end_to_end.memoryx_files import IN_FILE, run_small, small_params
 from tests.end_to_end.refusals import kept
-from tests.end_to_end.runs import bits, latest_bits
+from tests.end_to_end.runs import latest_bits
 from tests.models import SPARSITIES
 from tests.patience import within_patience
 
@@ -36,9 +36,8 @@ def _little_room(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory, data) -> str:
-    """The digest at the end of a run in memory."""
-    return bits(run_small(small_params(tmp_path_factory.mktemp("straight"), data, **SPARSE)))[1]
+def straight(undisturbed) -> str:
+    return undisturbed(small_params, run_small, **SPARSE)
 
 
 def test_a_checkpoint_on_its_way_is_saved_when_the_next_step_fails(tmp_path, data, monkeypatch, caplog):

@@ -1,4 +1,4 @@
-"""DPO as a user runs it: trained, stopped, gone on with, in files, from a decoder's checkpoint; and what is refused."""
+"""DPO as a user runs it: trained, stopped, gone on with, in files; its policy, from Hugging Face and back, answers."""
 
 import json
 import math
@@ -11,10 +11,20 @@ import numpy as np
 import pytest
 import yaml
 
-from cstool.training.store import CheckpointReader
+import cstool as python
+from cstool.convert.convert import Request, convert
+from cstool.model.graphs import build_graph
+from cstool.model.params import load_params
+from cstool.model.params.sections.preference import POLICIES
+from cstool.training.store import CheckpointReader, CheckpointWriter
+from tests.end_to_end.pages import commands_of, page
 from tests.end_to_end.refusals import error, rows
-from tests.end_to_end.runs import bits, latest_bits, run_file
+from tests.end_to_end.runs import bits, latest_bits, run_file, saved_tensors, write_trainer
+from tests.reference import hf_models as hf
 from tests.reference.deterministic import preference_batches
+from tests.reference.hf_cases import CASES, RECORDED, weights
+from tests.reference.recorded_file import unfolded
+from tests.reference.vendor_files import write_vendor
 from tests.thread_ranks import run_ranks
 
 LENGTH, VOCAB = 16, 40
@@ -29,11 +39,8 @@ PARAMETERS = 40 * 16 * 2 + 2 * (4 * 16 * 16 + 3 * 16 * 24 + 2 * 16) + 16
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    return write_parts(tmp_path_factory.mktemp("pairs"))
-
-
-def write_parts(folder: Path) -> Path:
-    """Write pairs to train on, and others that are held out."""
+    """A folder of pairs to train on, and of others that are held out."""
+    folder = tmp_path_factory.mktemp("pairs")
     pairs = preference_batches(batch_size=4, sequence_length=LENGTH, vocab_size=VOCAB, seed=5)
     write(folder / "train" / "pairs.h5", pairs.reshape(-1, 6, LENGTH))
     write(folder / "val" / "pairs.h5", pairs[:2].reshape(-1, 6, LENGTH)[:6])
@@ -57,16 +64,7 @@ def params(folder: Path, data: Path, name: str, model: Any = None, **init: Any) 
         f"{part}_dataloader": {"data_processor": "DpoHDF5DataProcessor", "data_dir": str(data / part), "batch_size": 4}
         for part in ("train", "val")
     }
-    file = folder / f"{name}.yaml"
-    file.write_text(yaml.safe_dump({"trainer": {"init": {**usual, **init}, "fit": loaders}}))
-    return file
-
-
-def tensors(path: Path, prefix: str) -> dict[str, bytes]:
-    """The weights of a checkpoint whose names begin so, by the rest of their names."""
-    with CheckpointReader(path) as reader:
-        names = [name for name in reader.tensor_names() if name.startswith(prefix)]
-        return {name.removeprefix(prefix): reader.read(name).tobytes() for name in names}
+    return write_trainer(folder / f"{name}.yaml", {**usual, **init}, loaders)
 
 
 @pytest.mark.takes("a training that learns")
@@ -81,12 +79,12 @@ def test_it_begins_without_a_preference_and_learns_one_while_the_reference_stays
     assert found["rewards_margins"] == pytest.approx(found["rewards_chosen"] - found["rewards_rejected"])
     assert found["rewards_margins"] > 0 > found["logps_rejected"]
     first, last = (tmp_path / "run" / f"checkpoint_{step}.mdl" for step in (4, 28))
-    before, after = (tensors(path, "model.ref_model.model.") for path in (first, last))
+    before, after = (saved_tensors(path, "model.ref_model.model.") for path in (first, last))
     assert before == after
-    assert tensors(first, "model.policy_model.model.").keys() == before.keys()
-    assert tensors(first, "model.policy_model.model.") != tensors(last, "model.policy_model.model.")
-    assert not tensors(last, "optimizer.ref_model")
-    assert len(tensors(last, "optimizer.policy_model")) == 2 * len(before)
+    assert saved_tensors(first, "model.policy_model.model.").keys() == before.keys()
+    assert saved_tensors(first, "model.policy_model.model.") != saved_tensors(last, "model.policy_model.model.")
+    assert not saved_tensors(last, "optimizer.ref_model")
+    assert len(saved_tensors(last, "optimizer.policy_model")) == 2 * len(before)
 
 
 def test_pairs_of_lines_are_prepared_and_learnt(cstool, tmp_path):
@@ -105,7 +103,9 @@ def test_pairs_of_lines_are_prepared_and_learnt(cstool, tmp_path):
 
 @pytest.mark.takes("six runs")
 def test_stopped_on_two_systems_or_in_files_it_has_the_bits_of_a_straight_run(cstool, tmp_path, data):
-    assert cstool("run", "-p", params(tmp_path, data, "straight")).code == 0
+    """And its reference is kept once, in memory and in a file, there without optimizer state."""
+    memory = cstool("run", "-p", params(tmp_path, data, "straight"), "--json").document["memory_bytes"]
+    assert (memory["weights"], memory["optimizer_state"]) == (8 * PARAMETERS, 8 * PARAMETERS)
     stopped = params(tmp_path, data, "stopped")
     assert cstool("run", "-p", stopped, "--max_steps", 5).code == 0
     assert cstool("run", "-p", stopped, "--num_csx", 2, "--lanes", 2).code == 0
@@ -116,9 +116,17 @@ def test_stopped_on_two_systems_or_in_files_it_has_the_bits_of_a_straight_run(cs
     assert cstool("run", "-p", in_file).code == 0
     for name in ("stopped", "again", "file"):
         assert latest_bits(tmp_path / name) == latest_bits(tmp_path / "straight"), name
+    sizes: dict[str, int] = {}
+    with h5py.File(tmp_path / "file" / "memoryx.h5", "r") as file:
+        for group in file:
+            sizes[group] = sum(dataset.nbytes for dataset in file[group].values())
+            is_of_reference = {name.startswith("model.ref_model.") for name in file[group]}
+            assert is_of_reference == {group == "fixed"}
+    # Two slots of the policy with two arrays of state, one of the reference alone.
+    assert sizes == {"fixed": 4 * PARAMETERS, "slot_0": 12 * PARAMETERS, "slot_1": 12 * PARAMETERS}
 
 
-@pytest.mark.parametrize(("ranks", "store"), [(2, "file"), (3, "ram")])
+@pytest.mark.parametrize(("ranks", "store"), [(2, "file"), pytest.param(3, "ram", marks=pytest.mark.lab)])
 def test_on_several_ranks_it_has_the_bits_of_one_process(tmp_path, data, ranks, store):
     """Frozen weights have a rank that keeps them, as others do; stopped after two steps, on fewer ranks, it goes on."""
     few = {"loop": {"max_steps": 4}, "checkpoint": {"steps": 4}}
@@ -132,39 +140,20 @@ def test_on_several_ranks_it_has_the_bits_of_one_process(tmp_path, data, ranks, 
     assert ([loss.hex() for loss in (*first.losses, *rest.losses)], bits(rest)[1]) == bits(alone)
 
 
-def test_a_file_of_memoryx_has_the_reference_once_without_optimizer_state(cstool, tmp_path, data):
-    assert cstool("run", "-p", params(tmp_path, data, "file", memoryx={"store": "file"})).code == 0
-    sizes: dict[str, int] = {}
-    with h5py.File(tmp_path / "file" / "memoryx.h5", "r") as file:
-        for group in file:
-            sizes[group] = sum(dataset.nbytes for dataset in file[group].values())
-            is_of_reference = {name.startswith("model.ref_model.") for name in file[group]}
-            assert is_of_reference == {group == "fixed"}
-    # Two slots of the policy with two arrays of state, one of the reference alone.
-    assert sizes == {"fixed": 4 * PARAMETERS, "slot_0": 12 * PARAMETERS, "slot_1": 12 * PARAMETERS}
-
-
-def test_memory_has_one_copy_of_the_reference(cstool, tmp_path, data):
-    outcome = cstool("run", "-p", params(tmp_path, data, "run"), "--json")
-    memory = outcome.document["memory_bytes"]
-    assert (memory["weights"], memory["optimizer_state"]) == (8 * PARAMETERS, 8 * PARAMETERS)
-
-
 def test_both_begin_as_a_decoder_and_the_policy_goes_on_as_one(cstool, tmp_path, data):
     text = preference_batches(batch_size=4, sequence_length=LENGTH, vocab_size=VOCAB, seed=6)[:, :, :3]
     write(tmp_path / "text" / "text.h5", text.reshape(-1, 3, LENGTH))
-    decoder = params(tmp_path, data, "decoder", POLICY)
     loader = {"data_processor": "GptHDF5MapDataProcessor", "data_dir": str(tmp_path / "text"), "batch_size": 4}
-    content = yaml.safe_load(decoder.read_text())
-    content["trainer"]["fit"] = {"train_dataloader": loader, "val_dataloader": loader}
-    decoder.write_text(yaml.safe_dump(content))
+    init = yaml.safe_load(params(tmp_path, data, "decoder", POLICY).read_text())["trainer"]["init"]
+    fit = {"train_dataloader": loader, "val_dataloader": loader}
+    decoder = write_trainer(tmp_path / "decoder.yaml", init, fit)
     assert cstool("run", "-p", decoder, "--max_steps", 2).code == 0
     start = tmp_path / "decoder" / "checkpoint_2.mdl"
     file = params(tmp_path, data, "run", callbacks=[{"LoadCheckpointStates": {"load_checkpoint_states": "model"}}])
     outcome = cstool("run", "-p", file, "--checkpoint_path", start, "--json")
     assert outcome.document["losses"][0] == pytest.approx(math.log(2), rel=1e-6)
     last = tmp_path / "run" / "checkpoint_8.mdl"
-    assert tensors(last, "model.ref_model.model.") == tensors(start, "model.")
+    assert saved_tensors(last, "model.ref_model.model.") == saved_tensors(start, "model.")
     evaluated = cstool("run", "-p", decoder, "--mode", "eval", "--checkpoint_path", last, "--json")
     assert evaluated.code == 0, evaluated.stderr
     refused = cstool("run", "-p", params(tmp_path, data, "other"), "--checkpoint_path", start)
@@ -232,15 +221,210 @@ def test_data_that_cannot_be_had_is_refused(cstool, tmp_path, change, rule, hint
 
 @pytest.mark.lab
 def test_the_page_makes_pairs_and_trains_on_them(cstool, tmp_path, monkeypatch):
-    text = (Path(__file__).parents[2] / "docs" / "training" / "preferences.md").read_text(encoding="utf-8")
+    text = page("preferences")
     monkeypatch.chdir(tmp_path)
     [script], [file] = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("python", "yaml"))
     exec(compile(script, "preferences.md", "exec"), {})
     Path("preferences.yaml").write_text(file)
-    validate, train = re.findall(r"^\$ cstool (.*)$", text, re.MULTILINE)
+    validate, train = commands_of(text)
     assert cstool(*validate.split()).code == 0
     outcome = cstool(*train.split(), "--json")
     assert f"{outcome.document['losses'][0]:.5f}" == re.findall(r"first loss is ([0-9.]+),", text)[0]
     assert outcome.document["evaluations"][-1]["accuracy"] == 1.0
     for metric in re.findall(r"`eval/(\w+)`", text):
         assert metric in outcome.document["evaluations"][-1] or metric == "rewards_accuracies"
+
+
+RECORDS: dict[str, Any] = json.loads(RECORDED.read_text())["cases"]
+LEFT_OUT = "note: of DPO the policy is taken, without the reference and the optimizer state\n"
+BYTES = {**POLICY, "vocab_size": 256}
+MODEL_ALONE = ("--load_checkpoint_states", "model")
+PROMPTED = ("--mode", "infer", "--tokenizer", "bytes", "--prompt", "ab", "--max_tokens", "6", "--temperature", "0")
+
+
+def dpo(policy: dict[str, Any]) -> dict[str, Any]:
+    return {"name": "dpo", "dpo": {"beta": 0.1}, "policy_model": policy}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, data) -> Path:
+    """A model_dir trained with DPO; its params are beside it."""
+    file = params(tmp_path_factory.mktemp("trained"), data, "run", dpo(BYTES))
+    run_file(file)
+    return file.with_suffix("")
+
+
+def test_it_becomes_its_policy_alone(conversion, tmp_path, run):
+    last, alone = run / "checkpoint_8.mdl", tmp_path / "policy.mdl"
+    outcome = conversion(last, alone, "--to", "dense")
+    saved = "Checkpoint saved to TMP/policy.mdl\nConfig saved to TMP/policy.yaml\n"
+    assert outcome == (0, LEFT_OUT + saved, "")
+    assert saved_tensors(alone, "model.") == saved_tensors(last, "model.policy_model.model.")
+    with CheckpointReader(alone) as reader:
+        assert reader.values().keys() == {"global_step", "__metadata__"}
+        assert reader.values()["global_step"] == 8
+        assert all(name.startswith("model.") for name in reader.tensor_names())
+    assert load_params(tmp_path / "policy.yaml").model == load_params(run.with_suffix(".yaml")).model.policy_model
+    for source, target in ((last, "hf"), (alone, "again")):
+        assert conversion(source, target, "--to", "hf").code == 0
+    for file in ("model.safetensors", "config.json"):
+        assert (tmp_path / "hf" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == ["MistralForCausalLM"]
+    # Sparse, too; and the params of the run, or those of the policy alone, may say which model it is.
+    sparse = ("--to", "sparse", "--sparsity", "0.5")
+    for file in (run.with_suffix(".yaml"), tmp_path / "policy.yaml"):
+        found = tmp_path / f"{file.stem}_sparse.mdl"
+        outcome = conversion(last, found, *sparse, "-p", file)
+        assert outcome.code == 0, outcome.stderr
+        assert not found.with_suffix(".yaml").exists()
+        with CheckpointReader(found) as reader:
+            largest = reader.read("model.lm_head.weight")
+        assert largest.tobytes() == saved_tensors(alone, "model.")["lm_head.weight"]
+
+
+def test_a_tied_policy_without_reference_keeps_its_tie(cstool, conversion, tmp_path, data):
+    policy = {**POLICY, "share_embedding_weights": True}
+    file = params(tmp_path, data, "run", {**dpo(policy), "dpo": {"reference_free": True}}, loop={"max_steps": 4})
+    assert cstool("run", "-p", file).code == 0
+    outcome = conversion("run/checkpoint_4.mdl", "a.mdl", "--to", "dense")
+    assert outcome.stdout.startswith("note: of DPO the policy is taken, without the optimizer state\n")
+    with CheckpointReader(tmp_path / "a.mdl") as reader:
+        assert reader.link_of("model.lm_head.weight") == "model.embedding_layer.word_embeddings.weight"
+
+
+def of_policies() -> list[str]:
+    """The cases of Hugging Face's families that can be a policy."""
+    found = []
+    for name, config in CASES.items():
+        kinds = {"gpt_neox": "gpt-neox", "gpt_bigcode": "starcoder", "starcoder2": "starcoder", "phi": "gptj"}
+        kind = kinds.get(config["model_type"], config["model_type"])
+        if kind in POLICIES or kind in ("qwen2", "qwen3", "phi3"):
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("name", of_policies())
+def test_of_every_family_the_policy_goes_back_to_hugging_face_bit_for_bit(tmp_path, name):
+    stored = weights(unfolded(RECORDS[name]["tensors"]))
+    hf.write_hf(tmp_path / "hf", CASES[name], stored)
+    convert(Request(tmp_path / "hf", tmp_path / "decoder.mdl"))
+    section = load_params(tmp_path / "decoder.yaml").model.dump()
+    section = {**section, **({"moe": {**section["moe"], "load_balancing_loss_coef": 0.0}} if "moe" in section else {})}
+    (tmp_path / "dpo.yaml").write_text(yaml.safe_dump({"trainer": {"init": {"model": dpo(section)}}}))
+    described = load_params(tmp_path / "dpo.yaml")
+    policy = "policy_model.model."
+    with CheckpointReader(tmp_path / "decoder.mdl") as reader, CheckpointWriter(tmp_path / "dpo.mdl") as writer:
+        for weight, known in build_graph(described.model, 4).weights.items():
+            array = reader.read(f"model.{weight.removeprefix(policy)}") if weight.startswith(policy) else None
+            values = np.full(known.shape, 7, np.float32) if array is None else array
+            writer.add_tensor(f"model.{weight}", known.shape, "float32", [values])
+        metadata = {"version": "1", "model_name": "dpo", "params": described.resolved()}
+        writer.add_value("__metadata__", [metadata])
+    kind = CASES[name]["model_type"]
+    convert(Request(tmp_path / "dpo.mdl", tmp_path / "back", to="hf", model_type=kind))
+    back = hf.read_safetensors(tmp_path / "back" / "model.safetensors")
+    assert {key: value.tobytes() for key, value in back.items()} == {k: v.tobytes() for k, v in stored.items()}
+
+
+def test_both_begin_as_a_model_of_hugging_face(cstool, conversion, tmp_path, data):
+    """The shortest way: converted, then the weights alone are loaded; --params holds it against the policy."""
+    config = {**hf.LLAMA_CONFIG, "vocab_size": VOCAB}
+    hf.write_hf(tmp_path / "hf", config, hf.llama_tensors(config))
+    assert conversion("hf", "first.mdl").code == 0
+    policy = yaml.safe_load((tmp_path / "first.yaml").read_text())["trainer"]["init"]["model"]
+    file = params(tmp_path, data, "run", dpo(policy))
+    start = tmp_path / "start.mdl"
+    outcome = conversion("hf", start, "-p", file)
+    assert outcome == (0, "Checkpoint saved to TMP/start.mdl\n", "")
+    assert saved_tensors(start, "model.") == saved_tensors(tmp_path / "first.mdl", "model.")
+    outcome = cstool("run", "-p", file, "--checkpoint_path", start, *MODEL_ALONE, "--json")
+    assert outcome.document["losses"][0] == pytest.approx(math.log(2), rel=1e-6)
+    last = tmp_path / "run" / "checkpoint_8.mdl"
+    assert saved_tensors(last, "model.ref_model.model.") == saved_tensors(start, "model.")
+    assert conversion(last, "back", "--to", "hf").code == 0
+    first, learned = (hf.read_safetensors(tmp_path / name / "model.safetensors") for name in ("hf", "back"))
+    assert {name: array.shape for name, array in first.items()} == {n: array.shape for n, array in learned.items()}
+    assert any(not np.array_equal(first[name], learned[name]) for name in first)
+    # Of another model than the policy it is refused before anything is read.
+    other = params(tmp_path, data, "other", dpo({**policy, "filter_size": policy["filter_size"] * 2}))
+    outcome = conversion("hf", "no.mdl", "-p", other)
+    size = policy["filter_size"]
+    rule = f"TMP/hf/config.json: must be of the model of TMP/other.yaml: filter_size {2 * size}, got {size}"
+    hint = "without --params the model is the one that config.json describes"
+    assert outcome == (2, "", error(rule, hint))
+
+
+@pytest.mark.takes("a training and nine commands that answer")
+def test_the_policy_answers(cstool, conversion, tmp_path, data, run):
+    """From a checkpoint, with the params of the run, or those in it; from the latest state, also in a file."""
+    file, last = run.with_suffix(".yaml"), run / "checkpoint_8.mdl"
+    assert conversion(last, "policy.mdl", "--to", "dense").code == 0
+    stored = params(tmp_path, data, "stored", dpo(BYTES), memoryx={"store": "file"}, checkpoint={"steps": 0})
+    run_file(stored)
+    began = (tmp_path / "stored" / "memoryx.h5").read_bytes()
+    answers = []
+    for typed in (
+        ("--checkpoint_path", tmp_path / "policy.mdl"),
+        ("--checkpoint_path", last),
+        ("-p", file),
+        ("-p", file, "--checkpoint_path", tmp_path / "policy.mdl"),
+        ("-p", stored),
+        ("-p", stored, "--memoryx", "ram"),
+    ):
+        outcome = cstool("run", *typed, *PROMPTED, "--json")
+        assert outcome.document["model"] == "mistral"
+        assert outcome.document["parameters"] == 2 * 256 * 16 + 2 * (4 * 16 * 16 + 3 * 16 * 24 + 2 * 16) + 16
+        answers.append(outcome.document["completions"])
+    assert all(found == answers[0] for found in answers)
+    narrow = ("--precision", "bfloat16", *PROMPTED, "--json")
+    ways = (("--checkpoint_path", tmp_path / "policy.mdl"), ("-p", stored), ("-p", stored, "--memoryx", "ram"))
+    first, *others = (cstool("run", *way, *narrow).document["completions"] for way in ways)
+    assert others == [first, first]
+    assert (tmp_path / "stored" / "memoryx.h5").read_bytes() == began
+    assert not list((tmp_path / "stored").glob("memoryx_evaluation*"))
+
+
+def test_from_python_it_answers_likewise(cstool, run):
+    asked = cstool("run", "-p", run.with_suffix(".yaml"), *PROMPTED, "--json").document["completions"][0]
+    with python.open_model(run, progress="none") as model:
+        found = python.generate(model, "ab", max_tokens=6, temperature=0, tokenizer="bytes")
+    assert found.completions[0].tokens == asked["tokens"]
+
+
+def test_a_file_of_the_vendors_keeps_both_or_becomes_the_policy(cstool, conversion, tmp_path, run):
+    file, last = run.with_suffix(".yaml"), run / "checkpoint_4.mdl"
+    stored: dict[str, Any] = {"global_step": 4}
+    with CheckpointReader(last) as reader:
+        stored |= {name: reader.read(name) for name in reader.tensor_names() if name.startswith("model.")}
+    write_vendor(tmp_path / "vendor.mdl", stored)
+    command = ("checkpoint", "convert", tmp_path / "vendor.mdl")
+    assert cstool(*command, tmp_path / "both.mdl", "-p", file).code == 0
+    assert cstool(*command, tmp_path / "once", "-p", file, "--to", "hf").code == 0
+    both = tmp_path / "both.mdl"
+    assert saved_tensors(both, "model.") == saved_tensors(last, "model.")
+    assert conversion(both, "twice", "--to", "hf").code == 0
+    weights = "model.safetensors"
+    assert (tmp_path / "once" / weights).read_bytes() == (tmp_path / "twice" / weights).read_bytes()
+
+
+OF_POLICY = "TMP/run/checkpoint_1.mdl: policy_model:"
+NO_ALIBI = f"{OF_POLICY} position_embedding_type must be rotary for MistralForCausalLM, got alibi"
+NO_BLOOM = f"{OF_POLICY} embedding_layer_norm must be true for BloomForCausalLM, got false"
+KNOWN = "`cstool checkpoint convert --help` names the families"
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags", "message"),
+    [
+        ({"position_embedding_type": "alibi", "rotary_dim": None}, (), error(NO_ALIBI, KNOWN)),
+        ({}, ("--model_type", "bloom"), error(NO_BLOOM)),
+    ],
+)
+def test_a_policy_that_hugging_face_lacks_is_refused_by_what_sets_it_apart(
+    conversion, tmp_path, data, changes, flags, message
+):
+    once = {"loop": {"max_steps": 1}, "checkpoint": {"steps": 1}}
+    run_file(params(tmp_path, data, "run", dpo({**POLICY, **changes}), **once))
+    last = tmp_path / "run" / "checkpoint_1.mdl"
+    assert conversion(last, "hf", "--to", "hf", *flags) == (2, "", message)
+    assert not (tmp_path / "hf").exists()

@@ -129,11 +129,17 @@ def test_performance_json_has_the_vendors_keys_and_ours_apart(artifacts):
     assert found["modelled"] == document["modelled"]
 
 
-def test_it_says_what_share_of_a_calibrated_host_was_used(cstool, tmp_path, data, monkeypatch):
+PREDICTED = r"Time per step on this host, predicted / measured: \S+ / \S+ s \([+-]\d+%\); forward "
+UNPREDICTED = "Nothing was predicted for this host: `cstool estimate --system host` measures what it can do."
+
+
+def test_of_a_calibrated_host_it_says_the_share_used_and_what_was_predicted(cstool, tmp_path, data, monkeypatch):
     monkeypatch.setattr(host_rates, "rates_file", lambda: tmp_path / "host.yaml")
     host_rates.save_rates(rates := round_rates())
     file = gpt_params(tmp_path, data)
-    assert cstool("run", "-p", file, "--lanes", "1").code == 0
+    outcome = cstool("run", "-p", file, "--lanes", "1", "--json")
+    assert re.search(PREDICTED, outcome.stderr)
+    assert outcome.document["predicted"]["step"]["predicted"] > 0
     found = json.loads((tmp_path / "model_dir" / "performance.json").read_text())
     flops = count_statistics(check_data(load_params(file), "train")).sample_flops.total * found["global_rate"]
     peak = 1 / rates.costs["linear forward"].flop_s
@@ -143,6 +149,10 @@ def test_it_says_what_share_of_a_calibrated_host_was_used(cstool, tmp_path, data
         f"products of linear ops on 1 of {rates.cores} cores of {rates.cpu}, as `cstool estimate --system host` "
         "measured them"
     )
+    (tmp_path / "host.yaml").unlink()
+    assert UNPREDICTED not in cstool("run", "-p", file, "--max_steps", "5").stdout
+    monkeypatch.setattr("cstool.training.run.train.WORTH_S", 0.0)
+    assert UNPREDICTED in cstool("run", "-p", file, "--max_steps", "6").stdout
 
 
 def test_the_summary_says_what_was_done_and_what_to_type_next(cstool, tmp_path, data, monkeypatch):
@@ -185,13 +195,12 @@ def test_the_summary_says_what_was_done_and_what_to_type_next(cstool, tmp_path, 
 
 def test_where_the_latest_checkpoint_is_not_looked_for_it_is_named(cstool, tmp_path, data):
     file = gpt_params(tmp_path, data, init__checkpoint={"steps": 2, "autoload_last_checkpoint": False})
-    first = json.loads(cstool("run", "-p", file, "--json", "--num_steps", "2").stdout)
-    command = first["commands"]["continue"]
+    command = cstool("run", "-p", file, "--json", "--num_steps", "2").document["commands"]["continue"]
     assert command == (
         "cstool run --params TMP/params.yaml --mode train --checkpoint_path TMP/model_dir/checkpoint_2.mdl "
         "--num_steps 2"
     )
-    again = json.loads(cstool(*shlex.split(command.replace("TMP", str(tmp_path)))[1:], "--json").stdout)
+    again = cstool(*shlex.split(command.replace("TMP", str(tmp_path)))[1:], "--json").document
     assert (again["first_step"], again["last_step"]) == (2, 4)
 
 
@@ -264,23 +273,3 @@ def test_what_is_not_asked_for_is_neither_made_nor_offered(cstool, tmp_path, dat
     outcome = cstool("run", "-p", file)
     assert summary_of(outcome.stdout)["trained"] == "trained   nothing: the run is at step 4, and its last step is 4"
     assert scalars_of(tmp_path / "model_dir" / "events") == events
-
-
-# What was predicted for this host stands beside what was measured.
-
-
-PREDICTED = r"Time per step on this host, predicted / measured: \S+ / \S+ s \([+-]\d+%\); forward "
-UNPREDICTED = "Nothing was predicted for this host: `cstool estimate --system host` measures what it can do."
-
-
-def test_the_log_and_the_document_say_it(cstool, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(host_rates, "rates_file", lambda: tmp_path / "host.yaml")
-    host_rates.save_rates(round_rates())
-    file = gpt_params(tmp_path / "run", data)
-    found = cstool("run", "-p", file, "--json")
-    assert re.search(PREDICTED, found.stderr)
-    assert json.loads(found.stdout)["predicted"]["step"]["predicted"] > 0
-    (tmp_path / "host.yaml").unlink()
-    assert UNPREDICTED not in cstool("run", "-p", file, "--max_steps", "8").stdout
-    monkeypatch.setattr("cstool.training.run.train.WORTH_S", 0.0)
-    assert UNPREDICTED in cstool("run", "-p", file, "--max_steps", "9").stdout

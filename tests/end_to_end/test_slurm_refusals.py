@@ -61,7 +61,8 @@ def job(cstool, tmp_path, data) -> Callable[..., Outcome]:
 
 
 @pytest.fixture
-def refused(job, tmp_path) -> Callable[..., None]:
+def refused(job, slurm, tmp_path) -> Callable[..., None]:
+    slurm()
 
     def check(message: str, hint: str | None, *flags: object, **changes: object) -> None:
         assert job("--launch", "slurm", *flags, **changes) == Outcome(2, "", error(message, hint))
@@ -75,8 +76,7 @@ def test_there_is_no_slurm(refused, monkeypatch):
     refused("--launch slurm: needs Slurm, found no sbatch on PATH", "`--launch mpi` needs no Slurm, on one host")
 
 
-def test_a_time_limit_that_is_none(refused, slurm):
-    slurm()
+def test_a_time_limit_that_is_none(refused):
     hint = "90 or 1:30:00 is an hour and a half, 2-12 two days and a half; 1:30 is a minute and a half"
     for time in ("1x", "", "0", "0:00", "-5", "1:2:3:4", "1-", "1-2:3:4:5", "1.5", "1h", " 1", "²"):
         refused(f"--time: must be a time limit as sbatch takes it, got {time!r}", hint, f"--time={time}")
@@ -95,13 +95,11 @@ NO_JOB = rows("""\
 
 
 @pytest.mark.parametrize(("flags", "message"), NO_JOB)
-def test_what_cannot_be_a_job(refused, slurm, flags, message):
-    slurm()
+def test_what_cannot_be_a_job(refused, flags, message):
     refused(message, None, *shlex.split(flags))
 
 
-def test_an_option_of_sbatch_has_one_line(refused, slurm):
-    slurm()
+def test_an_option_of_sbatch_has_one_line(refused):
     rule = "--sbatch: must be options as one types them, got '--a\\nrm x'"
     refused(rule, "as --sbatch=--account=NAME", "--sbatch", "--a\nrm x")
 
@@ -114,8 +112,7 @@ def test_flags_of_slurm_without_it(job):
     assert job(flag, value, "--mode", "infer", "--launch", "mpi") == Outcome(2, "", said)
 
 
-def test_one_of_several_processes(refused, slurm, monkeypatch):
-    slurm()
+def test_one_of_several_processes(refused, monkeypatch):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     monkeypatch.setenv("SLURM_PROCID", "0")
     refused(

@@ -4,7 +4,7 @@ import re
 import shutil
 import signal
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -29,6 +29,13 @@ def _terminal(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+def seen(*words: object, columns: int = 80, **more: Any) -> Shown:
+    """What a person sees of a command that goes well."""
+    shown = on_terminal(columns, lambda: run(*map(str, words)), **more)
+    assert shown.code == 0
+    return shown
+
+
 def tasks(shown: Shown) -> list[str]:
     found = (re.match(r"(.+?) +[━╸╺]+ +\S", line) for line in shown.passing)
     return list(dict.fromkeys(bar[1] for bar in found if bar is not None))
@@ -36,9 +43,8 @@ def tasks(shown: Shown) -> list[str]:
 
 @WIDTHS
 def test_text_comes_as_it_is_and_the_log_beside_it(cstool, ready, columns):
-    shown = on_terminal(columns, lambda: run("run", "--params", str(ready), *WRITES))
+    shown = seen("run", "--params", ready, *WRITES, columns=columns)
     text = cstool("run", "--params", ready, *WRITES).stdout.removesuffix("\n")
-    assert shown.code == 0
     first = shown.lines.index(text[:columns])
     # A terminal goes on in the next line where one is full; nothing else ends a line.
     whole = [text[start : start + columns].rstrip() for start in range(0, len(text), columns)]
@@ -46,12 +52,10 @@ def test_text_comes_as_it_is_and_the_log_beside_it(cstool, ready, columns):
     assert re.fullmatch(r"\d\d:\d\d:\d\d \| Inference .*Step=32, .*tokens/sec", shown.lines[first + len(whole)])
 
 
-@WIDTHS
-def test_text_that_goes_into_a_file_is_not_on_the_terminal(cstool, ready, tmp_path, columns):
+def test_text_that_goes_into_a_file_is_not_on_the_terminal(cstool, ready, tmp_path):
     with (tmp_path / "written").open("w") as file:
-        shown = on_terminal(columns, lambda: run("run", "--params", str(ready), *WRITES), stdout=file.fileno())
+        shown = seen("run", "--params", ready, *WRITES, stdout=file.fileno())
     assert (tmp_path / "written").read_text() == cstool("run", "--params", ready, *WRITES).stdout
-    assert shown.code == 0
     assert not any(line.startswith(TEXT[:30]) for line in shown.lines)
 
 
@@ -78,8 +82,7 @@ def test_ctrl_c_is_answered_below_the_text(ready, monkeypatch):
 @WIDTHS
 def test_a_run_shows_bars_while_it_works_and_leaves_its_log(tmp_path, data, columns):
     file = gpt_params(tmp_path, data, init__loop__eval_steps=1)
-    shown = on_terminal(columns, lambda: run("run", "--params", str(file), "--mode", "train_and_eval"))
-    assert shown.code == 0
+    shown = seen("run", "--params", file, "--mode", "train_and_eval", columns=columns)
     assert [task for task in tasks(shown) if task != "Compiling kernels"] == ["Training", "Evaluating"]
     steps = check_log(shown, tmp_path / "model_dir", columns)
     assert len(steps) == 5
@@ -87,25 +90,21 @@ def test_a_run_shows_bars_while_it_works_and_leaves_its_log(tmp_path, data, colu
     assert all(len(line) > columns and "GlobalRate=" in line for line in steps[:4])
 
 
-@WIDTHS
-def test_an_evaluation_shows_a_bar_and_leaves_its_log(ready, tmp_path, columns):
-    shown = on_terminal(columns, lambda: run("run", "--params", str(ready), "--mode", "eval_all"))
-    assert shown.code == 0
+def test_an_evaluation_shows_a_bar_and_leaves_its_log(ready, tmp_path):
+    shown = seen("run", "--params", ready, "--mode", "eval_all")
     assert "Evaluating" in tasks(shown)
-    assert len(check_log(shown, tmp_path / "model_dir", columns)) == 1
+    assert len(check_log(shown, tmp_path / "model_dir", 80)) == 1
 
 
-@WIDTHS
-def test_classes_are_predicted_behind_a_bar(tmp_path, columns):
+def test_classes_are_predicted_behind_a_bar(tmp_path):
     assert run("data", "prepare", "digits", "--output", str(tmp_path / "digits")) == 0
     words = (f"--set=trainer.fit.{part}_dataloader.data_dir={tmp_path / 'digits'}" for part in ("train", "val"))
     flags = (*words, "--model_dir", str(tmp_path / "model_dir"))
     assert run("run", "--params", "fc_mnist", *flags, "--max_steps", "2") == 0
     shutil.rmtree(tmp_path / "model_dir" / "cerebras_logs")
-    shown = on_terminal(columns, lambda: run("run", "--params", "fc_mnist", *flags, "--mode", "infer"))
-    assert shown.code == 0
+    shown = seen("run", "--params", "fc_mnist", *flags, "--mode", "infer")
     assert "Predicting" in tasks(shown)
-    assert len(check_log(shown, tmp_path / "model_dir", columns)) == 1
+    assert len(check_log(shown, tmp_path / "model_dir", 80)) == 1
 
 
 def check_log(shown: Shown, model_dir: Path, columns: int) -> list[str]:
@@ -159,12 +158,10 @@ BARS = {
 }
 
 
-@WIDTHS
 @pytest.mark.parametrize("command", BARS)
-def test_a_bar_goes_and_what_is_printed_stays(worked, monkeypatch, cstool, command, columns):
+def test_a_bar_goes_and_what_is_printed_stays(worked, monkeypatch, cstool, command):
     monkeypatch.chdir(worked)
-    shown = on_terminal(columns, lambda: run(*command.split()))
-    assert shown.code == 0
+    shown = seen(*command.split())
     assert BARS[command] in tasks(shown)
     shutil.rmtree("out", ignore_errors=True)
     Path("out.mdl").unlink(missing_ok=True)
@@ -174,25 +171,22 @@ def test_a_bar_goes_and_what_is_printed_stays(worked, monkeypatch, cstool, comma
     Path("out.mdl").unlink(missing_ok=True)
 
 
-@WIDTHS
-def test_validation_shows_what_it_trains(tmp_path, data, columns):
+def test_validation_shows_what_it_trains(tmp_path, data):
     sparsity = {"algorithm": "static", "sparsity": 0.5}
     file = gpt_params(tmp_path, data, init__sparsity=sparsity, init__loop__eval_steps=1)
-    shown = on_terminal(columns, lambda: run("validate", "-p", str(file), "--num_steps", "2", "--max_loss_gap", "9"))
-    assert shown.code == 0
+    shown = seen("validate", "-p", file, "--num_steps", "2", "--max_loss_gap", "9")
     assert {"dense: Training", "sparse 0.5: Training"} <= set(tasks(shown))
     assert "━" not in "".join(shown.lines)
 
 
-@WIDTHS
-def test_what_this_host_can_do_is_measured_behind_a_bar(monkeypatch, columns):
+def test_what_this_host_can_do_is_measured_behind_a_bar(monkeypatch):
     def measured(folder: Path, report: calibrate.Report) -> NoReturn:
         report("gpt2", 0, 2)
         report("disk", 1, 2)
         raise EstimateError("disk: must be there")
 
     monkeypatch.setattr(calibrate, "calibrate", measured)
-    shown = on_terminal(columns, lambda: run("estimate", "--system", "host", "--calibrate"))
+    shown = on_terminal(80, lambda: run("estimate", "--system", "host", "--calibrate"))
     assert (shown.code, tasks(shown)) == (2, ["Measuring"])
     assert shown.lines == [
         "Measuring what this host can do: half a minute, best while nothing else runs.",
@@ -200,8 +194,7 @@ def test_what_this_host_can_do_is_measured_behind_a_bar(monkeypatch, columns):
     ]
 
 
-@WIDTHS
-def test_from_python_text_comes_as_it_is(ready, columns):
+def test_from_python_text_comes_as_it_is(ready):
     texts: list[str] = []
 
     def generate() -> int:
@@ -209,7 +202,7 @@ def test_from_python_text_comes_as_it_is(ready, columns):
         texts.extend(answers.texts)
         return 0
 
-    assert on_terminal(columns, generate).lines == [texts[0].removeprefix("the").rstrip()]
+    assert on_terminal(80, generate).lines == [texts[0].removeprefix("the").rstrip()]
 
 
 def letters(text: str) -> list[str]:

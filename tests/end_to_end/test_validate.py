@@ -4,19 +4,20 @@ import itertools
 import json
 import re
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from cstool.training.compare import race
 from cstool.training.kernels.gemm_providers import PRECISIONS
 from cstool.training.kernels.sparse import Pattern, matrix
+from tests.end_to_end.memoryx_files import small_params
+from tests.end_to_end.pages import consoles, run_console
 from tests.end_to_end.refusals import error, rows, without_machine_warnings
-from tests.end_to_end.runs import gpt_params, run_file
+from tests.end_to_end.runs import run_file
 
-PROJECT = Path(__file__).parents[2]
 LAB = pytest.mark.lab
 SPARSITY = {"algorithm": "static", "sparsity": 0.5}
 RIGL = {"algorithm": "rigl", "sparsity": 0.8, "update": {"freq": 3}}
@@ -24,7 +25,7 @@ RIGL = {"algorithm": "rigl", "sparsity": 0.8, "update": {"freq": 3}}
 
 @pytest.fixture
 def file(tmp_path, data) -> Path:
-    return gpt_params(tmp_path / "gpt", data, init__sparsity=SPARSITY, init__loop__eval_steps=1)
+    return small_params(tmp_path / "gpt", data, init__sparsity=SPARSITY, init__loop__eval_steps=1)
 
 
 def document(outcome: Any) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def test_it_holds_and_says_what_was_measured(cstool, file, tmp_path):
     assert (found["holds"], found["problems"]) == (True, [])
     assert found["measured_on"] == "this host"
     setting = {name: found["setting"][name] for name in ("model", "num_steps", "file_steps", "batch_size", "tokens")}
-    assert setting == {"model": "gpt2", "num_steps": 3, "file_steps": 4, "batch_size": 48, "tokens": 128}
+    assert setting == {"model": "gpt2", "num_steps": 3, "file_steps": 4, "batch_size": 8, "tokens": 128}
     assert sorted(path.name for path in kept.iterdir()) == [
         *("cerebras_logs", "dense", "latest_run.log"),
         *("numerics_dense_kernels", "numerics_sparse_kernels", "sparse_0.5"),
@@ -62,15 +63,15 @@ def test_kernels_are_compared_in_float32_whatever_the_run_computes_in(cstool, fi
 
 @pytest.mark.takes("a comparison and the runs that it makes")
 @pytest.mark.parametrize("precision", [p if p == "float32" else pytest.param(p, marks=LAB) for p in PRECISIONS])
-def test_its_losses_are_those_of_runs(cstool, file, tmp_path, data, precision):
+def test_its_losses_are_those_of_runs(cstool, file, tmp_path, data, monkeypatch, precision):
     """Also where a run takes turns: then it goes on from a checkpoint of its own."""
-    # 20 steps are two turns.
+    monkeypatch.setattr(race, "FEWEST_STEPS", 3)  # so that six are two turns
     asked = "--set", f"trainer.init.precision.host={precision}"
-    found = document(cstool("validate", "-p", file, "--num_steps", 20, "--max_loss_gap", 9, *asked, "--json"))
-    flags = {"trainer__init__loop__max_steps": 20, "trainer__init__loop__eval_frequency": 0}
+    found = document(cstool("validate", "-p", file, "--num_steps", 6, "--max_loss_gap", 9, *asked, "--json"))
+    flags = {"trainer__init__loop__max_steps": 6, "trainer__init__loop__eval_frequency": 0}
     for name, sparsity in (("sparse", SPARSITY), ("dense", None)):
         changes = {"init__sparsity": sparsity, "init__loop__eval_steps": 1, "init__precision__host": precision}
-        own = gpt_params(tmp_path / name, data, **changes)
+        own = small_params(tmp_path / name, data, **changes)
         ran = run_file(own, mode="train_and_eval", lanes=2, sparse_kernels="auto", **flags)
         assert found["quality"][f"{name}_losses"] == ran.losses
         assert found["quality"][f"{name}_loss"] == ran.evaluations[-1]["loss"]
@@ -203,19 +204,16 @@ def test_what_is_counted_is_what_a_run_has(cstool, file):
 
 
 @LAB
-def test_the_page_shows_what_it_prints(cstool, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("with_params")
+def test_the_page_shows_what_it_prints(cstool, tmp_path):
     """Line by line up to the first number, which is another one on every machine."""
-    page = (PROJECT / "docs" / "training" / "validate.md").read_text(encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(PROJECT / "params", tmp_path / "params")
-    prepare, *consoles = re.findall(r"```console\n\$ cstool (.*?)\n(.*?)```", page, re.DOTALL)
-    assert cstool(*prepare[0].split()).code == 0
-    assert len(consoles) == 1
-    for command, printed in consoles:
-        fewer = ("--num_steps", 4, "--max_loss_gap", 9, "--set", "trainer.init.loop.eval_steps=1")
-        outcome = cstool(*command.split(), *fewer)
-        assert (outcome.code, outcome.stderr) == (0, "")
-        assert words(outcome.stdout) == words(printed)
+    prepare, console = consoles("validate")
+    run_console(cstool, prepare.partition("\n")[0])
+    command, _, printed = console.removeprefix("$ cstool ").partition("\n")
+    small = ["init.loop.eval_steps=1", "init.model.num_hidden_layers=2"]
+    small += [f"fit.{part}_dataloader.batch_size=4" for part in ("train", "val")]
+    fewer = ("--num_steps", 4, "--max_loss_gap", 9, "--set", *(f"trainer.{each}" for each in small))
+    assert words(cstool(*command.split(), *fewer).said) == words(printed)
     assert (tmp_path / "gpt_tiny.png").stat().st_size > 10_000
 
 
@@ -249,8 +247,8 @@ BAD = rows("""\
 --set trainer.fit.val_dataloader=null => TMP/gpt/params.yaml: trainer.fit.val_dataloader is missing: validate compares
         the losses on data that are held out
 --num_csx 5 =>
-    num_csx: must divide the batch_size (48) of TMP/gpt/params.yaml: trainer.fit.train_dataloader, got 5
-    hint: 4 and 6 are the nearest; all that do: 1, 2, 3, 4, 6, 8, 12, 16, 24, 48
+    num_csx: must divide the batch_size (8) of TMP/gpt/params.yaml: trainer.fit.train_dataloader, got 5
+    hint: 4 and 8 are the nearest; all that do: 1, 2, 4, 8
 """)
 
 

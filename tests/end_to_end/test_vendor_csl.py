@@ -6,11 +6,11 @@ They are not part of this project: checkouts of the two public repositories are 
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.end_to_end.pages import typed
 
 PROGRAMS = """
 tutorials/gemv-01-complete-program tutorials/gemv-02-memory-dsds tutorials/gemv-03-memcpy tutorials/gemv-04-params
@@ -33,15 +33,6 @@ def test_the_vendors_own_commands_succeed(tmp_path: Path, checkout: str, program
     script = f"commands_{arch}.sh"
     if not (folder / script).is_file():
         pytest.skip(f"{folder} has no {script}")
-    ended = subprocess.run(
-        ["bash", script],
-        cwd=shutil.copytree(folder, tmp_path / folder.name),
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout
+    ended = typed(f"timeout 600 bash {script}", shutil.copytree(folder, tmp_path / folder.name))
+    assert ended.code == 0, ended
     assert "SUCCESS" in ended.stdout

@@ -9,7 +9,7 @@ import yaml
 from PIL import Image
 
 from tests.end_to_end.refusals import error
-from tests.end_to_end.runs import latest_bits
+from tests.end_to_end.runs import check_parts, write_trainer
 
 VIT: dict[str, Any] = yaml.safe_load("""
 model: {name: vision_transformer, num_classes: 3, image_size: [8, 8], patch_size: [4, 4], hidden_size: 32, num_heads: 2,
@@ -47,12 +47,9 @@ def vit_file(folder: Path, photos: Path, name: str, model: dict[str, Any] | None
     common = {"data_processor": "ImageNet1KProcessor", "data_dir": str(photos), "batch_size": 6}
     whole = [{"name": "resize", "size": [8, 8]}, *PIXELS]
     train = {**common, "transforms": [*CROPS, *PIXELS]}
-    fit = {"train_dataloader": train, "val_dataloader": {**common, "drop_last": False, "shuffle": False}}
-    fit["val_dataloader"]["transforms"] = whole
+    val = {**common, "drop_last": False, "shuffle": False, "transforms": whole}
     sections = {**VIT, "model": {**VIT["model"], **(model or {})}, "model_dir": str(folder / name), **init}
-    file = folder / f"{name}.yaml"
-    file.write_text(yaml.safe_dump({"trainer": {"init": sections, "fit": fit}}))
-    return file
+    return write_trainer(folder / f"{name}.yaml", sections, {"train_dataloader": train, "val_dataloader": val})
 
 
 @pytest.mark.takes("a training that learns, and two evaluations")
@@ -71,13 +68,9 @@ def test_it_learns_colours_and_says_how_often_it_is_right(cstool, tmp_path, phot
 )
 def test_stopped_and_gone_on_with_it_has_the_bits_of_a_straight_run_however_it_is_run(cstool, tmp_path, photos, init):
     """Its images end after eight steps, so that crops of several epochs are drawn."""
-    straight = vit_file(tmp_path, photos, "straight", **init)
-    assert cstool("run", "-p", straight, "--max_steps", 20).code == 0
-    stopped = vit_file(tmp_path, photos, "stopped", **init)
-    assert cstool("run", "-p", stopped, "--max_steps", 7).code == 0
+    files = (vit_file(tmp_path, photos, name, **init) for name in ("straight", "stopped"))
     kept = ("--set", "trainer.init.memoryx.store=file", "--set", "trainer.init.activation_checkpointing=always")
-    assert cstool("run", "-p", stopped, "--num_csx", 2, "--max_steps", 20, *kept).code == 0
-    assert latest_bits(tmp_path / "straight") == latest_bits(tmp_path / "stopped")
+    check_parts(cstool, *files, 7, 12, *kept)
 
 
 @pytest.mark.parametrize("mode", ["pipelined", "weight_streaming"])

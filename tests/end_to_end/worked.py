@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from cstool.cli import main
-from cstool.model.graphs import build_graph
+from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import load_params
 from cstool.training.machine.state import Position, save_state, state_values
-from tests.unit.training.machine.machines import make_appliance
-
-PROJECT = Path(__file__).parents[2]
+from tests.end_to_end.pages import PROJECT
+from tests.unit.training.machine.machines import make_appliance, randomize
 
 
 def run(*arguments: str) -> int:
@@ -35,6 +34,17 @@ def write_data(folder: Path) -> None:
         shutil.copy(library / f"{name}.py", folder / "books" / f"{name}.txt")
     text = ("--output", str(folder / "datasets" / "text"), "--sequence_length", "128")
     assert run("data", "prepare", "text", str(folder / "books"), *text) == 0
+
+
+def save_random(file: Path, form: SampleForm) -> Path:
+    """Save random weights of the model of a params file beside it, as after 7 steps; return the checkpoint."""
+    params, checkpoint = load_params(file), file.with_suffix(".mdl")
+    with make_appliance(build_graph(params.model, form), optimizer=None, max_gradient_norm=None, seed=3) as appliance:
+        randomize(appliance)
+        of_run: dict[str, Any] = {"model_name": params.model.name, "seed": 3, "choices": {}}
+        values = state_values(appliance.memoryx, Position(7), **of_run, params=params.resolved())
+        save_state(checkpoint, appliance.memoryx, values)
+    return checkpoint
 
 
 def save_checkpoints(file: Path, model_dir: Path, steps: tuple[int, ...]) -> None:
