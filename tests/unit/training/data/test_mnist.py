@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from cstool.training.data import DigitsSummary, open_mnist, prepare_digits, prepare_text, tokenizer_of
 from cstool.training.data.digits import scale_up
@@ -142,6 +141,8 @@ def test_all_pictures_are_in_one_of_two_parts_with_their_labels_as_the_seed_says
     folder = tmp_path / "digits"
     summary = prepare_digits(folder)
     assert summary == DigitsSummary(folder, 1438, 359, already_prepared=False)
+    from sklearn.datasets import load_digits  # here alone: it takes a worker two seconds
+
     known = {}
     for image, label in zip(scale_up(load_digits().images / 16), load_digits().target, strict=True):
         known.setdefault(image.tobytes(), []).append(label)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import f1_score
 
 from cstool.model.ir import Loss
 from cstool.model.params import TokenClassesParams
@@ -30,6 +29,14 @@ def named(tmp_path_factory):
     numbers.write_text(json.dumps(NAMES))
     files = {"vocab_file": write_vocabulary(folder), "label_vocab_file": numbers}
     return opened_by(TokenClassesDataset, TokenClassesParams, [folder / "data"], **files, max_sequence_length=4)
+
+
+@pytest.fixture(scope="module")
+def f1_score():
+    """Scikit-learn's, which takes a worker two seconds to import."""
+    from sklearn.metrics import f1_score
+
+    return f1_score
 
 
 def tallies_of(predicted: list[int], labels: list[int], classes: int) -> tuple[int, ...]:
@@ -56,7 +63,7 @@ def vendors(predicted: list[int], labels: list[int], kind: str, counted: list[in
 
 
 @given(pairs=st.lists(st.tuples(st.integers(0, CLASSES - 1), st.integers(0, CLASSES - 1)), min_size=1, max_size=40))
-def test_macro_f1_is_the_mean_over_the_classes_of_names(named, pairs):
+def test_macro_f1_is_the_mean_over_the_classes_of_names(named, f1_score, pairs):
     predicted, labels = (list(each) for each in zip(*pairs, strict=True))
     [found] = scores_of(Loss("loss", scores="macro_f1"), tallies_of(predicted, labels, CLASSES), named)
     expected = f1_score(labels, predicted, labels=[1, 2], average="macro", zero_division=0)
@@ -65,7 +72,7 @@ def test_macro_f1_is_the_mean_over_the_classes_of_names(named, pairs):
 
 
 @given(pairs=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=40))
-def test_micro_f1_is_that_of_all_classes_as_one(pairs):
+def test_micro_f1_is_that_of_all_classes_as_one(f1_score, pairs):
     predicted, labels = (list(each) for each in zip(*pairs, strict=True))
     [found] = scores_of(Loss("loss", scores="micro_f1"), tallies_of(predicted, labels, 2), Digits())
     assert found == pytest.approx(f1_score(labels, predicted, average="micro"), abs=1e-12)
