@@ -80,6 +80,7 @@ ENCODERS = {
     "none": {"position_embedding_type": None},
     "rotary": {"position_embedding_type": "rotary", "rotary_dim": 4},
     "alibi": {"position_embedding_type": "alibi"},
+    "with token types": {"num_segments": 2},
     "scaled": {"embeddings_scale": 2.0, "norm_first": True, "embedding_layer_norm": False},
 }
 
@@ -92,7 +93,8 @@ def test_a_packed_sample_of_an_encoder_has_the_losses_of_its_texts_alone(keys):
     begins = [(row, sum(texts[:n]), count) for row, texts in enumerate(LENGTHS) for n, count in enumerate(texts)]
 
     def made(count: int) -> dict[str, np.ndarray]:
-        arrays = {name: np.zeros((count, S), np.int32) for name in ("input_ids", "attention_mask", "segments")}
+        names = "input_ids", "token_type_ids", "attention_mask", "segments"
+        arrays = {name: np.zeros((count, S), np.int32) for name in names}
         arrays |= {name: np.zeros((count, most), np.int32) for name in ("masked_lm_positions", "labels", "mask")}
         return {**arrays, "position_ids": samples[:, 4]}
 
@@ -102,6 +104,7 @@ def test_a_packed_sample_of_an_encoder_has_the_losses_of_its_texts_alone(keys):
         for arrays, sample, first in ((together, row, start), (alone, text, 0)):
             here = slice(first, first + count)
             arrays["input_ids"][sample, here] = samples[row, 0, start : start + count]
+            arrays["token_type_ids"][sample, here] = np.arange(count) % 2
             arrays["attention_mask"][sample, here], arrays["segments"][sample, here] = 1, number
             for place in {0, count - 1}:
                 label = int(arrays["mask"][sample].sum())

@@ -213,7 +213,7 @@ def _embedding(model: EncoderParams, tokens: int, prefix: str, is_packed: bool) 
     if model.segments:
         name = f"{layer}.segment_embeddings"
         table = parts.matrix("segment_embeddings", f"{name}.weight", model.segments, hidden)
-        y = parts.op(OpKind.EMBEDDING, name, ("token_type_ids",), "segments", hidden, (table,))
+        y = parts.op(OpKind.EMBEDDING, name, ("token_type_ids",), "token_types", hidden, (table,))
         x = parts.op(OpKind.RESIDUAL, f"{name}.residual", (y, x), outputs["segmented"], hidden, dropout=0.0)
     if "scaled" in outputs:
         x = parts.scale(f"{layer}.scale", x, outputs["scaled"], model.embeddings_scale, 0.0)
