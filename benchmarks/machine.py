@@ -20,6 +20,8 @@ from cstool.training.kernels.gemm import NUMPY, Gemm
 GEMM_SHAPES = ((512, 768, 3072), (512, 3072, 768), (3072, 512, 768))
 """(rows, inner, columns) of a grain of 512 tokens in a GPT-2 small block: up, down, gradient of up"""
 GEMMS_PER_ROUND = 20
+GEMMS_PER_LOOK = 3
+SLOW_PERCENT = 10
 SETTLE_S = 0.05
 
 
@@ -32,7 +34,9 @@ def gemm_limit_flops_per_s(threads: int, rounds: int = 4, gemm: Gemm = NUMPY) ->
         return max(_gemm_flops_per_s(pool, threads, shape, gemm) for _ in range(rounds) for shape in GEMM_SHAPES)
 
 
-def _gemm_flops_per_s(pool: ThreadPoolExecutor, threads: int, shape: tuple[int, int, int], gemm: Gemm) -> float:
+def _gemm_flops_per_s(
+    pool: ThreadPoolExecutor, threads: int, shape: tuple[int, int, int], gemm: Gemm, count: int = GEMMS_PER_ROUND
+) -> float:
     rows, inner, columns = shape
     start_together = threading.Barrier(threads)
 
@@ -45,13 +49,35 @@ def _gemm_flops_per_s(pool: ThreadPoolExecutor, threads: int, shape: tuple[int, 
         gemm.multiply(a, b, out)  # Touches every page before the clock starts.
         start_together.wait()
         begin_s = time.perf_counter()
-        for _ in range(GEMMS_PER_ROUND):
+        for _ in range(count):
             gemm.multiply(a, b, out)
         return begin_s, time.perf_counter()
 
     begins, ends = zip(*pool.map(multiply, range(threads)), strict=True)
     elapsed_s: float = max(ends) - min(begins)
-    return 2.0 * rows * inner * columns * GEMMS_PER_ROUND * threads / elapsed_s
+    return 2.0 * rows * inner * columns * count * threads / elapsed_s
+
+
+class Neighbours:
+    """Whether others on this machine spoil a run: the spread of one fixed product, timed between its turns.
+
+    Args:
+        threads: that multiply at once
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._rates: list[float] = []
+
+    def look(self) -> None:
+        """Time the product."""
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(self._threads) as pool:
+            self._rates.append(_gemm_flops_per_s(pool, self._threads, GEMM_SHAPES[0], NUMPY, GEMMS_PER_LOOK))
+
+    @property
+    def spread(self) -> float:
+        """How many times as fast the product was in a usual look as in the slowest tenth of them."""
+        return float(np.median(self._rates) / np.percentile(self._rates, SLOW_PERCENT))
 
 
 def alternate(sides: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:

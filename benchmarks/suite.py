@@ -5,6 +5,7 @@ Run from the project's folder, with the extras "bench" and "bf16" installed::
     python -m benchmarks.suite --rounds 5
     python -m benchmarks.suite --quick
     python -m benchmarks.suite --rows "gpt2_small, 4 x 512" --json > found.json
+    python -m benchmarks.suite --columns "cstool float32" "PyTorch eager"
 
 Every column of a row is a process of its own, which has built and compiled all it needs before the first turn. They
 take turns; the one that waits is idle, so its threads take no core from the others, and its peak of memory is its own.
@@ -19,7 +20,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -27,13 +28,15 @@ from statistics import median
 import llvmlite.binding
 import numpy as np
 
-from benchmarks.machine import gemm_limit_flops_per_s
-from benchmarks.turns import Side, serve
+from benchmarks.machine import Neighbours, gemm_limit_flops_per_s
+from benchmarks.turns import Side, TooSlow, serve
 from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, FLOAT32, choose_gemm
 
 PROJECT = Path(__file__).resolve().parents[1]
 THREADS = len(os.sched_getaffinity(0))
 QUICK_ROUNDS = 2
+SPOILT = 1.15
+"""spread of a fixed product from which neighbours spoil a row"""
 
 Build = Callable[[], Callable[[], object]]
 """makes what a turn calls"""
@@ -153,8 +156,11 @@ def columns_of(row: Step | Generation) -> dict[str, Column]:
     return {name: column for name, column in COLUMNS.items() if isinstance(row, Step) or not column.compiled}
 
 
-def measure(row: str, rounds: int) -> dict[str, object]:
-    """Measure a row; return it ready for JSON. Times in seconds, memory in bytes, rates in FLOP/s."""
+def measure(row: str, rounds: int, wanted: Collection[str] = COLUMNS) -> dict[str, object]:
+    """Measure some columns of a row; return it ready for JSON. Times in seconds, memory in bytes, rates in FLOP/s.
+
+    A column that this CPU cannot do in earnest is left out, with the reason.
+    """
     gemms = {precision: choose_gemm(precision) for precision in (FLOAT32, BFLOAT16_NAME)}
 
     def limits() -> dict[str, float]:
@@ -162,11 +168,20 @@ def measure(row: str, rounds: int) -> dict[str, object]:
 
     # Before and after: a neighbour that was busy during one of them does not lower the limit.
     before = limits()
-    sides = {name: _side(row, name) for name in columns_of(_row(row))}
+    sides: dict[str, Side] = {}
+    left_out: dict[str, str] = {}
+    for name in filter(wanted.__contains__, columns_of(_row(row))):
+        try:
+            sides[name] = _side(row, name)
+        except TooSlow as reason:
+            left_out[name] = str(reason)
     seconds: dict[str, list[float]] = {name: [] for name in sides}
+    neighbours = Neighbours(THREADS)
+    neighbours.look()
     for _ in range(rounds):
         for name, side in sides.items():
             seconds[name].append(side.turn())
+            neighbours.look()
     peaks = {name: side.peak_bytes() for name, side in sides.items()}
     for side in sides.values():
         side.end()
@@ -178,7 +193,14 @@ def measure(row: str, rounds: int) -> dict[str, object]:
         numbers = {"median_s": median(times), "min_s": min(times), "max_s": max(times)}
         found[name] = {**numbers, "peak_bytes": peaks[name], "share_of_limit": share}
     speeds = {f"{ours} / {' or '.join(theirs)}": ratio for ours, theirs, ratio in _speeds(seconds)}
-    return {"flops": flops, "limit_flops_per_s": limit, "columns": found, "speeds": speeds}
+    return {
+        "flops": flops,
+        "limit_flops_per_s": limit,
+        "columns": found,
+        "left_out": left_out,
+        "speeds": speeds,
+        "spread": neighbours.spread,
+    }
 
 
 def _row(name: str) -> Step | Generation:
@@ -194,7 +216,7 @@ def _speeds(seconds: Mapping[str, list[float]]) -> Iterator[tuple[str, tuple[str
     """How many times as fast one column is as another, turn by turn."""
     for ours, theirs in PAIRS:
         peers = tuple(name for name in theirs if name in seconds)
-        if peers:
+        if peers and ours in seconds:
             fastest = [min(turns) for turns in zip(*(seconds[name] for name in peers), strict=True)]
             ratios = [b / a for a, b in zip(seconds[ours], fastest, strict=True)]
             yield ours, peers, {"median": median(ratios), "min": min(ratios), "max": max(ratios)}
@@ -203,20 +225,26 @@ def _speeds(seconds: Mapping[str, list[float]]) -> Iterator[tuple[str, tuple[str
 def table(row: str, found: Mapping[str, object]) -> str:
     """Return a row as lines of text."""
     columns, speeds, limits = found["columns"], found["speeds"], found["limit_flops_per_s"]
+    left_out, spread = found["left_out"], found["spread"]
     assert isinstance(columns, dict)
+    assert isinstance(left_out, dict)
     assert isinstance(speeds, dict)
     assert isinstance(limits, dict)
+    assert isinstance(spread, float)
     lines = [f"{row:34}  median s      min      max   peak MiB  of its GEMM limit"]
     for name, numbers in columns.items():
         times = "".join(f"{numbers[key]:9.4f}" for key in ("median_s", "min_s", "max_s"))
         share = "" if numbers["share_of_limit"] is None else f"{numbers['share_of_limit']:18.0%}"
         lines.append(f"  {name:32} {times}{numbers['peak_bytes'] / 2**20:11,.0f}{share}")
+    lines += [f"  {name:32} left out: {reason}" for name, reason in left_out.items()]
     lines += [
         f"  {pair:50}{ratio['median']:6.2f}x  ({ratio['min']:.2f} to {ratio['max']:.2f})"
         for pair, ratio in speeds.items()
     ]
     rates = ", ".join(f"{precision} {rate / 1e9:,.0f}" for precision, rate in limits.items())
     lines.append(f"  GEMM limit, GFLOP/s: {rates}")
+    spoilt = ": neighbours spoil this row, measure it again" if spread > SPOILT else ""
+    lines.append(f"  a fixed product between turns: {spread:.2f}x slower at its slowest{spoilt}")
     return "\n".join(lines)
 
 
@@ -225,6 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="cstool beside PyTorch, row by row")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each column (default: 5)")
     parser.add_argument("--rows", nargs="+", choices=ROWS, metavar="ROW", help="only these")
+    parser.add_argument("--columns", nargs="+", choices=COLUMNS, metavar="COLUMN", default=COLUMNS, help="only these")
     parser.add_argument("--quick", action="store_true", help="four rows, two rounds: some five minutes")
     parser.add_argument("--json", action="store_true", help="one document on stdout, the table on stderr")
     parser.add_argument("--serve", nargs=2, metavar=("ROW", "COLUMN"), help=argparse.SUPPRESS)
@@ -242,7 +271,7 @@ def main() -> None:
     print(f"measured on this host ({host}), {rounds} rounds, columns taking turns", file=out, flush=True)
     rows = {}
     for row in QUICK_ROWS if arguments.quick else arguments.rows or ROWS:
-        rows[row] = measure(row, rounds)
+        rows[row] = measure(row, rounds, arguments.columns)
         print(f"\n{table(row, rows[row])}", file=out, flush=True)
     if arguments.json:
         print(json.dumps({"host": host, "rounds": rounds, "rows": rows}, indent=2))

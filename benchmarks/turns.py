@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import time
@@ -13,6 +14,13 @@ SHORTEST_TURN_S = 0.2
 """calls that are shorter are made several times over"""
 WARM_UP_CALLS = 2
 """before the first turn: they compile, allocate and touch memory; the last of them says how many calls make a turn"""
+LONGEST_WARM_UP_S = 300.0
+LONGEST_CALL_S = 30.0
+"""of a side that is worth its turns: a CPU without an instruction may take a hundred times as long without it"""
+
+
+class TooSlow(Exception):
+    """A side that this machine cannot run in earnest. It says how long it took."""
 
 
 def status_bytes(key: str) -> int:
@@ -23,6 +31,8 @@ def status_bytes(key: str) -> int:
 
 def serve(build: Callable[[], Callable[[], object]]) -> None:
     """Be a side: answer "turn" on standard input with the seconds of a call, "peak" with the peak of memory [bytes].
+
+    Before that it says how many seconds its last call before the first turn took.
 
     Args:
         build: makes the function that is called
@@ -35,7 +45,7 @@ def serve(build: Callable[[], Callable[[], object]]) -> None:
         call()
         seconds = time.perf_counter() - began
     calls = max(1, round(SHORTEST_TURN_S / seconds))
-    print("ready", file=out, flush=True)
+    print(seconds, file=out, flush=True)
     for line in sys.stdin:
         if line.strip() == "peak":
             print(status_bytes("VmHWM"), file=out, flush=True)
@@ -56,6 +66,7 @@ class Side:
 
     Raises:
         SystemExit: it does not start
+        TooSlow: it takes longer than `LONGEST_WARM_UP_S`, or a call of it than `LONGEST_CALL_S`; it has ended
     """
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
@@ -64,7 +75,14 @@ class Side:
         self._process = subprocess.Popen(
             command, cwd=folder, env=os.environ | environment, text=True, stdin=pipes, stdout=pipes
         )
-        self._line()
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], LONGEST_WARM_UP_S)[0]:
+            self.end()
+            raise TooSlow(f"not ready after {LONGEST_WARM_UP_S:.0f} s")
+        seconds = float(self._line())
+        if seconds > LONGEST_CALL_S:
+            self.end()
+            raise TooSlow(f"a call took {seconds:.0f} s")
 
     def turn(self) -> float:
         """Let it take a turn; return the seconds of a call."""
@@ -76,8 +94,8 @@ class Side:
 
     def end(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.wait()
+        with self._process:  # its pipes are closed, too
+            self._process.kill()
 
     def _ask(self, what: str) -> str:
         assert self._process.stdin is not None

@@ -2,12 +2,16 @@
 
 import importlib
 import pkgutil
+import sys
 
 import pytest
 
 import benchmarks
+from benchmarks import turns
+from benchmarks.machine import Neighbours
 from benchmarks.step import MODELS, cstool_side, model_graph
-from benchmarks.suite import COLUMNS, QUICK_ROWS, ROWS, Step, _speeds, columns_of, table
+from benchmarks.suite import COLUMNS, PROJECT, QUICK_ROWS, ROWS, Step, _speeds, columns_of, table
+from benchmarks.turns import Side, TooSlow
 
 WITH_PEERS = {"torch_models", "sparse_peers", "neighbours"}
 """modules that import what only the extra `bench` installs"""
@@ -63,12 +67,37 @@ def test_the_table_of_a_row():
     found = {
         "columns": {"cstool float32": numbers, "PyTorch eager": {**numbers, "share_of_limit": None}},
         "speeds": {"cstool float32 / PyTorch eager": {"median": 1.3, "min": 1.0, "max": 2.0}},
+        "left_out": {"autocast": "a call took 97 s"},
         "limit_flops_per_s": {"float32": 2e11, "bfloat16": 4.1e11},
+        "spread": 1.04,
     }
     assert table("gpt2_small, 4 x 512", found).splitlines() == [
         "gpt2_small, 4 x 512                 median s      min      max   peak MiB  of its GEMM limit",
         "  cstool float32                      1.5000   1.2500  12.0000      4,096               80%",
         "  PyTorch eager                       1.5000   1.2500  12.0000      4,096",
+        "  autocast                         left out: a call took 97 s",
         "  cstool float32 / PyTorch eager                      1.30x  (1.00 to 2.00)",
         "  GEMM limit, GFLOP/s: float32 200, bfloat16 410",
+        "  a fixed product between turns: 1.04x slower at its slowest",
     ]
+    last = "  a fixed product between turns: 1.40x slower at its slowest: neighbours spoil this row, measure it again"
+    assert table("gpt2_small, 4 x 512", {**found, "spread": 1.4}).splitlines()[-1] == last
+
+
+@pytest.mark.parametrize(
+    ("name", "most_s", "reason"),
+    [("LONGEST_CALL_S", 0.0, "a call took 0 s"), ("LONGEST_WARM_UP_S", 0.001, "not ready after 0 s")],
+)
+def test_a_side_that_is_too_slow_ends_and_says_why(monkeypatch, name, most_s, reason):
+    monkeypatch.setattr(turns, name, most_s)
+    code = "from benchmarks.turns import serve; serve(lambda: lambda: sum(range(1000)))"
+    with pytest.raises(TooSlow, match=f"^{reason}$"):
+        Side([sys.executable, "-c", code], PROJECT, {})
+
+
+def test_of_usual_looks_and_a_slow_one_the_spread_is_their_ratio():
+    neighbours = Neighbours(1)
+    neighbours.look()
+    assert neighbours.spread == 1.0
+    neighbours._rates[:] = [2e11, 2.2e11, 1e11]
+    assert neighbours.spread == pytest.approx(2e11 / 1.2e11)
