@@ -74,7 +74,7 @@ def read_layout(path: Path, descriptor: int) -> Layout:
         with open_watched(path) as h5:
             version = _check_kind(path, h5)
             layout = _LayoutReader(path, descriptor, h5).read(version)
-            if version != WITHOUT_DIGEST and (found := layout.digest()) != (written := _text(h5, DIGEST)):
+            if version != WITHOUT_DIGEST and (found := layout.digest()) != (written := _text(h5.id, DIGEST)):
                 raise DamagedCheckpointError(
                     f"{path}: its keys, checksums and values must be those that were written together, with the digest "
                     f"{written[:16]}, got {found[:16]}",
@@ -144,13 +144,13 @@ class _LayoutReader:
         self.values: dict[str, Any] = {}
 
     def read(self, format_version: str) -> Layout:
-        spec = json.loads(_text(self.h5, SPEC))
+        spec = json.loads(_text(self.h5.id, SPEC))
         keys: list[str] = spec if isinstance(spec, list) else self._long_json(spec["dataset"])
         if len(set(keys)) != len(keys):
             _refuse(self.path, SPEC, "every key must be in it once")
         for key in keys:
             self._read_key(key)
-        written_by = _text(self.h5, CSTOOL_VERSION)
+        written_by = _text(self.h5.id, CSTOOL_VERSION)
         return Layout(keys, self.tensors, self.links, self.values, format_version, written_by)
 
     def _read_key(self, key: str) -> None:
@@ -158,7 +158,7 @@ class _LayoutReader:
             check_key(key)
         except ValueError as error:
             _refuse(self.path, SPEC, str(error))
-        metadata = json.loads(_text(self.h5, metadata_name(key)))
+        metadata = json.loads(_text(self.h5.id, metadata_name(key)))
         match metadata["kind"]:
             case "tensor":
                 self.tensors[key] = self._locate(key)
@@ -184,21 +184,30 @@ class _LayoutReader:
     def _locate(self, name: str) -> Place:
         """Find a dataset, and check that it is plain bytes inside this file."""
         try:
-            place = find_contiguous(self.h5, name, self.file_bytes)
+            place, dataset = find_contiguous(self.h5, name, self.file_bytes)
         except ValueError as error:
             _refuse(self.path, name, str(error))
-        dataset = self.h5[name]
         if [place.dtype, list(place.shape)] != [_text(dataset, "dtype"), json.loads(_text(dataset, "shape"))]:
             _refuse(self.path, name, "its dtype and shape must be those of its attributes")
-        return place._replace(crc32=int(dataset.attrs["crc32"]))
+        return place._replace(crc32=int(_attribute(dataset, "crc32")))
 
 
 def _refuse(path: Path, key: str, why: str) -> NoReturn:
     raise DamagedCheckpointError(f"{path}: {key} is damaged: {why}", TAKE_ANOTHER)
 
 
-def _text(owner: Any, name: str) -> str:
-    value = owner.attrs[name]
+def _text(owner: h5py.h5g.GroupID | h5py.h5d.DatasetID, name: str) -> str:
+    value = _attribute(owner, name)
     if not isinstance(value, bytes):
         raise ValueError(f"{name} must be text of fixed length")
     return value.decode("ascii")
+
+
+def _attribute(owner: h5py.h5g.GroupID | h5py.h5d.DatasetID, name: str) -> Any:
+    """Read an attribute: bytes for text of fixed length, or numbers."""
+    attribute = h5py.h5a.open(owner, name.encode("utf-8"))
+    if attribute.dtype.kind == "O":
+        raise ValueError(f"{name} must be of fixed length")
+    value = np.empty(attribute.shape, attribute.dtype)
+    attribute.read(value)
+    return value[()]

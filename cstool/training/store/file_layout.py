@@ -87,7 +87,7 @@ def read_store(path: Path, record: CommitRecord) -> dict[str, tuple[Place, ...]]
             for name, extents in record.arrays.items():
                 try:
                     own = [fixed] if name in fixed else groups
-                    slots = tuple(find_contiguous(group, name, file_bytes) for group in own)
+                    slots = tuple(find_contiguous(group, name, file_bytes)[0] for group in own)
                     _check_extents(slots, extents)
                 except ValueError as error:
                     raise DamagedCheckpointError(f"{path}: {name} is damaged: {error}") from error
