@@ -1,7 +1,7 @@
 """Datasets that are plain bytes at a fixed place of an HDF5 file: made, and found again, with care."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import h5py
 import numpy as np
