@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import matplotlib.font_manager  # which looks for fonts, once for all processes
@@ -55,7 +56,8 @@ def check_report(found: dict[str, Any]) -> None:
         assert found[kind][-1] < found[kind][0] - 2
     assert found["dense"] != found["sparse"]
     # A model that guesses every byte alike is at ln 256, 5.5 nats.
-    assert abs(found["held_out"] - found["dense"][-1]) < 0.5
+    # The batches are small: the loss of one may be far off, as the text is another in each version of Python.
+    assert abs(found["held_out"] - fmean(found["dense"][-10:])) < 0.5
     assert found["text"].startswith("    def ")
     assert found["same"] is True
     dense, sparse = found["streamed"]
