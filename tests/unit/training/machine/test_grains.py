@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from cstool.foundation.errors import ClusterError
 from cstool.training.machine import grains
-from cstool.training.machine.grains import Deal, check_systems, deal_grains, grain_samples, lanes_for
+from cstool.training.machine.grains import (
+    Deal,
+    check_grains,
+    check_ranks,
+    check_systems,
+    deal_grains,
+    grain_count,
+    grain_samples,
+    lanes_for,
+)
 from tests.contract.refusal import refusal
 from tests.models import decoder, fc_mnist
 
@@ -16,6 +25,7 @@ from tests.models import decoder, fc_mnist
 def test_a_grain_has_some_500_tokens_and_a_batch_at_least_four_grains():
     samples = {(48, 128): 4, (4, 512): 1, (2, 512): 1, (4, 2048): 1, (7, 64): 1}
     assert {key: grain_samples(decoder(sequence=key[1]), key[0]) for key in samples} == samples
+    assert grain_count(decoder(sequence=128), 48) == 12
 
 
 def test_of_large_matrices_a_grain_has_at_least_24_tokens_where_there_are_two_such_grains():
@@ -85,3 +95,14 @@ def test_there_are_as_few_waves_as_every_rank_has_room_for(grain_count, num_csx,
     waves = grain_count + 1 if deal is None else deal.waves
     assert deal is None or fits(deal)
     assert not any(fits(Deal(grain_count, num_csx, fewer)) for fewer in range(1, waves))
+
+
+def test_each_process_has_a_system_and_a_grain():
+    check_ranks(2, 2)
+    check_grains(2, 2, "train_dataloader")
+    rule = "num_csx: must be at least the number of processes (3), got 2"
+    with refusal(ClusterError, rule, "--num_csx 3, or fewer processes"):
+        check_ranks(3, 2)
+    rule = "train_dataloader: must have at least as many grains to a batch as there are processes (3), got 2"
+    with refusal(ClusterError, rule, "a larger batch_size, or fewer processes"):
+        check_grains(3, 2, "train_dataloader")
