@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cstool.foundation.progress.bars import FittingBars
+from cstool.foundation.progress.bars import BarProgress, FittingBars
 from cstool.foundation.progress.notebook import HEIGHT, MARGIN, WIDTH, NotebookProgress, loss_curve
 from cstool.foundation.progress.screen import is_notebook, screen_of
 from cstool.foundation.words import bytes_text
@@ -103,6 +103,16 @@ def test_a_curve_has_means_of_neighbours_and_room_for_a_loss_that_never_changes(
     assert loss_curve([float("nan"), float("nan")]) == ""
 
 
+def test_the_picture_of_two_steps():
+    assert loss_curve([2.5, 1.25]) == (
+        '<svg width="480" height="120" role="img" aria-label="loss of 2 steps">'
+        '<polyline points="14.0,14.0 466.0,106.0" fill="none" stroke="#1f77b4" stroke-width="1.5"/>'
+        '<text x="466" y="10" font-size="11" fill="currentColor" text-anchor="end">highest loss 2.500</text>'
+        '<text x="14" y="118" font-size="11" fill="currentColor">lowest loss 1.250</text>'
+        '<text x="466" y="118" font-size="11" fill="currentColor" text-anchor="end">2 steps</text></svg>'
+    )
+
+
 def test_a_notebook_is_known_by_its_kernel(cell, monkeypatch):
     assert is_notebook()
     with screen_of("auto")() as screen:
@@ -145,3 +155,29 @@ def test_in_a_short_line_the_bar_goes_first_and_then_the_detail(width, shown):
 def test_an_unknown_total_is_a_question_mark_and_amounts_may_be_bytes():
     assert "120/?" in line_of(80, total=None)
     assert "120 B/2.1 MB" in line_of(80, bytes_text, total=2**21)
+
+
+def test_bars_are_there_while_tasks_run():
+    progress = BarProgress(Console(file=io.StringIO(), width=60, force_terminal=True, color_system=None), str)
+
+    def shown() -> list[tuple[str, float | None, float, str]]:
+        assert progress._bars is not None
+        return [(task.description, task.total, task.completed, task.fields["detail"]) for task in progress._bars.tasks]
+
+    progress.advance("Training", 1)
+    progress.finish("Training")
+    assert progress._bars is None
+    progress.start("Training", 10)
+    progress.start("Evaluating", None)
+    progress.advance("Training", 4, "loss 2.0")
+    assert shown() == [("Training", 10, 4, "loss 2.0"), ("Evaluating", None, 0, "")]
+    progress.start("Training", 20)
+    assert shown() == [("Evaluating", None, 0, ""), ("Training", 20, 0, "")]
+    progress.finish("Evaluating")
+    progress.finish("Evaluating")
+    assert shown() == [("Training", 20, 0, "")]
+    progress.finish("Training")
+    assert progress._bars is None
+    progress.start("Training", 5)
+    progress.close()
+    assert (progress._bars, progress._ids) == (None, {})
