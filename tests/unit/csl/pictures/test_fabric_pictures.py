@@ -3,11 +3,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 from matplotlib.path import Path as Outline
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from cstool.csl.fabric.arch import OPPOSITE, STEP
+from cstool.csl.pictures.grid import _ticks, draw_lines, grid_size, swatches
 from cstool.csl.pictures.routes import routes_page
 from cstool.csl.pictures.strokes import positions, strokes_of, union
 from cstool.csl.verbs import draw_routes
@@ -30,6 +32,35 @@ def test_a_page_of_routes_says_what_it_shows(tmp_path):
     assert {"NORTH to RAMP, SOUTH: 3,968 PEs", "NORTH to RAMP: 64 PEs", "RAMP to SOUTH: 64 PEs"} <= set(texts)
     draw_routes(switched(), tmp_path / "a.svg", "out")
     assert (tmp_path / "a.svg").stat().st_size < 80_000
+
+
+def test_a_rectangle_is_to_scale_but_for_very_long_ones_and_its_numbers_are_a_round_step_apart():
+    assert [grid_size(*size) for size in ((3, 2), (40, 20), (2000, 1), (1, 2000))] == [
+        *((186.0, 124.0), (400.0, 200.0)),
+        *((400.0, 10.0), (10.0, 400.0)),
+    ]
+    steps = {
+        (12, 20.0, 0): 1,
+        (12, 5.0, 0): 5,
+        (40, 4.0, 1): 5,
+        (40, 6.0, 1): 2,
+        (750, 0.4, 1): 50,
+        (2000, 0.2, 1): 100,
+    }
+    for place, step in steps.items():
+        assert _ticks(*place) == range(0, place[0], step)
+
+
+def test_a_legend_has_as_many_columns_as_there_is_room_for_and_lines_may_be_none():
+    samples = dict.fromkeys("abc", (1.0, 1.0, 1.0))
+    column = max(text_width(name, SMALL_PT) for name in samples) + 30
+    sizes = {1.0: (1, 3), 2.5 * column: (2, 2), 1000.0: (3, 1)}
+    for room, (columns, rows) in sizes.items():
+        block = swatches(samples, "", room)
+        assert (block.width_pt, block.height_pt) == (columns * column, 2 + 11 * rows)
+    axes = Figure().add_subplot()
+    draw_lines(axes, [], "black", 1.0)
+    assert not axes.patches
 
 
 def test_a_page_of_heat_says_what_was_fullest():

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cstool.foundation.errors import CstoolError
 from cstool.foundation.progress import Silent
 from cstool.foundation.progress.bars import BarProgress
 from cstool.foundation.progress.screen import screen_of
+from cstool.model.verbs.asked import check_trace_file, check_traced
 from tests.unit.model.params.conftest import LEGACY
 
 GPT = Path(__file__).parents[4] / "params" / "gpt_tiny.yaml"
@@ -121,3 +123,27 @@ def test_samples_are_read_by_number(tmp_path):
     assert refused(lambda: cstool.read_samples(tmp_path / "text", [0], part="test")) == (
         f"{tmp_path / 'text'}: must have a part test, has train, val"
     )
+
+
+def test_a_trace_is_a_json_file_in_a_folder_that_is_there(tmp_path):
+    check_trace_file(tmp_path / "a.json")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "b.json").mkdir()
+    lost = tmp_path / "lost" / "a.json"
+    for path, expected in {
+        tmp_path / "a.txt": f"--trace: must end in .json, got {tmp_path}/a.txt",
+        tmp_path / "b.json": f"--trace: must be a file, got a folder: {tmp_path}/b.json",
+        lost: f"--trace: must be in a folder that can be written, got {lost}: No such file or directory\n"
+        "hint: create the folder first",
+    }.items():
+        assert refused(partial(check_trace_file, path)) == expected
+
+
+def test_a_trace_is_of_the_training_of_one_trainer():
+    params = cstool.load_params(GPT)
+    check_traced([params], "train_and_eval")
+    rule = f"--trace: must be for one trainer, got 2 in {GPT}\nhint: trace them apart"
+    assert refused(lambda: check_traced([params, params], "train")) == rule
+    for mode in ("eval", "eval_all"):
+        rule = f"--trace: must be for training, got --mode {mode}\nhint: train_and_eval trains, too"
+        assert refused(partial(check_traced, [params], mode)) == rule
