@@ -103,13 +103,13 @@ def test_a_curve_has_means_of_neighbours_and_room_for_a_loss_that_never_changes(
     assert loss_curve([float("nan"), float("nan")]) == ""
 
 
-def test_the_picture_of_two_steps():
-    assert loss_curve([2.5, 1.25]) == (
-        '<svg width="480" height="120" role="img" aria-label="loss of 2 steps">'
-        '<polyline points="14.0,14.0 466.0,106.0" fill="none" stroke="#1f77b4" stroke-width="1.5"/>'
+def test_the_picture_of_three_steps():
+    assert loss_curve([2.5, 2.0, 1.25]) == (
+        '<svg width="480" height="120" role="img" aria-label="loss of 3 steps">'
+        '<polyline points="14.0,14.0 240.0,50.8 466.0,106.0" fill="none" stroke="#1f77b4" stroke-width="1.5"/>'
         '<text x="466" y="10" font-size="11" fill="currentColor" text-anchor="end">highest loss 2.500</text>'
         '<text x="14" y="118" font-size="11" fill="currentColor">lowest loss 1.250</text>'
-        '<text x="466" y="118" font-size="11" fill="currentColor" text-anchor="end">2 steps</text></svg>'
+        '<text x="466" y="118" font-size="11" fill="currentColor" text-anchor="end">3 steps</text></svg>'
     )
 
 
