@@ -140,7 +140,7 @@ class CheckpointWriter:
         """Write a dataset, and return its checksum."""
         with self._reporting():
             dataset = create_contiguous(self._h5, name, shape, dtype)
-            place = place_of(dataset)
+            place = place_of(dataset.id)
         rule = f"{name}: the pieces must make up {shape} {dtype}"
         checksum, position, end = 0, place.offset, place.offset + place.nbytes
         for piece in pieces:

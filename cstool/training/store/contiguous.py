@@ -51,9 +51,9 @@ def create_contiguous(group: h5py.Group, name: str, shape: tuple[int, ...], dtyp
     return h5py.Dataset(h5py.h5d.create(group.id, name.encode("utf-8"), kind, space, layout))
 
 
-def place_of(dataset: h5py.Dataset) -> Place:
+def place_of(dataset: h5py.h5d.DatasetID) -> Place:
     """Place of a dataset; its offset is 0 where it has no elements."""
-    return Place(dataset.shape, dataset.dtype.name, dataset.id.get_offset() or 0)
+    return Place(dataset.shape, dataset.dtype.name, dataset.get_offset() or 0)
 
 
 def find_contiguous(group: h5py.Group, name: str, file_bytes: int) -> tuple[Place, h5py.h5d.DatasetID]:
@@ -76,11 +76,10 @@ def find_contiguous(group: h5py.Group, name: str, file_bytes: int) -> tuple[Plac
     plain = layout.get_layout() == h5py.h5d.CONTIGUOUS and not layout.get_nfilters()
     if not plain or layout.get_external_count():
         raise ValueError("it must be contiguous, uncompressed and in the file itself")
-    space, dtype = dataset.get_space(), dataset.dtype
-    if space.get_simple_extent_type() == h5py.h5s.NULL or dtype.name not in DTYPES or not dtype.isnative:
+    is_empty, dtype = dataset.get_space().get_simple_extent_type() == h5py.h5s.NULL, dataset.dtype
+    if is_empty or dtype.name not in DTYPES or not dtype.isnative:
         raise ValueError(f"its dtype must be one of {', '.join(DTYPES)} of this machine")
-    offset = dataset.get_offset()
-    place = Place(space.shape, dtype.name, offset or 0)
-    if (offset is None and place.nbytes) or place.offset + place.nbytes > file_bytes:
+    place = place_of(dataset)
+    if (dataset.get_offset() is None and place.nbytes) or place.offset + place.nbytes > file_bytes:
         raise ValueError(f"its {place.nbytes} bytes must lie in the file, which has {file_bytes}")
     return place, dataset

@@ -241,7 +241,7 @@ class SlotFile(BlockFile):
                 self._h5 = _open_layout(self._pending, "r+")
             names = [FIXED] if is_fixed else [f"slot_{slot}" for slot in range(self.slots)]
             groups = [self._h5.require_group(name) for name in names]
-            return tuple(place_of(create_contiguous(group, name, shape, dtype)) for group in groups)
+            return tuple(place_of(create_contiguous(group, name, shape, dtype).id) for group in groups)
         except Exception as error:
             # HDF5 is not told of errors of the disk, and trips over them when it reads.
             raise self._pending.first_error or error from error
