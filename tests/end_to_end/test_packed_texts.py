@@ -9,7 +9,7 @@ import pytest
 from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.params import ModelParams
 from cstool.training.machine.inputs import Batch
-from tests.end_to_end.runs import SEQUENCE, bits, gpt_params, run_file, write_text
+from tests.end_to_end.runs import DROPOUT, SEQUENCE, bits, gpt_params, run_file, write_text
 from tests.models import FAMILIES, decoder_params, encoder_params
 from tests.unit.training.machine.machines import make_appliance
 
@@ -131,9 +131,6 @@ def params_of(folder: Path, data: Path, **changes) -> Path:
     usual = {f"fit__{part}_dataloader__use_vsl": True for part in ("train", "val")}
     usual |= {"init__checkpoint": {"steps": 3}, "init__loop": {"max_steps": 5}}
     return gpt_params(folder, data, **usual, **changes)
-
-
-DROPOUT = {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1}
 
 
 @pytest.mark.takes("four runs of a few steps")

@@ -13,7 +13,7 @@ from cstool.training.machine import appliance
 from cstool.training.machine.lanes import Lane, Pace
 from cstool.training.run.result import RunResult
 from tests.end_to_end.memoryx_files import IN_FILE, go_past_the_page_cache, run_small, small_params
-from tests.end_to_end.runs import bits, digest, gpt_params, run_file, write_text
+from tests.end_to_end.runs import DROPOUT, bits, digest, gpt_params, run_file, write_text
 from tests.models import SPARSITIES
 from tests.thread_ranks import run_ranks
 
@@ -21,7 +21,6 @@ NUM_CSX = "trainer__init__backend__cluster_config__num_csx"
 STEPS = "trainer__init__loop__max_steps"
 RARELY = {"init__memoryx": {**IN_FILE["init__memoryx"], "commit_steps": 3}}
 EXPERTS = {"init__model__moe": {"num_experts": 12, "top_k": 1}, "init__model__filter_size": 16}
-DROPOUT = {"init__model__dropout_rate": 0.1, "init__model__attention_dropout_rate": 0.1}
 KINDS: dict[str, dict[str, Any]] = {
     "dropout, clipped": DROPOUT,
     "rigl, experts": {**EXPERTS, "init__sparsity": SPARSITIES["rigl"], "init__precision": {}},
