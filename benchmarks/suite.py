@@ -244,7 +244,7 @@ def table(row: str, found: Mapping[str, object]) -> str:
     rates = ", ".join(f"{precision} {rate / 1e9:,.0f}" for precision, rate in limits.items())
     lines.append(f"  GEMM limit, GFLOP/s: {rates}")
     spoilt = ": neighbours spoil this row, measure it again" if spread > SPOILT else ""
-    lines.append(f"  a fixed product between turns: {spread:.2f}x slower at its slowest{spoilt}")
+    lines.append(f"  a fixed product between turns: {spread:.2f}x slower in its slowest tenth{spoilt}")
     return "\n".join(lines)
 
 
