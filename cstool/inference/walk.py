@@ -27,8 +27,8 @@ from cstool.training.kernels.rotary import turn
 from cstool.training.kernels.rowwise import linear_by_turns
 from cstool.training.kernels.sparse import SparseMatrix, sparse_linear_forward
 from cstool.training.machine.csx import GrainSlot, Scratch
-from cstool.training.machine.lanes import stages
 from cstool.training.machine.plan import PlannedOp, make_plan
+from cstool.training.machine.stages import stages
 from cstool.training.store import aligned_empty
 
 Array = np.ndarray[Any, Any]

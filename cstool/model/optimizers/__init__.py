@@ -57,6 +57,10 @@ class Optimizer(Protocol):
     def update_ops(self) -> int:
         """Floating-point operations of an update per weight, its decay among them."""
 
+    @property
+    def is_one_loop(self) -> bool:
+        """Whether an update is one call of one compiled loop, whose numbers depend on step and decay alone."""
+
     def states(self, shape: Shape) -> Mapping[str, Shape]:
         """Names and shapes of the arrays kept beside a weight of a shape, all float32 and zero to begin with."""
 

@@ -19,6 +19,7 @@ class Rule:
 
     name = "Adafactor"
     artifact_key = "factored"
+    is_one_loop = False
     update_ops = 12
     """squares and their two sums (3), length of the weight (2), of the update (4), step, decay (3)"""
 

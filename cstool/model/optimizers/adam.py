@@ -42,6 +42,7 @@ class Rule:
 
     name = "Adam"
     artifact_key = "2"
+    is_one_loop = True
     update_ops = 12
     """two averages (4), root and quotient (5), step, decay (3)"""
 

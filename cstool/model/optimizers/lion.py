@@ -17,6 +17,7 @@ class Rule:
 
     name = "Lion"
     artifact_key = "1, of Lion"
+    is_one_loop = True
     update_ops = 8
     """two averages (4), sign, step, decay (3)"""
 

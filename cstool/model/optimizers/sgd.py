@@ -14,6 +14,8 @@ FORMS = (SGD.model_validate({}), SGD.model_validate({"momentum": 0.9}))
 class Rule:
     """See `Optimizer`."""
 
+    is_one_loop = True
+
     def __init__(self, params: SGD, clip_value: float) -> None:
         self.params = params
         self.clip_value = clip_value

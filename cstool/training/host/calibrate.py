@@ -92,6 +92,7 @@ PROBES = (
 class _NoUpdate:
     """An optimizer that does nothing."""
 
+    is_one_loop = False
     name, artifact_key, update_ops = "none", "none", 0
 
     def states(self, _shape: tuple[int, ...]) -> Mapping[str, tuple[int, ...]]:

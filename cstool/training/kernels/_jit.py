@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from numba import njit
+from numba.core.registry import CPUDispatcher
 
 from cstool.training.kernels._cache import kernel_folder
 from cstool.training.kernels._kernel_cache import KernelCache
+from cstool.training.kernels.recording import recording
 
 Kernel: TypeAlias = Callable[..., Any]
 
@@ -46,8 +48,20 @@ def reduction(function: Kernel) -> Kernel:
     return _compiled(function, fastmath=FREE_SUMS)
 
 
+class _Recordable(CPUDispatcher):
+    """A compiled function whose calls can be written down, see `recording.py`."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Make a call, or write it down where this thread records."""
+        into = recording()
+        if into is None:
+            return super().__call__(*arguments)
+        return into.kernel(self, arguments)
+
+
 def _compiled(function: Kernel, **options: Any) -> Kernel:
     compiled: Any = njit(**_OPTIONS, **options)(function)
+    compiled.__class__ = _Recordable
     folder = kernel_folder().path
     # A function with a closure is part of others, and kept with them: its name does not tell the captured variables.
     if folder is not None and function.__closure__ is None:

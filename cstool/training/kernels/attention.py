@@ -21,12 +21,14 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from cstool.training.kernels import elementary
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.attention_rows import Rules, row_products, softmax_rows, softmax_rows_backward
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert, float_dtype, lend_bfloat16, narrowed, operand
 from cstool.training.kernels.call import Call
 from cstool.training.kernels.gemm import Gemm, Scratch, quiet
 from cstool.training.kernels.random import draws_of
+from cstool.training.kernels.recording import needs_interpreter
 from cstool.training.kernels.shared_gemm import in_parts
 
 BLOCK_ROWS = 128
@@ -141,6 +143,7 @@ class _Work(NamedTuple):
         if not others.size or self.form.sinks_apart:
             yield slice(0, samples), blocks
             return
+        needs_interpreter()
         own, others = own.reshape(samples, -1), others.reshape(samples, -1)
 
         def ranges(sample: int) -> list[_Block]:
@@ -165,6 +168,7 @@ def _biases(c: Call, form: Attention, has_segments: bool) -> np.ndarray:
     biases = form.biases(float_dtype(c.inputs[0]), has_segments or form.has_weights)
     if not form.has_weights:
         return biases
+    needs_interpreter()
     total = c.scratch("attention.biases", biases.shape)
     np.copyto(total, biases)
     form.add_weights([c.weight(index) for index in range(len(c.weights))], total)
@@ -212,9 +216,9 @@ def _forward(c: Call, work: _Work, part: int, kv_heads: range) -> None:
     for samples, blocks in work.runs_of_queries():
         for start, stop, first, last in blocks:
             if first >= last:
-                contexts[samples, of_part, :, start:stop] = 0
+                elementary.fill(contexts[samples, of_part, :, start:stop], 0)
                 by_sample = c.kept["logsumexp"].reshape(form.kv_heads, -1, len(queries), form.sequence)
-                by_sample[of_part, :, samples, start:stop] = np.inf
+                elementary.fill(by_sample[of_part, :, samples, start:stop], np.inf)
                 continue
             lead = min(form.sinks_apart, stop)
             rows, shift = stop - start, first - lead
@@ -241,6 +245,7 @@ def _forward(c: Call, work: _Work, part: int, kv_heads: range) -> None:
                     product = scratch("attention.context", target.shape)
                     gemm.multiply_add(probabilities[..., :apart], values[*kv_here, :, :apart], total, product)
                 if total is not target:
+                    needs_interpreter()
                     target[...] = narrowed(total)
 
 
@@ -252,7 +257,7 @@ def attention_backward(c: Call) -> None:
     times (T, A * D); with weights, (A, distances).
     """
     work, scratch = _Work.of(c), c.scratch
-    form, (tokens, width) = work.form, c.inputs[0].shape
+    form, tokens = work.form, len(c.inputs[0])
     delta_y = operand(c.delta_y, c.inputs[0].dtype, "attention.delta_y", scratch)
     # Sums over blocks, or over heads, are in float32.
     sums = [
@@ -260,15 +265,14 @@ def attention_backward(c: Call) -> None:
         for i, is_sum in enumerate((True, form.kv_heads < form.heads, form.kv_heads < form.heads))
         for delta in (c.delta_x(i),)
     ]
-    by_token = (tokens, form.heads, width // form.heads)
     dots = scratch("attention.dots", (form.heads, tokens))
     if delta_y.dtype == BFLOAT16:
         row_products(delta_y, c.outputs[0], form.heads, dots)
     else:
-        np.vecdot(delta_y.reshape(by_token), c.outputs[0].reshape(by_token), out=dots.T)
+        elementary.dot_heads(delta_y, c.outputs[0], form.heads, dots)
     biases = work.rules.biases
     bias_sums = scratch("attention.bias_sums", biases.shape) if c.weights else biases[:0]
-    bias_sums.fill(0)
+    elementary.fill(bias_sums, 0)
     compute = partial(_backward, c, work, delta_y, sums, dots, bias_sums)
     in_parts(c.gemm_for(c.inputs[0]), form.kv_heads, 2 * form.flops(c.inputs[0]), compute)
     for i, total in enumerate(sums):
@@ -305,12 +309,12 @@ def _backward(
         """rows of delta_q that are written already"""
         for start, stop, first, last in blocks:
             if first >= last:
-                delta_keys[samples, of_part, :, start:stop] = 0
-                delta_values[samples, of_part, :, start:stop] = 0
+                elementary.fill(delta_keys[samples, of_part, :, start:stop], 0)
+                elementary.fill(delta_values[samples, of_part, :, start:stop], 0)
                 continue
             if first > written:
                 # Queries between the ones written so far and the next ones see nothing yet.
-                delta_queries[samples, of_part, :, written:first] = 0
+                elementary.fill(delta_queries[samples, of_part, :, written:first], 0)
             lead = min(max(form.sinks_apart - start, 0), stop - start)
             keys_here, rows = stop - start, last - first
             for group in _groups(samples, kv_heads, form, rows * keys_here):
@@ -338,7 +342,7 @@ def _backward(
                     gemm.multiply(delta[..., old:, :], keys[here], target[..., old:, :])
             written = max(written, last)
         if written < form.sequence:
-            delta_queries[samples, of_part, :, written:] = 0
+            elementary.fill(delta_queries[samples, of_part, :, written:], 0)
 
 
 def _scratch_of(part: int, scratch: Scratch) -> Scratch:
@@ -372,7 +376,7 @@ def _sum_over_sharing(
     product = scratch("attention.product", (*a.shape[:3], a.shape[4], b.shape[4]))
     gemm.multiply(a.swapaxes(3, 4), b, product)
     if is_first:
-        np.add.reduce(product, axis=2, keepdims=True, out=out)
+        elementary.sum_over(product, 2, out)
         return
     for head in range(a.shape[2]):
-        np.add(out[:, :, 0], product[:, :, head], out=out[:, :, 0])
+        elementary.add(out[:, :, 0], product[:, :, head], out[:, :, 0])

@@ -215,3 +215,8 @@ class Kernel:
     backward: Callable[[Call], None]
     accumulates: bool = False
     """whether backward can add to a delta; the machine adds for the others"""
+    native: bool = False
+    """whether both do all their work by kernels, products and `elementary.py`: then they can be written down, see
+    `recording.py`. Where it depends on the call, `needs_interpreter` says so"""
+    finish: Callable[[Call], None] | None = None
+    """rest of the last forward call, which `forward` leaves out while it is written down"""

@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 
+from cstool.training.kernels import elementary
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels.bfloat16 import widen
 from cstool.training.kernels.call import Call, Rows
 from cstool.training.kernels.linear import column_sum
 from cstool.training.kernels.random import Dropout, draws_of, dropout_apply, mask_memory, mask_row
+from cstool.training.kernels.recording import needs_interpreter
 from cstool.training.kernels.tables import BLOCK_ROWS, shared_tables
 
 _LONGEST_TIMESCALE = 1e4
@@ -80,6 +82,7 @@ def embedding_backward(c: Call) -> None:
 
     The row of `padding` gets none, where the op has such an id.
     """
+    needs_interpreter()
     ids, delta_y = c.inputs[0], c.delta_y
     tokens = np.flatnonzero((ids >= c.start) & (ids < c.stop) & (ids != c.attributes.get("padding", -1)))
     rows, slots = np.unique(ids[tokens], return_inverse=True)
@@ -217,8 +220,8 @@ def prepend_token_forward(c: Call) -> None:
     """Copy x, (T, H), with the token (H,) before each sample, to (T + samples, H)."""
     x, y = c.inputs[0], c.outputs[0]
     by_sample = y.reshape(-1, c.sequence + 1, y.shape[1])
-    by_sample[:, 0] = c.weight(0)
-    by_sample[:, 1:] = x.reshape(-1, c.sequence, x.shape[1])
+    elementary.copy(c.weight(0), by_sample[:, 0])
+    elementary.copy(x.reshape(-1, c.sequence, x.shape[1]), by_sample[:, 1:])
 
 
 def prepend_token_backward(c: Call) -> None:
@@ -226,20 +229,20 @@ def prepend_token_backward(c: Call) -> None:
     delta_y = c.delta_y.reshape(-1, c.sequence + 1, c.delta_y.shape[1])
     column_sum(delta_y[:, 0], c.grad(0))
     if c.delta_inputs[0] is not None:
-        c.delta_x(0).reshape(-1, c.sequence, delta_y.shape[2])[...] = delta_y[:, 1:]
+        elementary.copy(delta_y[:, 1:], c.delta_x(0).reshape(-1, c.sequence, delta_y.shape[2]))
 
 
 def first_token_forward(c: Call) -> None:
     """Copy the first token of each text of x, (T, H), to (texts, H)."""
-    c.outputs[0][...] = c.inputs[0][:: c.sequence]
+    elementary.copy(c.inputs[0][:: c.sequence], c.outputs[0])
 
 
 def first_token_backward(c: Call) -> None:
     """Add the deltas to the deltas of the first tokens; all other tokens have 0."""
     delta_x = c.delta_x(0)
     if not c.accumulate[0]:
-        delta_x.fill(0)
-    delta_x[:: c.sequence] += c.delta_y
+        elementary.fill(delta_x, 0)
+    elementary.add(delta_x[:: c.sequence], c.delta_y, delta_x[:: c.sequence])
 
 
 def _token_shares(c: Call) -> np.ndarray:

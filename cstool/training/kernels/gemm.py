@@ -7,6 +7,9 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from cstool.training.kernels import blas, elementary
+from cstool.training.kernels.recording import recording
+
 Array = np.ndarray[Any, Any]
 Scratch = Callable[[str, tuple[int, ...]], Array]
 """lends contiguous memory by name and shape, its content unspecified: the same name gives the same memory again"""
@@ -85,15 +88,22 @@ class NumpyGemm:
     @quiet
     def multiply(self, a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
         """See `Gemm.multiply`."""
-        np.matmul(a, b, out=out)
+        self._product(a, b, out)
         if bias is not None:
-            np.add(out, bias, out=out)
+            elementary.add(out, bias, out)
 
     @quiet
     def multiply_add(self, a: Array, b: Array, out: Array, product: Array) -> None:
         """See `Gemm.multiply_add`. NumPy has no product that accumulates, and SciPy's holds the interpreter lock."""
-        np.matmul(a, b, out=product)
-        np.add(out, product, out=out)
+        self._product(a, b, product)
+        elementary.add(out, product, out)
+
+    @staticmethod
+    def _product(a: Array, b: Array, out: Array) -> None:
+        if (into := recording()) is not None:
+            blas.record_product(into, a, b, out)
+        else:
+            np.matmul(a, b, out=out)
 
 
 NUMPY = NumpyGemm()

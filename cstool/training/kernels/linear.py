@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cstool.training.kernels import elementary
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels.bfloat16 import BFLOAT16, widen
 from cstool.training.kernels.gemm import NUMPY, Gemm, Scratch, quiet
@@ -78,4 +79,4 @@ def column_sum(delta_y: np.ndarray, grad_bias: np.ndarray) -> None:
     if delta_y.dtype == BFLOAT16:
         _column_sum(delta_y, grad_bias)
     else:
-        np.add.reduce(delta_y, axis=0, out=grad_bias)
+        elementary.sum_rows(delta_y, grad_bias)

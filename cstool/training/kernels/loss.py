@@ -22,12 +22,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from cstool.model.activations import exp
+from cstool.training.kernels import elementary
 from cstool.training.kernels._jit import elementwise, reduction
 from cstool.training.kernels.bfloat16 import finish, lend_bfloat16, operand
 from cstool.training.kernels.call import Call, LossResult
 from cstool.training.kernels.exponential import bent_tanh, maximum
 from cstool.training.kernels.gemm import quiet
 from cstool.training.kernels.linear import column_sum
+from cstool.training.kernels.recording import recording
 from cstool.training.kernels.tallies import class_tallies, half_tallies, ngram_tallies
 
 CHUNK_CLASSES = 2048
@@ -201,21 +203,31 @@ def softmax_loss_forward(c: Call) -> None:
 
     Kept may be all `logits`, (V, T) float32, chunk by chunk in (T, classes). Scratch is (T, `CHUNK_CLASSES`).
     """
-    token_loss_forward(c)
-    if c.last:
-        c.loss = _result(c)
+    _take_classes(c)
+    if c.last and recording() is None:
+        softmax_loss_finish(c)
+
+
+def softmax_loss_finish(c: Call) -> None:
+    """Make the losses of the tokens, and the loss of the grain, once all panels have come."""
+    _cross_entropies(c.kept["state"], c.outputs[0])
+    c.loss = _result(c)
 
 
 def token_loss_forward(c: Call) -> None:
     """Compute cross entropies as `softmax_loss_forward` does, but no loss of them: there is no mask."""
+    _take_classes(c)
+    if c.last:
+        _cross_entropies(c.kept["state"], c.outputs[0])
+
+
+def _take_classes(c: Call) -> None:
     state, bias, weight = c.kept["state"], c.of_panel(c.vector(1)), c.weight(0)
     if c.first:
-        state[_LARGEST] = -np.inf
-        state[_TOTAL:] = 0.0
+        elementary.fill(state[_LARGEST], -np.inf)
+        elementary.fill(state[_TOTAL:], 0.0)
     for chunk in _chunks(weight.shape[0]):
         _forward(_logits(c, bias, chunk), c.start + chunk.start, c.inputs[1], state, *_bends(c), *_shares(c))
-    if c.last:
-        _cross_entropies(state, c.outputs[0])
 
 
 @quiet
@@ -250,7 +262,7 @@ def softmax_loss_backward(c: Call) -> None:
 
     Scratch is (T, `CHUNK_CLASSES`) and (T, H).
     """
-    _backward(c, c.inputs[2], float(c.scale))
+    _backward(c, c.inputs[2], c.scale)
 
 
 def token_loss_backward(c: Call) -> None:

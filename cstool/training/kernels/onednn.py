@@ -23,6 +23,7 @@ import numpy as np
 from cstool.foundation.errors import ClusterError
 from cstool.training.kernels.bfloat16 import BFLOAT16
 from cstool.training.kernels.gemm import Array, WorkSpace
+from cstool.training.kernels.recording import needs_interpreter
 
 WHEEL = "onednn-cpu-gomp"
 VERSION = (3, 2)
@@ -222,6 +223,7 @@ class OneDnnGemm:
             return self._product(a, b, out, None, adds=False).implementation
 
     def _multiply(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool) -> None:
+        needs_interpreter()
         if not out.size:
             return
         operands = (a, b, out) if bias is None else (a, b, out, bias)

@@ -7,6 +7,7 @@ import numpy as np
 
 from cstool.foundation.random_keys import MULTIPLIER_0, MULTIPLIER_1, WEYL_0, WEYL_1
 from cstool.model.ir import Initializer
+from cstool.training.kernels import elementary
 from cstool.training.kernels._jit import elementwise, inlined
 
 _u = np.uint64
@@ -143,7 +144,7 @@ def dropout_apply(dropout: Dropout | None, x: np.ndarray, out: np.ndarray) -> No
     if dropout is not None:
         _dropout(x, out, draws_of(dropout))
     elif out is not x:
-        np.copyto(out, x)
+        elementary.copy(x, out)
 
 
 @elementwise

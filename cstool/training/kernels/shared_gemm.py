@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from cstool.training.kernels.gemm import Array, Gemm
+from cstool.training.kernels.recording import needs_interpreter
 
 SHARED_FLOPS = 64_000_000
 """of a product, from which it is cut: half a millisecond of a thread; to tell another takes a tenth of that"""
@@ -34,6 +35,7 @@ class SharedGemm:
 
     def multiply(self, a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
         """See `Gemm.multiply`."""
+        needs_interpreter()
 
         def part(rows: slice, columns: slice) -> None:
             of_bias = None if bias is None else bias[columns]
@@ -46,6 +48,7 @@ class SharedGemm:
 
     def multiply_add(self, a: Array, b: Array, out: Array, product: Array) -> None:
         """See `Gemm.multiply_add`."""
+        needs_interpreter()
 
         def part(rows: slice, columns: slice) -> None:
             self._gemm.multiply_add(a[rows], b[:, columns], out[rows, columns], product[rows, columns])

@@ -47,6 +47,7 @@ from cstool.training.kernels._vectors import (
 )
 from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed
 from cstool.training.kernels.gemm import Array, WorkSpace
+from cstool.training.kernels.recording import needs_interpreter
 
 FEATURE = "avx512bf16"
 """as LLVM names it"""
@@ -336,6 +337,7 @@ class VdpGemm:
         self._multiply(a, b, out, None, adds=True)
 
     def _multiply(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool) -> None:
+        needs_interpreter()
         if not out.size:
             return
         assert _has_rows(out), "as `Gemm.multiply` says"

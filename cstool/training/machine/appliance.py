@@ -19,7 +19,7 @@ from cstool.training.kernels.gemm_providers import choose_gemm
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.kernels.tables import table_bytes
 from cstool.training.machine.budgets import activation_budget_bytes
-from cstool.training.machine.cluster import Cluster
+from cstool.training.machine.cluster import TABLE, Cluster
 from cstool.training.machine.grains import grain_samples
 from cstool.training.machine.inputs import Batch, InputWorker
 from cstool.training.machine.lanes import STAGES_APART
@@ -61,6 +61,7 @@ class Appliance:
             activations of a batch do not fit otherwise
         link: to other ranks, which wait for orders
         backing: place of MemoryX; None for the main memory of this process
+        executor: one of `EXECUTORS`, see `cluster.py`
 
     Raises:
         ClusterError: weights, optimizer state and gradients do not fit the memory
@@ -77,6 +78,7 @@ class Appliance:
         recompute: str = "auto",
         link: Link = ALONE,
         backing: Backing | None = None,
+        executor: str = TABLE,
     ) -> None:
         self.kept, self.graph, self.precision = kept, kept.graph, kept.precision
         self.seed = seed
@@ -84,7 +86,7 @@ class Appliance:
         self.loss_scale = LossScale(kept.loss_scaling)
         """of the step that comes next"""
         self._lanes = lanes
-        self._recompute = recompute
+        self._recompute, self._executor = recompute, executor
         backing = backing or Backing(deal_panels(kept, 1))
         if memory_bytes is None:
             shards = backing.shards
@@ -269,7 +271,7 @@ class Appliance:
             narrow=self.kept.narrow,
         )
         found = self._clusters[batch_size, trains] = Cluster(
-            layout, self.others.exchange, lanes=self._lanes, seed=self.seed, apart=self._apart
+            layout, self.others.exchange, lanes=self._lanes, seed=self.seed, apart=self._apart, executor=self._executor
         )
         if (barrier := self.graph.barrier) is not None:
             grains = layout.deal.grains

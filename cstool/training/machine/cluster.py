@@ -15,18 +15,24 @@ from cstool.model.ir import Panel
 from cstool.training.kernels.call import LossResult
 from cstool.training.kernels.gemm import Gemm
 from cstool.training.kernels.magnitudes import first_non_finite
+from cstool.training.kernels.recording import NotRecordableError
 from cstool.training.kernels.shared_gemm import PARTS, SharedGemm
 from cstool.training.kernels.sparse import SparseMatrix
 from cstool.training.machine.csx import Csx, GrainSlot
 from cstool.training.machine.grains import cores_of_rank, lanes_for
 from cstool.training.machine.inputs import Batch
-from cstool.training.machine.lanes import PHASES, STAGES_APART, Lane, LaneStopped, Pace, stages
+from cstool.training.machine.lanes import STAGES_APART, Lane, LaneStopped, Pace
 from cstool.training.machine.layout import Layout
 from cstool.training.machine.meeting import Gathered
 from cstool.training.machine.plan import Plan
 from cstool.training.machine.ranks.exchange import Exchange
 from cstool.training.machine.recorder import Recorder
+from cstool.training.machine.stages import PHASES, stages
 from cstool.training.machine.swarmx import SwarmX, held
+from cstool.training.machine.tables import GRADIENT_BYTES, Tables
+
+TABLE, INTERPRETER = EXECUTORS = ("table", "python")
+"""who walks over the ops of a plan: a driver of tables, where that can be, or the interpreter; the bits are the same"""
 
 
 class BadTensor(NamedTuple):
@@ -61,10 +67,18 @@ class Cluster:
         exchange: with the other ranks, and MemoryX here
         lanes: host threads, at most, or as many that share the products of a grain alone in its batch; None to choose
         apart: largest lead of the fastest lane over the slowest [panels]
+        executor: one of `EXECUTORS`
     """
 
     def __init__(
-        self, layout: Layout, exchange: Exchange, *, lanes: int | None, seed: int, apart: int = STAGES_APART
+        self,
+        layout: Layout,
+        exchange: Exchange,
+        *,
+        lanes: int | None,
+        seed: int,
+        apart: int = STAGES_APART,
+        executor: str = TABLE,
     ) -> None:
         self.layout = layout
         self.plan, self.trains, self.waves = layout.plan, layout.trains, layout.deal.waves
@@ -83,6 +97,12 @@ class Cluster:
         self.sharing = min(lanes or cores_of_rank(ranks), PARTS) if self.grains == 1 else 1
         """threads that share the products of a grain"""
         self._shared: SharedGemm | None = None
+        self.executor = executor
+        self._memoryx = exchange.memoryx
+        self._can_have_tables = ranks == exchange.link.ranks == 1 and self._could_have_tables()
+        self._tables: Tables | None = None
+        """of this wave, if it runs by tables"""
+        self._made: Tables | None = None
         self._threads = ThreadPoolExecutor(max(1, len(self._walkers) - 1), thread_name_prefix="lane")
 
     @cached_property
@@ -180,6 +200,33 @@ class Cluster:
                 arrays = {name: array[part] for name, array in batch.arrays.items()}
                 # Beyond a barrier there are the losses, too.
                 slot.load(grain, arrays, step, () if self.plan.gathered else scales, dropout=self.trains)
+        self._choose_executor(step)
+
+    def _could_have_tables(self) -> bool:
+        """Whether grains, weights and gradients have the same places in every step."""
+        gradient_bytes = sum(4 * weight.size for weight in self._memoryx.arrays.graph.trained_weights.values())
+        is_small = not self.trains or gradient_bytes <= GRADIENT_BYTES
+        return self.waves == 1 and not self.plan.gathered and is_small and self._memoryx.arrays.store.in_place
+
+    def _choose_executor(self, step: int) -> None:
+        """Have the wave walk by tables, if it can and nobody watches the interpreter's walk."""
+        watched = self._memoryx.statistics.looks or any(lane.tape.recorder.is_on for lane in self.lanes)
+        self._tables = None
+        if self.executor == TABLE and self._can_have_tables and self.sharing == 1 and not watched:
+            try:
+                self._tables = self._made = self._made or self._make_tables()
+            except NotRecordableError:
+                self._can_have_tables = False
+        if self._tables is None:
+            self._memoryx.update_beside(None)
+        else:
+            self._tables.begin(step)
+
+    def _make_tables(self) -> Tables:
+        return Tables(self.lanes, self.grains, self._memoryx, self._call_on_lanes)
+
+    def _call_on_lanes(self, call: Callable[[int], None]) -> None:
+        self._on_all_lanes(lambda lane, _: call(lane.index))
 
     @property
     def filled_slots(self) -> list[GrainSlot]:
@@ -188,7 +235,7 @@ class Cluster:
 
     def forward(self) -> dict[int, tuple[LossResult, ...]]:
         """Run a wave forward: losses by the number of the grain, each of which may be NaN or infinite."""
-        self._on_all_lanes(Lane.forward)
+        self._on_all_lanes(Lane.forward if self._tables is None else self._tables.forward)
         return {slot.grain: slot.losses for slot in self.filled_slots if slot.grain is not None}
 
     def gathered(self) -> Gathered:
@@ -218,8 +265,13 @@ class Cluster:
         return found
 
     def backward(self) -> None:
-        """Run the wave backward; gradients go to SwarmX."""
-        self._on_all_lanes(Lane.backward)
+        """Run the wave backward; gradients go to SwarmX, or stay with the tables."""
+        if self._tables is None:
+            self._on_all_lanes(Lane.backward)
+            return
+        self._on_all_lanes(self._tables.backward)
+        assert self._tables.updates is not None, "who goes back trains"
+        self._tables.updates.add_up()
 
     def record(self, recorder: Recorder) -> None:
         """Have all lanes record from now on, or stop."""

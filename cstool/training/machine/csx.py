@@ -8,6 +8,7 @@ import numpy as np
 
 from cstool.foundation.random_keys import key_of
 from cstool.model.ir import losses_of, matrices_of, texts_of
+from cstool.training.kernels import elementary
 from cstool.training.kernels.call import Call, LossResult
 from cstool.training.kernels.random import Dropout
 from cstool.training.machine.plan import After, Plan, PlannedOp
@@ -102,9 +103,9 @@ class GrainSlot:
                 continue
             source, target = self.arrays[delta.written], self.arrays[delta.target]
             if delta.after is After.COPY:
-                np.copyto(target, source)
+                elementary.copy(source, target)
             else:
-                np.add(target, source, out=target)
+                elementary.add(target, source, target)
 
 
 class Csx:

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,14 +14,13 @@ from cstool.training.kernels.sparse import SparseMatrix
 from cstool.training.machine.csx import GrainSlot, Scratch
 from cstool.training.machine.plan import Plan, PlannedOp
 from cstool.training.machine.recorder import OFF, LaneTape
+from cstool.training.machine.stages import PHASES, stages
 from cstool.training.machine.swarmx import Node, SwarmX
 
 STAGES_APART = 4
 """largest lead of the fastest lane over the slowest [panels]; bounds the gradients that wait for a sibling"""
 NO_WEIGHTS = np.empty((0, 0), np.float32)
 """in the place of a panel that no token needs"""
-PHASES = ("forward", "again", "backward")
-"""phases in which an op runs; again: its second forward, where its layer is recomputed"""
 
 
 class Pace:
@@ -109,7 +108,7 @@ class Lane:
         """Run the forward pass of the slots that hold a grain."""
         self._chosen.clear()
         for position in range(len(self.plan.ops)):
-            self._run(position, "forward", pace)
+            self.run_op(position, "forward", pace)
             if position in self.plan.routed and self.swarmx.skips:
                 self._choose(position)
 
@@ -119,7 +118,7 @@ class Lane:
         A layer whose activations are recomputed streams forward once more before it streams back.
         """
         for position, forward in self.plan.timeline.way_back:
-            self._run(position, "again" if forward else "backward", pace)
+            self.run_op(position, "again" if forward else "backward", pace)
 
     def _choose(self, router: int) -> None:
         """Take note of the experts that the tokens of a wave chose: no panels of others are acquired in it."""
@@ -130,7 +129,12 @@ class Lane:
             self._chosen[position] = frozenset(panels)
             self.swarmx.want(panels, self.plan.passes[position])
 
-    def _run(self, position: int, phase: str, pace: Pace) -> None:
+    def run_op(self, position: int, phase: str, pace: Pace) -> None:
+        """Run an op on the grains of this lane, panel by panel.
+
+        Args:
+            phase: of `PHASES`
+        """
         began = time.perf_counter()
         planned, backward = self.plan.ops[position], phase == "backward"
         kernel = planned.kernel.backward if backward else planned.kernel.forward
@@ -210,11 +214,3 @@ class _Held:
             except BaseException:
                 self.__exit__()
                 raise
-
-
-def stages(panels: Sequence[Panel]) -> Iterator[tuple[Panel | None, bool, bool]]:
-    """Yield (panel, is first, is last); once with no panel for an op without a matrix."""
-    if not panels:
-        yield None, True, True
-    for k, panel in enumerate(panels):
-        yield panel, k == 0, k == len(panels) - 1

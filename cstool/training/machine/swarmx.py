@@ -6,16 +6,19 @@ order they arrive, so its bits never depend on the number of systems, lanes or r
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from cstool.model.ir import Panel
 from cstool.training.kernels.call import Payload, Weights, add_payloads
 from cstool.training.machine.buffers import BufferPool
 from cstool.training.machine.memoryx import MemoryX
 from cstool.training.machine.recorder import LaneTape
+
+P = TypeVar("P")
+"""a payload"""
 
 
 class Node(NamedTuple):
@@ -76,6 +79,57 @@ def held(swarmx: SwarmX, panel: Panel) -> Iterator[Weights]:
         swarmx.release(panel)
 
 
+class Tree:
+    """The tree over the grains of a batch, as far as some of them reach.
+
+    Args:
+        grains: leaves of the tree
+        own: the grains whose gradients are added
+    """
+
+    def __init__(self, grains: int, own: Collection[int]) -> None:
+        self.grains = grains
+        self._own = own if isinstance(own, range) else frozenset(own)
+        self._comes_here = cache(self._has_own_leaves)
+
+    def climb(
+        self, node: Node, payload: P, meet: Callable[[Node, P], P | None], join: Callable[[P, P, int], P]
+    ) -> tuple[Node, P] | None:
+        """Take the sum below a node up to where its sibling is missing.
+
+        Args:
+            meet: hands out the payload of the sibling of a node; None where it has none yet: then it keeps this one
+            join: adds two siblings, the left one first, of a level
+
+        Returns:
+            None while a sibling is missing that comes here; else the sum as far as it can be made here
+        """
+        level, index = node
+        nodes = -(-self.grains // (1 << level))
+        while nodes > 1:
+            if index ^ 1 < nodes:
+                if not self._comes_here(level, index ^ 1):
+                    break
+                other = meet(Node(level, index), payload)
+                if other is None:
+                    return None
+                payload = join(*((other, payload) if index & 1 else (payload, other)), level)
+            index, nodes, level = index >> 1, (nodes + 1) >> 1, level + 1
+        return Node(level, index), payload
+
+    def _has_own_leaves(self, level: int, index: int) -> bool:
+        leaves = range(index << level, min((index + 1) << level, self.grains))
+        return all(leaf in self._own for leaf in leaves)
+
+
+def meet(waiting: dict[Node, P], node: Node, payload: P) -> P | None:
+    """Hand out what waits at the sibling of a node, or have the payload wait; see `Tree.climb`."""
+    other = waiting.pop(Node(node.level, node.place ^ 1), None)
+    if other is None:
+        waiting[node] = payload
+    return other
+
+
 class GradientTree:
     """Sums the gradients of grains; the thread with the second gradient of a pair adds the two.
 
@@ -86,13 +140,11 @@ class GradientTree:
     """
 
     def __init__(self, grains: int, buffers: BufferPool, own: Collection[int] | None = None) -> None:
-        self.grains = grains
         self._buffers = buffers
-        self._own = range(grains) if own is None else frozenset(own)
+        self._tree = Tree(grains, range(grains) if own is None else own)
         self._waiting: dict[tuple[Panel, str, int, int], Payload] = {}
         """nodes that wait for their sibling, by (panel, op, level, index)"""
         self._lock = threading.Lock()
-        self._comes_here = cache(self._has_own_leaves)
 
     def add(self, panel: Panel, op: str, node: Node, payload: Payload, tape: LaneTape) -> tuple[Node, Payload] | None:
         """Take the sum over the grains below a node, with its buffer.
@@ -100,32 +152,23 @@ class GradientTree:
         Returns:
             None while a sibling is missing that comes here; else the sum as far as it can be made here
         """
-        level, index = node
         tape.count(len(self._waiting), self._buffers.used, self._buffers.allocated_bytes)
-        nodes = self._nodes(level)
-        while nodes > 1:
-            if index ^ 1 < nodes:
-                if not self._comes_here(level, index ^ 1):
-                    break
-                with self._lock:
-                    other = self._waiting.pop((panel, op, level, index ^ 1), None)
-                    if other is None:
-                        self._waiting[panel, op, level, index] = payload
-                        return None
-                left, right = (other, payload) if index & 1 else (payload, other)
-                with tape.gradient("SwarmX", "reduce", panel, op, level=level):
-                    payload = add_payloads(left, right)
-                self._buffers.give_back(left if payload is right else right)
-            index, nodes, level = index >> 1, (nodes + 1) >> 1, level + 1
-        return Node(level, index), payload
 
-    def _nodes(self, level: int) -> int:
-        """Number of nodes of a level; level 0 has the leaves."""
-        return -(-self.grains // (1 << level))
+        def meet(node: Node, payload: Payload) -> Payload | None:
+            level, index = node
+            with self._lock:
+                other = self._waiting.pop((panel, op, level, index ^ 1), None)
+                if other is None:
+                    self._waiting[panel, op, level, index] = payload
+            return other
 
-    def _has_own_leaves(self, level: int, index: int) -> bool:
-        leaves = range(index << level, min((index + 1) << level, self.grains))
-        return all(leaf in self._own for leaf in leaves)
+        def join(left: Payload, right: Payload, level: int) -> Payload:
+            with tape.gradient("SwarmX", "reduce", panel, op, level=level):
+                total = add_payloads(left, right)
+            self._buffers.give_back(left if total is right else right)
+            return total
+
+        return self._tree.climb(node, payload, meet, join)
 
 
 def leaving_nodes(grains: int, own: Collection[int]) -> list[Node]:

@@ -7,11 +7,14 @@ sends it when it runs such an op backward, and a layer that is recomputed has ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
+
 from cstool.model.ir import Panel
+from cstool.model.optimizers import Step
 from cstool.training.kernels.call import Payload, Weights
 from cstool.training.machine.buffers import BufferPool, in_flight_bytes
 from cstool.training.machine.memoryx.arrays import ModelArrays
@@ -24,9 +27,11 @@ from cstool.training.machine.memoryx.owed import ExpertUse
 from cstool.training.machine.memoryx.shards import Shards
 from cstool.training.machine.memoryx.step_statistics import StepStatistics
 from cstool.training.machine.memoryx.stream import WeightStream
-from cstool.training.machine.memoryx.updates import Updates
+from cstool.training.machine.memoryx.updates import Beside, Updates
 from cstool.training.machine.recorder import Recorder
 from cstool.training.store import RamStore, Store
+
+Array = np.ndarray[Any, Any]
 
 
 class MemoryX:
@@ -156,6 +161,51 @@ class MemoryX:
         gradient = self._gradients.add(panel, op, payload, self._stream.draw)
         if gradient is not None:
             self._updates.take(panel, gradient)
+
+    # For records that read panels and update them, see `tables.py`.
+
+    def standing(self, panel: Panel) -> Array | None:
+        """The array that a panel streams as in every step; None where it is fetched, or made from stored arrays."""
+        return self._stream.where_it_stands(panel)
+
+    def uses(self, weight: str) -> Sequence[str]:
+        """Names of the ops that send gradients of a weight."""
+        return self._gradients.uses[weight]
+
+    def updated(self, panel: Panel) -> tuple[Array, list[Array], Array | None]:
+        """What the update of a panel changes: its numbers, its state, and a copy that streams in bfloat16, if any."""
+        arrays, store = self.arrays, self.arrays.store
+        names, copy, span = arrays.of(panel.weight), arrays.streamed(panel.weight), arrays.span(panel)
+
+        def view(name: str) -> Array:
+            found = store.borrow(name, *span)
+            store.give_back(name, *span, found, changed=False)
+            return found
+
+        numbers, *states = map(view, names)
+        return numbers, states, None if copy == names[0] else view(copy)
+
+    def settle(self, panels: Container[Panel]) -> None:
+        """Wait for the updates of some panels."""
+        for panel, update in list(self._under_way.items()):
+            if panel in panels:
+                update.result()
+
+    def update_beside(self, beside: Beside | None) -> None:
+        """Leave the updates of some panels in this step to others; None for no panels."""
+        if self._updates is not None:
+            self._updates.beside = beside
+
+    def take_squares(self, squares: Mapping[Panel, float]) -> None:
+        """Take the sums of squares of gradients that others keep."""
+        assert self._updates is not None, "who sends gradients trains"
+        self._updates.take_squares(squares)
+
+    @property
+    def step(self) -> Step | None:
+        """The step as updates see it whose gradients do not wait; None where they wait."""
+        assert self._updates is not None, "who asks trains"
+        return None if self._updates.gradients_wait else self._updates.step
 
     def finish_step(self) -> float | None:
         """End a step; see `Updates.finish_step`."""

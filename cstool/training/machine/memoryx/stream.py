@@ -109,9 +109,7 @@ class WeightStream:
         began = time.perf_counter()
         if (update := self._updates.get(panel)) is not None:
             update.result()
-        if panel not in self._standing:
-            self._standing[panel] = self._where_it_stands(panel)
-        standing = self._standing[panel]
+        standing = self.where_it_stands(panel)
         if standing is None:
             weights = self._lend(panel)
         else:
@@ -121,8 +119,13 @@ class WeightStream:
             self.waited_s += time.perf_counter() - began
         return weights
 
-    def _where_it_stands(self, panel: Panel) -> Array | None:
+    def where_it_stands(self, panel: Panel) -> Array | None:
         """The array of the store that a panel streams as; None if it is fetched, or made from stored arrays."""
+        if panel not in self._standing:
+            self._standing[panel] = self._find_standing(panel)
+        return self._standing[panel]
+
+    def _find_standing(self, panel: Panel) -> Array | None:
         arrays, name = self._arrays, self._arrays.streamed(panel.weight)
         if not arrays.store.in_place or panel.weight in arrays.sparse or panel.weight in arrays.dropped:
             return None

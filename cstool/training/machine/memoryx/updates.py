@@ -10,9 +10,9 @@ the step.
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -39,6 +39,17 @@ Gradient = Array | NoGradient | None
 """None where it waits in the store"""
 Gradients = dict[Panel, Gradient]
 """of panels of a weight"""
+
+
+class Beside(Protocol):
+    """Updates some panels in the place of MemoryX: their gradients never come here."""
+
+    @property
+    def panels(self) -> Collection[Panel]:
+        """The panels."""
+
+    def update(self, step: Step) -> None:
+        """Update the panels by the gradients of a step."""
 
 
 class Updates:
@@ -69,6 +80,8 @@ class Updates:
         self.loss_scale = 1.0
         """factor on gradients as they come"""
         self.recorder: Recorder = OFF
+        self.beside: Beside | None = None
+        """updates some panels of this step"""
         self.owed = OwedUpdates(arrays.of_experts, self._begin_owed)
         self._idle: set[Panel] = set()
         """panels whose gradient is zero, until the global norm is known"""
@@ -109,6 +122,10 @@ class Updates:
             self._update({panel: gradient}, [self.step], self._commits.last)
         else:
             self._begin(panel, gradient, self.step)
+
+    def take_squares(self, squares: Mapping[Panel, float]) -> None:
+        """Take the sums of squares of gradients that others keep."""
+        self._sum_squares.update(squares)
 
     def _take_none(self, panel: Panel) -> None:
         """Take a gradient that is zero."""
@@ -154,7 +171,8 @@ class Updates:
         order = [panel for name in trained for panel in self._arrays.panels[name]]
         squares = self._arrays.elsewhere.all_squares(self._sum_squares)
         norm = math.sqrt(math.fsum(squares[panel] for panel in order)) * self.step.gradient_scale
-        own = [panel for name in trained for panel in self._arrays.own[name]]
+        elsewhere = self.beside.panels if self.beside is not None else ()
+        own = [panel for name in trained for panel in self._arrays.own[name] if panel not in elsewhere]
         if math.isfinite(norm):
             limit = math.inf if self.kept.max_gradient_norm is None else self.kept.max_gradient_norm
             # Source: torch.nn.utils.clip_grad_norm_, whose small constant is kept for equal numbers.
@@ -165,6 +183,8 @@ class Updates:
                     self._update_idle(panel, step)
                 else:
                     self._begin(panel, self._waiting.take(panel), step)
+            if self.beside is not None:
+                self.beside.update(step)
         else:
             # A sum of squares of finite float32 numbers does not overflow in float64: one of them is not.
             self._check_skippable(next(panel.weight for panel in order if not math.isfinite(squares[panel])))

@@ -66,7 +66,7 @@ class Exchange:
 
     def __init__(self, link: Link, memoryx: MemoryX) -> None:
         self.panels = ArrivingPanels(link)
-        self.link, self._memoryx = link, memoryx
+        self.link, self.memoryx = link, memoryx
         self.graph, self.nodes = memoryx.arrays.graph, memoryx.arrays.shards.nodes
         self._broadcast, self._sums = Broadcast(link, memoryx), ArrivingSums(link, memoryx)
         self._sent_before = 0
@@ -83,17 +83,17 @@ class Exchange:
             grains: of a batch
             own: the grains of this rank
         """
-        here = InProcess(grains, self._memoryx, is_alone=self.link.ranks == 1)
-        shards = self._memoryx.arrays.shards
+        here = InProcess(grains, self.memoryx, is_alone=self.link.ranks == 1)
+        shards = self.memoryx.arrays.shards
         if self.link.ranks == 1:
             return here
-        away = Remote(grains, own, self.panels, self.link, self._memoryx.buffers, shards)
-        return AcrossRanks(here, away, self._memoryx)
+        away = Remote(grains, own, self.panels, self.link, self.memoryx.buffers, shards)
+        return AcrossRanks(here, away, self.memoryx)
 
     def send_to_first(self, panels: Sequence[Panel]) -> None:
         """Send the panels that are kept here, of some in order, to rank 0 alone: it computes, this rank does not."""
         self._broadcast.to = [0]
-        self._memoryx.expect(panels, 0)
+        self.memoryx.expect(panels, 0)
         for panel in panels:
             self._broadcast.acquire(panel)
 

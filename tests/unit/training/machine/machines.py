@@ -13,6 +13,7 @@ import numpy as np
 from cstool.model.graphs import SampleForm
 from cstool.model.ir import Graph, losses_of
 from cstool.model.optimizers import Step
+from cstool.training.kernels._jit import elementwise
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.inputs import Batch
 from cstool.training.machine.memoryx.kept_model import KeptModel
@@ -35,13 +36,19 @@ DIRECTIONS = 2
 class GradientKeeper:
     """Stands in for an optimizer: keeps the gradient as its state and leaves the weights alone."""
 
-    name, artifact_key, update_ops = "keeper", "1", 1
+    name, artifact_key, update_ops, is_one_loop = "keeper", "1", 1, True
 
     def states(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         return {"gradient": shape}
 
     def update(self, weight: Array, gradient: Array, states: Sequence[Array], step: Step, decays: bool) -> None:
-        np.multiply(gradient, np.float32(step.gradient_scale), out=states[0])
+        _keep(gradient, step.gradient_scale, states[0])
+
+
+@elementwise
+def _keep(gradient, scale, kept):
+    for i in range(gradient.shape[0]):
+        kept[i] = gradient[i] * np.float32(scale)
 
 
 def make_appliance(graph: Graph, **settings: Any) -> Appliance:

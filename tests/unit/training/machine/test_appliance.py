@@ -10,6 +10,7 @@ from cstool.model.ir import Graph, Loss, _graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import SGD, AdamW
 from cstool.training.kernels.tables import table_bytes
+from cstool.training.machine.cluster import INTERPRETER
 from cstool.training.machine.plan import make_plan
 from tests.models import (
     DPRS,
@@ -106,7 +107,7 @@ def test_no_panel_is_read_between_its_update_and_the_end_of_the_step(monkeypatch
     """Without clipping a panel is updated while backward goes on, and layers are still running forward again."""
     monkeypatch.setattr(_graph, "PANEL_BYTES", 3 * 4 * 8)
     graph = graph_of(model)
-    with machine(graph, 8, recompute="always", lanes=3) as appliance:
+    with machine(graph, 8, recompute="always", lanes=3, executor=INTERPRETER) as appliance:
         memoryx, events = appliance.memoryx, []
         acquire, take = memoryx.acquire, memoryx._updates.take
         monkeypatch.setattr(memoryx, "acquire", lambda panel: (events.append(("read", panel)), acquire(panel))[1])

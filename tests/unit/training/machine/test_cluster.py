@@ -10,7 +10,7 @@ import pytest
 from cstool.foundation.errors import ClusterError, NonFiniteError
 from cstool.model.ir import Panel
 from cstool.training.kernels.call import Weights
-from cstool.training.machine.cluster import Cluster
+from cstool.training.machine.cluster import INTERPRETER, Cluster
 from cstool.training.machine.lanes import Lane, Pace
 from cstool.training.machine.layout import lay_out
 from cstool.training.machine.plan import make_plan
@@ -29,11 +29,11 @@ KEEPING_BYTES = make_plan(GRAPH, 1, trains=True, keeps=True).slot_bytes
 
 @contextmanager
 def systems(*, grains: int = 6, lanes: int = 1, memory_bytes: int = 2**30, **more: Any) -> Iterator[Cluster]:
-    """Lend systems with grains of one sample."""
+    """Lend systems with grains of one sample, whose ops the interpreter runs."""
     more = {"num_csx": 1, "trains": True, "recompute": "never", **more}
     with machine(GRAPH, 4) as appliance:
         layout = lay_out(GRAPH, grain=1, grains=grains, memory_bytes=[memory_bytes], **more)
-        found = Cluster(layout, appliance.others.exchange, lanes=lanes, seed=3)
+        found = Cluster(layout, appliance.others.exchange, lanes=lanes, seed=3, executor=INTERPRETER)
         yield found
         found.close()
 

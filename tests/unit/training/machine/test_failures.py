@@ -148,6 +148,8 @@ def committed(path: Path) -> tuple[int, list[bytes]]:
 class Gated(GradientKeeper):
     """An optimizer whose updates all wait for a gate to open."""
 
+    is_one_loop = False
+
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.begun: list[int] = []

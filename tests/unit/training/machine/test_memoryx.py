@@ -162,6 +162,8 @@ def test_sparse_rows_alone_become_a_gradient_with_zeros_elsewhere():
 class Held(GradientKeeper):
     """An optimizer that updates only when told to."""
 
+    is_one_loop = False
+
     def __init__(self) -> None:
         self.go = threading.Event()
 

@@ -1,0 +1,191 @@
+"""Simple work on arrays: NumPy's functions, which while a thread records become kernels with the same bits.
+
+Arrays are float32, of copies any. The last axis of each is contiguous; others may lie any distance apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import carray, types  # type: ignore[attr-defined]
+
+from cstool.training.kernels import blas
+from cstool.training.kernels._jit import elementwise
+from cstool.training.kernels._vectors import BYTE, FLOAT, FLOAT_BYTES, Builder, Value, intrinsic_of
+from cstool.training.kernels.recording import NotRecordableError, needs_interpreter, recording
+
+Array = np.ndarray[Any, Any]
+
+
+def _pointer_to(of: Any, element: Any) -> Any:
+    def emit(b: Builder, _signature: Any, address: Value) -> Value:
+        return b.inttoptr(address, of.as_pointer())
+
+    pointer: Any = types.CPointer(element)  # type: ignore[no-untyped-call]
+    return intrinsic_of(1, lambda _address: pointer(types.int64), emit)
+
+
+_floats = _pointer_to(FLOAT, types.float32)
+_bytes = _pointer_to(BYTE, types.uint8)
+
+
+@elementwise
+def _add_rows(out, out_step, x, x_step, y, y_step, rows, width):  # type: ignore[no-untyped-def]
+    for i in range(rows):
+        total = carray(_floats(out + i * out_step), (width,))
+        left = carray(_floats(x + i * x_step), (width,))
+        right = carray(_floats(y + i * y_step), (width,))
+        for j in range(width):
+            total[j] = left[j] + right[j]
+
+
+@elementwise
+def _copy_rows(out, out_step, x, x_step, rows, width):  # type: ignore[no-untyped-def]
+    for i in range(rows):
+        copied = carray(_bytes(out + i * out_step), (width,))
+        row = carray(_bytes(x + i * x_step), (width,))
+        for j in range(width):
+            copied[j] = row[j]
+
+
+@elementwise
+def _fill_rows(out, out_step, rows, width, number):  # type: ignore[no-untyped-def]
+    for i in range(rows):
+        row = carray(_floats(out + i * out_step), (width,))
+        for j in range(width):
+            row[j] = number
+
+
+@elementwise
+def _sum_rows(out, x, x_step, rows, width):  # type: ignore[no-untyped-def]
+    total = carray(_floats(out), (width,))
+    first = carray(_floats(x), (width,))
+    for j in range(width):
+        total[j] = first[j]
+    for i in range(1, rows):
+        row = carray(_floats(x + i * x_step), (width,))
+        for j in range(width):
+            total[j] += row[j]
+
+
+@elementwise
+def _dot_rows(dot, x, y, rows, heads, width, out):  # type: ignore[no-untyped-def]
+    for i in range(rows):
+        for h in range(heads):
+            at = FLOAT_BYTES * (i * heads + h) * width
+            # NumPy adds the parts of BLAS, here one, in float64.
+            out[h, i] = _dot(dot, width, x + at, 1, y + at, 1)
+
+
+def _emit_dot(b: Builder, _signature: Any, address: Value, *arguments: Value) -> Value:
+    words = [ir.IntType(64)] * len(arguments)
+    return b.call(b.inttoptr(address, ir.FunctionType(FLOAT, words).as_pointer()), arguments)
+
+
+_dot = intrinsic_of(6, lambda *_arguments: types.float32(*[types.int64] * 6), _emit_dot)
+
+
+def _rows(out: Array, *others: Array) -> Iterator[tuple[list[int], tuple[int, int]]]:
+    """Cut arrays of one shape into pieces of rows: address and step of each, and the shape of the piece.
+
+    Raises:
+        NotRecordableError: a last axis is not contiguous
+    """
+    arrays = [out, *(np.broadcast_to(x, out.shape) for x in others)]
+    if out.size == 0:
+        return
+    width = out.shape[-1]
+    if any(x.strides[-1] != x.itemsize for x in arrays) and width > 1:
+        raise NotRecordableError("the last axis of an array is not contiguous")
+    for place in np.ndindex(out.shape[:-2]):
+        pieces = [x[place] for x in arrays]
+        steps = [piece.strides[0] if piece.ndim > 1 else 0 for piece in pieces]
+        shape = (len(pieces[0]) if out.ndim > 1 else 1, width)
+        addresses = [piece.__array_interface__["data"][0] for piece in pieces]
+        yield [word for pair in zip(addresses, steps, strict=True) for word in pair], shape
+
+
+def add(x: Array, y: Array, out: Array) -> None:
+    """Compute out = x + y, which may be one of them; shapes are broadcast."""
+    into = recording()
+    if into is None:
+        np.add(x, y, out=out)
+        return
+    _check_floats(x, y, out)
+    into.kept += [x, y, out]
+    for words, shape in _rows(out, x, y):
+        _add_rows(*words, *shape)
+
+
+def copy(x: Array, out: Array) -> None:
+    """Copy x, of the same dtype, to `out`; its shape is broadcast."""
+    into = recording()
+    if into is None:
+        np.copyto(out, x)
+        return
+    if x.dtype != out.dtype:
+        raise NotRecordableError("a copy changes the dtype")
+    into.kept += [x, out]
+    for words, (rows, width) in _rows(out, x):
+        _copy_rows(*words, rows, width * out.itemsize)
+
+
+def fill(out: Array, number: float) -> None:
+    """Set all elements to one number."""
+    into = recording()
+    if into is None:
+        out[...] = number
+        return
+    _check_floats(out)
+    into.kept.append(out)
+    for words, shape in _rows(out):
+        _fill_rows(*words, *shape, np.float32(number))
+
+
+def sum_rows(x: Array, out: Array) -> None:
+    """Add up rows, (T, n) to (n,), in their order."""
+    into = recording()
+    if into is None or x.shape[1] == 1:
+        # NumPy adds a single column pairwise.
+        needs_interpreter()
+        np.add.reduce(x, axis=0, out=out)
+        return
+    _check_floats(x, out)
+    into.kept += [x, out]
+    ((words, shape),) = _rows(x)
+    _sum_rows(out.__array_interface__["data"][0], *words, *shape)
+
+
+def sum_over(x: Array, axis: int, out: Array) -> None:
+    """Add up arrays along an axis that is none of the last two, in their order; `out` has that axis with length 1."""
+    into = recording()
+    if into is None:
+        np.add.reduce(x, axis=axis, keepdims=True, out=out)
+        return
+    parts = np.split(x, x.shape[axis], axis)
+    copy(parts[0], out)
+    for part in parts[1:]:
+        add(out, part, out)
+
+
+def dot_heads(x: Array, y: Array, heads: int, out: Array) -> None:
+    """Write the product of each head of each row of x and y, both contiguous (T, heads * D), to `out`, (heads, T)."""
+    into = recording()
+    by_head = (len(x), heads, x.shape[1] // heads)
+    if into is None:
+        np.vecdot(x.reshape(by_head), y.reshape(by_head), out=out.T)
+        return
+    if not (x.flags.c_contiguous and y.flags.c_contiguous):
+        raise NotRecordableError("rows of heads are not contiguous")
+    _check_floats(x, y, out)
+    into.kept += [x, y]
+    addresses = (array.__array_interface__["data"][0] for array in (x, y))
+    _dot_rows(blas.function("sdot"), *addresses, *by_head, out)
+
+
+def _check_floats(*arrays: Array) -> None:
+    if any(x.dtype != np.float32 for x in arrays):
+        raise NotRecordableError("arrays are not float32")
