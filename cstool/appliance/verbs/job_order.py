@@ -292,8 +292,9 @@ def _run_words(run: RunRequest) -> list[str]:
             words += [f"--{name}", os.path.abspath(path)]
     if run.load_checkpoint_states is not None:
         words += ["--load_checkpoint_states", run.load_checkpoint_states]
-    if run.sparse_kernels != RunRequest().sparse_kernels:
-        words += ["--sparse_kernels", run.sparse_kernels]
+    for name in ("sparse_kernels", "executor"):
+        if getattr(run, name) != getattr(RunRequest(), name):
+            words += [f"--{name}", getattr(run, name)]
     return words
 
 

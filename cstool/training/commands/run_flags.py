@@ -91,6 +91,13 @@ class RunFlags:
             "Kernels of sparse weights; auto: the faster ones, as measured here once.",
         ),
     ] = "auto"
+    executor: Annotated[
+        Literal["table", "python"],
+        flag(
+            "--executor",
+            "Order of the ops as a table, where weights are in memory and few, or step by step in Python; same results.",
+        ),
+    ] = "table"
     precision: Annotated[
         Literal["float32", "bfloat16"] | None,
         flag("--precision", "Operands of products on this host; if not given, as in the params file."),

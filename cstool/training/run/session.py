@@ -82,6 +82,7 @@ class RunOrder:
         load_checkpoint_states: "all", or which parts to load; None: as the params say
         lanes: host threads; None to choose
         sparse_kernels: one of `SPARSE_KERNELS`
+        executor: one of `EXECUTORS`
         trace: the file that a trace of a few training steps goes to; None for no trace
         log_folder: of the log of this run, for `performance.json`; None for none
         command: writes the command that began the run with other flags, as the one to type next; None for no such line
@@ -94,6 +95,7 @@ class RunOrder:
     load_checkpoint_states: str | None = None
     lanes: int | None = None
     sparse_kernels: str = "auto"
+    executor: str = "table"
     trace: Path | None = None
     log_folder: Path | None = None
     command: Callable[[Mapping[str, str | None]], str] | None = None

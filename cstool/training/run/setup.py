@@ -88,6 +88,7 @@ def open_session(
             recompute=params.activation_checkpointing,
             link=order.link,
             backing=backing,
+            executor=order.executor,
         )
     )
     modelled = Modelled(artifact.system.name, artifact.mode, artifact.step_s)

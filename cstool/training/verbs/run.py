@@ -59,6 +59,7 @@ class RunRequest:
         artifact: run an earlier result of the compiler; None compiles, or takes the one that is kept
         lanes: host threads; None to choose. Results do not depend on it
         sparse_kernels: "auto", "always", "never" or "measure": the choice of kernels for sparse weights
+        executor: "table" or "python": who calls the kernels. Results do not depend on it
         trace: a .json file that a trace of a few training steps goes to
 
     Raises:
@@ -74,6 +75,7 @@ class RunRequest:
     artifact: Path | None = None
     lanes: int | None = None
     sparse_kernels: str = "auto"
+    executor: str = "table"
     trace: Path | None = None
 
     def __post_init__(self) -> None:
@@ -81,6 +83,7 @@ class RunRequest:
         check_choice("execution_mode", self.execution_mode, EXECUTION_MODES)
         check_choice("recompute", self.recompute, RECOMPUTE)
         check_choice("sparse_kernels", self.sparse_kernels, ("auto", "always", "never", "measure"))
+        check_choice("executor", self.executor, ("table", "python"))
         check_lanes(self.lanes)
         if self.trace is not None:
             check_trace_file(self.trace)
@@ -128,6 +131,7 @@ def train(
     artifact: str | Path | None = None,
     lanes: int | None = None,
     sparse_kernels: Literal["auto", "always", "never", "measure"] = "auto",
+    executor: Literal["table", "python"] = "table",
     trace: str | Path | None = None,
     progress: Literal["auto", "none"] | Progress = "auto",
 ) -> RunResult:
@@ -154,6 +158,7 @@ def train(
         artifact: run an earlier result of the compiler
         lanes: host threads; None for one per core. Results do not depend on it
         sparse_kernels: the choice of kernels for sparse weights
+        executor: who calls the kernels. Results do not depend on it
         trace: a .json file that a trace of a few steps goes to
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
@@ -177,6 +182,7 @@ def train(
         artifact=_path(artifact),
         lanes=lanes,
         sparse_kernels=sparse_kernels,
+        executor=executor,
         trace=_path(trace),
     )
     return _run_one(asked, request, progress, "train")
@@ -294,6 +300,7 @@ def run_all(
                 request.load_checkpoint_states if number == 0 else None,
                 request.lanes,
                 request.sparse_kernels,
+                request.executor,
                 request.trace,
                 folder,
                 # Flags are of all trainers of a file: none of them goes on alone.

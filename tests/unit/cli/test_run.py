@@ -52,15 +52,24 @@ def called(monkeypatch, folder):
 
 def test_flags_of_the_run_reach_it_and_without_them_the_file_decides(cstool, called):
     assert cstool("run", "--params", "x.yaml").code == 0
-    names = ("mode", "checkpoint_path", "load_checkpoint_states", "lanes", "sparse_kernels", "trace")
-    assert [called[name] for name in names] == ["train", None, None, None, "auto", None]
+    names = ("mode", "checkpoint_path", "load_checkpoint_states", "lanes", "sparse_kernels", "executor", "trace")
+    assert [called[name] for name in names] == ["train", None, None, None, "auto", "table", None]
     expected = {"seed": 7, "num_csx": 1, "loop.max_steps": 5, "logging.log_level": "INFO"}
     assert attributes(called["params"], expected) == expected
     cstool(
         *("run", "-p", "x.yaml", "-m", "train_and_eval", "--checkpoint_path", "a.mdl"),
-        *("--load_checkpoint_states", "model", "--lanes", "3", "--sparse_kernels", "never", "--trace", "a.json"),
+        *("--load_checkpoint_states", "model", "--lanes", "3", "--sparse_kernels", "never"),
+        *("--executor", "python", "--trace", "a.json"),
     )
-    assert [called[name] for name in names] == ["train_and_eval", Path("a.mdl"), "model", 3, "never", Path("a.json")]
+    assert [called[name] for name in names] == [
+        "train_and_eval",
+        Path("a.mdl"),
+        "model",
+        3,
+        "never",
+        "python",
+        Path("a.json"),
+    ]
 
 
 FLAGS = meanings("""\

@@ -148,12 +148,12 @@ def folders_in(data: Any, key: str = "") -> Iterator[str]:
 
 def test_the_words_of_a_job_run_and_compile_what_was_asked_for(tmp_path, data):
     flags = {"mode": "train_and_eval", "system": "cs3", "execution_mode": "weight_streaming", "recompute": "needed"}
-    run = RunRequest(**flags, lanes=2, load_checkpoint_states="model", sparse_kernels="never")
+    run = RunRequest(**flags, lanes=2, load_checkpoint_states="model", sparse_kernels="never", executor="python")
     made = order(load(gpt_params(tmp_path, data)), run=run, program=("python", "-m", "cstool"))
     modelled = ("--system", "cs3", "--execution_mode", "weight_streaming", "--recompute", "needed")
     assert made.run_words == (
         *("run", "--mode", "train_and_eval", *modelled, "--load_checkpoint_states", "model"),
-        *("--sparse_kernels", "never"),
+        *("--sparse_kernels", "never", "--executor", "python"),
     )
     assert made.compile_words == ("compile", *modelled)
     assert (made.program, made.mode, made.model) == (("python", "-m", "cstool"), "train_and_eval", "gpt2")
