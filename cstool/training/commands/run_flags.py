@@ -95,7 +95,7 @@ class RunFlags:
         Literal["table", "python"],
         flag(
             "--executor",
-            "Order of the ops as a table, where weights are in memory and few, or step by step in Python; same results.",
+            "Who calls kernels: a table, where few weights are all in memory, or Python. Same results.",
         ),
     ] = "table"
     precision: Annotated[

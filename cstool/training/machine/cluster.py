@@ -229,6 +229,11 @@ class Cluster:
         self._on_all_lanes(lambda lane, _: call(lane.index))
 
     @property
+    def is_by_table(self) -> bool:
+        """Whether the wave goes by tables."""
+        return self._tables is not None
+
+    @property
     def filled_slots(self) -> list[GrainSlot]:
         """The slots that hold a grain."""
         return [slot for slot in self.slots if slot.grain is not None]
