@@ -17,9 +17,9 @@ from cstool.foundation.errors import ClusterError
 from cstool.training.kernels.gemm import NUMPY, Array
 from cstool.training.kernels.onednn import Library
 
-SMALL_FLOPS = 2_000_000
-"""of a product of two matrices; smaller ones are NumPy's. Such a product takes 20 microseconds, the call by ctypes 5 of
-them (measured on an AMD Zen 4: above it oneDNN is faster in most shapes, below it in few)"""
+SMALL_FLOPS = 4_000_000
+"""of a product of two matrices; smaller ones are NumPy's. Such a product takes 40 microseconds, the call by ctypes 5 of
+them (measured on an AMD Zen 4: above it oneDNN is faster in any shape, below half of it in few)"""
 _BYTES = 4
 _POINTER_AT = object.__basicsize__
 """place in an array of the pointer to its elements [bytes]: the first member of NumPy's struct `PyArrayObject`"""

@@ -82,7 +82,7 @@ def graph_of(name: str, tokens: int | None) -> Graph:
 @pytest.fixture(autouse=True)
 def small_flops(monkeypatch) -> None:
     """The limit of a run: that of all other tests leaves everything to NumPy."""
-    monkeypatch.setattr(onednn_float32, "SMALL_FLOPS", 2_000_000)
+    monkeypatch.setattr(onednn_float32, "SMALL_FLOPS", 4_000_000)
 
 
 def test_the_largest_products_of_a_model_are_timed_in_part_and_small_ones_not_at_all():
