@@ -54,7 +54,7 @@ reference: install  ## write docs/python_reference.md from the code
 	$(BIN)/python docs/python_reference.py docs/python_reference.md
 
 bench: install  ## compare with PyTorch and SciPy on this machine (installs the extra `bench`)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[bench,bf16]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[bench]'
 	$(BIN)/python -m benchmarks.suite
 	$(BIN)/python -m benchmarks.sparse
 	$(BIN)/python -m benchmarks.sparse_step

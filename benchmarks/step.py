@@ -12,6 +12,7 @@ from cstool.model.graphs import build_graph
 from cstool.model.ir import Graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import Params, load_params
+from cstool.training.kernels.fastest import choose_for
 from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.inputs import Batch
@@ -85,6 +86,7 @@ def cstool_side(
     )
     appliance.memoryx.initialize(seed=1)
     plan = appliance.prepare(batch_size, trains=True).plan
+    appliance.multiply_with(choose_for(graph, precision, plan.samples, trains=True))
     chooser.settle(appliance.memoryx.arrays.sparse_shapes(), plan.samples * plan.tokens, appliance.gemm)
     batch = random_batch(graph, batch_size)
     steps = itertools.count(1)

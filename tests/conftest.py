@@ -1,6 +1,7 @@
 """Fixtures for all tests."""
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from hypothesis import settings
 from cstool.foundation.folders import make_private_folder
 from cstool.foundation.progress import Silent
 from cstool.plan.estimation.published import Prediction, Published, predict
+from cstool.training.kernels import onednn_float32
 from cstool.training.kernels._cache import cache_folder
 from cstool.training.kernels.compile import (
     ANSWERING_KERNELS,
@@ -50,6 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
+
+    # A choice by timing would have other bits from machine to machine.
+    onednn_float32.SMALL_FLOPS = math.inf
 
     config.pluginmanager.register(Costs(checks=config.getoption("--budget")))
     if not hasattr(config, "workerinput"):  # those of pytest-xdist inherit the environment

@@ -28,7 +28,7 @@ TESTS = (
     *("tests/unit/plan/pictures", "tests/unit/cli", "-m", "not lab and not golden", "-n", "2", "--dist", "worksteal"),
 )
 """golden texts are left out: another typer or matplotlib words and draws some things otherwise"""
-WITH = ("hypothesis", "pytest", "pytest-xdist", "tokenizers", "safetensors", "onednn-cpu-gomp==2023.2.0")
+WITH = ("hypothesis", "pytest", "pytest-xdist", "tokenizers", "safetensors")
 
 
 def oldest() -> list[str]:

@@ -120,10 +120,10 @@ def test_precision(cstool):
     assert scaling.precision.loss_scaling == (2.0**15, 2.0**-14, 2.0**15, 2000)
     assert stopped.startswith("error: ")
     shown = cstool("system", "show", "host").stdout.splitlines()
-    command, _, _, header, *rows, _, last = console.splitlines()
+    command, _, _, header, *rows, _, speed, choice = console.splitlines()
     assert command == "$ cstool system show host"
-    assert (header.split(), last) == (shown[2].split(), shown[-1])
-    assert [row.split()[:2] for row in rows] == [row.split()[:2] for row in shown[3:-2]]
+    assert (header.split(), speed, choice) == (shown[2].split(), *shown[-2:])
+    assert [row.split()[:2] for row in rows] == [row.split()[:2] for row in shown[3:-3]]
     assert refusal.startswith("error: ")
     table = {
         cell.strip() for line in page("precision").splitlines() if line.startswith("|") for cell in line.split("|")

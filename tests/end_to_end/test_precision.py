@@ -119,14 +119,15 @@ def test_a_run_goes_on_with_who_multiplied_or_not_at_all(tmp_path, data, monkeyp
     file = gpt_params(tmp_path, data, **BFLOAT16)
     with monkeypatch.context() as patch:
         patch.setattr(gemm_providers, "found_providers", with_another)
-        patch.setattr(gemm_providers, "speed_against_float32", lambda _: 2.0)
+        patch.setattr(gemm_providers, "speed_against_numpy", lambda _: 2.0)
         run_file(file, **{MAX_STEPS: 1})
     monkeypatch.setattr(gemm_providers, "found_providers", only_emulated)
     with pytest.raises(ClusterError) as caught:
         run_file(file, **{MAX_STEPS: 2})
     assert (caught.value.message, caught.value.hint) == (
         "the run multiplies matrices with onednn, which must be one of emulated on this machine",
-        "go on where it began, or load its weights alone: --load_checkpoint_states model",
+        "go on where it began, load its weights alone (--load_checkpoint_states model), or go on with other bits: "
+        "--set trainer.init.precision.products=emulated",
     )
 
 

@@ -111,6 +111,10 @@ IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
         "float32, bfloat16 (operands of products on this host)",
         "as enabled and fp16_type say",
     ),
+    (trainer.PrecisionParams, "products"): (
+        "a name that `cstool system show host` has (who multiplies matrices on this host)",
+        "that of the checkpoint, else the faster one, as measured",
+    ),
     (trainer.PrecisionParams, "loss_scaling_factor"): (f"{trainer.DYNAMIC}, or a number above 0", "1.0"),
     (trainer.PrecisionParams, "steps_per_increase"): ("", "2000"),
     (trainer.PrecisionParams, "min_loss_scale"): ("", "2^-14"),

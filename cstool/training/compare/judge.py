@@ -17,7 +17,7 @@ from cstool.training.compare.numerics import compare_numerics
 from cstool.training.compare.race import Finish, Runner, race
 from cstool.training.compare.request import Request, check_params, run_params, sparse_groups
 from cstool.training.compare.verdict import Comparison, Quality, Setting, Verdict
-from cstool.training.kernels.gemm_providers import choose_gemm
+from cstool.training.kernels.fastest import choose_for
 from cstool.training.kernels.sparse.ceiling import Ceiling, measure_ceiling
 from cstool.training.machine.data_sets import check_data
 from cstool.training.machine.grains import available_cores
@@ -128,8 +128,9 @@ def _compare(
     progress: Progress,
 ) -> list[Comparison]:
     """Compare each sparse run with the dense one, and measure the kernels that it used."""
-    tokens = dense.result.grain_samples * (graph.sequence_length or 1)
-    gemm = choose_gemm(params.host_precision)
+    samples, products = dense.result.grain_samples, params.precision.products
+    tokens = samples * (graph.sequence_length or 1)
+    gemm = choose_for(graph, params.host_precision, samples, trains=True, name=products)
     task, measured = "Measuring kernels", 0
     progress.start(task, None)
 

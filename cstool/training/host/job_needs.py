@@ -16,7 +16,6 @@ from cstool.training.host.planned import planned_setup
 from cstool.training.host.rates import load_rates
 from cstool.training.host.step import predict_step
 from cstool.training.kernels.compile import kernels_cached
-from cstool.training.kernels.gemm_providers import BFLOAT16_NAME
 from cstool.training.machine.appliance import EVALUATION_PART
 from cstool.training.machine.budgets import ACTIVATION_SHARE, BUFFER_SHARE, MOST_IN_FLIGHT
 from cstool.training.machine.buffers import PANELS_IN_FLIGHT, in_flight_bytes, most_in_flight_bytes
@@ -38,8 +37,8 @@ BASE_BYTES = 218 * MIB
 `python -m benchmarks.job_memory` prints them beside the use of real runs)"""
 LANE_BYTES = 5 * MIB
 """of a lane beside its scratch: its stack, and the arena that malloc keeps for a thread"""
-BFLOAT16_BYTES = 22 * MIB
-"""of a library of products of bfloat16"""
+LIBRARY_BYTES = 22 * MIB
+"""of a library of products beside NumPy's, which most models take"""
 COMPILING_BYTES = 160 * MIB
 """of compiling the kernels, where no run of this user did so before; it stays until the run ends"""
 SPARSE_DRAW_BYTES = 68
@@ -126,7 +125,7 @@ def estimate_memory(
     optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
     sparsity = sparsity_rules(params, graph, KernelChooser("never"))
     kept_model = KeptModel(graph, optimizer, sparsity, params.host_precision)
-    base = BASE_BYTES + (params.host_precision == BFLOAT16_NAME) * BFLOAT16_BYTES
+    base = BASE_BYTES + LIBRARY_BYTES
     room = available_memory_bytes() if room_bytes is None else room_bytes
     free = max(0, room - base - UNCOUNTED_BYTES)
     state = kept_model.state_bytes

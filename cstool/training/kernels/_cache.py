@@ -1,6 +1,7 @@
-"""Where compiled kernels are kept: one folder per state of the sources, the compiler and the CPU."""
+"""Where compiled kernels, and measurements, are kept: one folder per state of the sources, the compiler and the CPU."""
 
 import functools
+import hashlib
 import os
 import sys
 from importlib.metadata import version
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
+from threadpoolctl import threadpool_info
 
 from cstool.foundation.folders import cache_root, digest_of_sources, make_cache_folder
 
@@ -55,3 +57,14 @@ def kernel_folder() -> KernelFolder:
     except OSError as error:
         return KernelFolder(None, f"{error.filename or folder}: {error.strerror}")
     return KernelFolder(folder)
+
+
+@functools.cache
+def blas_digest() -> str:
+    """Return a digest of the BLAS of this process: measurements beside the kernels are of one BLAS."""
+    found = sorted(
+        f"{library['internal_api']} {library['version']} {library.get('architecture')}"
+        for library in threadpool_info()
+        if library["user_api"] == "blas"
+    )
+    return hashlib.blake2b("\n".join(found).encode(), digest_size=4).hexdigest()

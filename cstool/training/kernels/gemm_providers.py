@@ -1,8 +1,9 @@
-"""The providers of matrix products: a run chooses one by its precision and this machine's abilities, and keeps it."""
+"""The providers of matrix products, by precision; a run chooses one and keeps it (`fastest.py` for float32)."""
 
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ from cstool.foundation.errors import ClusterError
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert
 from cstool.training.kernels.gemm import NUMPY, Array, Gemm, WorkSpace
 from cstool.training.kernels.one_thread import one_blas_thread
-from cstool.training.kernels.onednn import FAST, WHEEL, OneDnnGemm, UnimplementedError, library_path
+from cstool.training.kernels.onednn import FAST, RELEASE, WHEEL, OneDnnGemm, UnimplementedError, library_path
+from cstool.training.kernels.onednn_float32 import OneDnnFloat32
 from cstool.training.kernels.recording import needs_interpreter
 from cstool.training.kernels.vdpbf16ps import VdpGemm, missing_instructions
 
@@ -80,22 +82,40 @@ class Found(NamedTuple):
 @cache
 def find_onednn() -> Found:
     """oneDNN, where its wheel is installed and it multiplies bfloat16 by instructions of this CPU."""
-    path = library_path()
-    if path is None:
-        return Found("onednn", None, f"{WHEEL} is not installed: pip install 'cstool[bf16]'")
     try:
-        gemm = OneDnnGemm(path)
-        a, b, out = _probe(BFLOAT16)
-        implementation = gemm.implementation(a, b, out)
+        gemm = OneDnnGemm(_onednn_path())
+        implementation = gemm.implementation(*_probe(BFLOAT16))
     except OSError as error:
-        return Found("onednn", None, f"cannot be loaded: {error}")
+        return Found(OneDnnGemm.name, None, f"cannot be loaded: {error}")
     except UnimplementedError:
         implementation = "nothing"
     except ClusterError as error:
-        return Found("onednn", None, error.message)
+        return Found(OneDnnGemm.name, None, error.message)
     if not implementation.startswith(FAST):
-        return Found("onednn", None, f"this CPU has no instructions for bfloat16 (oneDNN takes {implementation})")
-    return Found("onednn", gemm, implementation)
+        reason = f"this CPU has no instructions for bfloat16 (oneDNN takes {implementation})"
+        return Found(OneDnnGemm.name, None, reason)
+    return Found(OneDnnGemm.name, gemm, implementation)
+
+
+@cache
+def find_onednn_float32() -> Found:
+    """The provider of float32 by oneDNN, where its wheel is installed."""
+    try:
+        gemm = OneDnnFloat32(_onednn_path())
+    except OSError as error:
+        return Found(OneDnnFloat32.name, None, f"cannot be loaded: {error}")
+    except ClusterError as error:
+        return Found(OneDnnFloat32.name, None, error.message)
+    return Found(OneDnnFloat32.name, gemm, "oneDNN, for a model whose products it computes faster")
+
+
+def _onednn_path() -> Path:
+    """Path of the library of oneDNN, or ClusterError."""
+    path = library_path()
+    if path is None:
+        rule = f"{WHEEL} is not installed: pip install {WHEEL}=={RELEASE}, on Linux with an x86-64 CPU"
+        raise ClusterError(rule, None)
+    return path
 
 
 @cache
@@ -114,11 +134,12 @@ def _probe(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @cache
-def speed_against_float32(name: str) -> float:
-    """Return the speed of a provider of bfloat16 over NumPy's float32 here, on one thread: a median of a few."""
-    gemm = next(found.gemm for found in found_providers(BFLOAT16_NAME) if found.name == name)
+def speed_against_numpy(name: str) -> float:
+    """Return the speed of a provider over NumPy's in float32 here, on one thread: a median of a few."""
+    providers = (found for precision in PRECISIONS for found in found_providers(precision))
+    gemm = next(found.gemm for found in providers if found.name == name)
     assert gemm is not None, "who asks has found it"
-    narrow, wide = _probe(BFLOAT16), _probe(np.dtype(np.float32))
+    own, wide = _probe(gemm.operands), _probe(NUMPY.operands)
 
     def seconds(multiply: Callable[[], None]) -> float:
         began = time.thread_time()
@@ -129,7 +150,7 @@ def speed_against_float32(name: str) -> float:
     with one_blas_thread():
         for _ in range(_PROBE_ROUNDS + 1):
             of_numpy = seconds(lambda: NUMPY.multiply(*wide))
-            ratios.append(of_numpy / max(seconds(lambda: gemm.multiply(*narrow)), 1e-9))
+            ratios.append(of_numpy / max(seconds(lambda: gemm.multiply(*own)), 1e-9))
     return median(ratios[1:])
 
 
@@ -137,33 +158,35 @@ def found_providers(precision: str) -> Iterator[Found]:
     """All possible providers for a precision, the preferred one first."""
     if precision == FLOAT32:
         yield Found("numpy", NUMPY, "NumPy's BLAS")
+        yield find_onednn_float32()
         return
     yield find_onednn()
     yield find_vdpbf16ps()
     yield Found("emulated", EMULATED, "NumPy's BLAS, operands widened to float32")
 
 
-def choose_gemm(precision: str = FLOAT32, kept: object = None) -> Gemm:
-    """Choose the provider of a run.
+def choose_gemm(precision: str = FLOAT32, name: object = None) -> Gemm:
+    """Choose a provider.
 
     Args:
         precision: of the run
-        kept: name of the one with which the run began; None where it begins now
+        name: of the provider that is wanted; None for the first that pays, NumPy for float32
 
     Raises:
         ClusterError: this machine lacks that provider
     """
     found = list(found_providers(precision))
-    if not isinstance(kept, str):
+    if not isinstance(name, str):
         first = next(each for each in found if each.gemm is not None and _pays(each))
         assert first.gemm is not None
         return first.gemm
-    gemm = next((each.gemm for each in found if each.name == kept), None)
+    gemm = next((each.gemm for each in found if each.name == name), None)
     if gemm is None:
-        there = ", ".join(each.name for each in found if each.gemm is not None)
+        there = [each.name for each in found if each.gemm is not None]
         raise ClusterError(
-            f"the run multiplies matrices with {kept}, which must be one of {there} on this machine",
-            "go on where it began, or load its weights alone: --load_checkpoint_states model",
+            f"the run multiplies matrices with {name}, which must be one of {', '.join(there)} on this machine",
+            "go on where it began, load its weights alone (--load_checkpoint_states model), or go on with other bits: "
+            f"--set trainer.init.precision.products={there[0]}",
         )
     # Its kernels are compiled now, not in a step. A provider that is chosen anew has multiplied in `_pays`.
     one = np.zeros((1, 1), gemm.operands)
@@ -173,4 +196,4 @@ def choose_gemm(precision: str = FLOAT32, kept: object = None) -> Gemm:
 
 def _pays(found: Found) -> bool:
     """Whether a provider is worth having: NumPy and the emulation always, another one if it beats float32."""
-    return found.gemm in (NUMPY, EMULATED) or speed_against_float32(found.name) > 1.0
+    return found.gemm in (NUMPY, EMULATED) or speed_against_numpy(found.name) > 1.0

@@ -1,7 +1,8 @@
 """Products of bfloat16 matrices by oneDNN, called by ctypes: by AMX where the CPU has it, else by AVX512_BF16.
 
-The wheel is `onednn-cpu-gomp` (the extra `bf16`). One call is one product in the calling thread; a thread keeps its
-prepared products, by the shapes and strides of the operands, and shares nothing. Sums are in float32.
+The wheel is `onednn-cpu-gomp`, which comes with cstool on Linux with an x86-64 CPU. One call is one product in the
+calling thread; a thread keeps its prepared products, by the shapes and strides of the operands, and shares nothing.
+Sums are in float32.
 
 Source: the headers of oneDNN 3.2, `oneapi/dnnl/dnnl.h`, `dnnl_common_types.h` and `dnnl_types.h`, for functions and
 numbers.
@@ -26,6 +27,8 @@ from cstool.training.kernels.gemm import Array, WorkSpace
 from cstool.training.kernels.recording import needs_interpreter
 
 WHEEL = "onednn-cpu-gomp"
+RELEASE = "2023.2.0"
+"""of the wheel, as cstool requires it"""
 VERSION = (3, 2)
 """version of oneDNN to which these numbers belong"""
 FAST = ("brg:", "gemm:jit:bf16")
@@ -70,7 +73,10 @@ class Library:
         self.dnnl.dnnl_version.restype = ctypes.POINTER(_Version)
         self.dnnl.dnnl_primitive_desc_query_md.restype = _Handle
         self.dnnl.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
-        self.gomp = ctypes.CDLL("libgomp.so.1")
+        gomp = ctypes.PyDLL("libgomp.so.1")
+        # Without letting go of the interpreter lock, which takes longer than these.
+        self.max_threads, self.set_threads = gomp.omp_get_max_threads, gomp.omp_set_num_threads
+        self.max_threads.argtypes, self.set_threads.argtypes = (), (ctypes.c_int,)
         if os.sched_getaffinity(0) != before:
             # libgomp binds the thread that loads it where OMP_PROC_BIND says so; all lanes would begin on its core.
             os.sched_setaffinity(0, before)
@@ -81,7 +87,7 @@ class Library:
         if (version.major, version.minor) != VERSION:
             raise ClusterError(
                 f"{path}: must be oneDNN {VERSION[0]}.{VERSION[1]}, got {version.major}.{version.minor}",
-                "pip install 'cstool[bf16]' installs that one",
+                f"pip install {WHEEL}=={RELEASE} installs that one",
             )
         self.engine = _Handle()
         self.call("dnnl_engine_create", ctypes.byref(self.engine), _CPU, ctypes.c_size_t(0))
@@ -103,15 +109,15 @@ class Library:
 
         libgomp has a number for each thread; the main thread's is perhaps shared with other libraries, such as PyTorch.
         """
-        before = self.gomp.omp_get_max_threads()
+        before = self.max_threads()
         if before == 1:
             yield
             return
-        self.gomp.omp_set_num_threads(1)
+        self.set_threads(1)
         try:
             yield
         finally:
-            self.gomp.omp_set_num_threads(before)
+            self.set_threads(before)
 
     def new(self, name: str, *arguments: Any) -> _Handle:
         """Call a function that creates an object, and return its handle."""

@@ -13,7 +13,9 @@ from cstool.foundation.words import bytes_text, counted
 from cstool.model.ir import Artifact, Loss
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import ALL_STATES, BertParams, ModelParams, Params
-from cstool.training.kernels.gemm_providers import EMULATED, FLOAT32, choose_gemm
+from cstool.training.kernels.fastest import choose_for
+from cstool.training.kernels.gemm import NUMPY
+from cstool.training.kernels.gemm_providers import EMULATED, FLOAT32
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.budgets import streamed_activation_bytes
 from cstool.training.machine.data_sets import DataSet, DataSets
@@ -128,23 +130,26 @@ def _tell_scaling(model: ModelParams, losses: Sequence[Loss]) -> None:
 def settle_kernels(session: Session) -> None:
     """Choose the provider of products and the kernels of sparse weights: as the run chose before, or anew."""
     appliance, kept = session.appliance, session.kept_choices
+    plan = max(appliance.clusters, key=lambda systems: systems.trains).plan
     # An evaluation may be in another precision than the run was.
     is_same = kept.get("precision", FLOAT32) == appliance.precision
-    appliance.multiply_with(choose_gemm(appliance.precision, kept.get("gemm") if is_same else None))
-    if appliance.precision != FLOAT32:
+    name = session.params.precision.products
+    if name is None and is_same and kept:
+        name = kept.get("gemm", NUMPY.name)
+    trains = appliance.memoryx.optimizer is not None
+    appliance.multiply_with(choose_for(session.graph, appliance.precision, plan.samples, trains=trains, name=name))
+    if appliance.gemm is not NUMPY:
         slow = appliance.gemm.name == EMULATED.name
         log.log(
             logging.WARNING if slow else logging.INFO,
             f"Products take {appliance.precision} operands, with float32 sums, by {appliance.gemm.name}"
             f"{': slower than float32 here, which --precision float32 takes' if slow else ''}.",
         )
-    shapes = session.appliance.memoryx.arrays.sparse_shapes()
+    shapes = appliance.memoryx.arrays.sparse_shapes()
     if not shapes:
         return
-    plan = max(session.appliance.clusters, key=lambda systems: systems.trains).plan
-    kept_kernels = session.kept_choices.get("sparse_kernels")
-    session.chooser.settle(shapes, plan.samples * plan.tokens, appliance.gemm, kept_kernels)
-    session.appliance.others.order(SettleKernels(session.chooser.crossovers))
+    session.chooser.settle(shapes, plan.samples * plan.tokens, appliance.gemm, kept.get("sparse_kernels"))
+    appliance.others.order(SettleKernels(session.chooser.crossovers))
 
 
 def _prepare_systems(session: Session, data: DataSet, *, trains: bool, kinds: int = 1) -> None:
@@ -236,6 +241,8 @@ def _changes(session: Session, before: dict[str, Any]) -> list[str]:
     then["seed"] = before.get("random", {}).get("seed")
     now = {**environment(), "grain_samples": session.cluster.plan.samples, "seed": session.params.seed}
     now |= forms(session.params)
+    if (products := session.params.precision.products) is not None:
+        now["gemm"] = products
     if session.appliance.memoryx.arrays.sparse_shapes():
         then["sparse_kernels"] = _mode(then.get("sparse_kernels"))
         now["sparse_kernels"] = _mode(session.chooser.as_dict())

@@ -33,7 +33,7 @@ class HostProvider(NamedTuple):
 
     Args:
         precision: of the operands
-        speed: of one thread, over NumPy's in float32, measured just now; None where it is not here, or in float32
+        speed: of one thread, over NumPy's in float32, measured just now; None where it is not here, or NumPy's own
         reason: its instructions, or the reason that it is not here
     """
 
@@ -90,7 +90,8 @@ def describe_host() -> DescribedHost:
     """Describe this host: its CPU, and the providers of matrix products by precision."""
     from llvmlite import binding
 
-    from cstool.training.kernels.gemm_providers import FLOAT32, PRECISIONS, found_providers, speed_against_float32
+    from cstool.training.kernels.gemm import NUMPY
+    from cstool.training.kernels.gemm_providers import PRECISIONS, found_providers, speed_against_numpy
     from cstool.training.machine.grains import available_cores
 
     features = binding.get_host_cpu_features()
@@ -103,7 +104,7 @@ def describe_host() -> DescribedHost:
                 found.name,
                 precision,
                 found.gemm is not None,
-                speed_against_float32(found.name) if found.gemm is not None and precision != FLOAT32 else None,
+                speed_against_numpy(found.name) if found.gemm not in (None, NUMPY) else None,
                 found.reason,
             )
             for precision in PRECISIONS

@@ -63,6 +63,7 @@ def test_this_host_says_who_multiplies_and_how_fast(cstool, monkeypatch):
         ("avx2", "avx512bf16"),
         (
             systems.HostProvider("numpy", "float32", True, None, "NumPy's BLAS"),
+            systems.HostProvider("onednn_float32", "float32", True, 1.094, "oneDNN"),
             systems.HostProvider("onednn", "bfloat16", False, None, "is not installed"),
             systems.HostProvider("emulated", "bfloat16", True, 0.875, "NumPy's BLAS, operands widened to float32"),
         ),
@@ -71,16 +72,18 @@ def test_this_host_says_who_multiplies_and_how_fast(cstool, monkeypatch):
     shown = cstool("system", "show", "host")
     assert shown.stdout == (
         "host: 2 cores of znver4 with avx2, avx512bf16\n\n"
-        "products by  operands  here  speed  with what, or why not\n"
-        "numpy        float32   yes          NumPy's BLAS\n"
-        "onednn       bfloat16  no           is not installed\n"
-        "emulated     bfloat16  yes   0.88x  NumPy's BLAS, operands widened to float32\n\n"
+        "products by     operands  here  speed  with what, or why not\n"
+        "numpy           float32   yes          NumPy's BLAS\n"
+        "onednn_float32  float32   yes   1.09x  oneDNN\n"
+        "onednn          bfloat16  no           is not installed\n"
+        "emulated        bfloat16  yes   0.88x  NumPy's BLAS, operands widened to float32\n\n"
         "speed: of one thread, over NumPy's float32, measured just now. --precision says which operands a run takes.\n"
+        "In float32 a run times its own products, and takes the faster one.\n"
     )
     document = cstool("system", "show", "host", "--json").document
     emulated = {"name": "emulated", "precision": "bfloat16", "is_here": True, "speed": 0.875}
     reason = "NumPy's BLAS, operands widened to float32"
-    assert document["providers"][2] == {**emulated, "reason": reason}
+    assert document["providers"][3] == {**emulated, "reason": reason}
 
 
 def test_of_this_host_something_multiplies_in_every_precision():

@@ -74,7 +74,8 @@ class PrecisionParams(Section):
 
     `enabled` is mixed precision on the modelled wafer: operands of 16 bits, else 32. It is true by default, as in the
     vendor's `MixedPrecision`, which on CSX warns of false and takes it for true. On this host products take bfloat16
-    where `fp16_type` names any type of 16 bits, and `enabled` is not false; `host` overrides that.
+    where `fp16_type` names any type of 16 bits, and `enabled` is not false; `host` overrides that. `products` names a
+    provider of products, one of those that this host has.
 
     The loss is scaled where `loss_scaling_factor` asks for it, unless `enabled` is false or, as with the vendor,
     `fp16_type` is bfloat16, whose range needs no scale. Of the other keys for that
@@ -85,6 +86,7 @@ class PrecisionParams(Section):
     enabled: bool = True
     fp16_type: Literal["float16", "bfloat16", "cbfloat16"] | None = None
     host: Literal["float32", "bfloat16"] | None = None
+    products: str | None = None
     max_gradient_norm: Positive | None = None
     max_gradient_value: Annotated[Positive | None, not_beside("max_gradient_norm")] = None
     loss_scaling_factor: Annotated[float | Literal["dynamic"], PlainValidator(_factor)] | None = None

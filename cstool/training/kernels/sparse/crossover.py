@@ -5,8 +5,6 @@ twin at a few densities, and the result is kept beside the compiled kernels.
 """
 
 import contextlib
-import functools
-import hashlib
 import json
 import math
 import time
@@ -16,10 +14,9 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import threadpool_info
 
 from cstool.foundation.atomic_file import write_replacing
-from cstool.training.kernels._cache import kernel_folder
+from cstool.training.kernels._cache import blas_digest, kernel_folder
 from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed
 from cstool.training.kernels.gemm import NUMPY, Gemm
 from cstool.training.kernels.linear import linear_backward_delta, linear_backward_weight, linear_forward
@@ -221,20 +218,10 @@ def random_aligned(generator: np.random.Generator, *shape: int) -> np.ndarray:
     return array.reshape(shape)
 
 
-@functools.cache
-def _blas_digest() -> str:
-    found = sorted(
-        f"{library['internal_api']} {library['version']} {library.get('architecture')}"
-        for library in threadpool_info()
-        if library["user_api"] == "blas"
-    )
-    return hashlib.blake2b("\n".join(found).encode(), digest_size=4).hexdigest()
-
-
 def _file() -> Path | None:
     """Return the file beside the compiled kernels, whose folder stands for sources, NumPy and CPU."""
     folder = kernel_folder().path
-    return None if folder is None else folder / f"crossover-{_blas_digest()}.json"
+    return None if folder is None else folder / f"crossover-{blas_digest()}.json"
 
 
 def _read(path: Path | None) -> dict[str, Crossover]:

@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 
 from cstool.foundation.errors import ClusterError
-from cstool.training.kernels import gemm_providers, shared_gemm
+from cstool.training.kernels import gemm_providers, onednn_float32, shared_gemm
 from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed, widened
 from cstool.training.kernels.gemm import NUMPY, Gemm, WorkSpace
-from cstool.training.kernels.gemm_providers import EMULATED, Found, choose_gemm, find_onednn, find_vdpbf16ps
+from cstool.training.kernels.gemm_providers import (
+    EMULATED,
+    Found,
+    choose_gemm,
+    find_onednn,
+    find_onednn_float32,
+    find_vdpbf16ps,
+)
 from cstool.training.kernels.shared_gemm import SharedGemm
 from tests.unit.training.kernels.tolerances import assert_close
 
@@ -21,6 +28,7 @@ HALF_UNIT = 2.0**-8
 
 PROVIDERS = {
     "numpy": lambda: Found("numpy", NUMPY, ""),
+    "onednn_float32": find_onednn_float32,
     "emulated": lambda: Found("emulated", EMULATED, ""),
     "onednn": find_onednn,
     "vdpbf16ps": find_vdpbf16ps,
@@ -33,6 +41,7 @@ def gemm(request, monkeypatch) -> Iterator[Gemm]:
     found = PROVIDERS[name]()
     if (own := found.gemm) is None:
         pytest.skip(f"{name}: {found.reason}")
+    monkeypatch.setattr(onednn_float32, "SMALL_FLOPS", 1)
     if not is_shared:
         yield own
         return
@@ -55,6 +64,12 @@ def _operands(layout: str, rng: np.random.Generator, gemm: Gemm) -> tuple[np.nda
             return normal(33, 7), normal(7, 5), out(33, 5)
         case "one row":
             return normal(1, 9), normal(9, 17), out(1, 17)
+        case "one column":
+            return normal(33, 17), normal(17, 1), out(33, 1)
+        case "one term":
+            return normal(33, 1), normal(1, 17), out(33, 17)
+        case "one row of columns":
+            return normal(17, 33).T[:1], normal(5, 17).T, out(5, 8).T[:1]
         case "transposed":
             return normal(64, 96).T, normal(128, 64).T, out(96, 128)
         case "column slices":
@@ -71,7 +86,8 @@ def _operands(layout: str, rng: np.random.Generator, gemm: Gemm) -> tuple[np.nda
     return normal(96, 64), normal(64, 128), out(96, 128)
 
 
-LAYOUTS = ["contiguous", "odd", "one row", "transposed", "column slices", "transposed out", "heads", "shared"]
+SLIVERS = ["one row", "one column", "one term", "one row of columns"]
+LAYOUTS = ["contiguous", "odd", "transposed", "column slices", "transposed out", "heads", "shared", *SLIVERS]
 
 
 def exact(x: np.ndarray) -> np.ndarray:
@@ -95,6 +111,19 @@ def assert_rounded(rounded: np.ndarray, expected: np.ndarray) -> None:
     """What cancels in a sum leaves the error of the float32 numbers that it is made of."""
     allowed = (HALF_UNIT if rounded.dtype == BFLOAT16 else 0) * np.abs(expected) + 2e-6 * np.abs(expected).max()
     assert (np.abs(exact(rounded) - expected) <= allowed).all()
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 0), (0, 5, 7), (3, 0, 7), (2, 0, 0)])
+@pytest.mark.parametrize("gemm", ["numpy", "onednn_float32"], indirect=True)
+def test_products_of_float32_without_a_row_a_column_or_a_term_are_zeros(shape, gemm):
+    rows, columns, terms = shape
+    out = np.full((rows, columns), np.nan, np.float32)
+    a, b = np.ones((rows, terms), np.float32), np.ones((terms, columns), np.float32)
+    gemm.multiply(a, b, out)
+    np.testing.assert_array_equal(out, np.zeros((rows, columns)))
+    gemm.multiply(a, b, out, bias := np.arange(columns, dtype=np.float32))
+    gemm.multiply_add(a, b, out, np.empty_like(out))
+    np.testing.assert_array_equal(out, np.broadcast_to(bias, out.shape))
 
 
 def test_a_bias_is_added_before_anything_is_rounded(gemm, rng):
@@ -150,7 +179,7 @@ def test_the_bits_depend_neither_on_where_operands_lie_nor_on_threads_beside(lay
         return moved[2]
 
     with ThreadPoolExecutor(2) as threads:
-        for found in threads.map(again, [0, 2, 6, 16]):
+        for found in threads.map(again, [0, 1, 2, 6, 16, 1000]):
             np.testing.assert_array_equal(found, out)
 
 
@@ -179,7 +208,7 @@ def test_bfloat16_is_emulated_where_nothing_multiplies_it_faster_than_float32(mo
         yield Found("emulated", EMULATED, "")
 
     monkeypatch.setattr(gemm_providers, "found_providers", found)
-    monkeypatch.setattr(gemm_providers, "speed_against_float32", lambda _: ratio)
+    monkeypatch.setattr(gemm_providers, "speed_against_numpy", lambda _: ratio)
     assert choose_gemm("bfloat16").name == name
     if ratio:
         assert choose_gemm("bfloat16", "onednn").name == "onednn"
@@ -187,14 +216,15 @@ def test_bfloat16_is_emulated_where_nothing_multiplies_it_faster_than_float32(mo
 
 @pytest.mark.parametrize(("precision", "there"), [("float32", "numpy"), ("bfloat16", "emulated")])
 def test_a_provider_that_this_machine_lacks_is_named(monkeypatch, precision, there):
-    for name in ("onednn", "vdpbf16ps"):
+    for name in ("onednn", "onednn_float32", "vdpbf16ps"):
         missing = Found(name, None, "is not here")
         monkeypatch.setattr(gemm_providers, f"find_{name}", lambda missing=missing: missing)
     with pytest.raises(ClusterError) as caught:
         choose_gemm(precision, "onednn")
     assert (caught.value.message, caught.value.hint) == (
         f"the run multiplies matrices with onednn, which must be one of {there} on this machine",
-        "go on where it began, or load its weights alone: --load_checkpoint_states model",
+        "go on where it began, load its weights alone (--load_checkpoint_states model), or go on with other bits: "
+        f"--set trainer.init.precision.products={there}",
     )
 
 

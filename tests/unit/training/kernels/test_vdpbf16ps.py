@@ -201,7 +201,7 @@ def test_without_the_instruction_it_is_none(monkeypatch):
 def test_where_onednn_is_missing_it_is_chosen(monkeypatch):
     monkeypatch.setattr(gemm_providers, "find_onednn", lambda: Found("onednn", None, "is not here"))
     for ratio, name in ((1.5, "vdpbf16ps"), (0.9, "emulated")):
-        monkeypatch.setattr(gemm_providers, "speed_against_float32", lambda _, ratio=ratio: ratio)
+        monkeypatch.setattr(gemm_providers, "speed_against_numpy", lambda _, ratio=ratio: ratio)
         assert choose_gemm("bfloat16").name == name
 
 

@@ -13,9 +13,10 @@ from cstool.model.params import SGD, LossScaling
 from cstool.model.params.sections.optimizers import Adafactor, Lion
 from cstool.model.params.sections.sparsity import LinearShare
 from cstool.model.sparsity import assign_groups
-from cstool.training.kernels import gemm_providers, shared_gemm
+from cstool.training.kernels import gemm_providers, onednn_float32, shared_gemm
+from cstool.training.kernels.bfloat16 import BFLOAT16
 from cstool.training.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
-from cstool.training.kernels.gemm_providers import find_vdpbf16ps
+from cstool.training.kernels.gemm_providers import find_onednn_float32, find_vdpbf16ps
 from cstool.training.machine import appliance as appliance_module
 from cstool.training.machine.cluster import INTERPRETER, TABLE
 from cstool.training.machine.grains import grain_samples
@@ -161,15 +162,18 @@ def test_of_a_grain_that_is_alone_on_any_number_of_threads_that_share_it(monkeyp
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])
-def test_of_our_own_products(monkeypatch, family):
-    if (own := find_vdpbf16ps()).gemm is None:
+@pytest.mark.parametrize("find", [find_vdpbf16ps, find_onednn_float32])
+def test_of_products_that_are_not_numpys(monkeypatch, find, family):
+    if (own := find()).gemm is None:
         pytest.skip(own.reason)
+    precision = "bfloat16" if own.gemm.operands == BFLOAT16 else "float32"
+    monkeypatch.setattr(onednn_float32, "SMALL_FLOPS", 1)
     monkeypatch.setattr(gemm_providers, "found_providers", lambda _: iter([own]))
-    monkeypatch.setattr(gemm_providers, "speed_against_float32", lambda _: 2.0)
+    monkeypatch.setattr(gemm_providers, "speed_against_numpy", lambda _: 2.0)
     monkeypatch.setattr(shared_gemm, "SHARED_FLOPS", 1)
     for batch_size, places in (BATCH, [(1, 1), (2, 2), (4, 3)]), (1, [(1, 1), (1, 2), (1, 3)]):
         first, *others = (
-            train(GRAPHS[family](), 1, num_csx=n, lanes=lanes, batch_size=batch_size, precision="bfloat16")[0]
+            train(GRAPHS[family](), 1, num_csx=n, lanes=lanes, batch_size=batch_size, precision=precision)[0]
             for n, lanes in places
         )
         for other in others:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cstool.model.params import SGD, AdamW, DecoderParams
-from cstool.training.kernels import gemm_providers
+from cstool.training.kernels import fastest, gemm_providers
 from cstool.training.kernels.gemm import NUMPY, NumpyGemm
 from cstool.training.kernels.gemm_providers import Found
 from cstool.training.machine import state
@@ -188,6 +188,33 @@ def test_a_checkpoint_of_another_machine_is_loaded_with_a_warning(tmp_path, capl
         f"Not as it was in the checkpoint: numpy 1.0 -> {now['numpy']}; cpu z80 -> {now['cpu']}. "
         "Bits may differ from a straight run."
     )
+
+
+def test_a_new_run_takes_the_faster_provider_an_old_one_numpy_and_params_may_name_another(
+    tmp_path, monkeypatch, caplog
+):
+    class Counting(NumpyGemm):
+        name = "counting"
+
+    counting = Counting()
+    found_now = [Found(gemm.name, gemm, "") for gemm in (NUMPY, counting)]
+    monkeypatch.setattr(gemm_providers, "found_providers", lambda _: iter(found_now))
+    monkeypatch.setattr(fastest, "fastest", lambda *_, trains: "counting" if trains else "numpy")
+    with session(tmp_path) as found:
+        settle_kernels(found)
+        assert found.appliance.gemm is counting
+        save_at(found, 7)
+        found.kept_choices = {"grain_samples": 4}  # of before there was a choice
+        settle_kernels(found)
+        assert found.appliance.gemm is NUMPY
+    said = [record.getMessage() for record in caplog.records if "Products take" in record.getMessage()]
+    assert said == ["Products take float32 operands, with float32 sums, by counting."]
+    with session(tmp_path, precision={"products": "numpy"}) as found:
+        restored(found, None, "all", strict=True)
+        settle_kernels(found)
+        assert found.appliance.gemm is NUMPY
+    changed = "Not as it was in the checkpoint: gemm counting -> numpy. Bits may differ from a straight run."
+    assert warning_of(caplog) == changed
 
 
 def test_products_are_computed_by_the_provider_of_the_checkpoint(tmp_path, monkeypatch):

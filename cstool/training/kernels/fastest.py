@@ -1,0 +1,182 @@
+"""The faster provider of a model's float32 products: measured on this machine, once.
+
+NumPy's BLAS and oneDNN differ by a few percent, more where a grain has few tokens, and either may win: it depends on
+the CPU and on the shapes. So the products of a model are timed with both. The result is kept beside the compiled
+kernels; the first one that is written counts, so all processes choose alike.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from cstool.model.ir import Graph, MatMul, work_of
+from cstool.training.kernels._cache import blas_digest, kernel_folder
+from cstool.training.kernels.gemm import NUMPY, Array, Gemm
+from cstool.training.kernels.gemm_providers import FLOAT32, choose_gemm, find_onednn_float32
+from cstool.training.kernels.one_thread import one_blas_thread
+from cstool.training.kernels.onednn_float32 import is_small
+from cstool.training.kernels.sparse.crossover import random_aligned
+
+LEAST_GAIN = 1.03
+"""speed over NumPy's from which another provider is taken: two measurements differ by less"""
+MOST_SHAPES = 3
+"""number of shapes that are timed, those with the most work"""
+MOST_TOKENS, MOST_OUTPUTS, MOST_INPUTS = 512, 256, 1024
+"""of a product that is timed; a larger one is timed in part: the rate hardly changes any more"""
+ROUNDS = 3
+"""rounds of turns, at the least; the first compiles"""
+ENOUGH_S = 0.1
+"""time after which no further round begins [s]"""
+SHORT_FLOPS = 10_000_000
+"""of a call below which it is timed several times over"""
+clock_s = time.thread_time
+"""of the calling thread, so that others on the machine count little"""
+
+
+class Shape(NamedTuple):
+    """Of a product x W^T: x is (tokens, inputs), W (outputs, inputs)."""
+
+    tokens: int
+    outputs: int
+    inputs: int
+
+
+def choose_for(graph: Graph, precision: str, samples: int, *, trains: bool, name: object = None) -> Gemm:
+    """Choose the provider of a run.
+
+    Args:
+        precision: of the run
+        samples: of a grain
+        trains: whether it has backward passes
+        name: of the one that the user wants, or with which the run began; None for the fastest
+
+    Raises:
+        ClusterError: this machine lacks the provider of that name
+    """
+    if precision == FLOAT32 and not isinstance(name, str):
+        name = fastest(timed_shapes(graph, samples), trains=trains)
+    return choose_gemm(precision, name)
+
+
+def timed_shapes(graph: Graph, samples: int) -> dict[Shape, float]:
+    """Return the shapes of the products that are timed, each with its share in the work of all that are.
+
+    Products in which no provider differs from NumPy are left out.
+    """
+    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
+    shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+    work: Counter[Shape] = Counter()
+    for item in (item for op in graph.ops for item in work_of(op, shapes) if isinstance(item, MatMul)):
+        outputs = item.outputs // item.experts
+        tokens = max(1, samples * item.tokens)
+        shape = Shape(min(tokens, MOST_TOKENS), min(outputs, MOST_OUTPUTS), min(item.inputs, MOST_INPUTS))
+        if not is_small(*shape):
+            work[shape] += item.experts * tokens * outputs * item.inputs
+    most = work.most_common(MOST_SHAPES)
+    total = sum(count for _, count in most)
+    return {shape: round(count / total, 2) for shape, count in sorted(most)}
+
+
+def fastest(shapes: dict[Shape, float], *, trains: bool) -> str:
+    """Name of the fastest provider of float32: as an earlier run measured it, perhaps in another process, or anew.
+
+    Args:
+        shapes: see `timed_shapes`
+        trains: whether products of the backward pass count
+    """
+    gemm = find_onednn_float32().gemm if shapes else None
+    if gemm is None:
+        return NUMPY.name
+    key = f"{'train' if trains else 'eval'} " + " ".join(
+        f"{'x'.join(map(str, shape))}:{share:g}" for shape, share in shapes.items()
+    )
+    path = _file(key)
+    speed = _read(path)
+    if speed is None:
+        speed = _keep(path, key, measure_speed(shapes, gemm, trains=trains))
+    return gemm.name if speed >= LEAST_GAIN else NUMPY.name
+
+
+def measure_speed(shapes: dict[Shape, float], gemm: Gemm, *, trains: bool) -> float:
+    """Return the speed of a provider over NumPy's, both on one thread, by the fastest call of each product.
+
+    Args:
+        shapes: see `timed_shapes`
+        trains: whether products of the backward pass count
+    """
+    products = [(shape, of) for shape in shapes for of in _operands(shape)[: 3 if trains else 1]]
+    least_s = [[math.inf, math.inf] for _ in products]
+    began_s, rounds = clock_s(), 0
+    with one_blas_thread():
+        while rounds < ROUNDS or clock_s() - began_s < ENOUGH_S:
+            for (shape, of), least in zip(products, least_s, strict=True):
+                for side, by in enumerate((NUMPY, gemm)):
+                    least[side] = min(least[side], _time_s(partial(by.multiply, *of), shape))
+            rounds += 1
+    weights = np.array([shapes[shape] / math.prod(shape) for shape, _ in products])
+    numpy_s, own_s = weights @ least_s
+    return round(float(numpy_s / own_s), 3)
+
+
+def _operands(shape: Shape) -> list[tuple[Array, Array, Array]]:
+    """Operands and outputs of a linear layer: forward, delta, gradient."""
+    tokens, outputs, inputs = shape
+    generator = np.random.default_rng(0)
+    x, weight = random_aligned(generator, tokens, inputs), random_aligned(generator, outputs, inputs)
+    y, delta_x, gradient = random_aligned(generator, tokens, outputs), np.empty_like(x), np.empty_like(weight)
+    return [(x, weight.T, np.empty_like(y)), (y, weight, delta_x), (y.T, x, gradient)]
+
+
+def _time_s(run: Callable[[], None], shape: Shape) -> float:
+    """Time of a call, the mean of several short ones [s]."""
+    calls = max(1, SHORT_FLOPS // (2 * math.prod(shape)))
+    began_s = clock_s()
+    for _ in range(calls):
+        run()
+    return (clock_s() - began_s) / calls
+
+
+def _file(key: str) -> Path | None:
+    """Return the file beside the compiled kernels, whose folder stands for sources, NumPy and CPU."""
+    folder = kernel_folder().path
+    of_key = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+    return None if folder is None else folder / f"products-{blas_digest()}-{of_key}.json"
+
+
+def _read(path: Path | None) -> float | None:
+    """The speed in a file; None where there is no such file, or one that makes no sense."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        speed = json.loads(path.read_bytes())["speed"] if path is not None else None
+        if isinstance(speed, float) and 0 < speed < math.inf:
+            return speed
+    return None
+
+
+def _keep(path: Path | None, key: str, speed: float) -> float:
+    """Write a measurement, and return it, or the one that another process has written in the meantime."""
+    if path is None:
+        return speed
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    with contextlib.suppress(OSError):
+        try:
+            temporary.write_text(json.dumps({"products": key, "speed": speed}) + "\n")
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                if (written := _read(path)) is not None:
+                    return written
+                os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    return speed
