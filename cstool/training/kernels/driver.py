@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,8 @@ class Table:
     def __init__(self, recording: Recording, numbers: int = 1) -> None:
         self.words = recording.table()
         self.length = len(recording.words)
-        self.kept = recording.kept
+        self._kept = recording.kept, recording.prepared
+        self._threads = recording.threads
         self.nanoseconds = np.zeros(numbers, np.int64)
 
     def run(self, start: int = 0, stop: int | None = None) -> None:
@@ -120,7 +122,10 @@ class Table:
             NativeError: a kernel raised an exception
         """
         stop = self.length if stop is None else stop
-        at = _execute(self.words, start, stop, *_clock.arrays, self.nanoseconds)
+        with ExitStack() as stack:
+            for context in self._threads:
+                stack.enter_context(context())
+            at = _execute(self.words, start, stop, *_clock.arrays, self.nanoseconds)
         if at != stop:
             raise NativeError(int(self.words[at + 3]))
 

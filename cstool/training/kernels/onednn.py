@@ -12,7 +12,7 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
@@ -24,7 +24,7 @@ import numpy as np
 from cstool.foundation.errors import ClusterError
 from cstool.training.kernels.bfloat16 import BFLOAT16
 from cstool.training.kernels.gemm import Array, WorkSpace
-from cstool.training.kernels.recording import needs_interpreter
+from cstool.training.kernels.recording import Recording, recording
 
 WHEEL = "onednn-cpu-gomp"
 RELEASE = "2023.2.0"
@@ -161,23 +161,38 @@ class _Product:
         scratch = _Handle(library.dnnl.dnnl_primitive_desc_query_md(plan, _SCRATCHPAD, 0))
         self._scratch_bytes = library.dnnl.dnnl_memory_desc_get_size(scratch)
         self._thread = thread
-        self._memories = [library.new("dnnl_memory_create", form, library.engine, None) for form in forms.values()]
-        self._scratch = library.new("dnnl_memory_create", scratch, library.engine, None)
-        memories = [*zip(forms, self._memories, strict=True), (_SCRATCH, self._scratch)]
-        self._arguments = (_Argument * len(memories))(*(_Argument(number, memory) for number, memory in memories))
-        for form in forms.values():
-            library.call("dnnl_memory_desc_destroy", form)
+        # The form of the scratch memory is the plan's.
+        self._forms, self._plan = {**forms, _SCRATCH: scratch}, plan
+        self._memories, self._arguments = self._places()
         library.call("dnnl_primitive_attr_destroy", attributes)
-        library.call("dnnl_primitive_desc_destroy", plan)
+
+    def _places(self) -> tuple[list[_Handle], Any]:
+        """Make places for the operands of a call, and the arguments that name them."""
+        memories = [
+            self._library.new("dnnl_memory_create", form, self._library.engine, None) for form in self._forms.values()
+        ]
+        numbered = [_Argument(number, memory) for number, memory in zip(self._forms, memories, strict=True)]
+        return memories, (_Argument * len(numbered))(*numbered)
+
+    def _fill(self, memories: Sequence[_Handle], arrays: Sequence[Array]) -> Array:
+        """Point places at operands, and at scratch memory, which is returned."""
+        scratch = self._thread.memory.lend("scratch", (-(-self._scratch_bytes // 4),))
+        for memory, array in zip(memories, (*arrays, scratch), strict=True):
+            self._library.dnnl.dnnl_memory_set_data_handle(memory, _Handle(array.ctypes.data))
+        return scratch
 
     def __call__(self, *arrays: Array) -> None:
-        dnnl = self._library.dnnl
-        for memory, array in zip(self._memories, arrays, strict=True):
-            dnnl.dnnl_memory_set_data_handle(memory, _Handle(array.ctypes.data))
-        scratch = self._thread.memory.lend("scratch", (-(-self._scratch_bytes // 4),))
-        dnnl.dnnl_memory_set_data_handle(self._scratch, _Handle(scratch.ctypes.data))
+        self._fill(self._memories, arrays)
         stream, count = self._thread.stream, len(self._arguments)
         self._library.call("dnnl_primitive_execute", self._primitive, stream, count, self._arguments)
+
+    def record(self, into: Recording, *arrays: Array) -> None:
+        """Write a call down, with places of its own."""
+        memories, arguments = self._places()
+        into.kept += [self, arguments, *arrays, self._fill(memories, arrays)]
+        execute = ctypes.cast(self._library.dnnl.dnnl_primitive_execute, ctypes.c_void_p).value or 0
+        handles = (handle.value or 0 for handle in (self._primitive, self._thread.stream))
+        into.function(execute, (*handles, len(arguments), ctypes.addressof(arguments)))
 
 
 def _form(library: Library, array: Array) -> _Handle:
@@ -229,15 +244,24 @@ class OneDnnGemm:
             return self._product(a, b, out, None, adds=False).implementation
 
     def _multiply(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool) -> None:
-        needs_interpreter()
         if not out.size:
             return
         operands = (a, b, out) if bias is None else (a, b, out, bias)
+        if (into := recording()) is not None:
+            into.threads.add(self._library.one_thread)
+            # A product is made for the number of threads that there may be now.
+            with self._library.one_thread():
+                if self not in into.prepared:
+                    into.prepared[self] = _Thread(self._library)
+                self._product(a, b, out, bias, adds=adds, of=into.prepared[self]).record(into, *operands)
+            return
         with self._library.one_thread():
             self._product(a, b, out, bias, adds=adds)(*operands)
 
-    def _product(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool) -> _Product:
-        thread = getattr(self._local, "thread", None)
+    def _product(
+        self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool, of: "_Thread | None" = None
+    ) -> _Product:
+        thread = of or getattr(self._local, "thread", None)
         if thread is None:
             thread = self._local.thread = _Thread(self._library)
         key = a.shape, a.strides, b.shape, b.strides, out.strides, out.dtype.num, bias is None, adds

@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from cstool.foundation.errors import ClusterError
+from cstool.training.kernels import elementary
 from cstool.training.kernels.gemm import NUMPY, Array
 from cstool.training.kernels.onednn import Library
+from cstool.training.kernels.recording import recording
 
 SMALL_FLOPS = 4_000_000
 """of a product of two matrices; smaller ones are NumPy's. Such a product takes 40 microseconds, the call by ctypes 5 of
@@ -50,6 +52,7 @@ class OneDnnFloat32:
         self._library = Library(path)
         self._sgemm = self._library.dnnl.dnnl_sgemm
         self._sgemm.argtypes = _ARGUMENTS
+        self._address = ctypes.cast(self._sgemm, ctypes.c_void_p).value or 0
         one = np.ones(1, np.float32)
         assert _address(one) == one.ctypes.data, "NumPy's struct begins with the pointer, as its documentation has it"
 
@@ -60,7 +63,7 @@ class OneDnnFloat32:
         elif bias is None:
             self._multiply(a, b, out, 0.0)
         else:
-            np.copyto(out, bias)
+            elementary.copy(bias, out)
             self._multiply(a, b, out, 1.0)
 
     def multiply_add(self, a: Array, b: Array, out: Array, product: Array) -> None:
@@ -76,13 +79,21 @@ class OneDnnFloat32:
             a, b, out = b.swapaxes(-1, -2), a.swapaxes(-1, -2), out.swapaxes(-1, -2)
         (a_order, a_apart), (b_order, b_apart), (order, apart) = _form(a), _form(b), _form(out)
         assert order == b"N", "either its rows or its columns have no gaps"
-        sizes = a_order, b_order, *out.shape[-2:], a.shape[-1], 1.0
+        sizes = *out.shape[-2:], a.shape[-1]
         places = [(_address(a), _address(b), _address(out))]
         if out.ndim > 2:
             places = list(zip(*(_places(x, out.shape[:-2]) for x in (a, b, out)), strict=True))
+        if (into := recording()) is not None:
+            into.threads.add(self._library.one_thread)
+            into.kept += [a, b, out]
+            one, factor = np.float32(1), np.float32(beta)
+            for a_at, b_at, out_at in places:
+                operands = a_at, a_apart, b_at, b_apart, factor, out_at, apart
+                into.function(self._address, (*a_order, *b_order, *sizes, one, *operands))
+            return
         with self._library.one_thread():
             for a_at, b_at, out_at in places:
-                status = self._sgemm(*sizes, a_at, a_apart, b_at, b_apart, beta, out_at, apart)
+                status = self._sgemm(a_order, b_order, *sizes, 1.0, a_at, a_apart, b_at, b_apart, beta, out_at, apart)
                 if status:
                     raise ClusterError(f"oneDNN: dnnl_sgemm must succeed, got status {status}", None)
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 import platform
 import struct
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,7 +76,11 @@ class Recording:
         """of an op, or of whatever else is recorded: the records that follow have it"""
         self.records: list[Record] = []
         self.kept: list[object] = []
-        """arrays and code whose addresses are in records"""
+        """arrays, code and other things whose addresses are in records"""
+        self.threads: set[Callable[[], AbstractContextManager[object]]] = set()
+        """make contexts in which a thread may execute the records"""
+        self.prepared: dict[Any, Any] = {}
+        """by key, what providers of products use in several records, one after the other"""
         self._exception = np.zeros(1, np.int64)
         self.kept.append(self._exception)
 
