@@ -62,10 +62,9 @@ def _fill_rows(out, out_step, rows, width, number):  # type: ignore[no-untyped-d
 @elementwise
 def _sum_rows(out, x, x_step, rows, width):  # type: ignore[no-untyped-def]
     total = carray(_floats(out), (width,))
-    first = carray(_floats(x), (width,))
     for j in range(width):
-        total[j] = first[j]
-    for i in range(1, rows):
+        total[j] = np.float32(0)
+    for i in range(rows):
         row = carray(_floats(x + i * x_step), (width,))
         for j in range(width):
             total[j] += row[j]
@@ -166,8 +165,8 @@ def sum_over(x: Array, axis: int, out: Array) -> None:
         np.add.reduce(x, axis=axis, keepdims=True, out=out)
         return
     parts = np.split(x, x.shape[axis], axis)
-    copy(parts[0], out)
-    for part in parts[1:]:
+    fill(out, 0)
+    for part in parts:
         add(out, part, out)
 
 

@@ -1,7 +1,7 @@
 """The matrix product behind which GEMM providers sit: one suite for all of them."""
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -10,6 +10,7 @@ import pytest
 from cstool.foundation.errors import ClusterError
 from cstool.training.kernels import gemm_providers, onednn_float32, shared_gemm
 from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed, widened
+from cstool.training.kernels.driver import Table
 from cstool.training.kernels.gemm import NUMPY, Gemm, WorkSpace
 from cstool.training.kernels.gemm_providers import (
     EMULATED,
@@ -19,6 +20,7 @@ from cstool.training.kernels.gemm_providers import (
     find_onednn_float32,
     find_vdpbf16ps,
 )
+from cstool.training.kernels.recording import NotRecordableError, Recording, recorded
 from cstool.training.kernels.shared_gemm import SharedGemm
 from tests.unit.training.kernels.tolerances import assert_close
 
@@ -35,15 +37,44 @@ PROVIDERS = {
 }
 
 
-@pytest.fixture(params=[f"{name}{shared}" for shared in ("", ", shared") for name in PROVIDERS])
+class Recorded:
+    """Writes each product down and executes the record: it has the bits of the provider, wherever it can be written."""
+
+    def __init__(self, gemm: Gemm) -> None:
+        self.name, self.operands, self._gemm, self.refused = gemm.name, gemm.operands, gemm, 0
+
+    def multiply(self, a, b, out, bias=None) -> None:
+        self._check(lambda to: self._gemm.multiply(a, b, to, bias), out)
+
+    def multiply_add(self, a, b, out, product) -> None:
+        self._check(lambda to: self._gemm.multiply_add(a, b, to, product), out)
+
+    def _check(self, multiply: Callable[[np.ndarray], None], out: np.ndarray) -> None:
+        before = out.copy()
+        multiply(out)
+        expected = out.copy()
+        out[...] = before
+        into = Recording()
+        try:
+            with recorded(into):
+                multiply(out)
+        except NotRecordableError:
+            self.refused += 1
+            multiply(out)
+        else:
+            Table(into).run()
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.fixture(params=[f"{name}{how}" for how in ("", ", shared", ", recorded") for name in PROVIDERS])
 def gemm(request, monkeypatch) -> Iterator[Gemm]:
-    name, _, is_shared = request.param.partition(", ")
+    name, _, how = request.param.partition(", ")
     found = PROVIDERS[name]()
     if (own := found.gemm) is None:
         pytest.skip(f"{name}: {found.reason}")
     monkeypatch.setattr(onednn_float32, "SMALL_FLOPS", 1)
-    if not is_shared:
-        yield own
+    if how != "shared":
+        yield Recorded(own) if how else own
         return
     monkeypatch.setattr(shared_gemm, "SHARED_FLOPS", 1)
     shared = SharedGemm(own, 3)
