@@ -17,6 +17,7 @@ from cstool.model.ir import Panel
 from cstool.training.kernels.bfloat16 import float_dtype
 from cstool.training.kernels.gemm import NUMPY, Gemm, Scratch, quiet
 from cstool.training.kernels.random import Dropout
+from cstool.training.kernels.recording import needs_interpreter
 from cstool.training.kernels.sparse.matrix import SparseMatrix
 
 Array = np.ndarray[Any, Any]
@@ -158,7 +159,10 @@ class Call:
 
     def gemm_for(self, x: Weights) -> Gemm:
         """The provider of products with an array as operand: the run's own, or NumPy for arrays that stay float32."""
-        return NUMPY if self.gemm.operands != x.dtype else self.gemm
+        found = NUMPY if self.gemm.operands != x.dtype else self.gemm
+        if not found.is_recordable:
+            needs_interpreter()
+        return found
 
     @property
     def delta_y(self) -> Array:

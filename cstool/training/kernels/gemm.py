@@ -33,6 +33,11 @@ class Gemm(Protocol):
     operands: np.dtype
     """dtype of the arrays that are multiplied: float32, or uint16 for bfloat16, whose products are added in float32"""
 
+    @property
+    def is_recordable(self) -> bool:
+        """Whether products are written down while a thread records (`recording.py`), and not computed."""
+        ...
+
     def multiply(self, a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
         """Write the product a @ b (+ bias) to `out`, without a copy of any of them.
 
@@ -84,6 +89,11 @@ class NumpyGemm:
 
     name = "numpy"
     operands = np.dtype(np.float32)
+
+    @property
+    def is_recordable(self) -> bool:
+        """See `Gemm.is_recordable`; a class that extends this one may multiply in another way."""
+        return type(self) is NumpyGemm
 
     @quiet
     def multiply(self, a: Array, b: Array, out: Array, bias: Array | None = None) -> None:

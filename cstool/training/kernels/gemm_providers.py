@@ -15,7 +15,6 @@ from cstool.training.kernels.gemm import NUMPY, Array, Gemm, WorkSpace
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.kernels.onednn import FAST, RELEASE, WHEEL, OneDnnGemm, UnimplementedError, library_path
 from cstool.training.kernels.onednn_float32 import OneDnnFloat32
-from cstool.training.kernels.recording import needs_interpreter
 from cstool.training.kernels.vdpbf16ps import VdpGemm, missing_instructions
 
 FLOAT32, BFLOAT16_NAME = "float32", "bfloat16"
@@ -32,7 +31,7 @@ class EmulatedGemm:
     float32, so the results are as from an instruction for them, but for the order in which products are added.
     """
 
-    name = "emulated"
+    name, is_recordable = "emulated", False
     operands = BFLOAT16
 
     def __init__(self) -> None:
@@ -40,7 +39,6 @@ class EmulatedGemm:
 
     def multiply(self, a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
         """See `Gemm.multiply`."""
-        needs_interpreter()
         total = self._memory.lend("out", out.shape) if out.dtype == BFLOAT16 else out
         NUMPY.multiply(self._widened("a", a), self._widened("b", b), total, bias)
         if total is not out:
@@ -48,7 +46,6 @@ class EmulatedGemm:
 
     def multiply_add(self, a: Array, b: Array, out: Array, product: Array) -> None:
         """See `Gemm.multiply_add`."""
-        needs_interpreter()
         NUMPY.multiply_add(self._widened("a", a), self._widened("b", b), out, product)
 
     def _widened(self, name: str, x: Array) -> Array:

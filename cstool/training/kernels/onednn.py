@@ -223,7 +223,7 @@ class OneDnnGemm:
         OSError, ClusterError: see `Library`
     """
 
-    name = "onednn"
+    name, is_recordable = "onednn", True
     operands = BFLOAT16
 
     def __init__(self, path: Path) -> None:

@@ -45,7 +45,7 @@ class OneDnnFloat32:
         OSError, ClusterError: see `Library`
     """
 
-    name = "onednn_float32"
+    name, is_recordable = "onednn_float32", True
     operands = np.dtype(np.float32)
 
     def __init__(self, path: Path) -> None:

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from cstool.training.kernels.gemm import Array, Gemm
-from cstool.training.kernels.recording import needs_interpreter
 
 SHARED_FLOPS = 64_000_000
 """of a product, from which it is cut: half a millisecond of a thread; to tell another takes a tenth of that"""
@@ -29,13 +28,12 @@ class SharedGemm:
 
     def __init__(self, gemm: Gemm, threads: int) -> None:
         self._gemm = gemm
-        self.name, self.operands = gemm.name, gemm.operands
+        self.name, self.operands, self.is_recordable = gemm.name, gemm.operands, False
         self._others = min(threads, PARTS) - 1
         self._pool = ThreadPoolExecutor(max(1, self._others), thread_name_prefix="product")
 
     def multiply(self, a: Array, b: Array, out: Array, bias: Array | None = None) -> None:
         """See `Gemm.multiply`."""
-        needs_interpreter()
 
         def part(rows: slice, columns: slice) -> None:
             of_bias = None if bias is None else bias[columns]
@@ -48,7 +46,6 @@ class SharedGemm:
 
     def multiply_add(self, a: Array, b: Array, out: Array, product: Array) -> None:
         """See `Gemm.multiply_add`."""
-        needs_interpreter()
 
         def part(rows: slice, columns: slice) -> None:
             self._gemm.multiply_add(a[rows], b[:, columns], out[rows, columns], product[rows, columns])

@@ -47,7 +47,6 @@ from cstool.training.kernels._vectors import (
 )
 from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed
 from cstool.training.kernels.gemm import Array, WorkSpace
-from cstool.training.kernels.recording import needs_interpreter
 
 FEATURE = "avx512bf16"
 """as LLVM names it"""
@@ -314,7 +313,7 @@ def missing_instructions() -> str | None:
 class VdpGemm:
     """See `Gemm`. It needs a CPU for which `missing_instructions` finds nothing; each thread keeps 0.8 to 1.9 MB."""
 
-    name = "vdpbf16ps"
+    name, is_recordable = "vdpbf16ps", False
     operands = BFLOAT16
 
     def __init__(self) -> None:
@@ -337,7 +336,6 @@ class VdpGemm:
         self._multiply(a, b, out, None, adds=True)
 
     def _multiply(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool) -> None:
-        needs_interpreter()
         if not out.size:
             return
         assert _has_rows(out), "as `Gemm.multiply` says"

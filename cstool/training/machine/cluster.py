@@ -99,10 +99,11 @@ class Cluster:
         self._shared: SharedGemm | None = None
         self.executor = executor
         self._memoryx = exchange.memoryx
-        self._can_have_tables = ranks == exchange.link.ranks == 1 and self._could_have_tables()
+        self._is_alone = ranks == exchange.link.ranks == 1
         self._tables: Tables | None = None
         """of this wave, if it runs by tables"""
         self._made: Tables | None = None
+        self._can_have_tables = self._is_alone and self._could_have_tables()
         self._threads = ThreadPoolExecutor(max(1, len(self._walkers) - 1), thread_name_prefix="lane")
 
     @cached_property
@@ -119,6 +120,7 @@ class Cluster:
     def multiply_with(self, gemm: Gemm) -> None:
         """Have all products computed by a provider; of a lone grain in parts, for any number of threads."""
         self._end_sharing()
+        self._made, self._can_have_tables = None, self._is_alone and self._could_have_tables()
         if self.grains == 1:
             gemm = self._shared = SharedGemm(gemm, self.sharing)
         for slot in self.slots:
