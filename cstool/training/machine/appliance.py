@@ -339,8 +339,11 @@ class Appliance:
 
     def memory_account(self) -> Mapping[str, int]:
         """Memory by purpose [bytes]."""
+        of_memoryx = self.memoryx.memory_account()
+        in_tables = sum(cluster.gradient_bytes for cluster in self._clusters.values())
         return {
-            **self.memoryx.memory_account(),
+            **of_memoryx,
+            "gradients": of_memoryx["gradients"] + in_tables,
             "activations": sum(cluster.activation_bytes for cluster in self._clusters.values())
             + sum(meeting.memory.nbytes for meeting in self._meetings.values()),
             "scratch": sum(cluster.scratch_bytes for cluster in self._clusters.values()),

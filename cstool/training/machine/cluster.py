@@ -236,6 +236,11 @@ class Cluster:
         return self._tables is not None
 
     @property
+    def gradient_bytes(self) -> int:
+        """Memory of the gradients of tables [bytes]."""
+        return 0 if self._made is None else self._made.allocated_bytes
+
+    @property
     def filled_slots(self) -> list[GrainSlot]:
         """The slots that hold a grain."""
         return [slot for slot in self.slots if slot.grain is not None]
