@@ -19,6 +19,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,8 +82,8 @@ class Recording:
         """make contexts in which a thread may execute the records"""
         self.prepared: dict[Any, Any] = {}
         """by key, what providers of products use in several records, one after the other"""
-        self._exception = np.zeros(1, np.int64)
-        self.kept.append(self._exception)
+        self._exception, self._nothing = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self.kept += [self._exception, self._nothing]
 
     def kernel(self, dispatcher: Any, arguments: Sequence[Any], result: Array | None = None) -> None:
         """Write down a call of a compiled kernel.
@@ -94,13 +95,9 @@ class Recording:
             NotRecordableError: an argument is none of arrays, numbers, and tuples of these
         """
         signature = tuple(map(_type_of, arguments))
-        compiled = dispatcher.overloads.get(signature)
-        if compiled is None:
-            dispatcher.compile(signature)
-            compiled = dispatcher.overloads[signature]
-        address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-        result = np.zeros(1, np.int64) if result is None else result
-        self.kept += [compiled, result]
+        address = _address_of_code(dispatcher, signature)
+        result = self._nothing if result is None else result
+        self.kept.append(result)
         flat = _Flat(self)
         flat.add(_address(result), types.int64)
         flat.add(_address(self._exception), types.int64)
@@ -186,8 +183,20 @@ class _Flat:
         return sum(place)
 
 
+@cache
+def _address_of_code(dispatcher: Any, signature: tuple[Any, ...]) -> int:
+    """Address of the machine code of a compiled function, which stays as long as the process."""
+    if signature not in dispatcher.overloads:
+        dispatcher.compile(signature)
+    compiled = dispatcher.overloads[signature]
+    address: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    return address
+
+
 _USUAL = {int: types.int64, float: types.float64, bool: types.boolean, np.float32: types.float32}
 """types of numbers, which Numba takes longer to find"""
+_array_types: dict[Any, Any] = {}
+"""likewise those of arrays, by all that they depend on"""
 
 
 def _type_of(value: Any) -> Any:
@@ -195,6 +204,12 @@ def _type_of(value: Any) -> Any:
         return usual
     if isinstance(value, Cell):
         return value.type
+    if isinstance(value, np.ndarray):
+        flags = value.flags
+        key = value.dtype, value.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable, flags.aligned
+        if (known := _array_types.get(key)) is None:
+            known = _array_types[key] = typeof(value)
+        return known
     if isinstance(value, tuple):
         named = type(value) if hasattr(value, "_fields") else None
         return _tuple_of([_type_of(element) for element in value], named)
