@@ -47,8 +47,8 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
 IN_FILE = {"memoryx": {"store": "file", "memory": "32MiB"}}
 AGAIN = {"activation_checkpointing": "always"}
 DROPOUT = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1}
-# Where sparse kernels pay is measured anew when a source changes, and bits follow it: so there is no choice. Products
-# of these models are too small for oneDNN, so they are NumPy's without a choice.
+# Where sparse kernels pay is measured anew when a source changes, and bits follow it: so there is no choice. Nor is one
+# of providers: all products of these models are too small for oneDNN.
 ALWAYS = "--sparse_kernels always"
 
 

@@ -172,14 +172,14 @@ def choose_gemm(precision: str = FLOAT32, name: object = None) -> Gemm:
     Raises:
         ClusterError: this machine lacks that provider
     """
-    found = list(found_providers(precision))
     if not isinstance(name, str):
-        first = next(each for each in found if each.gemm is not None and _pays(each))
+        first = next(each for each in found_providers(precision) if each.gemm is not None and _pays(each))
         assert first.gemm is not None
         return first.gemm
-    gemm = next((each.gemm for each in found if each.name == name), None)
+    # Others are not looked for: their libraries would be loaded.
+    gemm = next((each.gemm for each in found_providers(precision) if each.name == name), None)
     if gemm is None:
-        there = [each.name for each in found if each.gemm is not None]
+        there = [each.name for each in found_providers(precision) if each.gemm is not None]
         raise ClusterError(
             f"the run multiplies matrices with {name}, which must be one of {', '.join(there)} on this machine",
             "go on where it began, load its weights alone (--load_checkpoint_states model), or go on with other bits: "
