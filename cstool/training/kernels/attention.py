@@ -14,6 +14,7 @@ appendix B.4 (log-sum-exp kept, row sums of delta_context x context in place of 
 et al., "GQA", 2023; Xiao et al., "Efficient streaming language models with attention sinks", 2023.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
@@ -21,10 +22,11 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from cstool.training.kernels import elementary
+from cstool.training.kernels import block_products, elementary
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.attention_rows import Rules, row_products, softmax_rows, softmax_rows_backward
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert, float_dtype, lend_bfloat16, narrowed, operand
+from cstool.training.kernels.block_products import FULL, SEEN_BY_TERMS, SEEN_COLUMNS, SEEN_TERMS
 from cstool.training.kernels.call import Call
 from cstool.training.kernels.gemm import Gemm, Scratch, quiet
 from cstool.training.kernels.random import draws_of
@@ -33,6 +35,9 @@ from cstool.training.kernels.shared_gemm import in_parts
 
 BLOCK_ROWS = 128
 """most rows of a block of queries or keys"""
+LEAST_PRODUCTS = 2**19
+"""numbers multiplied for a product of two matrices, from which our own kernel computes it. Of fewer OpenBLAS, by a
+kernel for small matrices, makes sums in another order, which runs so far have had"""
 
 _Block: TypeAlias = tuple[int, int, int, int]
 """first and last + 1 of queries, and of the keys that any of them sees; or of keys, and of the queries that see any"""
@@ -227,11 +232,12 @@ def _forward(c: Call, work: _Work, part: int, kv_heads: range) -> None:
             # Where the sinks lie apart from the window, they are `lead` columns of their own.
             apart = lead if shift > 0 else 0
             columns = apart + last - first
+            seen = _seen(form, start, first)
             for group in _groups(samples, kv_heads, form, rows * columns):
                 here, kv_here = group[:3], group[:2]
                 query, window = queries[*here, start:stop], (*kv_here, slice(None), slice(first, last))
                 scores = scratch("attention.scores", (*group.size, rows, columns))
-                gemm.multiply(query, keys[window].swapaxes(3, 4), scores[..., apart:])
+                _multiply(gemm, query, keys[window].swapaxes(3, 4), scores[..., apart:], scratch, SEEN_COLUMNS, seen)
                 if apart:
                     gemm.multiply(query, keys[*kv_here, :, :apart].swapaxes(3, 4), scores[..., :apart])
                 pairs, place = scores.reshape(group.size[0], -1, rows, columns), (group.samples.start, group.first_head)
@@ -240,7 +246,7 @@ def _forward(c: Call, work: _Work, part: int, kv_heads: range) -> None:
                 target = contexts[*here, start:stop]
                 is_total = not apart or target.dtype == scores.dtype
                 total = target if is_total else scratch("attention.sum", target.shape)
-                gemm.multiply(probabilities[..., apart:], values[window], total)
+                _multiply(gemm, probabilities[..., apart:], values[window], total, scratch, SEEN_TERMS, seen)
                 if apart:
                     product = scratch("attention.context", target.shape)
                     gemm.multiply_add(probabilities[..., :apart], values[*kv_here, :, :apart], total, product)
@@ -317,13 +323,14 @@ def _backward(
                 elementary.fill(delta_queries[samples, of_part, :, written:first], 0)
             lead = min(max(form.sinks_apart - start, 0), stop - start)
             keys_here, rows = stop - start, last - first
+            seen = _seen(form, first, start)
             for group in _groups(samples, kv_heads, form, rows * keys_here):
                 below = (*group[:3], slice(first, last))
                 here = (*group[:2], slice(None), slice(start, stop))
                 shape = (*group.size, rows, keys_here)
                 scores, delta = scratch("attention.scores", shape), scratch("attention.delta_scores", shape)
-                gemm.multiply(queries[below], keys[here].swapaxes(3, 4), scores)
-                gemm.multiply(deltas[below], values[here].swapaxes(3, 4), delta)
+                _multiply(gemm, queries[below], keys[here].swapaxes(3, 4), scores, scratch, SEEN_COLUMNS, seen)
+                _multiply(gemm, deltas[below], values[here].swapaxes(3, 4), delta, scratch, SEEN_COLUMNS, seen)
                 pairs = [x.reshape(group.size[0], -1, rows, keys_here) for x in (scores, delta)]
                 place = group.samples.start, group.first_head, first, lead, start
                 scores, rounded = _rounded("probabilities", scores, pairs[0], queries.dtype, scratch)
@@ -331,15 +338,15 @@ def _backward(
                 known = *place, rules, c.kept["logsumexp"], dots, draws
                 softmax_rows_backward(*pairs, *known, rounded, rounded_delta, bias_sums)
                 is_first = group.sharing.start == 0
-                _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, gemm, scratch)
-                _sum_over_sharing(delta, queries[below], delta_keys[here], is_first, gemm, scratch)
+                _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, gemm, scratch, seen)
+                _sum_over_sharing(delta, queries[below], delta_keys[here], is_first, gemm, scratch, seen)
                 old = min(max(written - first, 0), rows)
                 target = delta_queries[below]
-                if old:
-                    product = scratch("attention.delta_q", (*group.size, old, queries.shape[-1]))
-                    gemm.multiply_add(delta[..., :old, :], keys[here], target[..., :old, :], product)
-                if old < rows:
-                    gemm.multiply(delta[..., old:, :], keys[here], target[..., old:, :])
+                for own, adds in ((slice(0, old), True), (slice(old, rows), False)):
+                    terms, to = delta[..., own, :], target[..., own, :]
+                    if to.size:
+                        of_own = None if seen is None else seen + own.start
+                        _multiply(gemm, terms, keys[here], to, scratch, SEEN_TERMS, of_own, adds=adds)
             written = max(written, last)
         if written < form.sequence:
             elementary.fill(delta_queries[samples, of_part, :, written:], 0)
@@ -360,8 +367,37 @@ def _rounded(
     return lent, lent.reshape(pairs.shape)
 
 
+def _seen(form: Attention, query: int, key: int) -> int | None:
+    """Keys, from one on, that a query sees; None where later ones are seen, too. The next query sees one more."""
+    return query + 1 - key if form.causal else None
+
+
+def _multiply(
+    gemm: Gemm,
+    a: np.ndarray,
+    b: np.ndarray,
+    out: np.ndarray,
+    scratch: Scratch,
+    shape: int,
+    seen: int | None,
+    *,
+    adds: bool = False,
+) -> None:
+    """Compute out = a b, or add that to `out`; by our own kernel where it has the order of BLAS, and is faster.
+
+    Args:
+        shape, seen: see `block_products.multiply`; None for nothing hidden
+    """
+    if a.dtype == b.dtype == out.dtype == np.float32 and math.prod((*out.shape[3:], a.shape[4])) >= LEAST_PRODUCTS:
+        block_products.multiply(a, b, out, scratch, adds=adds, shape=FULL if seen is None else shape, seen=seen or 0)
+    elif adds:
+        gemm.multiply_add(a, b, out, scratch("attention.added", out.shape))
+    else:
+        gemm.multiply(a, b, out)
+
+
 def _sum_over_sharing(
-    a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: bool, gemm: Gemm, scratch: Scratch
+    a: np.ndarray, b: np.ndarray, out: np.ndarray, is_first: bool, gemm: Gemm, scratch: Scratch, seen: int | None
 ) -> None:
     """Write a^T b, summed over the heads that share a head of keys and values, or add it if others came first.
 
@@ -369,12 +405,13 @@ def _sum_over_sharing(
         a: (B, kv heads, sharing, rows, keys) float32
         b: (B, kv heads, sharing, rows, D) float32
         out: (B, kv heads, 1, keys, D) float32
+        seen: keys that the first row sees, see `_seen`
     """
     if is_first and a.shape[2] == 1:
-        gemm.multiply(a.swapaxes(3, 4), b, out)
+        _multiply(gemm, a.swapaxes(3, 4), b, out, scratch, SEEN_BY_TERMS, seen)
         return
     product = scratch("attention.product", (*a.shape[:3], a.shape[4], b.shape[4]))
-    gemm.multiply(a.swapaxes(3, 4), b, product)
+    _multiply(gemm, a.swapaxes(3, 4), b, product, scratch, SEEN_BY_TERMS, seen)
     if is_first:
         elementary.sum_over(product, 2, out)
         return
