@@ -2,9 +2,8 @@
 
 Query, key and value are one linear layer, so are gate and up; attention is `scaled_dot_product_attention` (which skips
 the masked half); tokens of a mixture are sorted by expert, so that each expert has one product; the optimizer is the
-fused AdamW, several times as fast on a CPU as the default one, or Adafactor for T5. In float32 throughout, or under
-autocast, which takes bfloat16 for products; eager, or model and loss by `torch.compile`. No sample has padding, so no
-mask is read.
+fused AdamW, several times as fast on a CPU as the default one. In float32 throughout, or under autocast, which takes
+bfloat16 for products; eager, or model and loss by `torch.compile`. No sample has padding, so no mask is read.
 
 Parameters are declared in the order of cstool's graphs, and inputs have the names of its inputs.
 """
@@ -161,7 +160,11 @@ class Mixture(nn.Module):
         probabilities = self.router(x).softmax(dim=-1)
         weights, choices = probabilities.topk(self.chosen)
         self.routed = probabilities, choices
-        weights = weights / weights.sum(dim=-1, keepdim=True)
+        return self.experts(x, weights / weights.sum(dim=-1, keepdim=True), choices)
+
+    @torch.compiler.disable
+    def experts(self, x: Tensor, weights: Tensor, choices: Tensor) -> Tensor:
+        """Return the weighted sum of what the chosen experts make. Not compiled: its shapes change with every step."""
         experts, order = choices.flatten().sort()
         tokens, counts = order // self.chosen, torch.bincount(experts, minlength=len(self.ups)).tolist()
         rows = x.flatten(0, 1)
