@@ -80,28 +80,11 @@ def torch_side(ours: Ours, threads: int, precision: str = FLOAT32) -> Side:
     """Return what runs PyTorch's side, with our weights."""
     import torch
 
-    from benchmarks.torch_models import Gpt2, Gpt2Shape
+    from benchmarks.torch_models import make_model, take_weights
 
     torch.set_num_threads(threads)
-    model = Gpt2(Gpt2Shape())
-
-    def put(parameter: torch.nn.Parameter, *names: str) -> None:
-        parameter.data.copy_(torch.from_numpy(np.concatenate([ours.weight(name) for name in names])))
-
-    put(model.tokens.weight, "embedding_layer.word_embeddings.weight")
-    put(model.positions.weight, "embedding_layer.position_embeddings.embed.weight")
-    for n, block in enumerate(model.blocks):
-        layer = f"transformer_decoder.layers.{n}"
-        for kind in ("weight", "bias"):
-            qkv = [f"{layer}.self_attn.proj_{part}_dense_layer.{kind}" for part in "qkv"]
-            put(getattr(block.query_key_value, kind), *qkv)
-            put(getattr(block.output, kind), f"{layer}.self_attn.proj_output_dense_layer.{kind}")
-            put(getattr(block.up, kind), f"{layer}.ffn.ffn.0.linear_layer.{kind}")
-            put(getattr(block.down, kind), f"{layer}.ffn.ffn.1.linear_layer.{kind}")
-            put(getattr(block.norm1, kind), f"{layer}.norm1.{kind}")
-            put(getattr(block.norm2, kind), f"{layer}.norm3.{kind}")
-    for kind in ("weight", "bias"):
-        put(getattr(model.norm, kind), f"transformer_decoder.norm.{kind}")
+    model = make_model("gpt2")
+    take_weights(model, {name: ours.weight(name) for name in ours.graph.weights})
     model.to(getattr(torch, precision))
 
     def run(prompts: list[list[int]], count: int) -> tuple[list[int], float, float]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cstool.model.graphs import build_graph
-from cstool.model.ir import Graph
+from cstool.model.graphs import SampleForm, build_graph
+from cstool.model.ir import Graph, OpKind
 from cstool.model.optimizers import make_optimizer
-from cstool.model.params import Params, load_params
+from cstool.model.params import Params, load_params, usual_predictions
 from cstool.training.kernels.fastest import choose_for
 from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.machine.appliance import Appliance
@@ -20,7 +20,11 @@ from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
 
 FOLDER = Path(__file__).parent.parent / "params"
+TARGETS_SHARE = 4
+"""tokens of a source for each token of its target"""
 _NO_DROPOUT = ("dropout_rate=0.0", "attention_dropout_rate=0.0")
+# The well-known base size of encoders. Source: Devlin et al., "BERT", 2019, section 3.
+_BASE = ("hidden_size=768", "num_heads=12", "num_hidden_layers=12", "filter_size=3072")
 MODELS: dict[str, tuple[Path, tuple[str, ...]]] = {
     "gpt2": (FOLDER / "gpt2_small.yaml", _NO_DROPOUT),
     "gpt3_xl_wide": (
@@ -35,6 +39,33 @@ MODELS: dict[str, tuple[Path, tuple[str, ...]]] = {
             "max_position_embeddings=512",
         ),
     ),
+    "moe_tiny": (FOLDER / "moe_tiny.yaml", ()),
+    "moe_gpt2_wide": (
+        FOLDER / "moe_tiny.yaml",
+        ("hidden_size=768", "num_heads=12", "filter_size=3072", "max_position_embeddings=512"),
+    ),
+    "bert_tiny": (FOLDER / "bert_tiny.yaml", ()),
+    "bert_base": (
+        FOLDER / "bert_tiny.yaml",
+        (
+            *(*_BASE, "vocab_size=30522", "max_position_embeddings=512", "num_segments=2", "norm_first=false"),
+            *("use_final_layer_norm=false", "position_embedding_type=learned", "rotary_dim=null"),
+        ),
+    ),
+    "t5_tiny": (FOLDER / "t5_tiny.yaml", ("mlm_loss_scaling=num_masked",)),
+    "t5_base": (
+        FOLDER / "t5_tiny.yaml",
+        (
+            *("mlm_loss_scaling=num_masked", "src_vocab_size=32000", "extra_ids=128", "d_model=768", "d_kv=64"),
+            *("num_heads=12", "d_ff=3072", "encoder_num_hidden_layers=12", "decoder_num_hidden_layers=12"),
+            *("src_max_position_embeddings=512", "tgt_max_position_embeddings=128"),
+        ),
+    ),
+    "vit_tiny": (FOLDER / "vit_tiny.yaml", ()),
+    "vit_base": (
+        FOLDER / "vit_tiny.yaml",
+        (*_BASE, "num_classes=1000", "image_size=[224,224]", "num_channels=3", "patch_size=[16,16]"),
+    ),
     "fc_mnist": (FOLDER / "fc_mnist.yaml", ()),
     "llama": (
         FOLDER / "llama3_8b.yaml",
@@ -47,8 +78,6 @@ MODELS: dict[str, tuple[Path, tuple[str, ...]]] = {
     ),
 }
 """by name: a stock file, and what is changed in its model section"""
-CLASSES = 10
-"""of digits"""
 
 
 def cstool_side(
@@ -66,7 +95,7 @@ def cstool_side(
 
     Args:
         model: a key of `MODELS`
-        sequence_length: tokens of a sample; of no meaning for digits
+        sequence_length: tokens of a sample, of a source where there are targets; of no meaning for images
         sparsity: share of zeros, which stay where they are; None for dense weights
     """
     overrides = [] if sparsity is None else [f"trainer.init.sparsity={sparsity}"]
@@ -100,22 +129,34 @@ def cstool_side(
 
 
 def model_graph(model: str, sequence_length: int, overrides: Sequence[str] = ()) -> tuple[Params, Graph]:
-    """The params and the graph of a key of `MODELS`."""
+    """The params and the graph of a key of `MODELS`. Losses of tokens are means, whatever the file says."""
     file, changes = MODELS[model]
     params = load_params(file, overrides=[*overrides, *(f"trainer.init.model.{change}" for change in changes)])
-    return params, build_graph(params.model, None if model == "fc_mnist" else sequence_length)
+    form = SampleForm(
+        sequence_length,
+        usual_predictions(sequence_length),
+        scales_by_predictions=True,
+        targets=sequence_length // TARGETS_SHARE,
+    )
+    return params, build_graph(params.model, form)
 
 
 def random_batch(graph: Graph, batch_size: int) -> Batch:
-    """Return random samples of a model, always the same ones: tokens, or digits."""
+    """Return random samples of a model, always the same ones, without padding."""
     rng = np.random.default_rng(0)
-    (sequence,) = graph.tensors["labels"].shape or (1,)
-    arrays = {"mask": np.ones((batch_size, *graph.tensors["labels"].shape), np.float32)}
-    if "x" in graph.tensors:
-        arrays["x"] = rng.random((batch_size, *graph.tensors["x"].shape), np.float32)
-        arrays["labels"] = rng.integers(0, CLASSES, batch_size).astype(np.int32)
-    else:
-        vocab_size = graph.weights["embedding_layer.word_embeddings.weight"].shape[0]
-        tokens = rng.integers(0, vocab_size, (batch_size, sequence + 1)).astype(np.int32)
-        arrays |= {"input_ids": tokens[:, :-1].copy(), "labels": tokens[:, 1:].copy()}
-    return Batch(0, arrays, samples=batch_size, tokens=batch_size * sequence, size=batch_size)
+    output = next(op for op in graph.ops if op.kind is OpKind.SOFTMAX_LOSS)
+    classes = graph.weights[output.weights[0]].shape[0]
+    arrays = {}
+    for tensor in graph.inputs:
+        shape = (batch_size, *tensor.shape)
+        if tensor.name in ("mask", "attention_mask"):
+            arrays[tensor.name] = np.ones(shape, tensor.dtype)
+        elif tensor.dtype == "float32":
+            arrays[tensor.name] = rng.random(shape, np.float32)
+        elif tensor.name == "masked_lm_positions":
+            order = rng.random((batch_size, graph.sequence_length)).argsort(axis=1).astype(np.int32)
+            arrays[tensor.name] = np.sort(order[:, : shape[1]], axis=1)
+        else:
+            most = 2 if tensor.name == "token_type_ids" else classes
+            arrays[tensor.name] = rng.integers(0, most, shape, np.int32)
+    return Batch(0, arrays, samples=batch_size, tokens=arrays["mask"].size, size=batch_size)

@@ -1,4 +1,6 @@
-"""How fast cstool is beside PyTorch, row by row: training steps of models large and small, sparse ones, generation.
+"""How fast cstool is beside PyTorch, row by row: training steps of models large and small, and generation.
+
+The models are decoders, dense, sparse and with experts, encoders, an encoder with a decoder, and vision transformers.
 
 Run from the project's folder, with the extra "bench" installed::
 
@@ -126,10 +128,10 @@ class Generation:
             return lambda: ours.run(prompts, self.tokens)
         import torch
 
-        from benchmarks.torch_models import Gpt2, Gpt2Shape
+        from benchmarks.torch_models import make_model
 
         torch.set_num_threads(THREADS)
-        model = Gpt2(Gpt2Shape()).to(getattr(torch, column.precision))
+        model = make_model("gpt2").to(getattr(torch, column.precision))
         return lambda: list(model.generate(torch.tensor(prompts), self.tokens))
 
 
@@ -140,6 +142,14 @@ ROWS: dict[str, Step | Generation] = {
     "gpt3_xl_wide, 4 x 512": Step("gpt3_xl_wide", 4, 512),
     "gpt3_xl_wide, 4 x 512, 90 % zeros": Step("gpt3_xl_wide", 4, 512, 0.9),
     "gpt_tiny, 24 x 128": Step("gpt_tiny", 24, 128),
+    "bert_base, 8 x 128": Step("bert_base", 8, 128),
+    "bert_tiny, 32 x 128": Step("bert_tiny", 32, 128),
+    "t5_base, 2 x 512": Step("t5_base", 2, 512),
+    "t5_tiny, 32 x 128": Step("t5_tiny", 32, 128),
+    "moe as wide as gpt2_small, 4 x 512": Step("moe_gpt2_wide", 4, 512),
+    "moe_tiny, 24 x 128": Step("moe_tiny", 24, 128),
+    "vit_base, 8 images": Step("vit_base", 8, 1),
+    "vit_tiny, 80 images": Step("vit_tiny", 80, 1),
     "fc_mnist, 120": Step("fc_mnist", 120, 1),
     "generate 128 tokens": Generation(64, 128),
 }

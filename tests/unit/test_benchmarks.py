@@ -25,7 +25,10 @@ def test_every_module_can_be_imported(name):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("model", "batch_size", "sequence"), [("gpt_tiny", 2, 16), ("fc_mnist", 6, 1)])
+@pytest.mark.parametrize(
+    ("model", "batch_size", "sequence"),
+    [("gpt_tiny", 2, 16), ("fc_mnist", 6, 1), ("bert_tiny", 2, 16), ("t5_tiny", 2, 16)],
+)
 def test_a_step_of_a_small_model_trains(model, batch_size, sequence, precision):
     step, appliance = cstool_side(model, batch_size, precision, sequence)
     with appliance:
@@ -41,6 +44,26 @@ def test_rows_name_a_model_and_their_columns_and_a_graph_has_the_tokens_that_are
     assert list(columns_of(ROWS["generate 128 tokens"])) == expected
     assert model_graph("gpt_tiny", 16)[1].sequence_length == 16
     assert model_graph("fc_mnist", 1)[1].sequence_length is None
+
+
+def test_operations_of_rows_are_those_written_out():
+    def flops(row):
+        return ROWS[row].flops / ROWS[row].batch_size
+
+    # Of each layer: matrices of attention, then those of the feed-forward part. A pair of tokens has two products.
+    square, ffn, pair = 128 * 128, 2 * 128 * 512, 2 * 128
+    encoder = 3 * (128 * (4 * square + ffn) + 128 * 128 * pair)
+    decoder = 3 * (32 * (6 * square + ffn) + 128 * 2 * square + (32 * 33 // 2 + 32 * 128) * pair)
+    assert flops("t5_tiny, 32 x 128") == 6 * (encoder + decoder + 32 * 4112 * 128)
+    pairs = 128 * 129 // 2 * pair
+    # A token meets two experts of eight.
+    mixture = 4 * (128 * (4 * square + 8 * 128 + 2 * 2 * 128 * 256) + pairs) + 128 * 256 * 128
+    assert flops("moe_tiny, 24 x 128") == 6 * mixture
+    bert = 4 * (128 * (4 * square + ffn) + 128 * 128 * pair) + 20 * (square + 4096 * 128)
+    assert flops("bert_tiny, 32 x 128") == 6 * bert
+    vit = 4 * (17 * (4 * 96 * 96 + 2 * 96 * 384) + 17 * 17 * 2 * 96) + 10 * 96
+    # Nobody needs the delta of the pixels.
+    assert flops("vit_tiny, 80 images") == 6 * vit + 4 * 16 * 49 * 96
 
 
 def test_sparse_weights_of_a_row_are_sparse():
