@@ -16,7 +16,7 @@ import numpy as np
 from cstool.model.ir import Panel
 from cstool.training.kernels.bfloat16 import float_dtype
 from cstool.training.kernels.gemm import NUMPY, Gemm, Scratch, quiet
-from cstool.training.kernels.random import Dropout
+from cstool.training.kernels.random import Draws, Dropout, draws_of
 from cstool.training.kernels.sparse.matrix import SparseMatrix
 
 Array = np.ndarray[Any, Any]
@@ -159,6 +159,11 @@ class Call:
     def gemm_for(self, x: Weights) -> Gemm:
         """The provider of products with an array as operand: the run's own, or NumPy for arrays that stay float32."""
         return NUMPY if self.gemm.operands != x.dtype else self.gemm
+
+    @property
+    def draws(self) -> Draws | None:
+        """The dropout as kernels take it; None where the op never has one."""
+        return draws_of(self.dropout, bool(self.attributes.get("dropout")))
 
     @property
     def delta_y(self) -> Array:

@@ -14,18 +14,21 @@ from pathlib import Path
 from cstool.foundation.errors import CheckpointError
 from cstool.foundation.progress import Progress
 from cstool.foundation.safe_python import python
-from cstool.model.ir import Graph, OpKind
-from cstool.model.optimizers import compile_updates
+from cstool.model.ir import Graph
+from cstool.model.optimizers import Optimizer, rule_name
 from cstool.training.kernels import kernel_folder
 from cstool.training.kernels.compile import (
-    ANSWERING_KERNELS,
-    BFLOAT16_KERNELS,
-    MIXTURE_KERNELS,
+    FIRST_VALUES,
+    MAGNITUDES,
     PRODUCT_KERNELS,
     SPARSE_KERNELS,
+    UPDATE_KERNELS,
     compile_from_the_end,
     compile_kernels,
+    in_bfloat16,
     kernels_cached,
+    kernels_of,
+    to_answer,
 )
 from cstool.training.kernels.gemm_providers import BFLOAT16_NAME
 from cstool.training.machine.grains import available_cores
@@ -34,7 +37,6 @@ from cstool.training.store import sweep_temporary
 
 log = logging.getLogger("cstool")
 COMPILING = "Compiling kernels"
-_OTHERS = {"updates": compile_updates}
 _WATCH_S = 0.2
 
 
@@ -53,35 +55,42 @@ def prepare_model_dir(folder: Path) -> None:
     sweep_temporary(folder)
 
 
-def needed_kernels(graph: Graph, precision: str, sparse: Collection[str], *, answers: bool = False) -> frozenset[str]:
-    """The kernels that a run needs beside the kernels of every run.
+def needed_kernels(
+    graph: Graph, precision: str, sparse: Collection[str], optimizer: Optimizer | None = None, *, answers: bool = False
+) -> frozenset[str]:
+    """The kernels that a run needs: see `cstool.training.kernels.compile`.
 
     Args:
         graph: of its model
         precision: of the run
         sparse: its sparse weights
+        optimizer: None for a run that does not train
         answers: whether the model answers, row by row
     """
-    wanted = {
-        BFLOAT16_KERNELS: precision == BFLOAT16_NAME,
+    needs = {*kernels_of(graph), MAGNITUDES}
+    needs |= {SPARSE_KERNELS} if sparse else set()
+    if answers:
+        needs = {*to_answer(needs)}
+    else:
+        names = {weight.initializer.name for weight in graph.weights.values()} - {"constant"}
+        needs |= {f"{FIRST_VALUES} {name}" for name in names}
+    if optimizer is not None:
+        needs.add(f"{UPDATE_KERNELS} {rule_name(optimizer)}")
+    if precision == BFLOAT16_NAME:
         # Rows are multiplied one by one where a model answers.
-        PRODUCT_KERNELS: precision == BFLOAT16_NAME and not answers,
-        SPARSE_KERNELS: bool(sparse),
-        ANSWERING_KERNELS: answers,
-        MIXTURE_KERNELS: any(op.kind is OpKind.ROUTER for op in graph.ops),
-    }
-    return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
+        needs = {*in_bfloat16(needs), *(() if answers else [PRODUCT_KERNELS])}
+    return frozenset(needs)
 
 
-def prepare_kernels(progress: Progress, needs: Collection[str] = (), *, alone: bool = False) -> None:
+def prepare_kernels(progress: Progress, needs: Collection[str], *, alone: bool = False) -> None:
     """Compile the kernels for this machine, or load them if an earlier run compiled them.
 
     Args:
         needs: see `needed_kernels`
         alone: no second process compiles a part of them, as within a budget of memory
     """
-    if kernels_cached(needs, _OTHERS):
-        compile_kernels(lambda name, done, total: None, _OTHERS, needs)
+    if kernels_cached(needs):
+        compile_kernels(lambda name, done, total: None, needs)
         return
     began = time.perf_counter()
     problem = kernel_folder().problem
@@ -101,18 +110,18 @@ def prepare_kernels(progress: Progress, needs: Collection[str] = (), *, alone: b
     # Another process would take as much memory again.
     alone = alone or problem is not None or memory_budget_bytes() is not None
     with nullcontext() if alone else _second_process(needs):
-        compile_kernels(show, _OTHERS, needs)
+        compile_kernels(show, needs)
     progress.finish(COMPILING)
     log.info(f"Compile was successful! It took {time.perf_counter() - began:.1f} seconds.")
 
 
-def compile_within_budget(progress: Progress, needs: Collection[str] = ()) -> None:
+def compile_within_budget(progress: Progress, needs: Collection[str]) -> None:
     """Compile missing kernels before a budget of memory is shared out, if there is one: it takes some for good.
 
     Args:
         needs: see `needed_kernels`
     """
-    if memory_budget_bytes() is not None and not kernels_cached(needs, _OTHERS):
+    if memory_budget_bytes() is not None and not kernels_cached(needs):
         prepare_kernels(progress, needs)
 
 
@@ -142,7 +151,7 @@ def follow(parent: int, needs: Collection[str]) -> None:
     """Be the second process of the process `parent`, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, too, and ends this one
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    compile_from_the_end(_OTHERS, needs)
+    compile_from_the_end(needs)
 
 
 def _end_with(parent: int) -> None:

@@ -60,7 +60,7 @@ def open_session(
     optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
     chooser = KernelChooser(order.sparse_kernels)
     sparsity = sparsity_rules(params, graph, chooser)
-    compile_within_budget(progress, needed_kernels(graph, params.host_precision, sparsity.groups.keys()))
+    compile_within_budget(progress, needed_kernels(graph, params.host_precision, sparsity.groups.keys(), optimizer))
     kept = KeptModel(
         graph,
         optimizer,
@@ -102,7 +102,7 @@ def open_session(
         _prepare_systems(session, found, trains=False, kinds=len(sizes))
     if data.train is not None:
         _prepare_systems(session, data.train, trains=True)
-    needs = needed_kernels(graph, appliance.precision, appliance.memoryx.arrays.sparse_names)
+    needs = needed_kernels(graph, appliance.precision, appliance.memoryx.arrays.sparse_names, optimizer)
     prepare_kernels(progress, needs)
     appliance.others.order(CompileKernels(needs))
     return session
