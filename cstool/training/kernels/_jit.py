@@ -51,7 +51,7 @@ def reduction(function: Kernel) -> Kernel:
 def _compiled(function: Kernel, *, is_named: bool = False, **options: Any) -> Kernel:
     compiled: Any = njit(**_OPTIONS, **options)(function)
     folder = kernel_folder().path
-    # Any other function with a closure is part of others, and kept with them: its name does not tell the captured variables.
+    # Any other function with a closure is part of others, and kept with them: no name tells the captured variables.
     if folder is not None and (is_named or function.__closure__ is None):
         compiled._cache = KernelCache(function, folder)
     return compiled  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ dropout", or another word, as in "magnitudes". Kernels of a need are compiled by
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -46,6 +46,8 @@ MAGNITUDES = "magnitudes"
 """needs of other kernels than those of ops; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
 UPDATE_KERNELS, FIRST_VALUES = "updates", "first_values"
 """first words of needs: the name of an optimizer follows, or of an initializer"""
+ROWS, SLICES = "rows", "slices"
+"""words for parts of the kernels of a model that answers"""
 DROPOUT, BIASES, BENT, FORWARD = "dropout", "biases", "bent", "forward"
 """forms of an op: has dropout; adds something to scores, or hides some; bends logits; never goes backward"""
 
@@ -203,40 +205,35 @@ def _sparse_linear(forms: Collection[str]) -> None:
     sparse.expand(pattern, values, written)
     sparse.expand(pattern, _float32(8), _float32(4, 8))
     sparse.collect(pattern, _float32(4, 8), _float32(8))
-    # The result of a product may be float32 where operands are bfloat16.
-    for to in {of, _float32}:
-        sparse.sparse_linear_delta(of(2, 4), pattern.transposed, values, to(2, 8), True, _lend)
-        sparse.sparse_linear_forward(x, pattern, values, None, to(2, 4), _lend)
+    if FORWARD not in forms:
         # A panel that is a whole layer has a whole array for its outputs, any other a slice of columns: two types.
+        for delta_y in (of(2, 4), of(2, 8)[:, :4]):
+            # The result of a product may be float32 where operands are bfloat16.
+            for to in {of, _float32}:
+                sparse.sparse_linear_delta(delta_y, pattern.transposed, values, to(2, 8), True, _lend)
+            sparse.sparse_linear_gradient(x, delta_y, pattern, _float32(8), _lend)
+        return
+    for to in {of, _float32}:
+        sparse.sparse_linear_forward(x, pattern, values, None, to(2, 4), _lend)
         sparse.sparse_linear_forward(x, pattern, values, None, to(2, 8)[:, :4], _lend)
-    for delta_y in (of(2, 4), of(2, 8)[:, :4]):
-        sparse.sparse_linear_delta(delta_y, pattern.transposed, values, _float32(2, 8), True, _lend)
-        sparse.sparse_linear_gradient(x, delta_y, pattern, _float32(8), _lend)
-
-
-def _rowwise(x: Array, weight: Array) -> None:
-    taken, y = np.zeros(1, np.int64), _float32(2, 4)
-    # A panel that is a whole layer has a whole array for its outputs, any other a slice of columns: two types.
-    for target in (y, _float32(2, 8)[:, :4]):
-        rowwise.linear_by_turns(x, weight, None, target, taken, 0)
 
 
 def _answering(forms: Collection[str]) -> None:
-    x = _float32(2, 8)
-    if BFLOAT16_KERNELS in forms:
-        _rowwise(x, _bfloat16(4, 8))
-        return
-    _rowwise(x, _float32(4, 8))
-    one = np.zeros(1, np.int64)
-    news, cache = cached_attention.News(one, one, one + 2, one), _float32(1, 2, 4, 4)
-    cached_attention.append(x, news, cache)
-    scores = _float32(cached_attention.BLOCK_TOKENS, 4)
-    form = Attention(2, 2, 4, 0.5)
-    biases = form.biases(x.dtype, needed=False)
-    cached_attention.cached_attention(x, news, cache, cache, form, biases, (0, 2), _float32(2, 8), scores)
-    loss.bend_logits(x, 2.0, None)
-    spin.publish(one, 0, 1)
-    spin.spin(one, 0, 1, 1)
+    """Compile products of rows into a whole array, or into a slice of columns, which is another type; or the rest."""
+    x, is_narrow = _float32(2, 8), BFLOAT16_KERNELS in forms
+    if ROWS in forms or SLICES in forms:
+        y = _float32(2, 4) if ROWS in forms else _float32(2, 8)[:, :4]
+        rowwise.linear_by_turns(x, (_bfloat16 if is_narrow else _float32)(4, 8), None, y, np.zeros(1, np.int64), 0)
+    elif not is_narrow:
+        one = np.zeros(1, np.int64)
+        news, cache = cached_attention.News(one, one, one + 2, one), _float32(1, 2, 4, 4)
+        cached_attention.append(x, news, cache)
+        scores, form = _float32(cached_attention.BLOCK_TOKENS, 4), Attention(2, 2, 4, 0.5)
+        biases = form.biases(x.dtype, needed=False)
+        cached_attention.cached_attention(x, news, cache, cache, form, biases, (0, 2), _float32(2, 8), scores)
+        loss.bend_logits(x, 2.0, None)
+        spin.publish(one, 0, 1)
+        spin.spin(one, 0, 1, 1)
 
 
 def _of_bfloat16(_forms: Collection[str]) -> None:
@@ -279,31 +276,31 @@ class _Sample(NamedTuple):
 _DROPS = (None, DROPOUT)
 _SAMPLES: Mapping[str, _Sample] = {
     OpKind.ATTENTION: _Sample(1500, _attention, ((None, BIASES), _DROPS), is_narrow=True),
-    OpKind.GATED_ACTIVATION: _Sample(
-        900, partial(_activation, kind=OpKind.GATED_ACTIVATION, inputs=2), (GATES, _DROPS), is_narrow=True
-    ),
-    OpKind.ACTIVATION: _Sample(700, _activation, (FUNCTIONS, _DROPS), is_narrow=True),
     OpKind.LAYER_NORM: _Sample(600, _layer_norm, is_narrow=True),
+    OpKind.ACTIVATION: _Sample(500, _activation, (FUNCTIONS, _DROPS), is_narrow=True),
     OpKind.SOFTMAX_LOSS: _Sample(600, _loss, ((None, BENT),), is_narrow=True),
-    FIRST_VALUES: _Sample(500, _first_values, (("normal", "truncated_normal", "uniform"),)),
     OpKind.POSITION_EMBEDDING: _Sample(400, _positions, (_DROPS,)),
-    OpKind.RMS_NORM: _Sample(400, _rms_norm, is_narrow=True),
-    OpKind.ROTARY: _Sample(350, _rotary, is_narrow=True),
-    UPDATE_KERNELS: _Sample(300, _updates, (("adafactor", "adam", "lion", "sgd"),)),
-    OpKind.RESIDUAL: _Sample(250, _residual, (_DROPS,), is_narrow=True),
-    OpKind.SCALE: _Sample(250, _scale, (_DROPS,)),
     OpKind.EMBEDDING: _Sample(200, _embedding, is_narrow=True),
-    OpKind.GATHER: _Sample(200, _gather),
-    OpKind.ROUTER: _Sample(900, _router),
+    OpKind.RESIDUAL: _Sample(250, _residual, (_DROPS,), is_narrow=True),
+    MAGNITUDES: _Sample(150, _magnitudes),
+    FIRST_VALUES: _Sample(400, _first_values, (("normal", "truncated_normal", "uniform"),)),
+    UPDATE_KERNELS: _Sample(150, _updates, (("adam", "sgd", "lion", "adafactor"),)),
+    ANSWERING_KERNELS: _Sample(1500, _answering, ((ROWS, SLICES, None),), is_narrow=True),
+    OpKind.RMS_NORM: _Sample(500, _rms_norm, is_narrow=True),
+    OpKind.ROTARY: _Sample(300, _rotary, is_narrow=True),
+    OpKind.GATED_ACTIVATION: _Sample(
+        800, partial(_activation, kind=OpKind.GATED_ACTIVATION, inputs=2), (GATES, _DROPS), is_narrow=True
+    ),
+    OpKind.SCALE: _Sample(200, _scale, (_DROPS,)),
+    OpKind.GATHER: _Sample(100, _gather),
+    OpKind.ROUTER: _Sample(2500, _router),
     OpKind.DISPATCH: _Sample(400, _dispatch, is_narrow=True),
     OpKind.COMBINE: _Sample(400, _combine, is_narrow=True),
-    MAGNITUDES: _Sample(150, _magnitudes),
-    SPARSE_KERNELS: _Sample(2500, _sparse_linear, is_narrow=True),
-    ANSWERING_KERNELS: _Sample(3500, _answering, is_narrow=True),
+    SPARSE_KERNELS: _Sample(2300, _sparse_linear, ((FORWARD, None),), is_narrow=True),
     BFLOAT16_KERNELS: _Sample(400, _of_bfloat16),
     PRODUCT_KERNELS: _Sample(1500, _products),
 }
-"""by the first word of a need"""
+"""by the first word of a need, those that most models need first"""
 _UNMASKED = 3
 """inputs of attention where no token is masked"""
 _SAME_KERNELS = {
@@ -337,7 +334,8 @@ def to_answer(needs: Collection[str]) -> frozenset[str]:
     others = (need for need in needs if _first(need) not in (OpKind.ATTENTION, OpKind.SOFTMAX_LOSS))
     # Positions are added without dropout, whatever the op has.
     found = (OpKind.POSITION_EMBEDDING if _first(need) == OpKind.POSITION_EMBEDDING else need for need in others)
-    return frozenset([ANSWERING_KERNELS, *(f"{need} {FORWARD}" for need in found)])
+    parts = (ANSWERING_KERNELS, f"{ANSWERING_KERNELS} {ROWS}", f"{ANSWERING_KERNELS} {SLICES}")
+    return frozenset([*parts, *(f"{need} {FORWARD}" for need in found)])
 
 
 def in_bfloat16(needs: Collection[str]) -> frozenset[str]:
@@ -353,8 +351,8 @@ def all_kernels() -> list[str]:
         for first, sample in _SAMPLES.items()
         for words in product(*sample.forms)
     ]
-    both = [*wide, *sorted(in_bfloat16(wide) - {*wide})]
-    return sorted(both, key=lambda need: (BFLOAT16_KERNELS in need, DROPOUT in need, *_by_cost(need)))
+    both = dict.fromkeys([*wide, *sorted(in_bfloat16(wide))])
+    return sorted(both, key=lambda need: [word in need.split() for word in (BFLOAT16_KERNELS, DROPOUT, BIASES, BENT)])
 
 
 def kernels_cached(needs: Collection[str]) -> bool:
@@ -377,7 +375,12 @@ def compile_kernels(progress: Callable[[str, int, int], None], needs: Collection
 def compile_from_the_end(needs: Collection[str]) -> None:
     """Compile kernels into the cache that `compile_kernels` of another process has not reached, the last need first."""
     # The other process compiles the first.
-    for need in reversed(_in_order(_missing(needs))[1:]):
+    compile_missing(reversed(_in_order(_missing(needs))[1:]))
+
+
+def compile_missing(needs: Iterable[str]) -> None:
+    """Compile kernels that are not in the cache when their turn comes, in the order of the needs."""
+    for need in needs:
         if _missing([need]):
             _compile(need)
 

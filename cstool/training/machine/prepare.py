@@ -1,29 +1,23 @@
 """Preparations before a machine is made: its kernels compiled, and the folder of its files."""
 
 import logging
-import os
-import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from cstool.foundation.errors import CheckpointError
 from cstool.foundation.progress import Progress
-from cstool.foundation.safe_python import python
 from cstool.model.ir import Graph
 from cstool.model.optimizers import Optimizer, rule_name
 from cstool.training.kernels import kernel_folder
 from cstool.training.kernels.compile import (
     FIRST_VALUES,
+    FORWARD,
     MAGNITUDES,
     PRODUCT_KERNELS,
     SPARSE_KERNELS,
     UPDATE_KERNELS,
-    compile_from_the_end,
     compile_kernels,
     in_bfloat16,
     kernels_cached,
@@ -31,13 +25,13 @@ from cstool.training.kernels.compile import (
     to_answer,
 )
 from cstool.training.kernels.gemm_providers import BFLOAT16_NAME
+from cstool.training.kernels.second_process import second_process
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.host_memory import memory_budget_bytes
 from cstool.training.store import sweep_temporary
 
 log = logging.getLogger("cstool")
 COMPILING = "Compiling kernels"
-_WATCH_S = 0.2
 
 
 def prepare_model_dir(folder: Path) -> None:
@@ -68,12 +62,13 @@ def needed_kernels(
         answers: whether the model answers, row by row
     """
     needs = {*kernels_of(graph), MAGNITUDES}
-    needs |= {SPARSE_KERNELS} if sparse else set()
     if answers:
         needs = {*to_answer(needs)}
     else:
+        needs |= {SPARSE_KERNELS} if sparse else set()
         names = {weight.initializer.name for weight in graph.weights.values()} - {"constant"}
         needs |= {f"{FIRST_VALUES} {name}" for name in names}
+    needs |= {f"{SPARSE_KERNELS} {FORWARD}"} if sparse else set()
     if optimizer is not None:
         needs.add(f"{UPDATE_KERNELS} {rule_name(optimizer)}")
     if precision == BFLOAT16_NAME:
@@ -107,12 +102,24 @@ def prepare_kernels(progress: Progress, needs: Collection[str], *, alone: bool =
             progress.start(COMPILING, total)
         progress.advance(COMPILING, done, name)
 
-    # Another process would take as much memory again.
-    alone = alone or problem is not None or memory_budget_bytes() is not None
-    with nullcontext() if alone else _second_process(needs):
+    with nullcontext() if alone or _is_alone() else second_process(needs):
         compile_kernels(show, needs)
     progress.finish(COMPILING)
     log.info(f"Compile was successful! It took {time.perf_counter() - began:.1f} seconds.")
+
+
+def kernels_ahead(needs: Collection[str]) -> AbstractContextManager[None]:
+    """Return a context within which another process compiles missing kernels, before `prepare_kernels` is called.
+
+    Args:
+        needs: see `needed_kernels`
+    """
+    return nullcontext() if _is_alone() or kernels_cached(needs) else second_process(needs)
+
+
+def _is_alone() -> bool:
+    """Tell whether there is no core, memory or folder for a second process, which takes as much memory again."""
+    return available_cores() == 1 or memory_budget_bytes() is not None or kernel_folder().path is None
 
 
 def compile_within_budget(progress: Progress, needs: Collection[str]) -> None:
@@ -123,38 +130,3 @@ def compile_within_budget(progress: Progress, needs: Collection[str]) -> None:
     """
     if memory_budget_bytes() is not None and not kernels_cached(needs):
         prepare_kernels(progress, needs)
-
-
-@contextmanager
-def _second_process(needs: Collection[str]) -> Iterator[None]:
-    """Within the context, if a core is free for it, another process compiles kernels that this one has not come to.
-
-    A thread would not do: compiling holds Python's lock. Where the process fails, this one compiles all.
-    """
-    process = None
-    if sys.executable and available_cores() > 1:
-        code = f"import sys; sys.path[:] = sys.argv[1:]; import {__name__} as it; it.follow({os.getpid()}, {[*needs]})"
-        path = [folder or os.getcwd() for folder in sys.path]
-        nowhere = subprocess.DEVNULL
-        with suppress(OSError, ValueError):
-            process = subprocess.Popen(python("-c", code, *path), stdin=nowhere, stdout=nowhere, stderr=nowhere)
-    try:
-        yield
-    finally:
-        if process is not None:
-            # At most it compiles kernels that are here by now.
-            process.kill()
-            process.wait()
-
-
-def follow(parent: int, needs: Collection[str]) -> None:
-    """Be the second process of the process `parent`, and end with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is told, too, and ends this one
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    compile_from_the_end(needs)
-
-
-def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_WATCH_S)
-    os._exit(1)

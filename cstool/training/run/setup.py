@@ -10,7 +10,7 @@ from cstool import __version__
 from cstool.foundation.errors import CheckpointError
 from cstool.foundation.progress import Progress
 from cstool.foundation.words import bytes_text, counted
-from cstool.model.ir import Artifact, Loss
+from cstool.model.ir import Artifact, Graph, Loss
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import ALL_STATES, BertParams, ModelParams, Params
 from cstool.training.kernels.gemm_providers import EMULATED, FLOAT32, choose_gemm
@@ -106,6 +106,13 @@ def open_session(
     prepare_kernels(progress, needs)
     appliance.others.order(CompileKernels(needs))
     return session
+
+
+def needs_of(params: Params, graph: Graph, *, trains: bool) -> frozenset[str]:
+    """Return the needs of a run for kernels, before it is open: see `needed_kernels`."""
+    optimizer = make_optimizer(params.trained_by, None) if trains else None
+    sparsity = sparsity_rules(params, graph, KernelChooser("never"))
+    return needed_kernels(graph, params.host_precision, sparsity.groups.keys(), optimizer)
 
 
 def _tell_scaling(model: ModelParams, losses: Sequence[Loss]) -> None:

@@ -82,12 +82,11 @@ SECOND = """
 import os, signal, sys, time
 from pathlib import Path
 from cstool.training.kernels import kernel_folder
-from cstool.training.machine import prepare
+from cstool.training.kernels.second_process import second_process
 
 folder = kernel_folder().path
-prepare.available_cores = lambda: 2
 needs = ["attention", "magnitudes", "updates lion"]  # the first is left to this process
-with prepare._second_process(needs):
+with second_process(needs):
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     print(children.read_text(), flush=True)
     if sys.argv[1] == "lives":
@@ -143,9 +142,10 @@ def test_what_a_run_needs_beside_the_kernels_of_its_ops() -> None:
     evaluates = {"activation relu", "first_values uniform", "magnitudes", "softmax_loss"}
     narrow = {"activation relu bfloat16", "bfloat16", "softmax_loss bfloat16"}
     assert needed(graph, "float32", []) == evaluates
-    assert needed(graph, "float32", ["a.weight"], optimizer) == evaluates | {"sparse", "updates adam"}
+    assert needed(graph, "float32", ["a.weight"], optimizer) == evaluates | {"sparse", "sparse forward", "updates adam"}
     assert needed(graph, "bfloat16", []) == evaluates | narrow | {"products"}
-    answers = {"activation relu forward", "answering", "magnitudes forward"}
+    answers = {"activation relu forward", "answering", "answering rows", "answering slices", "magnitudes forward"}
     assert needed(graph, "float32", [], answers=True) == answers
+    assert needed(graph, "float32", ["a.weight"], answers=True) == answers | {"sparse forward"}
     # Rows are multiplied one by one.
     assert "products" not in needed(graph, "bfloat16", [], answers=True)
