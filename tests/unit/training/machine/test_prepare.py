@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,22 @@ def test_one_core_ranks_a_budget_and_no_folder_have_no_second_process(said, monk
     monkeypatch.delenv("CSTOOL_MEMORY")
     monkeypatch.setattr(preparing, "available_cores", lambda: 1)
     said(KernelFolder(tmp_path / "none"))
+
+
+def test_kernels_are_compiled_ahead_where_some_are_missing_and_a_second_process_may_be(monkeypatch, tmp_path):
+    begun: list[str] = []
+    monkeypatch.setattr(preparing, "second_process", lambda needs: begun.append("".join(needs)) or nullcontext())
+    for module in (preparing, compiling):
+        monkeypatch.setattr(module, "kernel_folder", lambda: KernelFolder(tmp_path))
+    (tmp_path / "complete.there").touch()
+    for cores, need in ((1, "one core"), (2, "there"), (2, "missing")):
+        monkeypatch.setattr(preparing, "available_cores", lambda cores=cores: cores)
+        with preparing.kernels_ahead([need]):
+            pass
+    monkeypatch.setenv("CSTOOL_MEMORY", str(2**30))
+    with preparing.kernels_ahead(["budget"]):
+        pass
+    assert begun == ["missing"]
 
 
 def test_within_a_budget_kernels_are_compiled_before_it_is_shared_out_if_they_are_missing(monkeypatch):
