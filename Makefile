@@ -17,6 +17,8 @@ $(STAMP): setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[dev]'
 	touch $@
+	# Kernels for the runs to come: a process in the background compiles them, while cores are idle.
+	@$(BIN)/python -m cstool.training.kernels.second_process 2>/dev/null || true
 
 smoke: install  ## every part of cstool once, in under a minute
 	PATH="$(abspath $(BIN)):$$PATH" examples/smoke.sh

@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.step import cstool_side
+from benchmarks.step import cstool_side, model_graph
 from benchmarks.turns import status_bytes
 from cstool.training.kernels.compile import compile_kernels
+from cstool.training.kernels.gemm_providers import FLOAT32
+from cstool.training.machine.prepare import needed_kernels
 
 STEPS = 3
 
 
 def main() -> None:
     """Train, and print the account."""
-    compile_kernels(lambda _name, _done, _total: None)
+    _, graph = model_graph("gpt2", 512, [])
+    compile_kernels(lambda _name, _done, _total: None, needed_kernels(graph, FLOAT32, []))
     libraries = status_bytes("VmRSS")
     step, appliance = cstool_side("gpt2", 2)
     for _ in range(STEPS):

@@ -18,13 +18,7 @@ from cstool.foundation.progress import Silent
 from cstool.plan.estimation.published import Prediction, Published, predict
 from cstool.training.kernels import onednn_float32
 from cstool.training.kernels._cache import cache_folder
-from cstool.training.kernels.compile import (
-    ANSWERING_KERNELS,
-    BFLOAT16_KERNELS,
-    MIXTURE_KERNELS,
-    PRODUCT_KERNELS,
-    SPARSE_KERNELS,
-)
+from cstool.training.kernels.compile import all_kernels
 from cstool.training.machine.prepare import prepare_kernels
 from tests.cost import Costs
 from tests.examples import WHOLE
@@ -34,7 +28,6 @@ for profile, count in (("test", WHOLE // 5), ("lab", WHOLE)):
     settings.register_profile(profile, deadline=None, derandomize=os.environ.get("CI") == "true", max_examples=count)
 settings.load_profile("test")
 
-ALL_KERNELS = ANSWERING_KERNELS, BFLOAT16_KERNELS, MIXTURE_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS
 GOLDEN = Path(__file__).parent / "golden"
 LAB = Path(__file__).parent / "lab"
 
@@ -60,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # those of pytest-xdist inherit the environment
         _leave_rates_behind(config)
         if config.getoption("--budget"):  # else what a worker needs first, it compiles while the other does the same
-            prepare_kernels(Silent(), ALL_KERNELS)
+            prepare_kernels(Silent(), all_kernels())
 
 
 def _leave_rates_behind(config: pytest.Config) -> None:

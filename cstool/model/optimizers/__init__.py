@@ -118,11 +118,17 @@ def forms() -> Iterator[Optimizer]:
             yield make_optimizer(params, None)
 
 
-def compile_updates() -> None:
-    """Compile the updates of all optimizers, or load them from the cache of kernels."""
+def rule_name(optimizer: Optimizer) -> str:
+    """Return the name of the module of an optimizer, as in "adam"."""
+    return type(optimizer).__module__.rpartition(".")[2]
+
+
+def compile_updates(name: str) -> None:
+    """Compile the updates of an optimizer, given by `rule_name`, or load them from the cache of kernels."""
     import numpy as np
 
-    for optimizer in forms():
+    module = importlib.import_module(f"{__package__}.{name}")
+    for optimizer in (make_optimizer(params, None) for params in module.FORMS):
         weight = np.ones(8, np.float32)
         states = [np.zeros(shape, np.float32) for shape in optimizer.states(weight.shape).values()]
         optimizer.update(weight, np.ones(8, np.float32), states, Step(1, 0.1, 1.0), True)

@@ -23,17 +23,19 @@ import yaml
 from cstool.foundation.errors import EstimateError
 from cstool.model.graphs import build_graph, declared_form
 from cstool.model.ir import OP_RULES, Graph, matrix_of
-from cstool.model.optimizers import Optimizer, Step, WholeOptimizer, compile_updates, forms, make_optimizer
+from cstool.model.optimizers import Optimizer, Step, WholeOptimizer, forms, make_optimizer, rule_name
 from cstool.model.params import Params, parse_params
 from cstool.training.data import MASKS, Sampler
 from cstool.training.data.dataset import Field
 from cstool.training.host.step import PASSES, HostRates, OnHost, Work, fit_cost, fit_rates, kind_of, rest_row
-from cstool.training.kernels.compile import SPARSE_KERNELS, compile_kernels
+from cstool.training.kernels.compile import UPDATE_KERNELS, compile_kernels
+from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.grains import available_cores, grain_samples, lanes_for
 from cstool.training.machine.inputs import InputWorker
 from cstool.training.machine.memoryx.kept_model import KeptModel
+from cstool.training.machine.prepare import needed_kernels
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
 from cstool.training.machine.state import environment
 from cstool.training.store.block_file import BlockFile
@@ -112,7 +114,7 @@ def calibrate(folder: Path, report: Report) -> HostRates:
     Raises:
         EstimateError: the folder cannot be written
     """
-    compile_kernels(lambda name, done, total: None, {"updates": compile_updates}, {SPARSE_KERNELS})
+    compile_kernels(lambda *_: None, {f"{UPDATE_KERNELS} {rule_name(optimizer)}" for optimizer in forms()})
     measured: dict[str, list[tuple[Work, float]]] = {}
     rests: list[tuple[Any, float, float]] = []
     for number, probe in enumerate(PROBES):
@@ -177,12 +179,14 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> tu
     graph = build_graph(params.model, declared_form(params))
     samples = grain_samples(graph, probe.batch)
     lanes = lanes_for(graph, samples, probe.batch // samples)
+    sparsity = sparsity_rules(params, graph, KernelChooser("always"))
+    compile_kernels(lambda *_: None, needed_kernels(graph, FLOAT32, sparsity.groups))
     with (
         Appliance(
             KeptModel(
                 graph,
                 _NoUpdate() if lanes >= available_cores() else make_optimizer(params.trained_by, None),
-                sparsity_rules(params, graph, KernelChooser("always")),
+                sparsity,
             ),
             seed=0,
         ) as appliance,

@@ -10,7 +10,7 @@ from math import ceil, prod
 
 from cstool.foundation.errors import ClusterError
 from cstool.model.ir import Graph, panel_sizes
-from cstool.model.optimizers import Optimizer, compile_updates, make_optimizer, whole_arrays
+from cstool.model.optimizers import Optimizer, make_optimizer, whole_arrays
 from cstool.model.params import DataloaderParams, Params
 from cstool.training.host.planned import planned_setup
 from cstool.training.host.rates import load_rates
@@ -164,8 +164,7 @@ def estimate_memory(
     largest_sparse = max((graph.weights[name].size for name in sparsity.groups), default=0)
     beyond = SPARSE_DRAW_BYTES * largest_sparse
     if compiled is None:
-        needs = needed_kernels(graph, params.host_precision, sparsity.groups.keys())
-        compiled = kernels_cached(needs, {"updates": compile_updates})
+        compiled = kernels_cached(needed_kernels(graph, params.host_precision, sparsity.groups.keys(), optimizer))
     beyond += 0 if compiled else COMPILING_BYTES
     activations = sum(layout.activation_bytes(0) for layout in layouts)
     # As a run reckons: see `available_memory_bytes`, `activation_budget_bytes`, `open_backing`, `file_memory_bytes`.

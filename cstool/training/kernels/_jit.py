@@ -12,32 +12,34 @@ from cstool.training.kernels.recording import recording
 
 Kernel: TypeAlias = Callable[..., Any]
 
-_OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
-"""without NumPy's error model each division looks for a zero, and loops are not vectorised"""
+_OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+"""without NumPy's error model each division looks for a zero, and loops are not vectorised; nothing calls from C"""
 
 CONTRACT = {"contract"}
 """a product and a sum may become one fused operation, nothing else"""
 
-INLINED: Any = {"fastmath": CONTRACT, "error_model": "numpy", "forceinline": True}
+INLINED: Any = {"fastmath": CONTRACT, "error_model": "numpy", "forceinline": True, "no_cfunc_wrapper": True}
 """options of functions that LLVM must inline in kernels"""
 
 FREE_SUMS = {"contract", "reassoc", "nsz", "arcp"}
 """sums in any (fixed) order; without `nnan` and `ninf`, under which a NaN may vanish"""
 
 
-def elementwise(function: Kernel) -> Kernel:
-    """Compile a kernel whose elements have the same bits however an array is cut."""
-    return _compiled(function, fastmath=CONTRACT)
+def elementwise(function: Kernel, of: str = "") -> Kernel:
+    """Compile a kernel whose elements have the same bits however an array is cut.
+
+    Args:
+        of: a word for the things that the closure of the function has captured; each word has a file of its own
+    """
+    if of:
+        # Numba makes the symbols of a kernel from this name.
+        function.__qualname__ = f"{function.__name__}.{of}"
+    return _compiled(function, is_named=bool(of), fastmath=CONTRACT)
 
 
 def inlined(function: Kernel) -> Kernel:
     """Compile a part of a kernel that LLVM must inline, however long: loops with calls are not vectorised."""
-    return _compiled(function, fastmath=CONTRACT, forceinline=True)
-
-
-def pasted(function: Kernel) -> Kernel:
-    """Let a part of a kernel be compiled as if it were written there: faster to compile than one that LLVM inlines."""
-    return _compiled(function, fastmath=CONTRACT, inline="always")
+    return _compiled(function, fastmath=CONTRACT, forceinline=True, no_cpython_wrapper=True)
 
 
 def reduction(function: Kernel) -> Kernel:
@@ -59,11 +61,11 @@ class _Recordable(CPUDispatcher):
         return into.kernel(self, arguments)
 
 
-def _compiled(function: Kernel, **options: Any) -> Kernel:
+def _compiled(function: Kernel, *, is_named: bool = False, **options: Any) -> Kernel:
     compiled: Any = njit(**_OPTIONS, **options)(function)
     compiled.__class__ = _Recordable
     folder = kernel_folder().path
-    # A function with a closure is part of others, and kept with them: its name does not tell the captured variables.
-    if folder is not None and function.__closure__ is None:
+    # Any other function with a closure is part of others, and kept with them: no name tells the captured variables.
+    if folder is not None and (is_named or function.__closure__ is None):
         compiled._cache = KernelCache(function, folder)
     return compiled  # type: ignore[no-any-return]

@@ -3,111 +3,69 @@
 Source: Shazeer, "GLU variants improve Transformer", 2020, for gates.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import functools
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cstool.model.activations import ACTIVATIONS
 from cstool.training.kernels import exponential  # noqa: F401  (has the compiled forms of the formulas' functions)
-from cstool.training.kernels._jit import Kernel, elementwise, inlined, pasted
+from cstool.training.kernels._jit import Kernel, elementwise, inlined
 from cstool.training.kernels.bfloat16 import finish, narrow, numbers, target, widen
 from cstool.training.kernels.call import Call
-from cstool.training.kernels.random import draws_of, mask_memory, mask_row
+from cstool.training.kernels.random import mask_memory, mask_row
 
-FUNCTIONS = {name: number for number, name in enumerate(ACTIVATIONS)}
-"""the functions by name, with the number by which the kernels know them"""
+FUNCTIONS = tuple(ACTIVATIONS)
+"""the functions by name"""
 GATES = tuple(name for name, row in ACTIVATIONS.items() if row.gate is not None)
 """the functions that a gate may have"""
-_GATE_NUMBERS = {name: FUNCTIONS[name] for name in GATES}
-_FORMULAS = {name: inlined(row.formula) for name, row in ACTIVATIONS.items()}
+_FORMULAS: dict[str, Any] = {name: inlined(row.formula) for name, row in ACTIVATIONS.items()}
+_GATE_FORMULAS = {name: _FORMULAS[name] for name in GATES}
 
 
-def by_function(part: Callable[[int, Kernel, Kernel], Kernel], names: Iterable[str]) -> Kernel:
-    """One part of a kernel for several functions, to be told by number at each call which of them is meant.
+class _Pair(NamedTuple):
+    """The kernels of one function: a run compiles those of its own functions alone."""
 
-    Args:
-        part: makes the part of one function from its number, its formula and the part of the functions after it
-        names: of the functions
-    """
-    found: Kernel = _no_function
-    for name in reversed(tuple(names)):
-        found = part(FUNCTIONS[name], _FORMULAS[name], found)
-    return found
+    forward: Kernel
+    backward: Kernel
 
 
-@inlined
-def _no_function(*_arguments):  # type: ignore[no-untyped-def]
-    """End the chain: names become numbers where a name that is none is found."""
+@functools.cache
+def _kernels(function: str) -> _Pair:
+    formula = _FORMULAS[function]
 
-
-def _value_part(number: int, formula: Kernel, others: Kernel) -> Kernel:
-    @pasted
-    def value_part(function, x, bias, factor, y):  # type: ignore[no-untyped-def]
-        if function == number:
-            for j in range(x.shape[0]):
-                y[j] = factor[j] * formula(x[j] + bias[j], x)[0]
-        else:
-            others(function, x, bias, factor, y)
-
-    return value_part
-
-
-def _slope_part(number: int, formula: Kernel, others: Kernel) -> Kernel:
-    @pasted
-    def slope_part(function, x, bias, factor, delta, y):  # type: ignore[no-untyped-def]
-        if function == number:
-            for j in range(x.shape[0]):
-                y[j] = factor[j] * delta[j] * formula(x[j] + bias[j], x)[1]
-        else:
-            others(function, x, bias, factor, delta, y)
-
-    return slope_part
-
-
-_values: Any = by_function(_value_part, FUNCTIONS)
-_slopes: Any = by_function(_slope_part, FUNCTIONS)
-
-
-@elementwise
-def times_value(function, x, bias, factor, y):  # type: ignore[no-untyped-def]
-    """Write factor * function(x + bias) to y, apart from the others; all are rows. To be called from kernels."""
-    _values(function, x, bias, factor, y)
-
-
-@elementwise
-def _times_slope(function, x, bias, factor, delta, y):  # type: ignore[no-untyped-def]
-    """Write factor * delta * (slope of function at x + bias) to y, apart from the others; all are rows."""
-    _slopes(function, x, bias, factor, delta, y)
-
-
-@elementwise
-def _forward(function, x, bias, y, draws):  # type: ignore[no-untyped-def]
-    tokens, width = x.shape
-    memory = mask_memory(width, bias)
-    x_memory, y_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
-    for t in range(tokens):
-        row = target(y, t, y_memory)
-        times_value(function, numbers(x, t, x_memory), bias, mask_row(memory, draws, t, width), row)
-        finish(y_memory, y, t)
-
-
-@elementwise
-def _backward(function, x, bias, delta_y, delta_x, grad_bias, draws):  # type: ignore[no-untyped-def]
-    tokens, width = x.shape
-    grad_bias[:] = 0
-    memory = mask_memory(width, bias)
-    row = np.empty(width, bias.dtype)
-    x_memory, delta_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
-    for t in range(tokens):
-        mask = mask_row(memory, draws, t, width)
-        # Through a row of its own, so that delta_x may be delta_y and still every loop vectorises.
-        _times_slope(function, numbers(x, t, x_memory), bias, mask, numbers(delta_y, t, delta_memory), row)
-        if grad_bias.shape[0] > 0:
+    @partial(elementwise, of=function)
+    def activation_forward(x, bias, y, draws):  # type: ignore[no-untyped-def]
+        tokens, width = x.shape
+        memory = mask_memory(width, bias)
+        x_memory, y_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
+        for t in range(tokens):
+            mask, x_row, row = mask_row(memory, draws, t, width), numbers(x, t, x_memory), target(y, t, y_memory)
             for j in range(width):
-                grad_bias[j] += row[j]
-        for j in range(width):
-            delta_x[t, j] = narrow(row[j], delta_x)
+                row[j] = mask[j] * formula(x_row[j] + bias[j], x_row)[0]
+            finish(y_memory, y, t)
+
+    @partial(elementwise, of=function)
+    def activation_backward(x, bias, delta_y, delta_x, grad_bias, draws):  # type: ignore[no-untyped-def]
+        tokens, width = x.shape
+        grad_bias[:] = 0
+        memory = mask_memory(width, bias)
+        row = np.empty(width, bias.dtype)
+        x_memory, delta_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
+        for t in range(tokens):
+            mask = mask_row(memory, draws, t, width)
+            x_row, delta = numbers(x, t, x_memory), numbers(delta_y, t, delta_memory)
+            # Through a row of its own, so that delta_x may be delta_y and still every loop vectorises.
+            for j in range(width):
+                row[j] = mask[j] * delta[j] * formula(x_row[j] + bias[j], x_row)[1]
+            if grad_bias.shape[0] > 0:
+                for j in range(width):
+                    grad_bias[j] += row[j]
+            for j in range(width):
+                delta_x[t, j] = narrow(row[j], delta_x)
+
+    return _Pair(activation_forward, activation_backward)
 
 
 def activation_forward(c: Call) -> None:
@@ -116,79 +74,69 @@ def activation_forward(c: Call) -> None:
     Raises:
         KeyError: for a function that is not in `FUNCTIONS`
     """
-    _forward(FUNCTIONS[c.attributes["function"]], c.inputs[0], c.bias(0), c.outputs[0], draws_of(c.dropout))
+    _kernels(c.attributes["function"]).forward(c.inputs[0], c.bias(0), c.outputs[0], c.draws)
 
 
 def activation_backward(c: Call) -> None:
     """Compute the delta of x and the gradient of the bias, which is the sum of the former's rows."""
-    known = FUNCTIONS[c.attributes["function"]], c.inputs[0], c.bias(0)
-    _backward(*known, c.delta_y, c.delta_x(0), c.gradient_or_empty(0), draws_of(c.dropout))
+    backward, gradient = _kernels(c.attributes["function"]).backward, c.gradient_or_empty(0)
+    backward(c.inputs[0], c.bias(0), c.delta_y, c.delta_x(0), gradient, c.draws)
 
 
-@elementwise
-def _gated_forward(function, x, gate, bias, gate_bias, y, draws):  # type: ignore[no-untyped-def]
-    tokens, width = x.shape
-    memory = mask_memory(width, bias)
-    row = np.empty(width, bias.dtype)
-    gate_memory, y_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
-    for t in range(tokens):
-        mask = mask_row(memory, draws, t, width)
-        for j in range(width):
-            row[j] = mask[j] * (widen(x[t, j]) + bias[j])
-        times_value(function, numbers(gate, t, gate_memory), gate_bias, row, target(y, t, y_memory))
-        finish(y_memory, y, t)
+@functools.cache
+def _gated_kernels(function: str) -> _Pair:
+    formula = _GATE_FORMULAS[function]
 
-
-def _deltas_part(number: int, formula: Kernel, others: Kernel) -> Kernel:
-    @pasted
-    def deltas_part(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate):  # type: ignore[no-untyped-def]
-        if function == number:
-            for j in range(x.shape[0]):
-                value, slope = formula(gate[j] + gate_bias[j], x)
-                delta_x[j] = delta[j] * value
-                delta_gate[j] = delta[j] * (x[j] + bias[j]) * slope
-        else:
-            others(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate)
-
-    return deltas_part
-
-
-_deltas_of: Any = by_function(_deltas_part, GATES)
-
-
-@elementwise
-def _deltas(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate):  # type: ignore[no-untyped-def]
-    """Write the deltas of a row of x and of the gate, both apart from the others."""
-    _deltas_of(function, x, gate, bias, gate_bias, delta, delta_x, delta_gate)
-
-
-@elementwise
-def _gated_backward(  # type: ignore[no-untyped-def]
-    function, x, gate, bias, gate_bias, delta_y, delta_x, delta_gate, grad_bias, grad_gate_bias, draws
-):
-    tokens, width = x.shape
-    grad_bias[:] = 0
-    grad_gate_bias[:] = 0
-    memory = mask_memory(width, bias)
-    row = np.empty(width, bias.dtype)
-    x_memory, gate_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
-    delta_memory, delta_gate_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
-    for t in range(tokens):
-        mask = mask_row(memory, draws, t, width)
-        # Through a row of its own, so that delta_x may be delta_y and still every loop vectorises.
-        for j in range(width):
-            row[j] = mask[j] * widen(delta_y[t, j])
-        x_row, gate_row = numbers(x, t, x_memory), numbers(gate, t, gate_memory)
-        x_delta, gate_delta = target(delta_x, t, delta_memory), target(delta_gate, t, delta_gate_memory)
-        _deltas(function, x_row, gate_row, bias, gate_bias, row, x_delta, gate_delta)
-        if grad_bias.shape[0] > 0:
+    @partial(elementwise, of=function)
+    def gated_activation_forward(x, gate, bias, gate_bias, y, draws):  # type: ignore[no-untyped-def]
+        tokens, width = x.shape
+        memory = mask_memory(width, bias)
+        row = np.empty(width, bias.dtype)
+        gate_memory, y_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
+        for t in range(tokens):
+            mask, gate_row, y_row = (
+                mask_row(memory, draws, t, width),
+                numbers(gate, t, gate_memory),
+                target(y, t, y_memory),
+            )
             for j in range(width):
-                grad_bias[j] += x_delta[j]
-        if grad_gate_bias.shape[0] > 0:
+                row[j] = mask[j] * (widen(x[t, j]) + bias[j])
             for j in range(width):
-                grad_gate_bias[j] += gate_delta[j]
-        finish(delta_memory, delta_x, t)
-        finish(delta_gate_memory, delta_gate, t)
+                y_row[j] = row[j] * formula(gate_row[j] + gate_bias[j], gate_row)[0]
+            finish(y_memory, y, t)
+
+    @partial(elementwise, of=function)
+    def gated_activation_backward(  # type: ignore[no-untyped-def]
+        x, gate, bias, gate_bias, delta_y, delta_x, delta_gate, grad_bias, grad_gate_bias, draws
+    ):
+        tokens, width = x.shape
+        grad_bias[:] = 0
+        grad_gate_bias[:] = 0
+        memory = mask_memory(width, bias)
+        row = np.empty(width, bias.dtype)
+        x_memory, gate_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
+        delta_memory, delta_gate_memory = np.empty(width, bias.dtype), np.empty(width, bias.dtype)
+        for t in range(tokens):
+            mask = mask_row(memory, draws, t, width)
+            # Through a row of its own, so that delta_x may be delta_y and still every loop vectorises.
+            for j in range(width):
+                row[j] = mask[j] * widen(delta_y[t, j])
+            x_row, gate_row = numbers(x, t, x_memory), numbers(gate, t, gate_memory)
+            x_delta, gate_delta = target(delta_x, t, delta_memory), target(delta_gate, t, delta_gate_memory)
+            for j in range(width):
+                value, slope = formula(gate_row[j] + gate_bias[j], x_row)
+                x_delta[j] = row[j] * value
+                gate_delta[j] = row[j] * (x_row[j] + bias[j]) * slope
+            if grad_bias.shape[0] > 0:
+                for j in range(width):
+                    grad_bias[j] += x_delta[j]
+            if grad_gate_bias.shape[0] > 0:
+                for j in range(width):
+                    grad_gate_bias[j] += gate_delta[j]
+            finish(delta_memory, delta_x, t)
+            finish(delta_gate_memory, delta_gate, t)
+
+    return _Pair(gated_activation_forward, gated_activation_backward)
 
 
 def gated_activation_forward(c: Call) -> None:
@@ -199,8 +147,8 @@ def gated_activation_forward(c: Call) -> None:
     Raises:
         KeyError: for a function that is not one of `GATES`
     """
-    known = _GATE_NUMBERS[c.attributes["function"]], *c.inputs, c.bias(0), c.bias(1)
-    _gated_forward(*known, c.outputs[0], draws_of(c.dropout))
+    forward = _gated_kernels(c.attributes["function"]).forward
+    forward(*c.inputs, c.bias(0), c.bias(1), c.outputs[0], c.draws)
 
 
 def gated_activation_backward(c: Call) -> None:
@@ -208,6 +156,6 @@ def gated_activation_backward(c: Call) -> None:
 
     The delta of the gate must not overlap the delta of y in memory.
     """
-    known = _GATE_NUMBERS[c.attributes["function"]], *c.inputs, c.bias(0), c.bias(1)
+    known = *c.inputs, c.bias(0), c.bias(1), c.delta_y, c.delta_x(0), c.delta_x(1)
     gradients = c.gradient_or_empty(0), c.gradient_or_empty(1)
-    _gated_backward(*known, c.delta_y, c.delta_x(0), c.delta_x(1), *gradients, draws_of(c.dropout))
+    _gated_kernels(c.attributes["function"]).backward(*known, *gradients, c.draws)

@@ -29,7 +29,6 @@ from cstool.training.kernels.bfloat16 import BFLOAT16, convert, float_dtype, len
 from cstool.training.kernels.block_products import FULL, SEEN_BY_TERMS, SEEN_COLUMNS, SEEN_TERMS
 from cstool.training.kernels.call import Call
 from cstool.training.kernels.gemm import Gemm, Scratch, quiet
-from cstool.training.kernels.random import draws_of
 from cstool.training.kernels.recording import needs_interpreter
 from cstool.training.kernels.shared_gemm import in_parts
 
@@ -119,6 +118,11 @@ class _Work(NamedTuple):
         rules = form.rules(_biases(c, form, bool(segments)), *segments[::-1])
         kv = (_by_head(x, form.key_count, form.kv_heads, form.kv_heads) for x in (key, value))
         return cls(form, rules, _by_head(query, form.sequence, form.kv_heads, form.heads), *kv)
+
+    @property
+    def biases(self) -> np.ndarray | None:
+        """The biases of the rules, None where there are none."""
+        return self.rules.biases if self.rules.biases.size else None
 
     def of_queries(self, x: np.ndarray) -> np.ndarray:
         """View an array with a row for each query by head."""
@@ -216,7 +220,7 @@ def _forward(c: Call, work: _Work, part: int, kv_heads: range) -> None:
     """Compute the contexts of a range of heads of keys and values."""
     gemm, scratch = c.gemm_for(c.inputs[0]), _scratch_of(part, c.scratch)
     form, rules, queries, keys, values = work
-    contexts, draws = work.of_queries(c.outputs[0]), draws_of(c.dropout)
+    contexts, draws = work.of_queries(c.outputs[0]), c.draws
     of_part = slice(kv_heads.start, kv_heads.stop)
     for samples, blocks in work.runs_of_queries():
         for start, stop, first, last in blocks:
@@ -242,7 +246,8 @@ def _forward(c: Call, work: _Work, part: int, kv_heads: range) -> None:
                     gemm.multiply(query, keys[*kv_here, :, :apart].swapaxes(3, 4), scores[..., :apart])
                 pairs, place = scores.reshape(group.size[0], -1, rows, columns), (group.samples.start, group.first_head)
                 probabilities, rounded = _rounded("probabilities", scores, pairs, queries.dtype, scratch)
-                softmax_rows(pairs, *place, start, lead, shift, rules, c.kept["logsumexp"], draws, rounded)
+                known = start, lead, shift, rules, work.biases, c.kept["logsumexp"], draws
+                softmax_rows(pairs, *place, *known, rounded)
                 target = contexts[*here, start:stop]
                 is_total = not apart or target.dtype == scores.dtype
                 total = target if is_total else scratch("attention.sum", target.shape)
@@ -309,7 +314,7 @@ def _backward(
     form, rules, queries, keys, values = work
     deltas, delta_queries = (work.of_queries(x) for x in (delta_y, sums[0]))
     delta_keys, delta_values = (work.of_keys(x) for x in sums[1:])
-    draws, of_part = draws_of(c.dropout), slice(kv_heads.start, kv_heads.stop)
+    draws, of_part = c.draws, slice(kv_heads.start, kv_heads.stop)
     for samples, blocks in work.runs_of_keys():
         written = 0
         """rows of delta_q that are written already"""
@@ -335,7 +340,7 @@ def _backward(
                 place = group.samples.start, group.first_head, first, lead, start
                 scores, rounded = _rounded("probabilities", scores, pairs[0], queries.dtype, scratch)
                 delta, rounded_delta = _rounded("rounded_delta", delta, pairs[1], queries.dtype, scratch)
-                known = *place, rules, c.kept["logsumexp"], dots, draws
+                known = *place, rules, work.biases, c.kept["logsumexp"], dots, draws
                 softmax_rows_backward(*pairs, *known, rounded, rounded_delta, bias_sums)
                 is_first = group.sharing.start == 0
                 _sum_over_sharing(scores, deltas[below], delta_values[here], is_first, gemm, scratch, seen)

@@ -102,7 +102,7 @@ class Attention(NamedTuple):
 
     def biases(self, dtype: np.dtype, needed: bool = True) -> np.ndarray:
         """Biases of scores, but for weights, as `Rules` has them; empty if not `needed` and there are none."""
-        if not (needed or self.slopes or self.softcap or self.columns):
+        if not (needed or self.bends):
             return np.empty((0, 0), dtype)
 
         def make() -> tuple[np.ndarray]:
@@ -110,6 +110,11 @@ class Attention(NamedTuple):
             return (-slopes[:, None] * self.distances().astype(dtype),)
 
         return shared_tables(("biases", self.slopes, self.heads, self.sequence, self._later, dtype), make)[0]
+
+    @property
+    def bends(self) -> bool:
+        """Whether scores are more than scaled products, or columns hide some."""
+        return bool(self.slopes or self.softcap or self.columns or self.has_weights)
 
     @property
     def has_weights(self) -> bool:

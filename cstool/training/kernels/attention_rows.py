@@ -138,13 +138,14 @@ def _round_row(row, rounded):  # type: ignore[no-untyped-def]
 
 @reduction
 def softmax_rows(  # type: ignore[no-untyped-def]
-    scores, sample, head, first_row, lead, shift, rules, logsumexp, draws, rounded
+    scores, sample, head, first_row, lead, shift, rules, biases, logsumexp, draws, rounded
 ):
     """Turn the products of a block of queries and keys into probabilities, dropped ones included; 0 where none is seen.
 
     Columns below `lead` are the first keys, which all may see; from there on column j is key j + `shift`. The
     probabilities are in `rounded`, too, if that has room for any. The log-sum-exp of a query that sees nothing is
-    infinity, so that its probabilities are 0 backward as well.
+    infinity, so that its probabilities are 0 backward as well. `biases` are those of the rules, or None where these
+    have none: then half as much is compiled.
     """
     samples, heads, rows, columns = scores.shape
     zero, one = scores.dtype.type(0), scores.dtype.type(1)
@@ -161,9 +162,9 @@ def softmax_rows(  # type: ignore[no-untyped-def]
                 # Views of seen keys: loops from 0 vectorise; in others an index may be negative, for all LLVM knows.
                 sinks, window = row[:seen], row[start:stop]
                 unit = factor
-                if rules.biases.shape[0] > 0:
+                if biases is not None:
                     unit = one
-                    bias = rules.biases[head + h, rules.queries - 1 - position :]
+                    bias = biases[head + h, rules.queries - 1 - position :]
                     bend(sinks, factor, rules.cap, bias)
                     bend(window, factor, rules.cap, bias[start + shift :])
                     if is_masked:
@@ -189,7 +190,7 @@ def softmax_rows(  # type: ignore[no-untyped-def]
                     total += window[j]
                 logsumexp[head + h, (sample + b) * rules.queries + position] = largest * unit + math.log(total)
                 probability = one / total
-                if draws[0] > 0:
+                if draws is not None and draws[0] > 0:
                     element = ((head + h) * rules.queries + position) * rules.keys
                     mask = mask_elements(memory, draws, sample + b, element, sinks.shape[0])
                     for j in range(sinks.shape[0]):
@@ -218,6 +219,7 @@ def softmax_rows_backward(  # type: ignore[no-untyped-def]
     lead,
     first_key,
     rules,
+    biases,
     logsumexp,
     dots,
     draws,
@@ -252,14 +254,14 @@ def softmax_rows_backward(  # type: ignore[no-untyped-def]
                     if last <= first:
                         continue
                     part, part_delta = row[first:last], delta_row[first:last]
-                    if draws[0] > 0:
+                    if draws is not None and draws[0] > 0:
                         mask = mask_elements(memory, draws, sample + b, element + first, part.shape[0])
                         for j in range(part.shape[0]):
                             part_delta[j] *= mask[j]
-                    if rules.biases.shape[0] > 0:
+                    if biases is not None:
                         key = first_key + first
                         nearest = key - position + rules.queries - 1
-                        bias = rules.biases[head + h, nearest:]
+                        bias = biases[head + h, nearest:]
                         _bent_probabilities(part, factor, rules.cap, bias, total, slopes)
                         if is_masked:
                             _hide(part, zero, rules, sample + b, position, near, key)
@@ -270,7 +272,7 @@ def softmax_rows_backward(  # type: ignore[no-untyped-def]
                         _delta_of_bent_scores(part, part_delta, factor, rules.cap, dot, slopes)
                     else:
                         _delta_of_scores(part, part_delta, factor, total, dot)
-                    if draws[0] > 0:
+                    if draws is not None and draws[0] > 0:
                         # The memory has it still.
                         mask = memory[(element + first) % 4 :]
                         for j in range(part.shape[0]):

@@ -16,7 +16,7 @@ import numpy as np
 from cstool.model.ir import Panel
 from cstool.training.kernels.bfloat16 import float_dtype
 from cstool.training.kernels.gemm import NUMPY, Gemm, Scratch, quiet
-from cstool.training.kernels.random import Dropout
+from cstool.training.kernels.random import Draws, Dropout, draws_of
 from cstool.training.kernels.recording import needs_interpreter
 from cstool.training.kernels.sparse.matrix import SparseMatrix
 
@@ -163,6 +163,11 @@ class Call:
         if not found.is_recordable:
             needs_interpreter()
         return found
+
+    @property
+    def draws(self) -> Draws | None:
+        """The dropout as kernels take it; None where the op never has one."""
+        return draws_of(self.dropout, bool(self.attributes.get("dropout")))
 
     @property
     def delta_y(self) -> Array:

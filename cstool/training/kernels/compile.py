@@ -1,16 +1,22 @@
-"""Compile every kernel ahead of the run, or load it from the cache."""
+"""Compile the kernels that a run needs before it begins, or load them from the cache.
+
+A need is a text, the name of some kernels: the kind of an op and the words of its forms, as in "attention biases
+dropout", or another word, as in "magnitudes". Kernels of a need are compiled by calls with the types of a run.
+"""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from types import MappingProxyType
-from typing import Any
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from cstool.model.ir import OP_RULES, Initializer, OpKind
+from cstool.model.ir import OP_RULES, Graph, Initializer, Op, OpKind
 from cstool.training.kernels import cached_attention, linear, loss, magnitudes, mixture, random, rowwise, sparse, spin
 from cstool.training.kernels._cache import kernel_folder
+from cstool.training.kernels.activation import FUNCTIONS, GATES
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert
 from cstool.training.kernels.call import Array, Call
@@ -33,6 +39,17 @@ def _bfloat16(*shape: int) -> Array:
 
 _WIDE = _float32(2, 8)
 """activations, only to be read"""
+_NOTHING_DROPPED = random.Dropout(0.0, (0, 0), 0, 0, 1)
+
+BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "products", "sparse", "answering"
+MAGNITUDES = "magnitudes"
+"""needs of other kernels than those of ops; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
+UPDATE_KERNELS, FIRST_VALUES = "updates", "first_values"
+"""first words of needs: the name of an optimizer follows, or of an initializer"""
+ROWS, SLICES = "rows", "slices"
+"""words for parts of the kernels of a model that answers"""
+DROPOUT, BIASES, BENT, FORWARD = "dropout", "biases", "bent", "forward"
+"""forms of an op: has dropout; adds something to scores, or hides some; bends logits; never goes backward"""
 
 
 def _run(
@@ -42,6 +59,7 @@ def _run(
     y: Array | None = None,
     delta_y: Array | None = None,
     delta_x: Array | None = None,
+    forms: Collection[str] = (),
     **attributes: Any,
 ) -> None:
     """Run an op forward and backward on a sample of two tokens; arrays that are not given are float32."""
@@ -58,62 +76,128 @@ def _run(
         delta_outputs=(_float32(2, 8) if delta_y is None else delta_y,),
         delta_inputs=tuple(np.empty_like(target) for _ in inputs),
         accumulate=(delta_x is None,),
+        dropout=_NOTHING_DROPPED if DROPOUT in forms else None,
         weights=weights,
         gradients=[np.empty(weight.shape, np.float32) for weight in weights],
         stop=4,
     )
     KERNELS[kind].forward(call)
-    KERNELS[kind].backward(call)
+    if FORWARD not in forms:
+        KERNELS[kind].backward(call)
 
 
-def _norms(y: Array | None = None) -> None:
-    _run(OpKind.LAYER_NORM, _float32(8), _float32(8), y=y, epsilon=1e-5)
-    _run(OpKind.RMS_NORM, _float32(8), y=y, epsilon=1e-5)
-    _run(OpKind.HEAD_NORM, _float32(4), y=y, epsilon=1e-5, heads=2)
+def _results(forms: Collection[str]) -> Array:
+    return _bfloat16(2, 8) if BFLOAT16_KERNELS in forms else _float32(2, 8)
 
 
-def _activations(x: Array = _WIDE, **own: Any) -> None:
-    _run(OpKind.ACTIVATION, inputs=(x,), function="gelu", **own)
-    _run(OpKind.GATED_ACTIVATION, inputs=(x, x), function="silu", **own)
+def _layer_norm(forms: Collection[str]) -> None:
+    _run(OpKind.LAYER_NORM, _float32(8), _float32(8), y=_results(forms), forms=forms, epsilon=1e-5)
 
 
-def _rotary(x: Array = _WIDE, **own: Any) -> None:
-    _run(OpKind.ROTARY, inputs=(x,), head_width=4, frequencies=(1.0,), amplitude=1.0, **own)
+def _rms_norm(forms: Collection[str]) -> None:
+    _run(OpKind.RMS_NORM, _float32(8), y=_results(forms), forms=forms, epsilon=1e-5)
 
 
-def _attention(x: Array = _WIDE, **own: Any) -> None:
-    _run(OpKind.ATTENTION, inputs=(x, x, x), **Attention(2, 2, 2, 0.5)._asdict(), **own)
+def _activation(forms: Collection[str], kind: OpKind = OpKind.ACTIVATION, inputs: int = 1) -> None:
+    attributes: dict[str, Any] = {"function": next(form for form in forms if form in FUNCTIONS), "forms": forms}
+    if BFLOAT16_KERNELS not in forms:
+        _run(kind, inputs=(_WIDE,) * inputs, **attributes)
+        return
+    bits = _bfloat16(2, 8)
+    # A delta that is a sum of several panels is float32, any other bfloat16.
+    for delta_y in (bits, _WIDE):
+        _run(kind, inputs=(bits,) * inputs, y=_bfloat16(2, 8), delta_y=delta_y, delta_x=bits, **attributes)
+    # The result is float32 where a norm follows.
+    _run(kind, inputs=(bits,) * inputs, **{**attributes, "forms": [*forms, FORWARD]})
 
 
-def _embeddings() -> None:
-    _run(OpKind.EMBEDDING, _float32(4, 8), inputs=(np.zeros(2, np.int32),))
-    _run(OpKind.POSITION_EMBEDDING, _float32(2, 8))
-    _run(OpKind.SCALE, factor=2.0)
+def _rotary(forms: Collection[str]) -> None:
+    turns: dict[str, Any] = {"head_width": 4, "frequencies": (1.0,), "amplitude": 1.0, "forms": forms}
+    if BFLOAT16_KERNELS not in forms:
+        _run(OpKind.ROTARY, **turns)
+        return
+    bits = _bfloat16(2, 8)
+    for delta_y in (bits, _WIDE):
+        # After a norm of heads deltas are float32.
+        for delta_x in (bits, _float32(2, 8)):
+            _run(OpKind.ROTARY, inputs=(bits,), y=bits, delta_y=delta_y, delta_x=delta_x, **turns)
 
 
-def _loss(classes: Array = _float32(4, 8)) -> None:  # noqa: B008  (only read)
-    for softcap in (None, 2.0):
-        inputs = _float32(2, 8), np.zeros(2, np.int32), _float32(2)
-        _run(OpKind.SOFTMAX_LOSS, classes, inputs=inputs, logits_scale=1.0, logits_softcap=softcap)
+def _attention(forms: Collection[str]) -> None:
+    attributes = Attention(2, 2, 2, 0.5, softcap=2.0 if BIASES in forms else None)._asdict()
+    x, more = _WIDE, dict[str, Array]()
+    if BFLOAT16_KERNELS in forms:
+        x = _bfloat16(2, 8)
+        more = {"y": _bfloat16(2, 8), "delta_y": x, "delta_x": x}
+    _run(OpKind.ATTENTION, inputs=(x, x, x), forms=forms, **more, **attributes)
 
 
-def _mixture(of: Callable[..., Array] = _float32) -> None:
-    choices, weights = np.array([[0, 1], [1, 0]], np.int32), _float32(2, 2)
-    mixture.dispatch(_float32(2, 8), choices, 2, of(4, 8))
-    mixture.dispatch_back(_float32(4, 8), choices, 2, _float32(2, 8), True)
-    mixture.combine(of(4, 8), weights, choices, 2, _float32(2, 8))
-    mixture.combine_back(_float32(2, 8), of(4, 8), weights, choices, 2, of(4, 8), _float32(2, 2))
+def _residual(forms: Collection[str]) -> None:
+    delta_x = _bfloat16(2, 8) if BFLOAT16_KERNELS in forms else None
+    _run(OpKind.RESIDUAL, inputs=(_WIDE, _WIDE), delta_x=delta_x, forms=forms)
+
+
+def _embedding(forms: Collection[str]) -> None:
+    table = _bfloat16(4, 8) if BFLOAT16_KERNELS in forms else _float32(4, 8)
+    _run(OpKind.EMBEDDING, table, inputs=(np.zeros(2, np.int32),), forms=forms)
+
+
+def _positions(forms: Collection[str]) -> None:
+    _run(OpKind.POSITION_EMBEDDING, _float32(2, 8), forms=forms)
+    _run(OpKind.FIXED_POSITION_EMBEDDING, forms=forms)
+
+
+def _scale(forms: Collection[str]) -> None:
+    _run(OpKind.SCALE, factor=2.0, forms=forms)
+
+
+def _gather(forms: Collection[str]) -> None:
+    _run(OpKind.GATHER, inputs=(_WIDE, np.zeros(2, np.int32)), forms=forms)
+
+
+def _loss(forms: Collection[str]) -> None:
+    classes = _bfloat16(4, 8) if BFLOAT16_KERNELS in forms else _float32(4, 8)
+    inputs = _float32(2, 8), np.zeros(2, np.int32), _float32(2)
+    bends: dict[str, Any] = {"logits_scale": 1.0, "logits_softcap": 2.0 if BENT in forms else None}
+    _run(OpKind.SOFTMAX_LOSS, classes, inputs=inputs, forms=forms, **bends)
+
+
+def _routed() -> tuple[Array, Array]:
+    """Choices of two experts each, and weights for them."""
+    return np.array([[0, 1], [1, 0]], np.int32), _float32(2, 2)
+
+
+def _router(_forms: Collection[str]) -> None:
+    choices, weights = _routed()
     functions = mixture.SOFTMAX, mixture.SIGMOID, 0.0
     mixture.route(_float32(2, 2), *functions, weights, choices, _float32(2, 2))
     mixture.route_back(_float32(2, 2), *functions, choices, weights, _float32(2, 2))
 
 
-def _magnitudes() -> None:
+def _dispatch(forms: Collection[str]) -> None:
+    choices, _ = _routed()
+    mixture.dispatch(_WIDE, choices, 2, (_bfloat16 if BFLOAT16_KERNELS in forms else _float32)(4, 8))
+    mixture.dispatch_back(_float32(4, 8), choices, 2, _float32(2, 8), True)
+
+
+def _combine(forms: Collection[str]) -> None:
+    (choices, weights), of = _routed(), _bfloat16 if BFLOAT16_KERNELS in forms else _float32
+    mixture.combine(of(4, 8), weights, choices, 2, _float32(2, 8))
+    mixture.combine_back(_WIDE, of(4, 8), weights, choices, 2, of(4, 8), _float32(2, 2))
+
+
+def _magnitudes(_forms: Collection[str]) -> None:
     magnitudes.sum_squares(_float32(8))
     magnitudes.first_non_finite(_float32(8))
 
 
-def _sparse_linear(of: Callable[..., Array] = _float32) -> None:
+def _first_values(forms: Collection[str]) -> None:
+    for name in forms:
+        random.fill(Initializer(name, 0.0, 1.0, -1.0, 1.0), (0, 0), 0, _float32(8))
+
+
+def _sparse_linear(forms: Collection[str]) -> None:
+    of = _bfloat16 if BFLOAT16_KERNELS in forms else _float32
     pattern, _ = sparse.make_pattern(np.arange(8), (4, 8))
     sparse.positions(pattern)
     x, values, written = of(2, 8), of(8), of(4, 8)
@@ -121,146 +205,213 @@ def _sparse_linear(of: Callable[..., Array] = _float32) -> None:
     sparse.expand(pattern, values, written)
     sparse.expand(pattern, _float32(8), _float32(4, 8))
     sparse.collect(pattern, _float32(4, 8), _float32(8))
-    # The result of a product may be float32 where operands are bfloat16.
-    for to in {of, _float32}:
-        sparse.sparse_linear_delta(of(2, 4), pattern.transposed, values, to(2, 8), True, _lend)
-        sparse.sparse_linear_forward(x, pattern, values, None, to(2, 4), _lend)
+    if FORWARD not in forms:
         # A panel that is a whole layer has a whole array for its outputs, any other a slice of columns: two types.
+        for delta_y in (of(2, 4), of(2, 8)[:, :4]):
+            # The result of a product may be float32 where operands are bfloat16.
+            for to in {of, _float32}:
+                sparse.sparse_linear_delta(delta_y, pattern.transposed, values, to(2, 8), True, _lend)
+            sparse.sparse_linear_gradient(x, delta_y, pattern, _float32(8), _lend)
+        return
+    for to in {of, _float32}:
+        sparse.sparse_linear_forward(x, pattern, values, None, to(2, 4), _lend)
         sparse.sparse_linear_forward(x, pattern, values, None, to(2, 8)[:, :4], _lend)
-    for delta_y in (of(2, 4), of(2, 8)[:, :4]):
-        sparse.sparse_linear_delta(delta_y, pattern.transposed, values, _float32(2, 8), True, _lend)
-        sparse.sparse_linear_gradient(x, delta_y, pattern, _float32(8), _lend)
 
 
-def _rowwise(x: Array, weight: Array) -> None:
-    taken, y = np.zeros(1, np.int64), _float32(2, 4)
-    # A panel that is a whole layer has a whole array for its outputs, any other a slice of columns: two types.
-    for target in (y, _float32(2, 8)[:, :4]):
-        rowwise.linear_by_turns(x, weight, None, target, taken, 0)
+def _answering(forms: Collection[str]) -> None:
+    """Compile products of rows into a whole array, or into a slice of columns, which is another type; or the rest."""
+    x, is_narrow = _float32(2, 8), BFLOAT16_KERNELS in forms
+    if ROWS in forms or SLICES in forms:
+        y = _float32(2, 4) if ROWS in forms else _float32(2, 8)[:, :4]
+        rowwise.linear_by_turns(x, (_bfloat16 if is_narrow else _float32)(4, 8), None, y, np.zeros(1, np.int64), 0)
+    elif not is_narrow:
+        one = np.zeros(1, np.int64)
+        news, cache = cached_attention.News(one, one, one + 2, one), _float32(1, 2, 4, 4)
+        cached_attention.append(x, news, cache)
+        scores, form = _float32(cached_attention.BLOCK_TOKENS, 4), Attention(2, 2, 4, 0.5)
+        biases = form.biases(x.dtype, needed=False)
+        cached_attention.cached_attention(x, news, cache, cache, form, biases, (0, 2), _float32(2, 8), scores)
+        loss.bend_logits(x, 2.0, None)
+        spin.publish(one, 0, 1)
+        spin.spin(one, 0, 1, 1)
 
 
-def _inference() -> None:
-    x = _float32(2, 8)
-    _rowwise(x, _float32(4, 8))
-    one = np.zeros(1, np.int64)
-    news, cache = cached_attention.News(one, one, one + 2, one), _float32(1, 2, 4, 4)
-    cached_attention.append(x, news, cache)
-    scores = _float32(cached_attention.BLOCK_TOKENS, 4)
-    form = Attention(2, 2, 4, 0.5)
-    biases = form.biases(x.dtype, needed=False)
-    cached_attention.cached_attention(x, news, cache, cache, form, biases, (0, 2), _float32(2, 8), scores)
-    loss.bend_logits(x, 2.0, None)
-    spin.publish(one, 0, 1)
-    spin.spin(one, 0, 1, 1)
-
-
-def _random() -> None:
-    random.dropout_apply(random.Dropout(0.0, (0, 0), 0, 0, 1), _float32(2, 8), _float32(2, 8))
-    for name in ("uniform", "normal"):
-        random.fill(Initializer(name, 0.0, 1.0, -1.0, 1.0), (0, 0), 0, _float32(8))
-
-
-def _of_bfloat16() -> None:
+def _of_bfloat16(_forms: Collection[str]) -> None:
     bits, wide = _bfloat16(2, 8), _float32(2, 8)
-    _norms(bits)
-    # A delta that is a sum of several panels is float32, any other bfloat16.
-    for delta_y in (bits, wide):
-        _activations(bits, y=_bfloat16(2, 8), delta_y=delta_y, delta_x=bits)
-        _rotary(bits, y=bits, delta_y=delta_y, delta_x=bits)
-        # After a norm of heads, whose deltas are float32.
-        _rotary(bits, y=bits, delta_y=delta_y, delta_x=wide)
-    _attention(bits, y=_bfloat16(2, 8), delta_y=bits, delta_x=bits)
-    _run(OpKind.RESIDUAL, inputs=(wide, wide), delta_x=bits)
-    _run(OpKind.EMBEDDING, _bfloat16(4, 8), inputs=(np.zeros(2, np.int32),))
     linear.column_sum(bits, _float32(8))
     convert(wide, bits)
     convert(_float32(2, 16)[:, :8], bits)
     convert(bits, wide)
     magnitudes.first_non_finite(bits.reshape(-1))
-    _loss(_bfloat16(4, 8))
 
 
-BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "products", "sparse", "answering"
-MIXTURE_KERNELS = "mixture"
-"""kernels that only some runs need; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
-
-_GROUPS: tuple[tuple[str, Set[str], Callable[[], object]], ...] = (
-    ("activations", set(), _activations),
-    ("random numbers", set(), _random),
-    ("residual", set(), partial(_run, OpKind.RESIDUAL, inputs=(_WIDE, _WIDE))),
-    ("rotary positions", set(), _rotary),
-    ("magnitudes", set(), _magnitudes),
-    ("softmax loss", set(), _loss),
-    ("embeddings", set(), _embeddings),
-    ("norms", set(), _norms),
-    ("attention", set(), _attention),
-    ("mixture of experts", {MIXTURE_KERNELS}, _mixture),
-    ("sparse linear", {SPARSE_KERNELS}, _sparse_linear),
-    ("sparse linear in bfloat16", {SPARSE_KERNELS, BFLOAT16_KERNELS}, partial(_sparse_linear, _bfloat16)),
-    ("inference", {ANSWERING_KERNELS}, _inference),
-    ("mixture of experts in bfloat16", {MIXTURE_KERNELS, BFLOAT16_KERNELS}, partial(_mixture, _bfloat16)),
-    ("bfloat16", {BFLOAT16_KERNELS}, _of_bfloat16),
+def _products(_forms: Collection[str]) -> None:
     # The trial of a provider compiles it, if it is a kernel of our own.
-    ("products of bfloat16", {PRODUCT_KERNELS}, partial(choose_gemm, BFLOAT16_NAME)),
-    ("inference in bfloat16", {ANSWERING_KERNELS, BFLOAT16_KERNELS}, partial(_rowwise, _WIDE, _bfloat16(4, 8))),
-)
-"""name of a group, all needs that a run must have for it, and a function that calls all of it
-
-Two processes compile them, from both ends: the slowest groups come first and last, so that both end at once.
-"""
-
-_NO_OTHERS: Mapping[str, Callable[[], None]] = MappingProxyType({})
+    choose_gemm(BFLOAT16_NAME)
 
 
-def kernels_cached(needs: Collection[str] = (), others: Iterable[str] = ()) -> bool:
+def _updates(forms: Collection[str]) -> None:
+    from cstool.model.optimizers import compile_updates
+
+    for name in forms:
+        compile_updates(name)
+
+
+class _Sample(NamedTuple):
+    """Calls of some kernels.
+
+    Args:
+        cost: CPU time that their compilation takes, about [ms]
+        call: calls all of them in a form
+        forms: all words of forms: of each tuple one, or none where it has a None
+        is_narrow: whether there are others for bfloat16, called with that word
+    """
+
+    cost: int
+    call: Callable[[Collection[str]], None]
+    forms: tuple[tuple[str | None, ...], ...] = ()
+    is_narrow: bool = False
+
+
+_DROPS = (None, DROPOUT)
+_SAMPLES: Mapping[str, _Sample] = {
+    OpKind.ATTENTION: _Sample(1500, _attention, ((None, BIASES), _DROPS), is_narrow=True),
+    OpKind.LAYER_NORM: _Sample(600, _layer_norm, is_narrow=True),
+    OpKind.ACTIVATION: _Sample(500, _activation, (FUNCTIONS, _DROPS), is_narrow=True),
+    OpKind.SOFTMAX_LOSS: _Sample(600, _loss, ((None, BENT),), is_narrow=True),
+    OpKind.POSITION_EMBEDDING: _Sample(400, _positions, (_DROPS,)),
+    OpKind.EMBEDDING: _Sample(200, _embedding, is_narrow=True),
+    OpKind.RESIDUAL: _Sample(250, _residual, (_DROPS,), is_narrow=True),
+    MAGNITUDES: _Sample(150, _magnitudes),
+    FIRST_VALUES: _Sample(400, _first_values, (("normal", "truncated_normal", "uniform"),)),
+    UPDATE_KERNELS: _Sample(150, _updates, (("adam", "sgd", "lion", "adafactor"),)),
+    ANSWERING_KERNELS: _Sample(1500, _answering, ((ROWS, SLICES, None),), is_narrow=True),
+    OpKind.RMS_NORM: _Sample(500, _rms_norm, is_narrow=True),
+    OpKind.ROTARY: _Sample(300, _rotary, is_narrow=True),
+    OpKind.GATED_ACTIVATION: _Sample(
+        800, partial(_activation, kind=OpKind.GATED_ACTIVATION, inputs=2), (GATES, _DROPS), is_narrow=True
+    ),
+    OpKind.SCALE: _Sample(200, _scale, (_DROPS,)),
+    OpKind.GATHER: _Sample(100, _gather),
+    OpKind.ROUTER: _Sample(2500, _router),
+    OpKind.DISPATCH: _Sample(400, _dispatch, is_narrow=True),
+    OpKind.COMBINE: _Sample(400, _combine, is_narrow=True),
+    SPARSE_KERNELS: _Sample(2300, _sparse_linear, ((FORWARD, None),), is_narrow=True),
+    BFLOAT16_KERNELS: _Sample(400, _of_bfloat16),
+    PRODUCT_KERNELS: _Sample(1500, _products),
+}
+"""by the first word of a need, those that most models need first"""
+_UNMASKED = 3
+"""inputs of attention where no token is masked"""
+_SAME_KERNELS = {
+    OpKind.HEAD_NORM: OpKind.RMS_NORM,
+    OpKind.FIXED_POSITION_EMBEDDING: OpKind.POSITION_EMBEDDING,
+    OpKind.FIRST_TOKEN: OpKind.GATHER,
+    OpKind.TOKEN_LOSS: OpKind.SOFTMAX_LOSS,
+}
+"""kinds of op with the kernels of another kind"""
+
+
+def kernels_of(graph: Graph) -> frozenset[str]:
+    """Return the needs of the ops of a graph, in float32."""
+    found = (_kernels_of(op) for op in graph.ops)
+    return frozenset(need for need in found if _first(need) in _SAMPLES)
+
+
+def _kernels_of(op: Op) -> str:
+    kind, attributes = _SAME_KERNELS.get(op.kind, op.kind), op.attributes
+    forms = [attributes["function"]] if kind in (OpKind.ACTIVATION, OpKind.GATED_ACTIVATION) else []
+    if kind is OpKind.ATTENTION and (len(op.inputs) > _UNMASKED or Attention.of(attributes, 1).bends):
+        forms.append(BIASES)
+    if kind is OpKind.SOFTMAX_LOSS:
+        bends = attributes["logits_scale"] != 1.0 or attributes["logits_softcap"] is not None
+        forms += [BENT] if bends or attributes.get("label_smoothing") else []
+    return " ".join([kind, *forms, *([DROPOUT] if attributes.get("dropout") else [])])
+
+
+def to_answer(needs: Collection[str]) -> frozenset[str]:
+    """Return what is left of the needs of a graph where it answers row by row."""
+    others = (need for need in needs if _first(need) not in (OpKind.ATTENTION, OpKind.SOFTMAX_LOSS))
+    # Positions are added without dropout, whatever the op has.
+    found = (OpKind.POSITION_EMBEDDING if _first(need) == OpKind.POSITION_EMBEDDING else need for need in others)
+    parts = (ANSWERING_KERNELS, f"{ANSWERING_KERNELS} {ROWS}", f"{ANSWERING_KERNELS} {SLICES}")
+    return frozenset([*parts, *(f"{need} {FORWARD}" for need in found)])
+
+
+def in_bfloat16(needs: Collection[str]) -> frozenset[str]:
+    """Return needs, and the needs of the same kernels for bfloat16."""
+    found = (f"{need} {BFLOAT16_KERNELS}" for need in needs if _SAMPLES[_first(need)].is_narrow)
+    return frozenset([*needs, BFLOAT16_KERNELS, *found])
+
+
+def all_kernels() -> list[str]:
+    """Return every need, the common forms first."""
+    wide = [
+        " ".join([first, *(word for word in words if word)])
+        for first, sample in _SAMPLES.items()
+        for words in product(*sample.forms)
+    ]
+    both = dict.fromkeys([*wide, *sorted(in_bfloat16(wide))])
+    return sorted(both, key=lambda need: [word in need.split() for word in (BFLOAT16_KERNELS, DROPOUT, BIASES, BENT)])
+
+
+def kernels_cached(needs: Collection[str]) -> bool:
     """Say whether earlier calls of `compile_kernels` have left all kernels that a run needs in the cache."""
-    return not _missing([*_needed(needs), *others])
+    return not _missing(needs)
 
 
-def compile_kernels(
-    progress: Callable[[str, int, int], None],
-    others: Mapping[str, Callable[[], None]] = _NO_OTHERS,
-    needs: Collection[str] = (),
-) -> None:
+def compile_kernels(progress: Callable[[str, int, int], None], needs: Collection[str]) -> None:
     """Call every kernel once with the types of a run, so that none is compiled while lanes wait for it.
 
     Args:
-        progress: called with (name of the next group, groups done, groups in all) before each group
-        others: groups of kernels of other packages, and functions that call all kernels of a group
-        needs: `BFLOAT16_KERNELS`, `PRODUCT_KERNELS`, `SPARSE_KERNELS`, `ANSWERING_KERNELS`, `MIXTURE_KERNELS`
+        progress: called with (words of the next need, needs done, needs in all) before each
+        needs: from `kernels_of` and others
     """
-    groups = {**_needed(needs), **others}
-    for done, (name, call) in enumerate(groups.items()):
-        progress(name, done, len(groups))
-        call()
-        _set_mark(name)
+    for done, need in enumerate(_in_order(needs)):
+        progress(need.replace("_", " "), done, len(needs))
+        _compile(need)
 
 
-def compile_from_the_end(others: Mapping[str, Callable[[], None]] = _NO_OTHERS, needs: Collection[str] = ()) -> None:
-    """Compile groups into the cache that `compile_kernels` of another process has not reached, the last group first."""
-    groups = {**_needed(needs), **others}
+def compile_from_the_end(needs: Collection[str]) -> None:
+    """Compile kernels into the cache that `compile_kernels` of another process has not reached, the last need first."""
     # The other process compiles the first.
-    for name in reversed(_missing(groups)[1:]):
-        if _missing([name]):
-            groups[name]()
-            _set_mark(name)
+    compile_missing(reversed(_in_order(_missing(needs))[1:]))
 
 
-def _missing(groups: Iterable[str]) -> list[str]:
-    folder = kernel_folder().path
-    return [name for name in groups if folder is None or not (folder / _mark(name)).exists()]
+def compile_missing(needs: Iterable[str]) -> None:
+    """Compile kernels that are not in the cache when their turn comes, in the order of the needs."""
+    for need in needs:
+        if _missing([need]):
+            _compile(need)
 
 
-def _set_mark(group: str) -> None:
+def _in_order(needs: Collection[str]) -> list[str]:
+    """The most expensive needs first and last: two processes compile from both ends, and should end at once."""
+    by_cost = sorted(needs, key=_by_cost)
+    return by_cost[::2] + by_cost[1::2][::-1]
+
+
+def _by_cost(need: str) -> tuple[int, str]:
+    return -_SAMPLES[_first(need)].cost, need
+
+
+def _first(need: str) -> str:
+    return need.partition(" ")[0]
+
+
+def _compile(need: str) -> None:
+    first, *forms = need.split()
+    _SAMPLES[first].call(forms)
     if (folder := kernel_folder().path) is not None:
         with contextlib.suppress(OSError):  # it is told where a kernel cannot be written
-            (folder / _mark(group)).touch()
+            _mark(folder, need).touch()
 
 
-def _needed(needs: Collection[str]) -> dict[str, Callable[[], object]]:
-    return {name: call for name, of_run, call in _GROUPS if of_run <= set(needs)}
+def _missing(needs: Collection[str]) -> list[str]:
+    folder = kernel_folder().path
+    return [need for need in needs if folder is None or not _mark(folder, need).exists()]
 
 
-def _mark(group: str) -> str:
-    """The file in the folder of kernels that marks a group as complete."""
-    return f"complete.{group.replace(' ', '_')}"
+def _mark(folder: Path, need: str) -> Path:
+    """The file that marks the kernels of a need as complete."""
+    return folder / f"complete.{need.replace(' ', '.')}"

@@ -9,7 +9,7 @@ from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels.bfloat16 import widen
 from cstool.training.kernels.call import Call, Rows
 from cstool.training.kernels.linear import column_sum
-from cstool.training.kernels.random import Dropout, draws_of, dropout_apply, mask_memory, mask_row
+from cstool.training.kernels.random import Draws, dropout_apply, mask_memory, mask_row
 from cstool.training.kernels.recording import needs_interpreter
 from cstool.training.kernels.tables import BLOCK_ROWS, shared_tables
 
@@ -96,7 +96,7 @@ def add_positions(
     table: np.ndarray,
     sequence: int,
     y: np.ndarray,
-    dropout: Dropout | None,
+    draws: Draws | None,
     start: int = 0,
     turn: int = 0,
 ) -> None:
@@ -107,17 +107,17 @@ def add_positions(
         table: (rows, H) float32, positions `start` to `start` + rows
         sequence: S
         y: (T, H) float32, written; may be x
-        dropout: None for none
+        draws: of the dropout; None for none
         start: first position of the panel
         turn: position of the first token; after the last one, S - 1, comes position 0
     """
-    _position_forward(x, table, start, sequence, turn, y, draws_of(dropout))
+    _position_forward(x, table, start, sequence, turn, y, draws)
 
 
 def position_forward(c: Call) -> None:
     """Add the positions of a panel (rows, H) of their table, the first at row `offset`; see `add_positions`."""
     first = c.start - c.attributes.get("offset", 0)
-    add_positions(c.inputs[0], c.weight(0), c.sequence, c.outputs[0], c.dropout, first, c.attributes.get("turn", 0))
+    add_positions(c.inputs[0], c.weight(0), c.sequence, c.outputs[0], c.draws, first, c.attributes.get("turn", 0))
 
 
 def position_backward(c: Call) -> None:
@@ -127,7 +127,7 @@ def position_backward(c: Call) -> None:
     """
     first = c.start - c.attributes.get("offset", 0)
     turn = c.attributes.get("turn", 0)
-    _position_backward(c.delta_y, first, c.sequence, turn, c.delta_x(0), c.grad(0), draws_of(c.dropout))
+    _position_backward(c.delta_y, first, c.sequence, turn, c.delta_x(0), c.grad(0), c.draws)
 
 
 def sinusoids(sequence: int, width: int, dtype: np.dtype) -> np.ndarray:
@@ -189,7 +189,7 @@ def fixed_position_forward(c: Call) -> None:
         table = sinusoids(c.sequence, x.shape[1], x.dtype)
     else:
         table = grid_sinusoids(tuple(grid), x.shape[1], c.attributes["before"], x.dtype)
-    add_positions(x, table, c.sequence, c.outputs[0], c.dropout)
+    add_positions(x, table, c.sequence, c.outputs[0], c.draws)
 
 
 def fixed_position_backward(c: Call) -> None:

@@ -40,15 +40,23 @@ class Dropout(NamedTuple):
 
 
 Draws = tuple[int, float, int, int, int, int, int]
-"""a `Dropout` as kernels take it: threshold, factor on kept elements, key words, step, sample, tokens per sample"""
+"""a `Dropout` as kernels take it: threshold, factor on kept elements, key words, step, sample, tokens per sample
+
+An op that never drops anything gives None: of a kernel without random numbers there is half as much to compile.
+"""
 
 _KEEP_ALL: Draws = (0, 1.0, 0, 0, 0, 0, 1)
 
 
-def draws_of(dropout: Dropout | None) -> Draws:
-    """Return the form in which kernels take a dropout; without one, everything is kept."""
+def draws_of(dropout: Dropout | None, drops: bool = False) -> Draws | None:
+    """Return the form in which kernels take a dropout; without one, everything is kept.
+
+    Args:
+        dropout: None for none
+        drops: whether there is one at other times: then None is not returned, for which kernels are compiled once more
+    """
     if dropout is None or dropout.rate == 0.0:
-        return _KEEP_ALL
+        return _KEEP_ALL if dropout is not None or drops else None
     factor = 1.0 / (1.0 - dropout.rate)
     return (round(dropout.rate * 2**32), factor, *dropout.key, dropout.step, dropout.sample, dropout.tokens_per_sample)
 
@@ -92,6 +100,8 @@ def mask_elements(memory, draws, sample, first, count):  # type: ignore[no-untyp
     Its elements are 0 or 1 / (1 - rate). It is a view of `memory` and only to be read: nothing is written there when
     nothing is dropped.
     """
+    if draws is None:
+        return memory[:count]
     threshold, factor, key_0, key_1, step, first_sample, _ = draws
     if threshold == 0:
         return memory[:count]
@@ -114,6 +124,8 @@ def mask_elements(memory, draws, sample, first, count):  # type: ignore[no-untyp
 @elementwise
 def mask_row(memory, draws, token, width):  # type: ignore[no-untyped-def]
     """Return the mask of the row of a token, as `mask_elements` does; to be called from kernels."""
+    if draws is None:
+        return memory[:width]
     tokens_per_sample = draws[6]
     sample = token // tokens_per_sample
     return mask_elements(memory, draws, sample, (token - sample * tokens_per_sample) * width, width)

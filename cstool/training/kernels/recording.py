@@ -92,7 +92,7 @@ class Recording:
             result: memory for its result; None where it has none
 
         Raises:
-            NotRecordableError: an argument is none of arrays, numbers, and tuples of these
+            NotRecordableError: an argument is none of arrays, numbers, None, and tuples of these
         """
         signature = tuple(map(_type_of, arguments))
         address = _address_of_code(dispatcher, signature)
@@ -153,6 +153,8 @@ class _Flat:
             self._kept.append(value.memory)
             place = self._put(0, is_float=isinstance(of, types.Float))
             self.cells.append((place, _address(value.memory)))
+        elif value is None:
+            self._put(0, is_float=False)
         elif isinstance(value, int):
             self.scalars.append(self._put(int(value), is_float=False))
         elif isinstance(of, types.Array):
@@ -202,6 +204,8 @@ _array_types: dict[Any, Any] = {}
 def _type_of(value: Any) -> Any:
     if (usual := _USUAL.get(type(value))) is not None:
         return usual
+    if value is None:
+        return types.none
     if isinstance(value, Cell):
         return value.type
     if isinstance(value, np.ndarray):

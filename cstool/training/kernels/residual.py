@@ -6,7 +6,7 @@ from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels.bfloat16 import narrow
 from cstool.training.kernels.call import Call
 from cstool.training.kernels.linear import column_sum
-from cstool.training.kernels.random import draws_of, dropout_apply, mask_memory, mask_row
+from cstool.training.kernels.random import dropout_apply, mask_memory, mask_row
 
 
 @elementwise
@@ -24,7 +24,7 @@ def _forward(x, residual, bias, y, draws):  # type: ignore[no-untyped-def]
 
 def residual_forward(c: Call) -> None:
     """Compute y = residual + dropout(x + bias), bias (H,) or none; y may be x or residual, the inputs."""
-    _forward(*c.inputs, c.bias(0), c.outputs[0], draws_of(c.dropout))
+    _forward(*c.inputs, c.bias(0), c.outputs[0], c.draws)
 
 
 @elementwise
@@ -48,7 +48,7 @@ def residual_backward(c: Call) -> None:
     """
     delta_x = c.delta_y
     if c.delta_inputs[0] is not None and c.delta_x(0).dtype != c.delta_y.dtype:
-        _backward(c.delta_y, c.delta_x(0), c.gradient_or_empty(0), draws_of(c.dropout))
+        _backward(c.delta_y, c.delta_x(0), c.gradient_or_empty(0), c.draws)
         return
     if c.dropout is not None or c.delta_inputs[0] is not None:
         delta_x = c.delta_x(0)
@@ -73,12 +73,12 @@ def _scale(x, factor, y, draws):  # type: ignore[no-untyped-def]
 
 def scale_forward(c: Call) -> None:
     """Compute y = dropout(x * factor); y may be x."""
-    _scale(c.inputs[0], float(c.attributes["factor"]), c.outputs[0], draws_of(c.dropout))
+    _scale(c.inputs[0], float(c.attributes["factor"]), c.outputs[0], c.draws)
 
 
 def scale_backward(c: Call) -> None:
     """Compute the delta of x from the delta of y, by the same scale and dropout as y from x."""
-    _scale(c.delta_y, float(c.attributes["factor"]), c.delta_x(0), draws_of(c.dropout))
+    _scale(c.delta_y, float(c.attributes["factor"]), c.delta_x(0), c.draws)
 
 
 def token_factors(ids: np.ndarray, mask: np.ndarray, mask_token: int, kept: float) -> np.ndarray:

@@ -10,7 +10,7 @@ from cstool import __version__
 from cstool.foundation.errors import CheckpointError
 from cstool.foundation.progress import Progress
 from cstool.foundation.words import bytes_text, counted
-from cstool.model.ir import Artifact, Loss
+from cstool.model.ir import Artifact, Graph, Loss
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import ALL_STATES, BertParams, ModelParams, Params
 from cstool.training.kernels.fastest import choose_for
@@ -62,7 +62,7 @@ def open_session(
     optimizer = make_optimizer(params.trained_by, params.precision.max_gradient_value) if trains else None
     chooser = KernelChooser(order.sparse_kernels)
     sparsity = sparsity_rules(params, graph, chooser)
-    compile_within_budget(progress, needed_kernels(graph, params.host_precision, sparsity.groups.keys()))
+    compile_within_budget(progress, needed_kernels(graph, params.host_precision, sparsity.groups.keys(), optimizer))
     kept = KeptModel(
         graph,
         optimizer,
@@ -105,10 +105,17 @@ def open_session(
         _prepare_systems(session, found, trains=False, kinds=len(sizes))
     if data.train is not None:
         _prepare_systems(session, data.train, trains=True)
-    needs = needed_kernels(graph, appliance.precision, appliance.memoryx.arrays.sparse_names)
+    needs = needed_kernels(graph, appliance.precision, appliance.memoryx.arrays.sparse_names, optimizer)
     prepare_kernels(progress, needs)
     appliance.others.order(CompileKernels(needs))
     return session
+
+
+def needs_of(params: Params, graph: Graph, *, trains: bool) -> frozenset[str]:
+    """Return the needs of a run for kernels, before it is open: see `needed_kernels`."""
+    optimizer = make_optimizer(params.trained_by, None) if trains else None
+    sparsity = sparsity_rules(params, graph, KernelChooser("never"))
+    return needed_kernels(graph, params.host_precision, sparsity.groups.keys(), optimizer)
 
 
 def _tell_scaling(model: ModelParams, losses: Sequence[Loss]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -283,12 +283,13 @@ def run_all(
             run_lock(params) if trains else nullcontext(),
             open_screen() as screen,
             run_log(params.model_dir, params.logging.log_level, screen.handler, params.resolved(), called) as folder,
+            ExitStack() as ahead,
         ):
             if several:
                 LOG.info("Trainer %d of %d (trainer.%d of the file)", number + 1, len(trainers), number)
                 for warning in following if number == 0 else ():
                     LOG.warning(warning)
-            compiled = _compiled(params, request, link.ranks)
+            compiled = _compiled(params, request, link.ranks, ahead)
             if params.compile_only or params.validate_only:
                 results.append(_without_run(params, compiled))
                 continue
@@ -339,14 +340,18 @@ def _without_run(params: Params, compiled: Artifact | None) -> NotRun:
     return NotRun("compile_only", params.model.name, modelled)
 
 
-def _compiled(params: Params, request: RunRequest, ranks: int) -> Artifact | None:
-    """The artifact of a model, compiled or as given; None if it is only checked."""
+def _compiled(params: Params, request: RunRequest, ranks: int, ahead: ExitStack) -> Artifact | None:
+    """The artifact of a model, compiled or as given; None if it is only checked.
+
+    Meanwhile another process compiles kernels, until they are there or the stack is closed.
+    """
     from cstool.model.graphs import SampleForm
     from cstool.model.ir import require_model
     from cstool.model.system import load_system
     from cstool.plan import compiler
     from cstool.plan.compiler.density import sparsity_notes
     from cstool.training.machine.data_sets import check_data
+    from cstool.training.machine.prepare import kernels_ahead
     from cstool.training.verbs.run_log import LOG
 
     if params.validate_only:
@@ -356,6 +361,10 @@ def _compiled(params: Params, request: RunRequest, ranks: int) -> Artifact | Non
     file = request.artifact
     loaded = None if file is None else compiler.load_compiled(params, file)
     graph = None if params.compile_only else check_data(params, request.mode, ranks)
+    if graph is not None and ranks == 1:
+        from cstool.training.run.setup import needs_of
+
+        ahead.enter_context(kernels_ahead(needs_of(params, graph, trains=not request.mode.startswith("eval"))))
     if loaded is not None:
         if graph is not None:
             require_model(loaded, graph, str(file))

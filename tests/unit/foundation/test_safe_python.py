@@ -11,7 +11,7 @@ import cstool
 from cstool.foundation.safe_python import python, this_program
 from cstool.foundation.slurm import commands
 from cstool.training.data.workers import do_each
-from cstool.training.machine.prepare import _second_process
+from cstool.training.kernels.second_process import second_process
 
 SHADOWED = ("mpi4py", "multiprocessing", "numba", "numpy", "signal", "threading", "cstool")
 
@@ -42,9 +42,8 @@ def test_a_process_that_says_which_mpi_there_is(folder):
 
 def test_the_process_that_compiles_too(folder, monkeypatch):
     started = []
-    monkeypatch.setattr("cstool.training.machine.prepare.available_cores", lambda: 2)
     monkeypatch.setattr("subprocess.Popen", lambda command, **_: started.append(command[:3]) or pytest.fail.Exception)
-    with pytest.raises(AttributeError), _second_process(()):  # what is no process cannot be killed
+    with pytest.raises(AttributeError), second_process(()):  # what is no process cannot be killed
         pass
     assert started == [[sys.executable, "-P", "-c"]]
 

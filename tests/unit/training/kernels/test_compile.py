@@ -1,219 +1,192 @@
 """Compiling kernels ahead of the run."""
 
+from collections.abc import Iterator
+
 import pytest
 
+from cstool.model.graphs import SampleForm, build_graph
 from cstool.training.kernels import compile as compiling
 from cstool.training.kernels._cache import KernelFolder
 from cstool.training.kernels.compile import (
-    ANSWERING_KERNELS,
-    BFLOAT16_KERNELS,
-    MIXTURE_KERNELS,
-    PRODUCT_KERNELS,
-    SPARSE_KERNELS,
+    all_kernels,
     compile_from_the_end,
     compile_kernels,
+    compile_missing,
+    in_bfloat16,
     kernels_cached,
+    kernels_of,
+    to_answer,
 )
+from tests.models import FAMILIES, decoder, decoder_params, fc_mnist
 from tests.unit.training.kernels.calls import said_by_a_process
+from tests.unit.training.machine.test_same_bits import GRAPHS
 
-GROUPS = ["activations", "random numbers", "residual", "rotary positions", "magnitudes", "softmax loss"]
-GROUPS += ["embeddings", "norms", "attention"]
-EVERY = {BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS, MIXTURE_KERNELS}
+
+def test_a_model_needs_the_kernels_of_its_own_ops_in_their_forms() -> None:
+    gpt2 = {"attention", "activation gelu", "embedding", "layer_norm", "position_embedding", "residual", "softmax_loss"}
+    assert kernels_of(decoder()) == gpt2
+    drops = {"attention", "residual", "position_embedding"}
+    assert kernels_of(decoder(dropout=0.1)) == gpt2 - drops | {f"{need} dropout" for need in drops}
+    assert kernels_of(fc_mnist(4, 3, 2)) == {"activation relu", "softmax_loss"}
+    gemma2 = {"attention biases", "gated_activation gelu", "softmax_loss bent", "rms_norm", "rotary", "scale"}
+    assert gemma2 <= kernels_of(decoder(**FAMILIES["gemma2"]))
+    assert {"router", "dispatch", "combine"} <= kernels_of(decoder(**FAMILIES["mixtral"]))
+    packed = build_graph(decoder_params(), SampleForm(8, is_packed=True))
+    assert "attention biases" in kernels_of(packed)
+
+
+def test_what_a_model_needs_to_answer_and_in_bfloat16() -> None:
+    needs = {"attention dropout", "softmax_loss", "position_embedding dropout", "rms_norm", "magnitudes"}
+    forward = {"position_embedding forward", "rms_norm forward", "magnitudes forward"}
+    assert to_answer(needs) == {"answering", "answering rows", "answering slices", *forward}
+    assert in_bfloat16({"rms_norm", "scale"}) == {"rms_norm", "scale", "rms_norm bfloat16", "bfloat16"}
+
+
+def test_no_need_is_named_twice_and_common_forms_come_first() -> None:
+    needs = all_kernels()
+    assert len({*needs}) == len(needs)
+    ordered = ["attention", "router", "attention biases", "attention dropout", "attention bfloat16"]
+    assert sorted(ordered, key=needs.index) == ordered
 
 
 @pytest.fixture
-def _empty_cache(monkeypatch, tmp_path):
-    """Let the mark go elsewhere; the kernels themselves are in the process by then."""
+def called(monkeypatch, tmp_path):  # type: ignore[no-untyped-def]
+    """Return the needs whose kernels were compiled, in order: made-up ones, which cost 4, 3, 2 and 1 ms."""
+    found: list[str] = []
     monkeypatch.setattr(compiling, "kernel_folder", lambda: KernelFolder(tmp_path))
 
+    def sample(cost: int, name: str) -> compiling._Sample:
+        return compiling._Sample(cost, lambda forms: found.append(" ".join([name, *forms])))
 
-@pytest.mark.usefixtures("_empty_cache")
-@pytest.mark.parametrize(
-    ("needs", "more"),
-    [
-        (set(), []),
-        ({SPARSE_KERNELS}, ["sparse linear"]),
-        ({ANSWERING_KERNELS}, ["inference"]),
-        ({BFLOAT16_KERNELS}, ["bfloat16"]),
-        ({PRODUCT_KERNELS}, ["products of bfloat16"]),
-        ({MIXTURE_KERNELS}, ["mixture of experts"]),
-        (
-            EVERY,
-            [
-                *("mixture of experts", "sparse linear", "sparse linear in bfloat16", "inference"),
-                *("mixture of experts in bfloat16", "bfloat16", "products of bfloat16", "inference in bfloat16"),
-            ],
-        ),
-    ],
-)
-def test_only_what_a_run_needs_is_compiled_and_progress_names_what_comes_next(needs, more):
+    samples = {name: sample(4 - number, name) for number, name in enumerate("abcd")}
+    monkeypatch.setattr(compiling, "_SAMPLES", samples)
+    return found
+
+
+def test_the_costly_needs_come_first_and_last_and_progress_names_the_next(called) -> None:  # type: ignore[no-untyped-def]
     seen: list[tuple[str, int, int]] = []
-    compile_kernels(lambda name, done, total: seen.append((name, done, total)), needs=needs)
-    groups = [*GROUPS, *more]
-    assert seen == [(name, done, len(groups)) for done, name in enumerate(groups)]
+    compile_kernels(lambda *told: seen.append(told), ["d", "c", "b", "a x"])
+    assert called == ["a x", "c", "d", "b"]
+    assert seen == [("a x", 0, 4), ("c", 1, 4), ("d", 2, 4), ("b", 3, 4)]
 
 
-@pytest.mark.usefixtures("_empty_cache")
-def test_kernels_are_cached_after_they_were_compiled():
-    before = kernels_cached()
-    compile_kernels(lambda name, done, total: None)
-    assert (before, kernels_cached(), kernels_cached(EVERY)) == (False, True, False)
-    compile_kernels(lambda name, done, total: None, needs=EVERY)
-    assert kernels_cached(EVERY)
+def test_kernels_are_cached_after_they_were_compiled_in_that_form(called) -> None:  # type: ignore[no-untyped-def]
+    before = kernels_cached(["a", "b"])
+    compile_kernels(lambda *_: None, ["a", "b"])
+    assert (before, kernels_cached(["a", "b"]), kernels_cached(["a x"])) == (False, True, False)
 
 
-@pytest.mark.usefixtures("_empty_cache")
-def test_the_second_process_compiles_from_the_end_what_is_not_there(monkeypatch, tmp_path):
-    called: list[str] = []
-
-    def group(name):
-        def call():
-            called.append(name)
-            if name == "last":  # the other process has meanwhile come to that
-                (tmp_path / "complete.third").touch()
-
-        return name, frozenset(), call
-
-    monkeypatch.setattr(compiling, "_GROUPS", [group(name) for name in ("there", "first", "second", "third", "last")])
-    (tmp_path / "complete.there").touch()
-    compile_from_the_end({"other": lambda: called.append("other")})
-    assert called == ["other", "last", "second"]
-    assert not kernels_cached()
-    compile_kernels(lambda *_: None)
-    assert kernels_cached(others=["other"])
-    assert not kernels_cached(others=["another"])
+def test_the_second_process_compiles_from_the_end_what_is_not_there(called, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "complete.b").touch()
+    compile_from_the_end("abcd")
+    assert called == ["c", "d"]
+    assert not kernels_cached("abcd")
 
 
-def test_without_a_folder_kernels_are_not_cached(monkeypatch):
+def test_kernels_that_are_there_when_their_turn_comes_are_not_compiled_again(called, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    def turns() -> Iterator[str]:
+        yield "a"
+        (tmp_path / "complete.b").touch()
+        yield "b"
+        yield "c"
+
+    compile_missing(turns())
+    assert called == ["a", "c"]
+
+
+def test_without_a_folder_kernels_are_not_cached(called, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(compiling, "kernel_folder", lambda: KernelFolder(None, "it is shared"))
-    compile_kernels(lambda name, done, total: None)
-    assert not kernels_cached()
+    compile_kernels(lambda *_: None, "a")
+    assert (called, kernels_cached("a")) == (["a"], False)
 
 
-COUNTING = """
-import os, sys
-import numpy as np
+SCRIPT = """
+import os
 from cstool.model.graphs import build_graph
-from cstool.model.ir import Initializer, OpKind, _graph
-from cstool.training.kernels import activation, attention, embedding, gemm_providers, loss, magnitudes, norm, random
-from cstool.training.kernels import residual, rotary, sparse
-from cstool.training.kernels.attention_form import Attention
+from cstool.model.ir import _graph
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import AdamW
+from cstool.training.kernels import gemm_providers
+from cstool.training.kernels._kernel_cache import KernelCache
 from cstool.training.kernels.compile import compile_kernels
-from tests.models import FAMILIES, decoder, decoder_params, fc_mnist
+from cstool.training.machine.prepare import needed_kernels
+from tests.models import FAMILIES, decoder, decoder_params
 from tests.unit.inference.machines import made, walking
-from tests.unit.training.kernels.calls import backward
+from tests.unit.model.sparsity.sections import group
 from tests.unit.training.machine.machines import machine, random_batch
+from tests.unit.training.machine.sparse_machines import rules
+from tests.unit.training.machine.test_same_bits import GRAPHS
 
-def compiled():
-    modules = [module for name, module in sys.modules.items() if name.startswith("cstool.training.kernels")]
-    kernels = {kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "signatures")}
-    return sum(len(kernel.signatures) for kernel in kernels)
+asked = []  # forms of kernels that were not there, and are loaded or compiled
+load_overload = KernelCache.load_overload
 
-def have(needs):
-    global before
-    compile_kernels(lambda name, done, total: None, needs=needs)
-    before = compiled()
-"""
+def counted(self, sig, context):
+    asked.append(f"{self._name} {sig}")
+    return load_overload(self, sig, context)
 
-
-IN_CHILDREN = """
-for script in scripts:
-    if not os.fork():
-        exec(script)
-        print(before > 0, compiled() - before, flush=True)
-        os._exit(0)
-    assert os.wait()[1] == 0, script
-"""
-RUN = """
-def one(*shape):
-    return np.ones(shape, np.float32)
-
-def lend(name, shape):
-    return one(*shape)
-
-def run(kind, *weights, inputs=(one(6, 8),), **attributes):
-    for drop in None, random.Dropout(0.5, (1, 2), 3, 4, 3):
-        of_call = {"dropout": drop, "scratch": lend, "stop": 9, "scale": 1}
-        backward(kind, inputs, weights, one(6, 8), of_call=of_call, **{"sequence": 3, **attributes})
-
-have(["sparse"])
-x, row, grad = one(6, 8), one(8), one(8)
-ids, mask = np.ones(6, np.int32), one(6)
-for name in "truncated_normal", "uniform":
-    random.fill(Initializer(name, 0.0, 1.0, -2.0, 2.0), (1, 2), 3, row)
-run(OpKind.LAYER_NORM, row, epsilon=1)
-run(OpKind.LAYER_NORM, row, row, epsilon=1)
-run(OpKind.RMS_NORM, row, epsilon=1)
-run(OpKind.HEAD_NORM, row[:4], epsilon=1, heads=2)
-for function in activation.FUNCTIONS:
-    run(OpKind.ACTIVATION, row, function=function)
-for function in activation.GATES:
-    run(OpKind.GATED_ACTIVATION, row, row, inputs=(x, x), function=function)
-run(OpKind.SCALE, factor=2)
-run(OpKind.RESIDUAL, row, inputs=(x, x))
-for kv_heads, more in (2, {}), (1, {"softcap": 2, "slopes": (1, 2), "window": 2, "sinks": 1}):
-    form, kv = Attention(2, kv_heads, 3, 1, **more), one(6, 4 * kv_heads)
-    run(OpKind.ATTENTION, inputs=(x, kv, kv), **form._asdict())
-more = {"causal": False, "buckets": 4, "max_distance": 9, "slope_scale": 1, "slopes": (1, 2)}
-given = x, one(4, 8), one(4, 8), ids[:4]
-run(OpKind.ATTENTION, one(4, 2), one(2), inputs=given, heads=2, kv_heads=2, scale=1, **more)
-more = {"chunk": 2, "columns": (2, 1)}
-run(OpKind.ATTENTION, inputs=(x, x, x, ids, ids), heads=2, kv_heads=2, scale=1, **more)
-run(OpKind.ROTARY, head_width=4, frequencies=(1, 2), amplitude=1)
-run(OpKind.POSITION_EMBEDDING, one(5, 8))
-run(OpKind.FIXED_POSITION_EMBEDDING)
-for scale, cap in (1, None), (2, None), (1, 2), (0.5, 2.5):
-    run(OpKind.SOFTMAX_LOSS, one(9, 8), one(9), inputs=(x, ids, mask), logits_scale=scale, logits_softcap=cap)
-backward(OpKind.EMBEDDING, [ids], [one(4, 8)], x, y=one(6, 8), of_call={"stop": 4})
-magnitudes.sum_squares(grad)
-magnitudes.first_non_finite(grad)
-for outputs in one(6, 8), one(6, 16)[:, 8:], one(6, 8)[:, :1]:
-    rows = outputs.shape[1]
-    made, places = sparse.make_pattern(np.arange(0, 8 * rows, 3), (rows, 8))
-    sparse.positions(made)
-    some, whole = one(made.count), one(16, 8)[:rows]
-    sparse.expand(made, some, whole)
-    sparse.collect(made, whole, some)
-    for bias in None, row[:rows]:
-        sparse.sparse_linear_forward(x, made, some, bias, outputs, lend)
-    sparse.transpose_values(made, some, one(made.count))
-    for accumulate in True, False:
-        sparse.sparse_linear_delta(outputs, made.transposed, some, one(6, 8), accumulate, lend)
-    sparse.sparse_linear_gradient(x, outputs, made, some, lend)
-"""
-RUN_IN_BFLOAT16 = """
+KernelCache.load_overload = counted
 for name in missing:
     none = gemm_providers.Found(name, None, "is not here")
     setattr(gemm_providers, f"find_{name}", lambda none=none: none)
-have(["bfloat16", "products", "mixture"])
-for panel_bytes in 2**25, 96:
-    _graph.PANEL_BYTES = panel_bytes
-    for graph in fc_mnist(7, 6, 5), *(decoder(dropout=0.1, **FAMILIES[family]) for family in FAMILIES):
-        with machine(graph, 4, precision="bfloat16") as appliance:
+
+def train(make, sparse=()):
+    graph, optimizer = make(), make_optimizer(AdamW.model_validate({}), None)
+    settings = {"sparsity": rules(dict.fromkeys(sparse, group(0.5)))} if sparse else {}
+    compile_kernels(lambda *_: None, needed_kernels(graph, precision, sparse, optimizer))
+    loaded = len(asked)
+    for _graph.PANEL_BYTES in 2**25, 96:
+        with machine(make(), 4, precision=precision, optimizer=optimizer, max_gradient_norm=1, **settings) as appliance:
             appliance.train_step(random_batch(graph, 4), 1, 0.1)
-"""
-ANSWER = """
-gemm_providers.choose_gemm(precision)
-have(["answering", "mixture", precision])
-for panel_bytes in 2**25, 96:
-    _graph.PANEL_BYTES = panel_bytes
-    for family in FAMILIES:
-        graph = build_graph(decoder_params(**FAMILIES[family]), 1)
+            appliance.evaluate(random_batch(graph, 4), 1)
+    return loaded
+
+def answer(family):
+    graph = build_graph(decoder_params(dropout=0.1, **FAMILIES[family]), 1)
+    gemm_providers.choose_gemm(precision)
+    compile_kernels(lambda *_: None, needed_kernels(graph, precision, [], answers=True))
+    loaded = len(asked)
+    for _graph.PANEL_BYTES in 2**25, 96:
         with walking(graph, sequences=2, capacity=8, precision=precision) as (walk, _):
             made(walk, ([1, 2, 3, 4, 5], [6, 7, 8, 9]), 3)
+    return loaded
+
+for call, *arguments in runs:
+    if not os.fork():
+        print(arguments, asked[{"train": train, "answer": answer}[call](*map(eval, arguments)) :], flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0, arguments
 """
-BFLOAT16 = [f"missing = {missing}{RUN_IN_BFLOAT16}" for missing in ([], ["onednn"], ["onednn", "vdpbf16ps"])]
+LINEAR = "fc_layers.1.weight"
+TRAINED = [
+    *(("train", f"GRAPHS[{name!r}]") for name in ("gpt2", "fc_mnist", "mixture")),
+    ("train", "lambda: decoder(**FAMILIES['gemma2'])"),
+]
+MORE_TRAINED = [
+    *(("train", f"GRAPHS[{name!r}]") for name in GRAPHS),
+    *(("train", f"lambda: decoder(**FAMILIES[{name!r}])") for name in FAMILIES),
+    ("train", "GRAPHS['fc_mnist']", repr([LINEAR])),
+]
+ANSWERED = [("answer", repr(name)) for name in ("gpt2", "gemma2")]
+MORE_ANSWERED = [("answer", repr(name)) for name in FAMILIES]
 
 
-@pytest.mark.takes("processes that load all kernels, in which all models answer")
+@pytest.mark.takes("processes that load the kernels of models, which train and answer")
 @pytest.mark.parametrize(
-    "scripts",
+    ("runs", "precision", "missing"),
     [
-        pytest.param([RUN, f"precision = 'float32'{ANSWER}"], id="float32"),
-        pytest.param([*BFLOAT16, f"precision = 'bfloat16'{ANSWER}"], id="bfloat16", marks=pytest.mark.lab),
+        pytest.param([*TRAINED, *ANSWERED], "float32", [], id="float32"),
+        pytest.param([*MORE_TRAINED, *MORE_ANSWERED], "float32", [], id="all in float32", marks=pytest.mark.lab),
+        *(
+            pytest.param([*runs, *MORE_ANSWERED], "bfloat16", missing, id=name, marks=pytest.mark.lab)
+            for name, runs, missing in (
+                ("bfloat16", MORE_TRAINED, []),
+                ("our own products", TRAINED, ["onednn"]),
+                ("emulated", TRAINED, ["onednn", "vdpbf16ps"]),
+            )
+        ),
     ],
 )
-def test_after_compilation_runs_and_answers_compile_nothing_more(scripts):
+def test_a_run_compiles_nothing_once_its_needs_are_there(runs, precision, missing):  # type: ignore[no-untyped-def]
     """Each in a process of its own, which begins with all modules imported and no kernel compiled."""
-    printed, _ = said_by_a_process(f"{COUNTING}scripts = {scripts!r}{IN_CHILDREN}")
-    assert printed.splitlines() == ["True 0"] * len(scripts)
+    printed, _ = said_by_a_process(f"runs, precision, missing = {(runs, precision, missing)!r}{SCRIPT}")
+    assert printed.splitlines() == [f"{arguments} []" for _, *arguments in runs]

@@ -25,9 +25,10 @@ Pair = namedtuple("Pair", "first second")  # noqa: PYI024
 
 
 @elementwise
-def _mixed(x, whole, number, flag, pair, named, more, y):
+def _mixed(x, nothing, whole, number, flag, pair, named, more, y):
     a, b, c, d, e, f, g = more
-    total = whole + number + a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g
+    total = whole + number if nothing is None else 0.0
+    total += a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g
     total += pair[0] + 10 * pair[1] + 100 * named.first[0] + 1000 * named.second
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
@@ -66,7 +67,7 @@ def written(*calls) -> Table:
 def test_arguments_of_all_kinds_arrive_in_registers_and_on_the_stack(flag):
     """More than eight floats and six whole numbers, arrays with gaps, tuples, named ones among them."""
     x, y, expected = np.arange(12.0).reshape(3, 4)[:, ::2], np.zeros((3, 2)), np.zeros((3, 2))
-    of = (7, 0.5, flag, (3, 0.25), Pair(np.array([2.0, 1.0]), 4), (1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5))
+    of = (None, 7, 0.5, flag, (3, 0.25), Pair(np.array([2.0, 1.0]), 4), (1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5))
     _mixed(x, *of, expected)
     table = written(lambda: _mixed(x, *of, y))
     assert not y.any(), "nothing is computed while it is written down"
@@ -128,7 +129,7 @@ def test_what_cannot_be_written_down_is_refused():
     with recorded(into):
         for call in (
             needs_interpreter,
-            lambda: _one(np.ones(1), None, np.ones(1)),
+            lambda: _one(np.ones(1), "1", np.ones(1)),
             lambda: elementary.copy(np.ones(2, np.int32), np.ones(2, np.float32)),
             lambda: elementary.fill(np.ones(2), 0),
             lambda: elementary.fill(np.ones((2, 2), np.float32)[:, 0].reshape(1, 2)[:, ::-1], 0),

@@ -6,16 +6,21 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from cstool.foundation.progress import Silent
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import AdamW
 from cstool.training.kernels import compile as compiling
 from cstool.training.kernels._cache import KernelFolder
 from cstool.training.machine import prepare as preparing
-from tests.models import FAMILIES, decoder
+from tests.models import fc_mnist
 from tests.patience import wait_until
+
+NEEDS = ["magnitudes", "residual"]
 
 
 @pytest.fixture
@@ -26,7 +31,7 @@ def said(monkeypatch, caplog):  # type: ignore[no-untyped-def]
         for module in (preparing, compiling):
             monkeypatch.setattr(module, "kernel_folder", lambda: folder)
         caplog.clear()
-        preparing.prepare_kernels(Silent())
+        preparing.prepare_kernels(Silent(), NEEDS)
         return [re.sub(r"\d+\.\d", "N", line) for line in caplog.messages]
 
     caplog.set_level(logging.INFO, "cstool")
@@ -56,12 +61,28 @@ def test_one_core_ranks_a_budget_and_no_folder_have_no_second_process(said, monk
     monkeypatch.setattr(preparing, "available_cores", lambda: 2)
     said(KernelFolder(None, "it is shared"))
     monkeypatch.setattr(preparing, "kernel_folder", lambda: KernelFolder(tmp_path))
-    preparing.prepare_kernels(Silent(), alone=True)
+    preparing.prepare_kernels(Silent(), NEEDS, alone=True)
     monkeypatch.setenv("CSTOOL_MEMORY", str(2**30))
     said(KernelFolder(tmp_path / "budget"))
     monkeypatch.delenv("CSTOOL_MEMORY")
     monkeypatch.setattr(preparing, "available_cores", lambda: 1)
     said(KernelFolder(tmp_path / "none"))
+
+
+def test_kernels_are_compiled_ahead_where_some_are_missing_and_a_second_process_may_be(monkeypatch, tmp_path):
+    begun: list[str] = []
+    monkeypatch.setattr(preparing, "second_process", lambda needs: begun.append("".join(needs)) or nullcontext())
+    for module in (preparing, compiling):
+        monkeypatch.setattr(module, "kernel_folder", lambda: KernelFolder(tmp_path))
+    (tmp_path / "complete.there").touch()
+    for cores, need in ((1, "one core"), (2, "there"), (2, "missing")):
+        monkeypatch.setattr(preparing, "available_cores", lambda cores=cores: cores)
+        with preparing.kernels_ahead([need]):
+            pass
+    monkeypatch.setenv("CSTOOL_MEMORY", str(2**30))
+    with preparing.kernels_ahead(["budget"]):
+        pass
+    assert begun == ["missing"]
 
 
 def test_within_a_budget_kernels_are_compiled_before_it_is_shared_out_if_they_are_missing(monkeypatch):
@@ -78,22 +99,19 @@ SECOND = """
 import os, signal, sys, time
 from pathlib import Path
 from cstool.training.kernels import kernel_folder
-from cstool.training.machine import prepare
+from cstool.training.kernels.second_process import second_process
 
 folder = kernel_folder().path
-prepare.available_cores = lambda: 2
-if sys.argv[1] == "works":  # but for the first group and two cheap ones, all is there
-    for name in ("random_numbers", "residual", "rotary_positions", "softmax_loss", "embeddings", "norms", "attention"):
-        (folder / f"complete.{name}").touch()
-with prepare._second_process([]):
+needs = ["attention", "magnitudes", "updates lion"]  # the first is left to this process
+with second_process(needs):
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     print(children.read_text(), flush=True)
     if sys.argv[1] == "lives":
         time.sleep(60)
-    wanted = [folder / f"complete.{name}" for name in ("magnitudes", "updates")]
+    wanted = [folder / f"complete.{name}" for name in ("magnitudes", "updates.lion")]
     while sys.argv[1] == "works" and not all(mark.exists() for mark in wanted):
         time.sleep(0.05)
-print(len(list(folder.glob("*.kernel"))), (folder / "complete.activations").exists(), children.read_text())
+print(len(list(folder.glob("*.kernel"))), (folder / "complete.attention").exists(), children.read_text())
 """
 
 
@@ -106,8 +124,8 @@ def _begin(tmp_path: Path, how: str) -> subprocess.Popen[str]:
 @pytest.mark.lab
 def test_a_second_process_compiles_into_the_same_cache(tmp_path: Path) -> None:
     out, err = _begin(tmp_path, "works").communicate(timeout=60)
-    first, has_activations = out.splitlines()[1].split()
-    assert (int(first) >= 8, has_activations, err) == (True, "False", "")
+    first, has_attention = out.splitlines()[1].split()
+    assert (int(first) >= 3, has_attention, err) == (True, "False", "")
 
 
 @pytest.mark.lab
@@ -135,10 +153,16 @@ def test_why_they_are_not_kept_is_said_in_each_run(said):
         ]
 
 
-def test_a_model_that_answers_needs_no_provider_of_products() -> None:
-    graph, mixture = decoder(), decoder(**FAMILIES["mixtral"])
+def test_what_a_run_needs_beside_the_kernels_of_its_ops() -> None:
+    graph, optimizer = fc_mnist(4, 3, 2), make_optimizer(AdamW.model_validate({}), None)
     needed = preparing.needed_kernels
-    assert needed(graph, "float32", []) == set()
-    assert needed(graph, "bfloat16", []) == {"bfloat16", "products"}
-    assert needed(graph, "bfloat16", ["a.weight"], answers=True) == {"bfloat16", "sparse", "answering"}
-    assert needed(mixture, "float32", []) == {"mixture"}
+    evaluates = {"activation relu", "first_values uniform", "magnitudes", "softmax_loss"}
+    narrow = {"activation relu bfloat16", "bfloat16", "softmax_loss bfloat16"}
+    assert needed(graph, "float32", []) == evaluates
+    assert needed(graph, "float32", ["a.weight"], optimizer) == evaluates | {"sparse", "sparse forward", "updates adam"}
+    assert needed(graph, "bfloat16", []) == evaluates | narrow | {"products"}
+    answers = {"activation relu forward", "answering", "answering rows", "answering slices", "magnitudes forward"}
+    assert needed(graph, "float32", [], answers=True) == answers
+    assert needed(graph, "float32", ["a.weight"], answers=True) == answers | {"sparse forward"}
+    # Rows are multiplied one by one.
+    assert "products" not in needed(graph, "bfloat16", [], answers=True)

@@ -15,14 +15,15 @@ from cstool.model.params.sections.sparsity import LinearShare
 from cstool.model.sparsity import assign_groups
 from cstool.training.kernels import gemm_providers, onednn_float32, shared_gemm
 from cstool.training.kernels.bfloat16 import BFLOAT16
-from cstool.training.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
-from cstool.training.kernels.gemm_providers import find_onednn_float32, find_vdpbf16ps
+from cstool.training.kernels.compile import compile_kernels
+from cstool.training.kernels.gemm_providers import FLOAT32, find_onednn_float32, find_vdpbf16ps
 from cstool.training.machine import appliance as appliance_module
 from cstool.training.machine.cluster import INTERPRETER, TABLE
 from cstool.training.machine.grains import grain_samples
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
 from cstool.training.machine.plan import make_plan
 from cstool.training.machine.precision import narrow_in
+from cstool.training.machine.prepare import needed_kernels
 from cstool.training.store import FileStore
 from tests.models import BALANCED, KINDS, SPARSITIES, decoder, fc_mnist
 from tests.patience import within_patience
@@ -147,10 +148,11 @@ def test_of_every_model(tmp_path, model):
 @pytest.mark.parametrize("asked", ASKED)
 def test_whatever_is_asked_for(tmp_path, asked):
     model, more = ASKED[asked]
-    compile_kernels(lambda *_: None, needs=[BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS])
+    graph = GRAPHS[model]()
+    compile_kernels(lambda *_: None, needed_kernels(graph, more.get("precision", FLOAT32), more.keys() & {"sparsity"}))
     number = [*ASKED].index(asked)
     steps = 3 if "sparsity" in more else 2  # a mask that changes after the second is that of the third
-    check(GRAPHS[model](), tmp_path, places_of(number, ranks=number % 2 == 0), **{"steps": steps, **more})
+    check(graph, tmp_path, places_of(number, ranks=number % 2 == 0), **{"steps": steps, **more})
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -19,7 +19,7 @@ from cstool.model.optimizers import make_optimizer
 from cstool.model.params import SGD, Adam, AdamW, LossScaling, SparsityParams
 from cstool.model.params.sections.sparsity import CyclingShare, LinearShare
 from cstool.model.sparsity import assign_groups, next_mask
-from cstool.training.kernels.compile import BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS, compile_kernels
+from cstool.training.kernels.compile import compile_kernels
 from cstool.training.kernels.sparse import KernelChoice
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.memoryx import owed
@@ -28,6 +28,7 @@ from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.memoryx.updates import Updates
 from cstool.training.machine.plan import make_plan
 from cstool.training.machine.precision import narrow_in
+from cstool.training.machine.prepare import needed_kernels
 from cstool.training.machine.sparsity import token_shares
 from cstool.training.run.report.sparsity_table import sparsity_scalars
 from cstool.training.store import FileStore
@@ -215,8 +216,8 @@ SKIPPING = {"loss_scaling": LossScaling(2.0**132, 1.0, 2.0**132), **CLIPPED}
 def test_bits_depend_neither_on_where_things_are_nor_on_whether_idle_experts_have_gradients(
     tmp_path, monkeypatch, graph, name, settings
 ):
-    compile_kernels(lambda *_: None, needs=[BFLOAT16_KERNELS, MIXTURE_KERNELS, SPARSE_KERNELS])
     by, precision = GROUPS[name], settings.get("precision", "float32")
+    compile_kernels(lambda *_: None, needed_kernels(graph, precision, [name]))
     expected = in_zeros(graph, by, **settings)
     assert trained(graph, by, **settings) == expected
     room = make_plan(graph, 1, trains=True, narrow=narrow_in(precision, graph)).slot_bytes
