@@ -14,14 +14,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cstool.model.ir import OP_RULES, Graph, Initializer, Op, OpKind
-from cstool.training.kernels import cached_attention, linear, loss, magnitudes, mixture, random, rowwise, sparse, spin
+from cstool.training.kernels import (
+    block_products,
+    cached_attention,
+    elementary,
+    linear,
+    loss,
+    magnitudes,
+    mixture,
+    random,
+    rowwise,
+    sparse,
+    spin,
+)
 from cstool.training.kernels._cache import kernel_folder
 from cstool.training.kernels.activation import FUNCTIONS, GATES
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert
 from cstool.training.kernels.call import Array, Call
+from cstool.training.kernels.driver import Table
 from cstool.training.kernels.gemm import NUMPY
 from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, EMULATED, choose_gemm
+from cstool.training.kernels.recording import NotRecordableError, Recording, recorded
 from cstool.training.kernels.table import KERNELS
 
 
@@ -42,7 +56,7 @@ _WIDE = _float32(2, 8)
 _NOTHING_DROPPED = random.Dropout(0.0, (0, 0), 0, 0, 1)
 
 BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "products", "sparse", "answering"
-MAGNITUDES = "magnitudes"
+MAGNITUDES, TABLES = "magnitudes", "tables"
 """needs of other kernels than those of ops; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
 UPDATE_KERNELS, FIRST_VALUES = "updates", "first_values"
 """first words of needs: the name of an optimizer follows, or of an initializer"""
@@ -130,6 +144,10 @@ def _attention(forms: Collection[str]) -> None:
         x = _bfloat16(2, 8)
         more = {"y": _bfloat16(2, 8), "delta_y": x, "delta_x": x}
     _run(OpKind.ATTENTION, inputs=(x, x, x), forms=forms, **more, **attributes)
+    if BFLOAT16_KERNELS not in forms:
+        # Products of so few numbers are NumPy's.
+        a = _float32(1, 1, 1, 2, 2)
+        block_products.multiply(a, a, np.empty_like(a), _lend)
 
 
 def _residual(forms: Collection[str]) -> None:
@@ -189,6 +207,20 @@ def _combine(forms: Collection[str]) -> None:
 def _magnitudes(_forms: Collection[str]) -> None:
     magnitudes.sum_squares(_float32(8))
     magnitudes.first_non_finite(_float32(8))
+
+
+def _tables(_forms: Collection[str]) -> None:
+    """Compile the driver, and the kernels in the place of NumPy's functions where calls are written down."""
+    into, x = Recording(), _float32(2, 2)
+    into.mark()
+    with recorded(into):
+        elementary.add(x, x, x)
+        elementary.copy(x, np.empty_like(x))
+        elementary.fill(np.empty_like(x), 1.0)
+        elementary.sum_rows(x, _float32(2))
+        with contextlib.suppress(NotRecordableError):  # without the BLAS of NumPy's wheels
+            elementary.dot_heads(x, x, 1, _float32(1, 2))
+    Table(into).run()
 
 
 def _first_values(forms: Collection[str]) -> None:
@@ -275,7 +307,7 @@ class _Sample(NamedTuple):
 
 _DROPS = (None, DROPOUT)
 _SAMPLES: Mapping[str, _Sample] = {
-    OpKind.ATTENTION: _Sample(1500, _attention, ((None, BIASES), _DROPS), is_narrow=True),
+    OpKind.ATTENTION: _Sample(2500, _attention, ((None, BIASES), _DROPS), is_narrow=True),
     OpKind.LAYER_NORM: _Sample(600, _layer_norm, is_narrow=True),
     OpKind.ACTIVATION: _Sample(500, _activation, (FUNCTIONS, _DROPS), is_narrow=True),
     OpKind.SOFTMAX_LOSS: _Sample(600, _loss, ((None, BENT),), is_narrow=True),
@@ -283,6 +315,7 @@ _SAMPLES: Mapping[str, _Sample] = {
     OpKind.EMBEDDING: _Sample(200, _embedding, is_narrow=True),
     OpKind.RESIDUAL: _Sample(250, _residual, (_DROPS,), is_narrow=True),
     MAGNITUDES: _Sample(150, _magnitudes),
+    TABLES: _Sample(600, _tables),
     FIRST_VALUES: _Sample(400, _first_values, (("normal", "truncated_normal", "uniform"),)),
     UPDATE_KERNELS: _Sample(150, _updates, (("adam", "sgd", "lion", "adafactor"),)),
     ANSWERING_KERNELS: _Sample(1500, _answering, ((ROWS, SLICES, None),), is_narrow=True),

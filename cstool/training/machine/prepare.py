@@ -17,6 +17,7 @@ from cstool.training.kernels.compile import (
     MAGNITUDES,
     PRODUCT_KERNELS,
     SPARSE_KERNELS,
+    TABLES,
     UPDATE_KERNELS,
     compile_kernels,
     in_bfloat16,
@@ -61,7 +62,7 @@ def needed_kernels(
         optimizer: None for a run that does not train
         answers: whether the model answers, row by row
     """
-    needs = {*kernels_of(graph), MAGNITUDES}
+    needs = {*kernels_of(graph), MAGNITUDES, TABLES}
     if answers:
         needs = {*to_answer(needs)}
     else:

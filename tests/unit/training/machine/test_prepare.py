@@ -156,7 +156,7 @@ def test_why_they_are_not_kept_is_said_in_each_run(said):
 def test_what_a_run_needs_beside_the_kernels_of_its_ops() -> None:
     graph, optimizer = fc_mnist(4, 3, 2), make_optimizer(AdamW.model_validate({}), None)
     needed = preparing.needed_kernels
-    evaluates = {"activation relu", "first_values uniform", "magnitudes", "softmax_loss"}
+    evaluates = {"activation relu", "first_values uniform", "magnitudes", "softmax_loss", "tables"}
     narrow = {"activation relu bfloat16", "bfloat16", "softmax_loss bfloat16"}
     assert needed(graph, "float32", []) == evaluates
     assert needed(graph, "float32", ["a.weight"], optimizer) == evaluates | {"sparse", "sparse forward", "updates adam"}
