@@ -8,12 +8,13 @@ curious case of neural text degeneration", 2020, section 3.1 (top_p).
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from cstool.foundation.errors import InferenceError
-from cstool.foundation.random_keys import key_of, philox4x32
+from cstool.foundation.random_keys import key_of, philox_block
 
 Array = np.ndarray[Any, Any]
 
@@ -62,11 +63,16 @@ class Sampling:
         if self.temperature == 0:
             return int(logits.argmax())
         tokens, shares = self.distribution(logits)
-        counter = np.array([[position & 0xFFFFFFFF, prompt & 0xFFFFFFFF, 0, 0]], np.uint32)
-        high, low, *_ = philox4x32(counter, key_of(self.seed, "sampling"))[0].tolist()
+        high, low, *_ = philox_block((position & 0xFFFFFFFF, prompt & 0xFFFFFFFF, 0, 0), self._key)
         draw = ((high << 32 | low) >> 11) * 2.0**-53
-        sums = np.cumsum(shares)
-        return int(tokens[min(int(np.searchsorted(sums, draw * sums[-1], side="right")), len(tokens) - 1)])
+        sums = shares.cumsum()
+        place = min(int(sums.searchsorted(draw * sums[-1], side="right")), len(sums) - 1)
+        return int(tokens[place])
+
+    @cached_property
+    def _key(self) -> tuple[int, int]:
+        """Of the draws."""
+        return key_of(self.seed, "sampling")
 
     def distribution(self, logits: Array) -> tuple[Array, Array]:
         """Return the tokens that are drawn from, and their weights, which need not add up to 1.
@@ -75,21 +81,27 @@ class Sampling:
         """
         scaled = logits.astype(np.float64)
         scaled -= scaled.max()
-        # Of a temperature next to nothing the likeliest token is left, at 0, and all others at minus infinity.
-        with np.errstate(over="ignore"):
+        if self.temperature < 1:
+            # Of a temperature next to nothing the likeliest token is left, at 0, and all others at minus infinity.
+            with np.errstate(over="ignore"):
+                scaled /= self.temperature
+        elif self.temperature > 1:
             scaled /= self.temperature
-        tokens = np.arange(len(scaled)) if self.top_k is None else likeliest(scaled, self.top_k)
+        tokens = np.arange(len(scaled))
+        if self.top_k is not None:
+            tokens = likeliest(scaled, self.top_k)
+            scaled = scaled[tokens]
         if self.top_p is None or self.top_p == 1:
-            return tokens, np.exp(scaled[tokens])
-        total = np.exp(scaled[tokens]).sum()
+            return tokens, np.exp(scaled)
+        total = np.exp(scaled).sum()
         for count in (FEW, len(tokens)):
-            ordered = tokens[likeliest(scaled[tokens], count)]
-            ordered = ordered[np.argsort(-scaled[ordered], kind="stable")]
-            sums = np.cumsum(np.exp(scaled[ordered]))
+            places = likeliest(scaled, count)
+            places = places[np.argsort(-scaled[places], kind="stable")]
+            sums = np.cumsum(np.exp(scaled[places]))
             enough = int(np.searchsorted(sums, self.top_p * total)) + 1
-            if enough <= len(ordered):
+            if enough <= len(places):
                 break
-        return ordered[:enough], np.exp(scaled[ordered[:enough]])
+        return tokens[places[:enough]], np.exp(scaled[places[:enough]])
 
 
 @dataclass(frozen=True)

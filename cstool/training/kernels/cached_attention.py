@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cstool.model.activations import exp
 from cstool.training.kernels._jit import elementwise, inlined, reduction
 from cstool.training.kernels._vectors import FLOAT_BYTES
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.attention_rows import bend
 from cstool.training.kernels.exponential import maximum
+from cstool.training.kernels.rounded_exponential import exp_row
 from cstool.training.kernels.rowwise import add_weighted, dots
 
 BLOCK_TOKENS = 32
@@ -70,14 +70,15 @@ def append(x, news, cache):  # type: ignore[no-untyped-def]
 
 
 @reduction
-def _soften(sinks, window, factor, cap, biases, columns):  # type: ignore[no-untyped-def]
-    """Turn the scores of two ranges of keys into probabilities over both.
+def _soften(sinks, window, factor, cap, biases, columns, memory):  # type: ignore[no-untyped-def]
+    """Turn the scores of two ranges of keys into probabilities over both, by sums and exponentials in float64.
 
     Args:
         biases: added to the scores of either range; empty for nothing
         columns: whether the first keys of the window are seen; all later ones are
+        memory: as many numbers as the longest range has
     """
-    one = factor * 0 + 1
+    one = factor * 0 + 1.0
     unit = factor
     if biases[1].shape[0] > 0:
         unit = one
@@ -90,12 +91,12 @@ def _soften(sinks, window, factor, cap, biases, columns):  # type: ignore[no-unt
         largest = maximum(largest, sinks[j])
     for j in range(window.shape[0]):
         largest = maximum(largest, window[j])
-    total = factor * 0
+    exp_row(sinks, largest, unit, memory)
+    exp_row(window, largest, unit, memory)
+    total = factor * 0.0
     for j in range(sinks.shape[0]):
-        sinks[j] = exp((sinks[j] - largest) * unit)
         total += sinks[j]
     for j in range(window.shape[0]):
-        window[j] = exp((window[j] - largest) * unit)
         total += window[j]
     share = one / total
     for j in range(sinks.shape[0]):
@@ -123,6 +124,7 @@ def _attend(  # type: ignore[no-untyped-def]
 ):
     width = q.shape[1] // heads
     factor, zero = q.dtype.type(rules.scale), q.dtype.type(0)
+    memory = np.empty(scores.shape[1], scores.dtype)
     q_stride, key_stride, score_stride = q.strides[0], keys.strides[2], scores.strides[0]
     for pair in range(pairs[0], pairs[1]):
         k, head = pair // heads, pair % heads
@@ -155,7 +157,7 @@ def _attend(  # type: ignore[no-untyped-def]
                     of_head = rules.biases[head, rules.queries - 1 - here :]
                     biases = of_head[: apart.shape[0]], of_head[start:stop]
                 hidden = rules.columns[: _nearest(rules, here)] if rules.columns.shape[0] > 0 else rules.columns
-                _soften(apart, window, factor, rules.cap, biases, hidden)
+                _soften(apart, window, factor, rules.cap, biases, hidden, memory)
                 target = context[row + i, head * width : (head + 1) * width]
                 for d in range(width):
                     target[d] = zero

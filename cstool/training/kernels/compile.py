@@ -17,6 +17,7 @@ from cstool.model.ir import OP_RULES, Graph, Initializer, Op, OpKind
 from cstool.training.kernels import (
     block_products,
     cached_attention,
+    cached_positions,
     elementary,
     linear,
     loss,
@@ -126,7 +127,11 @@ def _activation(forms: Collection[str], kind: OpKind = OpKind.ACTIVATION, inputs
 
 
 def _rotary(forms: Collection[str]) -> None:
-    turns: dict[str, Any] = {"head_width": 4, "frequencies": (1.0,), "amplitude": 1.0, "forms": forms}
+    attributes: dict[str, Any] = {"head_width": 4, "frequencies": (1.0,), "amplitude": 1.0}
+    if FORWARD in forms:
+        cached_positions.turn_new(_WIDE, _two_news(), 2, attributes, _float32(2, 8))
+        return
+    turns: dict[str, Any] = {**attributes, "forms": forms}
     if BFLOAT16_KERNELS not in forms:
         _run(OpKind.ROTARY, **turns)
         return
@@ -161,6 +166,9 @@ def _embedding(forms: Collection[str]) -> None:
 
 
 def _positions(forms: Collection[str]) -> None:
+    if FORWARD in forms:
+        cached_positions.add_new_positions(_WIDE, _two_news(), _WIDE, 0, _float32(2, 8))
+        return
     _run(OpKind.POSITION_EMBEDDING, _float32(2, 8), forms=forms)
     _run(OpKind.FIXED_POSITION_EMBEDDING, forms=forms)
 
@@ -250,20 +258,26 @@ def _sparse_linear(forms: Collection[str]) -> None:
         sparse.sparse_linear_forward(x, pattern, values, None, to(2, 8)[:, :4], _lend)
 
 
+def _two_news() -> cached_attention.News:
+    return cached_attention.News.of([0], [2])
+
+
 def _answering(forms: Collection[str]) -> None:
     """Compile products of rows into a whole array, or into a slice of columns, which is another type; or the rest."""
     x, is_narrow = _float32(2, 8), BFLOAT16_KERNELS in forms
     if ROWS in forms or SLICES in forms:
         y = _float32(2, 4) if ROWS in forms else _float32(2, 8)[:, :4]
-        rowwise.linear_by_turns(x, (_bfloat16 if is_narrow else _float32)(4, 8), None, y, np.zeros(1, np.int64), 0)
+        weight = (_bfloat16 if is_narrow else _float32)(4, 8)
+        rowwise.linear_by_turns(x, weight, None, y, np.zeros(1, np.int64), 0)
+        rowwise.linear(x, weight, None, y)
     elif not is_narrow:
-        one = np.zeros(1, np.int64)
-        news, cache = cached_attention.News(one, one, one + 2, one), _float32(1, 2, 4, 4)
+        one, news, cache = np.zeros(1, np.int64), _two_news(), _float32(1, 2, 4, 4)
         cached_attention.append(x, news, cache)
         scores, form = _float32(cached_attention.BLOCK_TOKENS, 4), Attention(2, 2, 4, 0.5)
         biases = form.biases(x.dtype, needed=False)
         cached_attention.cached_attention(x, news, cache, cache, form, biases, (0, 2), _float32(2, 8), scores)
         loss.bend_logits(x, 2.0, None)
+        Table(Recording()).run()
         spin.publish(one, 0, 1)
         spin.spin(one, 0, 1, 1)
 

@@ -192,6 +192,7 @@ def _make_weighted_sum(vectors: int) -> Any:
 WIDE = 4
 """vectors whose weighted sums are made together"""
 _sum_wide: Any = _make_weighted_sum(WIDE)
+_sum_pair: Any = _make_weighted_sum(2)
 _sum_narrow: Any = _make_weighted_sum(1)
 
 
@@ -204,6 +205,9 @@ def add_weighted(shares, rows, first, y):  # type: ignore[no-untyped-def]
     while done + WIDE * LANES <= width:
         _sum_wide(begin, count, at + done * FLOAT_BYTES, stride, target + done * FLOAT_BYTES)
         done += WIDE * LANES
+    while done + 2 * LANES <= width:
+        _sum_pair(begin, count, at + done * FLOAT_BYTES, stride, target + done * FLOAT_BYTES)
+        done += 2 * LANES
     while done + LANES <= width:
         _sum_narrow(begin, count, at + done * FLOAT_BYTES, stride, target + done * FLOAT_BYTES)
         done += LANES
@@ -268,7 +272,24 @@ def _linear_by_turns(x, weight, bias, y, taken, index, rows):  # type: ignore[no
         start = following
 
 
+@elementwise
+def _linear_whole(x, weight, bias, y, rows):  # type: ignore[no-untyped-def]
+    count, wide = weight.shape[0], weight.itemsize == FLOAT_BYTES or x.shape[0] <= FEW_TOKENS
+    memory = np.empty((0 if wide else rows, x.shape[1]), np.float32)
+    _linear(x, weight, bias, y, 0, count, 0, memory)
+
+
 _NO_BIAS = np.zeros(0, np.float32)
+
+
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray) -> None:
+    """Compute y = x weight^T + bias; the arrays are as for `linear_by_turns`, and so are the bits."""
+    _linear_whole(x, weight, _NO_BIAS if bias is None else bias, y, _rows_of_turn(weight))
+
+
+def _rows_of_turn(weight: np.ndarray) -> int:
+    rows: int = TURN_NUMBERS // weight.shape[1] // LONE_ROWS * LONE_ROWS
+    return max(LONE_ROWS, rows)
 
 
 def linear_by_turns(
@@ -286,5 +307,4 @@ def linear_by_turns(
         taken: (n,) int64, shared
         index: of the counter of rows that are taken already; 0 at first
     """
-    rows = max(LONE_ROWS, TURN_NUMBERS // weight.shape[1] // LONE_ROWS * LONE_ROWS)
-    _linear_by_turns(x, weight, _NO_BIAS if bias is None else bias, y, taken, index, rows)
+    _linear_by_turns(x, weight, _NO_BIAS if bias is None else bias, y, taken, index, _rows_of_turn(weight))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cstool.foundation.random_keys import generator, key_of, philox4x32
+from cstool.foundation.random_keys import generator, key_of, philox4x32, philox_block
 
 KNOWN_ANSWERS = {
     "zeros": ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
@@ -21,6 +21,7 @@ def words(text: str) -> list[int]:
 def test_the_known_answers_of_random123(case: str) -> None:
     counter, key, block = map(words, KNOWN_ANSWERS[case])
     assert philox4x32(np.array([counter], np.uint32), (key[0], key[1])).tolist() == [block]
+    assert list(philox_block((counter[0], counter[1], counter[2], counter[3]), (key[0], key[1]))) == block
 
 
 def test_many_counters_give_what_each_gives_alone() -> None:
