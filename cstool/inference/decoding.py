@@ -73,22 +73,33 @@ class Decoder:
             if stopped():
                 return None
             logits.update(self._pass(pieces))
-        found = [logits[sequence.slot] for sequence in sequences]
-        for sequence, row in zip(sequences, found, strict=True):
-            check_finite(row, f"prompt {sequence.request.prompt + 1}, token {len(sequence.tokens)}: the logits")
-        return found
+        return [logits[sequence.slot] for sequence in sequences]
 
     def _pass(self, pieces: Sequence[tuple[TokenSequence, int]]) -> dict[int, np.ndarray]:
         """Run so many next tokens of each sequence; return the logits, by slot, of sequences that are at their end."""
-        counts = [count for _, count in pieces]
-        news = News.of([sequence.slot for sequence, _ in pieces], counts, [sequence.cached for sequence, _ in pieces])
-        parts = [sequence.tokens[sequence.cached : sequence.cached + count] for sequence, count in pieces]
-        ids = np.array(list(chain.from_iterable(parts)), np.int32)
+        before = [sequence.cached for sequence, _ in pieces]
         for sequence, count in pieces:
             sequence.cached += count
-        done = [k for k, (sequence, _) in enumerate(pieces) if sequence.cached == len(sequence.tokens)]
-        found = self._walk.run({self._walk.ids: ids}, news, (news.starts + news.counts - 1)[done])
-        return {pieces[k][0].slot: row for k, row in zip(done, found, strict=True)}
+        done = [sequence for sequence, _ in pieces if sequence.cached == len(sequence.tokens)]
+        slots = [sequence.slot for sequence, _ in pieces]
+        if len(done) == sum(count for _, count in pieces):
+            found = self._walk.next([sequence.tokens[-1] for sequence in done], slots, before)
+        else:
+            parts = [
+                sequence.tokens[start : sequence.cached] for (sequence, _), start in zip(pieces, before, strict=True)
+            ]
+            ids = np.array(list(chain.from_iterable(parts)), np.int32)
+            news = News.of(slots, [count for _, count in pieces], before)
+            at_end = [sequence.cached == len(sequence.tokens) for sequence, _ in pieces]
+            found = self._walk.run({self._walk.ids: ids}, news, (news.starts + news.counts - 1)[at_end])
+        _check_finite(done, found)
+        return {sequence.slot: row for sequence, row in zip(done, found, strict=True)}
+
+
+def _check_finite(sequences: Sequence[TokenSequence], logits: np.ndarray) -> None:
+    if not np.isfinite(logits).all():
+        for sequence, row in zip(sequences, logits, strict=True):
+            check_finite(row, f"prompt {sequence.request.prompt + 1}, token {len(sequence.tokens)}: the logits")
 
 
 def _pieces(sequences: Sequence[TokenSequence]) -> Iterator[list[tuple[TokenSequence, int]]]:

@@ -57,6 +57,10 @@ class Team:
             served += 1
             publish(self._numbers, _LINE * member + _LINE // 2, served)
 
+    def shares(self, numbers: int) -> bool:
+        """Whether more than the caller work where so many numbers are read."""
+        return self.size > 1 and numbers >= WORTH_SHARING
+
     def run(self, work: Work, numbers: int) -> None:
         """Let all members work, or the caller alone where there is too little to do.
 
@@ -64,7 +68,7 @@ class Team:
             work: does the share of a member
             numbers: that are read in all
         """
-        members = self.size if numbers >= WORTH_SHARING else 1
+        members = self.size if self.shares(numbers) else 1
         for member in range(1, members):
             self._orders[member - 1].put((work, members))
             self._given[member - 1] += 1

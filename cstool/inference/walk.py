@@ -13,19 +13,24 @@ import numpy as np
 
 from cstool.foundation.errors import NonFiniteError
 from cstool.inference.memory import KvCache, SequenceMemory
+from cstool.inference.pass_table import PassTable
 from cstool.inference.team import Team
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.ir import Graph, Op, OpKind, Panel, rules_of
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
+from cstool.training.kernels.cached_positions import add_new_positions, turn_new
 from cstool.training.kernels.call import Call, Weights
-from cstool.training.kernels.embedding import add_positions, sinusoids
+from cstool.training.kernels.driver import NativeError
+from cstool.training.kernels.embedding import sinusoids
 from cstool.training.kernels.loss import bend_logits
 from cstool.training.kernels.mixture import choose_experts, chosen_experts, expert_rows
+from cstool.training.kernels.recording import NotRecordableError, needs_interpreter
 from cstool.training.kernels.residual import token_factors
-from cstool.training.kernels.rotary import turn
-from cstool.training.kernels.rowwise import linear_by_turns
+from cstool.training.kernels.rowwise import TOKENS, linear, linear_by_turns
 from cstool.training.kernels.sparse import SparseMatrix, sparse_linear_forward
+from cstool.training.kernels.table import KERNELS
+from cstool.training.machine.cluster import TABLE
 from cstool.training.machine.csx import GrainSlot, Scratch
 from cstool.training.machine.plan import PlannedOp, make_plan
 from cstool.training.machine.stages import stages
@@ -45,6 +50,8 @@ _UNCHECKED = partial(np.errstate, over="ignore", invalid="ignore")
 """an overflow is found in the logits"""
 MOST_LAYOUTS = 4
 """layouts that are kept, for passes of so many different sizes"""
+MOST_TABLES = 8
+"""tables that are kept, likewise"""
 
 
 class _Product(NamedTuple):
@@ -88,9 +95,19 @@ class Walk:
         team: threads
         memory: all that is kept of earlier tokens
         capacity: most tokens of a sequence; positions are below it
+        executor: of `training/machine/cluster.py`: by tables run passes with one new token of each sequence, where
+            weights stay, and where each member of the team would work alone; the bits are the same
     """
 
-    def __init__(self, graph: Graph, stream: WeightStream, team: Team, memory: SequenceMemory, capacity: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        stream: WeightStream,
+        team: Team,
+        memory: SequenceMemory,
+        capacity: int,
+        executor: str = TABLE,
+    ) -> None:
         self.graph = graph
         self.stream = stream
         self.team = team
@@ -110,6 +127,18 @@ class Walk:
         self.keeps: Mapping[str, Array] = {}
         """(slots, heads, capacity, D) by tensor: where keys and values go that another walk attends to"""
         self.passes = 0
+        self._tables: dict[int, PassTable] = {}
+        """by number of rows"""
+        attentions = [op for op in graph.ops if op.kind is OpKind.ATTENTION]
+        self._query_width = max((graph.tensors[op.inputs[0]].shape[-1] for op in attentions), default=0)
+        self._can_have_tables = (
+            executor == TABLE
+            and stream.is_resident
+            and isinstance(memory, KvCache)
+            and bool(attentions)
+            and all(op.attributes["causal"] for op in attentions)
+            and all(KERNELS[op.kind].native for op in graph.ops)
+        )
         self._run_op: dict[OpKind, _RunOp] = {
             OpKind.POSITION_EMBEDDING: self._position,
             OpKind.FIXED_POSITION_EMBEDDING: self._fixed_position,
@@ -133,7 +162,61 @@ class Walk:
         """
         layout = self._pass(inputs, news, takes_head=len(wanted) > 0)
         with _UNCHECKED():
-            return self._logits(*layout.head, wanted)
+            logits = np.empty((len(wanted), self.classes), np.float32)
+            if len(wanted):
+                self._logits(*layout.head, wanted, logits)
+            return logits
+
+    def next(self, ids: Sequence[int], slots: Sequence[int], before: Sequence[int]) -> Array:
+        """Run a pass with one new token of each sequence.
+
+        Args:
+            ids: the tokens
+            slots, before: see `News`
+
+        Returns:
+            logits of all of them, as `run`
+        """
+        attended = 2 * (sum(before) + len(ids)) * self._query_width
+        if self._can_have_tables and not self.keeps and not self.team.shares(attended):
+            try:
+                logits = self._table(len(ids)).run(ids, slots, before)
+            except NotRecordableError:
+                self._can_have_tables = False
+            except NativeError:
+                # The interpreter finds out which exception it was.
+                pass
+            else:
+                self.passes += 1
+                return logits
+        inputs = {self.ids: np.array(ids, np.int32)}
+        return self.run(inputs, News.of(slots, [1] * len(ids), before), np.arange(len(ids)))
+
+    def _table(self, sequences: int) -> PassTable:
+        """A table for so many sequences or a few more.
+
+        Raises:
+            NotRecordableError: there can be none
+        """
+        rows = 1 if sequences == 1 else -(-sequences // TOKENS) * TOKENS
+        found = self._tables.pop(rows, None)
+        if found is None:
+            if len(self._tables) >= MOST_TABLES:
+                del self._tables[next(iter(self._tables))]
+            layout = _Layout(self.graph, rows, self._scratches[0])
+            # While calls are written down, none may be needed to make a weight.
+            with self.stream.lent([*layout.body_panels, *layout.head_panels]):
+                steps = [self._settled(group) for group in layout.groups]
+
+            def walk(news: News, logits: Array) -> None:
+                for step in steps:
+                    step(news)
+                self._logits(*layout.head, None, logits)
+
+            found = PassTable(layout.slot.arrays[self.ids], self.classes, walk)
+        # The one that was used last is the last to go.
+        self._tables[rows] = found
+        return found
 
     def states(self, inputs: Mapping[str, Array], news: News) -> Array:
         """Run a pass up to the last op; return its input, (T, width) float32, valid until the next pass."""
@@ -235,19 +318,27 @@ class Walk:
         dense: list[tuple[Array, _Product]] = []
         for product in products:
             weight = product.weight
+            if isinstance(weight, SparseMatrix):
+                needs_interpreter()
             if isinstance(weight, SparseMatrix) and weight.pattern.density <= SPARSE_DENSITY:
                 sparse_linear_forward(
                     product.x, weight.pattern, weight.values, product.bias, product.y, self._scratches[0]
                 )
             else:
                 dense.append((weight.dense() if isinstance(weight, SparseMatrix) else weight, product))
+        numbers = sum(weight.size for weight, _ in dense)
+        if not self.team.shares(numbers):
+            for weight, product in dense:
+                linear(product.x, weight, product.bias, product.y)
+            return
+        needs_interpreter()
         taken = np.zeros(len(dense) * TAKEN_APART, np.int64)
 
         def work(_member: int, _members: int) -> None:
             for k, (weight, product) in enumerate(dense):
                 linear_by_turns(product.x, weight, product.bias, product.y, taken, k * TAKEN_APART)
 
-        self.team.run(work, sum(weight.size for weight, _ in dense))
+        self.team.run(work, numbers)
 
     def _router(self, planned: PlannedOp, call: Call, _news: News) -> None:
         x, logits = call.inputs[0], call.kept["logits"]
@@ -280,21 +371,15 @@ class Walk:
         offset = planned.op.attributes.get("offset", 0)
         for panel in planned.matrix_panels:
             with self.stream.lent([panel]) as (table,):
-                self._add_positions(call, table, panel.start - offset, news)
+                assert isinstance(table, np.ndarray)
+                add_new_positions(call.inputs[0], news, table, panel.start - offset, call.outputs[0])
 
     def _fixed_position(self, _planned: PlannedOp, call: Call, news: News) -> None:
         x = call.inputs[0]
-        self._add_positions(call, sinusoids(self.capacity, x.shape[1], x.dtype), 0, news)
-
-    def _add_positions(self, call: Call, table: Weights, first: int, news: News) -> None:
-        """Add rows of a table that begins with position `first`."""
-        assert isinstance(table, np.ndarray)
-        for rows, before in _sequences(news):
-            add_positions(call.inputs[0][rows], table, self.capacity, call.outputs[0][rows], None, first - before)
+        add_new_positions(x, news, sinusoids(self.capacity, x.shape[1], x.dtype), 0, call.outputs[0])
 
     def _rotary(self, planned: PlannedOp, call: Call, news: News) -> None:
-        for rows, before in _sequences(news):
-            turn(call.inputs[0][rows], self.capacity, planned.op.attributes, call.outputs[0][rows], first=before)
+        turn_new(call.inputs[0], news, self.capacity, planned.op.attributes, call.outputs[0])
 
     def _attention(self, planned: PlannedOp, call: Call, news: News) -> None:
         q, k, v, *segments = call.inputs
@@ -337,16 +422,13 @@ class Walk:
             self._made_biases[planned.op.weights, form] = found
         return found
 
-    def _logits(self, planned: PlannedOp, call: Call, wanted: Array) -> Array:
-        logits = np.empty((len(wanted), self.classes), np.float32)
-        if not len(wanted):
-            return logits
-        x = np.ascontiguousarray(call.inputs[0][wanted])
+    def _logits(self, planned: PlannedOp, call: Call, wanted: Array | None, logits: Array) -> None:
+        """Compute the logits of some rows; None for all of them."""
+        x = call.inputs[0] if wanted is None else np.ascontiguousarray(call.inputs[0][wanted])
         for product in self._by_panels(planned, x, logits):
             self._multiply([product])
         a = planned.op.attributes
         bend_logits(logits, a["logits_scale"], a["logits_softcap"])
-        return logits
 
 
 class Walks:
@@ -356,10 +438,11 @@ class Walks:
         graph: the model
         stream: where weights come from
         team: threads
+        executor: as of `Walk`
     """
 
-    def __init__(self, graph: Graph, stream: WeightStream, team: Team) -> None:
-        self.graph, self.stream, self.team = graph, stream, team
+    def __init__(self, graph: Graph, stream: WeightStream, team: Team, executor: str = TABLE) -> None:
+        self.graph, self.stream, self.team, self.executor = graph, stream, team, executor
 
     def walk(
         self, sequences: int, capacity: int, graph: Graph | None = None, sources: tuple[int, int] = (0, 0)
@@ -371,7 +454,8 @@ class Walks:
             sources: of an encoder-decoder, as of `KvCache`
         """
         graph = graph or self.graph
-        return Walk(graph, self.stream, self.team, KvCache(graph, sequences, capacity, sources), capacity)
+        memory = KvCache(graph, sequences, capacity, sources)
+        return Walk(graph, self.stream, self.team, memory, capacity, self.executor)
 
 
 def _group_of(read: Collection[str], op: tuple[PlannedOp, Call]) -> tuple[OpKind, tuple[str, ...]]:

@@ -15,8 +15,8 @@ from cstool.training.kernels.tables import BLOCK_ROWS, shared_tables
 
 
 @elementwise
-def _turn(x, cosines, sines, direction, head_width, y):  # type: ignore[no-untyped-def]
-    """Turn forward (direction 1) or back (-1)."""
+def turn_rows(x, cosines, sines, direction, head_width, y):  # type: ignore[no-untyped-def]
+    """Turn rows forward (direction 1) or back (-1), the first by the first angles. For other kernels, too."""
     sign = cosines.dtype.type(direction)
     tokens, width = x.shape
     sequence, pairs = cosines.shape
@@ -56,9 +56,7 @@ def rotary_table(
     return cosines, sines
 
 
-def turn(
-    x: np.ndarray, sequence: int, attributes: Mapping[str, Any], y: np.ndarray, *, first: int = 0, back: bool = False
-) -> None:
+def turn(x: np.ndarray, sequence: int, attributes: Mapping[str, Any], y: np.ndarray, *, back: bool = False) -> None:
     """Turn pair i of each head, its elements 2i and 2i + 1, by position x frequencies[i]; pass on the other elements.
 
     Args:
@@ -67,11 +65,10 @@ def turn(
         attributes: of the op: `head_width` D, `frequencies` of r / 2 pairs, r at most D [radians per position], and
             the `amplitude` that turned elements are multiplied by
         y: (T, n * D) float32 or bfloat16, written; may be x
-        first: position of the first token, where x is a part of one sample
         back: turn the other way, with the same amplitude
     """
     cosines, sines = rotary_table(sequence, attributes["frequencies"], attributes["amplitude"], float_dtype(x))
-    _turn(x, cosines[first:], sines[first:], -1.0 if back else 1.0, attributes["head_width"], y)
+    turn_rows(x, cosines, sines, -1.0 if back else 1.0, attributes["head_width"], y)
 
 
 def rotary_forward(c: Call) -> None:

@@ -17,6 +17,7 @@ from cstool.model.graphs import build_graph
 from cstool.model.ir import Graph
 from cstool.model.params import SparsityParams
 from cstool.training.kernels.cached_attention import News
+from cstool.training.machine.cluster import TABLE
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
@@ -47,6 +48,7 @@ def walking(
     sparsity: SparsityRules | None = None,
     precision: str = "float32",
     link: Link = ALONE,
+    executor: str = TABLE,
 ) -> Iterator[tuple[Walk, Mapping[str, Array]]]:
     """Lend a walk over a graph with large random weights, and these in float64; in a file, or else in memory.
 
@@ -67,7 +69,7 @@ def walking(
         appliance.memoryx.begin_evaluation(0, None)
         team, stream = Team(threads), WeightStream(appliance.memoryx, appliance.others)
         try:
-            yield Walks(graph, stream, team).walk(sequences, capacity), weights
+            yield Walks(graph, stream, team, executor).walk(sequences, capacity), weights
         finally:
             stream.close()
             team.close()
