@@ -141,7 +141,7 @@ def test_attention_to_many_tokens_is_for_the_team(monkeypatch):
     with both(2) as (walk, twin):
         np.testing.assert_array_equal(next_logits(walk, 10), next_logits(twin, 10))
         walk._tables.clear()
-        walk.next([1, 2, 3], [0, 1, 2], [14, 15, 15])
+        walk.next([1] * 9, range(9), [15] * 9)
         walk.next([1], [0], [15])
         assert list(walk._tables) == [1]
 
