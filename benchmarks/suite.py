@@ -112,26 +112,28 @@ class Step:
 
 @dataclass(frozen=True)
 class Generation:
-    """Tokens of GPT-2 small, after a prompt; PyTorch's autocast is a model that is bfloat16 throughout."""
+    """Tokens of a GPT, after prompts; PyTorch's autocast is a model that is bfloat16 throughout."""
 
     prompt_tokens: int
     tokens: int
+    prompts: int = 1
+    model: str = "gpt2"
     flops = None
 
     def build(self, column: Column) -> Callable[[], object]:
         """Return what a turn of a column calls."""
-        prompts = [list(range(1, self.prompt_tokens + 1))]
+        prompts = [list(range(1, self.prompt_tokens + 1))] * self.prompts
         if column.ours:
             from benchmarks.generate import Ours
 
-            ours = Ours(THREADS, 1, self.prompt_tokens + self.tokens, column.precision)
+            ours = Ours(THREADS, self.prompts, self.prompt_tokens + self.tokens, column.precision, self.model)
             return lambda: ours.run(prompts, self.tokens)
         import torch
 
         from benchmarks.torch_models import make_model
 
         torch.set_num_threads(THREADS)
-        model = make_model("gpt2").to(getattr(torch, column.precision))
+        model = make_model(self.model).to(getattr(torch, column.precision))
         return lambda: list(model.generate(torch.tensor(prompts), self.tokens))
 
 
@@ -152,6 +154,8 @@ ROWS: dict[str, Step | Generation] = {
     "vit_tiny, 80 images": Step("vit_tiny", 80, 1),
     "fc_mnist, 120": Step("fc_mnist", 120, 1),
     "generate 128 tokens": Generation(64, 128),
+    "gpt_tiny, generate 112 tokens": Generation(8, 112, 1, "gpt_tiny"),
+    "gpt_tiny, generate 8 x 112 tokens": Generation(8, 112, 8, "gpt_tiny"),
 }
 QUICK_ROWS: dict[str, Step | Generation] = {
     "gpt2_small, 2 x 256": Step("gpt2", 2, 256),
