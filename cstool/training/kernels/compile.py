@@ -378,7 +378,8 @@ def _kernels_of(op: Op) -> str:
 
 def to_answer(needs: Collection[str]) -> frozenset[str]:
     """Return what is left of the needs of a graph where it answers row by row."""
-    others = (need for need in needs if _first(need) not in (OpKind.ATTENTION, OpKind.SOFTMAX_LOSS))
+    # Tables of answers have none of the simple work for which training's have kernels.
+    others = (need for need in needs if _first(need) not in (OpKind.ATTENTION, OpKind.SOFTMAX_LOSS, TABLES))
     # Positions are added without dropout, whatever the op has.
     found = (OpKind.POSITION_EMBEDDING if _first(need) == OpKind.POSITION_EMBEDDING else need for need in others)
     parts = (ANSWERING_KERNELS, f"{ANSWERING_KERNELS} {ROWS}", f"{ANSWERING_KERNELS} {SLICES}")
