@@ -64,7 +64,7 @@ foundation/terminal: completion=/unit/cli/test_completion render=/unit/cli/test_
     surroundings=/unit/cli/test_surroundings
 foundation/yaml_lines: compose=.,/unit/model/params/test_load document=.,/unit/model/params/test_load
     problems=.,/unit/model/params/test_load
-inference: beams sampling=. sequences=test_decoding,test_walk text_stream
+inference: beams pass_table sampling=. sequences=test_decoding,test_walk text_stream
 model: batch_split
 model/commands: config=/unit/cli/test_config
 model/graphs: decoder=. encoder_decoder=. parts=. statistics=.
