@@ -38,6 +38,7 @@ REGISTERS = HEADER + INTEGER_REGISTERS + FLOAT_REGISTERS
 """words of a record before the arguments on the stack"""
 SMALL_STACK, LARGE_STACK = 48, 160
 """words on the stack that the driver hands over, whether a record has as many or not"""
+_DOUBLE, _SINGLE = struct.Struct("<d"), struct.Struct("<f4x")
 KERNEL, FUNCTION, LARGE_KERNEL, LOAD, MARK = range(5)
 """kinds of records. A kernel of Numba returns a status; the result of a function is of no interest. A load copies a
 cell into a later record, a mark tells the time"""
@@ -99,8 +100,8 @@ class Recording:
         result = self._nothing if result is None else result
         self.kept.append(result)
         flat = _Flat(self)
-        flat.add(_address(result), types.int64)
-        flat.add(_address(self._exception), types.int64)
+        flat.put(_address(result))
+        flat.put(_address(self._exception))
         for argument, of in zip(arguments, signature, strict=True):
             flat.add(argument, of)
         self._append(KERNEL, address, flat)
@@ -136,6 +137,22 @@ class Recording:
         return np.array([*self.words, *[0] * LARGE_STACK], np.int64)
 
 
+class Numbers(Recording):
+    """The numbers of one call, in the order of `Record.scalars`, as the words of its record have them."""
+
+    def kernel(self, dispatcher: Any, arguments: Sequence[Any], result: Array | None = None) -> None:  # noqa: ARG002
+        """See `Recording.kernel`."""
+        numbers = [argument for argument in arguments if not isinstance(argument, np.ndarray)]
+        self.words = [_word(argument, _USUAL[type(argument)]) for argument in numbers]
+
+
+def _word(value: float, of: Any) -> int:
+    """A number as a word."""
+    if not isinstance(of, types.Float):
+        return int(value)
+    return int.from_bytes((_DOUBLE if of.bitwidth == 64 else _SINGLE).pack(value), "little", signed=True)  # noqa: PLR2004
+
+
 class _Flat:
     """Arguments as words, in registers and on the stack."""
 
@@ -145,33 +162,30 @@ class _Flat:
         self.floats: list[int] = []
         self.stack: list[int] = []
         self.cells: list[tuple[tuple[int, int], int]] = []
-        """place of a word, as `_put` gives it, and address of its cell"""
+        """place of a word, as `put` gives it, and address of its cell"""
         self.scalars: list[tuple[int, int]] = []
 
     def add(self, value: Any, of: Any) -> None:
         if isinstance(value, Cell):
             self._kept.append(value.memory)
-            place = self._put(0, is_float=isinstance(of, types.Float))
+            place = self.put(0, is_float=isinstance(of, types.Float))
             self.cells.append((place, _address(value.memory)))
         elif value is None:
-            self._put(0, is_float=False)
+            self.put(0)
         elif isinstance(value, int):
-            self.scalars.append(self._put(int(value), is_float=False))
+            self.scalars.append(self.put(int(value)))
         elif isinstance(of, types.Array):
             self._kept.append(value)
             for word in (0, 0, value.size, value.itemsize, _address(value), *value.shape, *value.strides):
-                self._put(word, is_float=False)
+                self.put(word)
         elif isinstance(of, types.BaseTuple):
             kinds: Any = of
             for element, kind in zip(value, kinds, strict=True):
                 self.add(element, kind)
-        elif isinstance(of, types.Float):
-            bits = struct.pack("<d" if of.bitwidth == 64 else "<f4x", value)  # noqa: PLR2004
-            self.scalars.append(self._put(int.from_bytes(bits, "little", signed=True), is_float=True))
         else:
-            self.scalars.append(self._put(int(value), is_float=False))
+            self.scalars.append(self.put(_word(value, of), is_float=isinstance(of, types.Float)))
 
-    def _put(self, word: int, *, is_float: bool) -> tuple[int, int]:
+    def put(self, word: int, *, is_float: bool = False) -> tuple[int, int]:
         found, room = (self.floats, FLOAT_REGISTERS) if is_float else (self.integers, INTEGER_REGISTERS)
         first = HEADER + (INTEGER_REGISTERS if is_float else 0)
         if len(found) >= room:

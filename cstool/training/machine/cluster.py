@@ -162,7 +162,7 @@ class Cluster:
         again = self.plan.timeline.again
         return {
             planned.op.name: {
-                phase: sum(lane.seconds[phase][position] for lane in self.lanes)
+                phase: float(sum(lane.seconds[phase][position] for lane in self.lanes))
                 for phase in PHASES
                 if phase != "again" or position in again
             }
@@ -172,7 +172,7 @@ class Cluster:
     @property
     def phase_seconds(self) -> dict[str, float]:
         """Time in ops so far, by pass, of a lane on average [s]."""
-        return {phase: fmean(sum(lane.seconds[phase]) for lane in self.lanes) for phase in PHASES}
+        return {phase: fmean(lane.seconds[phase].sum() for lane in self.lanes) for phase in PHASES}
 
     @property
     def scratch_bytes(self) -> int:

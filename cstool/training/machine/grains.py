@@ -24,7 +24,7 @@ matrix from main memory and writes a gradient of its size (measured: a step of 2
 of 64, MemoryX in a file, takes 1.5 s in grains of 16 and 1.25 s in grains of 32)"""
 CACHE_BYTES = 2**21
 """a core's own cache, about [bytes]"""
-LANE_WORTH_FLOPS = 6_000_000
+LANE_WORTH_FLOPS = 1_500_000
 """arithmetic of a mean matrix op on one grain from which a second lane pays: below it lanes lose their gain, by
 taking turns at the interpreter (measured: at 4.7 million a step takes 2.9 ms with one lane as with two that have a core
 each, and a third less CPU time)"""

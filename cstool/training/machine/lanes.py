@@ -98,7 +98,7 @@ class Lane:
         """of a wave: panels of the experts that its tokens chose, by the position of their op"""
         self.tape = LaneTape(OFF, index, [])
         """records the work of this lane, if a recording is wanted"""
-        self.seconds = {phase: [0.0] * len(plan.ops) for phase in PHASES}
+        self.seconds = {phase: np.zeros(len(plan.ops)) for phase in PHASES}
         """time in each op since the lane was made, waiting for weights included [s]"""
         for slot in slots:
             for call in slot.calls:

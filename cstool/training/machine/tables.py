@@ -25,7 +25,7 @@ from cstool.training.kernels.bfloat16 import convert
 from cstool.training.kernels.call import Call
 from cstool.training.kernels.driver import NativeError, Table
 from cstool.training.kernels.magnitudes import sum_squares
-from cstool.training.kernels.recording import Cell, NotRecordableError, Recording, recorded
+from cstool.training.kernels.recording import Cell, NotRecordableError, Numbers, Recording, recorded
 from cstool.training.machine.csx import GrainSlot
 from cstool.training.machine.stages import PHASES, stages
 from cstool.training.machine.swarmx import Node, Tree, meet
@@ -136,11 +136,10 @@ class Walk:
 
     def take_seconds(self) -> None:
         """Add the time in each op since the last call to the lane's."""
-        nanoseconds = self.table.nanoseconds
-        for number in np.flatnonzero(nanoseconds).tolist():
-            phase, position = divmod(number, len(self._lane.plan.ops))
-            self._lane.seconds[PHASES[phase]][position] += 1e-9 * float(nanoseconds[number])
-        nanoseconds[:] = 0
+        by_phase = self.table.nanoseconds.reshape(len(PHASES), -1)
+        for phase, nanoseconds in zip(PHASES, by_phase, strict=True):
+            self._lane.seconds[phase] += 1e-9 * nanoseconds
+        by_phase[:] = 0
 
     def _finish(self, position: int) -> None:
         planned = self._lane.plan.ops[position]
@@ -317,22 +316,15 @@ def slot_grain(slot: GrainSlot) -> int:
     return slot.grain
 
 
-class _Update(NamedTuple):
-    """The update of a part of a panel, as its record has it."""
-
-    lane: int
-    start: int
-    """word of the record"""
-
-
 class _Like(NamedTuple):
-    """The updates whose numbers, beside their arrays, are alike: one is written down anew for each step."""
+    """Updates that have all numbers in common: they are found anew for each step, with one of them as the example."""
 
     arrays: tuple[Array, Array, list[Array]]
     rate: float
     """factor on the learning rate"""
     decays: bool
-    updates: list[_Update]
+    words: list[list[list[int]]]
+    """by lane, for each update, the words of its record that have the numbers"""
 
 
 class TableUpdates:
@@ -413,9 +405,12 @@ class TableUpdates:
                 cut = [(node, array.reshape(numbers.shape)[part]) for node, array in parts]
                 total = (cut[0][1] if is_total else self._total(cut)).reshape(-1)
                 arrays = flat[0], total, flat[1:]
-                like = self._like.setdefault((weight.decays, rate), _Like(arrays, rate, weight.decays, []))
+                like = self._like.setdefault(
+                    (weight.decays, rate), _Like(arrays, rate, weight.decays, [[] for _ in changes])
+                )
                 self._update(like, arrays, Step(1, 0.0, 1.0))
-                like.updates.append(_Update(lane, changes[lane].records[-1].start))
+                start, scalars = changes[lane].records[-1]
+                like.words[lane].append([start + word for word in scalars])
                 if copied is not None:
                     convert(np.atleast_2d(numbers[part]), np.atleast_2d(copied[part]))
 
@@ -445,14 +440,12 @@ class TableUpdates:
     def _prepare(self, step: Step) -> None:
         """Write the numbers of a step into the records of its updates."""
         for like in self._like.values():
-            recording = Recording()
-            with recorded(recording):
+            numbers = Numbers()
+            with recorded(numbers):
                 self._update(like, like.arrays, step)
-            ((start, scalars),) = recording.records
-            for lane, begin in like.updates:
-                words = self._changes[lane].words
-                for word in scalars:
-                    words[begin + word] = recording.words[start + word]
+            for table, words in zip(self._changes, like.words, strict=True):
+                if words:
+                    table.words[np.array(words)] = numbers.words
 
 
 def _dealt(keys: Sequence[Sum], lanes: int) -> list[list[Sum]]:
