@@ -41,6 +41,9 @@ GRADIENT_BYTES = 2**26
 nothing"""
 CHUNK_NUMBERS = 2**14
 """size from which lanes share the update of a panel"""
+SHARED_NUMBERS = 2**20
+"""of all panels, from which other lanes are told to update their part: telling one takes as long as updating some
+100,000 numbers, and waking it longer"""
 
 
 class Places:
@@ -348,6 +351,7 @@ class TableUpdates:
         tops = {key: [item for of_lane in found for item in of_lane[key].items()] for key in found[0]}
         self.panels = frozenset(key.panel for key in tops if self._is_updated(key))
         """panels that are updated here"""
+        self._is_shared = sum(key.panel.size for key in tops) >= SHARED_NUMBERS
         waits = self._kept.gradients_wait
         self._squares = {panel: np.zeros(1) for panel in self.panels} if waits else {}
         self._handed = {key: tops[key] for key in tops if key.panel not in self.panels}
@@ -421,8 +425,7 @@ class TableUpdates:
 
     def add_up(self) -> None:
         """Add up the gradients of all lanes, and update the panels, or give MemoryX all that it needs before that."""
-        if any(table.length for table in self._sums):
-            self._on_lanes(lambda lane: self._sums[lane].run())
+        self._run(self._sums)
         for key in self._handed:
             buffer = self._memoryx.buffers.take(key.panel.shape)
             np.copyto(buffer, self._totals[key])
@@ -435,7 +438,14 @@ class TableUpdates:
     def update(self, step: Step) -> None:
         """Update the panels."""
         self._prepare(step)
-        self._on_lanes(lambda lane: self._changes[lane].run())
+        self._run(self._changes)
+
+    def _run(self, tables: Sequence[Table]) -> None:
+        if self._is_shared and any(table.length for table in tables):
+            self._on_lanes(lambda lane: tables[lane].run())
+            return
+        for table in tables:
+            table.run()
 
     def _prepare(self, step: Step) -> None:
         """Write the numbers of a step into the records of its updates."""
