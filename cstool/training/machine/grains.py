@@ -24,10 +24,10 @@ matrix from main memory and writes a gradient of its size (measured: a step of 2
 of 64, MemoryX in a file, takes 1.5 s in grains of 16 and 1.25 s in grains of 32)"""
 CACHE_BYTES = 2**21
 """a core's own cache, about [bytes]"""
-LANE_WORTH_FLOPS = 1_500_000
-"""arithmetic of a mean matrix op on one grain from which a second lane pays: below it lanes lose their gain, by
-taking turns at the interpreter (measured: at 4.7 million a step takes 2.9 ms with one lane as with two that have a core
-each, and a third less CPU time)"""
+LANE_WORTH_FLOPS = 3_000_000
+"""arithmetic of a mean matrix op on one grain from which a second lane pays: below it lanes lose their gain, by waking
+each other (measured on two cores of an AMD Zen 4: at 4.7 million a step takes 1.5 ms with two lanes and 1.9 with one,
+at 1.9 million 1.1 with either)"""
 
 
 def grain_samples(graph: Graph, batch_size: int) -> int:

@@ -18,6 +18,7 @@ from cstool.training.kernels.bfloat16 import BFLOAT16
 from cstool.training.kernels.compile import compile_kernels
 from cstool.training.kernels.gemm_providers import FLOAT32, find_onednn_float32, find_vdpbf16ps
 from cstool.training.machine import appliance as appliance_module
+from cstool.training.machine import tables
 from cstool.training.machine.cluster import INTERPRETER, TABLE
 from cstool.training.machine.grains import grain_samples
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
@@ -95,9 +96,14 @@ RANKS: list[dict[str, Any]] = [
 
 @pytest.fixture(autouse=True)
 def _small_parts(request, monkeypatch) -> None:
-    """Weights are in several panels, but for the many of mixtures; evaluation takes as much memory as training."""
+    """Weights are in several panels, but for the many of mixtures; evaluation takes as much memory as training.
+
+    Lanes share every update.
+    """
     monkeypatch.setattr(_graph, "PANEL_BYTES", 2**11 if "mixture" in request.node.name else 2**9)
     monkeypatch.setattr(appliance_module, "EVALUATION_PART", 1)
+    monkeypatch.setattr(tables, "SHARED_NUMBERS", 1)
+    monkeypatch.setattr(tables, "CHUNK_NUMBERS", 64)
 
 
 def settings_of(graph: Graph, sparsity: str | None = None, optimizer: Any = None, **more: Any) -> dict[str, Any]:
