@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import fields
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -65,7 +65,8 @@ def run(
         trainers, checkpoint_path = load_run(context, flags, logging)
         if infers:
             # Of several trainers the last one has the model that the file comes to.
-            infer(trainers[-1], asked, checkpoint_path=checkpoint_path, lanes=lanes, as_json=as_json, link=link)
+            how: dict[str, Any] = {"lanes": lanes, "executor": flags.executor, "as_json": as_json, "link": link}
+            infer(trainers[-1], asked, checkpoint_path=checkpoint_path, **how)
             return
         request = RunRequest(
             **{field.name: getattr(flags, field.name) for field in fields(RunRequest)} | {"lanes": lanes}

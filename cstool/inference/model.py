@@ -17,6 +17,7 @@ from cstool.inference.weight_stream import WeightStream
 from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.params import DecoderParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, Params
 from cstool.training.kernels.one_thread import one_blas_thread
+from cstool.training.machine.cluster import TABLE
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.host_memory import available_memory_bytes
 from cstool.training.machine.memoryx.kept_model import KeptModel
@@ -53,6 +54,7 @@ class InferenceModel(Walks):
         checkpoint_path: None for the latest state in model_dir
         lanes: host threads; None for as many as there are cores
         link: to other ranks, which keep a part of the weights each and send it here
+        executor: as of `Walk`
         progress: is told each stage of the work
 
     Raises:
@@ -66,6 +68,7 @@ class InferenceModel(Walks):
         checkpoint_path: Path | None = None,
         lanes: int | None = None,
         link: Link = ALONE,
+        executor: str = TABLE,
         progress: Progress,
     ) -> None:
         check_answers(params)
@@ -101,7 +104,7 @@ class InferenceModel(Walks):
             team, stream = Team(lanes or available_cores()), WeightStream(self.memoryx, others)
             stack.callback(team.close)
             stack.callback(stream.close)
-            super().__init__(graph, stream, team)
+            super().__init__(graph, stream, team, executor)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> InferenceModel:

@@ -128,6 +128,7 @@ def test_nothing_but_the_request_changes_the_text(infer, ready):
         ("--no_kv_cache", "--lanes", "3"),
         ("--batch_size", "1", "--lanes", "1"),
         ("--batch_size", "2", "--num_csx", "3"),
+        ("--executor", "python"),
         ("--memoryx", "file"),
     ):
         found = infer(*asked, *others).document

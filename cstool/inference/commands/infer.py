@@ -42,7 +42,14 @@ _DECODER_FLAGS = {"max_tokens", "temperature", "top_p", "num_beams", "length_pen
 
 
 def infer(
-    params: Params, flags: InferFlags, *, checkpoint_path: Path | None, lanes: int | None, as_json: bool, link: Link
+    params: Params,
+    flags: InferFlags,
+    *,
+    checkpoint_path: Path | None,
+    lanes: int | None,
+    as_json: bool,
+    link: Link,
+    executor: str = "table",
 ) -> None:
     """Answer, and show it; at another rank than rank 0, help it to.
 
@@ -53,6 +60,7 @@ def infer(
         lanes: host threads; None to choose
         as_json: print one document on stdout
         link: to other ranks
+        executor: "table" or "python": who calls the kernels
 
     Raises:
         ToldElsewhere: it is over, and this is not rank 0
@@ -66,7 +74,9 @@ def infer(
     # The text is on stdout, alone, so that it can go on through a pipe.
     with (
         screen_on(sys.stderr) as screen,
-        open_logged(trained, screen, checkpoint_path=checkpoint_path, lanes=lanes, link=link) as model,
+        open_logged(
+            trained, screen, checkpoint_path=checkpoint_path, lanes=lanes, link=link, executor=executor
+        ) as model,
     ):
         document: dict[str, Any] = {
             "mode": "infer",

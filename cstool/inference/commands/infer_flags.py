@@ -14,7 +14,7 @@ from cstool.foundation.terminal.options import flag, is_typed, option
 
 NOT_FOR_INFERENCE = (
     *("artifact", "compile_dir", "compile_only", "execution_mode", "load_checkpoint_states", "max_steps", "num_steps"),
-    *("recompute", "sparse_kernels", "executor", "system", "trace", "validate_only", "max_restarts"),
+    *("recompute", "sparse_kernels", "system", "trace", "validate_only", "max_restarts"),
     *("nodes", "partition", "time", "sbatch"),
 )
 """flags of the other modes, which would change nothing here"""

@@ -271,7 +271,13 @@ def keep_weights(params: Params, *, lanes: int | None, link: Link) -> NoReturn:
 
 @contextmanager
 def open_logged(
-    params: Params, screen: Screen, *, checkpoint_path: Path | None, lanes: int | None, link: Link
+    params: Params,
+    screen: Screen,
+    *,
+    checkpoint_path: Path | None,
+    lanes: int | None,
+    link: Link,
+    executor: str = "table",
 ) -> Iterator[InferenceModel]:
     """Yield the trained model of params, with a log in their model_dir, where that can be written.
 
@@ -281,6 +287,7 @@ def open_logged(
         checkpoint_path: None for the latest state in model_dir
         lanes: host threads; None to choose
         link: to other ranks, which keep a part of the weights each; see `keep_weights`
+        executor: "table" or "python": who calls the kernels. Answers do not depend on it
 
     Raises:
         CstoolError: any error that the user can act on
@@ -298,7 +305,12 @@ def open_logged(
     ):
         check_alike(params, NO_DATA, 0, link)
         opened = InferenceModel(
-            params, checkpoint_path=checkpoint_path, lanes=lanes, link=link, progress=screen.progress
+            params,
+            checkpoint_path=checkpoint_path,
+            lanes=lanes,
+            link=link,
+            executor=executor,
+            progress=screen.progress,
         )
         model = stack.enter_context(opened)
         if not keeps_log:
