@@ -184,7 +184,7 @@ def test_a_step_on_several_ranks(cstool, monkeypatch):
     assert alone[-1] == "MemoryX    in memory"
     document = cstool(*flags, "--link", "1Gb/s,5ms", "--json").document["predicted"]
     found = document["ranks"]
-    assert (found["on_one_host"], found["num_csx"], found["grains"], found["lanes"]) == (False, 2, [2, 2], [1, 1])
+    assert (found["on_one_host"], found["num_csx"], found["grains"], found["lanes"]) == (False, 2, [2, 2], [2, 2])
     assert found["link"] == {"bytes_per_s": 1.25e8, "latency_s": 5e-3, "both_ways": True}
     first, others = 4 * 784 * 256, 4 * (235_146 - 784 * 256)
     assert found["traffic"]["forward_bytes"] == found["traffic"]["backward_bytes"] == [first, others]

@@ -169,7 +169,7 @@ def test_the_account_of_memory_counts_what_was_allocated_and_systems_are_laid_ou
     assert account == {
         "weights": 4 * graph.parameter_count,
         "optimizer_state": 2 * 4 * graph.parameter_count,
-        "gradients": appliance.memoryx.buffers.allocated_bytes,
+        "gradients": appliance.memoryx.buffers.allocated_bytes + systems[0].gradient_bytes,
         "activations": sum(4 * s.plan.slot_bytes for s in systems),
         "scratch": systems[0].scratch_bytes,
         "tables": table_bytes(),
