@@ -23,6 +23,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import typeof as _typeof
 from numba import types
 
@@ -104,6 +105,8 @@ class Recording:
         flat.put(_address(self._exception))
         for argument, of in zip(arguments, signature, strict=True):
             flat.add(argument, of)
+        if tuple(flat.is_float) != _convention(dispatcher, signature):
+            raise NotRecordableError("this Numba hands arguments over in another way")
         self._append(KERNEL, address, flat)
 
     def function(self, address: int, arguments: Sequence[int | np.float32]) -> None:
@@ -164,6 +167,8 @@ class _Flat:
         self.cells: list[tuple[tuple[int, int], int]] = []
         """place of a word, as `put` gives it, and address of its cell"""
         self.scalars: list[tuple[int, int]] = []
+        self.is_float: list[bool] = []
+        """by argument of the machine code"""
 
     def add(self, value: Any, of: Any) -> None:
         if isinstance(value, Cell):
@@ -186,6 +191,7 @@ class _Flat:
             self.scalars.append(self.put(_word(value, of), is_float=isinstance(of, types.Float)))
 
     def put(self, word: int, *, is_float: bool = False) -> tuple[int, int]:
+        self.is_float.append(is_float)
         found, room = (self.floats, FLOAT_REGISTERS) if is_float else (self.integers, INTEGER_REGISTERS)
         first = HEADER + (INTEGER_REGISTERS if is_float else 0)
         if len(found) >= room:
@@ -207,6 +213,15 @@ def _address_of_code(dispatcher: Any, signature: tuple[Any, ...]) -> int:
     compiled = dispatcher.overloads[signature]
     address: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
     return address
+
+
+@cache
+def _convention(dispatcher: Any, signature: tuple[Any, ...]) -> tuple[bool, ...]:
+    """Whether each argument of the machine code of a compiled function is a float, as Numba says."""
+    compiled = dispatcher.overloads[signature]
+    about, convention = compiled.fndesc, compiled.target_context.call_conv
+    arguments = convention.get_function_type(about.restype, about.argtypes).args
+    return tuple(isinstance(of, ir.FloatType | ir.DoubleType) for of in arguments)
 
 
 _USUAL = {int: types.int64, float: types.float64, bool: types.boolean, np.float32: types.float32}

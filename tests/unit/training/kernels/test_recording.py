@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.training.kernels import elementary
+from cstool.training.kernels import recording as recording_module
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels.driver import NativeError, Table
 from cstool.training.kernels.gemm import NUMPY
@@ -122,6 +123,12 @@ def test_a_kernel_that_raises_ends_the_execution_and_its_number_is_told():
     with pytest.raises(NativeError) as error:
         Table(into, 9).run()
     assert (error.value.number, x[0], y[0]) == (5, 2, 0)
+
+
+def test_a_numba_with_another_convention_leaves_calls_to_the_interpreter(monkeypatch):
+    monkeypatch.setattr(recording_module, "_convention", lambda *_: (False, False))
+    with recorded(Recording()), pytest.raises(NotRecordableError, match="^this Numba hands arguments over in another"):
+        _one(np.ones(1), 1.0, np.ones(1))
 
 
 def test_what_cannot_be_written_down_is_refused():
