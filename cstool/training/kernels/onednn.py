@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from signal import SIG_BLOCK, SIG_SETMASK, SIGBUS, SIGFPE, SIGILL, SIGSEGV, pthread_sigmask, valid_signals
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ FAST = ("brg:", "gemm:jit:bf16")
 _UNIMPLEMENTED = 3
 """status of products without an implementation in oneDNN, on this CPU or at all"""
 
+_HELD_BACK = frozenset(valid_signals() - {SIGSEGV, SIGBUS, SIGFPE, SIGILL})
+"""signals that wait while oneDNN computes: all but those of a fault in its own code"""
 _Handle = ctypes.c_void_p
 _MOST_DIMENSIONS = 12
 _DTYPES = {np.dtype(np.float32): 3, BFLOAT16: 2}
@@ -105,19 +108,22 @@ class Library:
 
     @contextmanager
     def one_thread(self) -> Iterator[None]:
-        """Have oneDNN compute in the calling thread alone: lanes are the only parallelism.
+        """Have oneDNN compute in the calling thread alone: lanes are the only parallelism. No signal interrupts it.
 
         libgomp has a number for each thread; the main thread's is perhaps shared with other libraries, such as PyTorch.
+        A signal that is handled within `dnnl_sgemm` corrupts the heap (measured with oneDNN 3.2: in one of four runs
+        that got SIGINT): it waits until the thread is back.
         """
+        handled = pthread_sigmask(SIG_BLOCK, _HELD_BACK)
         before = self.max_threads()
-        if before == 1:
-            yield
-            return
-        self.set_threads(1)
+        if before != 1:
+            self.set_threads(1)
         try:
             yield
         finally:
-            self.set_threads(before)
+            if before != 1:
+                self.set_threads(before)
+            pthread_sigmask(SIG_SETMASK, handled)
 
     def new(self, name: str, *arguments: Any) -> _Handle:
         """Call a function that creates an object, and return its handle."""

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,6 +125,8 @@ def test_small_products_are_numpys_and_a_failed_one_is_an_error(monkeypatch, rng
 
 WITH_BINDING = """
 import os
+import signal
+import threading
 from cstool.training.kernels import onednn
 before = os.sched_getaffinity(0)
 onednn.OneDnnGemm(onednn.library_path())
@@ -135,3 +139,22 @@ assert os.sched_getaffinity(0) == before, os.sched_getaffinity(0)
 def test_lanes_are_not_kept_on_one_core():
     _, told = said_by_a_process(WITH_BINDING, OMP_PROC_BIND="true", PYTHONPATH=str(PROJECT))
     assert told == "OMP_PROC_BIND would keep all lanes on one core: they may use all of this process's, as before.\n"
+
+
+@installed
+def test_signals_wait_until_a_product_is_made():
+    """Handled within it, one corrupts the heap: here it comes in the middle, and is handled behind it."""
+    path, handled = onednn.library_path(), []
+    assert path is not None
+    before, usual = signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.signal(signal.SIGUSR1, lambda *_: None)
+    signal.signal(signal.SIGUSR1, lambda *_: handled.append("handled"))
+    try:
+        with onednn.Library(path).one_thread():
+            signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+            assert {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1} <= signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            assert signal.SIGSEGV not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            assert handled == []
+        assert handled == ["handled"]
+    finally:
+        signal.signal(signal.SIGUSR1, usual)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
