@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.training.kernels.recording import NotRecordableError, Recording
+from cstool.training.kernels.recording import NotRecordableError, Recording, address_of
 
 Array = np.ndarray[Any, Any]
 _ROW_MAJOR, _PLAIN, _TRANSPOSED = 101, 111, 112
@@ -63,14 +63,14 @@ def record_product(into: Recording, a: Array, b: Array, out: Array) -> None:
         raise NotRecordableError("a product has a vector")
     sgemm = function("sgemm")
     of_a, of_b, of_out = _layout(a), _layout(b), _layout(out)
-    is_by_itself = _address(a) == _address(b) and rows == columns and of_a[0] != of_b[0]
+    is_by_itself = address_of(a) == address_of(b) and rows == columns and of_a[0] != of_b[0]
     if of_out[0] != _PLAIN or is_by_itself:
         raise NotRecordableError("NumPy computes a product by another function")
     into.kept += [a, b, out]
-    operands = (_address(a), of_a[1], _address(b), of_b[1])
+    operands = (address_of(a), of_a[1], address_of(b), of_b[1])
     sizes = (rows, columns, inner)
     one, zero = np.float32(1), np.float32(0)
-    into.function(sgemm, (_ROW_MAJOR, of_a[0], of_b[0], *sizes, one, *operands, zero, _address(out), of_out[1]))
+    into.function(sgemm, (_ROW_MAJOR, of_a[0], of_b[0], *sizes, one, *operands, zero, address_of(out), of_out[1]))
 
 
 def _layout(x: Array) -> tuple[int, int]:
@@ -85,8 +85,3 @@ def _layout(x: Array) -> tuple[int, int]:
             if matrix.strides[1] == x.itemsize and not rest and matrix.shape[1] <= step <= _MOST:
                 return kind, step
     raise NotRecordableError("BLAS takes no matrix that lies like this")
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

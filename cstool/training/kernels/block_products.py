@@ -34,6 +34,7 @@ from cstool.training.kernels._vectors import (
     transposed,
 )
 from cstool.training.kernels.gemm import Scratch
+from cstool.training.kernels.recording import address_of, recording
 
 Array = np.ndarray[Any, Any]
 _HAS_WIDE_REGISTERS = bool(llvm.get_host_cpu_features().get("avx512f"))
@@ -219,15 +220,11 @@ def multiply(
     """
     b = np.broadcast_to(b, (*out.shape[:3], *b.shape[3:]))
     sizes = (*out.shape[3:], a.shape[4])
-    turned = 0
-    if b.strides[4] != FLOAT_BYTES and b.shape[4] > 1:
-        turned = _address(scratch("products.turned", b.shape[3:]))
+    # The kernel gets addresses: the arrays must stay, until it is through, or as long as a record has them.
+    turned = scratch("products.turned", b.shape[3:]) if b.strides[4] != FLOAT_BYTES and b.shape[4] > 1 else None
+    if (into := recording()) is not None:
+        into.kept += [a, b, out, turned]
     _products(
-        *(_address(a), a.strides, _address(b), b.strides, _address(out), out.strides),
-        *(out.shape[:3], sizes, turned, int(adds), shape, seen),
+        *(address_of(a), a.strides, address_of(b), b.strides, address_of(out), out.strides),
+        *(out.shape[:3], sizes, 0 if turned is None else address_of(turned), int(adds), shape, seen),
     )
-
-
-def _address(x: Array) -> int:
-    address: int = x.__array_interface__["data"][0]
-    return address

@@ -28,6 +28,7 @@ from cstool.training.kernels.recording import (
     LOAD,
     SMALL_STACK,
     Recording,
+    address_of,
 )
 
 Array = np.ndarray[Any, Any]
@@ -149,7 +150,7 @@ class _Clock(threading.local):
         recording = Recording()
         time = np.zeros(2, np.int64)
         address = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value
-        recording.function(address or 0, (_MONOTONIC, time.__array_interface__["data"][0]))
+        recording.function(address or 0, (_MONOTONIC, address_of(time)))
         self.arrays = recording.table(), time
 
 

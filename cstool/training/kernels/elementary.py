@@ -15,7 +15,7 @@ from numba import carray, types  # type: ignore[attr-defined]
 from cstool.training.kernels import blas
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels._vectors import BYTE, FLOAT, FLOAT_BYTES, Builder, Value, intrinsic_of
-from cstool.training.kernels.recording import NotRecordableError, needs_interpreter, recording
+from cstool.training.kernels.recording import NotRecordableError, address_of, needs_interpreter, recording
 
 Array = np.ndarray[Any, Any]
 
@@ -103,7 +103,7 @@ def _rows(out: Array, *others: Array) -> Iterator[tuple[list[int], tuple[int, in
         pieces = [x[place] for x in arrays]
         steps = [piece.strides[0] if piece.ndim > 1 else 0 for piece in pieces]
         shape = (len(pieces[0]) if out.ndim > 1 else 1, width)
-        addresses = [piece.__array_interface__["data"][0] for piece in pieces]
+        addresses = [address_of(piece) for piece in pieces]
         yield [word for pair in zip(addresses, steps, strict=True) for word in pair], shape
 
 
@@ -155,7 +155,7 @@ def sum_rows(x: Array, out: Array) -> None:
     _check_floats(x, out)
     into.kept += [x, out]
     ((words, shape),) = _rows(x)
-    _sum_rows(out.__array_interface__["data"][0], *words, *shape)
+    _sum_rows(address_of(out), *words, *shape)
 
 
 def sum_over(x: Array, axis: int, out: Array) -> None:
@@ -181,7 +181,7 @@ def dot_heads(x: Array, y: Array, heads: int, out: Array) -> None:
         raise NotRecordableError("rows of heads are not contiguous")
     _check_floats(x, y, out)
     into.kept += [x, y]
-    addresses = (array.__array_interface__["data"][0] for array in (x, y))
+    addresses = (address_of(array) for array in (x, y))
     _dot_rows(blas.function("sdot"), *addresses, *by_head, out)
 
 

@@ -198,7 +198,7 @@ class _Product:
         into.kept += [self, arguments, *arrays, self._fill(memories, arrays)]
         execute = ctypes.cast(self._library.dnnl.dnnl_primitive_execute, ctypes.c_void_p).value or 0
         handles = (handle.value or 0 for handle in (self._primitive, self._thread.stream))
-        into.function(execute, (*handles, len(arguments), ctypes.addressof(arguments)))
+        into.function(execute, (*handles, len(arguments), ctypes.addressof(arguments)), returns_status=True)
 
 
 def _form(library: Library, array: Array) -> _Handle:

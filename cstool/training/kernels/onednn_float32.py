@@ -89,7 +89,7 @@ class OneDnnFloat32:
             one, factor = np.float32(1), np.float32(beta)
             for a_at, b_at, out_at in places:
                 operands = a_at, a_apart, b_at, b_apart, factor, out_at, apart
-                into.function(self._address, (*a_order, *b_order, *sizes, one, *operands))
+                into.function(self._address, (*a_order, *b_order, *sizes, one, *operands), returns_status=True)
             return
         with self._library.one_thread():
             for a_at, b_at, out_at in places:

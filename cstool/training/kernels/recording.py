@@ -41,8 +41,8 @@ SMALL_STACK, LARGE_STACK = 48, 160
 """words on the stack that the driver hands over, whether a record has as many or not"""
 _DOUBLE, _SINGLE = struct.Struct("<d"), struct.Struct("<f4x")
 KERNEL, FUNCTION, LARGE_KERNEL, LOAD, MARK = range(5)
-"""kinds of records. A kernel of Numba returns a status; the result of a function is of no interest. A load copies a
-cell into a later record, a mark tells the time"""
+"""kinds of records. A kernel of Numba, or what is like one, returns a status; the result of a function does not count.
+A load copies a cell into a later record, a mark tells the time"""
 
 
 class NotRecordableError(Exception):
@@ -101,20 +101,24 @@ class Recording:
         result = self._nothing if result is None else result
         self.kept.append(result)
         flat = _Flat(self)
-        flat.put(_address(result))
-        flat.put(_address(self._exception))
+        flat.put(address_of(result))
+        flat.put(address_of(self._exception))
         for argument, of in zip(arguments, signature, strict=True):
             flat.add(argument, of)
         if tuple(flat.is_float) != _convention(dispatcher, signature):
             raise NotRecordableError("this Numba hands arguments over in another way")
         self._append(KERNEL, address, flat)
 
-    def function(self, address: int, arguments: Sequence[int | np.float32]) -> None:
-        """Write down a call of a function of C; whole numbers are words, floats are float32."""
+    def function(self, address: int, arguments: Sequence[int | np.float32], *, returns_status: bool = False) -> None:
+        """Write down a call of a function of C; whole numbers are words, floats are float32.
+
+        Args:
+            returns_status: whether its result is 0 unless it failed
+        """
         flat = _Flat(self)
         for argument in arguments:
             flat.add(argument, types.float32 if isinstance(argument, np.float32) else types.int64)
-        self._append(FUNCTION, address, flat)
+        self._append(KERNEL if returns_status else FUNCTION, address, flat)
 
     def mark(self) -> None:
         """Write down that the time until here since the mark before is that mark's."""
@@ -174,14 +178,14 @@ class _Flat:
         if isinstance(value, Cell):
             self._kept.append(value.memory)
             place = self.put(0, is_float=isinstance(of, types.Float))
-            self.cells.append((place, _address(value.memory)))
+            self.cells.append((place, address_of(value.memory)))
         elif value is None:
             self.put(0)
         elif isinstance(value, int):
             self.scalars.append(self.put(int(value)))
         elif isinstance(of, types.Array):
             self._kept.append(value)
-            for word in (0, 0, value.size, value.itemsize, _address(value), *value.shape, *value.strides):
+            for word in (0, 0, value.size, value.itemsize, address_of(value), *value.shape, *value.strides):
                 self.put(word)
         elif isinstance(of, types.BaseTuple):
             kinds: Any = of
@@ -252,7 +256,8 @@ def _type_of(value: Any) -> Any:
     return found
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
+    """Address of the first element; a record that has it must keep the array, see `Recording.kept`."""
     address: int = array.__array_interface__["data"][0]
     return address
 

@@ -1,5 +1,7 @@
 """Our own small products: right, in the order of BLAS, and untouched by whatever is hidden."""
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 
 from cstool.training.kernels import block_products
 from cstool.training.kernels.block_products import FULL, SEEN_BY_TERMS, SEEN_COLUMNS, SEEN_TERMS
+from cstool.training.kernels.driver import Table
+from cstool.training.kernels.recording import Recording, recorded
 from tests.unit.training.kernels.tolerances import assert_close
 
 
@@ -73,6 +77,28 @@ def test_an_element_does_not_depend_on_the_rows_and_columns_beside_it(shape):
     multiply(a, b, whole)
     multiply(a[..., 3:12, :], b[..., 5:26], part)
     np.testing.assert_array_equal(part, whole[..., 3:12, 5:26])
+
+
+def test_a_record_keeps_the_memory_that_it_writes_to():
+    """Work space grows: what was lent before is gone, but for the records that have its address."""
+    rng, into = np.random.default_rng(3), Recording()
+    a, b = (rng.standard_normal((1, 1, 1, 40, 20)).astype(np.float32) for _ in range(2))
+    out, expected = (np.empty((1, 1, 1, 40, 40), np.float32) for _ in range(2))
+    multiply(a, b.swapaxes(3, 4), expected)
+    lent: list[weakref.ref[np.ndarray]] = []
+
+    def lend(_name: str, shape: tuple[int, ...]) -> np.ndarray:
+        memory = np.empty(shape, np.float32)
+        lent.append(weakref.ref(memory))
+        return memory
+
+    with recorded(into):
+        block_products.multiply(a, b.swapaxes(3, 4), out, lend)
+    table = Table(into)
+    del into
+    assert lent[0]() is not None
+    table.run()
+    np.testing.assert_array_equal(out, expected)
 
 
 @given(m=st.integers(1, 80), n=st.integers(1, 80), seen=st.integers(-20, 90), seed=st.integers(0, 9))

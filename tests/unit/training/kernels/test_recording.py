@@ -1,7 +1,9 @@
 """Kernel calls that are written down: executed, they do what the calls do, to the bit."""
 
+import ctypes
 import math
 from collections import namedtuple
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -123,6 +125,17 @@ def test_a_kernel_that_raises_ends_the_execution_and_its_number_is_told():
     with pytest.raises(NativeError) as error:
         Table(into, 9).run()
     assert (error.value.number, x[0], y[0]) == (5, 2, 0)
+
+
+def test_a_function_of_c_that_says_it_failed_ends_the_execution_where_its_result_is_a_status():
+    address = ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p).value
+    for returns_status in (False, True):
+        into = Recording()
+        into.number = 3
+        into.function(address, (0,), returns_status=True)
+        into.function(address, (-7,), returns_status=returns_status)
+        with pytest.raises(NativeError, match="^record 3$") if returns_status else nullcontext():
+            Table(into).run()
 
 
 def test_a_numba_with_another_convention_leaves_calls_to_the_interpreter(monkeypatch):
