@@ -38,7 +38,7 @@ BASE_BYTES = 218 * MIB
 LANE_BYTES = 5 * MIB
 """of a lane beside its scratch: its stack, and the arena that malloc keeps for a thread"""
 LIBRARY_BYTES = 22 * MIB
-"""of a library of products beside NumPy's, which most models take"""
+"""of oneDNN, the library of products of most models"""
 COMPILING_BYTES = 160 * MIB
 """of compiling the kernels, where no run of this user did so before; it stays until the run ends"""
 SPARSE_DRAW_BYTES = 68

@@ -74,7 +74,7 @@ class OneDnnFloat32:
             self._multiply(a, b, out, 1.0)
 
     def _multiply(self, a: Array, b: Array, out: Array, beta: float) -> None:
-        """Compute out = a b + beta out, whatever is in out where beta is 0."""
+        """Compute out = a b + beta out; with a beta of 0 the contents of `out` do not count."""
         if out.strides[-1] != _BYTES and out.shape[-1] > 1:
             a, b, out = b.swapaxes(-1, -2), a.swapaxes(-1, -2), out.swapaxes(-1, -2)
         (a_order, a_apart), (b_order, b_apart), (order, apart) = _form(a), _form(b), _form(out)

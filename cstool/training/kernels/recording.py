@@ -34,7 +34,7 @@ _tuple_of: Any = types.BaseTuple.from_types
 INTEGER_REGISTERS = 6 if platform.machine() in ("x86_64", "AMD64") else 8
 FLOAT_REGISTERS = 8
 HEADER = 4
-"""words of a record before its arguments: kind, length [words], address of the code, number for who records"""
+"""words of a record before its arguments: kind, length [words], address of the code, number of the recorded op"""
 REGISTERS = HEADER + INTEGER_REGISTERS + FLOAT_REGISTERS
 """words of a record before the arguments on the stack"""
 SMALL_STACK, LARGE_STACK = 48, 160

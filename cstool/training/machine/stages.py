@@ -1,4 +1,4 @@
-"""The phases of a step, and the order in which an op takes the panels of its matrix in one."""
+"""The phases of a step, and the order of the panels of an op within a phase."""
 
 from collections.abc import Iterator, Sequence
 

@@ -153,7 +153,7 @@ class Walk:
             planned.kernel.finish(call)
 
     def _fail(self, number: int, pace: Pace) -> None:
-        """Have the interpreter run an op again whose kernel raised an exception, to find out which."""
+        """Run an op again in Python after its kernel raised an exception: now with its message."""
         phase, position = divmod(number, len(self._lane.plan.ops))
         self._lane.run_op(position, PHASES[phase], pace)
         name = self._lane.plan.ops[position].op.name
