@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
 from typing import Any
 
-from llvmlite import ir
-from numba import types
+from llvmlite import binding, ir
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -35,6 +35,12 @@ _PREFETCH_READ, _PREFETCH_NEAR, _PREFETCH_DATA = 0, 3, 1
 
 Builder = Any
 Value = Any
+
+
+def has_instructions(name: str) -> bool:
+    """Whether kernels may use a set of instructions, by LLVM's name: this CPU has them, and Numba is not told else."""
+    told: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]
+    return bool(binding.get_host_cpu_features().get(name)) and (told is None or f"+{name}" in told.split(","))
 
 
 class Memory:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
@@ -28,6 +27,7 @@ from cstool.training.kernels._vectors import (
     Value,
     emitted,
     first_lanes,
+    has_instructions,
     loop,
     multiply_add,
     splat,
@@ -37,7 +37,7 @@ from cstool.training.kernels.gemm import Scratch
 from cstool.training.kernels.recording import address_of, recording
 
 Array = np.ndarray[Any, Any]
-_HAS_WIDE_REGISTERS = bool(llvm.get_host_cpu_features().get("avx512f"))
+_HAS_WIDE_REGISTERS = has_instructions("avx512f")
 _ROWS, _VECTORS = (4, 4) if _HAS_WIDE_REGISTERS else (6, 1)
 """of a large tile: 16 sums hide the latency of each, and leave registers for the terms (12 of half a vector without
 AVX-512)"""

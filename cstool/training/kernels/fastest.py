@@ -1,8 +1,8 @@
-"""The faster provider of a model's float32 products: measured on this machine, once.
+"""The fastest provider of a model's float32 products: measured on this machine, once.
 
-NumPy's BLAS and oneDNN differ by a few percent, more where a grain has few tokens, and either may win: it depends on
-the CPU and on the shapes. So the products of a model are timed with both. The result is kept beside the compiled
-kernels; the first one that is written counts, so all processes choose alike.
+NumPy's BLAS, oneDNN and our own kernel differ by some percent, more where a grain has few tokens, and any may win: it
+depends on the CPU and on the shapes. So the products of a model are timed with all of them. The result is kept beside
+the compiled kernels; the first one that is written counts, so all processes choose alike.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +23,7 @@ import numpy as np
 from cstool.model.ir import Graph, MatMul, work_of
 from cstool.training.kernels._cache import blas_digest, kernel_folder
 from cstool.training.kernels.gemm import NUMPY, Array, Gemm
-from cstool.training.kernels.gemm_providers import FLOAT32, choose_gemm, find_onednn_float32
+from cstool.training.kernels.gemm_providers import FLOAT32, choose_gemm, found_providers
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.kernels.onednn_float32 import is_small
 from cstool.training.kernels.sparse.crossover import random_aligned
@@ -52,6 +52,10 @@ class Shape(NamedTuple):
     inputs: int
 
 
+Shapes = dict[Shape, float]
+"""with the share of each in the work"""
+
+
 def choose_for(graph: Graph, precision: str, samples: int, *, trains: bool, name: object = None) -> Gemm:
     """Choose the provider of a run.
 
@@ -69,10 +73,10 @@ def choose_for(graph: Graph, precision: str, samples: int, *, trains: bool, name
     return choose_gemm(precision, name)
 
 
-def timed_shapes(graph: Graph, samples: int) -> dict[Shape, float]:
+def timed_shapes(graph: Graph, samples: int) -> Shapes:
     """Return the shapes of the products that are timed, each with its share in the work of all that are.
 
-    Products in which no provider differs from NumPy are left out.
+    Small products are left out: a model that has no others stays with NumPy.
     """
     shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
     shapes |= {name: weight.shape for name, weight in graph.weights.items()}
@@ -88,45 +92,49 @@ def timed_shapes(graph: Graph, samples: int) -> dict[Shape, float]:
     return {shape: round(count / total, 2) for shape, count in sorted(most)}
 
 
-def fastest(shapes: dict[Shape, float], *, trains: bool) -> str:
+def fastest(shapes: Shapes, *, trains: bool) -> str:
     """Name of the fastest provider of float32: as an earlier run measured it, perhaps in another process, or anew.
 
     Args:
         shapes: see `timed_shapes`
         trains: whether products of the backward pass count
     """
-    gemm = find_onednn_float32().gemm if shapes else None
-    if gemm is None:
+    if not shapes:
         return NUMPY.name
+    found = (each.gemm for each in found_providers(FLOAT32))
+    gemms = {gemm.name: gemm for gemm in found if gemm is not None and gemm is not NUMPY}
     key = f"{'train' if trains else 'eval'} " + " ".join(
         f"{'x'.join(map(str, shape))}:{share:g}" for shape, share in shapes.items()
     )
-    path = _file(key)
-    speed = _read(path)
-    if speed is None:
-        speed = _keep(path, key, measure_speed(shapes, gemm, trains=trains))
-    return gemm.name if speed >= LEAST_GAIN else NUMPY.name
+    path = _file(key, gemms)
+    speeds = _read(path, gemms)
+    if speeds is None:
+        speeds = _keep(path, key, measure_speeds(shapes, gemms, trains=trains))
+    best = max(speeds, key=speeds.__getitem__)
+    return best if speeds[best] >= LEAST_GAIN else NUMPY.name
 
 
-def measure_speed(shapes: dict[Shape, float], gemm: Gemm, *, trains: bool) -> float:
-    """Return the speed of a provider over NumPy's, both on one thread, by the fastest call of each product.
+def measure_speeds(shapes: Shapes, gemms: Mapping[str, Gemm], *, trains: bool) -> dict[str, float]:
+    """Return the speed of each provider over NumPy's, all on one thread, by the fastest call of each product.
 
     Args:
         shapes: see `timed_shapes`
+        gemms: by name
         trains: whether products of the backward pass count
     """
     products = [(shape, of) for shape in shapes for of in _operands(shape)[: 3 if trains else 1]]
-    least_s = [[math.inf, math.inf] for _ in products]
+    sides = [NUMPY, *gemms.values()]
+    least_s = np.full((len(products), len(sides)), math.inf)
     began_s, rounds = clock_s(), 0
     with one_blas_thread():
         while rounds < ROUNDS or clock_s() - began_s < ENOUGH_S:
-            for (shape, of), least in zip(products, least_s, strict=True):
-                for side, by in enumerate((NUMPY, gemm)):
+            for least, (shape, of) in zip(least_s, products, strict=True):
+                for side, by in enumerate(sides):
                     least[side] = min(least[side], _time_s(partial(by.multiply, *of), shape))
             rounds += 1
     weights = np.array([shapes[shape] / math.prod(shape) for shape, _ in products])
-    numpy_s, own_s = weights @ least_s
-    return round(float(numpy_s / own_s), 3)
+    numpy_s, *own_s = weights @ least_s
+    return {name: round(float(numpy_s / seconds), 3) for name, seconds in zip(gemms, own_s, strict=True)}
 
 
 def _operands(shape: Shape) -> list[tuple[Array, Array, Array]]:
@@ -147,36 +155,36 @@ def _time_s(run: Callable[[], None], shape: Shape) -> float:
     return (clock_s() - began_s) / calls
 
 
-def _file(key: str) -> Path | None:
+def _file(key: str, names: Collection[str]) -> Path | None:
     """Return the file beside the compiled kernels, whose folder stands for sources, NumPy and CPU."""
     folder = kernel_folder().path
-    of_key = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+    of_key = hashlib.blake2b(" ".join([key, *names]).encode(), digest_size=8).hexdigest()
     return None if folder is None else folder / f"products-{blas_digest()}-{of_key}.json"
 
 
-def _read(path: Path | None) -> float | None:
-    """The speed in a file; None where there is no such file, or one that makes no sense."""
+def _read(path: Path | None, names: Collection[str]) -> dict[str, float] | None:
+    """The speed of each provider in a file; None where there is no such file, or one that makes no sense."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-        speed = json.loads(path.read_bytes())["speed"] if path is not None else None
-        if isinstance(speed, float) and 0 < speed < math.inf:
-            return speed
+        speeds = {} if path is None else json.loads(path.read_bytes())["speeds"]
+        if all(isinstance(speeds[name], float) and 0 < speeds[name] < math.inf for name in names):
+            return {name: speeds[name] for name in names}
     return None
 
 
-def _keep(path: Path | None, key: str, speed: float) -> float:
+def _keep(path: Path | None, key: str, speeds: dict[str, float]) -> dict[str, float]:
     """Write a measurement, and return it, or the one that another process has written in the meantime."""
     if path is None:
-        return speed
+        return speeds
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     with contextlib.suppress(OSError):
         try:
-            temporary.write_text(json.dumps({"products": key, "speed": speed}) + "\n")
+            temporary.write_text(json.dumps({"products": key, "speeds": speeds}) + "\n")
             try:
                 os.link(temporary, path)
             except FileExistsError:
-                if (written := _read(path)) is not None:
+                if (written := _read(path, speeds)) is not None:
                     return written
                 os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-    return speed
+    return speeds

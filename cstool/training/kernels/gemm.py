@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from cstool.training.kernels import blas, elementary
-from cstool.training.kernels.recording import recording
+from cstool.training.kernels.recording import address_of, recording
 
 Array = np.ndarray[Any, Any]
 Scratch = Callable[[str, tuple[int, ...]], Array]
@@ -117,3 +117,27 @@ class NumpyGemm:
 
 
 NUMPY = NumpyGemm()
+
+
+def distances(x: Array) -> tuple[int, int]:
+    """Strides of a matrix, one of them an element's [bytes].
+
+    The stride of a dimension of a single element does not matter: it is set to an element's.
+    """
+    first, second = x.strides[-2:]
+    if x.shape[-1] < 2:
+        second = x.itemsize
+    elif x.shape[-2] < 2:
+        first = x.itemsize
+    assert x.itemsize in (first, second), "as `Gemm.multiply` says"
+    return first, second
+
+
+def addresses(x: Array, batch: tuple[int, ...]) -> list[int]:
+    """Addresses of the matrices of an array; along a dimension of one, the same address again and again."""
+    found = [address_of(x)]
+    apart = len(batch) + 2 - x.ndim  # dimensions that the array does not have
+    for place, size in enumerate(batch):
+        step = x.strides[place - apart] if place >= apart and x.shape[place - apart] > 1 else 0
+        found = [address + i * step for address in found for i in range(size)]
+    return found

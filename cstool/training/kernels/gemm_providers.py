@@ -11,6 +11,7 @@ import numpy as np
 
 from cstool.foundation.errors import ClusterError
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert
+from cstool.training.kernels.fma import FmaGemm
 from cstool.training.kernels.gemm import NUMPY, Array, Gemm, WorkSpace
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.kernels.onednn import FAST, RELEASE, WHEEL, OneDnnGemm, UnimplementedError, library_path
@@ -95,6 +96,12 @@ def find_onednn() -> Found:
 
 
 @cache
+def find_fma() -> Found:
+    """The kernel of our own for float32. It is compiled when it first multiplies."""
+    return Found(FmaGemm.name, FmaGemm(), "a kernel of our own, by fused multiply-adds")
+
+
+@cache
 def find_onednn_float32() -> Found:
     """The provider of float32 by oneDNN, where its wheel is installed."""
     try:
@@ -103,7 +110,7 @@ def find_onednn_float32() -> Found:
         return Found(OneDnnFloat32.name, None, f"cannot be loaded: {error}")
     except ClusterError as error:
         return Found(OneDnnFloat32.name, None, error.message)
-    return Found(OneDnnFloat32.name, gemm, "oneDNN, for a model whose products it computes faster")
+    return Found(OneDnnFloat32.name, gemm, "oneDNN")
 
 
 def _onednn_path() -> Path:
@@ -156,6 +163,7 @@ def found_providers(precision: str) -> Iterator[Found]:
     if precision == FLOAT32:
         yield Found("numpy", NUMPY, "NumPy's BLAS")
         yield find_onednn_float32()
+        yield find_fma()
         return
     yield find_onednn()
     yield find_vdpbf16ps()

@@ -15,7 +15,7 @@ import numpy as np
 
 from cstool.foundation.errors import ClusterError
 from cstool.training.kernels import elementary
-from cstool.training.kernels.gemm import NUMPY, Array
+from cstool.training.kernels.gemm import NUMPY, Array, addresses
 from cstool.training.kernels.onednn import Library
 from cstool.training.kernels.recording import recording
 
@@ -82,7 +82,7 @@ class OneDnnFloat32:
         sizes = *out.shape[-2:], a.shape[-1]
         places = [(_address(a), _address(b), _address(out))]
         if out.ndim > 2:
-            places = list(zip(*(_places(x, out.shape[:-2]) for x in (a, b, out)), strict=True))
+            places = list(zip(*(addresses(x, out.shape[:-2]) for x in (a, b, out)), strict=True))
         if (into := recording()) is not None:
             into.threads.add(self._library.one_thread)
             into.kept += [a, b, out]
@@ -118,11 +118,3 @@ def _form(x: Array) -> tuple[bytes, int]:
         return b"N", down // _BYTES if rows > 1 else columns
     assert down == _BYTES or rows == 1, "either its rows or its columns have no gaps"
     return b"T", right // _BYTES
-
-
-def _places(x: Array, leading: tuple[int, ...]) -> list[int]:
-    """Addresses of the matrices of an array; a single one serves for a whole leading dimension."""
-    found = [_address(x)]
-    for size, own, stride in zip(leading, x.shape[:-2], x.strides[:-2], strict=True):
-        found = [place + stride * i * (own > 1) for place in found for i in range(size)]
-    return found

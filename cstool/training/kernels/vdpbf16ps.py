@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import binding, ir
-from numba.core.registry import cpu_target
 
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels._vectors import (
@@ -40,13 +39,15 @@ from cstool.training.kernels._vectors import (
     emit_prefetch,
     emitted,
     first_lanes,
+    has_instructions,
     loop,
     shuffle,
     splat,
     transposed,
 )
 from cstool.training.kernels.bfloat16 import BFLOAT16, narrowed
-from cstool.training.kernels.gemm import Array, WorkSpace
+from cstool.training.kernels.gemm import Array, WorkSpace, addresses, distances
+from cstool.training.kernels.recording import address_of, needs_interpreter, recording
 
 FEATURE = "avx512bf16"
 """as LLVM names it"""
@@ -305,7 +306,7 @@ def missing_instructions() -> str | None:
     """Return the reason that the kernel cannot run here; None where it can."""
     if not binding.get_host_cpu_features().get(FEATURE):
         return "this CPU has no AVX512_BF16"
-    if f"+{FEATURE}" not in cpu_target.target_context.codegen().magic_tuple()[2].split(","):
+    if not has_instructions(FEATURE):
         return "Numba is told to compile for a CPU without AVX512_BF16"
     return None
 
@@ -313,7 +314,7 @@ def missing_instructions() -> str | None:
 class VdpGemm:
     """See `Gemm`. It needs a CPU for which `missing_instructions` finds nothing; each thread keeps 0.8 to 1.9 MB."""
 
-    name, is_recordable = "vdpbf16ps", False
+    name, is_recordable = "vdpbf16ps", True
     operands = BFLOAT16
 
     def __init__(self) -> None:
@@ -325,6 +326,7 @@ class VdpGemm:
             self._multiply(a, b, out, bias, adds=False)
             return
         # No kernel asks for a transposed result.
+        needs_interpreter()
         total = self._memory.lend("out", out.shape)
         self._multiply(a, b, total, bias, adds=False)
         out[...] = narrowed(total) if out.dtype == BFLOAT16 else total
@@ -341,9 +343,9 @@ class VdpGemm:
         assert _has_rows(out), "as `Gemm.multiply` says"
         assert bias is None or bias.flags.c_contiguous
         (rows, columns), terms, rounds = out.shape[-2:], a.shape[-1], out.dtype == BFLOAT16
-        strides = *_distances(a), *_distances(b), out.strides[-2]
-        form = _Form(rows, columns, terms, *strides, 0 if bias is None else bias.ctypes.data, adds, rounds)
-        places = np.array([_addresses(x, out.shape[:-2]) for x in (a, b, out)], np.int64)
+        strides = *distances(a), *distances(b), out.strides[-2]
+        form = _Form(rows, columns, terms, *strides, 0 if bias is None else address_of(bias), adds, rounds)
+        places = np.array([addresses(x, out.shape[:-2]) for x in (a, b, out)], np.int64)
         waits = rounds and terms > BLOCK_TERMS
         # Behind the last panel of A a vector may end.
         sizes = {
@@ -351,29 +353,14 @@ class VdpGemm:
             "b": TILE_COLUMNS * BLOCK_TERMS // 2,
             "sums": BLOCK_ROWS * SUM_COLUMNS if waits else 0,
         }
-        _multiply(places, form, *(self._memory.lend(name, (size,)).ctypes.data for name, size in sizes.items()))
+        space = self._memory
+        if (into := recording()) is not None:
+            space = into.prepared.setdefault(self, WorkSpace())
+        memory = [space.lend(name, (size,)) for name, size in sizes.items()]
+        if into is not None:
+            into.kept += [a, b, out, bias, memory]
+        _multiply(places, form, *map(address_of, memory))
 
 
 def _has_rows(out: Array) -> bool:
     return out.strides[-1] == out.itemsize or out.shape[-1] < 2
-
-
-def _distances(x: Array) -> tuple[int, int]:
-    """Strides of a matrix. The stride of a dimension of a single element does not matter: it is set to an element's."""
-    first, second = x.strides[-2:]
-    if x.shape[-1] < 2:
-        second = BFLOAT16_BYTES
-    elif x.shape[-2] < 2:
-        first = BFLOAT16_BYTES
-    assert BFLOAT16_BYTES in (first, second), "as `Gemm.multiply` says"
-    return first, second
-
-
-def _addresses(x: Array, batch: tuple[int, ...]) -> list[int]:
-    """Addresses of the matrices of an array; along a dimension of one, the same address again and again."""
-    found = [x.ctypes.data]
-    apart = len(batch) + 2 - x.ndim  # dimensions that the array does not have
-    for place, size in enumerate(batch):
-        step = x.strides[place - apart] if place >= apart and x.shape[place - apart] > 1 else 0
-        found = [address + i * step for address in found for i in range(size)]
-    return found

@@ -11,7 +11,7 @@ from cstool.model.ir import Graph
 from cstool.model.params import load_params
 from cstool.training.kernels import fastest, gemm_providers, onednn_float32
 from cstool.training.kernels._cache import KernelFolder
-from cstool.training.kernels.fastest import ENOUGH_S, ROUNDS, Shape, choose_for, measure_speed, timed_shapes
+from cstool.training.kernels.fastest import ENOUGH_S, ROUNDS, Shape, choose_for, measure_speeds, timed_shapes
 from cstool.training.kernels.gemm import NUMPY, NumpyGemm
 from cstool.training.kernels.gemm_providers import Found
 
@@ -59,7 +59,7 @@ def test_the_speed_is_that_of_the_fastest_calls_weighted_by_work(shapes, speed, 
     own = Timed(clock, {2_097_152: 1.25e-4, 16_777_216: 0.8e-3})
     monkeypatch.setattr(fastest, "NUMPY", numpy)
     monkeypatch.setattr(fastest, "ENOUGH_S", 0.0)
-    assert measure_speed(shapes, own, trains=True) == speed
+    assert measure_speeds(shapes, {"own": own}, trains=True) == {"own": speed}
     assert numpy.blas_threads == own.blas_threads == {1}
 
 
@@ -70,7 +70,7 @@ def test_rounds_end_when_enough_time_has_passed_and_an_evaluation_has_products_o
         own.calls = 1  # the first is no slower
         monkeypatch.setattr(fastest, "NUMPY", numpy := Timed(clock, {2**24: seconds}))
         numpy.calls = 1
-        measure_speed({LONG: 1.0}, own, trains=trains)
+        measure_speeds({LONG: 1.0}, {"own": own}, trains=trains)
         assert own.calls - 1 == pytest.approx(calls, abs=1)
 
 
@@ -95,12 +95,12 @@ def test_the_largest_products_of_a_model_are_timed_in_part_and_small_ones_not_at
 
 @pytest.fixture
 def speeds(monkeypatch, tmp_path) -> list[float]:
-    """Speeds that are measured, the next one first, in a cache that is empty."""
+    """Speeds of a provider that are measured, the next one first, in a cache that is empty; the other is slow."""
     measured = [1.2, 0.9, 1.5]
-    found = Found("onednn_float32", Timed([0.0], {}), "")
-    monkeypatch.setattr(fastest, "find_onednn_float32", lambda: found)
-    monkeypatch.setattr(gemm_providers, "find_onednn_float32", lambda: found)
-    monkeypatch.setattr(fastest, "measure_speed", lambda shapes, gemm, trains: measured.pop(0))
+    monkeypatch.setattr(gemm_providers, "find_onednn_float32", lambda: Found("onednn_float32", Timed([0.0], {}), ""))
+    monkeypatch.setattr(
+        fastest, "measure_speeds", lambda shapes, gemms, trains: {"onednn_float32": measured.pop(0), "fma": 0.5}
+    )
     monkeypatch.setattr(fastest, "kernel_folder", lambda: KernelFolder(tmp_path))
     return measured
 
@@ -119,7 +119,17 @@ def test_another_provider_must_gain_three_percent_and_the_choice_is_kept(speed, 
     speeds[0] = speed
     assert [chosen(), chosen()] == [name, name]
     assert len(speeds) == 2
-    assert cached(tmp_path).read_text() == f'{{"products": "train 12x256x784:1", "speed": {speed}}}\n'
+    written = f'{{"products": "train 12x256x784:1", "speeds": {{"onednn_float32": {speed}, "fma": 0.5}}}}\n'
+    assert cached(tmp_path).read_text() == written
+
+
+def test_the_fastest_of_several_is_chosen_and_they_are_timed_anew_where_others_are_found(speeds, monkeypatch):
+    monkeypatch.setattr(
+        fastest, "measure_speeds", lambda shapes, gemms, trains: dict.fromkeys(gemms, 1.1) | {"fma": 1.2}
+    )
+    assert chosen() == "fma"
+    monkeypatch.setattr(gemm_providers, "find_fma", lambda: Found("fma", None, "is not here"))
+    assert chosen() == "onednn_float32"
 
 
 def test_other_shapes_and_an_evaluation_are_measured_apart(speeds):
@@ -140,18 +150,18 @@ def test_a_measurement_with_another_blas_or_cpu_does_not_count(other, speeds, tm
 
 
 def test_of_processes_that_measure_at_once_the_first_is_believed(speeds, tmp_path, monkeypatch):
-    def measure(shapes, gemm, trains):
+    def measure(shapes, gemms, trains):
         assert speeds.pop(0) == 1.2
         assert chosen() == "numpy"  # another process, in the meantime
-        return 1.2
+        return {"onednn_float32": 1.2, "fma": 0.5}
 
-    def other(shapes, gemm, trains):
-        return speeds.pop(0)
+    def other(shapes, gemms, trains):
+        return {"onednn_float32": speeds.pop(0), "fma": 0.5}
 
     turns = [measure, other]
-    monkeypatch.setattr(fastest, "measure_speed", lambda *of, trains: turns.pop(0)(*of, trains))
+    monkeypatch.setattr(fastest, "measure_speeds", lambda *of, trains: turns.pop(0)(*of, trains))
     assert [chosen(), chosen()] == ["numpy", "numpy"]
-    assert '"speed": 0.9' in cached(tmp_path).read_text()
+    assert '"onednn_float32": 0.9' in cached(tmp_path).read_text()
 
 
 NONSENSE = [
@@ -160,10 +170,12 @@ NONSENSE = [
     b"[]",
     b"1",
     b"{}",
-    b'{"speed": "1.2"}',
-    b'{"speed": NaN}',
-    b'{"speed": -1.0}',
-    b'{"speed": 1.2',
+    b'{"speeds": 1.2}',
+    b'{"speeds": {"fma": 1.2}}',
+    b'{"speeds": {"fma": "1.2", "onednn_float32": "1.2"}}',
+    b'{"speeds": {"fma": NaN, "onednn_float32": 1.2}}',
+    b'{"speeds": {"fma": -1.0, "onednn_float32": 1.2}}',
+    b'{"speeds": {"fma": 1.2, "onednn_float32": 1.2',
 ]
 
 
@@ -182,16 +194,14 @@ def test_without_a_folder_to_write_to_it_is_measured_each_time(missing, speeds, 
     assert [chosen(), chosen()] == ["onednn_float32", "numpy"]
 
 
-def test_nothing_is_measured_for_small_products_without_the_library_or_where_a_provider_is_named(speeds, monkeypatch):
+def test_nothing_is_measured_for_small_products_or_where_a_provider_is_named(speeds):
     assert chosen(1) == "numpy"
     assert [chosen(name="onednn_float32"), chosen(name="numpy")] == ["onednn_float32", "numpy"]
     with pytest.raises(ClusterError, match="the run multiplies matrices with a, which must be one of numpy, onednn_"):
         chosen(name="a")
-    monkeypatch.setattr(fastest, "find_onednn_float32", lambda: Found("onednn_float32", None, "is not here"))
-    assert chosen() == "numpy"
     assert len(speeds) == 3
 
 
 def test_real_products_can_be_timed(monkeypatch):
     monkeypatch.setattr(fastest, "ENOUGH_S", 0.0)
-    assert measure_speed({Shape(16, 40, 70): 1.0}, NUMPY, trains=True) > 0
+    assert measure_speeds({Shape(16, 40, 70): 1.0}, {"numpy": NUMPY}, trains=True)["numpy"] > 0

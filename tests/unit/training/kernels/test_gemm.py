@@ -16,6 +16,7 @@ from cstool.training.kernels.gemm_providers import (
     EMULATED,
     Found,
     choose_gemm,
+    find_fma,
     find_onednn,
     find_onednn_float32,
     find_vdpbf16ps,
@@ -31,6 +32,7 @@ HALF_UNIT = 2.0**-8
 PROVIDERS = {
     "numpy": lambda: Found("numpy", NUMPY, ""),
     "onednn_float32": find_onednn_float32,
+    "fma": find_fma,
     "emulated": lambda: Found("emulated", EMULATED, ""),
     "onednn": find_onednn,
     "vdpbf16ps": find_vdpbf16ps,
@@ -67,7 +69,7 @@ class Recorded:
 
 
 WAYS = [*(f"{name}{how}" for how in ("", ", shared") for name in PROVIDERS)]
-WAYS += [f"{name}, recorded" for name in ("numpy", "onednn_float32", "onednn")]
+WAYS += [f"{name}, recorded" for name in ("numpy", "onednn_float32", "fma", "onednn", "vdpbf16ps")]
 
 
 @pytest.fixture(params=WAYS)
@@ -149,7 +151,7 @@ def assert_rounded(rounded: np.ndarray, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 0), (0, 5, 7), (3, 0, 7), (2, 0, 0)])
-@pytest.mark.parametrize("gemm", ["numpy", "onednn_float32"], indirect=True)
+@pytest.mark.parametrize("gemm", ["numpy", "onednn_float32", "fma"], indirect=True)
 def test_products_of_float32_without_a_row_a_column_or_a_term_are_zeros(shape, gemm):
     rows, columns, terms = shape
     out = np.full((rows, columns), np.nan, np.float32)
@@ -252,7 +254,7 @@ def test_bfloat16_is_emulated_where_nothing_multiplies_it_faster_than_float32(mo
 
 @pytest.mark.parametrize(("precision", "there"), [("float32", "numpy"), ("bfloat16", "emulated")])
 def test_a_provider_that_this_machine_lacks_is_named(monkeypatch, precision, there):
-    for name in ("onednn", "onednn_float32", "vdpbf16ps"):
+    for name in ("onednn", "onednn_float32", "fma", "vdpbf16ps"):
         missing = Found(name, None, "is not here")
         monkeypatch.setattr(gemm_providers, f"find_{name}", lambda missing=missing: missing)
     with pytest.raises(ClusterError) as caught:

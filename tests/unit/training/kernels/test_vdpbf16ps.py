@@ -1,7 +1,5 @@
 """Our own products of bfloat16: the order of their sums, whatever shape and wherever in memory; and where they are."""
 
-import ctypes
-import mmap
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,11 +14,10 @@ from cstool.training.kernels.gemm_providers import Found, choose_gemm, find_vdpb
 from cstool.training.kernels.vdpbf16ps import BLOCK_ROWS, BLOCK_TERMS, SUM_COLUMNS, missing_instructions
 from tests.any_machine import AVX2
 from tests.unit.training.kernels.calls import said_by_a_process
+from tests.unit.training.kernels.places import LAYOUTS, at_the_end, laid
 
 HALF_UNIT = 2.0**-24
 """largest relative error of a number that is rounded to float32"""
-NO_ACCESS = 0
-"""PROT_NONE of mprotect"""
 REASON = missing_instructions()
 here = pytest.mark.skipif(REASON is not None, reason=f"{REASON}")
 
@@ -52,16 +49,6 @@ def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return narrowed(rng.standard_normal(shape).astype(np.float32))
 
 
-def laid(x: np.ndarray, turned: bool, apart: int, shift: int) -> np.ndarray:
-    """A copy of matrices that lie elsewhere: transposed or not, rows so much wider than they need be."""
-    if turned:
-        return laid(x.swapaxes(-1, -2), False, apart, shift).swapaxes(-1, -2)
-    memory = np.full((*x.shape[:-1], shift + x.shape[-1] + apart), 7, x.dtype)
-    memory[..., shift : shift + x.shape[-1]] = x
-    return memory[..., shift : shift + x.shape[-1]]
-
-
-LAYOUTS = st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 3))
 SIZES = st.one_of(st.integers(0, 40), st.integers(0, 140))
 TERMS = st.one_of(st.integers(0, 70), st.integers(BLOCK_TERMS - 3, BLOCK_TERMS + 3), st.just(2 * BLOCK_TERMS + 33))
 
@@ -140,16 +127,6 @@ def test_the_bits_depend_neither_on_cuts_nor_on_the_thread(own, rng, rows, terms
 @pytest.mark.parametrize(("rows", "terms", "columns"), [(1, 1, 1), (13, 7, 33), (12, 33, 31), (25, 40, 50)])
 def test_nothing_beside_the_operands_is_read_or_written(own, rng, rows, terms, columns, turned):
     """Each operand ends where memory does."""
-
-    def at_the_end(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        pages = 4 * mmap.PAGESIZE
-        memory = mmap.mmap(-1, pages + mmap.PAGESIZE)
-        data = np.frombuffer(memory, np.uint8)
-        libc = ctypes.CDLL(None, use_errno=True)
-        assert libc.mprotect(ctypes.c_void_p(data.ctypes.data + pages), mmap.PAGESIZE, NO_ACCESS) == 0
-        size = int(np.prod(shape)) * dtype.itemsize
-        return data[pages - size : pages].view(dtype).reshape(shape)
-
     a, b = (at_the_end(shape[::-1] if turned else shape, BFLOAT16) for shape in ((rows, terms), (terms, columns)))
     bias, out = at_the_end((columns,), np.dtype(np.float32)), at_the_end((rows, columns), np.dtype(np.float32))
     rounded = at_the_end((rows, columns), BFLOAT16)

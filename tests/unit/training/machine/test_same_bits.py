@@ -16,7 +16,7 @@ from cstool.model.sparsity import assign_groups
 from cstool.training.kernels import gemm_providers, onednn_float32, shared_gemm
 from cstool.training.kernels.bfloat16 import BFLOAT16
 from cstool.training.kernels.compile import compile_kernels
-from cstool.training.kernels.gemm_providers import FLOAT32, find_onednn_float32, find_vdpbf16ps
+from cstool.training.kernels.gemm_providers import FLOAT32, find_fma, find_onednn_float32, find_vdpbf16ps
 from cstool.training.machine import appliance as appliance_module
 from cstool.training.machine import tables
 from cstool.training.machine.cluster import INTERPRETER, TABLE
@@ -170,7 +170,7 @@ def test_of_a_grain_that_is_alone_on_any_number_of_threads_that_share_it(monkeyp
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])
-@pytest.mark.parametrize("find", [find_vdpbf16ps, find_onednn_float32])
+@pytest.mark.parametrize("find", [find_vdpbf16ps, find_onednn_float32, find_fma])
 def test_of_products_that_are_not_numpys(monkeypatch, find, family):
     if (own := find()).gemm is None:
         pytest.skip(own.reason)
