@@ -115,7 +115,7 @@ def _show_host(as_json: bool) -> None:
     print_table(("products by", "operands", "here", "speed", "with what, or why not"), rows, right=("speed",))
     print(
         "\nspeed: of one thread, over NumPy's float32, measured just now. --precision says which operands a run takes."
-        "\nIn float32 a run times its own products, and takes the faster one."
+        "\nIn float32 a run times its own products, and takes the fastest one."
     )
 
 

@@ -78,7 +78,7 @@ def test_this_host_says_who_multiplies_and_how_fast(cstool, monkeypatch):
         "onednn          bfloat16  no           is not installed\n"
         "emulated        bfloat16  yes   0.88x  NumPy's BLAS, operands widened to float32\n\n"
         "speed: of one thread, over NumPy's float32, measured just now. --precision says which operands a run takes.\n"
-        "In float32 a run times its own products, and takes the faster one.\n"
+        "In float32 a run times its own products, and takes the fastest one.\n"
     )
     document = cstool("system", "show", "host", "--json").document
     emulated = {"name": "emulated", "precision": "bfloat16", "is_here": True, "speed": 0.875}
