@@ -145,6 +145,11 @@ def splat(b: Builder, number: Value, lanes: int = LANES) -> Value:
     return shuffle(b, b.insert_element(nothing, number, ir.Constant(INT32, 0)), None, [0] * lanes)
 
 
+def every(number: float) -> Value:
+    """Return a vector of the same float in all lanes."""
+    return ir.Constant(VECTOR, [float(number)] * LANES)
+
+
 def first_lanes(b: Builder, count: Value, lanes: int = LANES) -> Value:
     """Return the mask of the first `count` lanes: none where the count is below 1, all where it is large."""
     return b.icmp_signed("<", ir.Constant(ir.VectorType(INT64, lanes), list(range(lanes))), splat(b, count, lanes))

@@ -1,9 +1,9 @@
 """Attention by blocks; probabilities are computed again in backward, not kept.
 
 Forward goes by blocks of query rows, so that a block sees few keys that none of its rows sees; backward by blocks of
-key rows, so that the deltas of keys and values need no accumulation. Small (sample, head) pairs go through one call
-together. Heads of queries that share a head of keys and values follow each other; nothing is repeated in memory for
-them.
+key rows, so that the deltas of keys and values need no accumulation. Large (sample, head) pairs go one by one through
+kernels of their own (`attention_pairs.py`). Small ones, rare forms and bfloat16 go through calls of several pairs.
+Heads of queries that share a head of keys and values follow each other; nothing is repeated in memory for them.
 
 An `Attention` limits the keys that a query may see by their positions; segments, an input, limit them further. A
 block's keys are a range, or no more of it than the segments of its sample leave. With a window a block of queries sees
@@ -15,21 +15,28 @@ et al., "GQA", 2023; Xiao et al., "Efficient streaming language models with atte
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from cstool.training.kernels import block_products, elementary
 from cstool.training.kernels.attention_form import Attention
-from cstool.training.kernels.attention_rows import Rules, row_products, softmax_rows, softmax_rows_backward
-from cstool.training.kernels.bfloat16 import BFLOAT16, convert, float_dtype, lend_bfloat16, narrowed, operand
+from cstool.training.kernels.attention_pairs import backward_pairs, forward_pairs
+from cstool.training.kernels.attention_rows import (
+    Rules,
+    row_products,
+    softmax_rows,
+    softmax_rows_backward,
+    sum_by_bucket,
+)
+from cstool.training.kernels.bfloat16 import BFLOAT16, convert, float_dtype, lend_bfloat16, operand
 from cstool.training.kernels.block_products import FULL, SEEN_BY_TERMS, SEEN_COLUMNS, SEEN_TERMS
 from cstool.training.kernels.call import Call
 from cstool.training.kernels.gemm import Gemm, Scratch, quiet
-from cstool.training.kernels.recording import needs_interpreter
+from cstool.training.kernels.recording import address_of, needs_interpreter, recording
 from cstool.training.kernels.shared_gemm import in_parts
 
 BLOCK_ROWS = 128
@@ -38,20 +45,13 @@ LEAST_PRODUCTS = 2**19
 """numbers multiplied for a product of two matrices, from which our own kernel computes it. Of fewer OpenBLAS, by a
 kernel for small matrices, makes sums in another order, which runs so far have had"""
 
-_Block: TypeAlias = tuple[int, int, int, int]
+_Block: TypeAlias = tuple[int, ...]
 """first and last + 1 of queries, and of the keys that any of them sees; or of keys, and of the queries that see any"""
 _Run: TypeAlias = tuple[slice, list[_Block]]
 """samples that follow each other, and their blocks"""
 
 SCORES_PER_CALL = 256 * 1024
 """scores of the pairs that go through one call together: 1 MiB, so that they stay in a core's L2 cache"""
-
-
-def _blocks(sequence: int) -> Iterator[tuple[int, int]]:
-    """Cut a sequence into as few blocks as `BLOCK_ROWS` allows, of nearly equal size."""
-    count = -(-sequence // BLOCK_ROWS)
-    edges = [sequence * i // count for i in range(count + 1)]
-    return zip(edges, edges[1:], strict=False)
 
 
 class _Group(NamedTuple):
@@ -132,24 +132,35 @@ class _Work(NamedTuple):
         """View an array with a row for each key by head."""
         return _by_head(x, self.form.key_count, self.form.kv_heads, self.form.kv_heads)
 
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Samples, query heads for each head of keys and values, width of a head."""
+        samples, _, sharing, _, width = self.queries.shape
+        return samples, sharing, width
+
+    def goes_by_pairs(self, *others: np.ndarray) -> bool:
+        """See `by_pairs`; others are results, and deltas."""
+        arrays = (self.queries, self.keys, self.values, *others)
+        return all(x.dtype == np.float32 for x in arrays) and by_pairs(self.form, self.queries.shape[4])
+
     def runs_of_queries(self) -> Iterator[_Run]:
         """Samples that follow each other, and their blocks of queries: see `_runs`."""
-        return self._runs(self.form.sequence, self.form.keys_of, self.rules.query_segments, self.rules.key_segments)
+        blocks = self.form.blocks_of_queries(BLOCK_ROWS)
+        return self._runs(blocks, self.rules.query_segments, self.rules.key_segments)
 
     def runs_of_keys(self) -> Iterator[_Run]:
         """Samples that follow each other, and their blocks of keys: see `_runs`."""
-        return self._runs(self.form.key_count, self.form.queries_of, self.rules.key_segments, self.rules.query_segments)
+        blocks = self.form.blocks_of_keys(BLOCK_ROWS)
+        return self._runs(blocks, self.rules.key_segments, self.rules.query_segments)
 
-    def _runs(
-        self, count: int, meets: Callable[[int, int], tuple[int, int]], own: np.ndarray, others: np.ndarray
-    ) -> Iterator[_Run]:
+    def _runs(self, of_form: np.ndarray, own: np.ndarray, others: np.ndarray) -> Iterator[_Run]:
         """Yield samples whose blocks meet the same ranges.
 
         A range depends on the segments of its own sample alone, so a sample has the same bits beside any others.
         """
-        samples = self.queries.shape[0]
-        blocks = [(start, stop, *meets(start, stop)) for start, stop in _blocks(count)]
-        if not others.size or self.form.sinks_apart:
+        samples, blocks = self.queries.shape[0], [*map(tuple, of_form.tolist())]
+        if not others.size or self.form.sinks_apart or max(self.form.sequence, self.form.key_count) <= BLOCK_ROWS:
+            # Products of a single block have all keys, so that they can be written down: rows leave out the others.
             yield slice(0, samples), blocks
             return
         needs_interpreter()
@@ -177,9 +188,8 @@ def _biases(c: Call, form: Attention, has_segments: bool) -> np.ndarray:
     biases = form.biases(float_dtype(c.inputs[0]), has_segments or form.has_weights)
     if not form.has_weights:
         return biases
-    needs_interpreter()
     total = c.scratch("attention.biases", biases.shape)
-    np.copyto(total, biases)
+    elementary.copy(biases, total)
     form.add_weights([c.weight(index) for index in range(len(c.weights))], total)
     return total
 
@@ -191,9 +201,9 @@ def _add_up_biases(c: Call, form: Attention, sums: np.ndarray) -> None:
         sums: (heads, distances) deltas of the biases of scores
     """
     if form.buckets:
-        for head, of_head in enumerate(sums):
-            c.grad(0)[:, head] = np.bincount(form.bucket_numbers(), of_head, form.buckets)
+        sum_by_bucket(sums, form.bucket_numbers(), c.grad(0))
     if form.slope_scale is not None:
+        needs_interpreter()
         c.grad(-1).reshape(-1)[:] = np.sum(-form.slope_scale * form.distances() * sums, axis=1)
 
 
@@ -208,17 +218,53 @@ def attention_forward(c: Call) -> None:
 
     Kept is logsumexp, (A, T): log of the sum of exp of a row's scores, infinity where nothing is seen. Dropout is of
     the probabilities, element (head * S + query) * keys + key of a sample. Scratch is up to `SCORES_PER_CALL` elements,
-    or one block of one pair; with sinks, a block's contexts in addition; all that as often as there are parts; and
-    with weights, (A, distances).
+    or one block of one pair, and the keys of a head; with sinks, a block's contexts in addition; all that as often as
+    there are parts; and with weights, (A, distances).
     """
     work = _Work.of(c)
     flops = work.form.flops(c.inputs[0])
     in_parts(c.gemm_for(c.inputs[0]), work.form.kv_heads, flops, partial(_forward, c, work))
 
 
+def by_pairs(form: Attention, width: int) -> bool:
+    """Say whether attention in float32 goes pair by pair: where matrices are large, and the form is no rare one.
+
+    Args:
+        width: of a head
+    """
+    rows, columns = (min(BLOCK_ROWS, count) for count in (form.sequence, form.key_count))
+    is_rare = bool(form.softcap or form.columns or form.sinks_apart)
+    return not is_rare and rows * columns * width >= LEAST_PRODUCTS
+
+
+def _given_to_pairs(matrices: Sequence[np.ndarray], work: _Work, kv_heads: range, blocks: np.ndarray) -> list[Any]:
+    """Return the first arguments of kernels of pairs, of which records keep the matrices."""
+    if (into := recording()) is not None:
+        into.kept += matrices
+    places = [(address_of(x), x.strides[0]) for x in matrices]
+    return [*places, work.counts, (kv_heads.start, kv_heads.stop), blocks, work.rules, work.biases]
+
+
+def _lend_to_pairs(work: _Work, scratch: Scratch, blocks: np.ndarray, count: int) -> list[np.ndarray]:
+    """Lend room for the scores of any block, as often as asked for, and as often for keys or values of a head."""
+    scores = int(np.max((blocks[:, 1] - blocks[:, 0]) * (blocks[:, 3] - blocks[:, 2])))
+    lent = [scratch(name, (scores,)) for name in ("attention.scores", "attention.delta_scores")[:count]]
+    head = work.form.key_count * work.queries.shape[4]
+    return lent + [scratch(name, (head,)) for name in ("products.turned", "attention.turned")[:count]]
+
+
+def _forward_by_pairs(c: Call, work: _Work, scratch: Scratch, kv_heads: range) -> None:
+    blocks = work.form.blocks_of_queries(BLOCK_ROWS)
+    given = _given_to_pairs([*c.inputs[:3], c.outputs[0]], work, kv_heads, blocks)
+    forward_pairs(*given, c.kept["logsumexp"], c.draws, *_lend_to_pairs(work, scratch, blocks, 1))
+
+
 def _forward(c: Call, work: _Work, part: int, kv_heads: range) -> None:
     """Compute the contexts of a range of heads of keys and values."""
     gemm, scratch = c.gemm_for(c.inputs[0]), _scratch_of(part, c.scratch)
+    if work.goes_by_pairs(c.outputs[0]):
+        _forward_by_pairs(c, work, scratch, kv_heads)
+        return
     form, rules, queries, keys, values = work
     contexts, draws = work.of_queries(c.outputs[0]), c.draws
     of_part = slice(kv_heads.start, kv_heads.stop)
@@ -256,8 +302,7 @@ def _forward(c: Call, work: _Work, part: int, kv_heads: range) -> None:
                     product = scratch("attention.context", target.shape)
                     gemm.multiply_add(probabilities[..., :apart], values[*kv_here, :, :apart], total, product)
                 if total is not target:
-                    needs_interpreter()
-                    target[...] = narrowed(total)
+                    _round_sums(total, target, scratch)
 
 
 @quiet
@@ -312,6 +357,12 @@ def _backward(
     """
     gemm, scratch = c.gemm_for(c.inputs[0]), _scratch_of(part, c.scratch)
     form, rules, queries, keys, values = work
+    if work.goes_by_pairs(delta_y, *sums):
+        of_form = form.blocks_of_keys(BLOCK_ROWS)
+        given = _given_to_pairs([*c.inputs[:3], delta_y, *sums], work, kv_heads, of_form)
+        lent = _lend_to_pairs(work, scratch, of_form, 2)
+        backward_pairs(*given, c.kept["logsumexp"], dots, c.draws, *lent, bias_sums)
+        return
     deltas, delta_queries = (work.of_queries(x) for x in (delta_y, sums[0]))
     delta_keys, delta_values = (work.of_keys(x) for x in sums[1:])
     draws, of_part = c.draws, slice(kv_heads.start, kv_heads.stop)
@@ -355,6 +406,13 @@ def _backward(
             written = max(written, last)
         if written < form.sequence:
             elementary.fill(delta_queries[samples, of_part, :, written:], 0)
+
+
+def _round_sums(total: np.ndarray, target: np.ndarray, scratch: Scratch) -> None:
+    """Write float32 sums, (B, kv heads, sharing, rows, D), as bfloat16, whose rows may lie any distance apart."""
+    rounded = lend_bfloat16(scratch, "attention.rounded", total.shape)
+    convert(total.reshape(-1, total.shape[-1]), rounded.reshape(-1, total.shape[-1]))
+    elementary.copy(rounded, target)
 
 
 def _scratch_of(part: int, scratch: Scratch) -> Scratch:

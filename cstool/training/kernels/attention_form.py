@@ -6,14 +6,16 @@ transfer learning with a unified text-to-text transformer", 2020, section 2.1 (r
 "Generating long sequences with sparse transformers", 2019 (chunks and columns).
 """
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cstool.model.ir import column_keys
-from cstool.training.kernels.attention_rows import Rules
+from cstool.training.kernels.attention_rows import Rules, add_by_bucket
+from cstool.training.kernels.recording import needs_interpreter
 from cstool.training.kernels.tables import shared_tables
 
 _NO_SEGMENTS, _NO_COLUMNS = np.empty(0, np.int32), np.empty(0, np.bool_)
@@ -100,6 +102,17 @@ class Attention(NamedTuple):
         chunk = self.chunk or self.sequence
         return start, min(self.sequence, stop - 1 + self.reach, -(-stop // chunk) * chunk)
 
+    def blocks_of_queries(self, most: int) -> np.ndarray:
+        """Blocks of up to `most` queries, and of the keys that these see by their positions, (blocks, 4) int64.
+
+        A row has first and last + 1 of the queries, and of the keys.
+        """
+        return _blocks(self.sequence, most, self.keys_of)
+
+    def blocks_of_keys(self, most: int) -> np.ndarray:
+        """Blocks of up to `most` keys, and of the queries that see any of them: see `blocks_of_queries`."""
+        return _blocks(self.key_count, most, self.queries_of)
+
     def biases(self, dtype: np.dtype, needed: bool = True) -> np.ndarray:
         """Biases of scores, but for weights, as `Rules` has them; empty if not `needed` and there are none."""
         if not (needed or self.bends):
@@ -129,8 +142,9 @@ class Attention(NamedTuple):
             biases: as `biases` made them, for this call alone
         """
         if self.buckets:
-            biases += weights[0].T[:, self.bucket_numbers()]
+            add_by_bucket(weights[0], self.bucket_numbers(), biases)
         if self.slope_scale is not None:
+            needs_interpreter()
             biases -= weights[-1].reshape(self.heads, 1) * (self.slope_scale * self.distances()).astype(biases.dtype)
 
     @property
@@ -182,3 +196,10 @@ class Attention(NamedTuple):
         mask[list(column_keys(self.sequence, *self.columns))] = True
         mask[: self.sinks] = True
         return mask
+
+
+def _blocks(count: int, most: int, meets: Callable[[int, int], tuple[int, int]]) -> np.ndarray:
+    """Cut a sequence into as few blocks as can be, of nearly equal size."""
+    blocks = -(-count // most)
+    edges = [count * i // blocks for i in range(blocks + 1)]
+    return np.array([(start, stop, *meets(start, stop)) for start, stop in itertools.pairwise(edges)], np.int64)

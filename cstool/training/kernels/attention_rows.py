@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cstool.model.activations import exp
-from cstool.training.kernels._jit import inlined, reduction
+from cstool.training.kernels._jit import elementwise, inlined, reduction
 from cstool.training.kernels.bfloat16 import narrow, widen
 from cstool.training.kernels.exponential import bent_tanh, maximum
 from cstool.training.kernels.random import mask_elements, mask_memory
@@ -61,7 +61,7 @@ def bend(row, factor, cap, bias):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _ranges(rules, position, shift, lead, columns):  # type: ignore[no-untyped-def]
+def ranges_of(rules, position, shift, lead, columns):  # type: ignore[no-untyped-def]
     """Return the columns that a query sees, a number of first ones and a range, and the key from which on it sees all.
 
     Columns below `lead` are sinks; from there on column j is key j + `shift`.
@@ -74,6 +74,30 @@ def _ranges(rules, position, shift, lead, columns):  # type: ignore[no-untyped-d
         near = max(near, position // rules.chunk * rules.chunk)
     begin = lead if rules.columns.shape[0] > 0 else max(near - shift, lead)
     return seen, min(begin, max(stop, seen)), stop, near
+
+
+@inlined
+def seen_range(own, others):  # type: ignore[no-untyped-def]
+    """Return first and last + 1 of the `others` whose segment is one of `own`, no negative one; (0, 0) for none."""
+    first = _unseen(own, others)
+    if first == others.shape[0]:
+        return 0, 0
+    return first, others.shape[0] - _unseen(own, others[::-1])
+
+
+@inlined
+def _unseen(own, others):  # type: ignore[no-untyped-def]
+    """Return the number of first ones of no segment of `own`; of neighbours in one segment, one is looked for."""
+    count = 0
+    while count < others.shape[0]:
+        segment = others[count]
+        if segment >= 0:
+            for i in range(own.shape[0]):
+                if own[i] == segment:
+                    return count
+        while count < others.shape[0] and others[count] == segment:
+            count += 1
+    return count
 
 
 @inlined
@@ -153,12 +177,20 @@ def softmax_rows(  # type: ignore[no-untyped-def]
     factor = scores.dtype.type(rules.scale)
     memory = mask_memory(columns, scores)
     is_masked = rules.key_segments.shape[0] > 0 or rules.columns.shape[0] > 0
+    is_narrowed = rules.key_segments.shape[0] > 0 and lead == 0
+    low, high = 0, columns
     for b in range(samples):
+        if is_narrowed:
+            # Rows have the same bits whether other segments at the ends are among the columns or not.
+            query, key = (sample + b) * rules.queries + first_row, (sample + b) * rules.keys + shift
+            own, others = rules.query_segments[query : query + rows], rules.key_segments[key : key + columns]
+            low, high = seen_range(own, others)
         for h in range(heads):
             for i in range(rows):
                 row = scores[b, h, i]
                 position = first_row + i
-                seen, start, stop, near = _ranges(rules, position, shift, lead, columns)
+                seen, start, stop, near = ranges_of(rules, position, shift, lead, columns)
+                start, stop = max(start, low), min(stop, high)
                 # Views of seen keys: loops from 0 vectorise; in others an index may be negative, for all LLVM knows.
                 sinks, window = row[:seen], row[start:stop]
                 unit = factor
@@ -245,7 +277,7 @@ def softmax_rows_backward(  # type: ignore[no-untyped-def]
                 row = scores[b, h, i]
                 delta_row = delta[b, h, i]
                 position = first_row + i
-                seen, start, stop, near = _ranges(rules, position, first_key, lead, keys)
+                seen, start, stop, near = ranges_of(rules, position, first_key, lead, keys)
                 token = (sample + b) * rules.queries + position
                 total = logsumexp[head + h, token]
                 dot = dots[head + h, token]
@@ -297,3 +329,23 @@ def row_products(x, y, heads, products):  # type: ignore[no-untyped-def]
             for j in range(h * head_width, (h + 1) * head_width):
                 total += widen(x[t, j]) * widen(y[t, j])
             products[h, t] = total
+
+
+@elementwise
+def add_by_bucket(table, buckets, biases):  # type: ignore[no-untyped-def]
+    """Add the biases of a table, (buckets, heads), to biases, (heads, distances), by the bucket of each distance."""
+    for h in range(biases.shape[0]):
+        for d in range(biases.shape[1]):
+            biases[h, d] += table[buckets[d], h]
+
+
+@elementwise
+def sum_by_bucket(sums, buckets, gradient):  # type: ignore[no-untyped-def]
+    """Write the sums of (heads, distances) over the distances of each bucket, (buckets, heads); sums are in float64."""
+    totals = np.empty(gradient.shape[0], np.float64)
+    for h in range(sums.shape[0]):
+        totals[:] = 0
+        for d in range(sums.shape[1]):
+            totals[buckets[d]] += sums[h, d]
+        for bucket in range(totals.shape[0]):
+            gradient[bucket, h] = totals[bucket]

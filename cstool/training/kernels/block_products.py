@@ -204,6 +204,10 @@ def _products(a, a_steps, b, b_steps, out, out_steps, counts, sizes, turned, add
                 _matrix(x, a_steps[3], a_steps[4], w, w_step, y, out_steps[3], sizes, adds, shape, seen)
 
 
+matrix, turn = _matrix, _turn
+"""for other kernels: one product, and a transposition"""
+
+
 def multiply(
     a: Array, b: Array, out: Array, scratch: Scratch, *, adds: bool = False, shape: int = FULL, seen: int = 0
 ) -> None:

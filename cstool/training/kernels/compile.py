@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cstool.model.ir import OP_RULES, Graph, Initializer, Op, OpKind
+from cstool.model.ir import OP_RULES, Graph, Initializer, Op, OpKind, texts_of
 from cstool.training.kernels import (
     block_products,
     cached_attention,
@@ -30,7 +30,9 @@ from cstool.training.kernels import (
 )
 from cstool.training.kernels._cache import kernel_folder
 from cstool.training.kernels.activation import FUNCTIONS, GATES
+from cstool.training.kernels.attention import by_pairs
 from cstool.training.kernels.attention_form import Attention
+from cstool.training.kernels.attention_rows import add_by_bucket, sum_by_bucket
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert
 from cstool.training.kernels.call import Array, Call
 from cstool.training.kernels.driver import Table
@@ -64,8 +66,9 @@ UPDATE_KERNELS, FIRST_VALUES = "updates", "first_values"
 """first words of needs: the name of an optimizer follows, or of an initializer"""
 ROWS, SLICES = "rows", "slices"
 """words for parts of the kernels of a model that answers"""
-DROPOUT, BIASES, BENT, FORWARD = "dropout", "biases", "bent", "forward"
-"""forms of an op: has dropout; adds something to scores, or hides some; bends logits; never goes backward"""
+DROPOUT, BIASES, BENT, FORWARD, PAIRS = "dropout", "biases", "bent", "forward", "pairs"
+"""forms of an op: has dropout; adds something to scores, or hides some; bends logits; never goes backward; is computed
+pair by pair, see `attention.by_pairs`"""
 
 
 def _run(
@@ -76,17 +79,18 @@ def _run(
     delta_y: Array | None = None,
     delta_x: Array | None = None,
     forms: Collection[str] = (),
+    tokens: int = 2,
     **attributes: Any,
 ) -> None:
-    """Run an op forward and backward on a sample of two tokens; arrays that are not given are float32."""
+    """Run an op forward and backward on a sample, of two tokens by default; arrays not given are float32."""
     rules = OP_RULES[kind]
     target = _float32(2, 8) if delta_x is None else delta_x
     call = Call(
         attributes,
-        sequence=2,
+        sequence=tokens,
         inputs=inputs,
         outputs=(y if y is not None else _float32(2) if rules.losses else _float32(2, 8),),
-        kept={name: _float32(*shape) for name, shape in rules.statistics_shapes(attributes, 2).items()},
+        kept={name: _float32(*shape) for name, shape in rules.statistics_shapes(attributes, tokens).items()},
         scratch=_lend,
         gemm=EMULATED if BFLOAT16 in (inputs[0].dtype, *(weight.dtype for weight in weights)) else NUMPY,
         delta_outputs=(_float32(2, 8) if delta_y is None else delta_y,),
@@ -144,8 +148,20 @@ def _rotary(forms: Collection[str]) -> None:
 
 
 def _attention(forms: Collection[str]) -> None:
+    if BIASES in forms:
+        table, buckets, biases = _float32(2, 2), np.zeros(3, np.int64), _float32(2, 3)
+        add_by_bucket(table, buckets, biases)
+        if FORWARD in forms:
+            return
+        sum_by_bucket(biases, buckets, table)
+    if PAIRS in forms and BFLOAT16_KERNELS not in forms:
+        x = _float32(128, 64)
+        attributes = Attention(2, 2, 128, 0.5, slopes=(1.0, 1.0) if BIASES in forms else ())._asdict()
+        more: dict[str, Any] = {"y": x.copy(), "delta_y": x, "delta_x": x, "tokens": 128}
+        _run(OpKind.ATTENTION, inputs=(x, x, x), forms=forms, **more, **attributes)
+        return
     attributes = Attention(2, 2, 2, 0.5, softcap=2.0 if BIASES in forms else None)._asdict()
-    x, more = _WIDE, dict[str, Array]()
+    x, more = _WIDE, {}
     if BFLOAT16_KERNELS in forms:
         x = _bfloat16(2, 8)
         more = {"y": _bfloat16(2, 8), "delta_y": x, "delta_x": x}
@@ -322,7 +338,7 @@ class _Sample(NamedTuple):
 
 _DROPS = (None, DROPOUT)
 _SAMPLES: Mapping[str, _Sample] = {
-    OpKind.ATTENTION: _Sample(2500, _attention, ((None, BIASES), _DROPS), is_narrow=True),
+    OpKind.ATTENTION: _Sample(2500, _attention, ((None, PAIRS), (None, BIASES), _DROPS), is_narrow=True),
     OpKind.LAYER_NORM: _Sample(600, _layer_norm, is_narrow=True),
     OpKind.ACTIVATION: _Sample(500, _activation, (FUNCTIONS, _DROPS), is_narrow=True),
     OpKind.SOFTMAX_LOSS: _Sample(600, _loss, ((None, BENT),), is_narrow=True),
@@ -362,15 +378,18 @@ _SAME_KERNELS = {
 
 def kernels_of(graph: Graph) -> frozenset[str]:
     """Return the needs of the ops of a graph, in float32."""
-    found = (_kernels_of(op) for op in graph.ops)
+    found = (_kernels_of(op, graph) for op in graph.ops)
     return frozenset(need for need in found if _first(need) in _SAMPLES)
 
 
-def _kernels_of(op: Op) -> str:
+def _kernels_of(op: Op, graph: Graph) -> str:
     kind, attributes = _SAME_KERNELS.get(op.kind, op.kind), op.attributes
     forms = [attributes["function"]] if kind in (OpKind.ACTIVATION, OpKind.GATED_ACTIVATION) else []
-    if kind is OpKind.ATTENTION and (len(op.inputs) > _UNMASKED or Attention.of(attributes, 1).bends):
-        forms.append(BIASES)
+    if kind is OpKind.ATTENTION:
+        (queries, width), (keys, _) = (graph.tensors[name].shape for name in op.inputs[:2])
+        form = Attention.of(attributes, queries // texts_of(op), keys // texts_of(op))
+        forms += [PAIRS] if by_pairs(form, width // form.heads) else []
+        forms += [BIASES] if len(op.inputs) > _UNMASKED or form.bends else []
     if kind is OpKind.SOFTMAX_LOSS:
         bends = attributes["logits_scale"] != 1.0 or attributes["logits_softcap"] is not None
         forms += [BENT] if bends or attributes.get("label_smoothing") else []
@@ -382,7 +401,9 @@ def to_answer(needs: Collection[str]) -> frozenset[str]:
     # Tables of answers have none of the simple work for which training's have kernels.
     others = (need for need in needs if _first(need) not in (OpKind.ATTENTION, OpKind.SOFTMAX_LOSS, TABLES))
     # Positions are added without dropout, whatever the op has.
-    found = (OpKind.POSITION_EMBEDDING if _first(need) == OpKind.POSITION_EMBEDDING else need for need in others)
+    found = {OpKind.POSITION_EMBEDDING if _first(need) == OpKind.POSITION_EMBEDDING else need for need in others}
+    if any(_first(need) == OpKind.ATTENTION and BIASES in need.split() for need in needs):
+        found.add(f"{OpKind.ATTENTION} {BIASES}")
     parts = (ANSWERING_KERNELS, f"{ANSWERING_KERNELS} {ROWS}", f"{ANSWERING_KERNELS} {SLICES}")
     return frozenset([*parts, *(f"{need} {FORWARD}" for need in found)])
 

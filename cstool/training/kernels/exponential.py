@@ -15,15 +15,29 @@ from numba.extending import overload
 
 from cstool.model.activations import exp, normal, sigmoid, tanh
 from cstool.training.kernels._jit import INLINED, Kernel, inlined
-from cstool.training.kernels._vectors import FLOAT, INT32, Builder, Value, intrinsic_of
+from cstool.training.kernels._vectors import (
+    FLOAT,
+    INT32,
+    LANES,
+    VECTOR,
+    Builder,
+    Value,
+    every,
+    intrinsic_of,
+    multiply_add,
+)
 
-_f = np.float32
+_f: Any = np.float32
 _i = np.int32
 
 _LOG2_E = _f(1.44269504)
 _LN2_HIGH, _LN2_LOW = _f(0.693359375), _f(-2.12194440e-4)
 _ROUND = _f(1.5 * 2**23)
 """x + _ROUND has the integer nearest to x in its low bits"""
+_TERMS: tuple[Any, ...] = tuple(
+    map(_f, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1))
+)
+"""of a polynomial, the highest power first"""
 _SMALLEST, _LARGEST = _f(-86.6), _f(88.72283)
 """below: 0, before results are denormal; above: infinity"""
 
@@ -55,17 +69,32 @@ def _exp_float32(x: Any) -> Any:
     rounded = x * _LOG2_E + _ROUND
     n = rounded - _ROUND
     r = x - n * _LN2_HIGH - n * _LN2_LOW
-    p = _f(1.9875691500e-4)
-    p = p * r + _f(1.3981999507e-3)
-    p = p * r + _f(8.3334519073e-3)
-    p = p * r + _f(4.1665795894e-2)
-    p = p * r + _f(1.6666665459e-1)
-    p = p * r + _f(5.0000001201e-1)
+    p = _TERMS[0]
+    p = p * r + _TERMS[1]
+    p = p * r + _TERMS[2]
+    p = p * r + _TERMS[3]
+    p = p * r + _TERMS[4]
+    p = p * r + _TERMS[5]
     p = p * r * r + r + _f(1.0)
     # 2^n as 2 x 2^(n-1), since 2^128 is no float32. The shift drops all but the low bits of `rounded`.
     y = (p + p) * _float_of_bits(_i(_i(_bits_of_float(rounded) + _i(126)) << _i(23)))
     y = _f(0.0) if x < _SMALLEST else y
     return _f(np.inf) if x > _LARGEST else y
+
+
+def emit_exp(b: Builder, x: Value) -> Value:
+    """Return exp of a vector of 16 floats, at most 88 each; NaN stays NaN. Steps are those of `exp`."""
+    rounded = multiply_add(b, x, every(_LOG2_E), every(_ROUND))
+    n = b.fsub(rounded, every(_ROUND))
+    r = multiply_add(b, n, every(-_LN2_LOW), multiply_add(b, n, every(-_LN2_HIGH), x))
+    p = every(_TERMS[0])
+    for term in _TERMS[1:]:
+        p = multiply_add(b, p, r, every(term))
+    p = b.fadd(multiply_add(b, b.fmul(p, r), r, r), every(1.0))
+    whole = ir.VectorType(INT32, LANES)
+    exponent = b.add(b.bitcast(rounded, whole), ir.Constant(whole, [127] * LANES))
+    power = b.bitcast(b.shl(exponent, ir.Constant(whole, [23] * LANES)), VECTOR)
+    return b.select(b.fcmp_ordered("<", x, every(_SMALLEST)), every(0.0), b.fmul(p, power))
 
 
 def _normal_float32(x: Any) -> Any:

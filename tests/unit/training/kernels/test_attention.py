@@ -238,6 +238,13 @@ def check_against_the_twin(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
 in_every_row = pytest.mark.parametrize("row", COVER)
 
 
+@pytest.fixture(params=[attention.LEAST_PRODUCTS, 0], ids=["by blocks", "by pairs"])
+def least_products(request, monkeypatch):
+    """Numbers multiplied from which our own kernels compute attention: as it is, or none."""
+    monkeypatch.setattr(attention, "LEAST_PRODUCTS", request.param)
+
+
+@pytest.mark.usefixtures("least_products")
 @in_every_row
 def test_it_is_what_its_slow_twin_is(row, monkeypatch):
     check_against_the_twin(row, monkeypatch)
@@ -302,6 +309,7 @@ def test_blocks_of_the_real_size_agree_with_the_whole(keys, rng):
         assert_close(actual, array)
 
 
+@pytest.mark.usefixtures("least_products")
 @in_every_row
 def test_a_sample_has_the_same_bits_alone_and_beside_others_in_any_order(row, rng):
     together = case(form_of(row), 3, 300 if chosen(row)["rate"] else 9, rng)
@@ -315,6 +323,7 @@ def test_a_sample_has_the_same_bits_alone_and_beside_others_in_any_order(row, rn
         np.testing.assert_array_equal(deltas, np.concatenate(alone))
 
 
+@pytest.mark.usefixtures("least_products")
 @pytest.mark.parametrize(
     "keys",
     [
@@ -338,6 +347,7 @@ def test_what_stands_in_other_segments_does_not_matter(keys, sequence, rng):
     np.testing.assert_array_equal(given_case.backward()[0][mine], moved.backward()[0][mine])
 
 
+@pytest.mark.usefixtures("least_products")
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 def test_a_query_that_sees_nothing_gets_nothing(causal, kind, rng):
@@ -380,6 +390,7 @@ def test_keys_that_nobody_sees_are_not_multiplied(rng):
         assert sum(multiplied) == expected * HEADS * WIDTH
 
 
+@pytest.mark.usefixtures("least_products")
 @in_every_row
 def test_threads_that_share_the_heads_have_the_same_bits(row, rng, monkeypatch):
     monkeypatch.setattr(shared_gemm, "SHARED_FLOPS", 1)
@@ -449,6 +460,7 @@ def test_a_token_sees_what_its_form_says(keys, expected, rng):
     assert seen == [*expected]
 
 
+@pytest.mark.usefixtures("least_products")
 def test_queries_keys_and_values_may_be_slices_of_one_array(rng):
     given_case, packed = case({}, 2, 9, rng), rng.standard_normal((18, 48)).astype(np.float32)
     slices = [packed[:, i : i + 16] for i in (0, 16, 32)]
@@ -459,6 +471,7 @@ def test_queries_keys_and_values_may_be_slices_of_one_array(rng):
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.usefixtures("least_products")
 @pytest.mark.parametrize("keys", [{}, {"softcap": 30.0}], ids=["plain", "capped"])
 def test_scores_of_any_size_are_safe_and_infinite_ones_come_out_as_nan_without_a_warning(keys, rng):
     given_case = case(keys, 1, 12, rng)
@@ -469,6 +482,7 @@ def test_scores_of_any_size_are_safe_and_infinite_ones_come_out_as_nan_without_a
     assert np.isnan(given_case.backward()[0][5]).all()
 
 
+@pytest.mark.usefixtures("least_products")
 @pytest.mark.parametrize("view", [*FACTORS["view"]][:8])
 @pytest.mark.parametrize("more", [{}, {"softcap": 0.8, "kv_heads": 2}, FACTORS["bias"]["alibi"]], ids=str)
 def test_nan_comes_out(view, more, rng):

@@ -33,12 +33,14 @@ def test_a_model_needs_the_kernels_of_its_own_ops_in_their_forms() -> None:
     assert {"router", "dispatch", "combine"} <= kernels_of(decoder(**FAMILIES["mixtral"]))
     packed = build_graph(decoder_params(), SampleForm(8, is_packed=True))
     assert "attention biases" in kernels_of(packed)
+    assert "attention pairs" in kernels_of(decoder(sequence=128, hidden_size=64, num_heads=2))
 
 
 def test_what_a_model_needs_to_answer_and_in_bfloat16() -> None:
     needs = {"attention dropout", "softmax_loss", "position_embedding dropout", "rms_norm", "magnitudes"}
     forward = {"position_embedding forward", "rms_norm forward", "magnitudes forward"}
     assert to_answer(needs) == {"answering", "answering rows", "answering slices", *forward}
+    assert "attention biases forward" in to_answer({"attention pairs biases dropout"})
     assert in_bfloat16({"rms_norm", "scale"}) == {"rms_norm", "scale", "rms_norm bfloat16", "bfloat16"}
 
 

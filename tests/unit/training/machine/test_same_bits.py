@@ -13,7 +13,7 @@ from cstool.model.params import SGD, LossScaling
 from cstool.model.params.sections.optimizers import Adafactor, Lion
 from cstool.model.params.sections.sparsity import LinearShare
 from cstool.model.sparsity import assign_groups
-from cstool.training.kernels import gemm_providers, onednn_float32, shared_gemm
+from cstool.training.kernels import attention, gemm_providers, onednn_float32, shared_gemm
 from cstool.training.kernels.bfloat16 import BFLOAT16
 from cstool.training.kernels.compile import compile_kernels
 from cstool.training.kernels.gemm_providers import FLOAT32, find_fma, find_onednn_float32, find_vdpbf16ps
@@ -149,6 +149,12 @@ def test_of_every_model(tmp_path, model):
     if model.startswith("dpr"):
         places = places[1:]  # with a barrier there are no tables
     check(GRAPHS[model](), tmp_path, places, steps=2, **(CLIPPED if number % 3 else {}))
+
+
+@pytest.mark.parametrize("model", ["mistral", "esm2, packed", "relative positions"])
+def test_of_attention_pair_by_pair(tmp_path, model, monkeypatch):
+    monkeypatch.setattr(attention, "LEAST_PRODUCTS", 0)
+    check(GRAPHS[model](), tmp_path, [BY_TABLE, HERE[0]], steps=2)
 
 
 @pytest.mark.parametrize("asked", ASKED)

@@ -10,7 +10,7 @@ from cstool.foundation.errors import NonFiniteError
 from cstool.model.ir import Graph, OpKind
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import AdamW
-from cstool.training.kernels import table
+from cstool.training.kernels import attention, table
 from cstool.training.kernels._jit import elementwise
 from cstool.training.machine import cluster as cluster_module
 from cstool.training.machine.appliance import Appliance
@@ -47,10 +47,19 @@ def test_of_layers_of_perceptrons_everything_is_written_down():
     assert interpreted(fc_mnist(7, 6, 5, dropout=0.3)) == set()
 
 
-def test_ops_that_look_at_numbers_stay_with_the_interpreter():
+@pytest.mark.parametrize("least", [0, attention.LEAST_PRODUCTS])
+@pytest.mark.parametrize("model", ["bert", "esm2, packed", "t5"])
+def test_attention_to_segments_and_with_biases_by_distance_is_written_down(model, least, monkeypatch):
+    monkeypatch.setattr(attention, "LEAST_PRODUCTS", least)
+    assert not {kind for kind, _ in interpreted(model_of(model))} & {"attention", "linear"}
+
+
+def test_ops_that_look_at_numbers_stay_with_the_interpreter(monkeypatch):
+    monkeypatch.setattr(attention, "BLOCK_ROWS", 4)
     found = interpreted(model_of("esm2, packed"))
     assert ("attention", "forward") in found
     assert ("linear", "forward") not in found
+    assert ("attention", "backward") in interpreted(decoder(**FAMILIES["trained slopes"]))
 
 
 def walks_by_table(appliance: Appliance, step: int) -> bool:
