@@ -19,6 +19,7 @@ from cstool.training.kernels import (
     cached_attention,
     cached_positions,
     elementary,
+    embedding,
     linear,
     loss,
     magnitudes,
@@ -162,7 +163,10 @@ def _residual(forms: Collection[str]) -> None:
 
 def _embedding(forms: Collection[str]) -> None:
     table = _bfloat16(4, 8) if BFLOAT16_KERNELS in forms else _float32(4, 8)
-    _run(OpKind.EMBEDDING, table, inputs=(np.zeros(2, np.int32),), forms=forms)
+    ids = np.zeros(2, np.int32)
+    _run(OpKind.EMBEDDING, table, inputs=(ids,), forms=forms)
+    if not {FORWARD, BFLOAT16_KERNELS}.intersection(forms):
+        embedding.scatter(_WIDE, ids, 0, 4, -1, _float32(4, 8))
 
 
 def _positions(forms: Collection[str]) -> None:
@@ -204,6 +208,17 @@ def _dispatch(forms: Collection[str]) -> None:
     choices, _ = _routed()
     mixture.dispatch(_WIDE, choices, 2, (_bfloat16 if BFLOAT16_KERNELS in forms else _float32)(4, 8))
     mixture.dispatch_back(_float32(4, 8), choices, 2, _float32(2, 8), True)
+
+
+def _experts(_forms: Collection[str]) -> None:
+    choices, _ = _routed()
+    mixture.sum_rows_of(choices.reshape(-1), 0, _float32(4, 8), _float32(8))
+    mixture.fill_without_rows(np.zeros(1, np.int64), _float32(8), np.float32(0))
+
+
+def _balance_loss(forms: Collection[str]) -> None:
+    choices, probabilities = _routed()
+    _run(OpKind.BALANCE_LOSS, inputs=(_float32(2), probabilities, choices), y=_float32(1, 1), forms=forms)
 
 
 def _combine(forms: Collection[str]) -> None:
@@ -341,6 +356,8 @@ _SAMPLES: Mapping[str, _Sample] = {
     OpKind.SCALE: _Sample(200, _scale, (_DROPS,)),
     OpKind.GATHER: _Sample(100, _gather),
     OpKind.ROUTER: _Sample(2500, _router),
+    OpKind.EXPERT_LINEAR: _Sample(200, _experts),
+    OpKind.BALANCE_LOSS: _Sample(400, _balance_loss),
     OpKind.DISPATCH: _Sample(400, _dispatch, is_narrow=True),
     OpKind.COMBINE: _Sample(400, _combine, is_narrow=True),
     SPARSE_KERNELS: _Sample(2300, _sparse_linear, ((FORWARD, None),), is_narrow=True),
@@ -379,7 +396,8 @@ def _kernels_of(op: Op) -> str:
 def to_answer(needs: Collection[str]) -> frozenset[str]:
     """Return what is left of the needs of a graph where it answers row by row."""
     # Tables of answers have none of the simple work for which training's have kernels.
-    others = (need for need in needs if _first(need) not in (OpKind.ATTENTION, OpKind.SOFTMAX_LOSS, TABLES))
+    trains = (OpKind.ATTENTION, OpKind.SOFTMAX_LOSS, OpKind.EXPERT_LINEAR, OpKind.BALANCE_LOSS, TABLES)
+    others = (need for need in needs if _first(need) not in trains)
     # Positions are added without dropout, whatever the op has.
     found = (OpKind.POSITION_EMBEDDING if _first(need) == OpKind.POSITION_EMBEDDING else need for need in others)
     parts = (ANSWERING_KERNELS, f"{ANSWERING_KERNELS} {ROWS}", f"{ANSWERING_KERNELS} {SLICES}")

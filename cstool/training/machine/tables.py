@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cstool.model.batch_split import even_parts
-from cstool.model.ir import Panel
+from cstool.model.ir import OpKind, Panel, rules_of
 from cstool.model.optimizers import Step
 from cstool.training.kernels import elementary
 from cstool.training.kernels.bfloat16 import convert
-from cstool.training.kernels.call import Call
+from cstool.training.kernels.call import Call, Rows
 from cstool.training.kernels.driver import NativeError, Table
 from cstool.training.kernels.magnitudes import sum_squares
+from cstool.training.kernels.mixture import fill_without_rows
 from cstool.training.kernels.recording import Cell, NotRecordableError, Numbers, Recording, recorded
 from cstool.training.machine.csx import GrainSlot
 from cstool.training.machine.stages import PHASES, stages
@@ -218,6 +219,9 @@ class Tables:
         self._weights: dict[Panel, Array] = {}
         self._step, self._scales = np.zeros(1, np.int64), [np.zeros(1) for _ in plan.ops]
         """cells: number of the step, and factor on the loss of each op"""
+        experts = [op for op in plan.ops if op.op.kind is OpKind.EXPERT_LINEAR]
+        self._found = {panel: np.zeros(grains, np.int64) for op in experts for panel in op.matrix_panels}
+        """rows of each grain, by panel of an expert"""
         self._sums = [LaneSums(grains, [slot_grain(slot) for slot in lane.slots]) for lane in lanes]
         self._forward = [self._walk(lane, [(i, "forward") for i in range(len(plan.ops))]) for lane in lanes]
         back = [(position, "again" if forward else "backward") for position, forward in plan.timeline.way_back]
@@ -228,7 +232,7 @@ class Tables:
         self.updates: TableUpdates | None = None
         if plan.timeline.way_back:
             found = [sums.found for sums in self._sums]
-            self.updates = TableUpdates(memoryx, grains, found, on_lanes)
+            self.updates = TableUpdates(memoryx, grains, found, self._found, on_lanes)
 
     @property
     def allocated_bytes(self) -> int:
@@ -295,6 +299,8 @@ class Tables:
                 for number, slot in enumerate(lane.slots):
                     call = calls[number][position]
                     call.hold(matrix + vectors, panel, is_first, is_last)
+                    if panel in self._found:
+                        call.found = self._found[panel][slot_grain(slot) :][:1]
                     if not is_backward:
                         planned.kernel.forward(call)
                         continue
@@ -335,6 +341,7 @@ class TableUpdates:
 
     Args:
         found: sums of each lane
+        rows: (grains,) int64, the count of the rows of each gradient, by panel of an expert
         on_lanes: calls a function on all lanes, with the number of the lane
     """
 
@@ -343,14 +350,22 @@ class TableUpdates:
         memoryx: MemoryX,
         grains: int,
         found: Sequence[Mapping[Sum, Mapping[Node, Array]]],
+        rows: Mapping[Panel, Array],
         on_lanes: Callable[[Callable[[int], None]], None],
     ) -> None:
         self._memoryx, self._kept, self._on_lanes = memoryx, memoryx.arrays.kept, on_lanes
         self._tree = Tree(grains, range(grains))
         self.lanes = len(found)
         tops = {key: [item for of_lane in found for item in of_lane[key].items()] for key in found[0]}
-        self.panels = frozenset(key.panel for key in tops if self._is_updated(key))
+        self._rows = rows
+        ops: dict[Panel, list[str]] = {}
+        for key in tops:
+            ops.setdefault(key.panel, []).append(key.op)
+        self.panels = frozenset(panel for panel in ops if self._is_updated(panel, ops[panel]))
         """panels that are updated here"""
+        self._sent = [[Sum(panel, op) for op in memoryx.uses(panel.weight)] for panel in ops if panel in self.panels]
+        """their sums, in the order in which they are added"""
+        self._by_rows = {op.name for op in memoryx.arrays.graph.ops if rules_of(op).rows_by_data}
         self._is_shared = sum(key.panel.size for key in tops) >= SHARED_NUMBERS
         waits = self._kept.gradients_wait
         self._squares = {panel: np.zeros(1) for panel in self.panels} if waits else {}
@@ -358,24 +373,43 @@ class TableUpdates:
         """sums that MemoryX gets, with the first of their parts, in which they stand in the end"""
         self._totals: dict[Sum, Array] = {}
         sums, changes = ([Recording() for _ in found] for _ in range(2))
-        whole = [key for key in tops if waits or key in self._handed]
-        for lane, keys in enumerate(_dealt(whole, self.lanes)):
+        whole = [*([key] for key in self._handed), *(self._sent if waits else ())]
+        for lane, together in enumerate(_dealt(whole, self.lanes)):
             with recorded(sums[lane]):
-                for key in keys:
-                    self._totals[key] = total = self._total(tops[key])
-                    if key.panel in self._squares:
-                        sums[lane].kernel(sum_squares, (total.reshape(-1),), self._squares[key.panel])
+                for keys in together:
+                    first = keys[0]
+                    self._totals[first] = total = self._gradient(keys, [tops[key] for key in keys])
+                    if first.panel in self._squares:
+                        sums[lane].kernel(sum_squares, (total.reshape(-1),), self._squares[first.panel])
         self._like: dict[tuple[bool, float], _Like] = {}
-        for key in tops:
-            if key.panel in self.panels:
-                parts = [(Node(0, 0), self._totals[key])] if waits else tops[key]
-                self._write(key.panel, parts, changes, is_total=waits)
+        for keys in self._sent:
+            parts = [[(Node(0, 0), self._totals[keys[0]])]] if waits else [tops[key] for key in keys]
+            self._write(keys, parts, changes, is_total=waits)
         self._sums, self._changes = [Table(r) for r in sums], [Table(r) for r in changes]
 
-    def _is_updated(self, key: Sum) -> bool:
-        """Whether a panel is updated here: by one op's gradient, and number by number."""
+    def _is_updated(self, panel: Panel, ops: Sequence[str]) -> bool:
+        """Whether a panel is updated here: all its ops have their sums here, and numbers are updated one by one."""
         optimizer = self._kept.optimizer
-        return optimizer is not None and optimizer.is_one_loop and len(self._memoryx.uses(key.panel.weight)) == 1
+        return optimizer is not None and optimizer.is_one_loop and {*ops} == {*self._memoryx.uses(panel.weight)}
+
+    def _gradient(self, keys: Sequence[Sum], parts: Sequence[Sequence[tuple[Node, Array]]]) -> Array:
+        """Write down the gradient of a panel, or of some rows of it, as MemoryX adds it up.
+
+        It stands in one of the parts. Of numbers that are `NOTHING` in all of them, those of an embedding become 0, and
+        those of an expert without any token.
+
+        Args:
+            keys: sums of the panel, in the order in which they are added
+            parts: of each sum
+        """
+        first, *others = map(self._total, parts)
+        if keys[0].op in self._by_rows:
+            elementary.add(first, np.zeros((1, first.shape[-1]), np.float32), first)
+        if keys[0].panel in self._rows:
+            fill_without_rows(self._rows[keys[0].panel], first.reshape(-1), np.float32(0))
+        for other in others:
+            elementary.add(first, other, first)
+        return first
 
     def _total(self, parts: Sequence[tuple[Node, Array]]) -> Array:
         """Write down the rest of the tree: the sum stands in one of the parts."""
@@ -391,9 +425,15 @@ class TableUpdates:
         return top[1]
 
     def _write(
-        self, panel: Panel, parts: Sequence[tuple[Node, Array]], changes: Sequence[Recording], *, is_total: bool
+        self,
+        keys: Sequence[Sum],
+        parts: Sequence[Sequence[tuple[Node, Array]]],
+        changes: Sequence[Recording],
+        *,
+        is_total: bool,
     ) -> None:
-        """Write down the update of a panel, which the lanes share if it is large."""
+        """Write down the update of a panel, which the lanes share if it is large; see `_gradient`."""
+        panel = keys[0].panel
         weight = self._memoryx.arrays.graph.weights[panel.weight]
         numbers, states, copied = self._memoryx.updated(panel)
         rows = numbers.shape[0]
@@ -406,8 +446,8 @@ class TableUpdates:
             part = slice(share[0], share[-1] + 1)
             flat = [array[part].reshape(-1) for array in (numbers, *states)]
             with recorded(changes[lane]):
-                cut = [(node, array.reshape(numbers.shape)[part]) for node, array in parts]
-                total = (cut[0][1] if is_total else self._total(cut)).reshape(-1)
+                cut = [[(node, array.reshape(numbers.shape)[part]) for node, array in of_sum] for of_sum in parts]
+                total = (cut[0][0][1] if is_total else self._gradient(keys, cut)).reshape(-1)
                 arrays = flat[0], total, flat[1:]
                 like = self._like.setdefault(
                     (weight.decays, rate), _Like(arrays, rate, weight.decays, [[] for _ in changes])
@@ -426,12 +466,19 @@ class TableUpdates:
     def add_up(self) -> None:
         """Add up the gradients of all lanes, and update the panels, or give MemoryX all that it needs before that."""
         self._run(self._sums)
+        idle = {panel for panel, counts in self._rows.items() if not counts.any()}
         for key in self._handed:
+            if key.panel in idle:
+                nothing = np.empty((0, *key.panel.shape[1:]), np.float32)
+                self._memoryx.receive(key.panel, key.op, Rows(np.empty(0, np.int32), nothing))
+                continue
             buffer = self._memoryx.buffers.take(key.panel.shape)
             np.copyto(buffer, self._totals[key])
             self._memoryx.receive(key.panel, key.op, buffer)
         self._memoryx.take_squares({panel: float(square[0]) for panel, square in self._squares.items()})
 
+        for panel in idle & self.panels:
+            self._memoryx.count_idle(panel)
         if (step := self._memoryx.step) is not None:
             self.update(step)
 
@@ -458,12 +505,12 @@ class TableUpdates:
                     table.words[np.array(words)] = numbers.words
 
 
-def _dealt(keys: Sequence[Sum], lanes: int) -> list[list[Sum]]:
-    """Deal sums to lanes, large ones first, each to the lane with the least."""
-    dealt: list[list[Sum]] = [[] for _ in range(lanes)]
+def _dealt(sums: Sequence[Sequence[Sum]], lanes: int) -> list[list[Sequence[Sum]]]:
+    """Deal sums, those of a panel together, to lanes: large ones first, each to the lane with the least."""
+    dealt: list[list[Sequence[Sum]]] = [[] for _ in range(lanes)]
     sizes = [0] * lanes
-    for key in sorted(keys, key=lambda key: -key.panel.size):
+    for keys in sorted(sums, key=lambda keys: -keys[0].panel.size):
         lane = sizes.index(min(sizes))
-        dealt[lane].append(key)
-        sizes[lane] += key.panel.size
+        dealt[lane].append(keys)
+        sizes[lane] += keys[0].panel.size
     return dealt

@@ -161,6 +161,18 @@ def test_whatever_is_asked_for(tmp_path, asked):
     check(graph, tmp_path, places_of(number, ranks=number % 2 == 0), **{"steps": steps, **more})
 
 
+@pytest.mark.parametrize(
+    "more", [{}, CLIPPED, {"optimizer": Adafactor(weight_decay=0.1)}, {"optimizer": SGD(momentum=0.9), **CLIPPED}]
+)
+@pytest.mark.parametrize("moe", [{"num_experts": 4, "top_k": 2}, {"num_experts": 40, "top_k": 1}])
+def test_of_experts_by_products_of_our_own_some_of_them_without_a_token(tmp_path, monkeypatch, moe, more):
+    """A gradient of no rows is added, and its panel updated, as if it were not there. The head has a weight of its own
+    once; a tied one is updated by tables, too."""
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 2**11)
+    graph = decoder(moe={**moe, "load_balancing_loss_coef": 0.3}, layers=2, share_embedding_weights=moe["top_k"] > 1)
+    check(graph, tmp_path, [BY_TABLE, {**BY_TABLE, "recompute": "always"}], gemm=find_fma().gemm, **more)
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_of_a_grain_that_is_alone_on_any_number_of_threads_that_share_it(monkeypatch, precision):
     monkeypatch.setattr(shared_gemm, "SHARED_FLOPS", 1)

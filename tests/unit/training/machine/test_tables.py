@@ -10,13 +10,15 @@ from cstool.foundation.errors import NonFiniteError
 from cstool.model.ir import Graph, OpKind
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import AdamW
-from cstool.training.kernels import table
+from cstool.training.kernels import embedding, table
 from cstool.training.kernels._jit import elementwise
+from cstool.training.kernels.gemm import NUMPY
+from cstool.training.kernels.gemm_providers import find_fma
 from cstool.training.machine import cluster as cluster_module
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.cluster import INTERPRETER, TABLE
 from cstool.training.machine.recorder import Recorder
-from tests.models import FAMILIES, decoder, fc_mnist, model_of
+from tests.models import BALANCED, FAMILIES, decoder, fc_mnist, model_of
 from tests.unit.training.machine.machines import array_of, arrays_of, machine, random_batch, set_array
 
 ADAMW = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
@@ -25,7 +27,9 @@ GRAPH = decoder(layers=2)
 
 def interpreted(graph: Graph, **settings) -> set[tuple[str, str]]:
     """Kinds of ops that stay with the interpreter, by phase."""
+    gemm = settings.pop("gemm", NUMPY)
     with machine(graph, 8, lanes=2, optimizer=ADAMW, **settings) as appliance:
+        appliance.multiply_with(gemm)
         appliance.train_step(random_batch(graph, 8), 1, 0.01)
         appliance.evaluate(random_batch(graph, 8), 1)
         tables = appliance.training_cluster._tables
@@ -39,8 +43,32 @@ def interpreted(graph: Graph, **settings) -> set[tuple[str, str]]:
     "graph",
     [lambda: decoder(dropout=0.1), *(lambda name=name: decoder(**FAMILIES[name]) for name in ("llama", "gemma2"))],
 )
-def test_of_a_decoder_all_is_written_down_but_the_gradient_of_the_embedding(graph):
-    assert interpreted(graph()) == {("embedding", "backward")}
+def test_of_a_decoder_all_is_written_down(graph):
+    assert interpreted(graph()) == set()
+
+
+def test_the_gradient_of_an_embedding_with_many_more_rows_than_tokens_is_not_written_down(monkeypatch):
+    monkeypatch.setattr(embedding, "MOST_ROWS", 0.1)
+    assert interpreted(GRAPH) == {("embedding", "backward")}
+
+
+def test_of_experts_all_is_written_down_where_products_are_our_own():
+    graph = decoder(**BALANCED)
+    assert interpreted(graph, gemm=find_fma().gemm) == set()
+    assert interpreted(graph) == {("expert_linear", "forward"), ("expert_linear", "backward")}
+
+
+@pytest.mark.parametrize("more", [{}, {"max_gradient_norm": 0.5}])
+def test_experts_that_no_token_chose_are_counted_as_in_python(more):
+    graph, found = decoder(moe={"num_experts": 40, "top_k": 1}), []
+    for executor in (TABLE, INTERPRETER):
+        with machine(graph, 8, lanes=2, executor=executor, optimizer=ADAMW, **more) as appliance:
+            appliance.multiply_with(find_fma().gemm)
+            appliance.train_step(random_batch(graph, 8), 1, 0.01)
+            appliance.memoryx.drain()
+            found.append(appliance.memoryx.expert_use)
+    assert found[0] == found[1]
+    assert found[0].idle > 0
 
 
 def test_of_layers_of_perceptrons_everything_is_written_down():
