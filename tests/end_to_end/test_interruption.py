@@ -26,8 +26,8 @@ def straight(undisturbed) -> str:
     return undisturbed(**LONGER, **DROPOUT)
 
 
-def start(file: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "cstool", "run", "--params", str(file), "--lanes", "2"]
+def start(file: Path, *flags: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "cstool", "run", "--params", str(file), "--lanes", "2", *flags]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -36,13 +36,25 @@ def wait_for_step(folder: Path, step: int) -> None:
 
 
 @PROCESS
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.lab)])
-def test_killed_at_any_moment_it_ends_with_the_bits_of_the_straight_run(tmp_path, data, straight, step):
+@pytest.mark.parametrize(
+    "kills",
+    [
+        {4: "table"},
+        pytest.param({1: "table", 3: "python", 5: "table"}, marks=pytest.mark.lab),
+        pytest.param({2: "python", 4: "table", 6: "python"}, marks=pytest.mark.lab),
+    ],
+    ids=str,
+)
+def test_killed_at_any_moment_by_either_executor_it_ends_with_the_bits_of_the_straight_run(
+    tmp_path, data, straight, kills
+):
+    """Killed after a checkpoint of each of some steps, with the executor of the process."""
     file = gpt_params(tmp_path, data, **LOOP, **DROPOUT)
-    process = start(file)
-    wait_for_step(tmp_path / "model_dir", step)
-    process.kill()
-    process.communicate()
+    for step, executor in kills.items():
+        process = start(file, "--executor", executor)
+        wait_for_step(tmp_path / "model_dir", step)
+        process.kill()
+        process.communicate()
     resumed = run_file(file, lanes=1)
     assert 0 < len(resumed.losses) < STEPS
     assert latest_bits(tmp_path / "model_dir") == straight

@@ -98,7 +98,9 @@ def _show_host(as_json: bool) -> None:
     found = describe_host()
     if as_json:
         providers = [provider._asdict() for provider in found.providers]
-        print_json({**found._asdict(), "instructions": list(found.instructions), "providers": providers})
+        timed = [{"products": products, "speeds": speeds} for products, speeds in found.timed]
+        lists = {"instructions": list(found.instructions), "providers": providers, "timed": timed}
+        print_json({**found._asdict(), **lists})
         return
     print_line(f"host: {counted(found.cores, 'core')} of {found.cpu} with {', '.join(found.instructions) or 'no AVX2'}")
     print()
@@ -117,6 +119,14 @@ def _show_host(as_json: bool) -> None:
         "\nspeed: of one thread, over NumPy's float32, measured just now. --precision says which operands a run takes."
         "\nIn float32 a run times its own products, and takes the fastest one."
     )
+    if found.timed:
+        names = list(dict.fromkeys(name for _, speeds in found.timed for name in speeds))
+        lines = [
+            (products, *(f"{speeds[name]:.2f}x" if name in speeds else "" for name in names))
+            for products, speeds in found.timed
+        ]
+        print("\ntimed for runs that began here, over NumPy's (tokens x outputs x inputs: share of the work)\n")
+        print_table(("products", *names), lines, right=names)
 
 
 def _units_text(units_bytes: tuple[int, ...]) -> str:

@@ -29,6 +29,7 @@ from cstool.training.data import MASKS, Sampler
 from cstool.training.data.dataset import Field
 from cstool.training.host.step import PASSES, HostRates, OnHost, Work, fit_cost, fit_rates, kind_of, rest_row
 from cstool.training.kernels.compile import UPDATE_KERNELS, compile_kernels
+from cstool.training.kernels.fastest import choose_for
 from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.machine.appliance import Appliance
@@ -194,6 +195,8 @@ def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> tu
     ):
         systems = appliance.prepare(probe.batch, trains=True)
         appliance.memoryx.initialize(0)
+        # As a run does.
+        appliance.multiply_with(choose_for(graph, FLOAT32, samples, trains=True))
         spent: dict[tuple[str, str], list[float]] = {(op.name, p): [] for op in graph.ops for p in PASSES}
         took: list[float] = []
         before, ends = systems.op_seconds, time.perf_counter() + PROBE_S

@@ -35,8 +35,9 @@ from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.bfloat16 import BFLOAT16, convert
 from cstool.training.kernels.call import Array, Call
 from cstool.training.kernels.driver import Table
+from cstool.training.kernels.fma import FmaGemm
 from cstool.training.kernels.gemm import NUMPY
-from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, EMULATED, choose_gemm
+from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, EMULATED, FLOAT32, choose_gemm
 from cstool.training.kernels.recording import NotRecordableError, Recording, recorded
 from cstool.training.kernels.table import KERNELS
 
@@ -59,7 +60,7 @@ _NOTHING_DROPPED = random.Dropout(0.0, (0, 0), 0, 0, 1)
 
 BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "products", "sparse", "answering"
 MAGNITUDES, TABLES = "magnitudes", "tables"
-"""needs of other kernels than those of ops; `PRODUCT_KERNELS` is a provider of products of bfloat16"""
+"""needs of other kernels than those of ops; `PRODUCT_KERNELS` is a provider of products of bfloat16, or of float32"""
 UPDATE_KERNELS, FIRST_VALUES = "updates", "first_values"
 """first words of needs: the name of an optimizer follows, or of an initializer"""
 ROWS, SLICES = "rows", "slices"
@@ -306,9 +307,9 @@ def _of_bfloat16(_forms: Collection[str]) -> None:
     magnitudes.first_non_finite(bits.reshape(-1))
 
 
-def _products(_forms: Collection[str]) -> None:
+def _products(forms: Collection[str]) -> None:
     # The trial of a provider compiles it, if it is a kernel of our own.
-    choose_gemm(BFLOAT16_NAME)
+    choose_gemm(*(FLOAT32, FmaGemm.name) if FLOAT32 in forms else (BFLOAT16_NAME,))
 
 
 def _updates(forms: Collection[str]) -> None:
@@ -362,7 +363,7 @@ _SAMPLES: Mapping[str, _Sample] = {
     OpKind.COMBINE: _Sample(400, _combine, is_narrow=True),
     SPARSE_KERNELS: _Sample(2300, _sparse_linear, ((FORWARD, None),), is_narrow=True),
     BFLOAT16_KERNELS: _Sample(400, _of_bfloat16),
-    PRODUCT_KERNELS: _Sample(1500, _products),
+    PRODUCT_KERNELS: _Sample(900, _products, ((FLOAT32, None),)),
 }
 """by the first word of a need, those that most models need first"""
 _UNMASKED = 3

@@ -56,6 +56,32 @@ Shapes = dict[Shape, float]
 """with the share of each in the work"""
 
 
+class Measurement(NamedTuple):
+    """Of the products of a model.
+
+    Args:
+        products: train or eval, then shapes as tokens x outputs x inputs, each with its share in the work
+        speeds: of providers over NumPy's, by name
+    """
+
+    products: str
+    speeds: dict[str, float]
+
+
+def measurements() -> list[Measurement]:
+    """All that are kept on this machine for the runs to come."""
+    folder = kernel_folder().path
+    found = set()
+    for path in [] if folder is None else folder.glob(f"products-{blas_digest()}-*.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            document = json.loads(path.read_bytes())
+            products = document["products"]
+            names = tuple(document["speeds"])
+            if isinstance(products, str) and (speeds := _read(path, names)):
+                found.add((products, tuple(speeds.items())))
+    return [Measurement(products, dict(speeds)) for products, speeds in sorted(found)]
+
+
 def choose_for(graph: Graph, precision: str, samples: int, *, trains: bool, name: object = None) -> Gemm:
     """Choose the provider of a run.
 

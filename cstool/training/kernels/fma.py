@@ -60,13 +60,12 @@ def _number(value: int) -> Value:
     return ir.Constant(INT64, value)
 
 
-def _make_tile(height: int, vectors: int) -> Any:
+def _make_tile(height: int, vectors: int, *, is_narrow: bool) -> Any:
     """Return tile(a, a_row, a_term, b, b_term, terms, begun, begun_row, is_begun, out, out_row, rows, columns).
 
     Addresses, and distances in bytes. It writes `rows` x `columns` of a tile of A B, and adds the floats at `begun`, if
-    there are any. A tile of several vectors has all its columns.
+    there are any. Only a narrow tile, of one vector, may have fewer columns.
     """
-    is_narrow = vectors == 1
 
     def emit(
         b: Builder,
@@ -137,7 +136,7 @@ def _make_tile(height: int, vectors: int) -> Any:
     return emitted(emit, 13)
 
 
-_wide, _narrow = _make_tile(TILE_ROWS, TILE_VECTORS), _make_tile(NARROW_ROWS, 1)
+_wide, _narrow = _make_tile(TILE_ROWS, TILE_VECTORS, is_narrow=False), _make_tile(NARROW_ROWS, 1, is_narrow=True)
 
 
 def _emit_turn(
@@ -223,7 +222,7 @@ class _Form(NamedTuple):
 def _panel(a, form, b, b_term, terms, begun, begun_row, is_begun, out, columns):  # type: ignore[no-untyped-def]
     """Compute some columns of the result, for a block of terms; see `_make_tile`."""
     steps, rows = (form.a_row, form.a_term), form.rows
-    if columns == TILE_COLUMNS and TILE_COLUMNS > LANES:
+    if columns == TILE_COLUMNS:
         for r in range(0, rows, TILE_ROWS):
             before, target = (begun + r * begun_row, begun_row, is_begun), (out + r * form.out_row, form.out_row)
             _wide(a + r * form.a_row, *steps, b, b_term, terms, *before, *target, rows - r, columns)

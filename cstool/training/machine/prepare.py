@@ -25,9 +25,10 @@ from cstool.training.kernels.compile import (
     kernels_of,
     to_answer,
 )
-from cstool.training.kernels.gemm_providers import BFLOAT16_NAME
+from cstool.training.kernels.fastest import timed_shapes
+from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, FLOAT32
 from cstool.training.kernels.second_process import second_process
-from cstool.training.machine.grains import available_cores
+from cstool.training.machine.grains import GRAIN_TOKENS, available_cores
 from cstool.training.machine.host_memory import memory_budget_bytes
 from cstool.training.store import sweep_temporary
 
@@ -75,6 +76,8 @@ def needed_kernels(
     if precision == BFLOAT16_NAME:
         # Rows are multiplied one by one where a model answers.
         needs = {*in_bfloat16(needs), *(() if answers else [PRODUCT_KERNELS])}
+    elif not answers and timed_shapes(graph, max(1, GRAIN_TOKENS // graph.tokens)):
+        needs.add(f"{PRODUCT_KERNELS} {FLOAT32}")
     return frozenset(needs)
 
 

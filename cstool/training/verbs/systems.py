@@ -52,12 +52,15 @@ class DescribedHost(NamedTuple):
         cores: that this process may use
         instructions: of the CPU that matter for products
         providers: by precision, the one that a run takes first
+        timed: products of models that began here: train or eval and shapes (tokens x outputs x inputs, each with its
+            share in the work); speeds of providers over NumPy's, by name
     """
 
     cpu: str
     cores: int
     instructions: tuple[str, ...]
     providers: tuple[HostProvider, ...]
+    timed: tuple[tuple[str, dict[str, float]], ...] = ()
 
 
 def known_systems() -> list[System]:
@@ -90,6 +93,7 @@ def describe_host() -> DescribedHost:
     """Describe this host: its CPU, and the providers of matrix products by precision."""
     from llvmlite import binding
 
+    from cstool.training.kernels.fastest import measurements
     from cstool.training.kernels.gemm import NUMPY
     from cstool.training.kernels.gemm_providers import PRECISIONS, found_providers, speed_against_numpy
     from cstool.training.machine.grains import available_cores
@@ -110,6 +114,7 @@ def describe_host() -> DescribedHost:
             for precision in PRECISIONS
             for found in found_providers(precision)
         ),
+        tuple(measurements()),
     )
 
 

@@ -67,6 +67,7 @@ def test_this_host_says_who_multiplies_and_how_fast(cstool, monkeypatch):
             systems.HostProvider("onednn", "bfloat16", False, None, "is not installed"),
             systems.HostProvider("emulated", "bfloat16", True, 0.875, "NumPy's BLAS, operands widened to float32"),
         ),
+        (("eval 64x10x128:1", {"fma": 0.9}), ("train 12x256x784:1", {"onednn_float32": 1.04, "fma": 1.3})),
     )
     monkeypatch.setattr(cli, "describe_host", lambda: found)
     shown = cstool("system", "show", "host")
@@ -78,11 +79,16 @@ def test_this_host_says_who_multiplies_and_how_fast(cstool, monkeypatch):
         "onednn          bfloat16  no           is not installed\n"
         "emulated        bfloat16  yes   0.88x  NumPy's BLAS, operands widened to float32\n\n"
         "speed: of one thread, over NumPy's float32, measured just now. --precision says which operands a run takes.\n"
-        "In float32 a run times its own products, and takes the fastest one.\n"
+        "In float32 a run times its own products, and takes the fastest one.\n\n"
+        "timed for runs that began here, over NumPy's (tokens x outputs x inputs: share of the work)\n\n"
+        "products              fma  onednn_float32\n"
+        "eval 64x10x128:1    0.90x\n"
+        "train 12x256x784:1  1.30x           1.04x\n"
     )
     document = cstool("system", "show", "host", "--json").document
     emulated = {"name": "emulated", "precision": "bfloat16", "is_here": True, "speed": 0.875}
     reason = "NumPy's BLAS, operands widened to float32"
+    assert document["timed"][0] == {"products": "eval 64x10x128:1", "speeds": {"fma": 0.9}}
     assert document["providers"][3] == {**emulated, "reason": reason}
 
 

@@ -133,6 +133,16 @@ def test_the_fastest_of_several_is_chosen_and_they_are_timed_anew_where_others_a
     assert chosen() == "onednn_float32"
 
 
+def test_what_is_kept_can_be_listed_but_for_files_that_make_no_sense(speeds, tmp_path):
+    chosen(24), chosen()
+    for number, content in enumerate(NONSENSE):
+        (tmp_path / f"products-{fastest.blas_digest()}-{number}.json").write_bytes(content)
+    assert fastest.measurements() == [
+        ("train 12x256x784:1", {"onednn_float32": 0.9, "fma": 0.5}),
+        ("train 24x256x784:1", {"onednn_float32": 1.2, "fma": 0.5}),
+    ]
+
+
 def test_other_shapes_and_an_evaluation_are_measured_apart(speeds):
     assert [chosen(), chosen(24), chosen(trains=False)] == ["onednn_float32", "numpy", "onednn_float32"]
     assert [chosen(24), speeds] == ["numpy", []]

@@ -15,6 +15,7 @@ from cstool.foundation.progress import Silent
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import AdamW
 from cstool.training.kernels import compile as compiling
+from cstool.training.kernels import onednn_float32
 from cstool.training.kernels._cache import KernelFolder
 from cstool.training.machine import prepare as preparing
 from tests.models import fc_mnist
@@ -153,7 +154,7 @@ def test_why_they_are_not_kept_is_said_in_each_run(said):
         ]
 
 
-def test_what_a_run_needs_beside_the_kernels_of_its_ops() -> None:
+def test_what_a_run_needs_beside_the_kernels_of_its_ops(monkeypatch) -> None:
     graph, optimizer = fc_mnist(4, 3, 2), make_optimizer(AdamW.model_validate({}), None)
     needed = preparing.needed_kernels
     evaluates = {"activation relu", "first_values uniform", "magnitudes", "softmax_loss", "tables"}
@@ -167,3 +168,7 @@ def test_what_a_run_needs_beside_the_kernels_of_its_ops() -> None:
     assert needed(graph, "float32", ["a.weight"], answers=True) == answers | {"sparse forward"}
     # Rows are multiplied one by one.
     assert "products" not in needed(graph, "bfloat16", [], answers=True)
+    # Where products are large enough to be timed.
+    monkeypatch.setattr(onednn_float32, "SMALL_FLOPS", 2 * 512 * 3 * 4)
+    assert needed(graph, "float32", []) == evaluates | {"products float32"}
+    assert needed(graph, "float32", [], answers=True) == answers
