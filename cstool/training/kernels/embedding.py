@@ -15,9 +15,9 @@ from cstool.training.kernels.tables import BLOCK_ROWS, shared_tables
 
 _LONGEST_TIMESCALE = 1e4
 """of the sinusoids; the shortest is 1 [positions per radian]"""
-MOST_ROWS = 4
-"""rows of a panel for each token, at most, whose gradient is written down with all rows: adding the rows of no token
-takes longer than the interpreter takes for the others"""
+MOST_NUMBERS = 2**18
+"""most numbers of a panel with more rows than tokens whose gradient is written down, with all rows: of more, adding the
+rows of no token takes longer than the interpreter takes for the others"""
 
 
 @elementwise
@@ -98,12 +98,12 @@ def embedding_backward(c: Call) -> None:
     """Compute the gradient of a panel, only the rows that were looked up: each the sum over its tokens in order.
 
     The row of `padding` gets none, where the op has such an id. While a call is written down the gradient has all rows,
-    `NOTHING` in those that were not looked up, as long as they are not many more than the tokens.
+    `NOTHING` in those that were not looked up, unless these are many.
     """
     ids, delta_y, padding = c.inputs[0], c.delta_y, c.attributes.get("padding", -1)
     if recording() is not None:
         grad = c.grad(0)
-        if len(grad) > MOST_ROWS * len(ids):
+        if len(grad) > len(ids) and grad.size > MOST_NUMBERS:
             needs_interpreter()
         scatter(delta_y, ids, c.start, c.stop, padding, grad)
         return

@@ -28,6 +28,7 @@ from cstool.training.kernels.magnitudes import sum_squares
 from cstool.training.kernels.mixture import fill_without_rows
 from cstool.training.kernels.recording import Cell, NotRecordableError, Numbers, Recording, recorded
 from cstool.training.machine.csx import GrainSlot
+from cstool.training.machine.row_counts import RowCounts
 from cstool.training.machine.stages import PHASES, stages
 from cstool.training.machine.swarmx import Node, Tree, meet
 from cstool.training.store import aligned_empty
@@ -220,8 +221,7 @@ class Tables:
         self._step, self._scales = np.zeros(1, np.int64), [np.zeros(1) for _ in plan.ops]
         """cells: number of the step, and factor on the loss of each op"""
         experts = [op for op in plan.ops if op.op.kind is OpKind.EXPERT_LINEAR]
-        self._found = {panel: np.zeros(grains, np.int64) for op in experts for panel in op.matrix_panels}
-        """rows of each grain, by panel of an expert"""
+        self._rows = RowCounts([panel for op in experts for panel in op.matrix_panels], grains)
         self._sums = [LaneSums(grains, [slot_grain(slot) for slot in lane.slots]) for lane in lanes]
         self._forward = [self._walk(lane, [(i, "forward") for i in range(len(plan.ops))]) for lane in lanes]
         back = [(position, "again" if forward else "backward") for position, forward in plan.timeline.way_back]
@@ -232,7 +232,7 @@ class Tables:
         self.updates: TableUpdates | None = None
         if plan.timeline.way_back:
             found = [sums.found for sums in self._sums]
-            self.updates = TableUpdates(memoryx, grains, found, self._found, on_lanes)
+            self.updates = TableUpdates(memoryx, grains, found, self._rows, on_lanes)
 
     @property
     def allocated_bytes(self) -> int:
@@ -299,8 +299,8 @@ class Tables:
                 for number, slot in enumerate(lane.slots):
                     call = calls[number][position]
                     call.hold(matrix + vectors, panel, is_first, is_last)
-                    if panel in self._found:
-                        call.found = self._found[panel][slot_grain(slot) :][:1]
+                    if (counts := self._rows.of(panel)) is not None:
+                        call.found = counts[slot_grain(slot) :][:1]
                     if not is_backward:
                         planned.kernel.forward(call)
                         continue
@@ -341,7 +341,7 @@ class TableUpdates:
 
     Args:
         found: sums of each lane
-        rows: (grains,) int64, the count of the rows of each gradient, by panel of an expert
+        rows: counts of the rows of experts, which are there after backward
         on_lanes: calls a function on all lanes, with the number of the lane
     """
 
@@ -350,7 +350,7 @@ class TableUpdates:
         memoryx: MemoryX,
         grains: int,
         found: Sequence[Mapping[Sum, Mapping[Node, Array]]],
-        rows: Mapping[Panel, Array],
+        rows: RowCounts,
         on_lanes: Callable[[Callable[[int], None]], None],
     ) -> None:
         self._memoryx, self._kept, self._on_lanes = memoryx, memoryx.arrays.kept, on_lanes
@@ -405,8 +405,8 @@ class TableUpdates:
         first, *others = map(self._total, parts)
         if keys[0].op in self._by_rows:
             elementary.add(first, np.zeros((1, first.shape[-1]), np.float32), first)
-        if keys[0].panel in self._rows:
-            fill_without_rows(self._rows[keys[0].panel], first.reshape(-1), np.float32(0))
+        if (counts := self._rows.of(keys[0].panel)) is not None:
+            fill_without_rows(counts, first.reshape(-1), np.float32(0))
         for other in others:
             elementary.add(first, other, first)
         return first
@@ -466,7 +466,7 @@ class TableUpdates:
     def add_up(self) -> None:
         """Add up the gradients of all lanes, and update the panels, or give MemoryX all that it needs before that."""
         self._run(self._sums)
-        idle = {panel for panel, counts in self._rows.items() if not counts.any()}
+        idle = self._rows.idle()
         for key in self._handed:
             if key.panel in idle:
                 nothing = np.empty((0, *key.panel.shape[1:]), np.float32)
