@@ -1,0 +1,197 @@
+"""Sums of gradients over lanes, and updates of panels in memory, as tables: each lane has a part of the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from cstool.model.batch_split import even_parts
+from cstool.model.ir import Panel
+from cstool.model.optimizers import Step
+from cstool.training.kernels import elementary
+from cstool.training.kernels.bfloat16 import convert
+from cstool.training.kernels.crew import Part, Program
+from cstool.training.kernels.driver import Table
+from cstool.training.kernels.magnitudes import sum_squares
+from cstool.training.kernels.recording import Numbers, Recording, recorded
+from cstool.training.machine.swarmx import Node, Tree, meet
+
+if TYPE_CHECKING:
+    from cstool.training.machine.memoryx import MemoryX
+
+Array = np.ndarray[Any, Any]
+CHUNK_NUMBERS = 2**14
+"""size from which lanes share the update of a panel"""
+
+
+class Sum(NamedTuple):
+    """A sum of gradients: an op has one for each of its panels."""
+
+    panel: Panel
+    op: str
+
+
+class _Like:
+    """Updates that have all numbers in common: they are found anew for each step, with one of them as the example.
+
+    Args:
+        arrays: of the example: numbers, gradient, states
+        rate: factor on the learning rate
+    """
+
+    def __init__(self, arrays: tuple[Array, Array, list[Array]], rate: float, *, decays: bool, lanes: int) -> None:
+        self.arrays, self.rate, self.decays = arrays, rate, decays
+        self.words: list[Any] = [[] for _ in range(lanes)]
+        """by lane, for each update, the words of its record that have the numbers"""
+
+
+class TableUpdates:
+    """Sums of gradients over lanes, and updates of panels in memory, as tables: each lane has a part of the work.
+
+    Args:
+        found: sums of each lane
+        run: executes a program of as many lanes
+    """
+
+    def __init__(
+        self,
+        memoryx: MemoryX,
+        grains: int,
+        found: Sequence[Mapping[Sum, Mapping[Node, Array]]],
+        run: Callable[[Program], None],
+    ) -> None:
+        self._memoryx, self._kept, self._run = memoryx, memoryx.arrays.kept, run
+        self._tree = Tree(grains, range(grains))
+        self._lanes = len(found)
+        tops = {key: [item for of_lane in found for item in of_lane[key].items()] for key in found[0]}
+        self.panels = frozenset(key.panel for key in tops if self._is_updated(key))
+        """panels that are updated here"""
+        waits = self._kept.gradients_wait
+        self._squares = {panel: np.zeros(1) for panel in self.panels} if waits else {}
+        self._handed = {key: tops[key] for key in tops if key.panel not in self.panels}
+        """sums that MemoryX gets, with the first of their parts, in which they stand in the end"""
+        self._totals: dict[Sum, Array] = {}
+        sums, changes = ([Recording() for _ in found] for _ in range(2))
+        whole = [key for key in tops if waits or key in self._handed]
+        for lane, keys in enumerate(_dealt(whole, self._lanes)):
+            with recorded(sums[lane]):
+                for key in keys:
+                    self._totals[key] = total = self._total(tops[key])
+                    if key.panel in self._squares:
+                        sums[lane].kernel(sum_squares, (total.reshape(-1),), self._squares[key.panel])
+        self._like: dict[tuple[bool, float], _Like] = {}
+        for key in tops:
+            if key.panel in self.panels:
+                parts = [(Node(0, 0), self._totals[key])] if waits else tops[key]
+                self._write(key.panel, parts, changes, is_total=waits)
+        for like in self._like.values():
+            like.words = [np.array(words, np.int64) for words in like.words]
+        self._changed = [Table(change) for change in changes]
+        of_sums, of_changes = (
+            [Part(table, 0, table.length) for table in tables] for tables in (map(Table, sums), self._changed)
+        )
+        self._changes = Program([of_changes])
+        legs = [of_sums, *([] if waits else [of_changes])]
+        self.legs = [leg for leg in legs if any(part.stop for part in leg)]
+        """of a program: what is done once all lanes have gone back"""
+        self._after = Program(self.legs)
+
+    def _is_updated(self, key: Sum) -> bool:
+        """Whether a panel is updated here: by one op's gradient, and number by number."""
+        optimizer = self._kept.optimizer
+        return optimizer is not None and optimizer.is_one_loop and len(self._memoryx.uses(key.panel.weight)) == 1
+
+    def _total(self, parts: Sequence[tuple[Node, Array]]) -> Array:
+        """Write down the rest of the tree: the sum stands in one of the parts."""
+        waiting: dict[Node, Array] = {}
+
+        def join(left: Array, right: Array, _level: int) -> Array:
+            elementary.add(left, right, left)
+            return left
+
+        for node, part in parts:
+            top = self._tree.climb(node, part, partial(meet, waiting), join)
+        assert top is not None
+        return top[1]
+
+    def _write(
+        self, panel: Panel, parts: Sequence[tuple[Node, Array]], changes: Sequence[Recording], *, is_total: bool
+    ) -> None:
+        """Write down the update of a panel, which the lanes share if it is large."""
+        weight = self._memoryx.arrays.graph.weights[panel.weight]
+        numbers, states, copied = self._memoryx.updated(panel)
+        rows = numbers.shape[0]
+        shares = even_parts(range(rows), self._lanes) if panel.size >= CHUNK_NUMBERS else [range(rows)]
+        rate = self._kept.learning_rate_scales.get(panel.weight, 1.0)
+        first = 0 if len(shares) > 1 else int(np.argmin([len(change.words) for change in changes]))
+        for lane, share in enumerate(shares, first):
+            if not share:
+                continue
+            part = slice(share[0], share[-1] + 1)
+            flat = [array[part].reshape(-1) for array in (numbers, *states)]
+            with recorded(changes[lane]):
+                cut = [(node, array.reshape(numbers.shape)[part]) for node, array in parts]
+                total = (cut[0][1] if is_total else self._total(cut)).reshape(-1)
+                arrays = flat[0], total, flat[1:]
+                like = self._like.setdefault(
+                    (weight.decays, rate), _Like(arrays, rate, decays=weight.decays, lanes=self._lanes)
+                )
+                self._update(like, arrays, Step(1, 0.0, 1.0))
+                start, scalars = changes[lane].records[-1]
+                like.words[lane].append([start + word for word in scalars])
+                if copied is not None:
+                    convert(np.atleast_2d(numbers[part]), np.atleast_2d(copied[part]))
+
+    def _update(self, like: _Like, arrays: tuple[Array, Array, list[Array]], step: Step) -> None:
+        step = step._replace(learning_rate=step.learning_rate * like.rate)
+        assert self._kept.optimizer is not None
+        self._kept.optimizer.update(*arrays, step, like.decays)
+
+    def prepare(self) -> None:
+        """Write the numbers of the step into the records of its updates, if they are known before its gradients."""
+        if (step := self._memoryx.step) is not None:
+            self._prepare(step)
+
+    def add_up(self) -> None:
+        """Execute the legs by themselves."""
+        if self.legs:
+            self.prepare()
+            self._run(self._after)
+
+    def hand_in(self) -> None:
+        """Give MemoryX what it updates itself, and all that it needs before other updates."""
+        for key in self._handed:
+            buffer = self._memoryx.buffers.take(key.panel.shape)
+            np.copyto(buffer, self._totals[key])
+            self._memoryx.receive(key.panel, key.op, buffer)
+        if self._squares:
+            self._memoryx.take_squares({panel: float(square[0]) for panel, square in self._squares.items()})
+
+    def update(self, step: Step) -> None:
+        """Update the panels whose gradients have waited."""
+        self._prepare(step)
+        self._run(self._changes)
+
+    def _prepare(self, step: Step) -> None:
+        """Write the numbers of a step into the records of its updates."""
+        for like in self._like.values():
+            numbers = Numbers()
+            with recorded(numbers):
+                self._update(like, like.arrays, step)
+            for table, words in zip(self._changed, like.words, strict=True):
+                if words.size:
+                    table.words[words] = numbers.packed
+
+
+def _dealt(keys: Sequence[Sum], lanes: int) -> list[list[Sum]]:
+    """Deal sums to lanes, large ones first, each to the lane with the least."""
+    dealt: list[list[Sum]] = [[] for _ in range(lanes)]
+    sizes = [0] * lanes
+    for key in sorted(keys, key=lambda key: -key.panel.size):
+        lane = sizes.index(min(sizes))
+        dealt[lane].append(key)
+        sizes[lane] += key.panel.size
+    return dealt
