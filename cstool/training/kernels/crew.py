@@ -1,11 +1,11 @@
 """Threads that execute tables together: lane by lane, leg by leg, without the interpreter and without falling asleep.
 
 A *program* has legs, one after the other, each with a part of a table for every lane. A leg begins once all lanes have
-finished the one before; after a part that failed nothing more is executed. Lanes belong to no thread: each begins with
-its own, then takes what no other has begun. So a thread that is asleep, or that the host gives no core, or that a fork
-has left behind, holds up nobody.
+finished the one before; after a part that failed nothing more is executed. Lanes belong to no thread: each thread
+begins with its own lane, then takes one that no other has begun. So no work waits for a thread that is asleep, that has
+no core, or that a fork has left behind.
 
-All that threads tell each other are numbers in memory which only grow. Legs are counted from the first program on.
+Threads tell each other only numbers in memory, most of which only grow. Legs are counted from the first program on.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Crew:
 
 
 def compile_crew(table: Table) -> None:
-    """Compile what the threads of a crew run, and execute a table by a crew of one."""
+    """Compile the kernels of a crew, and execute a table by a crew of one."""
     crew = Crew(1, set())
     crew.run(Program([[Part(table, 0, table.length)]]))
     _follow(crew.address, 0, 1, 0, 0, *thread_clock())

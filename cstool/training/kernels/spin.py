@@ -1,7 +1,6 @@
 """Threads that share an op: they wait for a moment without falling asleep, and they take work from each other.
 
-To be woken takes longer than a small op does. A thread waits for a number in shared memory that only grows, written
-by one thread.
+To be woken takes longer than a small op does. A thread waits for a number in shared memory that only grows.
 """
 
 import platform
@@ -20,6 +19,9 @@ _PAUSE = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint"
 """instruction for loops that wait, as LLVM names it, and its arguments: another thread of the core has its units"""
 _LOOKS = 64
 """looks at a number before other threads of the core get a turn: one to three microseconds"""
+_SHORT_ROUNDS = 500
+"""of so many looks, after which a thread sleeps between two of them"""
+_NAP_US = 50
 
 
 def _emit_load(b: Builder, _signature: Any, address: Value) -> Value:
@@ -49,6 +51,10 @@ def _emit_yield(b: Builder) -> None:
     _call(b, "sched_yield", INT32, [])
 
 
+def _emit_nap(b: Builder) -> None:
+    _call(b, "usleep", INT32, [ir.Constant(INT32, _NAP_US)])
+
+
 def _call(b: Builder, name: str, result: Any, arguments: Sequence[Value]) -> None:
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     b.call(cgutils.get_or_insert_function(b.module, kind, name), arguments)  # type: ignore[no-untyped-call]
@@ -62,25 +68,29 @@ load: Any = intrinsic_of(1, lambda _address: types.int64(types.int64), _emit_loa
 """load(address): a number that others write; then their earlier writes are seen, too"""
 store: Any = emitted(_emit_store, 2)
 """store(address, number): write a number that others wait for; then they see all earlier writes, too"""
-_pause, _yield = emitted(_emit_pause, 0), emitted(_emit_yield, 0)
+_pause, _yield, _nap = emitted(_emit_pause, 0), emitted(_emit_yield, 0), emitted(_emit_nap, 0)
 
 
 @elementwise
 def wait(address, least, rounds):  # type: ignore[no-untyped-def]
     """Wait until a number in memory is large enough, and say whether it came to be.
 
-    Unlike `spin` it lets other threads of its core go on, so that it may be long.
+    Unlike `spin` it lets other threads of its core go on, and takes naps in the end: so it may be long.
 
     Args:
-        rounds: of one to three microseconds each; negative for no end
+        rounds: of one to three microseconds each, naps apart; negative for no end
     """
-    while rounds != 0:
+    done = 0
+    while done != rounds:
         for _ in range(_LOOKS):
             if load(address) >= least:
                 return True
             _pause()
-        _yield()
-        rounds -= 1
+        if done < _SHORT_ROUNDS:
+            _yield()
+        else:
+            _nap()
+        done += 1
     return False
 
 

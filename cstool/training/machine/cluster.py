@@ -120,7 +120,9 @@ class Cluster:
     def multiply_with(self, gemm: Gemm) -> None:
         """Have all products computed by a provider; of a lone grain in parts, for any number of threads."""
         self._end_sharing()
-        self._drop_tables()
+        self._take_seconds()
+        self._end_tables()
+        self._made = self._tables = None
         self._can_have_tables = self._is_alone and self._could_have_tables()
         if self.grains == 1:
             gemm = self._shared = SharedGemm(gemm, self.sharing)
@@ -177,6 +179,11 @@ class Cluster:
         self._take_seconds()
         return {phase: fmean(lane.seconds[phase].sum() for lane in self.lanes) for phase in PHASES}
 
+    @property
+    def native_seconds(self) -> list[float]:
+        """Time of each lane in tables since they were made, without the interpreter [s]."""
+        return [0.0] * len(self.lanes) if self._made is None else self._made.native_seconds
+
     def _take_seconds(self) -> None:
         if self._made is not None:
             self._made.take_seconds()
@@ -231,12 +238,6 @@ class Cluster:
 
     def _make_tables(self) -> Tables:
         return Tables(self.lanes, self.grains, self._memoryx, self._on_all_lanes)
-
-    def _drop_tables(self) -> None:
-        self._take_seconds()
-        if self._made is not None:
-            self._made.close()
-        self._made = self._tables = None
 
     @property
     def is_by_table(self) -> bool:
@@ -303,8 +304,12 @@ class Cluster:
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown()
-        self._drop_tables()
+        self._end_tables()
         self._end_sharing()
+
+    def _end_tables(self) -> None:
+        if self._made is not None:
+            self._made.close()
 
     def _end_sharing(self) -> None:
         if self._shared is not None:

@@ -75,6 +75,8 @@ class TableUpdates:
         """sums that MemoryX gets, with the first of their parts, in which they stand in the end"""
         self._totals: dict[Sum, Array] = {}
         sums, changes = ([Recording() for _ in found] for _ in range(2))
+        for recording in (*sums, *changes):
+            recording.mark()
         whole = [key for key in tops if waits or key in self._handed]
         for lane, keys in enumerate(_dealt(whole, self._lanes)):
             with recorded(sums[lane]):
@@ -89,10 +91,9 @@ class TableUpdates:
                 self._write(key.panel, parts, changes, is_total=waits)
         for like in self._like.values():
             like.words = [np.array(words, np.int64) for words in like.words]
-        self._changed = [Table(change) for change in changes]
-        of_sums, of_changes = (
-            [Part(table, 0, table.length) for table in tables] for tables in (map(Table, sums), self._changed)
-        )
+        of_sums, of_changes = ([_part(recording) for recording in of] for of in (sums, changes))
+        self._changed = [part.table for part in of_changes]
+        self._timed = [[*parts] for parts in zip(of_sums, of_changes, strict=True)]
         self._changes = Program([of_changes])
         legs = [of_sums, *([] if waits else [of_changes])]
         self.legs = [leg for leg in legs if any(part.stop for part in leg)]
@@ -150,6 +151,11 @@ class TableUpdates:
         assert self._kept.optimizer is not None
         self._kept.optimizer.update(*arrays, step, like.decays)
 
+    @property
+    def seconds(self) -> list[float]:
+        """Time of each lane in its parts so far [s]."""
+        return [1e-9 * sum(int(part.table.nanoseconds[0]) for part in parts) for parts in self._timed]
+
     def prepare(self) -> None:
         """Write the numbers of the step into the records of its updates, if they are known before its gradients."""
         if (step := self._memoryx.step) is not None:
@@ -184,6 +190,13 @@ class TableUpdates:
             for table, words in zip(self._changed, like.words, strict=True):
                 if words.size:
                     table.words[words] = numbers.packed
+
+
+def _part(recording: Recording) -> Part:
+    """A table with its time; empty where it has no calls."""
+    recording.mark()
+    table = Table(recording)
+    return Part(table, 0, table.length if recording.records else 0)
 
 
 def _dealt(keys: Sequence[Sum], lanes: int) -> list[list[Sum]]:

@@ -93,6 +93,8 @@ class Walk:
 
     def __init__(self, lane: Lane, visits: Sequence[tuple[int, str]], write: Callable[[int, str], None]) -> None:
         self._lane = lane
+        self.seconds = 0.0
+        """time in records, up to the last call of `take_seconds` [s]"""
         recording = Recording()
         self.pieces: list[Piece] = []
         self.native: set[tuple[int, str]] = set()
@@ -147,6 +149,7 @@ class Walk:
     def take_seconds(self) -> None:
         """Add the time in each op since the last call to the lane's."""
         by_phase = self.table.nanoseconds.reshape(len(PHASES), -1)
+        self.seconds += 1e-9 * float(by_phase.sum())
         for phase, nanoseconds in zip(PHASES, by_phase, strict=True):
             self._lane.seconds[phase] += 1e-9 * nanoseconds
         by_phase[:] = 0
@@ -262,8 +265,8 @@ class Tables:
     def forward(self) -> None:
         """Run all lanes forward.
 
-        Where nothing is left to the interpreter, and all losses are finite, they go back and update, too. Who calls
-        `backward` next sees no difference.
+        Where nothing is left to the interpreter, and all losses are finite, they go back and update, too; then
+        `backward` has less to do.
         """
         self._is_back = False
         if self._program is None:
@@ -292,6 +295,14 @@ class Tables:
         """Add the time in each op since the last call to that of its lane."""
         for walk in (*self._forward, *self._backward):
             walk.take_seconds()
+
+    @property
+    def native_seconds(self) -> list[float]:
+        """Time of each lane in records so far, without the interpreter [s]."""
+        self.take_seconds()
+        of_updates = [0.0] * len(self.lanes) if self.updates is None else self.updates.seconds
+        passes = zip(self._forward, self._backward, of_updates, strict=True)
+        return [forward.seconds + backward.seconds + updates for forward, backward, updates in passes]
 
     def close(self) -> None:
         """End the threads."""

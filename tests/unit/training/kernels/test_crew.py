@@ -102,6 +102,7 @@ def test_a_thread_that_fell_asleep_takes_part_again(made):
 
 
 def test_a_thread_without_work_does_not_look_for_it_for_ever():
+    assert not wait(address_of(np.zeros(1, np.int64)), 1, 502)  # with naps in the end
     shared = np.zeros(crew_module._WORDS * 8, np.int64)
     assert crew_module._follow(address_of(shared), 1, 2, 0, 3, *crew_module.thread_clock()) == 0
 
