@@ -148,6 +148,8 @@ class Call:
     loss: LossResult | None = None
     found: Array | None = None
     """(1,) int64: where products of an expert that are written down leave the count of its rows"""
+    figures: Array = field(default_factory=lambda: np.zeros(2))
+    """(2,) float64: where a loss that is written down leaves its total, and the number of correct tokens"""
 
     def hold(self, weights: Sequence[Weights], panel: Panel | None, is_first: bool, is_last: bool) -> None:
         """Set the weights of the next kernel call: all vectors, and one panel of the matrix if there is one."""
@@ -232,5 +234,3 @@ class Kernel:
     native: bool = False
     """whether both do all their work by kernels, products and `elementary.py`: then they can be written down, see
     `recording.py`. Where it depends on the call, `needs_interpreter` says so"""
-    finish: Callable[[Call], None] | None = None
-    """rest of the last forward call, which `forward` leaves out while it is written down"""

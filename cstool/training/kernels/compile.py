@@ -18,6 +18,7 @@ from cstool.training.kernels import (
     block_products,
     cached_attention,
     cached_positions,
+    crew,
     elementary,
     embedding,
     linear,
@@ -244,7 +245,10 @@ def _tables(_forms: Collection[str]) -> None:
         elementary.sum_rows(x, _float32(2))
         with contextlib.suppress(NotRecordableError):  # without the BLAS of NumPy's wheels
             elementary.dot_heads(x, x, 1, _float32(1, 2))
-    Table(into).run()
+    table = Table(into)
+    table.run()
+    crew.compile_crew(table)
+    magnitudes.check_finite(np.zeros((1, 2)))
 
 
 def _first_values(forms: Collection[str]) -> None:

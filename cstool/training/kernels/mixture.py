@@ -8,11 +8,10 @@ Sources: Shazeer et al., "Outrageously large neural networks", 2017, sections 2.
 transformers", 2021, section 2.2, for the loss that balances; Jiang et al., "Mixtral of experts", 2024, section 2.1.
 """
 
-import math
-
 import numpy as np
 
 from cstool.model.activations import exp
+from cstool.training.kernels import elementary
 from cstool.training.kernels._jit import elementwise, exact, inlined, reduction
 from cstool.training.kernels.bfloat16 import narrow, widen
 from cstool.training.kernels.call import NOTHING, Array, Call, LossResult, Rows
@@ -436,6 +435,52 @@ def _add_layer(probabilities, choices, counts, shares, means):  # type: ignore[n
 
 
 @exact
+def _weigh(shares, means):  # type: ignore[no-untyped-def]
+    """Multiply the means by the shares."""
+    for sample in range(shares.shape[0]):
+        for e in range(shares.shape[1]):
+            means[sample, e] *= shares[sample, e]
+
+
+@exact
+def add_losses(sums, experts, losses, figures):  # type: ignore[no-untyped-def]
+    """Write the losses of samples, (samples,) float32, and their total, rounded once, to `Call.figures`.
+
+    Source: Shewchuk, "Adaptive precision floating-point arithmetic", 1997, as in Python's `math.fsum`.
+    """
+    parts = np.empty(sums.shape[0] + 1)
+    count = 0
+    for sample in range(sums.shape[0]):
+        x = experts * sums[sample]
+        losses[sample] = x
+        kept = 0
+        for k in range(count):
+            y = parts[k]
+            if abs(x) < abs(y):
+                x, y = y, x
+            high = x + y
+            low = y - (high - x)
+            if low != 0.0:
+                parts[kept] = low
+                kept += 1
+            x = high
+        parts[kept] = x
+        count = kept + 1
+    total, low = 0.0, 0.0
+    while count > 0 and low == 0.0:
+        count -= 1
+        x = total
+        total = x + parts[count]
+        low = parts[count] - (total - x)
+    # Of two nearest numbers the even one would be wrong where smaller parts follow.
+    if count > 0 and (low > 0.0) == (parts[count - 1] > 0.0):
+        x = total + 2.0 * low
+        if x - total == 2.0 * low:
+            total = x
+    figures[0], figures[1] = total, 0.0
+
+
+@exact
 def _balance_back(counts, shares, scale, delta):  # type: ignore[no-untyped-def]
     """Write the deltas of the probabilities (T, E) of a layer."""
     samples, experts = shares.shape
@@ -478,16 +523,14 @@ def balance_loss_forward(c: Call) -> None:
     (T, E) of all layers, then the choices (T, k) int32 of all layers. Source: Fedus et al., 2021, equations 4 to 6,
     sample by sample as at the vendor.
     """
-    if recording() is None:
-        balance_loss_finish(c)
-
-
-def balance_loss_finish(c: Call) -> None:
-    """Compute what `balance_loss_forward` does; while it is written down the interpreter does it."""
     shares, means, _ = _shares(c)
-    terms = shares.shape[1] * (shares * means).sum(axis=1)
-    c.outputs[0][:] = terms.reshape(c.outputs[0].shape)
-    c.loss = LossResult(math.fsum(terms), 0)
+    sums = c.scratch("balance.sums", (2 * len(shares),)).view(np.float64)
+    _weigh(shares, means)
+    for sample, products in enumerate(means):
+        elementary.sum_all(products, sums[sample : sample + 1])
+    add_losses(sums, shares.shape[1], c.outputs[0].reshape(-1), c.figures)
+    if recording() is None:
+        c.loss = LossResult(float(c.figures[0]), 0)
 
 
 def balance_loss_backward(c: Call) -> None:

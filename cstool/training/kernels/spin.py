@@ -1,17 +1,27 @@
 """Threads that share an op: they wait for a moment without falling asleep, and they take work from each other.
 
-To be woken takes longer than a small op does. A thread waits for a number in shared memory that only grows, written
-by one thread.
+To be woken takes longer than a small op does. A thread waits for a number in shared memory that only grows.
 """
 
+import platform
+from collections.abc import Sequence
 from typing import Any
 
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 from cstool.training.kernels._jit import elementwise
-from cstool.training.kernels._vectors import INT64, Builder, Value, emitted, intrinsic_of
+from cstool.training.kernels._vectors import INT32, INT64, Builder, Value, emitted, intrinsic_of
 
 _BYTES = 8
+_PAUSE = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}.get(platform.machine())
+"""instruction for loops that wait, as LLVM names it, and its arguments: another thread of the core has its units"""
+_LOOKS = 64
+"""looks at a number before other threads of the core get a turn: one to three microseconds"""
+_SHORT_ROUNDS = 500
+"""of so many looks, after which a thread sleeps between two of them"""
+_NAP_US = 50
 
 
 def _emit_load(b: Builder, _signature: Any, address: Value) -> Value:
@@ -23,13 +33,65 @@ def _emit_store(b: Builder, address: Value, number: Value) -> None:
 
 
 def _emit_take(b: Builder, _signature: Any, address: Value, count: Value) -> Value:
-    return b.atomic_rmw("add", b.inttoptr(address, INT64.as_pointer()), count, "monotonic")
+    return b.atomic_rmw("add", b.inttoptr(address, INT64.as_pointer()), count, "acq_rel")
+
+
+def _emit_claim(b: Builder, _signature: Any, address: Value, old: Value, new: Value) -> Value:
+    found = b.cmpxchg(b.inttoptr(address, INT64.as_pointer()), old, new, "acq_rel", "acquire")
+    return b.extract_value(found, 1)
+
+
+def _emit_pause(b: Builder) -> None:
+    if _PAUSE is not None:
+        name, arguments = _PAUSE
+        _call(b, name, ir.VoidType(), [ir.Constant(INT32, number) for number in arguments])
+
+
+def _emit_yield(b: Builder) -> None:
+    _call(b, "sched_yield", INT32, [])
+
+
+def _emit_nap(b: Builder) -> None:
+    _call(b, "usleep", INT32, [ir.Constant(INT32, _NAP_US)])
+
+
+def _call(b: Builder, name: str, result: Any, arguments: Sequence[Value]) -> None:
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    b.call(cgutils.get_or_insert_function(b.module, kind, name), arguments)  # type: ignore[no-untyped-call]
 
 
 take: Any = intrinsic_of(2, lambda _address, _count: types.int64(types.int64, types.int64), _emit_take)
 """take(address, count): add to a number in memory, and return its old value: the caller alone has that many items"""
-_load: Any = intrinsic_of(1, lambda _address: types.int64(types.int64), _emit_load)
-_store: Any = emitted(_emit_store, 2)
+claim: Any = intrinsic_of(3, lambda *_words: types.boolean(*[types.int64] * 3), _emit_claim)
+"""claim(address, old, new): put a new value in the place of an old one; say whether the old one was still there"""
+load: Any = intrinsic_of(1, lambda _address: types.int64(types.int64), _emit_load)
+"""load(address): a number that others write; then their earlier writes are seen, too"""
+store: Any = emitted(_emit_store, 2)
+"""store(address, number): write a number that others wait for; then they see all earlier writes, too"""
+_pause, _yield, _nap = emitted(_emit_pause, 0), emitted(_emit_yield, 0), emitted(_emit_nap, 0)
+
+
+@elementwise
+def wait(address, least, rounds):  # type: ignore[no-untyped-def]
+    """Wait until a number in memory is large enough, and say whether it came to be.
+
+    Unlike `spin` it lets other threads of its core go on, and takes naps in the end: so it may be long.
+
+    Args:
+        rounds: of one to three microseconds each, naps apart; negative for no end
+    """
+    done = 0
+    while done != rounds:
+        for _ in range(_LOOKS):
+            if load(address) >= least:
+                return True
+            _pause()
+        if done < _SHORT_ROUNDS:
+            _yield()
+        else:
+            _nap()
+        done += 1
+    return False
 
 
 @elementwise
@@ -44,12 +106,12 @@ def spin(numbers, index, least, turns):  # type: ignore[no-untyped-def]
     """
     address = numbers.ctypes.data + index * 8
     for _ in range(turns):  # noqa: SIM110 - the kernel is compiled, and has no generators
-        if _load(address) >= least:
+        if load(address) >= least:
             return True
     return False
 
 
 @elementwise
 def publish(numbers, index, number):  # type: ignore[no-untyped-def]
-    """Write a number that others wait for; then they see all earlier writes, too."""
-    _store(numbers.ctypes.data + index * 8, number)
+    """Write a number of an array as `store` does."""
+    store(numbers.ctypes.data + index * 8, number)

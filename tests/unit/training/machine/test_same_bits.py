@@ -18,7 +18,7 @@ from cstool.training.kernels.bfloat16 import BFLOAT16
 from cstool.training.kernels.compile import compile_kernels
 from cstool.training.kernels.gemm_providers import FLOAT32, find_fma, find_onednn_float32, find_vdpbf16ps
 from cstool.training.machine import appliance as appliance_module
-from cstool.training.machine import tables
+from cstool.training.machine import table_updates
 from cstool.training.machine.cluster import INTERPRETER, TABLE
 from cstool.training.machine.grains import grain_samples
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
@@ -102,8 +102,7 @@ def _small_parts(request, monkeypatch) -> None:
     """
     monkeypatch.setattr(_graph, "PANEL_BYTES", 2**11 if "mixture" in request.node.name else 2**9)
     monkeypatch.setattr(appliance_module, "EVALUATION_PART", 1)
-    monkeypatch.setattr(tables, "SHARED_NUMBERS", 1)
-    monkeypatch.setattr(tables, "CHUNK_NUMBERS", 64)
+    monkeypatch.setattr(table_updates, "CHUNK_NUMBERS", 64)
 
 
 def settings_of(graph: Graph, sparsity: str | None = None, optimizer: Any = None, **more: Any) -> dict[str, Any]:
