@@ -194,11 +194,11 @@ def log(x: Array, out: Array) -> None:
 
 
 def sum_all(x: Array, out: Array) -> None:
-    """Add up all numbers of x, contiguous (n,) float64, to `out`, (1,) float64, in NumPy's order."""
+    """Add up all numbers of x, contiguous (n,) float, to `out`, (1,) of that dtype, in NumPy's order."""
     if (into := recording()) is None:
         np.sum(x, out=out[0, ...])
         return
-    copy(np.zeros(1), out)
+    copy(np.zeros(1, out.dtype), out)
     _record_loop(into, np.add, (out, x, out), (0, x.itemsize, 0), x.size)
 
 

@@ -181,8 +181,11 @@ def router_backward(c: Call) -> None:
     NUMPY.multiply(rows, x, c.grad(0))
     grad_bias = c.gradient(1)
     if grad_bias is not None and c.last:
-        needs_interpreter()
-        np.add.reduce(logits, axis=1, out=grad_bias)
+        if recording() is None:
+            np.add.reduce(logits, axis=1, out=grad_bias)
+        else:
+            for e, row in enumerate(logits):
+                elementary.sum_all(row, grad_bias[e : e + 1])
 
 
 def _by_expert(array: Array, choices: Array) -> Array:

@@ -163,7 +163,9 @@ def test_whatever_is_asked_for(tmp_path, asked):
 @pytest.mark.parametrize(
     "more", [{}, CLIPPED, {"optimizer": Adafactor(weight_decay=0.1)}, {"optimizer": SGD(momentum=0.9), **CLIPPED}]
 )
-@pytest.mark.parametrize("moe", [{"num_experts": 4, "top_k": 2}, {"num_experts": 40, "top_k": 1}])
+@pytest.mark.parametrize(
+    "moe", [{"num_experts": 4, "top_k": 2, "router_use_bias": True}, {"num_experts": 40, "top_k": 1}]
+)
 def test_of_experts_by_products_of_our_own_some_of_them_without_a_token(tmp_path, monkeypatch, moe, more):
     """A gradient of no rows is added, and its panel updated, as if it were not there. The head has a weight of its own
     once; a tied one is updated by tables, too."""
