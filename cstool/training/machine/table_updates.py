@@ -120,15 +120,15 @@ class TableUpdates:
     def _gradient(self, keys: Sequence[Sum], parts: Sequence[Sequence[tuple[Node, Array]]]) -> Array:
         """Write down the gradient of a panel, or of some rows of it, as MemoryX adds it up.
 
-        It stands in one of the parts. Of numbers that are `NOTHING` in all of them, those of an embedding become 0, and
-        those of an expert without any token.
+        It stands in one of the parts. Where it begins with an embedding or is that of an expert without any token,
+        numbers that are `NOTHING` become 0.
 
         Args:
-            keys: sums of the panel, in the order in which they are added
+            keys: sums of the panel, in the order in which they are added, perhaps not all
             parts: of each sum
         """
         first, *others = map(self._total, parts)
-        if keys[0].op in self._by_rows:
+        if keys[0].op in self._by_rows and keys[0].op == self._memoryx.uses(keys[0].panel.weight)[0]:
             elementary.add(first, np.zeros((1, first.shape[-1]), np.float32), first)
         if (counts := self._rows.of(keys[0].panel)) is not None:
             fill_without_rows(counts, first.reshape(-1), np.float32(0))
