@@ -22,10 +22,10 @@ from numba import carray  # type: ignore[attr-defined]
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels.driver import NativeError, Table, execute, thread_clock, words_at
 from cstool.training.kernels.recording import address_of
-from cstool.training.kernels.spin import claim, load, store, take, wait
+from cstool.training.kernels.spin import claim, load, store, take, wait, wait_for
 
 IDLE_ROUNDS = 150
-"""rounds of `wait` before a thread without work falls asleep: some 300 µs, the time of the interpreter between two
+"""rounds of `wait_for` before a thread without work falls asleep: some 300 µs, the time of the interpreter between two
 programs of a small model"""
 _WORDS = 16
 """words from one shared number to the next, two cache lines, since neighbours are fetched together"""
@@ -41,7 +41,7 @@ _BASE, _START, _STOP, _SPENT, _ENDED = range(_PART)
 @elementwise
 def _take_part(shared, member, lanes, leg, clock, time):  # type: ignore[no-untyped-def]
     """Execute parts of a leg that no other thread has begun, once the leg before is over."""
-    wait(shared + _BYTES * _FINISHED, leg * lanes, -1)
+    wait(shared + _BYTES * _FINISHED, leg * lanes)
     for turn in range(lanes):
         lane = (member + turn) % lanes
         if not claim(shared + _BYTES * (_CLAIMS + lane), leg, leg + 1):
@@ -67,13 +67,13 @@ def _lead(shared, lanes, parts, legs, clock, time):  # type: ignore[no-untyped-d
     store(shared + _BYTES * _ORDERED, first + legs)
     for leg in range(first, first + legs):
         _take_part(shared, 0, lanes, leg, clock, time)
-    wait(shared + _BYTES * _FINISHED, (first + legs) * lanes, -1)
+    wait(shared + _BYTES * _FINISHED, (first + legs) * lanes)
 
 
 @elementwise
 def _follow(shared, member, lanes, leg, rounds, clock, time):  # type: ignore[no-untyped-def]
     """Take part in programs, from a leg on, until none comes for a while; return the leg that is next."""
-    while wait(shared + _BYTES * _ORDERED, leg + 1, rounds):
+    while wait_for(shared + _BYTES * _ORDERED, leg + 1, rounds):
         # Others may have finished some legs meanwhile.
         leg = max(leg, load(shared + _BYTES * _FINISHED) // lanes)
         if leg < load(shared + _BYTES * _ORDERED):

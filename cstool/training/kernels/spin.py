@@ -18,10 +18,10 @@ _BYTES = 8
 _PAUSE = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}.get(platform.machine())
 """instruction for loops that wait, as LLVM names it, and its arguments: another thread of the core has its units"""
 _LOOKS = 64
-"""looks at a number before other threads of the core get a turn: one to three microseconds"""
-_SHORT_ROUNDS = 500
-"""of so many looks, after which a thread sleeps between two of them"""
-_NAP_US = 50
+"""looks of a round"""
+_FIRST_ROUNDS, _NAP_US, _LONGEST_NAP_US = 50, 50, 400
+"""rounds before the first nap, some 100 µs, its length, and the length of later ones. There is no `sched_yield`: by it
+a thread forfeits its share of the core"""
 
 
 def _emit_load(b: Builder, _signature: Any, address: Value) -> Value:
@@ -47,12 +47,8 @@ def _emit_pause(b: Builder) -> None:
         _call(b, name, ir.VoidType(), [ir.Constant(INT32, number) for number in arguments])
 
 
-def _emit_yield(b: Builder) -> None:
-    _call(b, "sched_yield", INT32, [])
-
-
-def _emit_nap(b: Builder) -> None:
-    _call(b, "usleep", INT32, [ir.Constant(INT32, _NAP_US)])
+def _emit_nap(b: Builder, microseconds: Value) -> None:
+    _call(b, "usleep", INT32, [b.trunc(microseconds, INT32)])
 
 
 def _call(b: Builder, name: str, result: Any, arguments: Sequence[Value]) -> None:
@@ -68,30 +64,31 @@ load: Any = intrinsic_of(1, lambda _address: types.int64(types.int64), _emit_loa
 """load(address): a number that others write; then their earlier writes are seen, too"""
 store: Any = emitted(_emit_store, 2)
 """store(address, number): write a number that others wait for; then they see all earlier writes, too"""
-_pause, _yield, _nap = emitted(_emit_pause, 0), emitted(_emit_yield, 0), emitted(_emit_nap, 0)
+_pause, _nap = emitted(_emit_pause, 0), emitted(_emit_nap, 1)
 
 
 @elementwise
-def wait(address, least, rounds):  # type: ignore[no-untyped-def]
-    """Wait until a number in memory is large enough, and say whether it came to be.
-
-    Unlike `spin` it lets other threads of its core go on, and takes naps in the end: so it may be long.
+def wait_for(address, least, rounds):  # type: ignore[no-untyped-def]
+    """Wait for a moment until a number in memory is large enough, and say whether it came to be.
 
     Args:
-        rounds: of one to three microseconds each, naps apart; negative for no end
+        rounds: of one to three microseconds each
     """
-    done = 0
-    while done != rounds:
+    for _ in range(rounds):
         for _ in range(_LOOKS):
             if load(address) >= least:
                 return True
             _pause()
-        if done < _SHORT_ROUNDS:
-            _yield()
-        else:
-            _nap()
-        done += 1
     return False
+
+
+@elementwise
+def wait(address, least):  # type: ignore[no-untyped-def]
+    """Wait until a number in memory is large enough, after a moment with naps: other threads may need the core."""
+    rounds, nap_us = _FIRST_ROUNDS, _NAP_US
+    while not wait_for(address, least, rounds):
+        _nap(nap_us)
+        rounds, nap_us = 1, min(2 * nap_us, _LONGEST_NAP_US)
 
 
 @elementwise

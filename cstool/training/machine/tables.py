@@ -41,8 +41,10 @@ Array = np.ndarray[Any, Any]
 GRADIENT_BYTES = 2**26
 """most memory of the gradients of a lane: a model with more has such long kernel calls that the interpreter costs
 nothing"""
-_FORWARD, _CHECK, _BACKWARD = range(3)
-"""legs of a step's program; others follow: the rest of the sums, updates"""
+_FORWARD = 0
+"""first leg of a step's program; others follow: backward, the rest of the sums, updates"""
+_CHECK = -1
+"""number of the record that fails where a loss is not finite"""
 
 
 class Places:
@@ -90,9 +92,16 @@ class Walk:
     Args:
         visits: (position of an op, phase), in order
         write: writes down an op in a phase; raises NotRecordableError where that cannot be
+        check: writes down a last record, which is part of no piece
     """
 
-    def __init__(self, lane: Lane, visits: Sequence[tuple[int, str]], write: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        visits: Sequence[tuple[int, str]],
+        write: Callable[[int, str], None],
+        check: Callable[[], None],
+    ) -> None:
         self._lane = lane
         self.seconds = 0.0
         """time in records, up to the last call of `take_seconds` [s]"""
@@ -119,6 +128,10 @@ class Walk:
                 self.pieces.append(Piece(0, 0, rest=tuple(recording.left)))
                 recording.left.clear()
         self._close(recording)
+        self.stop = max((piece.stop for piece in self.pieces), default=0)
+        """end of the pieces"""
+        with recorded(recording):
+            check()
         self.table = Table(recording, len(PHASES) * len(lane.plan.ops))
 
     def _close(self, recording: Recording) -> None:
@@ -217,10 +230,12 @@ class Tables:
         losses = [position for position, planned in enumerate(plan.ops) if losses_of(planned.op)]
         self._step, self._scales = np.zeros(1, np.int64), {position: np.zeros(1) for position in losses}
         """cells: number of the step, and factor on each loss"""
-        of_losses = [slot.calls[position] for lane in lanes for slot in lane.slots for position in losses]
-        self._figures = np.zeros((len(of_losses), 2))
-        for call, figures in zip(of_losses, self._figures, strict=True):
-            call.figures = figures
+        self._figures = [np.zeros((len(lane.slots) * len(losses), 2)) for lane in lanes]
+        """see `Call.figures`"""
+        for lane, of_lane in zip(lanes, self._figures, strict=True):
+            for number, figures in enumerate(of_lane):
+                slot, loss = divmod(number, len(losses))
+                lane.slots[slot].calls[losses[loss]].figures = figures
         self._written = [[[self._call(slot, i) for i in range(len(plan.ops))] for slot in lane.slots] for lane in lanes]
         """calls as records have them, by lane and slot"""
         self._sums = [LaneSums(grains, [slot_grain(slot) for slot in lane.slots]) for lane in lanes]
@@ -247,8 +262,8 @@ class Tables:
             found = [sums.found for sums in self._sums]
             self.updates = TableUpdates(memoryx, grains, found, self._rows, self._run)
             if all(walk.is_native for walk in (*self._forward, *self._backward)):
-                forward, backward = _leg(self._forward), _leg(self._backward)
-                self._program = Program([forward, self._check(), backward, *self.updates.legs])
+                forward = [Part(walk.table, 0, walk.table.length) for walk in self._forward]
+                self._program = Program([forward, _leg(self._backward), *self.updates.legs])
         threads = {context for walk in (*self._forward, *self._backward) for context in walk.table.threads}
         self._crew = Crew(len(lanes), threads)
 
@@ -280,8 +295,8 @@ class Tables:
             failures = self._crew.run(self._program)
             self._is_back = not failures
             for leg, lane, error in failures:
-                if leg != _CHECK:
-                    self._fail(self._forward[lane] if leg == _FORWARD else self._backward[lane], error)
+                if error.number != _CHECK:
+                    self._fail((self._forward if leg == _FORWARD else self._backward)[lane], error)
         for call, written in self._losses:
             total, correct = call.figures.tolist()
             call.loss = written.loss or LossResult(total, int(correct))
@@ -327,20 +342,16 @@ class Tables:
     def _fail(walk: Walk, error: NativeError) -> None:
         walk.fail(error, Pace(1, 0))
 
-    def _check(self) -> list[Part]:
-        """A leg that fails where a loss is not finite; the first lane looks at them."""
-        checks = [Recording() for _ in self.lanes]
-        with recorded(checks[0]):
-            check_finite(self._figures)
-        return [Part(Table(check), 0, len(check.words)) for check in checks]
-
     def _walk(self, lane: Lane, visits: Sequence[tuple[int, str]]) -> Walk:
         calls = self._written[lane.index]
 
         def write(position: int, phase: str) -> None:
             self._write(lane, calls, position, is_backward=phase == "backward")
 
-        return Walk(lane, visits, write)
+        def check() -> None:
+            check_finite(self._figures[lane.index])
+
+        return Walk(lane, visits, write, check)
 
     def _call(self, slot: GrainSlot, position: int) -> Call:
         """A call of a slot with cells in the place of numbers that change from step to step."""
@@ -394,7 +405,7 @@ class Tables:
 
 def _leg(walks: Sequence[Walk]) -> list[Part]:
     """A pass of all lanes, of which nothing is left to the interpreter."""
-    return [Part(walk.table, 0, walk.table.length) for walk in walks]
+    return [Part(walk.table, 0, walk.stop) for walk in walks]
 
 
 def slot_grain(slot: GrainSlot) -> int:
