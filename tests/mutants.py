@@ -86,11 +86,12 @@ training/data: batches=test_batches,/unit/training/machine/test_inputs drawn_mas
     span_corruption text_spans=test_pairs
 training/host: job_needs
 training/kernels: _kernel_cache=test__kernel_cache,test__cache cached_attention call=test_call,test_embedding
-    blas=test_recording driver=test_recording elementary=test_recording gemm_providers=test_gemm
+    blas=test_recording crew driver=test_recording elementary=test_recording gemm_providers=test_gemm
     linear=test_linear,test_ops norm recording rotary shared_gemm
     sparse/crossover=sparse/test_crossover tables tallies
 training/machine: grains lanes memoryx/gradients=test_memoryx,test_waiting,test_sparse_experts memoryx/shards
-    memoryx/updates=test_memoryx,test_sparse_weights plan recorder swarmx tables=test_tables,test_same_bits
+    memoryx/updates=test_memoryx,test_sparse_weights plan recorder swarmx
+    table_updates=test_tables,test_same_bits tables=test_tables,test_same_bits
 training/run: checkpoints evaluate=test_evaluate,test_scores patience=test_stopping report/time_split=test_report
     stopping train
 training/store: checkpoint_index commit_record=test_extents,test_file panel_cache pending_file ram saved_state

@@ -137,7 +137,8 @@ class Walk:
             and isinstance(memory, KvCache)
             and bool(attentions)
             and all(op.attributes["causal"] for op in attentions)
-            and all(KERNELS[op.kind].native for op in graph.ops)
+            # Which experts are taken is looked at here.
+            and all(KERNELS[op.kind].native and not rules_of(op).matrix_per_expert for op in graph.ops)
         )
         self._run_op: dict[OpKind, _RunOp] = {
             OpKind.POSITION_EMBEDDING: self._position,

@@ -1,4 +1,4 @@
-"""How kernels are compiled: the two sets of floating-point freedoms that they may use."""
+"""How kernels are compiled: the sets of floating-point freedoms that they may use."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -35,6 +35,11 @@ def elementwise(function: Kernel, of: str = "") -> Kernel:
         # Numba makes the symbols of a kernel from this name.
         function.__qualname__ = f"{function.__name__}.{of}"
     return _compiled(function, is_named=bool(of), fastmath=CONTRACT)
+
+
+def exact(function: Kernel) -> Kernel:
+    """Compile a kernel that rounds each product and each sum, in their order, as NumPy does."""
+    return _compiled(function)
 
 
 def inlined(function: Kernel) -> Kernel:

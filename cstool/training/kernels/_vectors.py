@@ -216,6 +216,16 @@ def intrinsic_of(arguments: int, signature_of: Callable[..., Any], emit: Callabl
     return intrinsic(typed)
 
 
+def pointer_to(of: Any, element: Any) -> Any:
+    """Return an intrinsic that makes a pointer of an address, to elements of a type of LLVM and of Numba."""
+    pointer: Any = types.CPointer(element)  # type: ignore[no-untyped-call]
+
+    def emit(b: Builder, _signature: Any, address: Value) -> Value:
+        return b.inttoptr(address, of.as_pointer())
+
+    return intrinsic_of(1, lambda _address: pointer(types.int64), emit)
+
+
 def emitted(emit: Callable[..., None], numbers: int, arrays: int = 0) -> Any:
     """Return an intrinsic that takes 64-bit numbers, behind them arrays, and returns nothing.
 

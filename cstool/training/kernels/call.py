@@ -32,6 +32,9 @@ class Rows(NamedTuple):
     """(n, width) float32"""
 
 
+NOTHING = np.float32(-0.0)
+"""in a gradient with all rows, a number of a row that `Rows` would not have: added, it changes no number, while 0 would
+turn -0 into 0"""
 Payload: TypeAlias = Array | Rows
 """of a gradient"""
 Weights: TypeAlias = Array | SparseMatrix
@@ -143,6 +146,10 @@ class Call:
     evaluates: bool = False
     """whether a loss is part of an evaluation: then it counts for scores, and smooths no labels"""
     loss: LossResult | None = None
+    found: Array | None = None
+    """(1,) int64: where products of an expert that are written down leave the count of its rows"""
+    figures: Array = field(default_factory=lambda: np.zeros(2))
+    """(2,) float64: where a loss that is written down leaves its total, and the number of correct tokens"""
 
     def hold(self, weights: Sequence[Weights], panel: Panel | None, is_first: bool, is_last: bool) -> None:
         """Set the weights of the next kernel call: all vectors, and one panel of the matrix if there is one."""
@@ -227,5 +234,3 @@ class Kernel:
     native: bool = False
     """whether both do all their work by kernels, products and `elementary.py`: then they can be written down, see
     `recording.py`. Where it depends on the call, `needs_interpreter` says so"""
-    finish: Callable[[Call], None] | None = None
-    """rest of the last forward call, which `forward` leaves out while it is written down"""

@@ -18,7 +18,9 @@ from cstool.training.kernels import (
     block_products,
     cached_attention,
     cached_positions,
+    crew,
     elementary,
+    embedding,
     linear,
     loss,
     magnitudes,
@@ -179,7 +181,10 @@ def _residual(forms: Collection[str]) -> None:
 
 def _embedding(forms: Collection[str]) -> None:
     table = _bfloat16(4, 8) if BFLOAT16_KERNELS in forms else _float32(4, 8)
-    _run(OpKind.EMBEDDING, table, inputs=(np.zeros(2, np.int32),), forms=forms)
+    ids = np.zeros(2, np.int32)
+    _run(OpKind.EMBEDDING, table, inputs=(ids,), forms=forms)
+    if not {FORWARD, BFLOAT16_KERNELS}.intersection(forms):
+        embedding.scatter(_WIDE, ids, 0, 4, -1, _float32(4, 8))
 
 
 def _positions(forms: Collection[str]) -> None:
@@ -223,6 +228,17 @@ def _dispatch(forms: Collection[str]) -> None:
     mixture.dispatch_back(_float32(4, 8), choices, 2, _float32(2, 8), True)
 
 
+def _experts(_forms: Collection[str]) -> None:
+    choices, _ = _routed()
+    mixture.sum_rows_of(choices.reshape(-1), 0, _float32(4, 8), _float32(8))
+    mixture.fill_without_rows(np.zeros(1, np.int64), _float32(8), np.float32(0))
+
+
+def _balance_loss(forms: Collection[str]) -> None:
+    choices, probabilities = _routed()
+    _run(OpKind.BALANCE_LOSS, inputs=(_float32(2), probabilities, choices), y=_float32(1, 1), forms=forms)
+
+
 def _combine(forms: Collection[str]) -> None:
     (choices, weights), of = _routed(), _bfloat16 if BFLOAT16_KERNELS in forms else _float32
     mixture.combine(of(4, 8), weights, choices, 2, _float32(2, 8))
@@ -245,7 +261,10 @@ def _tables(_forms: Collection[str]) -> None:
         elementary.sum_rows(x, _float32(2))
         with contextlib.suppress(NotRecordableError):  # without the BLAS of NumPy's wheels
             elementary.dot_heads(x, x, 1, _float32(1, 2))
-    Table(into).run()
+    table = Table(into)
+    table.run()
+    crew.compile_crew(table)
+    magnitudes.check_finite(np.zeros((1, 2)))
 
 
 def _first_values(forms: Collection[str]) -> None:
@@ -358,6 +377,8 @@ _SAMPLES: Mapping[str, _Sample] = {
     OpKind.SCALE: _Sample(200, _scale, (_DROPS,)),
     OpKind.GATHER: _Sample(100, _gather),
     OpKind.ROUTER: _Sample(2500, _router),
+    OpKind.EXPERT_LINEAR: _Sample(200, _experts),
+    OpKind.BALANCE_LOSS: _Sample(400, _balance_loss),
     OpKind.DISPATCH: _Sample(400, _dispatch, is_narrow=True),
     OpKind.COMBINE: _Sample(400, _combine, is_narrow=True),
     SPARSE_KERNELS: _Sample(2300, _sparse_linear, ((FORWARD, None),), is_narrow=True),
@@ -399,7 +420,8 @@ def _kernels_of(op: Op, graph: Graph) -> str:
 def to_answer(needs: Collection[str]) -> frozenset[str]:
     """Return what is left of the needs of a graph where it answers row by row."""
     # Tables of answers have none of the simple work for which training's have kernels.
-    others = (need for need in needs if _first(need) not in (OpKind.ATTENTION, OpKind.SOFTMAX_LOSS, TABLES))
+    trains = (OpKind.ATTENTION, OpKind.SOFTMAX_LOSS, OpKind.EXPERT_LINEAR, OpKind.BALANCE_LOSS, TABLES)
+    others = (need for need in needs if _first(need) not in trains)
     # Positions are added without dropout, whatever the op has.
     found = {OpKind.POSITION_EMBEDDING if _first(need) == OpKind.POSITION_EMBEDDING else need for need in others}
     if any(_first(need) == OpKind.ATTENTION and BIASES in need.split() for need in needs):

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import carray, types  # type: ignore[attr-defined]
 
 from cstool.training.kernels._jit import elementwise
-from cstool.training.kernels._vectors import INT32, INT64, Builder, Value, intrinsic_of
+from cstool.training.kernels._vectors import INT32, INT64, Builder, Value, intrinsic_of, pointer_to
 from cstool.training.kernels.recording import (
     FLOAT_REGISTERS,
     FUNCTION,
@@ -58,6 +58,10 @@ def _emit_load(b: Builder, _signature: Any, address: Value) -> Value:
 
 
 _call, _call_large = _caller(SMALL_STACK), _caller(LARGE_STACK)
+words_at: Any = pointer_to(INT64, types.int64)
+"""words_at(address): a pointer to words"""
+_MANY = 2**31
+"""more numbers than any table has"""
 _word_at = intrinsic_of(1, lambda _address: types.int64(types.int64), _emit_load)
 
 
@@ -74,9 +78,17 @@ def _now(clock, time):  # type: ignore[no-untyped-def]
 
 
 @elementwise
-def _execute(table, start, stop, clock, time, nanoseconds):  # type: ignore[no-untyped-def]
-    """Execute records from word `start` to word `stop`; return the word of the first that failed, or `stop`."""
-    base, at = table.ctypes.data, start
+def execute(base, start, stop, spent, clock, time):  # type: ignore[no-untyped-def]
+    """Execute records of a table; return the word of the first that failed, or `stop`.
+
+    Args:
+        base: address of the table
+        start, stop: words at which records begin
+        spent: address of a number for each number that a record may have: its time is added there [ns]
+        clock, time: of this thread, see `thread_clock`
+    """
+    table, nanoseconds = carray(words_at(base), (stop,)), carray(words_at(spent), (_MANY,))
+    at = start
     owner, began = -1, 0
     while at < stop:
         kind = table[at]
@@ -110,7 +122,8 @@ class Table:
         self.words = recording.table()
         self.length = len(recording.words)
         self._kept = recording.kept, recording.prepared
-        self._threads = recording.threads
+        self.threads = frozenset(recording.threads)
+        """make contexts in which a thread may execute the records"""
         self.nanoseconds = np.zeros(numbers, np.int64)
 
     def run(self, start: int = 0, stop: int | None = None) -> None:
@@ -124,11 +137,19 @@ class Table:
         """
         stop = self.length if stop is None else stop
         with ExitStack() as stack:
-            for context in self._threads:
+            for context in self.threads:
                 stack.enter_context(context())
-            at = _execute(self.words, start, stop, *_clock.arrays, self.nanoseconds)
+            at = execute(address_of(self.words), start, stop, address_of(self.nanoseconds), *thread_clock())
         if at != stop:
-            raise NativeError(int(self.words[at + 3]))
+            raise self.error(at)
+
+    def error(self, at: int) -> NativeError:
+        """The error of a record that failed.
+
+        Args:
+            at: its first word
+        """
+        return NativeError(int(self.words[at + 3]))
 
 
 class NativeError(Exception):
@@ -155,3 +176,8 @@ class _Clock(threading.local):
 
 
 _clock = _Clock()
+
+
+def thread_clock() -> tuple[Array, Array]:
+    """What the calling thread needs to tell the time in `execute`."""
+    return _clock.arrays

@@ -5,7 +5,8 @@ Arrays are float32, of copies any. The last axis of each is contiguous; others m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,22 +15,20 @@ from numba import carray, types  # type: ignore[attr-defined]
 
 from cstool.training.kernels import blas
 from cstool.training.kernels._jit import elementwise
-from cstool.training.kernels._vectors import BYTE, FLOAT, FLOAT_BYTES, Builder, Value, intrinsic_of
-from cstool.training.kernels.recording import NotRecordableError, address_of, needs_interpreter, recording
+from cstool.training.kernels._vectors import BYTE, FLOAT, FLOAT_BYTES, Builder, Value, intrinsic_of, pointer_to
+from cstool.training.kernels.recording import (
+    NotRecordableError,
+    Recording,
+    address_of,
+    needs_interpreter,
+    recording,
+)
 
 Array = np.ndarray[Any, Any]
 
 
-def _pointer_to(of: Any, element: Any) -> Any:
-    def emit(b: Builder, _signature: Any, address: Value) -> Value:
-        return b.inttoptr(address, of.as_pointer())
-
-    pointer: Any = types.CPointer(element)  # type: ignore[no-untyped-call]
-    return intrinsic_of(1, lambda _address: pointer(types.int64), emit)
-
-
-_floats = _pointer_to(FLOAT, types.float32)
-_bytes = _pointer_to(BYTE, types.uint8)
+_floats = pointer_to(FLOAT, types.float32)
+_bytes = pointer_to(BYTE, types.uint8)
 
 
 @elementwise
@@ -183,6 +182,61 @@ def dot_heads(x: Array, y: Array, heads: int, out: Array) -> None:
     into.kept += [x, y]
     addresses = (address_of(array) for array in (x, y))
     _dot_rows(blas.function("sdot"), *addresses, *by_head, out)
+
+
+def log(x: Array, out: Array) -> None:
+    """Compute natural logarithms of contiguous arrays."""
+    if (into := recording()) is None:
+        np.log(x, out=out)
+        return
+    _check_floats(x, out)
+    _record_loop(into, np.log, (x, out), (x.itemsize, out.itemsize), x.size)
+
+
+def sum_all(x: Array, out: Array) -> None:
+    """Add up all numbers of x, contiguous (n,) float, to `out`, (1,) of that dtype, in NumPy's order."""
+    if (into := recording()) is None:
+        np.sum(x, out=out[0, ...])
+        return
+    copy(np.zeros(1, out.dtype), out)
+    _record_loop(into, np.add, (out, x, out), (0, x.itemsize, 0), x.size)
+
+
+_LENT = b"numpy_1.24_ufunc_call_info"
+_information = ctypes.pythonapi.PyCapsule_GetPointer
+_information.restype, _information.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+class _LoopInformation(ctypes.Structure):
+    """See the documentation of `numpy.ufunc._get_strided_loop`."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("loop", "context", "data")),
+        *((name, ctypes.c_bool) for name in ("needs_interpreter", "sets_no_flags")),
+    )
+
+
+def _record_loop(into: Recording, function: np.ufunc, arrays: Sequence[Array], steps: Sequence[int], size: int) -> None:
+    """Write down a call of NumPy's own loop of a function, whose bits no other loop has.
+
+    Args:
+        arrays: operands and result
+        steps: from one element to the next of each [bytes]
+
+    Raises:
+        NotRecordableError: this NumPy does not lend its loops
+    """
+    try:
+        _, lent = function._resolve_dtypes_and_context((*(x.dtype for x in arrays[:-1]), None))  # type: ignore[attr-defined]
+        function._get_strided_loop(lent)  # type: ignore[attr-defined]
+        found = _LoopInformation.from_address(_information(lent, _LENT))
+    except (AttributeError, ValueError) as error:
+        raise NotRecordableError("this NumPy does not lend its loops") from error
+    if found.needs_interpreter:
+        raise NotRecordableError("this loop of NumPy needs the interpreter")
+    words = [np.array(words, np.int64) for words in ([address_of(x) for x in arrays], [size], steps)]
+    into.kept += [lent, *arrays, *words]
+    into.function(found.loop, (found.context, *map(address_of, words), found.data or 0), returns_status=True)
 
 
 def _check_floats(*arrays: Array) -> None:

@@ -7,14 +7,17 @@ import numpy as np
 from cstool.training.kernels import elementary
 from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels.bfloat16 import widen
-from cstool.training.kernels.call import Call, Rows
+from cstool.training.kernels.call import NOTHING, Call, Rows
 from cstool.training.kernels.linear import column_sum
 from cstool.training.kernels.random import Draws, dropout_apply, mask_memory, mask_row
-from cstool.training.kernels.recording import needs_interpreter
+from cstool.training.kernels.recording import needs_interpreter, recording
 from cstool.training.kernels.tables import BLOCK_ROWS, shared_tables
 
 _LONGEST_TIMESCALE = 1e4
 """of the sinusoids; the shortest is 1 [positions per radian]"""
+MOST_NUMBERS = 2**18
+"""most numbers of a panel with more rows than tokens whose gradient is written down, with all rows: of more, adding the
+rows of no token takes longer than the interpreter takes for the others"""
 
 
 @elementwise
@@ -35,6 +38,20 @@ def _scatter_add(delta_y, tokens, slots, values):  # type: ignore[no-untyped-def
         slot = slots[n]
         for j in range(width):
             values[slot, j] += delta_y[t, j]
+
+
+@elementwise
+def scatter(delta_y, ids, start, stop, padding, gradient):  # type: ignore[no-untyped-def]
+    """Write the gradient of rows `start` to `stop` of a table, `NOTHING` in rows of no id; see `embedding_backward`."""
+    gradient[:] = NOTHING
+    for t in range(ids.shape[0]):
+        if start <= ids[t] < stop and ids[t] != padding:
+            gradient[ids[t] - start] = 0
+    for t in range(ids.shape[0]):
+        if start <= ids[t] < stop and ids[t] != padding:
+            row = ids[t] - start
+            for j in range(gradient.shape[1]):
+                gradient[row, j] += delta_y[t, j]
 
 
 @elementwise
@@ -80,11 +97,17 @@ def embedding_forward(c: Call) -> None:
 def embedding_backward(c: Call) -> None:
     """Compute the gradient of a panel, only the rows that were looked up: each the sum over its tokens in order.
 
-    The row of `padding` gets none, where the op has such an id.
+    The row of `padding` gets none, where the op has such an id. While a call is written down the gradient has all rows,
+    `NOTHING` in those that were not looked up, unless these are many.
     """
-    needs_interpreter()
-    ids, delta_y = c.inputs[0], c.delta_y
-    tokens = np.flatnonzero((ids >= c.start) & (ids < c.stop) & (ids != c.attributes.get("padding", -1)))
+    ids, delta_y, padding = c.inputs[0], c.delta_y, c.attributes.get("padding", -1)
+    if recording() is not None:
+        grad = c.grad(0)
+        if len(grad) > len(ids) and grad.size > MOST_NUMBERS:
+            needs_interpreter()
+        scatter(delta_y, ids, c.start, c.stop, padding, grad)
+        return
+    tokens = np.flatnonzero((ids >= c.start) & (ids < c.stop) & (ids != padding))
     rows, slots = np.unique(ids[tokens], return_inverse=True)
     values = np.zeros((len(rows), delta_y.shape[1]), delta_y.dtype)
     _scatter_add(delta_y, tokens, slots, values)

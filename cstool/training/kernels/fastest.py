@@ -13,15 +13,17 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from cstool.model.ir import Graph, MatMul, work_of
 from cstool.training.kernels._cache import blas_digest, kernel_folder
+from cstool.training.kernels.fma import FmaGemm
 from cstool.training.kernels.gemm import NUMPY, Array, Gemm
 from cstool.training.kernels.gemm_providers import FLOAT32, choose_gemm, found_providers
 from cstool.training.kernels.one_thread import one_blas_thread
@@ -30,6 +32,9 @@ from cstool.training.kernels.sparse.crossover import random_aligned
 
 LEAST_GAIN = 1.03
 """speed over NumPy's from which another provider is taken: two measurements differ by less"""
+GAIN_OF_EXPERTS, SHORT_PRODUCT = 1.15, 2**25
+"""gain of our own products in a model whose experts have small ones, of fewer multiply-adds each: with another provider
+each of them waits for the interpreter (measured: a step of moe_tiny takes 1.3 times as long)"""
 MOST_SHAPES = 3
 """number of shapes that are timed, those with the most work"""
 MOST_TOKENS, MOST_OUTPUTS, MOST_INPUTS = 512, 256, 1024
@@ -52,6 +57,7 @@ class Shape(NamedTuple):
     inputs: int
 
 
+NO_GAINS: Mapping[str, float] = MappingProxyType({})
 Shapes = dict[Shape, float]
 """with the share of each in the work"""
 
@@ -95,7 +101,8 @@ def choose_for(graph: Graph, precision: str, samples: int, *, trains: bool, name
         ClusterError: this machine lacks the provider of that name
     """
     if precision == FLOAT32 and not isinstance(name, str):
-        name = fastest(timed_shapes(graph, samples), trains=trains)
+        gains = {FmaGemm.name: GAIN_OF_EXPERTS} if _has_small_experts(graph, samples) else {}
+        name = fastest(timed_shapes(graph, samples), trains=trains, gains=gains)
     return choose_gemm(precision, name)
 
 
@@ -104,10 +111,8 @@ def timed_shapes(graph: Graph, samples: int) -> Shapes:
 
     Small products are left out: a model that has no others stays with NumPy.
     """
-    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
-    shapes |= {name: weight.shape for name, weight in graph.weights.items()}
     work: Counter[Shape] = Counter()
-    for item in (item for op in graph.ops for item in work_of(op, shapes) if isinstance(item, MatMul)):
+    for item in _products(graph):
         outputs = item.outputs // item.experts
         tokens = max(1, samples * item.tokens)
         shape = Shape(min(tokens, MOST_TOKENS), min(outputs, MOST_OUTPUTS), min(item.inputs, MOST_INPUTS))
@@ -118,12 +123,24 @@ def timed_shapes(graph: Graph, samples: int) -> Shapes:
     return {shape: round(count / total, 2) for shape, count in sorted(most)}
 
 
-def fastest(shapes: Shapes, *, trains: bool) -> str:
+def _products(graph: Graph) -> Iterator[MatMul]:
+    shapes = {name: tensor.shape for name, tensor in graph.tensors.items()}
+    shapes |= {name: weight.shape for name, weight in graph.weights.items()}
+    return (item for op in graph.ops for item in work_of(op, shapes) if isinstance(item, MatMul))
+
+
+def _has_small_experts(graph: Graph, samples: int) -> bool:
+    found = [item for item in _products(graph) if item.experts > 1]
+    return any(samples * item.tokens * item.outputs // item.experts * item.inputs < SHORT_PRODUCT for item in found)
+
+
+def fastest(shapes: Shapes, *, trains: bool, gains: Mapping[str, float] = NO_GAINS) -> str:
     """Name of the fastest provider of float32: as an earlier run measured it, perhaps in another process, or anew.
 
     Args:
         shapes: see `timed_shapes`
         trains: whether products of the backward pass count
+        gains: by name, factors on measured speeds, for a gain elsewhere; 1 for other providers
     """
     if not shapes:
         return NUMPY.name
@@ -136,6 +153,7 @@ def fastest(shapes: Shapes, *, trains: bool) -> str:
     speeds = _read(path, gemms)
     if speeds is None:
         speeds = _keep(path, key, measure_speeds(shapes, gemms, trains=trains))
+    speeds = {name: speed * gains.get(name, 1.0) for name, speed in speeds.items()}
     best = max(speeds, key=speeds.__getitem__)
     return best if speeds[best] >= LEAST_GAIN else NUMPY.name
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 
-from cstool.training.kernels._jit import elementwise
+from cstool.training.kernels._jit import elementwise, inlined
 from cstool.training.kernels._vectors import (
     FLOAT,
     FLOAT_BYTES,
@@ -180,6 +180,22 @@ def _emit_copy(b: Builder, source: Value, stride: Value, terms: Value, target: V
 _turn, _copy = emitted(_emit_turn, 6), emitted(_emit_copy, 4)
 
 
+class Part(NamedTuple):
+    """Some rows of matrices that are sorted by a number of each row, and known only when a product is computed."""
+
+    choices: Array
+    """(rows,) int32, the numbers of all rows, in any order"""
+    number: int
+    """of the rows that count; below 0 for all"""
+    is_of_terms: bool
+    """whether the rows are terms of the sums, and else rows of the result"""
+    found: Array
+    """(1,) int64, where the count of the rows is written"""
+
+
+ALL = Part(np.zeros(0, np.int32), -1, False, np.zeros(1, np.int64))  # noqa: FBT003
+
+
 class _Form(NamedTuple):
     """Of products out = A B: sizes, and distances in bytes.
 
@@ -219,19 +235,42 @@ def _panel(a, form, b, b_term, terms, begun, begun_row, is_begun, out, columns):
             _narrow(a + r * form.a_row, *steps, b + step, b_term, terms, *before, *target, rows - r, columns - c)
 
 
+@inlined
+def rows_of(choices, number):  # type: ignore[no-untyped-def]
+    """Return the first of the rows of a number, and their count; see `Part`."""
+    first, count = 0, 0
+    for i in range(choices.shape[0]):
+        first += choices[i] < number
+        count += choices[i] == number
+    return first, count
+
+
 @elementwise
-def _multiply(places, form, memory):  # type: ignore[no-untyped-def]
-    """Compute several products of one form, none of them empty.
+def _multiply(places, whole, memory, choices, number, is_of_terms, found):  # type: ignore[no-untyped-def]
+    """Compute several products of one form, none of them empty; or a part of a product, perhaps nothing.
 
     Args:
         places: (3, n) int64, the addresses of A, B and out
-        form: a `_Form`
+        whole: a `_Form`
         memory: address of (`BLOCK_TERMS` + 16, `TILE_COLUMNS`) float32, work space
+        choices, number, is_of_terms, found: see `Part`
     """
+    rows, summed, on_a, on_b, on_out = whole.rows, whole.terms, 0, 0, 0
+    if number >= 0:
+        first, count = rows_of(choices, number)
+        found[0] = count
+        if count == 0:
+            return
+        if is_of_terms:
+            summed, on_a, on_b = count, first * whole.a_term, first * whole.b_term
+        else:
+            rows, on_a, on_out = count, first * whole.a_row, first * whole.out_row
+    strides = whole.a_row, whole.a_term, whole.b_term, whole.b_column, whole.out_row
+    form = _Form(rows, whole.columns, summed, *strides, whole.bias, whole.adds)
     turns, copies = form.b_column != FLOAT_BYTES, form.rows >= LEAST_PACKED_ROWS
     blocks = max(1, -(-form.terms // BLOCK_TERMS))
     for place in range(places.shape[1]):
-        a, b, out = places[0, place], places[1, place], places[2, place]
+        a, b, out = places[0, place] + on_a, places[1, place] + on_b, places[2, place] + on_out
         for block in range(blocks):
             k = form.terms * block // blocks
             terms = form.terms * (block + 1) // blocks - k
@@ -269,7 +308,19 @@ class FmaGemm:
         """See `Gemm.multiply_add`."""
         self._multiply(a, b, out, None, adds=True)
 
-    def _multiply(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool) -> None:
+    def multiply_part(
+        self, a: Array, b: Array, out: Array, part: Part, bias: Array | None = None, *, adds: bool = False
+    ) -> None:
+        """Compute the product of some rows, with the bits of a product of these alone; of none nothing is written.
+
+        Args:
+            a, b, out, bias: matrices with all rows, see `Gemm.multiply`; rows of `out` are contiguous
+            adds: whether the product is added to `out`
+        """
+        assert out.strides[-1] == FLOAT_BYTES, "else a and b would change places"
+        self._multiply(a, b, out, bias, adds=adds, part=part)
+
+    def _multiply(self, a: Array, b: Array, out: Array, bias: Array | None, *, adds: bool, part: Part = ALL) -> None:
         if not out.size:
             return
         if out.strides[-1] != FLOAT_BYTES and out.shape[-1] > 1:
@@ -285,4 +336,4 @@ class FmaGemm:
         else:
             memory = into.prepared.setdefault(self, WorkSpace()).lend("panel", size)
             into.kept += [a, b, out, bias]
-        _multiply(places, form, address_of(memory))
+        _multiply(places, form, address_of(memory), *part)

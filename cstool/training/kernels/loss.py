@@ -18,6 +18,7 @@ architecture for computer vision", 2016, section 7: smoothed labels.
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -204,21 +205,32 @@ def softmax_loss_forward(c: Call) -> None:
     Kept may be all `logits`, (V, T) float32, chunk by chunk in (T, classes). Scratch is (T, `CHUNK_CLASSES`).
     """
     _take_classes(c)
-    if c.last and recording() is None:
-        softmax_loss_finish(c)
+    if c.last:
+        _finish(c)
 
 
-def softmax_loss_finish(c: Call) -> None:
+@quiet
+def _finish(c: Call) -> None:
     """Make the losses of the tokens, and the loss of the grain, once all panels have come."""
-    _cross_entropies(c.kept["state"], c.outputs[0])
-    c.loss = _result(c)
+    into, counts = recording(), c.evaluates and bool(c.attributes.get("tallies"))
+    if into is not None and counts:
+        into.leave(partial(_finish, c))
+        return
+    (_, labels, mask, *_), state, loss_per_token = c.inputs, c.kept["state"], c.outputs[0]
+    _cross_entropies(state, loss_per_token)
+    weighted = np.empty(len(loss_per_token))
+    _weigh(loss_per_token, state, labels, mask, weighted, c.figures)
+    elementary.sum_all(weighted, c.figures[:1])
+    if into is None:
+        total, correct = c.figures.tolist()
+        c.loss = LossResult(total, int(correct), tallies=_tallies(c) if counts else ())
 
 
 def token_loss_forward(c: Call) -> None:
     """Compute cross entropies as `softmax_loss_forward` does, but no loss of them: there is no mask."""
     _take_classes(c)
     if c.last:
-        _cross_entropies(c.kept["state"], c.outputs[0])
+        quiet(_cross_entropies)(c.kept["state"], c.outputs[0])
 
 
 def _take_classes(c: Call) -> None:
@@ -230,20 +242,26 @@ def _take_classes(c: Call) -> None:
         _forward(_logits(c, bias, chunk), c.start + chunk.start, c.inputs[1], state, *_bends(c), *_shares(c))
 
 
-@quiet
 def _cross_entropies(state: np.ndarray, out: np.ndarray) -> None:
-    np.log(state[_TOTAL], out=out)
-    out += state[_LARGEST]
-    out -= state[_LABEL]
+    elementary.log(state[_TOTAL], out)
+    _subtract_label(out, state)
 
 
-@quiet
-def _result(c: Call) -> LossResult:
-    """Sum the losses that count; of equal classes the first is the likeliest."""
-    (_, labels, mask, *_), state, loss_per_token = c.inputs, c.kept["state"], c.outputs[0]
-    total = np.sum(loss_per_token.astype(np.float64) * mask)
-    correct = int(np.count_nonzero((state[_BEST] == labels) & (mask != 0)))
-    return LossResult(float(total), correct, tallies=_tallies(c) if c.evaluates and c.attributes.get("tallies") else ())
+@elementwise
+def _subtract_label(losses, state):  # type: ignore[no-untyped-def]
+    for t in range(losses.shape[0]):
+        losses[t] = losses[t] + state[_LARGEST, t] - state[_LABEL, t]
+
+
+@elementwise
+def _weigh(losses, state, labels, mask, weighted, figures):  # type: ignore[no-untyped-def]
+    """Multiply losses by the mask, and count the correct tokens: of equal classes the first is the likeliest."""
+    correct = 0
+    for t in range(losses.shape[0]):
+        weighted[t] = np.float64(losses[t]) * np.float64(mask[t])
+        if state[_BEST, t] == labels[t] and mask[t] != 0:
+            correct += 1
+    figures[1] = correct
 
 
 def _tallies(c: Call) -> tuple[int, ...]:

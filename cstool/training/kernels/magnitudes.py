@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from cstool.training.kernels._jit import reduction
+from cstool.training.kernels._jit import elementwise, reduction
 from cstool.training.kernels.bfloat16 import number_for, widen
 
 _SEARCH = 1024
@@ -37,3 +37,11 @@ def first_non_finite(x):  # type: ignore[no-untyped-def]
                 if not math.isfinite(widen(part[i])):
                     return start + i
     return -1
+
+
+@elementwise
+def check_finite(figures):  # type: ignore[no-untyped-def]
+    """Raise an exception if a loss of (n, 2) float64, as `Call.figures` has them, is not finite."""
+    for i in range(figures.shape[0]):
+        if not math.isfinite(figures[i, 0]):
+            raise FloatingPointError("a loss is not finite")

@@ -8,18 +8,19 @@ Sources: Shazeer et al., "Outrageously large neural networks", 2017, sections 2.
 transformers", 2021, section 2.2, for the loss that balances; Jiang et al., "Mixtral of experts", 2024, section 2.1.
 """
 
-import math
-
 import numpy as np
 
 from cstool.model.activations import exp
-from cstool.training.kernels._jit import elementwise, inlined, reduction
+from cstool.training.kernels import elementary
+from cstool.training.kernels._jit import elementwise, exact, inlined, reduction
 from cstool.training.kernels.bfloat16 import narrow, widen
-from cstool.training.kernels.call import Array, Call, LossResult, Rows
+from cstool.training.kernels.call import NOTHING, Array, Call, LossResult, Rows
 from cstool.training.kernels.exponential import maximum
+from cstool.training.kernels.fma import FmaGemm, Part, rows_of
 from cstool.training.kernels.gemm import NUMPY
 from cstool.training.kernels.linear import column_sum, linear_backward_delta
 from cstool.training.kernels.product import multiply, multiply_back
+from cstool.training.kernels.recording import needs_interpreter, recording
 
 SOFTMAX, SIGMOID = 0, 1
 ROUTER_FUNCTIONS = {"softmax": SOFTMAX, "sigmoid": SIGMOID}
@@ -92,6 +93,13 @@ def route(logits, selection, weighting, null_bias, weights, choices, probabiliti
 
 
 @elementwise
+def _add_bias(logits, bias):  # type: ignore[no-untyped-def]
+    for e in range(logits.shape[0]):
+        for t in range(logits.shape[1]):
+            logits[e, t] += bias[e]
+
+
+@elementwise
 def route_back(  # type: ignore[no-untyped-def]
     logits, selection, weighting, null_bias, choices, delta_weights, delta_probabilities
 ):
@@ -147,7 +155,7 @@ def router_forward(c: Call) -> None:
     rows = logits[c.start : c.stop]
     NUMPY.multiply(c.weight(0), x.T, rows)
     if bias is not None:
-        rows += bias[:, None]
+        _add_bias(rows, bias)
     if c.last:
         choose_experts(c)
 
@@ -173,7 +181,11 @@ def router_backward(c: Call) -> None:
     NUMPY.multiply(rows, x, c.grad(0))
     grad_bias = c.gradient(1)
     if grad_bias is not None and c.last:
-        np.add.reduce(logits, axis=1, out=grad_bias)
+        if recording() is None:
+            np.add.reduce(logits, axis=1, out=grad_bias)
+        else:
+            for e, row in enumerate(logits):
+                elementary.sum_all(row, grad_bias[e : e + 1])
 
 
 def _by_expert(array: Array, choices: Array) -> Array:
@@ -305,9 +317,16 @@ def expert_linear_forward(c: Call) -> None:
     Inputs are x (T, k * in), rows by expert, and the choices (T, k) int32; the output is (T, k * out). The biases
     (out,) of all experts follow the panel, where there are any.
     """
+    bias = c.of_panel(c.vector(1 + c.matrix))
+    if recording() is not None:
+        choices = c.inputs[1]
+        y = _by_expert(c.outputs[0], choices)[:, c.start : c.stop]
+        gemm, weight, part = _products_of_parts(c), c.weight(0), _part(c)
+        gemm.multiply_part(_by_expert(c.inputs[0], choices), weight.T, y, part, bias)
+        return
     x, y = expert_rows(c)
     if len(x):
-        multiply(c, x, c.of_panel(c.vector(1 + c.matrix)), y[:, c.start : c.stop])
+        multiply(c, x, bias, y[:, c.start : c.stop])
 
 
 def expert_linear_backward(c: Call) -> None:
@@ -315,6 +334,9 @@ def expert_linear_backward(c: Call) -> None:
 
     Where no token chose the expert, the gradient of the matrix is `Rows` of length 0, and the panel is not looked at.
     """
+    if recording() is not None:
+        _record_backward(c)
+        return
     choices, rows = c.inputs[1], _span(c)
     delta_y, grad_bias = _by_expert(c.delta_y, choices)[rows], c.gradient(1 + c.matrix)
     if grad_bias is not None and c.start == 0:
@@ -329,47 +351,195 @@ def expert_linear_backward(c: Call) -> None:
     multiply_back(c, x, delta_y[:, c.start : c.stop], target, accumulate=accumulate)
 
 
+def _products_of_parts(c: Call) -> FmaGemm:
+    """The provider of products of rows that only their kernel counts."""
+    gemm = c.gemm_for(c.weight(0))
+    if not isinstance(gemm, FmaGemm) or c.inputs[0].dtype != gemm.operands:
+        needs_interpreter()
+    assert isinstance(gemm, FmaGemm)
+    return gemm
+
+
+def _part(c: Call, *, is_of_terms: bool = False) -> Part:
+    """The rows of the panel's expert."""
+    assert c.found is not None
+    return Part(c.inputs[1].reshape(-1), c.matrix, is_of_terms, c.found)
+
+
+def _record_backward(c: Call) -> None:
+    """Write down `expert_linear_backward`. Where no token chose the expert, its gradient is `NOTHING`."""
+    choices, weight, grad, gemm = c.inputs[1], c.weight(0), c.grad(0), _products_of_parts(c)
+    x, delta_y, grad_bias = _by_expert(c.inputs[0], choices), _by_expert(c.delta_y, choices), c.gradient(1 + c.matrix)
+    if grad_bias is not None and c.start == 0:
+        if delta_y.shape[1] == 1:
+            needs_interpreter()  # NumPy adds a single column pairwise
+        sum_rows_of(choices.reshape(-1), c.matrix, delta_y, grad_bias)
+    is_last, delta_y = c.stop == delta_y.shape[1], delta_y[:, c.start : c.stop]
+    if c.delta_inputs[0] is not None:
+        target = _by_expert(c.delta_inputs[0], choices)
+        gemm.multiply_part(delta_y, weight, target, _part(c), adds=c.accumulate[0] or not is_last)
+    part = _part(c, is_of_terms=True)
+    gemm.multiply_part(delta_y.T, x, grad, part)
+    fill_without_rows(part.found, grad.reshape(-1), NOTHING)
+
+
+@elementwise
+def sum_rows_of(choices, expert, delta_y, grad_bias):  # type: ignore[no-untyped-def]
+    """Sum the rows of an expert, in their order."""
+    first, count = rows_of(choices, expert)
+    grad_bias[:] = 0
+    for t in range(first, first + count):
+        for j in range(grad_bias.shape[0]):
+            grad_bias[j] += delta_y[t, j]
+
+
+@elementwise
+def fill_without_rows(found, gradient, number):  # type: ignore[no-untyped-def]
+    """Set a gradient, contiguous (n,), to a number where the counts of its rows, (grains,) int64, are all 0."""
+    for grain in range(found.shape[0]):
+        if found[grain] > 0:
+            return
+    gradient[:] = number
+
+
+@exact
+def _count(mask, layers, counts, shares, means):  # type: ignore[no-untyped-def]
+    """Write the weight of each token in a mean, (samples, S), and begin the sums (samples, E) at 0, all float64."""
+    for sample in range(counts.shape[0]):
+        total = 0.0
+        # Ones and zeros, so the order does not matter.
+        for t in range(counts.shape[1]):
+            total += mask[sample, t]
+        total = max(total, 1.0) * layers
+        for t in range(counts.shape[1]):
+            counts[sample, t] = mask[sample, t] / total
+        shares[sample] = 0.0
+        means[sample] = 0.0
+
+
+@exact
+def _add_layer(probabilities, choices, counts, shares, means):  # type: ignore[no-untyped-def]
+    """Add a layer to the shares and the means; its own sums go in the order of the tokens."""
+    samples, experts = shares.shape
+    sequence = counts.shape[1]
+    share, mean = np.empty(experts), np.empty(experts)
+    for sample in range(samples):
+        share[:] = 0.0
+        mean[:] = 0.0
+        for t in range(sequence):
+            row = sample * sequence + t
+            for k in range(choices.shape[1]):
+                share[choices[row, k]] += counts[sample, t]
+            for e in range(experts):
+                mean[e] += counts[sample, t] * probabilities[row, e]
+        for e in range(experts):
+            shares[sample, e] += share[e]
+            means[sample, e] += mean[e]
+
+
+@exact
+def _weigh(shares, means):  # type: ignore[no-untyped-def]
+    """Multiply the means by the shares."""
+    for sample in range(shares.shape[0]):
+        for e in range(shares.shape[1]):
+            means[sample, e] *= shares[sample, e]
+
+
+@exact
+def add_losses(sums, experts, losses, figures):  # type: ignore[no-untyped-def]
+    """Write the losses of samples, (samples,) float32, and their total, rounded once, to `Call.figures`.
+
+    Source: Shewchuk, "Adaptive precision floating-point arithmetic", 1997, as in Python's `math.fsum`.
+    """
+    parts = np.empty(sums.shape[0] + 1)
+    count = 0
+    for sample in range(sums.shape[0]):
+        x = experts * sums[sample]
+        losses[sample] = x
+        kept = 0
+        for k in range(count):
+            y = parts[k]
+            if abs(x) < abs(y):
+                x, y = y, x
+            high = x + y
+            low = y - (high - x)
+            if low != 0.0:
+                parts[kept] = low
+                kept += 1
+            x = high
+        parts[kept] = x
+        count = kept + 1
+    total, low = 0.0, 0.0
+    while count > 0 and low == 0.0:
+        count -= 1
+        x = total
+        total = x + parts[count]
+        low = parts[count] - (total - x)
+    # Of two nearest numbers the even one would be wrong where smaller parts follow.
+    if count > 0 and (low > 0.0) == (parts[count - 1] > 0.0):
+        x = total + 2.0 * low
+        if x - total == 2.0 * low:
+            total = x
+    figures[0], figures[1] = total, 0.0
+
+
+@exact
+def _balance_back(counts, shares, scale, delta):  # type: ignore[no-untyped-def]
+    """Write the deltas of the probabilities (T, E) of a layer."""
+    samples, experts = shares.shape
+    sequence = counts.shape[1]
+    for sample in range(samples):
+        for t in range(sequence):
+            each = scale * experts * counts[sample, t]
+            for e in range(experts):
+                delta[sample * sequence + t, e] = each * shares[sample, e]
+
+
 def _shares(c: Call) -> tuple[Array, Array, Array]:
     """Shares of tokens and mean probabilities of each sample and expert, over layers; weights of tokens in the means.
 
     All are float64: (samples, E), (samples, E), (samples, S).
     """
     mask, *routed = c.inputs
-    layers = len(routed) // 2
-    counts = mask.reshape(-1, c.sequence).astype(np.float64)
-    counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0) * layers
-    samples, experts = len(counts), routed[0].shape[1]
-    shares, means = np.zeros((samples, experts)), np.zeros((samples, experts))
+    layers, experts = len(routed) // 2, routed[0].shape[1]
+    mask = mask.reshape(-1, c.sequence)
+    shares, means, counts = (_doubles(c, name, len(mask), n) for name, n in _sizes(c, experts))
+    _count(mask, layers, counts, shares, means)
     for probabilities, choices in zip(routed[:layers], routed[layers:], strict=True):
-        for sample in range(samples):
-            tokens = slice(sample * c.sequence, (sample + 1) * c.sequence)
-            chosen = choices[tokens]
-            times = np.repeat(counts[sample], chosen.shape[1])
-            shares[sample] += np.bincount(chosen.reshape(-1), times, experts)
-            # Sums in the order of the tokens, one expert after the other: no BLAS, whose order depends on the machine.
-            means[sample] += np.add.reduce(counts[sample][:, None] * probabilities[tokens], axis=0)
+        _add_layer(probabilities, choices, counts, shares, means)
     return shares, means, counts
+
+
+def _sizes(c: Call, experts: int) -> tuple[tuple[str, int], ...]:
+    return ("balance.shares", experts), ("balance.means", experts), ("balance.counts", c.sequence)
+
+
+def _doubles(c: Call, name: str, rows: int, columns: int) -> Array:
+    return c.scratch(name, (rows, 2 * columns)).view(np.float64)
 
 
 def balance_loss_forward(c: Call) -> None:
     """Compute the loss (samples, 1) that balances experts: E times their sum of share times mean probability.
 
     The share of an expert is the share of a sample's tokens that chose it, the probability the router's; both are
-    means over the tokens that count, and over layers. Inputs are the mask (T,), the probabilities (T, E) of all layers,
-    then the choices (T, k) int32 of all layers. Source: Fedus et al., 2021, equations 4 to 6, sample by sample as at
-    the vendor.
+    means over the tokens that count, and over layers. Inputs are the mask (T,), of ones and zeros, the probabilities
+    (T, E) of all layers, then the choices (T, k) int32 of all layers. Source: Fedus et al., 2021, equations 4 to 6,
+    sample by sample as at the vendor.
     """
     shares, means, _ = _shares(c)
-    terms = shares.shape[1] * (shares * means).sum(axis=1)
-    c.outputs[0][:] = terms.reshape(c.outputs[0].shape)
-    c.loss = LossResult(math.fsum(terms), 0)
+    sums = c.scratch("balance.sums", (2 * len(shares),)).view(np.float64)
+    _weigh(shares, means)
+    for sample, products in enumerate(means):
+        elementary.sum_all(products, sums[sample : sample + 1])
+    add_losses(sums, shares.shape[1], c.outputs[0].reshape(-1), c.figures)
+    if recording() is None:
+        c.loss = LossResult(float(c.figures[0]), 0)
 
 
 def balance_loss_backward(c: Call) -> None:
     """Compute the deltas of the probabilities; the choices have no slope."""
     shares, _, counts = _shares(c)
     # One number for each token and expert, the same in all layers.
-    delta = (c.scale * shares.shape[1]) * counts[:, :, None] * shares[:, None, :]
     for target in c.delta_inputs[1:]:
         if target is not None:
-            np.copyto(target, delta.reshape(target.shape), casting="same_kind")
+            _balance_back(counts, shares, c.scale, target)

@@ -78,6 +78,8 @@ class Recording:
         self.number = 0
         """of an op, or of whatever else is recorded: the records that follow have it"""
         self.records: list[Record] = []
+        self.left: list[Callable[[], None]] = []
+        """what the interpreter does after the records so far"""
         self.kept: list[object] = []
         """arrays, code and other things whose addresses are in records"""
         self.threads: set[Callable[[], AbstractContextManager[object]]] = set()
@@ -120,6 +122,10 @@ class Recording:
             flat.add(argument, types.float32 if isinstance(argument, np.float32) else types.int64)
         self._append(KERNEL if returns_status else FUNCTION, address, flat)
 
+    def leave(self, work: Callable[[], None]) -> None:
+        """Leave the rest of an op to the interpreter."""
+        self.left.append(work)
+
     def mark(self) -> None:
         """Write down that the time until here since the mark before is that mark's."""
         self.words += [MARK, HEADER, 0, self.number]
@@ -147,10 +153,14 @@ class Recording:
 class Numbers(Recording):
     """The numbers of one call, in the order of `Record.scalars`, as the words of its record have them."""
 
+    packed: Array
+    """(n,) int64"""
+
     def kernel(self, dispatcher: Any, arguments: Sequence[Any], result: Array | None = None) -> None:  # noqa: ARG002
         """See `Recording.kernel`."""
         numbers = [argument for argument in arguments if not isinstance(argument, np.ndarray)]
-        self.words = [_word(argument, _USUAL[type(argument)]) for argument in numbers]
+        forms = "".join([_FORMS[type(number)] for number in numbers])
+        self.packed = np.frombuffer(struct.pack("<" + forms, *numbers), np.int64)
 
 
 def _word(value: float, of: Any) -> int:
@@ -230,6 +240,8 @@ def _convention(dispatcher: Any, signature: tuple[Any, ...]) -> tuple[bool, ...]
 
 _USUAL = {int: types.int64, float: types.float64, bool: types.boolean, np.float32: types.float32}
 """types of numbers, which Numba takes longer to find"""
+_FORMS = {int: "q", float: "d", bool: "q", np.float32: "f4x"}
+"""the same as words, as `struct` names them"""
 _array_types: dict[Any, Any] = {}
 """likewise those of arrays, by all that they depend on"""
 

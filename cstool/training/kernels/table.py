@@ -43,18 +43,14 @@ KERNELS: Mapping[OpKind, Kernel] = {
         activation.gated_activation_forward, activation.gated_activation_backward, native=True
     ),
     OpKind.RESIDUAL: Kernel(residual.residual_forward, residual.residual_backward, native=True),
-    OpKind.ROUTER: Kernel(mixture.router_forward, mixture.router_backward, accumulates=True),
-    OpKind.DISPATCH: Kernel(mixture.dispatch_forward, mixture.dispatch_backward, accumulates=True),
-    OpKind.EXPERT_LINEAR: Kernel(mixture.expert_linear_forward, mixture.expert_linear_backward, accumulates=True),
-    OpKind.COMBINE: Kernel(mixture.combine_forward, mixture.combine_backward),
-    OpKind.BALANCE_LOSS: Kernel(mixture.balance_loss_forward, mixture.balance_loss_backward),
-    OpKind.SOFTMAX_LOSS: Kernel(
-        loss.softmax_loss_forward,
-        loss.softmax_loss_backward,
-        accumulates=True,
-        native=True,
-        finish=loss.softmax_loss_finish,
+    OpKind.ROUTER: Kernel(mixture.router_forward, mixture.router_backward, accumulates=True, native=True),
+    OpKind.DISPATCH: Kernel(mixture.dispatch_forward, mixture.dispatch_backward, accumulates=True, native=True),
+    OpKind.EXPERT_LINEAR: Kernel(
+        mixture.expert_linear_forward, mixture.expert_linear_backward, accumulates=True, native=True
     ),
+    OpKind.COMBINE: Kernel(mixture.combine_forward, mixture.combine_backward, native=True),
+    OpKind.BALANCE_LOSS: Kernel(mixture.balance_loss_forward, mixture.balance_loss_backward, native=True),
+    OpKind.SOFTMAX_LOSS: Kernel(loss.softmax_loss_forward, loss.softmax_loss_backward, accumulates=True, native=True),
     OpKind.TOKEN_LOSS: Kernel(loss.token_loss_forward, loss.token_loss_backward, accumulates=True),
     OpKind.PREFERENCE_LOSS: Kernel(preference.preference_loss_forward, preference.preference_loss_backward),
     OpKind.CONTRASTIVE_LOSS: Kernel(contrastive.contrastive_loss_forward, contrastive.contrastive_loss_backward),

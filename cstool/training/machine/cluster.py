@@ -120,7 +120,10 @@ class Cluster:
     def multiply_with(self, gemm: Gemm) -> None:
         """Have all products computed by a provider; of a lone grain in parts, for any number of threads."""
         self._end_sharing()
-        self._made, self._can_have_tables = None, self._is_alone and self._could_have_tables()
+        self._take_seconds()
+        self._end_tables()
+        self._made = self._tables = None
+        self._can_have_tables = self._is_alone and self._could_have_tables()
         if self.grains == 1:
             gemm = self._shared = SharedGemm(gemm, self.sharing)
         for slot in self.slots:
@@ -160,6 +163,7 @@ class Cluster:
     def op_seconds(self) -> dict[str, dict[str, float]]:
         """Time of all lanes in each op so far, by pass: forward, again (where it runs forward twice), backward [s]."""
         again = self.plan.timeline.again
+        self._take_seconds()
         return {
             planned.op.name: {
                 phase: float(sum(lane.seconds[phase][position] for lane in self.lanes))
@@ -172,7 +176,17 @@ class Cluster:
     @property
     def phase_seconds(self) -> dict[str, float]:
         """Time in ops so far, by pass, of a lane on average [s]."""
+        self._take_seconds()
         return {phase: fmean(lane.seconds[phase].sum() for lane in self.lanes) for phase in PHASES}
+
+    @property
+    def native_seconds(self) -> list[float]:
+        """Time of each lane in tables since they were made, without the interpreter [s]."""
+        return [0.0] * len(self.lanes) if self._made is None else self._made.native_seconds
+
+    def _take_seconds(self) -> None:
+        if self._made is not None:
+            self._made.take_seconds()
 
     @property
     def scratch_bytes(self) -> int:
@@ -191,17 +205,15 @@ class Cluster:
             batch: its arrays have the samples of the grains of this rank
             scales: factor on each term of a loss, loss by loss
         """
-        samples = self.plan.samples
+        # Beyond a barrier there are the losses, too.
+        scales = () if self.plan.gathered else scales
         for csx, share in zip(self.csx, self.layout.wave(wave, self.rank), strict=True):
+            if share:
+                csx.load(batch.arrays, self._places[share[0]] * self.plan.samples, len(share))
             for slot, grain in zip_longest(csx.slots, share):
-                if grain is None:
-                    slot.grain = None
-                    continue
-                place = self._places[grain]
-                part = slice(place * samples, (place + 1) * samples)
-                arrays = {name: array[part] for name, array in batch.arrays.items()}
-                # Beyond a barrier there are the losses, too.
-                slot.load(grain, arrays, step, () if self.plan.gathered else scales, dropout=self.trains)
+                slot.grain = None
+                if grain is not None:
+                    slot.take(grain, step, scales, dropout=self.trains)
         self._choose_executor(step)
 
     def _could_have_tables(self) -> bool:
@@ -225,10 +237,7 @@ class Cluster:
             self._tables.begin(step)
 
     def _make_tables(self) -> Tables:
-        return Tables(self.lanes, self.grains, self._memoryx, self._call_on_lanes)
-
-    def _call_on_lanes(self, call: Callable[[int], None]) -> None:
-        self._on_all_lanes(lambda lane, _: call(lane.index))
+        return Tables(self.lanes, self.grains, self._memoryx, self._on_all_lanes)
 
     @property
     def is_by_table(self) -> bool:
@@ -247,7 +256,10 @@ class Cluster:
 
     def forward(self) -> dict[int, tuple[LossResult, ...]]:
         """Run a wave forward: losses by the number of the grain, each of which may be NaN or infinite."""
-        self._on_all_lanes(Lane.forward if self._tables is None else self._tables.forward)
+        if self._tables is None:
+            self._on_all_lanes(Lane.forward)
+        else:
+            self._tables.forward()
         return {slot.grain: slot.losses for slot in self.filled_slots if slot.grain is not None}
 
     def gathered(self) -> Gathered:
@@ -280,10 +292,8 @@ class Cluster:
         """Run the wave backward; gradients go to SwarmX, or stay with the tables."""
         if self._tables is None:
             self._on_all_lanes(Lane.backward)
-            return
-        self._on_all_lanes(self._tables.backward)
-        assert self._tables.updates is not None, "who goes back trains"
-        self._tables.updates.add_up()
+        else:
+            self._tables.backward()
 
     def record(self, recorder: Recorder) -> None:
         """Have all lanes record from now on, or stop."""
@@ -294,7 +304,12 @@ class Cluster:
     def close(self) -> None:
         """End the threads."""
         self._threads.shutdown()
+        self._end_tables()
         self._end_sharing()
+
+    def _end_tables(self) -> None:
+        if self._made is not None:
+            self._made.close()
 
     def _end_sharing(self) -> None:
         if self._shared is not None:

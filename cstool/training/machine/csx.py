@@ -72,18 +72,14 @@ class GrainSlot:
             matrices=matrices_of(planned.op),
         )
 
-    def load(self, grain: int, inputs: Mapping[str, Array], step: int, scales: Sequence[float], dropout: bool) -> None:
-        """Take the samples of a grain.
+    def take(self, grain: int, step: int, scales: Sequence[float], dropout: bool) -> None:
+        """Take a grain; its samples come with `Csx.load`.
 
         Args:
-            inputs: by name, (samples, ...); inputs that the model does not read are ignored
             scales: factor on each term of a loss, loss by loss
             dropout: False for evaluation
         """
         self.grain = grain
-        for name, value in inputs.items():
-            if name in self.arrays:
-                np.copyto(self.arrays[name], value.reshape(self.arrays[name].shape))
         sample = grain * self.plan.samples
         for call, op, key in self._dropouts:
             rate, first = op.attributes["dropout"], sample * texts_of(op)
@@ -112,9 +108,29 @@ class Csx:
     """One system: an arena with a slot for each grain that it works on at a time, which may be none."""
 
     def __init__(self, index: int, plan: Plan, slots: int, seed: int) -> None:
-        self.index = index
+        self.index, self._samples = index, plan.samples
         self.arena = aligned_empty(plan.slot_bytes * slots)
         self.slots = [
             GrainSlot(plan, self.arena[i * plan.slot_bytes : (i + 1) * plan.slot_bytes], seed, index)
             for i in range(slots)
         ]
+        rows = self.arena.reshape(slots, plan.slot_bytes)
+        self._across = {
+            name: rows[:, b.offset_bytes : b.offset_bytes + b.size_bytes].view(b.dtype).reshape(slots, *b.shape)
+            for name, b in plan.buffers.items()
+        }
+        """by name, the arrays of all slots, (slots, ...)"""
+
+    def load(self, inputs: Mapping[str, Array], first: int, count: int) -> None:
+        """Copy samples to the first of the slots.
+
+        Args:
+            inputs: by name, (samples, ...); inputs that the model does not read are ignored
+            first: sample of the first slot
+            count: number of slots
+        """
+        size = self._samples
+        for name, value in inputs.items():
+            if name in self._across:
+                arrays = self._across[name][:count]
+                np.copyto(arrays, value[first : first + count * size].reshape(arrays.shape))

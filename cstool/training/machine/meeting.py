@@ -67,7 +67,7 @@ class Meeting:
         Args:
             scales: factor on each term of a loss, loss by loss
         """
-        self._slot.load(0, {}, 0, scales, dropout=False)
+        self._slot.take(0, 0, scales, dropout=False)
         for planned, call in zip(self.plan.ops, self._slot.calls, strict=True):
             planned.kernel.forward(call)
         for planned, call in reversed(list(zip(self.plan.ops, self._slot.calls, strict=True))):

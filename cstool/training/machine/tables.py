@@ -5,45 +5,46 @@ are the same. It is data: addresses of weights in MemoryX, of activations in the
 written down stay with the interpreter, in between.
 
 Gradients have places of their own here. Each lane adds up those of its own grains as far as the tree of SwarmX goes
-within them; at the end of backward the rest of the tree is added, and panels are updated, each lane a part of them.
+within them; at the end of backward the rest of the tree is added, and panels are updated, each lane a part of them
+(`table_updates.py`). Where nothing is left to the interpreter, all of a step is one program of the lanes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cstool.model.batch_split import even_parts
-from cstool.model.ir import Panel
-from cstool.model.optimizers import Step
+from cstool.model.ir import OpKind, Panel, losses_of
 from cstool.training.kernels import elementary
-from cstool.training.kernels.bfloat16 import convert
-from cstool.training.kernels.call import Call
+from cstool.training.kernels.call import Call, LossResult
+from cstool.training.kernels.crew import Crew, Part, Program
 from cstool.training.kernels.driver import NativeError, Table
-from cstool.training.kernels.magnitudes import sum_squares
-from cstool.training.kernels.recording import Cell, NotRecordableError, Numbers, Recording, recorded
+from cstool.training.kernels.gemm import quiet
+from cstool.training.kernels.magnitudes import check_finite
+from cstool.training.kernels.recording import Cell, NotRecordableError, Recording, recorded
 from cstool.training.machine.csx import GrainSlot
+from cstool.training.machine.lanes import Lane, Pace
+from cstool.training.machine.row_counts import RowCounts
 from cstool.training.machine.stages import PHASES, stages
 from cstool.training.machine.swarmx import Node, Tree, meet
+from cstool.training.machine.table_updates import Sum, TableUpdates
 from cstool.training.store import aligned_empty
 
 if TYPE_CHECKING:
-    from cstool.training.machine.lanes import Lane, Pace
     from cstool.training.machine.memoryx import MemoryX
 
 Array = np.ndarray[Any, Any]
 GRADIENT_BYTES = 2**26
 """most memory of the gradients of a lane: a model with more has such long kernel calls that the interpreter costs
 nothing"""
-CHUNK_NUMBERS = 2**14
-"""size from which lanes share the update of a panel"""
-SHARED_NUMBERS = 2**20
-"""of all panels, from which other lanes are told to update their part: telling one takes as long as updating some
-100,000 numbers, and waking it longer"""
+_FORWARD = 0
+"""first leg of a step's program; others follow: backward, the rest of the sums, updates"""
+_CHECK = -1
+"""number of the record that fails where a loss is not finite"""
 
 
 class Places:
@@ -68,16 +69,21 @@ class Places:
 
 
 class Piece(NamedTuple):
-    """A part of a pass: records, or an op of the interpreter."""
+    """A part of a pass: records, or work of the interpreter."""
 
     start: int
     stop: int
     """words of the table"""
     position: int | None = None
-    """of the op that the interpreter runs"""
+    """of an op that the interpreter runs"""
     phase: str = "forward"
-    is_finish: bool = False
-    """whether only the rest of the op is left to the interpreter"""
+    rest: tuple[Callable[[], None], ...] = ()
+    """of an op that is written down but for this"""
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it has records."""
+        return self.position is None and not self.rest
 
 
 class Walk:
@@ -86,10 +92,19 @@ class Walk:
     Args:
         visits: (position of an op, phase), in order
         write: writes down an op in a phase; raises NotRecordableError where that cannot be
+        check: writes down a last record, which is part of no piece
     """
 
-    def __init__(self, lane: Lane, visits: Sequence[tuple[int, str]], write: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        visits: Sequence[tuple[int, str]],
+        write: Callable[[int, str], None],
+        check: Callable[[], None],
+    ) -> None:
         self._lane = lane
+        self.seconds = 0.0
+        """time in records, up to the last call of `take_seconds` [s]"""
         recording = Recording()
         self.pieces: list[Piece] = []
         self.native: set[tuple[int, str]] = set()
@@ -97,22 +112,26 @@ class Walk:
         for position, phase in visits:
             start, kept = len(recording.words), len(recording.kept)
             recording.number = PHASES.index(phase) * len(lane.plan.ops) + position
-            kernel = lane.plan.ops[position].kernel
             try:
                 recording.mark()
                 with recorded(recording):
                     write(position, phase)
             except NotRecordableError:
-                del recording.words[start:], recording.kept[kept:]
+                del recording.words[start:], recording.kept[kept:], recording.left[:]
                 recording.number = -1
                 self._close(recording)
                 self.pieces.append(Piece(0, 0, position, phase))
                 continue
             self.native.add((position, phase))
-            if phase != "backward" and kernel.finish is not None:
+            if recording.left:
                 self._close(recording)
-                self.pieces.append(Piece(0, 0, position, phase, is_finish=True))
+                self.pieces.append(Piece(0, 0, rest=tuple(recording.left)))
+                recording.left.clear()
         self._close(recording)
+        self.stop = max((piece.stop for piece in self.pieces), default=0)
+        """end of the pieces"""
+        with recorded(recording):
+            check()
         self.table = Table(recording, len(PHASES) * len(lane.plan.ops))
 
     def _close(self, recording: Recording) -> None:
@@ -123,38 +142,35 @@ class Walk:
             recording.mark()
             self.pieces.append(Piece(start, len(recording.words)))
 
+    @property
+    def is_native(self) -> bool:
+        """Whether nothing is left to the interpreter."""
+        return all(piece.is_native for piece in self.pieces)
+
     def run(self, pace: Pace) -> None:
         """Run the pass."""
-        lane = self._lane
         for piece in self.pieces:
-            if piece.position is None:
-                try:
-                    self.table.run(piece.start, piece.stop)
-                except NativeError as failed:
-                    self._fail(failed.number, pace)
-            elif piece.is_finish:
-                self._finish(piece.position)
-            else:
-                lane.run_op(piece.position, piece.phase, pace)
+            if piece.position is not None:
+                self._lane.run_op(piece.position, piece.phase, pace)
+                continue
+            for work in piece.rest:
+                work()
+            try:
+                self.table.run(piece.start, piece.stop)
+            except NativeError as failed:
+                self.fail(failed, pace)
 
     def take_seconds(self) -> None:
         """Add the time in each op since the last call to the lane's."""
         by_phase = self.table.nanoseconds.reshape(len(PHASES), -1)
+        self.seconds += 1e-9 * float(by_phase.sum())
         for phase, nanoseconds in zip(PHASES, by_phase, strict=True):
             self._lane.seconds[phase] += 1e-9 * nanoseconds
         by_phase[:] = 0
 
-    def _finish(self, position: int) -> None:
-        planned = self._lane.plan.ops[position]
-        assert planned.kernel.finish is not None
-        for slot in self._lane.slots:
-            call = slot.calls[position]
-            call.stop = planned.matrix_panels[-1].stop if planned.matrix_panels else 0
-            planned.kernel.finish(call)
-
-    def _fail(self, number: int, pace: Pace) -> None:
+    def fail(self, failed: NativeError, pace: Pace) -> None:
         """Run an op again in Python after its kernel raised an exception: now with its message."""
-        phase, position = divmod(number, len(self._lane.plan.ops))
+        phase, position = divmod(failed.number, len(self._lane.plan.ops))
         self._lane.run_op(position, PHASES[phase], pace)
         name = self._lane.plan.ops[position].op.name
         raise RuntimeError(f"{name}: a kernel raised an exception, and none when it was called again")
@@ -187,20 +203,13 @@ class LaneSums:
             waiting[top[0]] = top[1]
 
 
-class Sum(NamedTuple):
-    """A sum of gradients: an op has one for each of its panels."""
-
-    panel: Panel
-    op: str
-
-
 class Tables:
     """The passes of all lanes as tables, and the updates that follow them.
 
     Args:
         lanes: with a grain in each slot in every batch
         memoryx: has all weights in memory
-        on_lanes: calls a function on all lanes, with the number of the lane
+        on_lanes: runs passes that are left to the interpreter in part, each lane in a thread of its own
 
     Raises:
         NotRecordableError: lanes differ in what can be written down
@@ -211,24 +220,52 @@ class Tables:
         lanes: Sequence[Lane],
         grains: int,
         memoryx: MemoryX,
-        on_lanes: Callable[[Callable[[int], None]], None],
+        on_lanes: Callable[[Callable[[Lane, Pace], None]], None],
     ) -> None:
-        self.lanes, self._memoryx = lanes, memoryx
+        self.lanes, self._memoryx, self._on_lanes = lanes, memoryx, on_lanes
         plan = lanes[0].plan
         self._weights: dict[Panel, Array] = {}
-        self._step, self._scales = np.zeros(1, np.int64), [np.zeros(1) for _ in plan.ops]
-        """cells: number of the step, and factor on the loss of each op"""
+        experts = [op for op in plan.ops if op.op.kind is OpKind.EXPERT_LINEAR]
+        self._rows = RowCounts([panel for op in experts for panel in op.matrix_panels], grains)
+        losses = [position for position, planned in enumerate(plan.ops) if losses_of(planned.op)]
+        self._step, self._scales = np.zeros(1, np.int64), {position: np.zeros(1) for position in losses}
+        """cells: number of the step, and factor on each loss"""
+        self._figures = [np.zeros((len(lane.slots) * len(losses), 2)) for lane in lanes]
+        """see `Call.figures`"""
+        for lane, of_lane in zip(lanes, self._figures, strict=True):
+            for number, figures in enumerate(of_lane):
+                slot, loss = divmod(number, len(losses))
+                lane.slots[slot].calls[losses[loss]].figures = figures
+        self._written = [[[self._call(slot, i) for i in range(len(plan.ops))] for slot in lane.slots] for lane in lanes]
+        """calls as records have them, by lane and slot"""
         self._sums = [LaneSums(grains, [slot_grain(slot) for slot in lane.slots]) for lane in lanes]
         self._forward = [self._walk(lane, [(i, "forward") for i in range(len(plan.ops))]) for lane in lanes]
         back = [(position, "again" if forward else "backward") for position, forward in plan.timeline.way_back]
         self._backward = [self._walk(lane, back) for lane in lanes]
+        self._losses = [
+            (slot.calls[position], calls[position])
+            for lane in lanes
+            for slot, calls in zip(lane.slots, self._written[lane.index], strict=True)
+            for position in losses
+            if (position, "forward") in self._forward[0].native
+        ]
+        """calls of losses that are written down, as slots have them and as records do"""
         for walks in (self._forward, self._backward):
             if any(walk.native != walks[0].native for walk in walks):
                 raise NotRecordableError("lanes differ in what can be written down")
         self.updates: TableUpdates | None = None
+        self._program: Program | None = None
+        """a step"""
+        self._is_back = False
+        """whether the program went all the way"""
         if plan.timeline.way_back:
             found = [sums.found for sums in self._sums]
-            self.updates = TableUpdates(memoryx, grains, found, on_lanes)
+            self.updates = TableUpdates(memoryx, grains, found, self._rows, self._run)
+            if all(walk.is_native for walk in (*self._forward, *self._backward)):
+                forward = [Part(walk.table, 0, walk.table.length) for walk in self._forward]
+                self._program = Program([forward, _leg(self._backward), *self.updates.legs])
+        threads = {context for walk in (*self._forward, *self._backward) for context in walk.table.threads}
+        self._crew = Crew(len(lanes), threads)
 
     @property
     def allocated_bytes(self) -> int:
@@ -240,38 +277,89 @@ class Tables:
         self._memoryx.settle(self._weights)
         self._memoryx.update_beside(self.updates)
         self._step[0] = step
-        for position, call in enumerate(self.lanes[0].slots[0].calls):
-            self._scales[position][0] = call.scale
+        for position, scale in self._scales.items():
+            scale[0] = self.lanes[0].slots[0].calls[position].scale
 
-    def forward(self, lane: Lane, pace: Pace) -> None:
-        """Run the forward pass of a lane."""
-        self._run(self._forward[lane.index], pace)
+    def forward(self) -> None:
+        """Run all lanes forward.
 
-    def backward(self, lane: Lane, pace: Pace) -> None:
-        """Run the backward pass of a lane, all but the sums over lanes and the updates."""
-        self._run(self._backward[lane.index], pace)
+        Where nothing is left to the interpreter, and all losses are finite, they go back and update, too; then
+        `backward` has less to do.
+        """
+        self._is_back = False
+        if self._program is None:
+            self._pass(self._forward)
+        else:
+            assert self.updates is not None, "who goes back trains"
+            self.updates.prepare()
+            failures = self._crew.run(self._program)
+            self._is_back = not failures
+            for leg, lane, error in failures:
+                if error.number != _CHECK:
+                    self._fail((self._forward if leg == _FORWARD else self._backward)[lane], error)
+        for call, written in self._losses:
+            total, correct = call.figures.tolist()
+            call.loss = written.loss or LossResult(total, int(correct))
 
-    def _run(self, walk: Walk, pace: Pace) -> None:
-        try:
-            walk.run(pace)
-        finally:
+    def backward(self) -> None:
+        """Run all lanes backward, add up gradients, and update panels."""
+        assert self.updates is not None, "who goes back trains"
+        if not self._is_back:
+            self._pass(self._backward)
+            self.updates.add_up()
+        self.updates.hand_in()
+
+    def take_seconds(self) -> None:
+        """Add the time in each op since the last call to that of its lane."""
+        for walk in (*self._forward, *self._backward):
             walk.take_seconds()
 
+    @property
+    def native_seconds(self) -> list[float]:
+        """Time of each lane in records so far, without the interpreter [s]."""
+        self.take_seconds()
+        of_updates = [0.0] * len(self.lanes) if self.updates is None else self.updates.seconds
+        passes = zip(self._forward, self._backward, of_updates, strict=True)
+        return [forward.seconds + backward.seconds + updates for forward, backward, updates in passes]
+
+    def close(self) -> None:
+        """End the threads."""
+        self._crew.close()
+
+    def _pass(self, walks: Sequence[Walk]) -> None:
+        if not all(walk.is_native for walk in walks):
+            self._on_lanes(lambda lane, pace: walks[lane.index].run(pace))
+            return
+        for _, lane, error in self._crew.run(Program([_leg(walks)])):
+            self._fail(walks[lane], error)
+
+    def _run(self, program: Program) -> None:
+        for failure in self._crew.run(program):
+            raise failure.error
+
+    @staticmethod
+    @quiet
+    def _fail(walk: Walk, error: NativeError) -> None:
+        walk.fail(error, Pace(1, 0))
+
     def _walk(self, lane: Lane, visits: Sequence[tuple[int, str]]) -> Walk:
-        calls = [[self._call(slot, position) for position in range(len(lane.plan.ops))] for slot in lane.slots]
+        calls = self._written[lane.index]
 
         def write(position: int, phase: str) -> None:
             self._write(lane, calls, position, is_backward=phase == "backward")
 
-        return Walk(lane, visits, write)
+        def check() -> None:
+            check_finite(self._figures[lane.index])
+
+        return Walk(lane, visits, write, check)
 
     def _call(self, slot: GrainSlot, position: int) -> Call:
         """A call of a slot with cells in the place of numbers that change from step to step."""
         call = slot.calls[position]
         step: Any = Cell(self._step)
-        scale: Any = Cell(self._scales[position])
+        scale: Any = Cell(self._scales[position]) if position in self._scales else call.scale
         dropout = None if call.dropout is None else call.dropout._replace(step=step)
-        return replace(call, dropout=dropout, scale=scale)
+        return replace(call, dropout=dropout, scale=scale, loss=None)
 
     def _weight(self, panel: Panel) -> Array:
         if panel not in self._weights:
@@ -295,6 +383,8 @@ class Tables:
                 for number, slot in enumerate(lane.slots):
                     call = calls[number][position]
                     call.hold(matrix + vectors, panel, is_first, is_last)
+                    if (counts := self._rows.of(panel)) is not None:
+                        call.found = counts[slot_grain(slot) :][:1]
                     if not is_backward:
                         planned.kernel.forward(call)
                         continue
@@ -313,157 +403,12 @@ class Tables:
             raise
 
 
+def _leg(walks: Sequence[Walk]) -> list[Part]:
+    """A pass of all lanes, of which nothing is left to the interpreter."""
+    return [Part(walk.table, 0, walk.stop) for walk in walks]
+
+
 def slot_grain(slot: GrainSlot) -> int:
     """The grain of a slot that holds one."""
     assert slot.grain is not None
     return slot.grain
-
-
-class _Like(NamedTuple):
-    """Updates that have all numbers in common: they are found anew for each step, with one of them as the example."""
-
-    arrays: tuple[Array, Array, list[Array]]
-    rate: float
-    """factor on the learning rate"""
-    decays: bool
-    words: list[list[list[int]]]
-    """by lane, for each update, the words of its record that have the numbers"""
-
-
-class TableUpdates:
-    """Sums of gradients over lanes, and updates of panels in memory, as tables: each lane has a part of the work.
-
-    Args:
-        found: sums of each lane
-        on_lanes: calls a function on all lanes, with the number of the lane
-    """
-
-    def __init__(
-        self,
-        memoryx: MemoryX,
-        grains: int,
-        found: Sequence[Mapping[Sum, Mapping[Node, Array]]],
-        on_lanes: Callable[[Callable[[int], None]], None],
-    ) -> None:
-        self._memoryx, self._kept, self._on_lanes = memoryx, memoryx.arrays.kept, on_lanes
-        self._tree = Tree(grains, range(grains))
-        self.lanes = len(found)
-        tops = {key: [item for of_lane in found for item in of_lane[key].items()] for key in found[0]}
-        self.panels = frozenset(key.panel for key in tops if self._is_updated(key))
-        """panels that are updated here"""
-        self._is_shared = sum(key.panel.size for key in tops) >= SHARED_NUMBERS
-        waits = self._kept.gradients_wait
-        self._squares = {panel: np.zeros(1) for panel in self.panels} if waits else {}
-        self._handed = {key: tops[key] for key in tops if key.panel not in self.panels}
-        """sums that MemoryX gets, with the first of their parts, in which they stand in the end"""
-        self._totals: dict[Sum, Array] = {}
-        sums, changes = ([Recording() for _ in found] for _ in range(2))
-        whole = [key for key in tops if waits or key in self._handed]
-        for lane, keys in enumerate(_dealt(whole, self.lanes)):
-            with recorded(sums[lane]):
-                for key in keys:
-                    self._totals[key] = total = self._total(tops[key])
-                    if key.panel in self._squares:
-                        sums[lane].kernel(sum_squares, (total.reshape(-1),), self._squares[key.panel])
-        self._like: dict[tuple[bool, float], _Like] = {}
-        for key in tops:
-            if key.panel in self.panels:
-                parts = [(Node(0, 0), self._totals[key])] if waits else tops[key]
-                self._write(key.panel, parts, changes, is_total=waits)
-        self._sums, self._changes = [Table(r) for r in sums], [Table(r) for r in changes]
-
-    def _is_updated(self, key: Sum) -> bool:
-        """Whether a panel is updated here: by one op's gradient, and number by number."""
-        optimizer = self._kept.optimizer
-        return optimizer is not None and optimizer.is_one_loop and len(self._memoryx.uses(key.panel.weight)) == 1
-
-    def _total(self, parts: Sequence[tuple[Node, Array]]) -> Array:
-        """Write down the rest of the tree: the sum stands in one of the parts."""
-        waiting: dict[Node, Array] = {}
-
-        def join(left: Array, right: Array, _level: int) -> Array:
-            elementary.add(left, right, left)
-            return left
-
-        for node, part in parts:
-            top = self._tree.climb(node, part, partial(meet, waiting), join)
-        assert top is not None
-        return top[1]
-
-    def _write(
-        self, panel: Panel, parts: Sequence[tuple[Node, Array]], changes: Sequence[Recording], *, is_total: bool
-    ) -> None:
-        """Write down the update of a panel, which the lanes share if it is large."""
-        weight = self._memoryx.arrays.graph.weights[panel.weight]
-        numbers, states, copied = self._memoryx.updated(panel)
-        rows = numbers.shape[0]
-        shares = even_parts(range(rows), self.lanes) if panel.size >= CHUNK_NUMBERS else [range(rows)]
-        rate = self._kept.learning_rate_scales.get(panel.weight, 1.0)
-        first = 0 if len(shares) > 1 else int(np.argmin([len(change.words) for change in changes]))
-        for lane, share in enumerate(shares, first):
-            if not share:
-                continue
-            part = slice(share[0], share[-1] + 1)
-            flat = [array[part].reshape(-1) for array in (numbers, *states)]
-            with recorded(changes[lane]):
-                cut = [(node, array.reshape(numbers.shape)[part]) for node, array in parts]
-                total = (cut[0][1] if is_total else self._total(cut)).reshape(-1)
-                arrays = flat[0], total, flat[1:]
-                like = self._like.setdefault(
-                    (weight.decays, rate), _Like(arrays, rate, weight.decays, [[] for _ in changes])
-                )
-                self._update(like, arrays, Step(1, 0.0, 1.0))
-                start, scalars = changes[lane].records[-1]
-                like.words[lane].append([start + word for word in scalars])
-                if copied is not None:
-                    convert(np.atleast_2d(numbers[part]), np.atleast_2d(copied[part]))
-
-    def _update(self, like: _Like, arrays: tuple[Array, Array, list[Array]], step: Step) -> None:
-        step = step._replace(learning_rate=step.learning_rate * like.rate)
-        assert self._kept.optimizer is not None
-        self._kept.optimizer.update(*arrays, step, like.decays)
-
-    def add_up(self) -> None:
-        """Add up the gradients of all lanes, and update the panels, or give MemoryX all that it needs before that."""
-        self._run(self._sums)
-        for key in self._handed:
-            buffer = self._memoryx.buffers.take(key.panel.shape)
-            np.copyto(buffer, self._totals[key])
-            self._memoryx.receive(key.panel, key.op, buffer)
-        self._memoryx.take_squares({panel: float(square[0]) for panel, square in self._squares.items()})
-
-        if (step := self._memoryx.step) is not None:
-            self.update(step)
-
-    def update(self, step: Step) -> None:
-        """Update the panels."""
-        self._prepare(step)
-        self._run(self._changes)
-
-    def _run(self, tables: Sequence[Table]) -> None:
-        if self._is_shared and any(table.length for table in tables):
-            self._on_lanes(lambda lane: tables[lane].run())
-            return
-        for table in tables:
-            table.run()
-
-    def _prepare(self, step: Step) -> None:
-        """Write the numbers of a step into the records of its updates."""
-        for like in self._like.values():
-            numbers = Numbers()
-            with recorded(numbers):
-                self._update(like, like.arrays, step)
-            for table, words in zip(self._changes, like.words, strict=True):
-                if words:
-                    table.words[np.array(words)] = numbers.words
-
-
-def _dealt(keys: Sequence[Sum], lanes: int) -> list[list[Sum]]:
-    """Deal sums to lanes, large ones first, each to the lane with the least."""
-    dealt: list[list[Sum]] = [[] for _ in range(lanes)]
-    sizes = [0] * lanes
-    for key in sorted(keys, key=lambda key: -key.panel.size):
-        lane = sizes.index(min(sizes))
-        dealt[lane].append(key)
-        sizes[lane] += key.panel.size
-    return dealt

@@ -196,6 +196,11 @@ class MemoryX:
         if self._updates is not None:
             self._updates.beside = beside
 
+    def count_idle(self, panel: Panel) -> None:
+        """Count a panel of an expert that no token chose, and that others have updated."""
+        assert self._updates is not None, "who updates trains"
+        self._updates.owed.count(panel)
+
     def take_squares(self, squares: Mapping[Panel, float]) -> None:
         """Take the sums of squares of gradients that others keep."""
         assert self._updates is not None, "who sends gradients trains"

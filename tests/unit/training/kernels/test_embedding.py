@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from cstool.model.ir import OpKind
-from cstool.training.kernels.call import Call, Rows
+from cstool.training.kernels.call import NOTHING, Call, Rows
 from cstool.training.kernels.embedding import (
     embedding_backward,
     embedding_forward,
     position_backward,
     position_forward,
+    scatter,
     sinusoids,
 )
 from cstool.training.kernels.random import Dropout
@@ -54,6 +55,19 @@ def test_backward_by_panels_is_the_gradient(ids, dtype, rng):
         rows, values = _gradient(ids, delta_y, start, stop)
         grad[start:stop][rows] = values
     assert_close(grad, reference.embedding_gradient(ids, delta_y, 11))
+
+
+def test_a_gradient_with_all_rows_has_the_same_and_else_numbers_that_change_none(ids, rng):
+    delta_y = rng.standard_normal((40, 6)).astype(np.float32)
+    for start, stop in PANELS:
+        rows, values = _gradient(ids, delta_y, start, stop)
+        found = np.full((stop - start, 6), np.nan, np.float32)
+        scatter(delta_y, ids, start, stop, -1, found)
+        expected = np.full_like(found, NOTHING)
+        expected[rows] = values
+        assert found.tobytes() == expected.tobytes()
+    both = np.array([0.0, -0.0], np.float32)
+    assert (both + NOTHING).tobytes() == both.tobytes()
 
 
 def test_backward_names_each_row_once_in_ascending_order_of_a_panel_without_tokens_none(ids):

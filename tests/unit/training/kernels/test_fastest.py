@@ -133,6 +133,14 @@ def test_the_fastest_of_several_is_chosen_and_they_are_timed_anew_where_others_a
     assert chosen() == "onednn_float32"
 
 
+def test_a_model_with_small_products_of_experts_takes_our_own_if_they_are_a_little_slower(monkeypatch):
+    speeds: dict[str, float] = {}
+    monkeypatch.setattr(fastest, "_read", lambda _, names: {name: speeds.get(name, 0.1) for name in names})
+    for speeds["fma"], name in (0.9, "fma"), (0.89, "numpy"):
+        assert choose_for(graph_of("moe_tiny", 128), "float32", 4, trains=True).name == name
+        assert choose_for(graph_of("gpt_tiny", 128), "float32", 4, trains=True).name == "numpy"
+
+
 def test_what_is_kept_can_be_listed_but_for_files_that_make_no_sense(speeds, tmp_path):
     chosen(24), chosen()
     for number, content in enumerate(NONSENSE):

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.training.kernels import bfloat16
-from cstool.training.kernels.fma import BLOCK_TERMS, LEAST_PACKED_ROWS, NARROW_ROWS, TILE_COLUMNS, TILE_ROWS, FmaGemm
+from cstool.training.kernels.fma import (
+    BLOCK_TERMS,
+    LEAST_PACKED_ROWS,
+    NARROW_ROWS,
+    TILE_COLUMNS,
+    TILE_ROWS,
+    FmaGemm,
+    Part,
+)
 from tests.unit.training.kernels.calls import said_by_a_process
 from tests.unit.training.kernels.places import LAYOUTS, at_the_end, laid
 
@@ -110,6 +118,33 @@ def test_nothing_beside_the_operands_is_read_or_written(rng, rows, terms, column
         a, b = a.T, b.T
     OWN.multiply(a, b, out, bias)
     np.testing.assert_array_equal(out, in_order(a, b, bias))
+
+
+@pytest.mark.parametrize("counts", [(5, 0, 70, 1), (0, 0, 3, 600)])
+def test_the_product_of_some_rows_is_that_of_these_alone_and_of_none_nothing_is_written(rng, counts):
+    rows, first = sum(counts), 0
+    choices = rng.permutation(np.repeat(np.arange(4, dtype=np.int32), counts))
+    x, weight, bias = short(rng, rows, 40), short(rng, 70, 40), short(rng, 70)
+    y, delta_x = np.full((rows, 70), np.nan, np.float32), short(rng, rows, 40)
+    before = delta_x.copy()
+    for number, count in enumerate(counts):
+        part = Part(choices, number, is_of_terms=False, found=np.full(1, -1))
+        own, first = slice(first, first + count), first + count
+        gradient = np.full_like(weight, 7.0)
+        OWN.multiply_part(x, weight.T, y, part, bias)
+        np.testing.assert_array_equal(y[own], in_order(x[own], weight.T, bias))
+        OWN.multiply_part(y, weight, delta_x, part, adds=True)
+        alone = before[own].copy()
+        if count:
+            OWN.multiply_add(y[own], weight, alone, alone)
+        np.testing.assert_array_equal(delta_x[own], alone)
+        OWN.multiply_part(y.T, x, gradient, part._replace(is_of_terms=True))
+        alone = np.full_like(weight, 7.0)
+        if count:
+            OWN.multiply(y[own].T, x[own], alone)
+        np.testing.assert_array_equal(gradient, alone)
+        assert part.found == count
+    assert not np.isnan(y).any()
 
 
 def test_it_is_compiled_when_it_is_chosen():

@@ -79,6 +79,9 @@ class Case:
     def forward(self, scratch: Scratch, edges: list[int]) -> tuple[np.ndarray, float, int, np.ndarray]:
         """Return the loss per token, the total, the number of correct tokens and the state."""
         call = self.call(scratch, edges)
+        np.testing.assert_array_equal(call.loss.total, np.sum(call.outputs[0].astype(np.float64) * self.mask))
+        likeliest = call.kept["state"][-1] == self.labels
+        assert call.loss.correct == np.count_nonzero(likeliest & (self.mask != 0))
         return call.outputs[0], call.loss.total, call.loss.correct, call.kept["state"]
 
     def backward(self, scratch: Scratch, edges: list[int], **more: Any) -> list[np.ndarray]:

@@ -1,5 +1,6 @@
 """Routers, and tokens by expert, against the slow twin; ties, experts without tokens, bfloat16."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,19 @@ def test_no_rows_and_a_gradient_are_that_gradient():
     nothing, gradient = Rows(np.empty(0, np.int32), np.empty((0, 3), np.float32)), numbers(2, 3)
     assert add_payloads(nothing, gradient) is gradient
     assert add_payloads(gradient, nothing) is gradient
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 7, 40])
+def test_the_loss_that_balances_is_the_exact_sum_over_samples_rounded_once(samples):
+    generator, losses, figures = np.random.default_rng(samples), np.empty(samples, np.float32), np.full(2, np.nan)
+    for spread in (1, 2**26, 2**53, 2**54, 2**60):
+        sums = generator.choice([1.0, 0.5, 1.5, 1 / 3, 1 / spread, -1 / spread, spread / 3, spread], samples)
+        mixture.add_losses(sums, 8, losses, figures)
+        assert figures.tolist() == [math.fsum(8 * sums), 0.0]
+        np.testing.assert_array_equal(losses, (8 * sums).astype(np.float32))
+    sums[0] = np.nan
+    mixture.add_losses(sums, 8, losses, figures)
+    assert np.isnan(figures[0])
 
 
 @pytest.mark.parametrize("width", [8, 16, 40, 100])

@@ -177,6 +177,7 @@ def test_simple_work_has_the_bits_of_numpy(data):
 
     x, y, row = numbers(*lead, rows, width), numbers(*lead, rows, width), numbers(width)
     whole = [np.ascontiguousarray(numbers(rows, 2 * width)) for _ in range(2)]
+    positive = np.abs(whole[0]) + np.float32(1e-3)
     works = {
         "add": (lambda out: elementary.add(x, y, out), (*lead, rows, width)),
         "add a row": (lambda out: elementary.add(x, row, out), (*lead, rows, width)),
@@ -184,6 +185,7 @@ def test_simple_work_has_the_bits_of_numpy(data):
         "copy a row": (lambda out: elementary.copy(row, out), (*lead, rows, width)),
         "fill": (lambda out: elementary.fill(out, -math.inf), (*lead, rows, width)),
         "sum of rows": (lambda out: elementary.sum_rows(x.reshape(-1, width), out), (width,)),
+        "log": (lambda out: elementary.log(positive, out), (rows, 2 * width)),
         "heads": (lambda out: elementary.dot_heads(*whole, 2, out), (2, rows)),
     }
     if lead:
@@ -193,6 +195,21 @@ def test_simple_work_has_the_bits_of_numpy(data):
     work(expected)
     written(lambda: work(found)).run()
     assert found.tobytes() == expected.tobytes()
+
+
+def test_sums_of_all_numbers_have_the_bits_of_numpy_at_any_size():
+    rng = np.random.default_rng(1)
+    for size in (*range(1, 300), 1000, 1024, 4097, 20_001):
+        x, found = rng.standard_normal(size) * 10.0 ** rng.integers(-5, 5, size), np.full(1, np.nan)
+        written(lambda x=x, found=found: elementary.sum_all(x, found)).run()
+        assert found[0] == np.sum(x), size
+
+
+def test_loops_that_numpy_does_not_lend_are_left_to_the_interpreter(monkeypatch):
+    x = np.ones(3, np.float32)
+    monkeypatch.setattr(elementary, "_LENT", b"numpy_of_another_day")
+    with recorded(Recording()), pytest.raises(NotRecordableError, match=r"^this NumPy does not lend its loops$"):
+        elementary.log(x, x)
 
 
 @given(data=st.data())

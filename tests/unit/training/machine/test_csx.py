@@ -49,17 +49,25 @@ def test_slots_lie_side_by_side_in_the_arena_and_every_array_of_one_is_where_the
 
 def loaded(plan: Plan, *, grain: int = 3, dropout: bool = True, seed: int = 7) -> GrainSlot:
     slot = GrainSlot(plan, aligned_empty(plan.slot_bytes), seed)
-    slot.load(grain, random_batch(decoder(), 2).arrays, 9, (0.5,), dropout=dropout)
+    slot.take(grain, 9, (0.5,), dropout=dropout)
     return slot
 
 
-def test_loading_copies_the_samples_token_by_token_and_tells_the_loss_its_scale():
+def test_a_slot_takes_a_grain_and_tells_the_loss_its_scale():
     plan = plan_of()
     assert GrainSlot(plan, aligned_empty(plan.slot_bytes), 1).grain is None
     slot = loaded(plan)
     assert (slot.grain, slot.calls[-1].scale) == (3, 0.5)
-    for name, array in random_batch(decoder(), 2).arrays.items():
-        np.testing.assert_array_equal(slot.arrays[name], array.reshape(16))
+
+
+def test_loading_copies_samples_token_by_token_to_as_many_slots_as_there_are_grains():
+    csx, batch = Csx(0, plan_of(), 3, seed=1), random_batch(decoder(), 8).arrays
+    for name in batch:
+        csx.slots[2].arrays[name].fill(7)
+    csx.load({**batch, "unread": np.zeros(8)}, 4, 2)
+    for name, array in batch.items():
+        found = [slot.arrays[name].tolist() for slot in csx.slots]
+        assert found == [array[4:6].ravel().tolist(), array[6:].ravel().tolist(), [7] * 16]
 
 
 def test_dropout_is_keyed_by_seed_and_op_and_counted_by_step_and_sample():
@@ -76,7 +84,7 @@ def test_dropout_is_keyed_by_seed_and_op_and_counted_by_step_and_sample():
 
 def test_evaluation_drops_nothing():
     slot = loaded(plan_of(dropout=0.25), dropout=True)
-    slot.load(3, random_batch(decoder(), 2).arrays, 9, (0.5,), dropout=False)
+    slot.take(3, 9, (0.5,), dropout=False)
     assert [call.dropout for call in slot.calls] == [None] * len(slot.calls)
 
 

@@ -18,7 +18,7 @@ from cstool.training.kernels.bfloat16 import BFLOAT16
 from cstool.training.kernels.compile import compile_kernels
 from cstool.training.kernels.gemm_providers import FLOAT32, find_fma, find_onednn_float32, find_vdpbf16ps
 from cstool.training.machine import appliance as appliance_module
-from cstool.training.machine import tables
+from cstool.training.machine import table_updates
 from cstool.training.machine.cluster import INTERPRETER, TABLE
 from cstool.training.machine.grains import grain_samples
 from cstool.training.machine.memoryx.sparse_weights import SparsityRules
@@ -102,8 +102,7 @@ def _small_parts(request, monkeypatch) -> None:
     """
     monkeypatch.setattr(_graph, "PANEL_BYTES", 2**11 if "mixture" in request.node.name else 2**9)
     monkeypatch.setattr(appliance_module, "EVALUATION_PART", 1)
-    monkeypatch.setattr(tables, "SHARED_NUMBERS", 1)
-    monkeypatch.setattr(tables, "CHUNK_NUMBERS", 64)
+    monkeypatch.setattr(table_updates, "CHUNK_NUMBERS", 64)
 
 
 def settings_of(graph: Graph, sparsity: str | None = None, optimizer: Any = None, **more: Any) -> dict[str, Any]:
@@ -165,6 +164,20 @@ def test_whatever_is_asked_for(tmp_path, asked):
     number = [*ASKED].index(asked)
     steps = 3 if "sparsity" in more else 2  # a mask that changes after the second is that of the third
     check(graph, tmp_path, places_of(number, ranks=number % 2 == 0), **{"steps": steps, **more})
+
+
+@pytest.mark.parametrize(
+    "more", [{}, CLIPPED, {"optimizer": Adafactor(weight_decay=0.1)}, {"optimizer": SGD(momentum=0.9), **CLIPPED}]
+)
+@pytest.mark.parametrize(
+    "moe", [{"num_experts": 4, "top_k": 2, "router_use_bias": True}, {"num_experts": 40, "top_k": 1}]
+)
+def test_of_experts_by_products_of_our_own_some_of_them_without_a_token(tmp_path, monkeypatch, moe, more):
+    """A gradient of no rows is added, and its panel updated, as if it were not there. The head has a weight of its own
+    once; a tied one is updated by tables, too."""
+    monkeypatch.setattr(_graph, "PANEL_BYTES", 2**11)
+    graph = decoder(moe={**moe, "load_balancing_loss_coef": 0.3}, layers=2, share_embedding_weights=moe["top_k"] > 1)
+    check(graph, tmp_path, [BY_TABLE, {**BY_TABLE, "recompute": "always"}], gemm=find_fma().gemm, **more)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

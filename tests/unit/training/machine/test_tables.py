@@ -10,37 +10,66 @@ from cstool.foundation.errors import NonFiniteError
 from cstool.model.ir import Graph, OpKind
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import AdamW
-from cstool.training.kernels import attention, table
+from cstool.training.kernels import attention, embedding, table
 from cstool.training.kernels._jit import elementwise
+from cstool.training.kernels.gemm import NUMPY
+from cstool.training.kernels.gemm_providers import find_fma
 from cstool.training.machine import cluster as cluster_module
 from cstool.training.machine.appliance import Appliance
 from cstool.training.machine.cluster import INTERPRETER, TABLE
 from cstool.training.machine.recorder import Recorder
-from tests.models import FAMILIES, decoder, fc_mnist, model_of
+from tests.models import BALANCED, FAMILIES, VARIANTS, decoder, fc_mnist, model_of
 from tests.unit.training.machine.machines import array_of, arrays_of, machine, random_batch, set_array
 
 ADAMW = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
-GRAPH = decoder(layers=2)
+GRAPH, PERCEPTRONS = decoder(layers=2), fc_mnist(7, 6, 5)
 
 
 def interpreted(graph: Graph, **settings) -> set[tuple[str, str]]:
     """Kinds of ops that stay with the interpreter, by phase."""
+    gemm = settings.pop("gemm", NUMPY)
     with machine(graph, 8, lanes=2, optimizer=ADAMW, **settings) as appliance:
+        appliance.multiply_with(gemm)
         appliance.train_step(random_batch(graph, 8), 1, 0.01)
         appliance.evaluate(random_batch(graph, 8), 1)
         tables = appliance.training_cluster._tables
         assert tables is not None
         pieces = [piece for walk in (*tables._forward, *tables._backward) for piece in walk.pieces]
         kinds = [op.op.kind for op in appliance.training_cluster.plan.ops]
-    return {(kinds[p.position].value, p.phase) for p in pieces if p.position is not None and not p.is_finish}
+    return {(kinds[p.position].value, p.phase) for p in pieces if p.position is not None}
 
 
 @pytest.mark.parametrize(
     "graph",
     [lambda: decoder(dropout=0.1), *(lambda name=name: decoder(**FAMILIES[name]) for name in ("llama", "gemma2"))],
 )
-def test_of_a_decoder_all_is_written_down_but_the_gradient_of_the_embedding(graph):
-    assert interpreted(graph()) == {("embedding", "backward")}
+def test_of_a_decoder_all_is_written_down(graph):
+    assert interpreted(graph()) == set()
+
+
+def test_the_gradient_of_a_large_embedding_is_not_written_down(monkeypatch):
+    monkeypatch.setattr(embedding, "MOST_NUMBERS", 0)
+    assert interpreted(decoder(vocab_size=200)) == {("embedding", "backward")}
+
+
+def test_of_experts_all_is_written_down_where_products_are_our_own():
+    graph = decoder(**BALANCED)
+    for each in graph, decoder(**VARIANTS["shared experts, biases, one choice"]):
+        assert interpreted(each, gemm=find_fma().gemm) == set()
+    assert interpreted(graph) == {("expert_linear", "forward"), ("expert_linear", "backward")}
+
+
+@pytest.mark.parametrize("more", [{}, {"max_gradient_norm": 0.5}])
+def test_experts_that_no_token_chose_are_counted_as_in_python(more):
+    graph, found = decoder(moe={"num_experts": 40, "top_k": 1}), []
+    for executor in (TABLE, INTERPRETER):
+        with machine(graph, 8, lanes=2, executor=executor, optimizer=ADAMW, **more) as appliance:
+            appliance.multiply_with(find_fma().gemm)
+            appliance.train_step(random_batch(graph, 8), 1, 0.01)
+            appliance.memoryx.drain()
+            found.append(appliance.memoryx.expert_use)
+    assert found[0] == found[1]
+    assert found[0].idle > 0
 
 
 def test_of_layers_of_perceptrons_everything_is_written_down():
@@ -109,8 +138,9 @@ def _refuses(x):
         raise ValueError("the activation is not what it must be")
 
 
+@pytest.mark.parametrize("graph", [GRAPH, PERCEPTRONS], ids=["pass by pass", "in one program"])
 @pytest.mark.parametrize("way", ["forward", "backward"])
-def test_the_error_of_a_kernel_comes_out_of_the_table_as_it_was_raised(monkeypatch, way):
+def test_the_error_of_a_kernel_comes_out_of_the_table_as_it_was_raised(monkeypatch, way, graph):
     kernel = table.KERNELS[OpKind.ACTIVATION]
 
     def broken(call) -> None:
@@ -120,10 +150,10 @@ def test_the_error_of_a_kernel_comes_out_of_the_table_as_it_was_raised(monkeypat
     changed = kernel.__class__(**{**vars(kernel), way: broken})
     monkeypatch.setitem(table.KERNELS, OpKind.ACTIVATION, changed)
     with (
-        machine(GRAPH, 8, lanes=2) as appliance,
+        machine(graph, 8, lanes=2) as appliance,
         pytest.raises(ValueError, match="^the activation is not what it must be$"),
     ):
-        appliance.train_step(random_batch(GRAPH, 8), 1, 0.01)
+        appliance.train_step(random_batch(graph, 8), 1, 0.01)
 
 
 def test_the_first_tensor_that_is_not_finite_is_named_as_in_python():
@@ -138,6 +168,31 @@ def test_the_first_tensor_that_is_not_finite_is_named_as_in_python():
             found.append(str(error.value))
     assert found[0] == found[1]
     assert "layers.1.norm1.weight" in found[0]
+
+
+@pytest.mark.parametrize("bad", [0, 7])
+def test_a_loss_that_is_not_finite_changes_nothing_where_a_step_is_one_program(bad):
+    """In the first lane or in another: then no lane goes back, and the first tensor that is not finite can be found."""
+    messages, weights = [], []
+    for executor in (TABLE, INTERPRETER):
+        with machine(PERCEPTRONS, 8, lanes=2, executor=executor, optimizer=ADAMW) as appliance:
+            batch = random_batch(PERCEPTRONS, 8)
+            appliance.train_step(batch, 1, 0.01)
+            assert executor == INTERPRETER or appliance.training_cluster._tables._program is not None
+            before = arrays_of(appliance, "model.")
+            batch.arrays["x"][bad] = np.nan
+            with pytest.raises(NonFiniteError) as error:
+                appliance.train_step(batch, 2, 0.01)
+            messages.append(str(error.value))
+            weights.append(
+                [before[name].tobytes() == array.tobytes() for name, array in arrays_of(appliance, "model.").items()]
+            )
+            batch = random_batch(PERCEPTRONS, 8)
+            found = appliance.train_step(batch, 2, 0.01)
+            weights.append([found, *(array.tobytes() for array in arrays_of(appliance, "model.").values())])
+    assert messages[0] == messages[1]
+    assert all(weights[0])
+    assert weights[1] == weights[3]
 
 
 def test_gradients_that_are_not_finite_change_nothing_and_name_their_weight():
