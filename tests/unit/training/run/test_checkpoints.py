@@ -199,7 +199,7 @@ def test_a_new_run_takes_the_faster_provider_an_old_one_numpy_and_params_may_nam
     counting = Counting()
     found_now = [Found(gemm.name, gemm, "") for gemm in (NUMPY, counting)]
     monkeypatch.setattr(gemm_providers, "found_providers", lambda _: iter(found_now))
-    monkeypatch.setattr(fastest, "fastest", lambda *_, trains: "counting" if trains else "numpy")
+    monkeypatch.setattr(fastest, "fastest", lambda *_, trains, gains: "counting" if trains else "numpy")
     with session(tmp_path) as found:
         settle_kernels(found)
         assert found.appliance.gemm is counting
