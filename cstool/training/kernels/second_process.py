@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from cstool.foundation.atomic_file import NoLocksError, lock_file
 from cstool.foundation.safe_python import python
@@ -80,6 +81,9 @@ def main() -> None:
     for number in range(3):
         os.dup2(nowhere, number)
     os.nice(_LEAST_PRIORITY)
+    with suppress(OSError):
+        # Linux may share the cores out by sessions first. Source: sched(7), the autogroup feature.
+        Path("/proc/self/autogroup").write_text(str(_LEAST_PRIORITY))
     folder = kernel_folder().path
     with suppress(OSError, NoLocksError):
         if folder is not None:
