@@ -20,6 +20,7 @@ from cstool.training.machine.cluster import INTERPRETER, TABLE
 from cstool.training.machine.recorder import Recorder
 from tests.models import BALANCED, FAMILIES, VARIANTS, decoder, fc_mnist, model_of
 from tests.unit.training.machine.machines import array_of, arrays_of, machine, random_batch, set_array
+from tests.unit.training.store.stored import forked
 
 ADAMW = make_optimizer(AdamW(learning_rate=0.01, weight_decay=0.1), None)
 GRAPH, PERCEPTRONS = decoder(layers=2), fc_mnist(7, 6, 5)
@@ -228,3 +229,21 @@ def test_memory_of_gradients_is_counted():
         assert appliance.memory_account()["gradients"] - before > 4 * sum(
             weight.size for weight in GRAPH.weights.values()
         )
+
+
+def test_a_child_that_is_forked_between_two_steps_trains_with_the_same_bits():
+    """The threads of the lanes stay with the parent."""
+
+    def trained() -> dict[str, bytes]:
+        with machine(GRAPH, 8, lanes=2, optimizer=ADAMW) as appliance:
+            assert walks_by_table(appliance, 1)
+            return {name: array_of(appliance, name).tobytes() for name in appliance.memoryx.arrays.names}
+
+    def child() -> None:
+        assert trained() == expected
+
+    expected = trained()
+    with machine(GRAPH, 8, lanes=2, optimizer=ADAMW) as appliance:
+        assert walks_by_table(appliance, 1)
+        assert forked(child) == 0
+        assert walks_by_table(appliance, 2)
