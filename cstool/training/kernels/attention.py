@@ -238,7 +238,7 @@ def by_pairs(form: Attention, width: int) -> bool:
 
 
 def _given_to_pairs(matrices: Sequence[np.ndarray], work: _Work, kv_heads: range, blocks: np.ndarray) -> list[Any]:
-    """Return the first arguments of kernels of pairs, of which records keep the matrices."""
+    """Return the first arguments of kernels of pairs; records keep the matrices."""
     if (into := recording()) is not None:
         into.kept += matrices
     places = [(address_of(x), x.strides[0]) for x in matrices]

@@ -125,7 +125,7 @@ _copy_number = emitted(_emit_copy, 2)
 
 
 @elementwise
-def _turn(x, x_row, y, y_row, rows, columns):  # type: ignore[no-untyped-def]
+def turn(x, x_row, y, y_row, rows, columns):  # type: ignore[no-untyped-def]
     """Transpose (rows, columns) numbers, contiguous in a row; addresses and strides in bytes."""
     whole_rows, whole = rows - rows % LANES, columns - columns % LANES
     for i in range(0, whole_rows, LANES):
@@ -172,7 +172,8 @@ def _strip(a, a_row, a_term, b, b_term, out, out_row, m, terms, width, adds, sha
 
 
 @elementwise
-def _matrix(a, a_row, a_term, b, b_term, out, out_row, sizes, adds, shape, seen):  # type: ignore[no-untyped-def]
+def matrix(a, a_row, a_term, b, b_term, out, out_row, sizes, adds, shape, seen):  # type: ignore[no-untyped-def]
+    """Compute one product, for `_products` and for other kernels; addresses and strides in bytes."""
     m, n, terms = sizes
     j = 0
     while j < n:
@@ -199,13 +200,9 @@ def _products(a, a_steps, b, b_steps, out, out_steps, counts, sizes, turned, add
                 if turned != 0:
                     # Heads of queries that share one of keys and values follow each other.
                     if k == 0 or b_steps[2] != 0:
-                        _turn(w, b_steps[4], turned, FLOAT_BYTES * sizes[1], sizes[1], sizes[2])
+                        turn(w, b_steps[4], turned, FLOAT_BYTES * sizes[1], sizes[1], sizes[2])
                     w, w_step = turned, FLOAT_BYTES * sizes[1]
-                _matrix(x, a_steps[3], a_steps[4], w, w_step, y, out_steps[3], sizes, adds, shape, seen)
-
-
-matrix, turn = _matrix, _turn
-"""for other kernels: one product, and a transposition"""
+                matrix(x, a_steps[3], a_steps[4], w, w_step, y, out_steps[3], sizes, adds, shape, seen)
 
 
 def multiply(

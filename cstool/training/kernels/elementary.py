@@ -217,7 +217,7 @@ class _LoopInformation(ctypes.Structure):
 
 
 def _record_loop(into: Recording, function: np.ufunc, arrays: Sequence[Array], steps: Sequence[int], size: int) -> None:
-    """Write down a call of NumPy's own loop of a function, whose bits no other loop has.
+    """Write down a call of NumPy's own loop of a function: another loop would have other bits.
 
     Args:
         arrays: operands and result

@@ -166,7 +166,7 @@ def _emit_turn(
 
 
 def _emit_copy(b: Builder, source: Value, stride: Value, terms: Value, target: Value) -> None:
-    """Pack a whole panel of an operand whose columns lie side by side."""
+    """Pack a whole panel of an operand with contiguous rows."""
 
     def body(i: Value) -> Sequence[Value]:
         place = Memory(b, b.add(source, b.mul(i, stride)))

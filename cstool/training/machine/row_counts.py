@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 class RowCounts:
-    """The counts, which the kernels write.
+    """The counts, as kernels write them.
 
     Args:
         panels: of matrices of experts

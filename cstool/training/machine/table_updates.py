@@ -56,7 +56,7 @@ class TableUpdates:
 
     Args:
         found: sums of each lane
-        rows: counts of the rows of experts, which are there after backward
+        rows: counts of the rows of experts, known after backward
         run: executes a program of as many lanes
     """
 
@@ -157,7 +157,7 @@ class TableUpdates:
         *,
         is_total: bool,
     ) -> None:
-        """Write down the update of a panel, which the lanes share if it is large; see `_gradient`."""
+        """Write down the update of a panel; lanes share a large one. See `_gradient`."""
         panel = keys[0].panel
         weight = self._memoryx.arrays.graph.weights[panel.weight]
         numbers, states, copied = self._memoryx.updated(panel)
