@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -57,7 +56,6 @@ class Shape(NamedTuple):
     inputs: int
 
 
-NO_GAINS: Mapping[str, float] = MappingProxyType({})
 Shapes = dict[Shape, float]
 """with the share of each in the work"""
 
@@ -134,7 +132,7 @@ def _has_small_experts(graph: Graph, samples: int) -> bool:
     return any(samples * item.tokens * item.outputs // item.experts * item.inputs < SHORT_PRODUCT for item in found)
 
 
-def fastest(shapes: Shapes, *, trains: bool, gains: Mapping[str, float] = NO_GAINS) -> str:
+def fastest(shapes: Shapes, *, trains: bool, gains: Mapping[str, float]) -> str:
     """Name of the fastest provider of float32: as an earlier run measured it, perhaps in another process, or anew.
 
     Args:
