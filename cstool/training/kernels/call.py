@@ -136,6 +136,8 @@ class Call:
     """index in `matrices` of the panel's matrix"""
     gradients: list[Payload | None] = field(default_factory=list)
     """buffers to fill, in the order of the weights; a kernel may put sparse `Rows` in their place"""
+    adds: bool = False
+    """whether the gradient of the panel is added to the one in its buffer"""
     start: int = 0
     stop: int = 0
     first: bool = True
@@ -170,6 +172,12 @@ class Call:
         if not found.is_recordable:
             needs_interpreter()
         return found
+
+    @property
+    def adds_in_place(self) -> bool:
+        """Whether `adds` has the bits of a gradient that is added later, where the kernel has `adds`."""
+        weight = self.weights[0]
+        return isinstance(weight, np.ndarray) and len(self.inputs[0]) <= self.gemm_for(weight).terms_added_in_place
 
     @property
     def draws(self) -> Draws | None:
@@ -231,6 +239,8 @@ class Kernel:
     backward: Callable[[Call], None]
     accumulates: bool = False
     """whether backward can add to a delta; the machine adds for the others"""
+    adds: bool = False
+    """whether backward can add the gradient of its matrix to that of another grain, see `Call.adds`"""
     native: bool = False
     """whether both do all their work by kernels, products and `elementary.py`: then they can be written down, see
     `recording.py`. Where it depends on the call, `needs_interpreter` says so"""

@@ -296,6 +296,7 @@ class FmaGemm:
 
     name, is_recordable = "fma", True
     operands = np.dtype(np.float32)
+    terms_added_in_place = BLOCK_TERMS
 
     def __init__(self) -> None:
         self._memory = WorkSpace()

@@ -32,6 +32,8 @@ class Gemm(Protocol):
     """as checkpoints have it"""
     operands: np.dtype
     """dtype of the arrays that are multiplied: float32, or uint16 for bfloat16, whose products are added in float32"""
+    terms_added_in_place: int
+    """most terms of a sum for which `multiply_add` needs no scratch, and has the bits of a product added later"""
 
     @property
     def is_recordable(self) -> bool:
@@ -89,6 +91,7 @@ class NumpyGemm:
 
     name = "numpy"
     operands = np.dtype(np.float32)
+    terms_added_in_place = 0
 
     @property
     def is_recordable(self) -> bool:

@@ -34,6 +34,7 @@ class EmulatedGemm:
 
     name, is_recordable = "emulated", False
     operands = BFLOAT16
+    terms_added_in_place = 0
 
     def __init__(self) -> None:
         self._memory = WorkSpace()

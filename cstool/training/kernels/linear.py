@@ -47,7 +47,9 @@ def linear_backward_delta(
         gemm.multiply(delta_y, weight, delta_x)
 
 
-def linear_backward_weight(x: np.ndarray, delta_y: np.ndarray, grad_weight: np.ndarray, gemm: Gemm = NUMPY) -> None:
+def linear_backward_weight(
+    x: np.ndarray, delta_y: np.ndarray, grad_weight: np.ndarray, gemm: Gemm = NUMPY, *, adds: bool = False
+) -> None:
     """Compute the gradient of a range of rows: delta_y^T x.
 
     Args:
@@ -55,8 +57,13 @@ def linear_backward_weight(x: np.ndarray, delta_y: np.ndarray, grad_weight: np.n
         delta_y: (T, rows) float32 or bfloat16, as x
         grad_weight: (rows, in) float32
         gemm: provider of the product
+        adds: add to grad_weight instead of overwriting it; only where the provider adds in place
     """
-    gemm.multiply(delta_y.T, x, grad_weight)
+    if adds:
+        assert len(x) <= gemm.terms_added_in_place
+        gemm.multiply_add(delta_y.T, x, grad_weight, grad_weight)
+    else:
+        gemm.multiply(delta_y.T, x, grad_weight)
 
 
 @elementwise

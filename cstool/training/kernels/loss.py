@@ -29,7 +29,7 @@ from cstool.training.kernels.bfloat16 import finish, lend_bfloat16, operand
 from cstool.training.kernels.call import Call, LossResult
 from cstool.training.kernels.exponential import bent_tanh, maximum
 from cstool.training.kernels.gemm import quiet
-from cstool.training.kernels.linear import column_sum
+from cstool.training.kernels.linear import column_sum, linear_backward_weight
 from cstool.training.kernels.recording import recording
 from cstool.training.kernels.tallies import class_tallies, half_tallies, ngram_tallies
 
@@ -306,7 +306,7 @@ def _backward(c: Call, share: np.ndarray, scale: float) -> None:
             _delta_of_bent_logits(*known, *_bends(c), *_shares(c))
         if grad_bias is not None:
             column_sum(logits, grad_bias[chunk])
-        gemm.multiply(delta.T, x, grad_weight[chunk])
+        linear_backward_weight(x, delta, grad_weight[chunk], gemm, adds=c.adds)
         if c.accumulate[0] or not c.first or chunk.start > 0:
             gemm.multiply_add(delta, weight[chunk], delta_x, c.scratch("loss.delta_x", delta_x.shape))
         else:

@@ -231,6 +231,7 @@ class OneDnnGemm:
 
     name, is_recordable = "onednn", True
     operands = BFLOAT16
+    terms_added_in_place = 0
 
     def __init__(self, path: Path) -> None:
         self._library = Library(path)

@@ -47,6 +47,7 @@ class OneDnnFloat32:
 
     name, is_recordable = "onednn_float32", True
     operands = np.dtype(np.float32)
+    terms_added_in_place = 0
 
     def __init__(self, path: Path) -> None:
         self._library = Library(path)

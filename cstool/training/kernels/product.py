@@ -39,7 +39,7 @@ def multiply_back(c: Call, x: Array, delta_y: Array, delta_x: Array | None, *, a
         return
     if delta_x is not None:
         linear_backward_delta(delta_y, weight, delta_x, accumulate, c.scratch, gemm)
-    linear_backward_weight(x, delta_y, grad, gemm)
+    linear_backward_weight(x, delta_y, grad, gemm, adds=c.adds)
 
 
 def layer_forward(c: Call) -> None:

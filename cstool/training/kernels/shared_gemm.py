@@ -29,6 +29,7 @@ class SharedGemm:
     def __init__(self, gemm: Gemm, threads: int) -> None:
         self._gemm = gemm
         self.name, self.operands, self.is_recordable = gemm.name, gemm.operands, False
+        self.terms_added_in_place = gemm.terms_added_in_place
         self._others = min(threads, PARTS) - 1
         self._pool = ThreadPoolExecutor(max(1, self._others), thread_name_prefix="product")
 

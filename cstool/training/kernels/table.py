@@ -35,7 +35,7 @@ KERNELS: Mapping[OpKind, Kernel] = {
     OpKind.LAYER_NORM: Kernel(norm.layer_norm_forward, norm.layer_norm_backward, accumulates=True, native=True),
     OpKind.RMS_NORM: Kernel(norm.rms_norm_forward, norm.rms_norm_backward, accumulates=True, native=True),
     OpKind.HEAD_NORM: Kernel(norm.head_norm_forward, norm.head_norm_backward, accumulates=True, native=True),
-    OpKind.LINEAR: Kernel(product.layer_forward, product.layer_backward, accumulates=True, native=True),
+    OpKind.LINEAR: Kernel(product.layer_forward, product.layer_backward, accumulates=True, adds=True, native=True),
     OpKind.ROTARY: Kernel(rotary.rotary_forward, rotary.rotary_backward, native=True),
     OpKind.ATTENTION: Kernel(attention.attention_forward, attention.attention_backward, native=True),
     OpKind.ACTIVATION: Kernel(activation.activation_forward, activation.activation_backward, native=True),
@@ -50,8 +50,10 @@ KERNELS: Mapping[OpKind, Kernel] = {
     ),
     OpKind.COMBINE: Kernel(mixture.combine_forward, mixture.combine_backward, native=True),
     OpKind.BALANCE_LOSS: Kernel(mixture.balance_loss_forward, mixture.balance_loss_backward, native=True),
-    OpKind.SOFTMAX_LOSS: Kernel(loss.softmax_loss_forward, loss.softmax_loss_backward, accumulates=True, native=True),
-    OpKind.TOKEN_LOSS: Kernel(loss.token_loss_forward, loss.token_loss_backward, accumulates=True),
+    OpKind.SOFTMAX_LOSS: Kernel(
+        loss.softmax_loss_forward, loss.softmax_loss_backward, accumulates=True, adds=True, native=True
+    ),
+    OpKind.TOKEN_LOSS: Kernel(loss.token_loss_forward, loss.token_loss_backward, accumulates=True, adds=True),
     OpKind.PREFERENCE_LOSS: Kernel(preference.preference_loss_forward, preference.preference_loss_backward),
     OpKind.CONTRASTIVE_LOSS: Kernel(contrastive.contrastive_loss_forward, contrastive.contrastive_loss_backward),
 }

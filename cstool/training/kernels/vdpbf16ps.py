@@ -316,6 +316,7 @@ class VdpGemm:
 
     name, is_recordable = "vdpbf16ps", True
     operands = BFLOAT16
+    terms_added_in_place = BLOCK_TERMS
 
     def __init__(self) -> None:
         self._memory = WorkSpace()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cstool.model.ir import Panel, rules_of
-from cstool.training.kernels.call import Payload, Weights
+from cstool.training.kernels.call import Call, Payload, Weights
 from cstool.training.kernels.mixture import chosen_experts
 from cstool.training.kernels.sparse import SparseMatrix
 from cstool.training.machine.csx import GrainSlot, Scratch
@@ -149,16 +149,23 @@ class Lane:
                 with _Held(self, needed) as matrix:
                     if panel is not None and not needed:
                         matrix = [NO_WEIGHTS]
-                    for slot, vector_gradients in zip(slots, of_vectors, strict=True):
+                    left: Payload | None = None
+                    for number, (slot, vector_gradients) in enumerate(zip(slots, of_vectors, strict=True)):
                         call = slot.calls[position]
                         call.hold(matrix + vectors, panel, is_first, is_last)
-                        buffer = self._matrix_gradient(planned, panel, *matrix) if backward and needed else None
+                        buffer, call.adds = left, left is not None
+                        if buffer is None and backward and needed:
+                            buffer = self._matrix_gradient(planned, panel, *matrix)
                         if backward:
                             call.gradients = [*([] if panel is None else [buffer]), *vector_gradients]
                         with self.tape.kernel(planned, phase, slot, panel):
                             kernel(call)
+                        left = None
                         if backward and panel is not None:
-                            self._hand_in(panel, planned, slot, call.gradients[0])
+                            if not call.adds and needed and adds_up(planned, call, slots[number : number + 2]):
+                                left = call.gradients[0]
+                            else:
+                                self._hand_in(panel, planned, slot, call.gradients[0], level=int(call.adds))
                             if buffer is not None and call.gradients[0] is not buffer:
                                 self.swarmx.buffers.give_back(buffer)
                         if backward and is_last:
@@ -178,9 +185,25 @@ class Lane:
             return self.swarmx.buffers.take(weights.gradient_shape, weights.room)
         return self.swarmx.buffers.take(panel.shape)
 
-    def _hand_in(self, panel: Panel, planned: PlannedOp, slot: GrainSlot, gradient: Payload | None) -> None:
+    def _hand_in(
+        self, panel: Panel, planned: PlannedOp, slot: GrainSlot, gradient: Payload | None, level: int = 0
+    ) -> None:
         assert gradient is not None and slot.grain is not None
-        self.swarmx.reduce(panel, planned.op.name, Node(0, slot.grain), gradient, self.tape)
+        self.swarmx.reduce(panel, planned.op.name, Node(level, slot.grain >> level), gradient, self.tape)
+
+
+def adds_up(planned: PlannedOp, call: Call, slots: Sequence[GrainSlot]) -> bool:
+    """Whether the product that makes the matrix gradient of the second grain adds it to the first's, in the same bits.
+
+    Args:
+        call: of the op on the first grain, with its weights
+        slots: of the first grain, and of the next of the lane, where there is one
+    """
+    if not planned.kernel.adds or len(slots) < 2:
+        return False
+    first, second = slots[0].grain, slots[1].grain
+    assert first is not None
+    return first % 2 == 0 and second == first + 1 and call.adds_in_place
 
 
 class _Held:

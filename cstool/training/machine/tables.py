@@ -27,7 +27,7 @@ from cstool.training.kernels.gemm import quiet
 from cstool.training.kernels.magnitudes import check_finite
 from cstool.training.kernels.recording import Cell, NotRecordableError, Recording, recorded
 from cstool.training.machine.csx import GrainSlot
-from cstool.training.machine.lanes import Lane, Pace
+from cstool.training.machine.lanes import Lane, Pace, adds_up
 from cstool.training.machine.row_counts import RowCounts
 from cstool.training.machine.stages import PHASES, stages
 from cstool.training.machine.swarmx import Node, Tree, meet
@@ -189,8 +189,8 @@ class LaneSums:
         self.found: dict[Sum, dict[Node, Array]] = {}
         """sums at the end of the pass"""
 
-    def add(self, key: Sum, grain: int, place: Array) -> None:
-        """Write down how the gradient of a grain is added; it stands in a place of this lane."""
+    def add(self, key: Sum, node: Node, place: Array) -> None:
+        """Write down how the sum below a node is added to others; it stands in a place of this lane."""
         waiting = self.found.setdefault(key, {})
 
         def join(left: Array, right: Array, _level: int) -> Array:
@@ -198,7 +198,7 @@ class LaneSums:
             self.places.give_back(right)
             return left
 
-        top = self._tree.climb(Node(0, grain), place, partial(meet, waiting), join)
+        top = self._tree.climb(node, place, partial(meet, waiting), join)
         if top is not None:
             waiting[top[0]] = top[1]
 
@@ -380,6 +380,7 @@ class Tables:
         try:
             for panel, is_first, is_last in stages(planned.matrix_panels[:: -1 if is_backward else 1]):
                 matrix = [] if panel is None else [self._weight(panel)]
+                left: Array | None = None
                 for number, slot in enumerate(lane.slots):
                     call = calls[number][position]
                     call.hold(matrix + vectors, panel, is_first, is_last)
@@ -388,15 +389,21 @@ class Tables:
                     if not is_backward:
                         planned.kernel.forward(call)
                         continue
-                    gradients = [] if panel is None else [sums.places.take(panel.shape)]
+                    call.adds = left is not None
+                    gradients = [] if panel is None else [sums.places.take(panel.shape) if left is None else left]
                     call.gradients = [*gradients, *of_vectors[number]]
                     planned.kernel.backward(call)
-                    owed = [] if panel is None else [(panel, gradients[0])]
+                    left = None
+                    if panel is not None:
+                        if not call.adds and adds_up(planned, call, lane.slots[number : number + 2]):
+                            left = gradients[0]
+                        else:
+                            grain = Node(int(call.adds), slot_grain(slot) >> call.adds)
+                            sums.add(Sum(panel, planned.op.name), grain, gradients[0])
                     if is_last:
                         slot.settle(planned)
-                        owed += zip(planned.vector_panels, of_vectors[number], strict=True)
-                    for each, gradient in owed:
-                        sums.add(Sum(each, planned.op.name), slot_grain(slot), gradient)
+                        for vector, gradient in zip(planned.vector_panels, of_vectors[number], strict=True):
+                            sums.add(Sum(vector, planned.op.name), Node(0, slot_grain(slot)), gradient)
         except NotRecordableError:
             for panel in (*planned.matrix_panels, *planned.vector_panels):
                 sums.found.pop(Sum(panel, planned.op.name), None)

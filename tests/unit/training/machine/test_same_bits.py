@@ -13,10 +13,11 @@ from cstool.model.params import SGD, LossScaling
 from cstool.model.params.sections.optimizers import Adafactor, Lion
 from cstool.model.params.sections.sparsity import LinearShare
 from cstool.model.sparsity import assign_groups
-from cstool.training.kernels import attention, gemm_providers, onednn_float32, shared_gemm
+from cstool.training.kernels import attention, gemm_providers, loss, onednn_float32, product, shared_gemm
 from cstool.training.kernels.bfloat16 import BFLOAT16
 from cstool.training.kernels.compile import compile_kernels
 from cstool.training.kernels.gemm_providers import FLOAT32, find_fma, find_onednn_float32, find_vdpbf16ps
+from cstool.training.kernels.linear import linear_backward_weight
 from cstool.training.machine import appliance as appliance_module
 from cstool.training.machine import table_updates
 from cstool.training.machine.cluster import INTERPRETER, TABLE
@@ -205,3 +206,26 @@ def test_of_products_that_are_not_numpys(monkeypatch, find, family):
         )
         for other in others:
             assert_same(other, first)
+
+
+@pytest.mark.parametrize("find", [find_fma, find_vdpbf16ps])
+@pytest.mark.parametrize("executor", [INTERPRETER, TABLE])
+def test_of_gradients_that_a_product_adds_to_those_of_the_grain_before(monkeypatch, find, executor):
+    if (own := find()).gemm is None:
+        pytest.skip(own.reason)
+    precision = "bfloat16" if own.gemm.operands == BFLOAT16 else "float32"
+    asked = {"num_csx": 1, "lanes": 1, "executor": executor, "looks": False, "precision": precision, **CLIPPED}
+    found, added = [], []
+
+    def spy(*arguments: Any, adds: bool = False) -> None:
+        added.append(adds)
+        linear_backward_weight(*arguments, adds=adds)
+
+    for module in loss, product:
+        monkeypatch.setattr(module, "linear_backward_weight", spy)
+    for terms in (own.gemm.terms_added_in_place, 0):
+        monkeypatch.setattr(type(own.gemm), "terms_added_in_place", terms)
+        found.append(train(GRAPHS["untied"](), 1, gemm=own.gemm, **asked)[0])
+        assert sum(added) == (len(added) // 2 if terms else 0)
+        added.clear()
+    assert_same(*found)
