@@ -228,7 +228,7 @@ def _compilation(trainers: Sequence[Params], graphs: Sequence[Graph | None], run
     Raises:
         CompileError, ArtifactError: as the run would say
     """
-    from cstool.model.graphs import SampleForm, build_graph, declared_form
+    from cstool.model.graphs import SampleForm, declared_form, trained_graph
     from cstool.model.ir import plain_digest, require_model
     from cstool.model.system import load_system
     from cstool.plan import compiler
@@ -247,7 +247,7 @@ def _compilation(trainers: Sequence[Params], graphs: Sequence[Graph | None], run
     words = ["compile", *_modelled_words(run)]
     for number, (params, graph) in enumerate(zip(trainers, graphs, strict=True)):
         form = declared_form(params) if graph is None else SampleForm.of(graph)
-        if graph is not None and build_graph(params.model, declared_form(params)) != graph:
+        if graph is not None and trained_graph(params, declared_form(params)) != graph:
             length = _length_that_declares(params, graph)
             is_declared &= length is not None
             trainer = "trainer" if len(trainers) == 1 else f"trainer.{number}"
@@ -263,13 +263,13 @@ _LENGTH = "fit.train_dataloader.max_sequence_length"
 
 def _length_that_declares(params: Params, graph: Graph) -> int | None:
     """The max_sequence_length with which the params describe the samples as the data do; None if none does."""
-    from cstool.model.graphs import build_graph, declared_form
+    from cstool.model.graphs import declared_form, trained_graph
 
     loader, length = params.train_dataloader, graph.sequence_length
     if loader is None or length is None or not hasattr(loader, "max_sequence_length"):
         return None
     declared = replace(params, train_dataloader=loader.model_copy(update={"max_sequence_length": length}))
-    return length if build_graph(params.model, declared_form(declared)) == graph else None
+    return length if trained_graph(params, declared_form(declared)) == graph else None
 
 
 def _modelled_words(run: RunRequest) -> list[str]:

@@ -10,6 +10,7 @@ from cstool.model.graphs.encoder_decoder import encoder_decoder_graph
 from cstool.model.graphs.fc_mnist import fc_mnist_graph
 from cstool.model.graphs.form import GATHERED, TARGETS, SampleForm
 from cstool.model.graphs.preference import preference_graph
+from cstool.model.graphs.tuning import tuned
 from cstool.model.graphs.vision import vision_graph
 from cstool.model.ir import Graph, verify
 from cstool.model.params import (
@@ -38,6 +39,7 @@ __all__ = [
     "build_graph",
     "declared_form",
     "embedding_graph",
+    "trained_graph",
 ]
 
 USUAL_TOKENS = 512
@@ -72,6 +74,18 @@ def build_graph(model: ModelParams, form: SampleForm | int | None) -> Graph:
     graph = next(build(model, form) for kind, build in _BUILDERS.items() if isinstance(model, kind))
     verify(graph)
     return graph
+
+
+def trained_graph(params: Params, form: SampleForm | int | None) -> Graph:
+    """Build the graph that params train: the model's, with the frozen weights and adapters that they ask for.
+
+    Args:
+        form: see `build_graph`
+
+    Raises:
+        ParamsError: the model has no such weights or layers
+    """
+    return tuned(build_graph(params.model, form), params.tuning)
 
 
 def declared_form(params: Params) -> SampleForm:

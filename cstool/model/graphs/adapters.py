@@ -1,20 +1,22 @@
 """Low-rank adapters: two small products beside a frozen one, as ops of the graph.
 
-Beside y = x W^T come a = x A^T and b = a B^T, and y + b, with the constant of the paper in B. A reads the input of W,
-so the wafer multiplies both at once, as it does query, key and value; B is a kernel of its own.
+Beside y = x W^T come a = x A^T and b = a B^T, and y + b. The scale is on a, with dropout on x, where it is dropped. A
+reads the input of W, so the wafer multiplies both at once, as it does query, key and value; B is a kernel of its own.
+Names of weights are as in the vendor's release 2.10: `lora_A` and `lora_B` beside the layer's.
 
 Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021, section 4.1.
 """
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import groupby
 from types import MappingProxyType
 
-from cstool.foundation.errors import EstimateError
+from cstool.foundation.errors import ParamsError
 from cstool.model.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, rules_of
+from cstool.model.params.sections.tuning import ALL, Adapters, Tuning
 
 SHORT_NAMES = {
     "q": "proj_q_dense_layer",
@@ -25,83 +27,40 @@ SHORT_NAMES = {
     "gate": "ffn.0.linear_layer_for_glu",
     "down": "ffn.1.linear_layer",
 }
-"""names of layers in `--adapters` -> ends of their names in the model"""
-ALL = "all"
-"""stands for all linear layers"""
-EXAMPLE = "such as --adapters rank=16,layers=q,v"
-MOST_RANK = 2**20
+"""short names of layers -> ends of their names in the model"""
 
 
-@dataclass(frozen=True)
-class Adapters:
-    """Adapters beside linear layers.
-
-    Args:
-        rank: columns of B, rows of A
-        layers: short names, ends of names, patterns of whole names with `*` for anything, or `all`
-    """
-
-    rank: int
-    layers: tuple[str, ...]
-
-    def are_beside(self, name: str) -> bool:
-        """Say whether there is one beside a linear layer of a name, its number written out."""
-        return any(_is_named(layer, name) for layer in self.layers)
+def adapters_beside(tuning: Tuning, name: str) -> Adapters | None:
+    """The adapters beside a linear layer of a name, its number written out: the first ones that name it."""
+    return next((each for each in tuning.adapters if any(_is_named(layer, name) for layer in each.layers)), None)
 
 
-def parse_adapters(text: str) -> Adapters:
-    """Return the adapters of `rank=16,layers=q,v`.
-
-    >>> parse_adapters("rank=16,layers=q,v")
-    Adapters(rank=16, layers=('q', 'v'))
-
-    Raises:
-        EstimateError: it is nothing of the kind
-    """
-    found: dict[str, list[str]] = {}
-    key = ""
-    for part in text.split(","):
-        name, sign, value = part.strip().partition("=")
-        if sign:
-            key = name.strip()
-            if key in found or key not in ("rank", "layers"):
-                raise EstimateError(f"--adapters: must have rank and layers, once each, got {text}", EXAMPLE)
-        found.setdefault(key, []).append(value.strip() if sign else name)
-    if found.keys() != {"rank", "layers"} or not all(found["layers"]):
-        raise EstimateError(f"--adapters: must have rank and layers, once each, got {text}", EXAMPLE)
-    rank = ",".join(found["rank"])
-    if not rank.isdecimal() or not 1 <= int(rank) <= MOST_RANK:
-        raise EstimateError(f"--adapters: rank must be a whole number, at least 1, got {rank}", EXAMPLE)
-    return Adapters(int(rank), tuple(found["layers"]))
-
-
-def with_adapters(graph: Graph, adapters: Adapters) -> Graph:
+def with_adapters(graph: Graph, tuning: Tuning) -> Graph:
     """Return a graph with adapters, and all weights but theirs frozen.
 
     A layer of inputs and outputs gets rank x (inputs + outputs) weights.
 
     Raises:
-        EstimateError: a layer is none of the graph, or the rank is more than inputs or outputs of one
+        ParamsError: a layer is none of the graph, or the rank is more than inputs or outputs of one
     """
     linear = dict(_linear_layers(graph))
-    for layer in adapters.layers:
+    for layer in (layer for each in tuning.adapters for layer in each.layers):
         if not any(_is_named(layer, name) for name in linear):
             known = ", ".join(dict.fromkeys(map(_short_name, linear))) or "none"
-            raise EstimateError(
-                f"--adapters: layers must be linear layers of {graph.name}, got {layer}", f"they are {known}; or all"
-            )
+            rule = f"layers must be linear layers of {graph.name}, got {layer}"
+            raise ParamsError([(f"{tuning.where}: {rule}", f"they are {known}; or all")])
     for name, shape in linear.items():
-        if adapters.are_beside(name) and adapters.rank > min(shape):
+        if (found := adapters_beside(tuning, name)) is not None and found.rank > min(shape):
             rule = f"rank must be at most {min(shape):,}, the smaller side of {name}"
-            raise EstimateError(f"--adapters: {rule}, got {adapters.rank:,}")
+            raise ParamsError([(f"{tuning.where}: {rule}, got {found.rank:,}", None)])
 
     def beside(segment: Segment) -> Callable[[int], Hashable]:
         return lambda repetition: tuple(
-            adapters.are_beside(segment.name_of(op.name, repetition)) for op in segment.ops if _is_linear(op)
+            adapters_beside(tuning, segment.name_of(op.name, repetition)) for op in segment.ops if _is_linear(op)
         )
 
-    found = (_adapted(segment, adapters) for segment in split_segments(graph.segments, beside))
-    return replace(graph, segments=tuple(found))
+    segments = (_adapted(segment, tuning) for segment in split_segments(graph.segments, beside))
+    return replace(graph, segments=tuple(segments))
 
 
 def split_segments(
@@ -146,19 +105,22 @@ def _short_name(name: str) -> str:
     return next(found, name.rpartition(".")[2] if not name.rpartition(".")[2].isdecimal() else name)
 
 
-def _adapted(segment: Segment, adapters: Adapters) -> Segment:
+def _adapted(segment: Segment, tuning: Tuning) -> Segment:
     """Return a segment with adapters, the same for all its repetitions."""
     weights = {weight.name: weight for weight in segment.weights}
-    targets = [
-        op
+    targets = {
+        op.name: (op, found)
         for op in segment.ops
         if _is_linear(op)
-        and adapters.are_beside(segment.name_of(op.name))
+        and (found := adapters_beside(tuning, segment.name_of(op.name))) is not None
         and op.weights[0] in weights
         and not weights[op.weights[0]].frozen
-    ]
+    }
     shapes = {tensor.name: tensor for tensor in segment.tensors}
-    added = {op.name: _Added(op, adapters.rank, weights[op.weights[0]], shapes[op.outputs[0]]) for op in targets}
+    added = {
+        name: _Added(op, adapters, weights[op.weights[0]], shapes[op.outputs[0]])
+        for name, (op, adapters) in targets.items()
+    }
     return replace(
         segment,
         ops=tuple(_in_order(segment.ops, added)),
@@ -173,20 +135,35 @@ def _adapted(segment: Segment, adapters: Adapters) -> Segment:
 class _Added:
     """The ops, tensors and weights of an adapter."""
 
-    def __init__(self, op: Op, rank: int, matrix: Weight, made: Tensor) -> None:
+    def __init__(self, op: Op, adapters: Adapters, matrix: Weight, made: Tensor) -> None:
         outputs, inputs = matrix.matrix_shape
+        rank, lead = adapters.rank, made.shape[:-1]
         names = [f"{op.name}.lora_{part}" for part in "AB"]
         module = matrix.name.removesuffix(".weight")
+        # Kaiming's uniform distribution with a slope of sqrt(5), as PyTorch begins a linear layer.
         bound = 1 / math.sqrt(inputs)
         self.weights = (
             Weight(f"{module}.lora_A", (rank, inputs), Initializer("uniform", low=-bound, high=bound)),
             Weight(f"{module}.lora_B", (outputs, rank), Initializer("constant", mean=0.0)),
         )
         base, small, large = f"{op.name}.base", f"{names[0]}.y", f"{names[1]}.y"
-        lead = made.shape[:-1]
-        self.tensors = (Tensor(base, made.shape), Tensor(small, (*lead, rank)), Tensor(large, made.shape))
+        self.tensors: tuple[Tensor, ...] = (
+            Tensor(base, made.shape),
+            Tensor(small, (*lead, rank)),
+            Tensor(large, made.shape),
+        )
         self.base = replace(op, outputs=(base,))
-        self.down = Op(OpKind.LINEAR, names[0], op.inputs, (small,), (self.weights[0].name,))
+        down = Op(OpKind.LINEAR, names[0], op.inputs, (small,), (self.weights[0].name,))
+        scaled = f"{op.name}.lora_scale"
+        factor = MappingProxyType({"factor": adapters.scale, "dropout": adapters.dropout})
+        self.down: tuple[Op, ...] = (down,)
+        if adapters.dropout:
+            self.tensors += (Tensor(scaled, (*lead, inputs)),)
+            self.down = (Op(OpKind.SCALE, scaled, op.inputs, (scaled,), (), factor), replace(down, inputs=(scaled,)))
+        elif adapters.scale != 1.0:
+            self.tensors += (Tensor(scaled, (*lead, rank)),)
+            self.down = (down, Op(OpKind.SCALE, scaled, (small,), (scaled,), (), factor))
+            small = scaled
         up = Op(OpKind.LINEAR, names[1], (small,), (large,), (self.weights[1].name,))
         attributes = MappingProxyType({"dropout": 0.0})
         total = Op(OpKind.RESIDUAL, f"{op.name}.lora", (large, base), op.outputs, (), attributes)
@@ -213,7 +190,7 @@ def _in_order(ops: Sequence[Op], added: dict[str, _Added]) -> Iterator[Op]:
             index += 1
         new = [added[each.name] for each in run if each.name in added]
         yield from (added[each.name].base if each.name in added else each for each in run)
-        yield from (each.down for each in new)
+        yield from (op for each in new for op in each.down)
         window = []
         while index < len(ops) and not rules_of(ops[index]).anchor and not rules_of(ops[index]).opens_kernel:
             window.append(ops[index])

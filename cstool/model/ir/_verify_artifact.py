@@ -9,17 +9,14 @@ from cstool.model.ir._op_kinds import losses_of
 from cstool.model.ir._plans import PipelinedPlan, Region, SramEntry, Stage, StreamingPlan
 
 
-def verify(graph: Graph, *, runs: bool = True) -> None:
+def verify(graph: Graph) -> None:
     """Check that a graph is legal.
-
-    Args:
-        runs: whether it is to run, too: runs know frozen weights that come before all others; estimates know any
 
     Raises:
         ValueError: naming the op, when a tensor is used before it is produced, is produced twice or not
             declared, a weight is not declared or never used, an op name (the key of its random numbers)
-            is used twice, an alias is none, a frozen weight comes after one that is not, an op beyond a
-            barrier has weights, or the losses are not the outputs of loss ops.
+            is used twice, an alias is none, a weight begins as one of another shape, an op beyond a barrier has
+            weights, or the losses are not the outputs of loss ops.
     """
     names = Counter(op.name for op in graph.ops)
     if repeated := [name for name, count in names.items() if count > 1]:
@@ -40,7 +37,11 @@ def verify(graph: Graph, *, runs: bool = True) -> None:
             if name not in graph.weights:
                 raise ValueError(f"{op.name}: uses weight {name!r}, which is not declared")
             used_weights.add(name)
-    _verify_frozen(graph, runs)
+    for weight in graph.weights.values():
+        if (first := weight.begins_as) is None:
+            continue
+        if first not in graph.weights or graph.weights[first].shape != weight.shape:
+            raise ValueError(f"{weight.name}: must begin as a weight of its shape, got {first!r}")
     if idle := set(graph.weights) - used_weights:
         raise ValueError(f"weight {min(idle)!r} is declared but no op uses it")
     if graph.barrier is not None and (kept := [op.name for op in graph.barrier.beyond.ops if op.weights]):
@@ -56,22 +57,6 @@ def verify(graph: Graph, *, runs: bool = True) -> None:
         raise ValueError(f"the losses that ops produce are {made}, and the graph has {losses}")
 
 
-def _verify_frozen(graph: Graph, runs: bool) -> None:
-    """Check that each weight begins as one that is like it, and that no delta has to go through one that is frozen."""
-    made = {name for op in graph.ops if op.name not in graph.frozen_ops for name in op.outputs}
-    partly = (op for op in graph.ops if any(graph.weights[name].frozen for name in op.weights))
-    for op in partly if runs else ():
-        if trained := [name for name in op.weights if not graph.weights[name].frozen]:
-            raise ValueError(f"{op.name}: is frozen, and uses {trained[0]!r}, which is not")
-        if after := [name for name in op.inputs if name in made]:
-            raise ValueError(f"{op.name}: is frozen, and reads {after[0]!r}, which is trained")
-    for weight in graph.weights.values():
-        if (first := weight.begins_as) is None:
-            continue
-        if first not in graph.weights or graph.weights[first].shape != weight.shape:
-            raise ValueError(f"{weight.name}: must begin as a weight of its shape, got {first!r}")
-
-
 def verify_artifact(artifact: Artifact) -> None:
     """Check that an artifact is legal.
 
@@ -80,7 +65,7 @@ def verify_artifact(artifact: Artifact) -> None:
             replica or upon another, an account of SRAM that does not add up or does not fit, a color that cannot be
             routed, micro-batches that do not make up the batch, a plan that does not belong to the mode
     """
-    verify(artifact.graph, runs=False)
+    verify(artifact.graph)
     verify_plans(artifact)
 
 

@@ -26,6 +26,7 @@ from cstool.model.params.sections.optimizers import OPTIMIZERS, OTHER_OPTIMIZERS
 from cstool.model.params.sections.preference import POLICIES, DpoParams
 from cstool.model.params.sections.schedules import OTHER_SCHEDULES, SCHEDULES, Schedule
 from cstool.model.params.sections.sparsity import SparsityParams
+from cstool.model.params.sections.tuning import TARGETS, Tuning, parse_adapters, parse_frozen
 
 _S = TypeVar("_S", bound=Section)
 _TRAINER: Key = ("trainer",)
@@ -70,6 +71,7 @@ class TrainerCheck:
         backend = self._section(trainer.BackendParams, init, "backend")
         self._section(trainer.AutorestartParams, init, "autorestart")
         callbacks, tensorboard = self._callbacks(init.get("callbacks")), self._loggers(init.get("loggers"))
+        tuning = self._tuning(init, callbacks)
         seed = value if type(value := init.get("seed")) is int and 0 <= value <= MAX_STEPS else 1
         loaders = DataloaderCheck(self.problems, self._micro_batch, model, seed)
         fit = self._keys(trainer.FitKeys, keys.get("fit"), ("trainer", "fit"))
@@ -95,6 +97,7 @@ class TrainerCheck:
             schedulers=schedules,
             precision=precision,
             sparsity=sparsity,
+            tuning=tuning,
             loop=loop,
             checkpoint=checkpoint,
             memoryx=memoryx,
@@ -167,6 +170,25 @@ class TrainerCheck:
             rule = "must be left out for dpo: a policy with zeros would be held against a reference without them"
             self.problems.add(key, rule)
         return sparsity
+
+    def _tuning(self, init: dict[str, Any], callbacks: Callbacks) -> Tuning:
+        """The part of the model that is trained; at most one key may say so."""
+        keys: dict[str, Key] = {name: (*_INIT, name) for name in ("lora", "frozen") if init.get(name) is not None}
+        if callbacks.lora is not None:
+            keys = {"callback": callbacks.places[id(callbacks.lora)], **keys}
+        if len(keys) > 1:
+            first, second = [*keys.values()][:2]
+            self.problems.add(second, f"cannot stand beside {dotted(first)}", hint="keep one of the two")
+        if self.problems.any_found or not keys:
+            return Tuning()
+        name, key = next(iter(keys.items()))
+        place, written = self.problems.where(key)
+        where = f"{place}: {written}"
+        if callbacks.lora is not None:
+            return Tuning(adapters=tuple(each.adapters for each in callbacks.lora.lora_params), where=where)
+        if name == "lora":
+            return Tuning(adapters=(parse_adapters(init[name], layers=TARGETS),), where=where)
+        return Tuning(frozen=parse_frozen(init[name]), where=where)
 
     def _precision(self, init: dict[str, Any]) -> trainer.PrecisionParams | None:
         """Check the precision, and note which of its keys are acted on elsewhere."""

@@ -26,6 +26,7 @@ class Callbacks:
     keep: int | None = None
     saved: list[hooks.SaveCheckpointState] = field(default_factory=list)
     stopping: hooks.EarlyStopping | None = None
+    lora: hooks.Lora | None = None
     computes_norms: bool = False
     places: dict[int, Key] = field(default_factory=dict)
     """id of a section -> its key"""
@@ -42,6 +43,8 @@ class Callbacks:
                 self.saved.append(section)
             case hooks.EarlyStopping():
                 self.stopping = section
+            case hooks.Lora():
+                self.lora = section
 
 
 def check_callbacks(

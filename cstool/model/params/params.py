@@ -18,6 +18,7 @@ from cstool.model.params.sections.optimizers import Optimizer, learning_rate_sca
 from cstool.model.params.sections.preference import DpoParams
 from cstool.model.params.sections.schedules import Schedule
 from cstool.model.params.sections.sparsity import SparsityParams
+from cstool.model.params.sections.tuning import Tuning
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Params:
         val_dataloaders: for evaluation between training steps
         eval_dataloaders: for mode eval: the loaders of `validate`, else `val_dataloaders`
         eval_all_dataloaders: for mode eval_all: the loaders of `validate_all`, else `eval_dataloaders`
+        tuning: the part of the model that is trained; all of it without any
         checkpoint_path: to start from; None leaves it to `checkpoint.autoload_last_checkpoint`
         eval_checkpoint_path: to evaluate alone: the path of `validate`, else `checkpoint_path`
         eval_all_checkpoint_paths: for mode eval_all; none for all checkpoints in `model_dir`
@@ -58,6 +60,7 @@ class Params:
     schedulers: tuple[Schedule, ...]
     precision: trainer.PrecisionParams
     sparsity: tuple[SparsityParams, ...]
+    tuning: Tuning
     loop: trainer.LoopParams
     checkpoint: trainer.CheckpointParams
     memoryx: trainer.MemoryxParams
@@ -188,6 +191,7 @@ class Params:
             ("KeepNCheckpoints", _given(n=self.keep_checkpoints) or None),
             *(("SaveCheckpointState", callback.dump()) for callback in self.saved_states),
             ("EarlyStopping", None if self.early_stopping is None else self.early_stopping.dump()),
+            (hooks.Lora.__name__, hooks.Lora.of(self.tuning.adapters).dump() if self.tuning.adapters else None),
         ]
         # Events are in model_dir unless they are wanted elsewhere, or nowhere.
         events = {hooks.TensorBoardLogger.__name__: _given(summary_dir=_text(self.events_dir)) or None}
@@ -207,6 +211,7 @@ class Params:
             schedulers=[schedule.entry() for schedule in self.schedulers],
             precision=self.precision.dump(),
             sparsity=[group.dump() for group in self.sparsity] or None,
+            frozen=",".join(self.tuning.frozen) or None,
             loop=self.loop.dump(),
             checkpoint=self.checkpoint.dump(),
             memoryx=self.memoryx.dump(),

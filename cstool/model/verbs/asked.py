@@ -23,6 +23,8 @@ KEYS = {
     "num_steps": "trainer.init.loop.num_steps",
     "eval_steps": "trainer.init.loop.eval_steps",
     "seed": "trainer.init.seed",
+    "frozen": "trainer.init.frozen",
+    "lora": "trainer.init.lora",
     "precision": "trainer.init.precision.host",
     "memoryx": "trainer.init.memoryx.store",
     "memoryx_memory": "trainer.init.memoryx.memory",

@@ -208,9 +208,9 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 
 def _graph(params: Params) -> Graph:
     """Build the graph for samples as long as the file says, or as long as the model takes."""
-    from cstool.model.graphs import build_graph, declared_form
+    from cstool.model.graphs import declared_form, trained_graph
 
-    return build_graph(params.model, declared_form(params))
+    return trained_graph(params, declared_form(params))
 
 
 def _with_absolute_paths(value: Any, folder: Path, is_path: bool = False) -> Any:

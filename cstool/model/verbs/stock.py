@@ -52,7 +52,7 @@ def stock_model(name: str) -> StockModel:
     Raises:
         ParamsError: there is no stock model of that name
     """
-    from cstool.model.graphs import build_graph, declared_form
+    from cstool.model.graphs import declared_form, trained_graph
     from cstool.model.graphs.statistics import FLOAT32_BYTES
     from cstool.model.optimizers import costed_optimizer, whole_arrays
     from cstool.model.params import (
@@ -66,7 +66,7 @@ def stock_model(name: str) -> StockModel:
     )
 
     params = load_params(stock_file(name))
-    graph, loader = build_graph(params.model, declared_form(params)), params.train_dataloader
+    graph, loader = trained_graph(params, declared_form(params)), params.train_dataloader
     model = params.model.policy_model if isinstance(params.model, DpoParams) else params.model
     model = model.questions if isinstance(model, DprParams) else model
     arrays = 1 + whole_arrays(costed_optimizer(params.optimizer))

@@ -134,10 +134,10 @@ def estimate(
         gpu=gpus.gpu or "a100",
         compares_recompute=variants.recompute_table,
     )
-    _tell(estimate_all(request), variants, output, as_json)
+    _tell(estimate_all(request), output, as_json)
 
 
-def _tell(found: Estimates, variants: VariantFlags, output: OutputFlags, as_json: bool) -> None:
+def _tell(found: Estimates, output: OutputFlags, as_json: bool) -> None:
     """Write the files that were asked for, and print the report."""
     from cstool.plan.commands.estimate_document import estimate_document, write_estimates
     from cstool.plan.commands.estimate_report import print_estimates
@@ -151,7 +151,7 @@ def _tell(found: Estimates, variants: VariantFlags, output: OutputFlags, as_json
     if as_json:
         print_json(estimate_document(found))
     else:
-        print_estimates(found, variants)
+        print_estimates(found)
 
 
 def _validate(as_json: bool) -> None:

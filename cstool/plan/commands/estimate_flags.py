@@ -183,15 +183,15 @@ class CostFlags:
 
 @dataclass(frozen=True)
 class ModelVariantFlags:
-    """Hypothetical changes of the model. They are for estimates alone: `cstool run` trains all weights."""
+    """The part of the model that is trained, in place of the file's."""
 
     frozen: Annotated[
         str | None,
-        option("--frozen", "WHAT,...", "Estimate only: weights that are not trained, by pattern, or first:N layers."),
+        option("--frozen", "WHAT,...", "Weights that are not trained, by pattern, or first:N layers."),
     ] = None
     adapters: Annotated[
         str | None,
-        option("--adapters", "rank=R,layers=L,...", "Estimate only: low-rank adapters, all else frozen."),
+        option("--adapters", "rank=R,layers=L,...", "Low-rank adapters, all else frozen."),
     ] = None
 
 

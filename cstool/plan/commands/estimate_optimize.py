@@ -52,16 +52,14 @@ def optimize(
     Of all plans on the same number of systems, the fastest is taken: its batch, micro-batches, mode and recomputation.
     Without --days it is the fastest plan of all. All printed numbers are modelled.
     """
-    from cstool.plan.commands.estimate_report import print_estimate_only
     from cstool.plan.commands.optimize_report import front_document, print_found, write_front
     from cstool.plan.verbs.estimate_search import draw_front
     from cstool.plan.verbs.estimate_search import optimize as search
-    from cstool.plan.verbs.results import parse_shares, without_lora
+    from cstool.plan.verbs.results import parse_shares
 
     if params is None:
         raise EstimateError("--params is missing", "cstool estimate optimize --params FILE --tokens 300B --days 30")
     check_files(plot, csv)
-    overrides, of_file = without_lora(params, set_ or ())
     found = search(
         params,
         tokens=tokens,
@@ -69,13 +67,13 @@ def optimize(
         batch_size=space.batch_size,
         batch_per_csx=space.batch_per_csx,
         sparsities=() if space.sparsity is None else parse_shares(space.sparsity),
-        overrides=overrides,
+        overrides=set_ or (),
         system=system,
         memoryx=memoryx,
         execution_mode=execution_mode,
         expert_imbalance=expert_imbalance,
         frozen=variants.frozen,
-        adapters=variants.adapters or of_file,
+        adapters=variants.adapters,
         software=software,
         num_workers_per_csx=num_workers_per_csx,
         **vars(limits),
@@ -89,7 +87,6 @@ def optimize(
         print_json(front_document(found))
         return
     print_found(found)
-    print_estimate_only(variants, of_file)
 
 
 def check_files(plots: Sequence[Path] | None, csv: Path | None) -> None:

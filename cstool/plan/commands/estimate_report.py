@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from cstool.foundation.terminal.render import print_line, print_table
+from cstool.foundation.terminal.render import print_table
 from cstool.foundation.words import bytes_text, counted
 from cstool.plan.commands.compile_report import number_text, print_summary
 from cstool.plan.commands.estimate_cost import print_cost, print_cost_scaling
 from cstool.plan.commands.estimate_facts import days_text, estimate_facts, step_range_text
-from cstool.plan.commands.estimate_flags import ModelVariantFlags
 from cstool.plan.commands.estimate_gpu import print_gpus
 from cstool.plan.commands.tables import print_tried, short_time_text
 from cstool.plan.verbs.estimating import Estimates
@@ -22,19 +21,14 @@ SPARSE_COLUMNS = ("sparsity", "step", "tokens/s", "speedup", "of ideal", "stream
 CHOICE_COLUMNS = ("--recompute", "layers again", "micro-batch", "step", "speed", "SRAM of a PE", "mode")
 
 
-def print_estimates(estimates: Estimates, asked: ModelVariantFlags) -> None:
-    """Print the first estimate in full, then all tables beside it.
-
-    Args:
-        asked: flags of the command
-    """
+def print_estimates(estimates: Estimates) -> None:
+    """Print the first estimate in full, then all tables beside it."""
     found = estimates.estimate
     said = "Everything is modelled; nothing is measured."
     print_summary(found.artifact, f"{found.num_csx:,}", said, dict(estimate_facts(estimates)), estimates.notes)
     _print_step(found)
     limits = ", ".join(f"{share:.0%} {bound}" for bound, share in found.limits.items() if share >= 0.005)
     print(f"the kernels' time is limited by: {limits}")
-    print_estimate_only(asked, estimates.adapters_of_file)
     if estimates.costs:
         print_cost(estimates.costs[0])
     if estimates.choices:
@@ -69,20 +63,6 @@ def _print_step(found: Estimate) -> None:
     ]
     rows.append(("step", time(step.seconds), "100.0%", "", ""))
     print_table(RESOURCE_COLUMNS, rows, right=RESOURCE_COLUMNS[1:])
-
-
-def print_estimate_only(asked: ModelVariantFlags, of_file: str | None) -> None:
-    """Say that a run does no such thing, where some of it was estimated.
-
-    Args:
-        asked: flags of the command
-        of_file: the adapters of the file, which count where no others are asked for; None where it has none
-    """
-    if not (asked.frozen or asked.adapters or of_file):
-        return
-    if of_file is not None and not asked.adapters:
-        print_line(f"adapters as the callback Lora of the file has them: --adapters {of_file}")
-    print_line("--frozen and --adapters are of estimates alone: cstool run trains all weights")
 
 
 def _print_choices(choices: Sequence[Tried[str, Estimate]]) -> None:

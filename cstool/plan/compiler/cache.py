@@ -38,9 +38,7 @@ def compile_inputs(model: ModelParams, program: Program) -> Mapping[str, str]:
     """
     graph, request = program.graph, program.request
     sparse = {str(number): dict(found) for number, found in enumerate(program.nonzeros) if found}
-    asked = {
-        field.name: getattr(request, field.name) for field in fields(request) if field.name not in ("system", "variant")
-    }
+    asked = {field.name: getattr(request, field.name) for field in fields(request) if field.name != "system"}
     asked = {"optimizer_states" if name == "optimizer" else name: value for name, value in asked.items()}
     asked["optimizer_states"] = request.optimizer.artifact_key
     return {

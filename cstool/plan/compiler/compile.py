@@ -9,8 +9,8 @@ from typing import TypedDict, Unpack
 
 from cstool.foundation.errors import ArtifactError, CompileError
 from cstool.model.batch_split import nearest_divisors
-from cstool.model.graphs import SampleForm, build_graph, declared_form
-from cstool.model.ir import Artifact, MemoryXNeed, read_artifact, rules_of, verify, verify_plans
+from cstool.model.graphs import SampleForm, declared_form, trained_graph
+from cstool.model.ir import Artifact, MemoryXNeed, read_artifact, rules_of, verify_plans
 from cstool.model.optimizers import costed_optimizer
 from cstool.model.params import Params
 from cstool.model.system import System, load_system, system_names
@@ -21,7 +21,7 @@ from cstool.plan.compiler.fusion import fuse_kernels, match_kernels
 from cstool.plan.compiler.memory import add_backward, plan_memory
 from cstool.plan.compiler.modes import NothingFits, choose_mode
 from cstool.plan.compiler.pipelining import place_stages, route_edges
-from cstool.plan.compiler.program import Pass, Program, Request, Variant, memoryx_need, shapes_of, unbalanced
+from cstool.plan.compiler.program import Pass, Program, Request, memoryx_need, shapes_of, unbalanced
 from cstool.plan.compiler.streaming import plan_streaming
 
 log = logging.getLogger("cstool")
@@ -58,11 +58,9 @@ class GraphOptions(TypedDict, total=False):
 
     Args:
         expert_imbalance: tokens of the busiest expert, as a multiple of the mean
-        variant: makes another graph of the params' graph, for estimates; the result of such a compilation does not run
     """
 
     expert_imbalance: float
-    variant: Variant | None
 
 
 class Options(GraphOptions, total=False):
@@ -181,7 +179,6 @@ def make_program(
     micro_batch_size: int | None = None,
     form: SampleForm | None = None,
     expert_imbalance: float = 1.0,
-    variant: Variant | None = None,
     like: Program | None = None,
 ) -> Program:
     """The model of a params file, and target and options, before all passes; `Options` has the arguments.
@@ -217,7 +214,6 @@ def make_program(
         recompute=recompute,
         waits_for_norm=params.precision.gradients_wait,
         expert_imbalance=expert_imbalance,
-        variant=variant,
     )
     if like is not None:
         return replace(like, request=replace(request, optimizer=like.request.optimizer))
@@ -225,10 +221,7 @@ def make_program(
 
 
 def _program(params: Params, request: Request, form: SampleForm) -> Program:
-    graph = unbalanced(build_graph(params.model, form), request.expert_imbalance)
-    if request.variant is not None:
-        graph = request.variant(graph)
-        verify(graph, runs=False)
+    graph = unbalanced(trained_graph(params, form), request.expert_imbalance)
     return Program(graph, request, count_nonzeros(params, graph))
 
 

@@ -30,8 +30,6 @@ from cstool.model.optimizers import Optimizer, state_numbers, updates, whole_arr
 from cstool.model.system import System
 
 T = TypeVar("T")
-Variant = Callable[[Graph], Graph]
-"""makes another graph of one, such as one with frozen weights"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,6 @@ class Request:
         expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
         recompute: "needed" computes activations again only where nothing fits otherwise, "fastest" wherever that makes
             a step faster; "none" never does, "all" does so for every layer
-        variant: change of the graph of the params before all else, such as frozen weights; None for no change
     """
 
     system: System
@@ -65,7 +62,6 @@ class Request:
     is_micro_batch_exact: bool = False
     waits_for_norm: bool = False
     expert_imbalance: float = 1.0
-    variant: "Variant | None" = None
 
     @property
     def samples_per_csx(self) -> int:

@@ -157,7 +157,7 @@ class Estimator:
 
     def __init__(self, request: Request, *, keeps: bool = False) -> None:
         self.request = request
-        asked = f"{request.recompute} {request.expert_imbalance} {request.variants!r}"
+        asked = f"{request.recompute} {request.expert_imbalance}"
         self._kept = kept_results(request.params, request.system, asked) if keeps else KeptResults(None, ())
         self._compiled: dict[tuple[int, str, int | None, int], Artifact] = {}
 
@@ -203,7 +203,7 @@ class Estimator:
             )
         except CompileError:
             # If MemoryX is too small, that error is the more useful one.
-            _check_memoryx(params, system, compiler.count_memoryx(params, system, variant=self.request.variants))
+            _check_memoryx(params, system, compiler.count_memoryx(params, system))
             raise
 
     def kept_number(self, asked: str, make: Callable[[], float]) -> float:

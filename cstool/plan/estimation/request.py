@@ -6,10 +6,10 @@ from cstool.foundation.errors import EstimateError
 from cstool.foundation.words import BYTE_UNITS, parse_quantity
 from cstool.model.batch_split import nearest_divisors
 from cstool.model.params import DataloaderParams, Params
+from cstool.model.params.sections.tuning import parse_tuning
 from cstool.model.system import System, load_system, system_names
 from cstool.plan.compiler.compile import GraphOptions
 from cstool.plan.estimation.software import choose_software, workers_of_file
-from cstool.plan.estimation.variants import Variants, make_variants
 
 COUNT_UNITS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
@@ -26,7 +26,6 @@ class Request:
         recompute: "needed" or "fastest"
         tokens: to train with; None where training time is not asked for
         expert_imbalance: tokens of the busiest expert of each layer, as a multiple of the mean
-        variants: frozen weights or adapters; None for the model of the file
     """
 
     params: Params
@@ -36,12 +35,11 @@ class Request:
     recompute: str = "fastest"
     tokens: int | None = None
     expert_imbalance: float = 1.0
-    variants: Variants | None = None
 
     @property
     def of_graph(self) -> GraphOptions:
         """The options of a compilation that decide on the graph."""
-        return {"expert_imbalance": self.expert_imbalance, "variant": self.variants}
+        return {"expert_imbalance": self.expert_imbalance}
 
     @property
     def batch_size(self) -> int:
@@ -61,8 +59,8 @@ class EstimateOptions:
         software: release whose hosts feed the systems, such as "2.0"; None for hosts that take no time
         num_workers_per_csx: input workers of each system; None for the params file's number, or else the default of a
             run
-        frozen: weights that stay as they are, such as "first:16"
-        adapters: beside frozen layers, such as "rank=16,layers=q,v"
+        frozen: weights that stay as they are, such as "first:16"; None leaves them to the file
+        adapters: beside frozen layers, such as "rank=16,layers=q,v"; None leaves them to the file
     """
 
     system: str = "cs2"
@@ -82,10 +80,12 @@ def make_request(params: Params, asked: EstimateOptions) -> Request:
     """A request, checked.
 
     Raises:
-        EstimateError: the file has no batch, a size is not one, or experts cannot be so uneven; frozen weights or
-            adapters are not written as they should be; nothing is known of the release on this system
-        ParamsError: there is no such system
+        EstimateError: the file has no batch, a size is not one, or experts cannot be so uneven; nothing is known of
+            the release on this system
+        ParamsError: there is no such system; frozen weights or adapters are not written as they should be
     """
+    if tuning := parse_tuning(asked.frozen, asked.adapters):
+        params = replace(params, tuning=tuning)
     loader = loader_of(params)
     _check_imbalance(params, asked.expert_imbalance)
     system = load_system(asked.system)
@@ -105,7 +105,6 @@ def make_request(params: Params, asked: EstimateOptions) -> Request:
         asked.recompute,
         None if asked.tokens is None else parse_tokens(asked.tokens),
         asked.expert_imbalance,
-        make_variants(asked.frozen, asked.adapters),
     )
 
 

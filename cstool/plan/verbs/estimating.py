@@ -62,7 +62,6 @@ class Estimates:
         first: of the first number of systems and the first share of zeros
         estimate: the estimate for `first`
         sparsity: the first share of zeros; None for the params' share
-        adapters_of_file: adapters as the params file has them, in the form of `--adapters`; None where it has none
         smallest: fewest samples per system with which links off the wafer do not limit it; None if there are none
         scaling: over numbers of systems; empty for one
         sparsities: over shares of zeros; empty for one
@@ -78,7 +77,6 @@ class Estimates:
     first: Row
     estimate: Estimate
     sparsity: float | None
-    adapters_of_file: str | None
     smallest: int | None
     scaling: Sequence[Row]
     sparsities: Sequence[Row]
@@ -245,21 +243,18 @@ def estimate_all(asked: EstimateRequest) -> Estimates:
     from cstool.plan.estimation.faster import fewer_systems, smaller_batch
     from cstool.plan.estimation.gpu import beside_gpus
     from cstool.plan.estimation.limits import parse_counts, parse_shares
-    from cstool.plan.estimation.lora_callback import without_lora
     from cstool.plan.estimation.mask_updates import mask_updates
     from cstool.plan.estimation.request import samples_per_csx
     from cstool.plan.estimation.sweep import each_or_why
 
     inputs = make_cost_inputs(tokens=asked.options.tokens, **asked.costs)
-    overrides, of_file = without_lora(asked.file, asked.overrides)
-    options = replace(asked.options, adapters=asked.options.adapters or of_file)
     shares = () if asked.sparsity is None else parse_shares(asked.sparsity)
     num_csx = () if asked.num_csx is None else parse_counts("--num_csx", asked.num_csx, "systems")
     gpus = () if asked.gpus is None else parse_counts("--gpus", asked.gpus, "GPUs")
 
     def estimator(share: float | None) -> Estimator:
         typed = {} if share is None else {SPARSITY_KEY: ("--sparsity", share)}
-        return Estimator(make_request(one_trainer(asked.file, overrides, typed), options), keeps=True)
+        return Estimator(make_request(one_trainer(asked.file, asked.overrides, typed), asked.options), keeps=True)
 
     sparsity = shares[0] if shares else None
     base = estimator(sparsity)
@@ -273,7 +268,6 @@ def estimate_all(asked: EstimateRequest) -> Estimates:
         first=Row(counts[0], found),
         estimate=found,
         sparsity=sparsity,
-        adapters_of_file=of_file,
         scaling=scaling,
         sparsities=sweep_sparsity(estimators, counts[0]) if len(shares) > 1 else (),
         notes=sparsity_notes(request.params, found.artifact),

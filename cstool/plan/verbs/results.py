@@ -9,7 +9,6 @@ from cstool.plan.estimation.cost import HOUR_S, MWH_J, CostBand, JobCost
 from cstool.plan.estimation.gpu import Beside, GpuEstimate, GpuValidation
 from cstool.plan.estimation.inference import InferEstimate
 from cstool.plan.estimation.limits import BUDGET, DAYS, POWER, parse_shares
-from cstool.plan.estimation.lora_callback import without_lora
 from cstool.plan.estimation.mask_updates import MaskUpdates
 from cstool.plan.estimation.plan import Found, Plan
 from cstool.plan.estimation.point import DAY_S
@@ -44,5 +43,4 @@ __all__ = (
     "estimates_in",
     "parse_shares",
     "unmet",
-    "without_lora",
 )

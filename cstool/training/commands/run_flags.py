@@ -72,6 +72,15 @@ class RunFlags:
         int | None, option("--num_steps", "N", "Train this many steps from here on; wins over --max_steps.")
     ] = None
     eval_steps: Annotated[int | None, option("--eval_steps", "N", "Batches of an evaluation.")] = None
+    lora: Annotated[
+        str | None,
+        option(
+            "--lora", "rank=R,alpha=A,targets=L,...", "Train low-rank adapters beside frozen layers, or targets=all."
+        ),
+    ] = None
+    frozen: Annotated[
+        str | None, option("--frozen", "WHAT,...", "Weights that are not trained, by pattern, or first:N layers.")
+    ] = None
     seed: SeedOption = None
     set_: SetOption = None
     system: SystemOption = "cs2"

@@ -21,7 +21,7 @@ import numpy as np
 import yaml
 
 from cstool.foundation.errors import EstimateError
-from cstool.model.graphs import build_graph, declared_form
+from cstool.model.graphs import declared_form, trained_graph
 from cstool.model.ir import OP_RULES, Graph, matrix_of
 from cstool.model.optimizers import Optimizer, Step, WholeOptimizer, forms, make_optimizer, rule_name
 from cstool.model.params import Params, parse_params
@@ -177,7 +177,7 @@ def _params(probe: _Probe) -> Params:
 def _measure(probe: _Probe, measured: dict[str, list[tuple[Work, float]]]) -> tuple[Any, float, float]:
     """Train a model for its times; add the times of its ops, and return the overhead of a step, and the time in all."""
     params = _params(probe)
-    graph = build_graph(params.model, declared_form(params))
+    graph = trained_graph(params, declared_form(params))
     samples = grain_samples(graph, probe.batch)
     lanes = lanes_for(graph, samples, probe.batch // samples)
     sparsity = sparsity_rules(params, graph, KernelChooser("always"))

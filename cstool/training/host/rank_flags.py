@@ -5,7 +5,7 @@ from math import isfinite
 
 from cstool.foundation.errors import EstimateError
 from cstool.foundation.words import counted
-from cstool.model.graphs import build_graph, declared_form
+from cstool.model.graphs import declared_form, trained_graph
 from cstool.model.params import Params
 from cstool.plan.estimation.request import loader_of
 from cstool.training.host.ranks import Link
@@ -58,7 +58,7 @@ def check_ranks(params: Params, ranks: int) -> None:
             f"--ranks: must be at most {params.num_csx:,}, the num_csx of {params.path}, got {ranks:,}",
             f"--set trainer.init.backend.cluster_config.num_csx=N, where N divides the batch_size, {batch_size:,}",
         )
-    graph = build_graph(params.model, declared_form(params))
+    graph = trained_graph(params, declared_form(params))
     grains = grain_count(graph, batch_size)
     if ranks > grains:
         raise EstimateError(

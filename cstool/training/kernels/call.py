@@ -135,7 +135,7 @@ class Call:
     matrix: int = 0
     """index in `matrices` of the panel's matrix"""
     gradients: list[Payload | None] = field(default_factory=list)
-    """buffers to fill, in the order of the weights; a kernel may put sparse `Rows` in their place"""
+    """buffers to fill, in the order of the weights, None for a frozen one; a kernel may put sparse `Rows` there"""
     adds: bool = False
     """whether the gradient of the panel is added to the one in its buffer"""
     start: int = 0
@@ -190,12 +190,14 @@ class Call:
         return _given(self.delta_outputs[0])
 
     def delta_x(self, index: int) -> Array:
-        """The array for the delta of an input that wants one."""
-        return _given(self.delta_inputs[index])
+        """The array for the delta of an input; memory that nobody reads where all before the op is frozen."""
+        found = self.delta_inputs[index]
+        return self.scratch("frozen.delta", self.inputs[index].shape) if found is None else found
 
     def grad(self, index: int) -> Array:
-        """Return the gradient buffer of a weight that the op always has."""
-        return _given(self.gradient(index))
+        """Return the gradient buffer of a weight that the op always has; memory that nobody reads for a frozen one."""
+        found = self.gradient(index)
+        return self.scratch("frozen.gradient", self.weight(index).shape) if found is None else found
 
     def weight(self, index: int) -> Array:
         """Return a weight that the op always has, and that is dense."""
@@ -216,12 +218,12 @@ class Call:
         return None if vector is None else vector[self.start : self.stop]
 
     def gradient(self, index: int) -> Array | None:
-        """Return the gradient buffer of weight `index`, or None where the op has none."""
+        """Return the gradient buffer of weight `index`, or None where the op has none, or where that is frozen."""
         found = self.gradients[index] if index < len(self.gradients) else None
         return found if isinstance(found, np.ndarray) else None
 
     def gradient_or_empty(self, index: int) -> Array:
-        """Return the gradient buffer of weight `index`, or an empty array where the op has none."""
+        """Return the gradient buffer of weight `index`, or an empty array where there is none."""
         found = self.gradient(index)
         return _no_bias(0, float_dtype(self.delta_y)) if found is None else found
 

@@ -291,7 +291,7 @@ def token_loss_backward(c: Call) -> None:
 def _backward(c: Call, share: np.ndarray, scale: float) -> None:
     """Go back from the loss of each token, which is multiplied by its share, (T,), and by the scale."""
     labels = c.inputs[1]
-    weight, grad_weight, delta_x = c.weight(0), c.grad(0), c.delta_x(0)
+    weight, grad_weight, delta_x = c.weight(0), c.gradient(0), c.delta_x(0)
     gemm, x = c.gemm_for(weight), operand(c.inputs[0], weight.dtype, "loss.x", c.scratch)
     bias, grad_bias = c.of_panel(c.vector(1)), c.of_panel(c.gradient(1))
     for chunk in _chunks(weight.shape[0]):
@@ -306,7 +306,8 @@ def _backward(c: Call, share: np.ndarray, scale: float) -> None:
             _delta_of_bent_logits(*known, *_bends(c), *_shares(c))
         if grad_bias is not None:
             column_sum(logits, grad_bias[chunk])
-        linear_backward_weight(x, delta, grad_weight[chunk], gemm, adds=c.adds)
+        if grad_weight is not None:
+            linear_backward_weight(x, delta, grad_weight[chunk], gemm, adds=c.adds)
         if c.accumulate[0] or not c.first or chunk.start > 0:
             gemm.multiply_add(delta, weight[chunk], delta_x, c.scratch("loss.delta_x", delta_x.shape))
         else:

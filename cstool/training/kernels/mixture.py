@@ -178,7 +178,8 @@ def router_backward(c: Call) -> None:
     rows = logits[c.start : c.stop]
     if delta_x is not None:
         linear_backward_delta(rows.T, weight, delta_x, c.accumulate[0] or not c.first, c.scratch)
-    NUMPY.multiply(rows, x, c.grad(0))
+    if (grad := c.gradient(0)) is not None:
+        NUMPY.multiply(rows, x, grad)
     grad_bias = c.gradient(1)
     if grad_bias is not None and c.last:
         if recording() is None:
@@ -368,7 +369,7 @@ def _part(c: Call, *, is_of_terms: bool = False) -> Part:
 
 def _record_backward(c: Call) -> None:
     """Write down `expert_linear_backward`. Where no token chose the expert, its gradient is `NOTHING`."""
-    choices, weight, grad, gemm = c.inputs[1], c.weight(0), c.grad(0), _products_of_parts(c)
+    choices, weight, grad, gemm = c.inputs[1], c.weight(0), c.gradient(0), _products_of_parts(c)
     x, delta_y, grad_bias = _by_expert(c.inputs[0], choices), _by_expert(c.delta_y, choices), c.gradient(1 + c.matrix)
     if grad_bias is not None and c.start == 0:
         if delta_y.shape[1] == 1:
@@ -378,9 +379,10 @@ def _record_backward(c: Call) -> None:
     if c.delta_inputs[0] is not None:
         target = _by_expert(c.delta_inputs[0], choices)
         gemm.multiply_part(delta_y, weight, target, _part(c), adds=c.accumulate[0] or not is_last)
-    part = _part(c, is_of_terms=True)
-    gemm.multiply_part(delta_y.T, x, grad, part)
-    fill_without_rows(part.found, grad.reshape(-1), NOTHING)
+    if grad is not None:
+        part = _part(c, is_of_terms=True)
+        gemm.multiply_part(delta_y.T, x, grad, part)
+        fill_without_rows(part.found, grad.reshape(-1), NOTHING)
 
 
 @elementwise

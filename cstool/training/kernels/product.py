@@ -23,7 +23,7 @@ def multiply(c: Call, x: Array, bias: Array | None, y: Array) -> None:
 
 
 def multiply_back(c: Call, x: Array, delta_y: Array, delta_x: Array | None, *, accumulate: bool) -> None:
-    """Compute the share of a call's panel in the delta of x, and the gradient of the panel.
+    """Compute the share of a call's panel in the delta of x, and the gradient of the panel, unless that is frozen.
 
     Args:
         x: (n, in) float32 or bfloat16, rows of an input
@@ -31,7 +31,7 @@ def multiply_back(c: Call, x: Array, delta_y: Array, delta_x: Array | None, *, a
         delta_x: (n, in) float32 or bfloat16; None: not computed
         accumulate: add to delta_x instead of overwriting it
     """
-    weight, grad = c.weights[0], c.grad(0)
+    weight, grad = c.weights[0], c.gradient(0)
     gemm, x = c.gemm_for(weight), operand(x, weight.dtype, "linear.x", c.scratch)
     delta_y = operand(delta_y, weight.dtype, "linear.delta_y", c.scratch)
     if isinstance(weight, SparseMatrix):
@@ -39,7 +39,8 @@ def multiply_back(c: Call, x: Array, delta_y: Array, delta_x: Array | None, *, a
         return
     if delta_x is not None:
         linear_backward_delta(delta_y, weight, delta_x, accumulate, c.scratch, gemm)
-    linear_backward_weight(x, delta_y, grad, gemm, adds=c.adds)
+    if grad is not None:
+        linear_backward_weight(x, delta_y, grad, gemm, adds=c.adds)
 
 
 def layer_forward(c: Call) -> None:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from cstool.foundation.errors import DataError
-from cstool.model.graphs import GATHERED, TARGETS, SampleForm, build_graph
+from cstool.model.graphs import GATHERED, TARGETS, SampleForm, build_graph, trained_graph
 from cstool.model.ir import Graph
 from cstool.model.params import (
     BertClassifierParams,
@@ -107,7 +107,7 @@ def check_data(params: Params, mode: str, ranks: int = 1) -> Graph:
     """
     with ExitStack() as stack:
         data = open_data_sets(params, mode, stack)
-    graph = build_graph(params.model, data.form)
+    graph = trained_graph(params, data.form)
     for found in data.all:
         check_systems(params.num_csx, found.loader.batch_size, found.where)
     check_ranks(ranks, params.num_csx)
@@ -127,7 +127,7 @@ def most_ranks(params: Params, mode: str) -> int:
         data = open_data_sets(params, mode, stack)
     if data.train is None:
         return params.num_csx
-    graph = build_graph(params.model, data.form)
+    graph = trained_graph(params, data.form)
     return min(params.num_csx, grain_count(graph, data.train.loader.batch_size))
 
 

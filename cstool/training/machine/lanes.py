@@ -141,10 +141,11 @@ class Lane:
         slots = [slot for slot in self.slots if slot.grain is not None]
         chosen = self._chosen.get(position)
         with _Held(self, planned.vector_panels) as vectors:
-            owed = planned.vector_panels if backward else ()
-            of_vectors = [[self.swarmx.buffers.take(panel.shape) for panel in owed] for _ in slots]
+            owed = planned.trained_vectors if backward else ()
+            of_vectors = [[None if p is None else self.swarmx.buffers.take(p.shape) for p in owed] for _ in slots]
             for panel, is_first, is_last in stages(planned.matrix_panels[:: -1 if backward else 1]):
                 self.tape.keep(pace.step)
+                trains = backward and planned.trains(panel)
                 needed = () if panel is None or (chosen is not None and panel not in chosen) else (panel,)
                 with _Held(self, needed) as matrix:
                     if panel is not None and not needed:
@@ -154,14 +155,14 @@ class Lane:
                         call = slot.calls[position]
                         call.hold(matrix + vectors, panel, is_first, is_last)
                         buffer, call.adds = left, left is not None
-                        if buffer is None and backward and needed:
+                        if buffer is None and trains and needed:
                             buffer = self._matrix_gradient(planned, panel, *matrix)
                         if backward:
                             call.gradients = [*([] if panel is None else [buffer]), *vector_gradients]
                         with self.tape.kernel(planned, phase, slot, panel):
                             kernel(call)
                         left = None
-                        if backward and panel is not None:
+                        if trains and panel is not None:
                             if not call.adds and needed and adds_up(planned, call, slots[number : number + 2]):
                                 left = call.gradients[0]
                             else:
@@ -171,7 +172,8 @@ class Lane:
                         if backward and is_last:
                             self.tape.settle(planned, slot)
                             for vector, gradient in zip(owed, vector_gradients, strict=True):
-                                self._hand_in(vector, planned, slot, gradient)
+                                if vector is not None:
+                                    self._hand_in(vector, planned, slot, gradient)
                         call.let_go()
         self.seconds[phase][position] += time.perf_counter() - began
 

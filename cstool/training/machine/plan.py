@@ -82,6 +82,8 @@ class PlannedOp:
     vector_panels: tuple[Panel, ...]
     """the other weights, one panel each"""
     kept: Mapping[str, str]
+    frozen: frozenset[str] = frozenset()
+    """names of the weights that get no gradient"""
     delta_outputs: tuple[str | None, ...] = ()
     """buffers of the deltas of the outputs; None for a loss, where backward begins, and for outputs without readers"""
     delta_inputs: tuple[InputDelta | None, ...] = ()
@@ -91,6 +93,15 @@ class PlannedOp:
         matrices = matrices_of(self.op)
         names = {matrices[expert] for expert in experts}
         return tuple(panel for panel in self.matrix_panels if panel.weight in names)
+
+    @cached_property
+    def trained_vectors(self) -> tuple[Panel | None, ...]:
+        """The vectors, None in the place of a frozen one."""
+        return tuple(None if panel.weight in self.frozen else panel for panel in self.vector_panels)
+
+    def trains(self, panel: Panel | None) -> bool:
+        """Whether there is a panel, and it gets a gradient."""
+        return panel is not None and panel.weight not in self.frozen
 
     @cached_property
     def settles(self) -> bool:
@@ -215,7 +226,8 @@ def make_plan(
             lives[kept[part]] = _Life(shape, "float32")
         panels = tuple(panel for name in matrices_of(op) for panel in panels_of(graph.weights[name]))
         vectors = tuple(panel for name in vectors_of(op) for panel in panels_of(graph.weights[name]))
-        planned.append(PlannedOp(op, kernel, panels, vectors, kept))
+        frozen = frozenset(name for name in op.weights if graph.weights[name].frozen)
+        planned.append(PlannedOp(op, kernel, panels, vectors, kept, frozen))
     _follow(planned, timeline, lives)
     for name in crossing:
         lives[name].use(len(planned) - 1)

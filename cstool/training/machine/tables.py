@@ -375,8 +375,8 @@ class Tables:
         if not planned.kernel.native:
             raise NotRecordableError(f"{planned.op.name} does more than to call kernels")
         vectors = [self._weight(panel) for panel in planned.vector_panels]
-        owed_vectors = planned.vector_panels if is_backward else ()
-        of_vectors = [[sums.places.take(panel.shape) for panel in owed_vectors] for _ in lane.slots]
+        owed = planned.trained_vectors if is_backward else ()
+        of_vectors = [[None if p is None else sums.places.take(p.shape) for p in owed] for _ in lane.slots]
         try:
             for panel, is_first, is_last in stages(planned.matrix_panels[:: -1 if is_backward else 1]):
                 matrix = [] if panel is None else [self._weight(panel)]
@@ -390,20 +390,23 @@ class Tables:
                         planned.kernel.forward(call)
                         continue
                     call.adds = left is not None
-                    gradients = [] if panel is None else [sums.places.take(panel.shape) if left is None else left]
-                    call.gradients = [*gradients, *of_vectors[number]]
+                    place = left
+                    if panel is not None and left is None and planned.trains(panel):
+                        place = sums.places.take(panel.shape)
+                    call.gradients = [*([] if panel is None else [place]), *of_vectors[number]]
                     planned.kernel.backward(call)
                     left = None
-                    if panel is not None:
+                    if panel is not None and place is not None:
                         if not call.adds and adds_up(planned, call, lane.slots[number : number + 2]):
-                            left = gradients[0]
+                            left = place
                         else:
                             grain = Node(int(call.adds), slot_grain(slot) >> call.adds)
-                            sums.add(Sum(panel, planned.op.name), grain, gradients[0])
+                            sums.add(Sum(panel, planned.op.name), grain, place)
                     if is_last:
                         slot.settle(planned)
-                        for vector, gradient in zip(planned.vector_panels, of_vectors[number], strict=True):
-                            sums.add(Sum(vector, planned.op.name), Node(0, slot_grain(slot)), gradient)
+                        for vector, gradient in zip(owed, of_vectors[number], strict=True):
+                            if vector is not None and gradient is not None:
+                                sums.add(Sum(vector, planned.op.name), Node(0, slot_grain(slot)), gradient)
         except NotRecordableError:
             for panel in (*planned.matrix_panels, *planned.vector_panels):
                 sums.found.pop(Sum(panel, planned.op.name), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from cstool.foundation.errors import CheckpointError, Interrupted, ParamsError
 from cstool.foundation.progress import Progress
 from cstool.foundation.words import bytes_text
-from cstool.model.graphs import build_graph
+from cstool.model.graphs import trained_graph
 from cstool.model.ir import Artifact, require_model
 from cstool.model.params import Params, parse_states
 from cstool.training.machine.data_sets import DataSets, open_data_sets
@@ -47,7 +47,7 @@ def run(params: Params, artifact: Artifact, order: RunOrder, progress: Progress)
         data = open_data_sets(params, mode, stack)
         for found in data.all:
             log.info(found.samples.describe())
-        require_model(artifact, build_graph(params.model, data.form))
+        require_model(artifact, trained_graph(params, data.form))
         check_alike(params, data, order.trainer, order.link)
         trains = data.train is not None
         if trains and params.early_stopping is not None and not data.held_out:

@@ -117,7 +117,7 @@ def _calibrated(begin: Callable[[], None], progress: Progress) -> HostRates:
 
 
 def _predicted(params: Params, rates: HostRates, tokens: int | None, ranks: int, link: Link | None) -> HostPrediction:
-    from cstool.model.graphs import build_graph, declared_form
+    from cstool.model.graphs import declared_form, trained_graph
     from cstool.plan.estimation.point import DAY_S
     from cstool.plan.estimation.request import loader_of
     from cstool.training.host.planned import planned_ranks, planned_setup
@@ -125,7 +125,7 @@ def _predicted(params: Params, rates: HostRates, tokens: int | None, ranks: int,
     from cstool.training.host.step import predict_step
 
     batch_size = loader_of(params).batch_size
-    graph = build_graph(params.model, declared_form(params))
+    graph = trained_graph(params, declared_form(params))
     shared = None
     if ranks == 1:
         setup = planned_setup(params, graph, batch_size)

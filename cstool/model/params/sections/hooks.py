@@ -4,11 +4,21 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, field_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, field_validator, model_validator
 
-from cstool.foundation.yaml_lines.section import Count, NotNegative, Section, filled, rule_error
+from cstool.foundation.yaml_lines.section import (
+    Count,
+    List,
+    NotNegative,
+    Positive,
+    Rate,
+    Section,
+    filled,
+    rule_error,
+)
 from cstool.model.params.paths import PathText
 from cstool.model.params.sections.fields import unset
+from cstool.model.params.sections.tuning import ALL, MODULES, Adapters
 
 STATES = ("model", "optimizer", "dataloader")
 """by name; `optimizer` includes the step, and so the learning rate"""
@@ -107,9 +117,76 @@ class EarlyStopping(Section):
     ] = unset()
 
 
+class LoraParams(Section):
+    """Low-rank adapters beside linear layers, whose weights are frozen, as are all others.
+
+    `target_modules` are the vendor's: classes of modules, all of them around a layer, Linear included. Ours are
+    `rslora`, and `layers`: names, as in `cstool run --lora`. Adapters stay beside their layers, also in evaluations,
+    whatever `merge_weights` says.
+    """
+
+    r: Count
+    alpha: Positive = 1.0
+    dropout: Rate = 0.0
+    target_modules: Annotated[tuple[str, ...], List] | None = None
+    layers: Annotated[tuple[str, ...], List, Field(min_length=1)] | None = None
+    rslora: bool = False
+    fan_in_fan_out: Literal[False] = False
+    merge_weights: bool = False
+
+    @field_validator("target_modules")
+    @classmethod
+    def _are_known(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if names is not None and ("Linear" not in names or not set(names) <= MODULES.keys()):
+            rule = "must have Linear and, of the modules around it, only those known here"
+            raise rule_error(rule, f"they are {', '.join(name for name in MODULES if name != 'Linear')}")
+        return names
+
+    @model_validator(mode="after")
+    def _name_layers(self) -> "LoraParams":
+        if (self.target_modules is None) == (self.layers is None):
+            hint = "target_modules: [Linear] is for all linear layers; embeddings get no adapters"
+            raise rule_error("must have target_modules or layers", hint)
+        return self
+
+    @property
+    def adapters(self) -> Adapters:
+        """The adapters."""
+        parts = dict.fromkeys(part for name, part in MODULES.items() if name in (self.target_modules or ()) and part)
+        layers = self.layers or ((f"*{'*'.join(parts)}*",) if parts else (ALL,))
+        return Adapters(self.r, layers, self.alpha, self.dropout, self.rslora)
+
+
+class Lora(Section):
+    """Low-rank adapters, one group of them or several: of a layer the first group that names it counts."""
+
+    lora_params: Annotated[
+        tuple[LoraParams, ...],
+        Field(min_length=1),
+        BeforeValidator(lambda value: (value,) if isinstance(value, dict) else value),
+        List,
+    ]
+
+    @classmethod
+    def of(cls, adapters: Iterable[Adapters]) -> "Lora":
+        """The callback that asks for adapters."""
+        return cls(
+            lora_params=tuple(
+                LoraParams(
+                    r=each.rank,
+                    alpha=float(each.rank if each.alpha is None else each.alpha),
+                    dropout=each.dropout,
+                    layers=each.layers,
+                    rslora=each.is_stabilized,
+                )
+                for each in adapters
+            )
+        )
+
+
 CALLBACK_SECTIONS: dict[str, type[Section]] = {
     section.__name__: section
-    for section in (LoadCheckpointStates, KeepNCheckpoints, SaveCheckpointState, EarlyStopping)
+    for section in (LoadCheckpointStates, KeepNCheckpoints, SaveCheckpointState, EarlyStopping, Lora)
 }
 """the callbacks that are acted on"""
 FLAG_CALLBACKS = ("GlobalFlags", "ScopedTrainFlags", "ScopedValidateFlags")
@@ -140,7 +217,7 @@ CALLBACK_LOSSES = {"WeightCompression": "the vendor's loses digits of the weight
 """callback without effect -> the difference that makes for the user, where it makes one"""
 COMPUTE_NORM = "ComputeNorm"
 """the one of them that is acted on: it has norms written to the events"""
-OTHER_CALLBACKS = ("BigCodeEvalHarness", "EleutherEvalHarness", "Lora", "SelectiveGrad", "SkipSamples")
+OTHER_CALLBACKS = ("BigCodeEvalHarness", "EleutherEvalHarness", "SelectiveGrad", "SkipSamples")
 """the vendor's callbacks that change the training, or evaluate something else"""
 
 

@@ -1,9 +1,10 @@
 """The sections of `trainer.init` that are neither model, optimizer nor schedule."""
 
 import math
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, PlainValidator, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, field_validator, model_validator
 
 from cstool.foundation.words import BYTE_UNITS, parse_quantity
 from cstool.foundation.yaml_lines.section import (
@@ -17,6 +18,7 @@ from cstool.foundation.yaml_lines.section import (
     rule_error,
 )
 from cstool.model.params.paths import PathText
+from cstool.model.params.sections.tuning import TARGETS, by_rule, parse_adapters, parse_frozen
 
 FOR_THE_COMPILER = "by the compiler: operands on the modelled wafer; false keeps those on this host float32"
 """the part that acts on the width of operands"""
@@ -275,7 +277,9 @@ class AutorestartParams(Section):
 class InitKeys(Section):
     """The keys of `trainer.init`; their values have sections of their own.
 
-    Ours are `memoryx`, and `activation_checkpointing`: whether training recomputes the activations of layers.
+    Ours are `memoryx`, and `activation_checkpointing`: whether training recomputes the activations of layers. So are
+    two texts: `frozen` names weights that are not trained, such as "first:2,*norm*"; `lora` asks for low-rank adapters
+    beside frozen layers, such as "rank=16,alpha=32,targets=q,v".
     """
 
     model: Any
@@ -284,6 +288,8 @@ class InitKeys(Section):
     schedulers: Any = None
     precision: Any = None
     sparsity: Any = None
+    frozen: Annotated[str, AfterValidator(by_rule(parse_frozen))] | None = None
+    lora: Annotated[str, AfterValidator(by_rule(partial(parse_adapters, layers=TARGETS)))] | None = None
     loop: Any = None
     checkpoint: Any = None
     memoryx: Any = None

@@ -96,7 +96,7 @@ class SparseMatrix:
         delta_y: np.ndarray,
         delta_x: np.ndarray | None,
         accumulate: bool,
-        grad: np.ndarray,
+        grad: np.ndarray | None,
         scratch: Scratch,
         gemm: Gemm = NUMPY,
     ) -> None:
@@ -107,7 +107,7 @@ class SparseMatrix:
             delta_y: (T, rows) of the values' dtype
             delta_x: (T, in) float32 or bfloat16, or None: not computed
             accumulate: add to delta_x instead of overwriting it
-            grad: of `gradient_shape`, written
+            grad: of `gradient_shape`, written; None: not computed
             scratch: see `sparse_linear_forward`
             gemm: provider of products, for dense kernels
         """
@@ -116,6 +116,8 @@ class SparseMatrix:
             sparse_linear_delta(delta_y, self.pattern.transposed, values, delta_x, accumulate, scratch)
         elif delta_x is not None:
             linear_backward_delta(delta_y, self.dense(), delta_x, accumulate, scratch, gemm)
+        if grad is None:
+            return
         if self.dense_gradient:
             linear_backward_weight(x, delta_y, grad, gemm)
         elif self.choice.gradient:

@@ -1,0 +1,131 @@
+"""A part of a model is trained: frozen weights change nothing for the others, adapters are what they stand for."""
+
+import numpy as np
+import pytest
+
+from cstool.model.graphs.tuning import tuned
+from cstool.model.ir import Graph
+from cstool.model.optimizers import make_optimizer
+from cstool.model.params import AdamW
+from cstool.model.params.sections.tuning import Adapters, Tuning
+from cstool.training.kernels.gemm_providers import find_fma
+from cstool.training.machine.cluster import INTERPRETER, TABLE
+from tests.models import FAMILIES, decoder, encoder, encoder_decoder, vision
+from tests.unit.training.machine.machines import (
+    GRADIENT_TOLERANCE,
+    array_of,
+    arrays_of,
+    machine,
+    random_batch,
+    set_array,
+)
+from tests.unit.training.machine.test_same_bits import DIFFERENT, GRAPHS
+
+PATTERNS = ("*norm*", "*.bias", "*ffn*", "*embedding*", "*self_attn*", "first:1")
+OF_LAYERS = ("*.weight", "*.bias", "fc_layers.0*")
+"""of fc_mnist"""
+
+
+def gradients(graph: Graph, **settings) -> dict[str, np.ndarray]:
+    """The gradient of each weight that is trained, of one batch."""
+    gemm = settings.pop("gemm", None)
+    with machine(graph, 8, lanes=2, **settings) as appliance:
+        appliance.multiply_with(gemm or appliance.gemm)
+        appliance.train_step(random_batch(graph, 8), 1, 0.1)
+        return arrays_of(appliance, "optimizer.", ".gradient")
+
+
+@pytest.mark.parametrize("executor", [INTERPRETER, TABLE])
+@pytest.mark.parametrize("model", sorted(DIFFERENT))
+def test_frozen_weights_leave_the_gradients_of_the_others_as_they_are(model, executor):
+    """Bit for bit. Where nothing before it is trained, an op has no delta to pass on."""
+    graph = GRAPHS[model]()
+    whole, number = gradients(graph, executor=executor), sorted(DIFFERENT).index(model)
+    patterns = [each for each in OF_LAYERS if model == "fc_mnist"] or [*PATTERNS[number % 2 :: 2]]
+    if not any(name.endswith(".bias") for name in graph.trained_weights):
+        patterns = [each for each in patterns if each != "*.bias"]
+    for pattern in patterns:
+        changed = tuned(graph, Tuning(frozen=(pattern,)))
+        found = gradients(changed, executor=executor)
+        assert 0 < len(found) < len(whole)
+        for name, gradient in found.items():
+            np.testing.assert_array_equal(gradient, whole[name], f"{pattern}: {name}")
+
+
+def test_frozen_weights_are_never_written(monkeypatch):
+    graph = tuned(decoder(layers=2), Tuning(frozen=("*ffn*",)))
+    with machine(graph, 8, optimizer=make_optimizer(AdamW(learning_rate=0.1, weight_decay=0.5), None)) as appliance:
+        before = arrays_of(appliance, "model.")
+        appliance.train_step(random_batch(graph, 8), 1, 0.1)
+        after = arrays_of(appliance, "model.")
+        kept = appliance.memoryx.arrays.names
+    for name, weight in graph.weights.items():
+        assert np.array_equal(before[name], after[name]) == weight.frozen
+        assert any(each.startswith(f"optimizer.{name}.") for each in kept) != weight.frozen
+
+
+ADAPTED = {
+    "gpt2": lambda: decoder(layers=2),
+    "llama": lambda: decoder(layers=2, **FAMILIES["llama"]),
+    "mixtral": lambda: decoder(**FAMILIES["mixtral"]),
+    "bert": lambda: encoder(layers=2),
+    "t5": lambda: encoder_decoder(),
+    "vit": lambda: vision(layers=2),
+}
+
+
+@pytest.mark.parametrize("executor", [INTERPRETER, TABLE])
+@pytest.mark.parametrize("model", ADAPTED)
+@pytest.mark.parametrize(
+    "adapters", [Adapters(2, ("q", "v"), alpha=6.0), Adapters(3, ("all",), alpha=1.5, is_stabilized=True)]
+)
+def test_adapters_have_the_loss_and_the_gradients_of_the_sum_that_they_stand_for(model, adapters, executor):
+    """Of W + s B A with the gradient G, B has s G A^T, A has s B^T G."""
+    plain = ADAPTED[model]()
+    graph, batch = tuned(plain, Tuning(adapters=(adapters,))), random_batch(plain, 8)
+    with machine(graph, 8, executor=executor) as appliance:
+        weights = arrays_of(appliance, "model.")
+        loss = appliance.train_step(batch, 1, 0.1).loss
+        found = arrays_of(appliance, "optimizer.", ".gradient")
+    assert set(found) == {name for name in weights if name.endswith((".lora_A", ".lora_B"))}
+    modules = {name.removesuffix(".lora_A") for name in found if name.endswith("A")}
+    with machine(plain, 8) as appliance:
+        for name in plain.weights:
+            set_array(appliance, f"model.{name}", weights[name])
+        for module in modules:
+            a, b = (weights[f"{module}.lora_{part}"].astype(np.float64) for part in "AB")
+            total = weights[f"{module}.weight"] + adapters.scale * (b @ a)
+            set_array(appliance, f"model.{module}.weight", total.astype(np.float32))
+        assert appliance.train_step(batch, 1, 0.1).loss == pytest.approx(loss, rel=1e-5)
+        for module in modules:
+            a, b = (weights[f"{module}.lora_{part}"].astype(np.float64) for part in "AB")
+            gradient = array_of(appliance, f"optimizer.{module}.weight.gradient").astype(np.float64)
+            expected = {"A": adapters.scale * (b.T @ gradient), "B": adapters.scale * (gradient @ a.T)}
+            for part, value in expected.items():
+                error = np.linalg.norm(found[f"{module}.lora_{part}"] - value)
+                assert error <= 10 * GRADIENT_TOLERANCE * np.linalg.norm(value), f"{module}.lora_{part}"
+
+
+def test_of_a_layer_the_first_adapters_that_name_it_count():
+    two = Adapters(2, ("*.0.*q_dense*",)), Adapters(3, ("q",))
+    graph = tuned(decoder(layers=2), Tuning(adapters=two))
+    assert [w.shape[0] for name, w in graph.trained_weights.items() if name.endswith("lora_A")] == [2, 3]
+
+
+def test_adapters_begin_beside_what_the_layer_was():
+    """B is zeros, A within 1 / sqrt(inputs)."""
+    graph = tuned(decoder(layers=2), Tuning(adapters=(Adapters(4, ("all",), alpha=32.0, dropout=0.5),)))
+    with machine(graph, 8) as appliance:
+        appliance.memoryx.initialize(7)
+        found = arrays_of(appliance, "model.")
+    for name in graph.trained_weights:
+        bound = 0.0 if name.endswith("lora_B") else 1 / np.sqrt(found[name].shape[1])
+        assert np.abs(found[name]).max() <= bound
+        assert name.endswith("lora_B") or np.abs(found[name]).max() > 0.8 * bound
+
+
+def test_frozen_experts_and_adapters_are_written_down_too():
+    graph = tuned(decoder(**FAMILIES["mixtral"]), Tuning(adapters=(Adapters(2, ("q",), alpha=8.0, dropout=0.1),)))
+    found = [gradients(graph, gemm=find_fma().gemm, executor=executor) for executor in (INTERPRETER, TABLE)]
+    for name, gradient in found[0].items():
+        np.testing.assert_array_equal(found[1][name], gradient)
