@@ -10,6 +10,7 @@ from cstool.foundation.errors import ParamsError
 from cstool.model.batch_split import nearest_divisors
 from cstool.model.ir import Graph, Weight, rules_of
 from cstool.model.params.sections.sparsity import SparsityParams
+from cstool.model.params.sections.tuning import LORA_WEIGHTS
 
 _DENSE_BY_DEFAULT = ("embedding", "norm", "lm_head", "pe_helper")
 """parts of names; source: cerebras.pytorch.sparse, 2.10 (default_sparse_param_filter)"""
@@ -23,7 +24,8 @@ def assign_groups(groups: Sequence[SparsityParams], graph: Graph, place: tuple[s
     and norms that it matches stay dense. Patterns are shell patterns for file names, case matters, and a name may have
     `model.` before it. A group without a filter takes the matrices of linear ops whose names have none of embedding,
     norm, lm_head and pe_helper. Balanced blocks must divide the dimension that they cut, rows for balance_out_groups
-    and columns for balance_in_groups; the vendor is content if they divide either.
+    and columns for balance_in_groups; the vendor is content if they divide either. Weights of adapters are dense,
+    whatever matches them.
 
     Args:
         groups: of the params, in order
@@ -44,7 +46,11 @@ class _Assignment:
         self._groups = groups
         self._label, self._key = place
         self._model = graph.name
-        self._matrices = {name: weight for name, weight in graph.weights.items() if len(weight.shape) > 1}
+        self._matrices = {
+            name: weight
+            for name, weight in graph.weights.items()
+            if len(weight.shape) > 1 and not name.endswith(LORA_WEIGHTS)
+        }
         self._dense = _other_than_linear(graph)
         self._spellings = {name: [name, f"model.{name}"] for name in self._matrices}
         for alias, name in graph.aliases.items():
@@ -64,6 +70,10 @@ class _Assignment:
                 rule = f"must be left out: {self._model} has no matrix of a linear layer"
                 self._problems.append((f"{self._label}: {self._key} {rule}", None))
             self._check_balance(number, group, [self._matrices[name] for name in own])
+            frozen = next((name for name in own if self._matrices[name].frozen), None)
+            if group.is_dynamic and frozen is not None:
+                rule = f"must be one whose masks stay, {frozen} is frozen, got {group.algorithm}"
+                self._add(number, "algorithm", rule, "static, or a filter for weights that are trained")
             self._taken |= dict.fromkeys(own, number)
         if self._problems:
             raise ParamsError(self._problems)

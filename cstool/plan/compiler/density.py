@@ -9,9 +9,6 @@ from cstool.model.params.sections.sparsity import ConstantShare, SparsityParams
 from cstool.model.sparsity import assign_groups, most_kept, starts_sparse
 from cstool.plan.timing.pe import ceil_div
 
-ADAPTERS = (".lora_A", ".lora_B")
-"""ends of the names of low-rank adapters: these are dense, even where a filter matches them"""
-
 
 def count_nonzeros(params: Params, graph: Graph) -> tuple[Mapping[str, int], ...]:
     """Return, per segment, its sparse weights with the elements that they keep at the most over a run.
@@ -40,7 +37,6 @@ def count_nonzeros(params: Params, graph: Graph) -> tuple[Mapping[str, int], ...
                 weight.name: count
                 for weight in segment.weights
                 if len(weight.shape) == 2
-                and not weight.name.endswith(ADAPTERS)
                 and (count := kept(segment, weight.name, weight.shape)) < weight.size
             }
         )

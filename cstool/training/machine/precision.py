@@ -68,13 +68,13 @@ def narrow_parts(graph: Graph) -> Narrow:
         if maker.kind in _MAKERS and all(_reads(op) for op, _ in readers.get(name, ()))
     }
     for op in graph.ops:
-        # The operands of attention meet in one product.
+        # The operands of attention meet in one product, of whose precision the context is.
         if op.kind is OpKind.ATTENTION and not tensors.issuperset(_operands(op)):
-            tensors.difference_update(_operands(op))
+            tensors.difference_update(_operands(op), op.outputs)
     deltas = frozenset(
         name
         for name, maker in makers.items()
-        if _enters_products(maker, tensors) and _is_written_once(readers.get(name, ()), graph)
+        if _enters_products(maker, tensors) and _is_written_once(readers.get(name, ()), graph, tensors)
     )
     return Narrow(weights, frozenset(tensors), deltas)
 
@@ -98,8 +98,8 @@ def _enters_products(maker: Op, tensors: Collection[str]) -> bool:
     return maker.kind in _BETWEEN | {OpKind.ATTENTION} and set(_operands(maker)) <= set(tensors)
 
 
-def _is_written_once(readers: Collection[tuple[Op, int]], graph: Graph) -> bool:
-    """Whether a delta comes whole from one op, so that it need not be added up."""
+def _is_written_once(readers: Collection[tuple[Op, int]], graph: Graph, tensors: Collection[str]) -> bool:
+    """Whether a delta comes whole, in bfloat16, from one op, so that it need not be added up."""
     if len(readers) != 1:
         return False
     [(op, index)] = readers
@@ -108,4 +108,4 @@ def _is_written_once(readers: Collection[tuple[Op, int]], graph: Graph) -> bool:
         return all(len(panels_of(graph.weights[matrix])) == 1 for matrix in matrices_of(op))
     if op.kind in (OpKind.RESIDUAL, OpKind.COMBINE):
         return index == 0
-    return op.kind in _BETWEEN or op.kind is OpKind.ATTENTION
+    return op.kind in _BETWEEN or (op.kind is OpKind.ATTENTION and set(_operands(op)) <= set(tensors))

@@ -6,7 +6,7 @@ second forward to the end of its backward. A function of the graph alone, like t
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -63,8 +63,8 @@ def make_timeline(graph: Graph, *, trains: bool, recomputes: bool) -> Timeline:
     frozen = {position for position, op in enumerate(graph.ops) if op.name in graph.frozen_ops}
     runs_again = {}
     if trains and recomputes:
-        layers = [layer for layer in layers_of(graph.ops) if frozen.isdisjoint(layer)]
-        runs_again = {layer: again for layer in layers[:-1] if (again := _runs_again(graph.ops, layer))}
+        layers = [layer for layer in layers_of(graph.ops) if not frozen.issuperset(layer)]
+        runs_again = {layer: again for layer in layers[:-1] if (again := _runs_again(graph.ops, layer, frozen))}
     before = {layer[-1]: again for layer, again in runs_again.items()}
     way_back: list[Visit] = []
     for position in reversed(range(len(graph.ops))) if trains else ():
@@ -85,19 +85,19 @@ def layers_of(ops: Sequence[Op]) -> list[range]:
     return [range(run[0], run[-1] + 1) for name, run in runs if name is not None]
 
 
-def _runs_again(ops: Sequence[Op], layer: range) -> list[int]:
+def _runs_again(ops: Sequence[Op], layer: range, frozen: Collection[int]) -> list[int]:
     """Positions of the ops that must run forward again for the backward of a layer.
 
     These ops make tensors that are read then, except for tensors that cross the boundary, which are still there.
     """
     crossing = {name for position, op in enumerate(ops) if position not in layer for name in op.inputs}
     read: set[str] = set()
-    for op in (ops[position] for position in layer):
+    for op in (ops[position] for position in layer if position not in frozen):
         read.update(read_backward(op))
     again = []
     for position in reversed(layer):
         op = ops[position]
-        is_read = read.intersection(op.outputs) or rules_of(op).statistics
+        is_read = read.intersection(op.outputs) or (rules_of(op).statistics and position not in frozen)
         if is_read and not crossing.intersection(op.outputs):
             again.append(position)
             read.update(op.inputs)

@@ -22,6 +22,8 @@ FIRST = "first:"
 """prefix of a choice of layers by number: the first N layers, and the embeddings before them"""
 FROZEN_EXAMPLE = "such as first:16 for embeddings and 16 layers, or '*ffn*,*embedding*' for names of weights"
 MOST_RANK = 2**20
+LORA_WEIGHTS = (".lora_A", ".lora_B")
+"""ends of the names of the weights of adapters"""
 MODULES: Mapping[str, str] = MappingProxyType(
     {
         "TransformerDecoder": "transformer_decoder.",

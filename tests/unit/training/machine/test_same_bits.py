@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from cstool.model.graphs.tuning import tuned
 from cstool.model.ir import Graph, _graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import SGD, LossScaling
 from cstool.model.params.sections.optimizers import Adafactor, Lion
 from cstool.model.params.sections.sparsity import LinearShare
+from cstool.model.params.sections.tuning import Adapters, Tuning
 from cstool.model.sparsity import assign_groups
 from cstool.training.kernels import attention, gemm_providers, loss, onednn_float32, product, shared_gemm
 from cstool.training.kernels.bfloat16 import BFLOAT16
@@ -27,25 +29,30 @@ from cstool.training.machine.plan import make_plan
 from cstool.training.machine.precision import narrow_in
 from cstool.training.machine.prepare import needed_kernels
 from cstool.training.store import FileStore
-from tests.models import BALANCED, KINDS, SPARSITIES, decoder, fc_mnist
+from tests.models import BALANCED, FAMILIES, KINDS, SPARSITIES, decoder, fc_mnist
 from tests.patience import within_patience
 from tests.unit.model.sparsity.sections import group
 from tests.unit.training.machine.training import BATCH, assert_same, train
 
+ADAPTERS = (Adapters(2, ("q", "down"), alpha=6.0, dropout=0.2), Adapters(1, ("v",), alpha=2.0))
 MIXTURE = {**BALANCED, "moe": {"num_experts": 4, "top_k": 2, "num_shared_experts": 1, "load_balancing_loss_coef": 0.3}}
 GRAPHS: dict[str, Callable[[], Graph]] = {
     name: partial(make, **{"dropout": 0.1, **keys, "layers": 2})
     for make, models in [*KINDS, (decoder, {"mixture": MIXTURE, "untied": {"share_embedding_weights": False}})]
     for name, keys in models.items()
     if not name.startswith(("t5,", "transformer,"))
-} | {"fc_mnist": lambda: fc_mnist(7, 6, 5, dropout=0.3)}
+} | {
+    "fc_mnist": lambda: fc_mnist(7, 6, 5, dropout=0.3),
+    "adapters": lambda: tuned(decoder(layers=2, dropout=0.1), Tuning(adapters=ADAPTERS)),
+    "frozen": lambda: tuned(decoder(layers=2, **FAMILIES["llama"]), Tuning(frozen=("*norm*", "*ffn*"))),
+}
 """of two layers, of which one runs forward again, or three"""
 DIFFERENT = {
     *("gpt2", "gptj", "gemma2", "mixture", "relative positions", "trained slopes", "untied", "bert", "summarization"),
-    *("vision, pooler", "dpo, window", "dpr, one encoder", "t5", "fc_mnist"),
+    *("vision, pooler", "dpo, window", "dpr, one encoder", "t5", "fc_mnist", "adapters", "frozen"),
 }
 """models that have an op or a way through it that no other of them has"""
-PARTED = {"gpt2", "untied", "mixture", "dpr, one encoder", "fc_mnist"}
+PARTED = {"gpt2", "untied", "mixture", "dpr, one encoder", "fc_mnist", "adapters"}
 """models whose gradients come to ranks as no other's do: twice, as rows, from some experts, after a barrier"""
 CLIPPED = {"max_gradient_norm": 0.5}
 SHARES = {
@@ -79,6 +86,9 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "Adafactor": ("gpt2", {"optimizer": Adafactor(weight_decay=0.1)}),
     "Adafactor, clipped": ("untied", {"optimizer": Adafactor(weight_decay=0.1), **CLIPPED}),
     "momentum": ("gpt2", {"optimizer": SGD(momentum=0.9)}),
+    "adapters, bfloat16": ("adapters", {"precision": "bfloat16"}),
+    "adapters, static": ("adapters", {"sparsity": "static"}),
+    "adapters, dropconnect, clipped": ("adapters", {"sparsity": "dropconnect", **CLIPPED}),
 }
 HERE: list[dict[str, Any]] = [
     {"num_csx": 6, "lanes": 2},
