@@ -3,7 +3,7 @@
 from cstool.convert.commands import convert
 from cstool.foundation.terminal.command import command, new_group
 from cstool.training.commands.checkpoint_diff import diff
-from cstool.training.commands.checkpoint_files import copy, delete, list_, prune, verify
+from cstool.training.commands.checkpoint_files import copy, delete, list_, merge, prune, verify
 from cstool.training.commands.checkpoint_info import info
 
 _FOLDER = "checkpoints/gpt_tiny"
@@ -21,6 +21,7 @@ for _name, _function, *_examples in (
     ("verify", verify, f"verify {_FOLDER}:latest", f"verify '{_FOLDER}/checkpoint_*.mdl' --json"),
     ("diff", diff, f"diff {_FOLDER}:latest kept/checkpoint_600.mdl", f"diff {_FOLDER}:600 kept:600 --tensors_only"),
     ("copy", copy, f"copy {_FOLDER}:latest best.mdl"),
+    ("merge", merge, f"merge {_FOLDER}_lora:latest tuned.mdl"),
     ("delete", delete, f"delete {_FOLDER}:200 --dry_run", f"delete '{_FOLDER}/checkpoint_[24]00.mdl'"),
     ("prune", prune, f"prune {_FOLDER} --keep 2"),
     (

@@ -72,8 +72,8 @@ class InferenceModel(Walks):
         progress: Progress,
     ) -> None:
         check_answers(params)
-        # A commit of DPO has its reference, too: the answering policy is read out of it.
-        is_all = params.answering is params
+        # A commit of DPO has its reference, too, one with adapters its base: the answering model is read out of it.
+        is_all = params.answering is params and not params.tuning.adapters
         self.params = params = params.answering
         assert isinstance(params.model, AnsweringParams)
         # A sequence of one token is enough to know the ops; each pass sets its own size.

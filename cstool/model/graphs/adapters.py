@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from cstool.foundation.errors import ParamsError
 from cstool.model.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, rules_of
-from cstool.model.params.sections.tuning import ALL, Adapters, Tuning
+from cstool.model.params.sections.tuning import ALL, LORA_WEIGHTS, Adapters, Tuning
 
 SHORT_NAMES = {
     "q": "proj_q_dense_layer",
@@ -30,9 +30,23 @@ SHORT_NAMES = {
 """short names of layers -> ends of their names in the model"""
 
 
+_A = LORA_WEIGHTS[0]
+
+
 def adapters_beside(tuning: Tuning, name: str) -> Adapters | None:
     """The adapters beside a linear layer of a name, its number written out: the first ones that name it."""
     return next((each for each in tuning.adapters if any(_is_named(layer, name) for layer in each.layers)), None)
+
+
+def adapter_scales(graph: Graph, tuning: Tuning) -> dict[str, float]:
+    """The scale of the adapter beside each layer that has one, by the name of its weight without `.weight`."""
+    found: dict[str, float] = {}
+    for op in graph.ops:
+        if _is_linear(op) and op.weights[0].endswith(_A):
+            adapters = adapters_beside(tuning, op.name.removesuffix(_A))
+            assert adapters is not None, "it has put the adapter there"
+            found[op.weights[0].removesuffix(_A)] = adapters.scale
+    return found
 
 
 def with_adapters(graph: Graph, tuning: Tuning) -> Graph:

@@ -36,8 +36,7 @@ def count_nonzeros(params: Params, graph: Graph) -> tuple[Mapping[str, int], ...
             {
                 weight.name: count
                 for weight in segment.weights
-                if len(weight.shape) == 2
-                and (count := kept(segment, weight.name, weight.shape)) < weight.size
+                if len(weight.shape) == 2 and (count := kept(segment, weight.name, weight.shape)) < weight.size
             }
         )
         for segment in graph.segments

@@ -1,7 +1,7 @@
 """Results of estimates, their units, and the names of limits, for reports."""
 
 from cstool.model.ir import Artifact
-from cstool.plan.compiler.density import ADAPTERS
+from cstool.model.params.sections.tuning import LORA_WEIGHTS
 from cstool.plan.estimation import Estimate, Row, Tried, estimates_in, unmet
 from cstool.plan.estimation.bands import SHARE, Band
 from cstool.plan.estimation.comparison import Comparison, Errors
@@ -15,7 +15,6 @@ from cstool.plan.estimation.point import DAY_S
 from cstool.plan.estimation.published import Prediction
 
 __all__ = (
-    "ADAPTERS",
     "Artifact",
     "BUDGET",
     "Band",
@@ -32,6 +31,7 @@ __all__ = (
     "HOUR_S",
     "InferEstimate",
     "JobCost",
+    "LORA_WEIGHTS",
     "MWH_J",
     "MaskUpdates",
     "POWER",

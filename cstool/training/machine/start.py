@@ -13,6 +13,7 @@ from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
 from cstool.foundation.progress import Progress
 from cstool.foundation.words import bytes_text, counted
 from cstool.model.params import ALL_STATES, Params, written_states
+from cstool.model.params.sections.tuning import LORA_WEIGHTS
 from cstool.training.machine.committed import Committed, Survey, survey
 from cstool.training.machine.memoryx import MemoryX
 from cstool.training.machine.ranks.link import ALONE, Link
@@ -30,6 +31,7 @@ from cstool.training.store import (
     find_checkpoint,
     list_checkpoints,
     newest_checkpoints,
+    open_with_base,
     shard_name,
     unbound_note,
 )
@@ -100,6 +102,9 @@ def choose_start(
     ):
         log.info(f"{checkpoint} has weights alone, no state of an optimizer.")
         states = _WEIGHTS
+    if checkpoint is not None and "model" in states and params.tuning.adapters and _is_base(checkpoint):
+        log.info(f"{checkpoint} has no adapters: they begin beside its weights.")
+        states = _WEIGHTS
     if not trains:
         _require_model(states)
     committed = None
@@ -162,6 +167,13 @@ def _has_weights_alone(checkpoint: Path) -> bool:
     return False
 
 
+def _is_base(checkpoint: Path) -> bool:
+    """Whether a checkpoint has no weights of adapters."""
+    with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:
+        return not any(name.endswith(LORA_WEIGHTS) for name in reader.tensor_names())
+    return False
+
+
 def _require_model(states: frozenset[str]) -> None:
     if "model" not in states:
         got = written_states(states)
@@ -206,7 +218,7 @@ class _Restoring:
     def from_checkpoint(self, checkpoint: Path) -> tuple[Position, dict[str, Any]]:
         log.info(f"Loading weights from checkpoint {checkpoint}")
         try:
-            with CheckpointReader(checkpoint) as reader:
+            with open_with_base(checkpoint) as reader:
                 if (note := unbound_note(reader)) is not None:
                     log.warning(note)
                 return self._load(reader)

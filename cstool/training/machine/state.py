@@ -17,6 +17,7 @@ import cstool
 from cstool.foundation.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.model.ir import Graph
 from cstool.model.params import DpoParams, Params, written_states
+from cstool.model.params.sections.tuning import LORA_WEIGHTS
 from cstool.training.kernels.magnitudes import first_non_finite
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.renamed import as_this_model
@@ -25,11 +26,14 @@ from cstool.training.store import (
     SPARSITY,
     CheckpointWriter,
     FileStore,
+    Folded,
     SavedState,
     SparseTensors,
+    adapters_of,
     check_choices,
     checked_indices,
     index_kind,
+    left_out_by,
     step_of,
     streamed_of,
 )
@@ -120,9 +124,13 @@ def save_state(path: Path, memoryx: MemoryX, values: dict[str, Any]) -> int:
     """
     kinds = {name: index_kind(sparse.weight.size) for name, sparse in memoryx.arrays.sparse.items()}
     indices_bytes = sum(kinds[name].itemsize * sparse.count for name, sparse in memoryx.arrays.sparse.items())
-    total_bytes = memoryx.arrays.kept_bytes + indices_bytes
+    left_out = left_out_by(values, memoryx.arrays.graph)
+    left_out_bytes = 4 * sum(memoryx.arrays.graph.weights[name].size for name in left_out)
+    total_bytes = memoryx.arrays.kept_bytes + indices_bytes - left_out_bytes
     with CheckpointWriter(path, total_bytes=total_bytes) as writer:
         for weight in memoryx.arrays.graph.weights:
+            if weight in left_out:
+                continue
             sparse = memoryx.arrays.sparse.get(weight)
             if sparse is not None:
                 kind = kinds[weight]
@@ -134,6 +142,8 @@ def save_state(path: Path, memoryx: MemoryX, values: dict[str, Any]) -> int:
                     checked = _finite(chunks, name, values["global_step"]) if name.startswith("model.") else chunks
                     writer.add_tensor(name, shape, "float32", checked)
         for alias, weight in memoryx.arrays.graph.aliases.items():
+            if weight in left_out:
+                continue
             writer.link(f"model.{alias}", f"model.{weight}")
         for key, value in values.items():
             writer.add_value(key, value)
@@ -182,6 +192,8 @@ def load_state(
             cannot be had apart
     """
     graph, trains = memoryx.arrays.graph, memoryx.optimizer is not None
+    if not trains and not _has_adapters(graph.weights) and (adapters := adapters_of(reader)) is not None:
+        reader = Folded(reader, adapters["scales"])
     reader = as_this_model(reader, graph, states=states, trains=trains)
     sparse = SparseTensors(reader)
     stored = {name: reader.shape(name) for name in reader.tensor_names() if not sparse.is_index(name)}
@@ -350,9 +362,16 @@ def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, st
     if strict:
         _check_heads(path, stored, graph)
     hint = "the checkpoint is of another model: choose another --model_dir to start fresh, or another checkpoint"
+    begins = not _has_adapters(stored)
+    if strict and not begins and not _has_adapters(graph.weights):
+        first = next(filter(_is_of_adapter, stored)).removeprefix("model.")
+        raise CheckpointError(
+            f"{path}: has adapters, such as {first}, and this model has none",
+            "--lora trains them on; cstool checkpoint merge folds them into the weights",
+        )
     for name, weight in graph.weights.items():
         shape = stored.get(f"model.{name}")
-        if shape is None and strict:
+        if shape is None and strict and not (begins and _is_of_adapter(name)):
             raise CheckpointError(f"{path}: lacks the weight {name} of this model", hint)
         if shape is not None and tuple(shape) != weight.shape:
             raise CheckpointError(
@@ -361,6 +380,14 @@ def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, st
     for name in stored:
         if strict and name.startswith("model.") and name.removeprefix("model.") not in graph.weights:
             raise CheckpointError(f"{path}: has the weight {name.removeprefix('model.')}, which this model lacks", hint)
+
+
+def _is_of_adapter(name: str) -> bool:
+    return name.endswith(LORA_WEIGHTS)
+
+
+def _has_adapters(names: Iterable[str]) -> bool:
+    return any(map(_is_of_adapter, names))
 
 
 def _check_optimizer(path: Path, stored: Iterable[str], memoryx: MemoryX) -> None:

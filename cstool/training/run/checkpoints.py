@@ -12,12 +12,14 @@ from typing import Any
 
 from cstool.foundation.errors import CheckpointError
 from cstool.foundation.words import bytes_text
+from cstool.model.graphs.adapters import adapter_scales
 from cstool.model.params import written_states
 from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.machine.state import forms, save_state, state_values
 from cstool.training.run.report.time_split import CHECKPOINT
 from cstool.training.run.session import Saving, Session
 from cstool.training.store import (
+    ADAPTERS,
     SCALER,
     checkpoint_path,
     copy_states,
@@ -43,6 +45,9 @@ def values_of(session: Session) -> Callable[[], dict[str, Any]]:
     policy: dict[str, Any] = {"run": session.run_id} if params.keep_checkpoints else {}
     if session.patience is not None:
         policy["early_stopping"] = session.patience.as_dict()
+    if params.tuning.adapters:
+        base = {} if session.base is None else {"base": session.base}
+        policy[ADAPTERS] = {"scales": adapter_scales(session.graph, params.tuning), **base}
     if (scaler := session.appliance.loss_scale.saved) is not None:
         policy[SCALER] = scaler._asdict()
 

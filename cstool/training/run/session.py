@@ -136,6 +136,8 @@ class Session:
     """after which that was"""
     run_id: str = field(default_factory=lambda: secrets.token_hex(8))
     """tells the checkpoints of this run, all its interruptions included, from the checkpoints of other runs"""
+    base: dict[str, str] | None = None
+    """checkpoint with the frozen weights, see `store/adapters.py`; None: checkpoints of this run have all weights"""
     patience: Patience | None = None
     """None where nothing stops the run early"""
     saved_step: int | None = None

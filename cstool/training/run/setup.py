@@ -31,7 +31,7 @@ from cstool.training.run.report.events import Events
 from cstool.training.run.report.time_split import TimeSplit
 from cstool.training.run.result import Modelled
 from cstool.training.run.session import RunOrder, Session
-from cstool.training.store import newest_checkpoints, scaler_of
+from cstool.training.store import ADAPTERS, base_value, newest_checkpoints, scaler_of
 
 log = logging.getLogger("cstool")
 
@@ -195,6 +195,10 @@ def take_up(session: Session, start: Start) -> None:
     session.position, values = restore(memoryx, params, start, session.progress)
     if start.path is None:
         return
+    if params.tuning.adapters and not memoryx.arrays.sparse:
+        kept = values.get(ADAPTERS)
+        is_base = kept is None and start.checkpoint is not None
+        session.base = base_value(start.path, session.graph) if is_base else (kept or {}).get("base")
     file = memoryx.arrays.file
     if start.committed is not None and file is not None and file.record is not None:
         session.committed_step = session.position.step

@@ -1,5 +1,14 @@
 """Arrays by name behind one narrow protocol, and checkpoint files."""
 
+from cstool.training.store.adapters import (
+    ADAPTERS,
+    Folded,
+    adapters_of,
+    base_value,
+    left_out_by,
+    merge_adapters,
+    open_with_base,
+)
 from cstool.training.store.checked_state import (
     SCALER,
     Scaler,

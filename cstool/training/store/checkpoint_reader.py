@@ -43,6 +43,10 @@ class CheckpointReader(SavedState):
             os.close(self._descriptor)
         self._descriptor = -1
 
+    def place(self, key: str) -> Place:
+        """Where a tensor, or the target of a link, is in the file."""
+        return self._tensor(key)
+
     def in_order(self, key: str) -> Callable[[Array, int, int], object]:
         """Return a function read(out, start, stop) for range after range of rows, in order and without gaps.
 

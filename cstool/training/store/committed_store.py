@@ -207,7 +207,8 @@ def write_snapshot(path: Path, store: Path, names: Iterable[str]) -> int:
             for name in arrays:
                 writer.add_pieces(name, state.shape(name), state.dtype(name), state.ranges(name) or state.pieces(name))
             for alias, name in state.record.links.items():
-                writer.link(alias, name)
+                if name in arrays:
+                    writer.link(alias, name)
             for key, value in state.values().items():
                 writer.add_value(key, value)
     return total_bytes

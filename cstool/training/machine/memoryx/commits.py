@@ -24,6 +24,7 @@ from cstool.training.store import (
     CommittedStore,
     delete_checkpoints,
     drop_shard,
+    left_out_by,
     shard_name,
     write_checkpoint,
     write_snapshot,
@@ -153,15 +154,17 @@ class Commits:
     def _write(self, path: Path) -> int:
         file, nodes = self._arrays.file, self._arrays.shards.nodes
         assert file is not None and file.record is not None, "who asks for snapshots has a store that commits"
+        left_out = {f"model.{name}" for name in left_out_by(file.record.values, self._arrays.graph)}
         if nodes == 1:
-            return write_snapshot(path, file.path, self._arrays.stored_names)
+            return write_snapshot(path, file.path, [name for name in self._arrays.stored_names if name not in left_out])
         own, step = CommittedStore(file.path, is_ours=True), file.record.step
         others = [
             self._elsewhere.open_shard(node, file.path.with_name(shard_name(node, nodes)), step, beside=True)
             for node in range(1, nodes)
         ]
         with CommittedShards([own, *others]) as state:
-            return write_checkpoint(path, state)
+            keys = [key for key in state.keys() if (state.link_of(key) or key) not in left_out]  # noqa: SIM118
+            return write_checkpoint(path, state, keys=keys)
 
     def drain(self) -> None:
         """Wait for the last commit."""

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.foundation.errors import EstimateError
-from cstool.model.graphs.adapters import Adapters, parse_adapters, with_adapters
+from cstool.foundation.errors import ParamsError
 from cstool.model.graphs.statistics import count_statistics
+from cstool.model.graphs.tuning import tuned
 from cstool.model.ir import Graph, MatMul, OpKind, verify
 from cstool.model.params import load_params
+from cstool.model.params.sections.tuning import Adapters, Tuning, parse_adapters, parse_frozen
 from cstool.plan.compiler.compile import PASSES
 from cstool.plan.compiler.kernel_work import kernel_works
 from cstool.plan.compiler.program import Program
 from cstool.plan.estimation import Estimate, EstimateOptions, Estimator, make_request
-from cstool.plan.estimation.variants import Variants, parse_frozen, with_frozen
 from tests.examples import examples
 from tests.models import FAMILIES, decoder, encoder_decoder, preferences, vision
 from tests.unit.plan.compiler.programs import a_request, compiled, small_system
@@ -25,6 +25,10 @@ from tests.unit.plan.estimation.requests import gpt, shared
 
 def at(*, shape: dict[str, Any] | None = None, **asked: Any) -> Estimate:
     return shared(gpt(**(shape or {})), **asked).at(1)
+
+
+def with_adapters(rank: int, *layers: str) -> Tuning:
+    return Tuning(adapters=(Adapters(rank, layers),))
 
 
 def planned(graph: Graph) -> Program:
@@ -70,7 +74,7 @@ def test_adapters_of_gpt3_are_as_many_as_published(rank, published):
 
 def test_deltas_stop_at_the_first_adapter():
     """Of the first layer query, key and value have none to pass on; of all others they have."""
-    graph = Variants(adapters=Adapters(2, ("q",)))(decoder(layers=3))
+    graph = tuned(decoder(layers=3), with_adapters(2, "q"))
     assert [segment.count for segment in graph.segments[1:3]] == [1, 2]
     found = {
         segment.name_of(kernel.name): kernel.cycles
@@ -79,18 +83,17 @@ def test_deltas_stop_at_the_first_adapter():
     }
     first, second = (found[f"{LAYER.format(n)}proj_q_dense_layer"] for n in (0, 1))
     assert (first.delta.ingress > 0, second.delta.ingress > 0, first.gradient.compute > 0) == (False, True, True)
-    verify(with_adapters(decoder(layers=3), Adapters(2, ("q",))), runs=False)
 
 
 def test_a_kernel_takes_the_first_half_of_an_adapter_along():
     """Query, key and value with two rows more for each A; of these alone there is a gradient."""
-    adapted, query = Variants(adapters=Adapters(2, ("q", "v"))), LAYER.format("{n}") + "proj_q_dense_layer"
-    works = {work.kernel.name: work for works in kernel_works(planned(adapted(decoder()))) for work in works}
+    adapters, query = with_adapters(2, "q", "v"), LAYER.format("{n}") + "proj_q_dense_layer"
+    works = {work.kernel.name: work for works in kernel_works(planned(tuned(decoder(), adapters))) for work in works}
     for name, sizes in ((query, (8, 3 * 8 + 2 * 2, 2 * 2)), (f"{query}.lora_B", (2, 8, None))):
         (product,) = (item for item in works[name].work if isinstance(item, MatMul))
         assert (product.inputs, product.outputs, product.trained) == sizes
     # A rotary key has no adapter: it joins query, key and value, not a kernel of its own.
-    program = planned(adapted(decoder(**FAMILIES["llama"])))
+    program = planned(tuned(decoder(**FAMILIES["llama"]), adapters))
     kernels = {kernel.name: kernel.ops for of_segment in program.kernels for kernel in of_segment}
     rotary = LAYER.format("{n}") + "rotary_"
     assert f"{rotary}k" in kernels[query]
@@ -99,12 +102,12 @@ def test_a_kernel_takes_the_first_half_of_an_adapter_along():
 
 def test_useful_flops_and_what_is_kept_by_hand():
     """Layers frozen: forward and delta of their products, no gradient; attention and output layer as before."""
-    whole, frozen = (count_statistics(g).sample_flops for g in (decoder(), with_frozen(decoder(), ("*layers*",))))
+    whole, frozen = (count_statistics(g).sample_flops for g in (decoder(), tuned(decoder(), Tuning(("*layers*",)))))
     # 8 tokens, width 8, filter 16: query, key, value, output; two of the filter.
     products = 2 * 8 * (4 * 8 * 8 + 2 * 8 * 16)
     assert (frozen.forward, frozen.backward) == (whole.forward, whole.backward - products)
     # Frozen products do not keep what they multiply.
-    for graph, keeps in ((decoder(), True), (with_frozen(decoder(), ("*ffn*",)), False)):
+    for graph, keeps in ((decoder(), True), (tuned(decoder(), Tuning(("*ffn*",))), False)):
         program = planned(graph)
         kept = {name for kernels in program.kernels for kernel in kernels for name in kernel.keeps}
         assert any(name.endswith("linear_layer.activation") for name in kept) is keeps
@@ -145,11 +148,10 @@ def test_a_larger_rank_is_never_faster(layers):
 def test_every_family_compiles_with_adapters_and_with_frozen_layers(family, mode):
     graph = decoder(layers=3, **FAMILIES[family])
     request = a_request(small_system(100, 80), execution_mode=mode)
-    variants = [Variants(adapters=Adapters(1, ("q", "v"))), Variants(("first:1",)), Variants(("*norm*",))]
+    variants = [with_adapters(1, "q", "v"), Tuning(("first:1",)), Tuning(("*norm*",))]
     # Stages are placed one by one: a third of them for a family.
     for variant in variants if mode == "weight_streaming" else variants[[*FAMILIES].index(family) % 3 :][:1]:
-        changed = variant(graph)
-        verify(changed, runs=False)
+        changed = tuned(graph, variant)
         program = compiled(changed, PASSES, request)
         assert program.mode == mode
         assert set(changed.trained_weights) < set(changed.weights)
@@ -157,12 +159,12 @@ def test_every_family_compiles_with_adapters_and_with_frozen_layers(family, mode
 
 @pytest.mark.parametrize("graph", [encoder_decoder(), vision(layers=2), preferences(layers=2)])
 def test_other_models_compile_with_adapters_a_frozen_reference_gets_none(graph):
-    changed = Variants(adapters=Adapters(1, ("q",)))(graph)
+    changed = tuned(graph, with_adapters(1, "q"))
     assert compiled(changed, PASSES, a_request(small_system(100, 80))).mode is not None
     assert all(name.endswith((".lora_A", ".lora_B")) for name in changed.trained_weights)
     if "policy_model." in "".join(graph.weights):
         assert all(name.startswith("policy_model.") for name in changed.trained_weights)
-    assert Variants()(graph) is graph
+    assert tuned(graph, Tuning()) is graph
 
 
 PATTERNS, SUCH_AS = "must be patterns of weights, or first:N, got", "hint: such as --adapters rank=16,layers=q,v"
@@ -174,7 +176,8 @@ WEIGHTS = (
     "hint: they are embedding_layer.word_embeddings.weight, embedding_layer.position_embeddings.embed.weight, "
     "transformer_decoder.layers.0.norm1.weight, ..., transformer_decoder.norm.weight, transformer_decoder.norm.bias"
 )
-ONCE, WHOLE = "must have rank and layers, once each, got", "rank must be a whole number, at least 1, got"
+ONCE = "must have rank and layers, once each, and at most alpha, dropout, rslora beside them, got"
+DROPOUT, WHOLE = "dropout must be a number from 0 to below 1, got", "rank must be a whole number, at least 1, got"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +187,11 @@ ONCE, WHOLE = "must have rank and layers, once each, got", "rank must be a whole
         ({"frozen": "a,,b"}, f"--frozen: {PATTERNS} a,,b\n{NAMES}"),
         ({"frozen": "*", "adapters": "rank=1,layers=q"}, f"--frozen: {BESIDE}"),
         ({"adapters": "rank=16"}, f"--adapters: {ONCE} rank=16\n{SUCH_AS}"),
-        ({"adapters": "rank=16,layers=q,alpha=3"}, f"--adapters: {ONCE} rank=16,layers=q,alpha=3\n{SUCH_AS}"),
+        ({"adapters": "rank=16,layers=q,beta=3"}, f"--adapters: {ONCE} rank=16,layers=q,beta=3\n{SUCH_AS}"),
+        ({"adapters": "rank=1,layers=q,rank=2"}, f"--adapters: {ONCE} rank=1,layers=q,rank=2\n{SUCH_AS}"),
+        ({"adapters": "rank=1,layers=q,alpha=x"}, f"--adapters: alpha must be a number above 0, got x\n{SUCH_AS}"),
+        ({"adapters": "rank=1,layers=q,dropout=1"}, f"--adapters: {DROPOUT} 1\n{SUCH_AS}"),
+        ({"adapters": "rank=1,layers=q,rslora=2"}, f"--adapters: rslora must be true or false, got 2\n{SUCH_AS}"),
         ({"adapters": "rank=0,layers=q"}, f"--adapters: {WHOLE} 0\n{SUCH_AS}"),
         ({"adapters": "rank=big,layers=q"}, f"--adapters: {WHOLE} big\n{SUCH_AS}"),
         # What the model does not have.
@@ -196,7 +203,7 @@ ONCE, WHOLE = "must have rank and layers, once each, got", "rank must be a whole
     ],
 )
 def test_what_is_not_written_as_it_should_be_or_the_model_does_not_have(asked, message):
-    with pytest.raises(EstimateError) as raised:
+    with pytest.raises(ParamsError) as raised:
         at(**asked)
     assert str(raised.value) == message
     assert parse_frozen("first:2,*ffn*") == ("first:2", "*ffn*")

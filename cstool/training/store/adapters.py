@@ -1,0 +1,260 @@
+"""Checkpoints of adapters: without the weights of their base, or with these; laid over their base, or folded into it.
+
+The value `adapters` of a checkpoint has the `scales` by module, and, where the frozen weights are elsewhere, the
+`base`: the path of its checkpoint, and a digest of the weights in it.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
+from cstool.model.ir import Graph
+from cstool.training.store.checkpoint_copy import write_checkpoint
+from cstool.training.store.checkpoint_format import CheckpointDigest
+from cstool.training.store.checkpoint_opening import open_checkpoint
+from cstool.training.store.checkpoint_reader import CheckpointReader
+from cstool.training.store.contiguous import Place
+from cstool.training.store.saved_state import Array, Progress, SavedState, even_pieces, no_progress
+
+ADAPTERS = "adapters"
+"""key of the value"""
+LORA = "Lora"
+"""callback of the params"""
+_A, _B, _WEIGHT = ".lora_A", ".lora_B", ".weight"
+_FOLDED_ROWS = 256
+"""rows that are folded at a time"""
+
+
+def weights_digest(state: CheckpointReader) -> str:
+    """Digest of all weights of a checkpoint, by the checksums in the file, 64 hexadecimal digits."""
+    digest = CheckpointDigest("")
+    for key in sorted(name for name in state.tensor_names() if name.startswith("model.")):
+        place = state.place(key)
+        digest.add_tensor(key, place.shape, place.dtype, place.crc32)
+    return digest.hex()
+
+
+def base_value(path: Path, graph: Graph) -> dict[str, str] | None:
+    """Value of a checkpoint that is the base of a model with adapters; None where it lacks a frozen weight.
+
+    Raises:
+        CheckpointError: it cannot be read
+    """
+    with CheckpointReader(path) as state:
+        kept = {*state.tensor_names(), *(key for key in state.keys() if state.link_of(key) is not None)}  # noqa: SIM118
+        if any(weight.frozen and f"model.{name}" not in kept for name, weight in graph.weights.items()):
+            return None
+        return {"path": str(path.absolute()), "digest": weights_digest(state)}
+
+
+def adapters_of(state: SavedState) -> Mapping[str, Any] | None:
+    """What a state says of its adapters; None where it has none.
+
+    Raises:
+        DamagedCheckpointError: it makes no sense
+    """
+    found = state.values().get(ADAPTERS)
+    if found is None:
+        return None
+    scales, base = (found.get("scales"), found.get("base")) if isinstance(found, dict) else (None, None)
+    is_right = isinstance(scales, dict) and all(isinstance(scale, float) for scale in scales.values())
+    if not is_right or not (base is None or (isinstance(base, dict) and base.keys() >= {"path", "digest"})):
+        raise DamagedCheckpointError(
+            f"{state.path}: {ADAPTERS} must be scales by module, and a base, got {found!r:.80}"
+        )
+    return dict(found)
+
+
+def left_out_by(values: Mapping[str, Any], graph: Graph) -> frozenset[str]:
+    """Weights that a checkpoint leaves out: the frozen ones, where its values say that a base has them."""
+    has_base = values.get(ADAPTERS, {}).get("base") is not None
+    return frozenset(name for name, weight in graph.weights.items() if weight.frozen) if has_base else frozenset()
+
+
+def open_with_base(path: Path) -> SavedState:
+    """Open a saved state, adapters without the weights of their base together with these.
+
+    Raises:
+        CheckpointError: it cannot be read, or its base is not there, or another one
+    """
+    state = open_checkpoint(path)
+    with state._or_closed():
+        found = adapters_of(state)
+        base = None if found is None else found.get("base")
+        return state if base is None else _Laid(state, _open_base(state.path, base))
+
+
+def _open_base(path: Path, base: Mapping[str, str]) -> CheckpointReader:
+    """Open the base of adapters: where it was, or else beside them."""
+    there = Path(base["path"])
+    beside = path.with_name(there.name)
+    found = next((each for each in (there, beside) if each.is_file()), None)
+    if found is None:
+        raise CheckpointError(
+            f"{path}: has adapters beside the weights of {there}, which is not there",
+            f"{beside} is looked for, too",
+        )
+    reader = CheckpointReader(found)
+    with reader._or_closed():
+        if weights_digest(reader) != base["digest"]:
+            raise CheckpointError(
+                f"{path}: must be beside the weights that its adapters were trained with, {found} has others",
+                "the file has changed since, or is another of that name",
+            )
+    return reader
+
+
+class _Laid(SavedState):
+    """Adapters laid over their base: what they lack is of the base. Both belong to it."""
+
+    def __init__(self, state: SavedState, base: CheckpointReader) -> None:
+        self.path, self.format_version = state.path, state.format_version
+        self.is_bound, self.cstool_version = state.is_bound, state.cstool_version
+        self._state, self._base = state, base
+        own = set(state.tensor_names())
+        self._of_base = [name for name in base.tensor_names() if name.startswith("model.") and name not in own]
+        self._values = state.values()
+        links = {key: base.link_of(key) for key in base.keys() if key not in own}  # noqa: SIM118
+        self._links = {key: target for key, target in links.items() if target is not None}
+        self._keys = [*state.tensor_names(), *self._of_base, *self._links, *self._values]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """See `SavedState.paths`."""
+        return (*self._state.paths, *self._base.paths)
+
+    def in_order(self, key: str) -> Any:
+        """See `SavedState.in_order`."""
+        return self._holder(key).in_order(key)
+
+    def pieces(self, key: str) -> Iterator[Array]:
+        """See `SavedState.pieces`."""
+        return self._holder(key).pieces(key)
+
+    def verify_all(self, progress: Progress = no_progress) -> None:
+        """See `SavedState.verify_all`."""
+        self._state.verify_all(progress)
+        self._base.verify_all(progress)
+
+    def close(self) -> None:
+        """See `Opened.close`."""
+        self._state.close()
+        self._base.close()
+
+    def _holder(self, key: str) -> SavedState:
+        return self._base if key in self._links or key in self._of_base else self._state
+
+    def _tensor(self, key: str) -> Place:
+        holder = self._holder(key)
+        return Place(holder.shape(key), holder.dtype(key), 0)
+
+    def _fill(self, key: str, first: int, last: int, out: Array) -> None:
+        self._holder(key).read(key, out, first, last)
+
+
+class Folded(SavedState):
+    """The weights of a state with its adapters folded in: W + scale B A, in float64, rounded once.
+
+    Args:
+        state: with the weights of the base; stays open when this is closed
+        scales: by module
+        values: in place of the state's
+    """
+
+    def __init__(self, state: SavedState, scales: Mapping[str, float], values: Mapping[str, Any] | None = None) -> None:
+        self.path, self.format_version = state.path, state.format_version
+        self.is_bound, self.cstool_version = state.is_bound, state.cstool_version
+        self._state = state
+        self._adapted = {f"model.{module}{_WEIGHT}": (f"model.{module}", scale) for module, scale in scales.items()}
+        tensors = [name for name in state.tensor_names() if name.startswith("model.") and not name.endswith((_A, _B))]
+        self._values = state.values() if values is None else values
+        links = {key: state.link_of(key) for key in state.keys()}  # noqa: SIM118
+        self._links = {key: target for key, target in links.items() if target is not None}
+        self._keys = [*tensors, *self._links, *self._values]
+
+    def pieces(self, key: str) -> Iterator[Array]:
+        """See `SavedState.pieces`."""
+        if key not in self._adapted:
+            return self._state.pieces(key)
+        rows = self._tensor(key).rows
+        starts = range(0, rows, _FOLDED_ROWS)
+        read = self.in_order(key)
+
+        def parts() -> Iterator[Array]:
+            for start in starts:
+                stop = min(start + _FOLDED_ROWS, rows)
+                part = np.empty((stop - start, *self._tensor(key).shape[1:]), self._tensor(key).dtype)
+                read(part, start, stop)
+                yield part.reshape(-1)
+
+        return even_pieces(parts())
+
+    def in_order(self, key: str) -> Any:
+        """See `SavedState.in_order`."""
+        read = self._state.in_order(key)
+        if key not in self._adapted:
+            return read
+
+        def read_folded(out: Array, start: int, stop: int) -> None:
+            read(out, start, stop)
+            self._add(key, start, stop, out)
+
+        return read_folded
+
+    def verify_all(self, progress: Progress = no_progress) -> None:
+        """See `SavedState.verify_all`."""
+        self._state.verify_all(progress)
+
+    def close(self) -> None:
+        """Leave the state open: another object owns it."""
+
+    def _tensor(self, key: str) -> Place:
+        return Place(self._state.shape(key), self._state.dtype(key), 0)
+
+    def _fill(self, key: str, first: int, last: int, out: Array) -> None:
+        self._state.read(key, out, first, last)
+        if key in self._adapted:
+            self._add(key, first, last, out)
+
+    def _add(self, key: str, first: int, last: int, out: Array) -> None:
+        """Add scale B A to some rows. Term by term, so that a row does not depend on the others."""
+        module, scale = self._adapted[key]
+        a = self._state.read(f"{module}{_A}").astype(np.float64)
+        b = self._state.read(f"{module}{_B}", None, first, last).astype(np.float64)
+        total = np.zeros((last - first, a.shape[1]))
+        for k in range(len(a)):
+            total += b[:, k : k + 1] * a[k]
+        np.copyto(out, out + scale * total.reshape(out.shape), casting="same_kind")
+
+
+def merge_adapters(source: Path, destination: Path, progress: Progress = no_progress) -> int:
+    """Write the weights of a checkpoint with its adapters folded in, as a checkpoint without state of a run.
+
+    Returns:
+        number of adapters
+
+    Raises:
+        CheckpointError: it has none, or cannot be read, or the new one cannot be written
+    """
+    with open_with_base(source) as state:
+        adapters = adapters_of(state)
+        if adapters is None:
+            raise CheckpointError(f"{source}: must have adapters to fold into the weights, it has none")
+        metadata: Any = state.values().get("__metadata__")
+        values = {"__metadata__": _without_adapters(metadata)} if metadata else {}
+        write_checkpoint(destination, Folded(state, adapters["scales"], values), progress)
+        return len(adapters["scales"])
+
+
+def _without_adapters(metadata: Any) -> Any:
+    """Metadata of a checkpoint with params that train all weights."""
+    found = copy.deepcopy(metadata)
+    with suppress(LookupError, TypeError):
+        init = found[-1]["params"]["trainer"]["init"]
+        init["callbacks"] = [each for each in init["callbacks"] if LORA not in each] or None
+    return found
