@@ -13,10 +13,7 @@ _NO_LOGIN = (
     "nothing is sent anywhere; model_dir has the losses for TensorBoard, and `cstool appliance serve` a page of jobs"
 )
 _RESUMES = "nothing is to be said: the same command goes on from the latest state in model_dir"
-_WHOLE = (
-    "a run trains all weights; --checkpoint_path CHECKPOINT --load_checkpoint_states model begins with those of a "
-    "checkpoint. `cstool estimate --adapters` says what adapters would take"
-)
+_LORA = "--lora rank=16,alpha=32,targets=q,v --checkpoint_path BASE trains adapters beside the weights of a checkpoint"
 _LEARNING_RATE = (
     "--set trainer.init.schedulers=null trainer.init.optimizer.AdamW.learning_rate=VALUE, if the file has AdamW"
 )
@@ -24,7 +21,7 @@ _PRECISION = "--precision bfloat16 has products take operands of 16 bits"
 _IN_THE_FILE = "a params file says it; --set KEY=VALUE overrides one of its keys, `cstool config keys` lists all"
 OTHER_FLAGS = {
     "--target_device": "there is one device only, the cluster in software; leave the flag out",
-    **dict.fromkeys(("--lora", "--qlora", "--peft", "--adapter"), _WHOLE),
+    **dict.fromkeys(("--qlora", "--peft", "--adapter", "--lora_rank", "--lora_alpha"), _LORA),
     **dict.fromkeys(("--wandb", "--wandb_project", "--report_to", "--tensorboard"), _NO_LOGIN),
     **dict.fromkeys(("--resume", "--resume_from", "--resume_from_checkpoint", "--continue"), _RESUMES),
     **dict.fromkeys(("--learning_rate", "--lr"), _LEARNING_RATE),
@@ -92,7 +89,7 @@ def hint_for(error: typer.TyperException, context: Any) -> str | None:
 def nearest_flags(option: str, possible: Iterable[str]) -> list[str]:
     """Flags of nearly the same spelling, hyphens ignored.
 
-    >>> nearest_flags("--lora", ["--trace", "--ranks"]), nearest_flags("--lane", ["--lanes"])
+    >>> nearest_flags("--ddp", ["--trace", "--ranks"]), nearest_flags("--lane", ["--lanes"])
     ([], ['--lanes'])
     """
     return [flag for flag in possible if nearest(option.lstrip("-"), [flag.lstrip("-")])]

@@ -61,7 +61,7 @@ def with_adapters(graph: Graph, tuning: Tuning) -> Graph:
     for layer in (layer for each in tuning.adapters for layer in each.layers):
         if not any(_is_named(layer, name) for name in linear):
             known = ", ".join(dict.fromkeys(map(_short_name, linear))) or "none"
-            rule = f"layers must be linear layers of {graph.name}, got {layer}"
+            rule = f"must name linear layers of {graph.name}, got {layer}"
             raise ParamsError([(f"{tuning.where}: {rule}", f"they are {known}; or all")])
     for name, shape in linear.items():
         if (found := adapters_beside(tuning, name)) is not None and found.rank > min(shape):

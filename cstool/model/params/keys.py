@@ -63,6 +63,11 @@ _STATES = "all, or some of model, optimizer, dataloader"
 IN_WORDS: Mapping[tuple[type[Section], str], tuple[str, str]] = {
     (trainer.InitKeys, "model_dir"): ("text", "checkpoints/ and the name of the file"),
     (trainer.InitKeys, "activation_checkpointing"): (f"auto, always, never ({_ON_THIS_HOST})", "auto"),
+    (trainer.InitKeys, "frozen"): ("patterns of names of weights, or first:N layers", ""),
+    (trainer.InitKeys, "lora"): ("rank=R,targets=L,... and perhaps alpha=A, dropout=P, rslora=true", ""),
+    (hooks.LoraParams, "target_modules"): ("a list of classes of modules", "one of the two must be given"),
+    (hooks.LoraParams, "layers"): ("a list of layers", "one of the two must be given"),
+    (hooks.Lora, "lora_params"): ("a mapping or a list of mappings", "must be given"),
     (trainer.MemoryxParams, "store"): (f"auto, ram, file ({_A_FILE})", "auto"),
     (trainer.MemoryxParams, "memory"): ("a size from 1MiB, such as 512MiB", "2GiB"),
     (DigitsParams, "data_processor"): ("", "must be given, but for fc_mnist"),
@@ -257,6 +262,7 @@ def _groups() -> Iterator[list[tuple[str, _SectionOrKeys]]]:
     yield [(f"{init}.memoryx", trainer.MemoryxParams)]
     yield [(f"{init}.logging", trainer.LoggingParams)]
     yield [(f"{init}.callbacks.*", list(_callbacks())), (f"{init}.loggers.*", list(_loggers()))]
+    yield [(f"{init}.callbacks.*.{hooks.Lora.__name__}.lora_params.*", hooks.LoraParams)]
     yield [(f"{init}.backend", trainer.BackendParams)]
     yield [(f"{init}.autorestart", trainer.AutorestartParams)]
     yield [("trainer.fit", trainer.FitKeys), ("trainer.validate", trainer.ValidateKeys)]

@@ -78,9 +78,8 @@ run --params x.yaml --logging debgu => --logging: must be one of DEBUG, INFO, WA
     hint: did you mean DEBUG?
 run --params x.yaml --target_device=CPU => cstool run: no such option: --target_device
     hint: there is one device only, the cluster in software; leave the flag out
-run --params x.yaml --lora 8 => cstool run: no such option: --lora
-    hint: a run trains all weights; --checkpoint_path CHECKPOINT --load_checkpoint_states model begins with those of a
-        checkpoint. `cstool estimate --adapters` says what adapters would take
+run --params x.yaml --lora_rank 8 => cstool run: no such option: --lora_rank
+    hint: --lora rank=16,alpha=32,targets=q,v --checkpoint_path BASE trains adapters beside the weights of a checkpoint
 run --params x.yaml --wandb => cstool run: no such option: --wandb
     hint: nothing is sent anywhere; model_dir has the losses for TensorBoard, and `cstool appliance serve`
         a page of jobs

@@ -147,11 +147,8 @@ def test_adapters_take_less_and_are_those_of_the_file(cstool, days):
         f"{trained:,} of {parameters:,} weights, {trained / parameters:.3%}, all of them of adapters; "
         "the others are frozen: no gradient, no update, no optimizer state."
     )
-    assert lines[-1] == "--frozen and --adapters are of estimates alone: cstool run trains all weights"
     # A file with the vendor's callback is searched as one whose adapters are asked for.
-    callback = {"Lora": {"lora_params": {"r": 4, "target_modules": ["Linear"]}}}
+    callback = {"Lora": {"lora_params": {"r": 4, "alpha": 4.0, "target_modules": ["Linear"]}}}
     data = {"init": {**SMALL["init"], "callbacks": [callback]}, "fit": SMALL["fit"]}
     Path("lora.yaml").write_text(yaml.safe_dump({"trainer": data}))
-    *of_file, said, last = cstool(*FLAGS[:3], "lora.yaml", *FLAGS[4:], *asked).stdout.splitlines()
-    assert said == "adapters as the callback Lora of the file has them: --adapters rank=4,layers=all"
-    assert [*of_file, last] == lines
+    assert cstool(*FLAGS[:3], "lora.yaml", *FLAGS[4:], *asked).stdout.splitlines() == lines

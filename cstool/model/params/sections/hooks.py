@@ -4,7 +4,15 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    field_validator,
+    model_validator,
+)
 
 from cstool.foundation.yaml_lines.section import (
     Count,
@@ -131,7 +139,7 @@ class LoraParams(Section):
     target_modules: Annotated[tuple[str, ...], List] | None = None
     layers: Annotated[tuple[str, ...], List, Field(min_length=1)] | None = None
     rslora: bool = False
-    fan_in_fan_out: Literal[False] = False
+    fan_in_fan_out: bool = False
     merge_weights: bool = False
 
     @field_validator("target_modules")
@@ -141,6 +149,13 @@ class LoraParams(Section):
             rule = "must have Linear and, of the modules around it, only those known here"
             raise rule_error(rule, f"they are {', '.join(name for name in MODULES if name != 'Linear')}")
         return names
+
+    @field_validator("fan_in_fan_out")
+    @classmethod
+    def _lie_by_outputs(cls, turned: bool) -> bool:
+        if turned:
+            raise rule_error("must be false: matrices here have a row for each output")
+        return turned
 
     @model_validator(mode="after")
     def _name_layers(self) -> "LoraParams":
@@ -157,12 +172,18 @@ class LoraParams(Section):
         return Adapters(self.r, layers, self.alpha, self.dropout, self.rslora)
 
 
+def _some(groups: tuple[LoraParams, ...]) -> tuple[LoraParams, ...]:
+    if not groups:
+        raise rule_error("must hold at least one mapping")
+    return groups
+
+
 class Lora(Section):
     """Low-rank adapters, one group of them or several: of a layer the first group that names it counts."""
 
     lora_params: Annotated[
         tuple[LoraParams, ...],
-        Field(min_length=1),
+        AfterValidator(_some),
         BeforeValidator(lambda value: (value,) if isinstance(value, dict) else value),
         List,
     ]

@@ -289,7 +289,7 @@ class InitKeys(Section):
     precision: Any = None
     sparsity: Any = None
     frozen: Annotated[str, AfterValidator(by_rule(parse_frozen))] | None = None
-    lora: Annotated[str, AfterValidator(by_rule(partial(parse_adapters, layers=TARGETS)))] | None = None
+    lora: Annotated[str, AfterValidator(by_rule(partial(parse_adapters, where="--lora", layers=TARGETS)))] | None = None
     loop: Any = None
     checkpoint: Any = None
     memoryx: Any = None

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.foundation.errors import EstimateError
+from cstool.foundation.errors import ParamsError
+from cstool.model.graphs.tuning import tuned
 from cstool.model.ir import Graph, Op, OpKind, matrices_of, verify
+from cstool.model.params.sections.tuning import Tuning
 from cstool.plan.compiler.compile import PASSES
-from cstool.plan.estimation.variants import Variants
 from tests.examples import examples
 from tests.models import FAMILIES, decoder, encoder_decoder, vision
 from tests.unit.plan.compiler.programs import a_request, compiled, small_system
@@ -24,11 +25,11 @@ def varied(graph: Graph, chosen: set[str]) -> Graph | None:
     """Return the graph with what is frozen of it; None where nothing is, or nothing is left."""
     found = set()
     for choice in chosen:
-        with contextlib.suppress(EstimateError):
-            Variants((choice,))(graph)
+        with contextlib.suppress(ParamsError):
+            tuned(graph, Tuning((choice,)))
             found.add(choice)
-    with contextlib.suppress(EstimateError):
-        return Variants(tuple(sorted(found)))(graph) if found else None
+    with contextlib.suppress(ParamsError):
+        return tuned(graph, Tuning(tuple(sorted(found)))) if found else None
     return None
 
 
@@ -58,7 +59,7 @@ class Walk:
 
 def check(graph: Graph) -> None:
     """Compare what is planned for weight streaming with the walk."""
-    verify(graph, runs=False)
+    verify(graph)
     walk = Walk(graph)
     program = compiled(graph, PASSES, a_request(small_system(60, 50), 2))
     samples = program.micro_batches[next(iter(program.micro_batches))]
@@ -91,9 +92,5 @@ def test_what_runs_backward_is_what_something_trained_lies_before(family, layers
 def test_also_of_other_models(model, choice):
     graph = varied(model(layers=2), {choice})
     if graph is not None:
-        verify(graph, runs=False)
+        verify(graph)
         assert compiled(graph, PASSES, a_request(small_system(60, 50), 2)).streaming is not None
-        if choice == "*ffn*":
-            # A run knows no frozen weights between others.
-            with pytest.raises(ValueError, match="is frozen, and "):
-                verify(graph)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cstool.foundation.errors import ParamsError
 from cstool.model.graphs.statistics import count_statistics
 from cstool.model.graphs.tuning import tuned
-from cstool.model.ir import Graph, MatMul, OpKind, verify
+from cstool.model.ir import Graph, MatMul, OpKind
 from cstool.model.params import load_params
 from cstool.model.params.sections.tuning import Adapters, Tuning, parse_adapters, parse_frozen
 from cstool.plan.compiler.compile import PASSES
@@ -170,7 +170,7 @@ def test_other_models_compile_with_adapters_a_frozen_reference_gets_none(graph):
 PATTERNS, SUCH_AS = "must be patterns of weights, or first:N, got", "hint: such as --adapters rank=16,layers=q,v"
 NAMES = "hint: such as first:16 for embeddings and 16 layers, or '*ffn*,*embedding*' for names of weights"
 BESIDE = "must be left out beside --adapters, which freeze all weights but their own"
-LINEAR = "layers must be linear layers of gpt3, got qkv\nhint: they are q, k, v, o, up, down; or all"
+LINEAR = "must name linear layers of gpt3, got qkv\nhint: they are q, k, v, o, up, down; or all"
 SIDE = f"must be at most 1,024, the smaller side of {LAYER.format(0)}proj_q_dense_layer, got 1,025"
 WEIGHTS = (
     "hint: they are embedding_layer.word_embeddings.weight, embedding_layer.position_embeddings.embed.weight, "
@@ -266,7 +266,7 @@ def test_memoryx_has_all_experts_and_no_token_is_dropped():
 @pytest.mark.parametrize("chosen", [(0,), (0, 3), (0, 1, 2, 3)])
 def test_experts_can_be_frozen_some_of_them_too(chosen):
     """Their rows have no gradient; all experts have as many rows, so the others keep their share."""
-    graph, left = Variants(tuple(f"*.experts.{n}.?.linear*" for n in chosen))(MIXTURE), EXPERTS - len(chosen)
+    graph, left = tuned(MIXTURE, Tuning(tuple(f"*.experts.{n}.?.linear*" for n in chosen))), EXPERTS - len(chosen)
     assert [item.trained for item in experts_of(graph)] == [2 * left * 16, left * 16]
     assert graph.trained_count == MIXTURE.trained_count - len(chosen) * EXPERT
 
