@@ -1,0 +1,75 @@
+"""Adapters from a run to an answer: beside a base, alone in checkpoints, resumed, merged, and refused elsewhere."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cstool.training.store import CheckpointReader
+from tests.end_to_end.memoryx_files import small_params
+
+SMALL = {"init__checkpoint": {"steps": 2}, "init__model__num_hidden_layers": 2}
+LORA = ("--lora", "rank=2,alpha=8,dropout=0.1,targets=q,down", "--lanes", 1)
+
+
+@pytest.fixture
+def base(tmp_path, data, cstool, monkeypatch) -> Path:
+    """Params of a base, which was trained for two steps."""
+    monkeypatch.chdir(tmp_path)
+    file = small_params(tmp_path, data, init__loop={"max_steps": 2}, **SMALL)
+    assert cstool("run", "-p", file, "--lanes", 1).code == 0
+    (tmp_path / "model_dir" / "checkpoint_2.mdl").rename(tmp_path / "base.mdl")
+    return file
+
+
+def tensors_of(path: Path) -> dict[str, np.ndarray]:
+    with CheckpointReader(path) as reader:
+        return {name: reader.read(name) for name in reader.tensor_names()}
+
+
+def test_from_a_base_to_an_answer(base, tmp_path, cstool):
+    before, started = (tmp_path / "base.mdl").read_bytes(), ("run", "-p", base, *LORA)
+    found = cstool(*started, "--checkpoint_path", "base.mdl", "--max_steps", 4, "--model_dir", "straight")
+    assert found.code == 0
+    assert "base.mdl has no adapters: they begin beside its weights.\n" in found.stdout
+    # Interrupted, on two systems, and in a file it comes to the same bits.
+    assert cstool(*started, "--checkpoint_path", "base.mdl", "--max_steps", 2, "--model_dir", "parted").code == 0
+    assert cstool(*started, "--max_steps", 4, "--model_dir", "parted", "--num_csx", 2).code == 0
+    in_file = ("--memoryx", "file", "--model_dir", "file")
+    assert cstool(*started, "--checkpoint_path", "base.mdl", "--max_steps", 3, *in_file).code == 0
+    assert cstool(*started, "--max_steps", 4, *in_file).code == 0
+    straight = tensors_of(Path("straight/checkpoint_4.mdl"))
+    for other in ("parted", "file"):
+        tensors = tensors_of(Path(other, "checkpoint_4.mdl"))
+        assert tensors.keys() == straight.keys()
+        assert all(np.array_equal(tensors[name], array) for name, array in straight.items())
+    # Of the base nothing is in it, and nothing of the base has changed.
+    assert all(".lora_" in name for name in straight)
+    assert (tmp_path / "base.mdl").read_bytes() == before
+    merged = cstool("checkpoint", "merge", "straight:latest", "merged.mdl").stdout
+    assert merged.startswith("straight/checkpoint_4.mdl: 4 adapters folded into merged.mdl, ")
+    asked = ("run", "--mode", "infer", "--prompt", "123", "--tokenizer", "bytes", "--max_tokens", 8, "--json")
+    answers = [
+        cstool(*asked, "--checkpoint_path", name).document["completions"][0]
+        for name in ("straight:latest", "file/memoryx.h5", "merged.mdl")
+    ]
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_adapters_are_no_model(base, tmp_path, cstool):
+    assert cstool("run", "-p", base, *LORA, "--checkpoint_path", "base.mdl", "--model_dir", "tuned").code == 0
+    first = "transformer_decoder.layers.0.self_attn.proj_q_dense_layer.lora_A"
+    refused = cstool("run", "-p", base, "--checkpoint_path", "tuned:latest", "--load_checkpoint_states", "model")
+    assert (refused.code, refused.stderr) == (
+        2,
+        f"error: tuned/checkpoint_2.mdl: has adapters, such as {first}, and this model has none\n"
+        "hint: --lora trains them on; cstool checkpoint merge folds them into the weights\n",
+    )
+    (tmp_path / "base.mdl").unlink()
+    refused = cstool("checkpoint", "merge", "tuned:latest", "merged.mdl")
+    assert (refused.code, refused.stderr) == (
+        2,
+        "error: tuned/checkpoint_2.mdl: has adapters beside the weights of TMP/base.mdl, which is not there\n"
+        "hint: tuned/base.mdl is looked for, too\n",
+    )
+    assert not Path("merged.mdl").exists()
