@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -57,15 +57,7 @@ def write_hf(
     places = [places_of(part.family, part.model, part.graph) for part, _ in parts]
     shapes = [_shapes(part, of_part) for (part, _), of_part in zip(parts, places, strict=True)]
     total_bytes = sum(_bytes_of(shape) for of_part in shapes for shape in of_part.values())
-    temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        free_bytes = shutil.disk_usage(folder.parent).free
-        if free_bytes < total_bytes:
-            raise CheckpointError(
-                f"{folder}: {total_bytes} bytes must be writable here, got {free_bytes} that are free",
-                _ROOM,
-            )
-        temporary.mkdir()
+    with new_folder(folder, total_bytes, "a model") as temporary:
         done_bytes = 0
         for (part, tokenizer), of_part, of_shapes in zip(parts, places, shapes, strict=True):
             own = temporary / part.folder
@@ -75,24 +67,48 @@ def write_hf(
                 source, own, part.family, of_part, shards, lambda done: progress(done, total_bytes), done_bytes
             )
             files, ids = ({}, {}) if tokenizer is None else (tokenizer.files, tokenizer.ids)
-            _write_json(own / CONFIG_NAME, {**config_of(part.family, part.model), **ids})
+            write_json(own / CONFIG_NAME, {**config_of(part.family, part.model), **ids})
             for name, text in files.items():
                 _write_text(own / name, text)
             if own != temporary:
                 sync_folder(own)
+    return total_bytes
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path, total_bytes: int, what: str) -> Iterator[Path]:
+    """Make a folder under another name, which gets its own at the end; where that fails, nothing of it is left.
+
+    Args:
+        folder: new, or empty
+        total_bytes: of what is written into it
+        what: its contents, with their article, for messages
+
+    Raises:
+        CheckpointError: it cannot be written
+    """
+    temporary = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        free_bytes = shutil.disk_usage(folder.parent).free
+        if free_bytes < total_bytes:
+            raise CheckpointError(
+                f"{folder}: {total_bytes} bytes must be writable here, got {free_bytes} that are free",
+                _ROOM,
+            )
+        temporary.mkdir()
+        yield temporary
         sync_folder(temporary)
         # Where something came there in the meantime, a folder that is not empty or a file, this fails.
         os.rename(temporary, folder)
         sync_folder(folder.parent)
     except OSError as error:
         raise CheckpointError(
-            f"{folder}: a model of {total_bytes} bytes must be writable here, got: {error.strerror or error}",
+            f"{folder}: {what} of {total_bytes} bytes must be writable here, got: {error.strerror or error}",
             "create the folder that it goes to first" if error.errno == errno.ENOENT else _ROOM,
         ) from error
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(temporary)
-    return total_bytes
 
 
 def _write_weights(
@@ -135,7 +151,7 @@ def _write_weights(
     if len(shards) > 1:
         weight_map = {tensor: name for name, of in shards.items() for tensor in of}
         size_bytes = sum(_bytes_of(shape) for of in shards.values() for shape in of.values())
-        _write_json(folder / INDEX_NAME, {"metadata": {"total_size": size_bytes}, "weight_map": weight_map})
+        write_json(folder / INDEX_NAME, {"metadata": {"total_size": size_bytes}, "weight_map": weight_map})
     return done_bytes
 
 
@@ -165,7 +181,8 @@ def _shards(shapes: Mapping[str, tuple[int, ...]], shard_bytes: int | None) -> d
     return {f"model-{n:05}-of-{len(found):05}.safetensors": shard for n, shard in enumerate(found, start=1)}
 
 
-def _write_json(path: Path, document: Mapping[str, object]) -> None:
+def write_json(path: Path, document: Mapping[str, object]) -> None:
+    """Write a JSON file, durably, or raise OSError."""
     _write_text(path, json.dumps(document, indent=2) + "\n")
 
 

@@ -6,7 +6,7 @@ instructions per element, forward and backward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from fractions import Fraction
@@ -186,10 +186,19 @@ def rules_of(op: Op) -> OpRules:
     return OP_RULES[op.kind]
 
 
-def read_backward(op: Op) -> tuple[str, ...]:
-    """Names of the inputs and outputs that the backward pass of an op reads."""
-    rules = rules_of(op)
-    inputs = (name for i, name in enumerate(op.inputs) if rules.reads_inputs or i in rules.reads)
+def read_backward(op: Op, frozen: Collection[str] = ()) -> tuple[str, ...]:
+    """Names of the inputs and outputs that the backward pass of an op reads.
+
+    Of a product with frozen matrices its first input is not among them: the delta of that input is a product of the
+    matrix and the delta of the output; only a gradient needs the input.
+
+    Args:
+        frozen: names of weights, its own among them
+    """
+    rules, matrices = rules_of(op), matrices_of(op)
+    is_frozen = op.kind in (OpKind.LINEAR, OpKind.EXPERT_LINEAR) and all(name in frozen for name in matrices)
+    read = [i for i in range(len(op.inputs)) if rules.reads_inputs or i in rules.reads]
+    inputs = (op.inputs[i] for i in read if not (is_frozen and i == 0))
     return (*inputs, *op.outputs * rules.reads_outputs)
 
 

@@ -25,12 +25,12 @@ from cstool.model.ir import (
     Weight,
     delta_source,
     losses_of,
+    read_backward,
     rules_of,
 )
 from cstool.plan.compiler.program import (
     Life,
     Program,
-    backward_reads,
     op_of,
     outer_reads,
     segment_tensors,
@@ -49,7 +49,8 @@ def add_backward(program: Program) -> Program:
 
     def with_kept(segment: Segment, kernel: FusedKernel, weights: Mapping[str, Weight]) -> FusedKernel:
         backward = [op_of(segment, name) for name in kernel.ops if segment.name_of(name) not in frozen]
-        read = dict.fromkeys(tensor for op in backward for tensor in backward_reads(op, weights))
+        stay = {name for name, weight in weights.items() if weight.frozen}
+        read = dict.fromkeys(tensor for op in backward for tensor in read_backward(op, stay))
         return replace(kernel, keeps=tuple(tensor for tensor in read if tensor not in inputs))
 
     found = []
@@ -144,10 +145,10 @@ class _SegmentLives:
             for name in op.inputs:
                 self.readers.setdefault(name, []).append(now)
         self.outputs = outer
-        weights = segment_weights(graph, segment)
+        stay = {name for name, weight in segment_weights(graph, segment).items() if weight.frozen}
         self.frozen = {op.name for op in segment.ops if segment.name_of(op.name) in graph.frozen_ops}
         self.is_frozen = len(self.frozen) == len(segment.ops)
-        self.reads = [() if op.name in self.frozen else backward_reads(op, weights) for op in segment.ops]
+        self.reads = [() if op.name in self.frozen else read_backward(op, stay) for op in segment.ops]
         """tensors that the backward pass of each op reads"""
         self.without_delta |= {name for name in self.tensors if segment.name_of(name) in graph.frozen_tensors}
 

@@ -15,15 +15,12 @@ from cstool.model.ir import (
     Graph,
     MemoryXNeed,
     Op,
-    OpKind,
     PipelinedPlan,
     Recompute,
     Segment,
     StreamingPlan,
     Tensor,
     Weight,
-    matrices_of,
-    read_backward,
     rules_of,
 )
 from cstool.model.optimizers import Optimizer, state_numbers, updates, whole_arrays
@@ -251,20 +248,6 @@ def shapes_of(graph: Graph, segment: Segment) -> dict[str, tuple[int, ...]]:
     """Return the shapes of all tensors (of one sample) and weights that a segment's ops name."""
     shapes = {name: tensor.shape for name, tensor in segment_tensors(graph, segment).items()}
     return shapes | {name: weight.shape for name, weight in segment_weights(graph, segment).items()}
-
-
-def backward_reads(op: Op, weights: Mapping[str, Weight]) -> tuple[str, ...]:
-    """Return the inputs that the backward pass of an op reads: of a product with frozen matrices not its first input.
-
-    Its delta is a product of the matrix and the delta of the output; only a gradient needs the input.
-
-    Args:
-        weights: as ops name them
-    """
-    read, matrices = read_backward(op), matrices_of(op)
-    if op.kind in (OpKind.LINEAR, OpKind.EXPERT_LINEAR) and all(weights[name].frozen for name in matrices):
-        return tuple(name for name in read if name != op.inputs[0])
-    return read
 
 
 def first_block(graph: Graph) -> int:

@@ -32,7 +32,9 @@ def multiply_back(c: Call, x: Array, delta_y: Array, delta_x: Array | None, *, a
         accumulate: add to delta_x instead of overwriting it
     """
     weight, grad = c.weights[0], c.gradient(0)
-    gemm, x = c.gemm_for(weight), operand(x, weight.dtype, "linear.x", c.scratch)
+    gemm = c.gemm_for(weight)
+    if grad is not None:
+        x = operand(x, weight.dtype, "linear.x", c.scratch)
     delta_y = operand(delta_y, weight.dtype, "linear.delta_y", c.scratch)
     if isinstance(weight, SparseMatrix):
         weight.backward(x, delta_y, delta_x, accumulate, grad, c.scratch, gemm)

@@ -253,7 +253,7 @@ def _follow(planned: Sequence[PlannedOp], timeline: Timeline, lives: Mapping[str
         if forward:
             for name in made:
                 lives[name].begin(moment)
-        for name in p.op.inputs if forward else (*read_backward(p.op), *p.kept.values()):
+        for name in p.op.inputs if forward else (*read_backward(p.op, p.frozen), *p.kept.values()):
             lives[name].use(moment)
 
 

@@ -64,7 +64,7 @@ def make_timeline(graph: Graph, *, trains: bool, recomputes: bool) -> Timeline:
     runs_again = {}
     if trains and recomputes:
         layers = [layer for layer in layers_of(graph.ops) if not frozen.issuperset(layer)]
-        runs_again = {layer: again for layer in layers[:-1] if (again := _runs_again(graph.ops, layer, frozen))}
+        runs_again = {layer: again for layer in layers[:-1] if (again := _runs_again(graph, layer, frozen))}
     before = {layer[-1]: again for layer, again in runs_again.items()}
     way_back: list[Visit] = []
     for position in reversed(range(len(graph.ops))) if trains else ():
@@ -85,15 +85,16 @@ def layers_of(ops: Sequence[Op]) -> list[range]:
     return [range(run[0], run[-1] + 1) for name, run in runs if name is not None]
 
 
-def _runs_again(ops: Sequence[Op], layer: range, frozen: Collection[int]) -> list[int]:
+def _runs_again(graph: Graph, layer: range, frozen: Collection[int]) -> list[int]:
     """Positions of the ops that must run forward again for the backward of a layer.
 
     These ops make tensors that are read then, except for tensors that cross the boundary, which are still there.
     """
+    ops, weights = graph.ops, {name for name, weight in graph.weights.items() if weight.frozen}
     crossing = {name for position, op in enumerate(ops) if position not in layer for name in op.inputs}
     read: set[str] = set()
     for op in (ops[position] for position in layer if position not in frozen):
-        read.update(read_backward(op))
+        read.update(read_backward(op, weights))
     again = []
     for position in reversed(layer):
         op = ops[position]

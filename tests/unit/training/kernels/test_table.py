@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cstool.model.graphs.tuning import tuned
 from cstool.model.ir import OpKind, losses_of, read_backward, rules_of, texts_of
+from cstool.model.params.sections.tuning import Adapters, Tuning
 from cstool.training.kernels.call import Call
 from cstool.training.kernels.table import KERNELS
 from cstool.training.machine.plan import make_plan
@@ -39,6 +41,8 @@ GRAPHS = {
     **{name: encoder_decoder(dropout=0.1, **keys) for name, keys in ENCODER_DECODERS.items()},
     **{name: preferences(dropout=0.1, **keys) for name, keys in PREFERENCES.items()},
     **{name: dpr(dropout=0.1, **keys) for name, keys in DPRS.items()},
+    "adapters": tuned(decoder(dropout=0.1, **FAMILIES["mixtral"]), Tuning(adapters=(Adapters(2, ("all",), 6.0, 0.1),))),
+    "frozen experts": tuned(decoder(**FAMILIES["mixtral"]), Tuning(frozen=("*experts*",))),
 }
 
 
@@ -84,7 +88,7 @@ def _backward(planned: Any, graph: Any, rng: np.random.Generator, poison: bool) 
         call.weights = weights = weights[:1]
     kernel.forward(call)
     for name, x in zip((*op.inputs, *op.outputs), (*inputs, *outputs), strict=True):
-        if poison and name not in read_backward(op):
+        if poison and name not in read_backward(op, planned.frozen):
             x.fill(7 if x.dtype == np.int32 else np.nan)
     call.delta_outputs = tuple(
         None if name in losses_of(op) else rng.standard_normal(y.shape).astype(np.float32)
@@ -92,7 +96,10 @@ def _backward(planned: Any, graph: Any, rng: np.random.Generator, poison: bool) 
     )
     call.delta_inputs = tuple(np.zeros(x.shape, np.float32) if x.dtype == np.float32 else None for x in inputs)
     call.accumulate = tuple(False for _ in inputs)
-    call.gradients = [np.zeros(w.shape, np.float32) for w in weights]
+    call.gradients = [
+        None if name in planned.frozen else np.zeros(w.shape, np.float32)
+        for name, w in zip(op.weights, weights, strict=len(weights) == len(op.weights))
+    ]
     kernel.backward(call)
     values = getattr(call.gradients[0], "values", None) if call.gradients else None
     gradients = [values] if values is not None else call.gradients
