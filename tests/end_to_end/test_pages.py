@@ -48,6 +48,17 @@ def test_checkpoint(cstool):
     assert verbs == ["list", "info", "verify", "diff", "diff", "copy", "prune", "delete"]
 
 
+@pytest.mark.lab
+def test_finetuning(cstool):
+    runs, files = consoles("finetuning")
+    assert len(run_console(cstool, runs)) == 3
+    assert [command.split()[1] for command in check_console(cstool, files)] == ["list", "merge"]
+    callback = blocks("finetuning", "console", "yaml", "console")[1]
+    keys = yaml.safe_load(callback)["trainer"]["init"]["callbacks"]
+    params = load_params("gpt_tiny", overrides={"trainer.init.callbacks": keys})
+    assert [(each.rank, each.scale, each.layers) for each in params.tuning.adapters] == [(8, 2.0, ("*self_attn.*",))]
+
+
 # Params files
 
 
