@@ -27,7 +27,7 @@ def tuned(graph: Graph, tuning: Tuning) -> Graph:
     if not tuning:
         return graph
     changed = with_adapters(graph, tuning) if tuning.adapters else with_frozen(graph, tuning)
-    found = _as_it_runs(changed)
+    found = _as_it_runs(_sharing(changed))
     verify(found)
     return found
 
@@ -66,6 +66,38 @@ def with_frozen(graph: Graph, tuning: Tuning) -> Graph:
     if not found.trained_count:
         raise _error(f"{where}: must leave weights of {graph.name} to train, got {','.join(choices)}")
     return found
+
+
+def _sharing(graph: Graph) -> Graph:
+    """Return a graph without the weights that stay equal to others: the reference of DPO is the base of its policy.
+
+    So they are kept once. The reference runs first, so it is the first to use them.
+    """
+    same = {
+        name: weight.begins_as
+        for name, weight in graph.weights.items()
+        if weight.frozen and weight.begins_as is not None and graph.weights[weight.begins_as].frozen
+    }
+    if not same:
+        return graph
+    kept, segments = set(same.values()), []
+    for segment in graph.segments:
+        own = {weight.name: weight for weight in segment.weights}
+        renamed = {
+            name: weight.begins_as
+            for name, weight in own.items()
+            if weight.begins_as is not None and segment.name_of(name) in same
+        }
+        named = {**same, **renamed}  # a weight of another segment has no number
+        weights = [
+            replace(weight, name=renamed.get(name, name), begins_as=None if name in renamed else weight.begins_as)
+            for name, weight in own.items()
+            if name in renamed or segment.name_of(name) not in kept
+        ]
+        ops = [op.renamed(str, str, lambda name, named=named: named.get(name, name)) for op in segment.ops]
+        segments.append(replace(segment, weights=tuple(weights), ops=tuple(ops)))
+    aliases = {alias: weight for alias, weight in graph.aliases.items() if weight not in same}
+    return replace(graph, segments=tuple(segments), aliases=aliases)
 
 
 def _as_it_runs(graph: Graph) -> Graph:

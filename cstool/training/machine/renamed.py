@@ -6,6 +6,7 @@ from cstool.foundation.errors import CheckpointError
 from cstool.model.graphs.preference import POLICY, REFERENCE
 from cstool.model.ir import Graph
 from cstool.model.params import written_states
+from cstool.model.params.sections.tuning import LORA_WEIGHTS
 from cstool.training.store import INDICES, SavedState
 from cstool.training.store.contiguous import Place
 from cstool.training.store.saved_state import Array, Progress, no_progress
@@ -59,11 +60,13 @@ def as_this_model(state: SavedState, graph: Graph, *, states: frozenset[str], tr
     stored = {name for name in state.tensor_names() if name.startswith("model.")}
     if any(name.endswith(INDICES) for name in stored):
         return state
-    plain = {name: name.removeprefix(POLICY).removeprefix(REFERENCE) for name in graph.weights}
+    begins = not any(name.endswith(LORA_WEIGHTS) for name in stored)
+    wanted = [name for name in graph.weights if not (begins and name.endswith(LORA_WEIGHTS))]
+    plain = {name: name.removeprefix(POLICY).removeprefix(REFERENCE) for name in wanted}
     if all(name != short for name, short in plain.items()):
         names, what = {f"model.{name}": f"model.{short}" for name, short in plain.items()}, "one decoder"
     else:
-        names, what = {f"model.{name}": f"model.{POLICY}{name}" for name in graph.weights}, "a policy"
+        names, what = {f"model.{name}": f"model.{POLICY}{name}" for name in wanted}, "a policy"
         stored = {name for name in stored if not name.startswith(f"model.{REFERENCE}")}
     if set(names.values()) != stored:
         return state

@@ -1,8 +1,12 @@
 """A part of a model is trained: frozen weights change nothing for the others, adapters are what they stand for."""
 
+from zlib import crc32
+
 import numpy as np
 import pytest
 
+from cstool.model.graphs import tuning
+from cstool.model.graphs.preference import POLICY, REFERENCE
 from cstool.model.graphs.tuning import tuned
 from cstool.model.ir import Graph
 from cstool.model.optimizers import make_optimizer
@@ -10,7 +14,7 @@ from cstool.model.params import AdamW
 from cstool.model.params.sections.tuning import Adapters, Tuning
 from cstool.training.kernels.gemm_providers import find_fma
 from cstool.training.machine.cluster import INTERPRETER, TABLE
-from tests.models import FAMILIES, decoder, encoder, encoder_decoder, vision
+from tests.models import FAMILIES, decoder, encoder, encoder_decoder, preferences, vision
 from tests.unit.training.machine.machines import (
     GRADIENT_TOLERANCE,
     array_of,
@@ -29,10 +33,14 @@ OF_LAYERS = ("*.weight", "*.bias", "fc_layers.0*")
 
 
 def gradients(graph: Graph, **settings) -> dict[str, np.ndarray]:
-    """The gradient of each weight that is trained, of one batch."""
+    """The gradient of each weight that is trained, of one batch; a reference of DPO begins as its policy."""
     gemm = settings.pop("gemm", None)
     with machine(graph, 8, lanes=2, **settings) as appliance:
         appliance.multiply_with(gemm or appliance.gemm)
+        for name, weight in graph.weights.items():
+            generator = np.random.default_rng(crc32(name.replace(REFERENCE, POLICY).encode()))
+            mean = weight.initializer.mean if len(weight.shape) == 1 else 0.0
+            set_array(appliance, f"model.{name}", mean + 0.5 * generator.standard_normal(weight.shape))
         appliance.train_step(random_batch(graph, 8), 1, 0.1)
         return arrays_of(appliance, "optimizer.", ".gradient")
 
@@ -124,6 +132,28 @@ def test_adapters_begin_beside_what_the_layer_was():
         bound = 0.0 if name.endswith("lora_B") else 1 / np.sqrt(found[name].shape[1])
         assert np.abs(found[name]).max() <= bound
         assert name.endswith("lora_B") or np.abs(found[name]).max() > 0.8 * bound
+
+
+@pytest.mark.parametrize("asked", [Tuning(adapters=(Adapters(2, ("q", "up"), 6.0),)), Tuning(frozen=("*ffn*",))])
+def test_a_reference_of_dpo_that_stays_the_base_of_its_policy_is_kept_once(monkeypatch, asked):
+    """With the bits of two copies."""
+    shared = tuned(preferences(layers=2), asked)
+    monkeypatch.setattr(tuning, "_sharing", lambda graph: graph)
+    twice, found = tuned(preferences(layers=2), asked), []
+    frozen = {name for name in shared.weights if name.startswith(POLICY) and name not in shared.trained_weights}
+    gone = {name.replace(POLICY, REFERENCE) for name in frozen}
+    assert gone == set(twice.weights) - set(shared.weights)
+    for graph in (shared, twice):
+        with machine(graph, 8, lanes=2) as appliance:
+            if graph is shared:
+                weights = arrays_of(appliance, "model.")
+            for name in graph.weights:
+                set_array(appliance, f"model.{name}", weights.get(name, weights[name.replace(REFERENCE, POLICY)]))
+            loss = appliance.train_step(random_batch(graph, 8), 1, 0.1).loss
+            found.append((loss, arrays_of(appliance, "optimizer.", ".gradient")))
+    assert found[0][0] == found[1][0]
+    for name, gradient in found[0][1].items():
+        np.testing.assert_array_equal(found[1][1][name], gradient)
 
 
 def test_frozen_experts_and_adapters_are_written_down_too():
