@@ -101,6 +101,28 @@ def test_pairs_of_lines_are_prepared_and_learnt(cstool, tmp_path):
     assert (found["samples"], found["accuracy"]) == (8, 1.0)
 
 
+@pytest.mark.takes("three runs, and answers")
+def test_adapters_on_a_policy_whose_reference_is_its_base(cstool, tmp_path, data):
+    """One copy of the weights, stopped or not; with adapters or merged it answers alike."""
+    lora = ("--lora", "rank=2,alpha=4,targets=q,v", "--json")
+    found = cstool("run", "-p", params(tmp_path, data, "straight"), *lora).document
+    count = 2 * 2 * 2 * (16 + 16)
+    memory = found["memory_bytes"]
+    assert (memory["weights"], memory["optimizer_state"]) == (4 * (PARAMETERS + count), 8 * count)
+    assert found["losses"][0] == pytest.approx(math.log(2), rel=1e-6)
+    assert found["losses"][-1] < found["losses"][0]
+    stopped = params(tmp_path, data, "stopped")
+    assert cstool("run", "-p", stopped, *lora, "--max_steps", 5).code == 0
+    assert cstool("run", "-p", stopped, *lora).code == 0
+    assert latest_bits(tmp_path / "stopped") == latest_bits(tmp_path / "straight")
+    last, merged = tmp_path / "straight" / "checkpoint_8.mdl", tmp_path / "merged.mdl"
+    assert cstool("checkpoint", "merge", last, merged).code == 0
+    answer = ("--prompt", ' !"', "--tokenizer", "bytes", "--max_tokens", 4, "--json")
+    asked = ("run", "--mode", "infer", *answer)
+    answers = [cstool(*asked, "--checkpoint_path", path).document["completions"] for path in (last, merged)]
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.takes("six runs")
 def test_stopped_on_two_systems_or_in_files_it_has_the_bits_of_a_straight_run(cstool, tmp_path, data):
     """And its reference is kept once, in memory and in a file, there without optimizer state."""
