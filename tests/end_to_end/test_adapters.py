@@ -32,6 +32,7 @@ def test_from_a_base_to_an_answer(base, tmp_path, cstool):
     found = cstool(*started, "--checkpoint_path", "base.mdl", "--max_steps", 4, "--model_dir", "straight")
     assert found.code == 0
     assert "base.mdl has no adapters: they begin beside its weights.\n" in found.stdout
+    assert "gpt2, 23,936 parameters, 640 of them trained; " in found.stdout
     # Interrupted, on two systems, and in a file it comes to the same bits.
     assert cstool(*started, "--checkpoint_path", "base.mdl", "--max_steps", 2, "--model_dir", "parted").code == 0
     assert cstool(*started, "--max_steps", 4, "--model_dir", "parted", "--num_csx", 2).code == 0

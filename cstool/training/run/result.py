@@ -87,6 +87,8 @@ class RunResult(Brief):
     mode: str
     model: str
     parameters: int
+    trained_parameters: int = 0
+    """those that are not frozen"""
     first_step: int = 0
     last_step: int = 0
     losses: list[float] = field(default_factory=list)

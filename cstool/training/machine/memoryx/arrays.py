@@ -34,9 +34,8 @@ class ModelArrays:
     """Creates the arrays of a model in a store, fills them and reads them.
 
     Args:
-        kept: dense matrices that stream as bfloat16 are kept so alone where nothing updates them and no commit has
-            them, and beside the float32 that is updated in memory. From a file, or frozen, they are rounded as they
-            are lent
+        kept: dense matrices that stream as bfloat16 are kept so alone where nothing is trained and no commit has
+            them, and beside the float32 in memory where something is. From a file they are rounded as they are lent
         buffers: lend the numbers of weights with DropConnect
         shards: the panels of each node; None for one node
         node: number of this node
@@ -103,7 +102,7 @@ class ModelArrays:
             for array, shape in self._shapes(name).items() if self.own[name] else ():
                 shape = (ends[-1], *shape[1:]) if shape == weight.shape else shape
                 store.create(array, shape, dtype, fixed=weight.frozen)
-            if is_narrow and updates(optimizer, weight) is not None and store.in_place:
+            if is_narrow and optimizer is not None and store.in_place:
                 self._narrow_copies[name], self._number_bytes[name] = f"stream.{name}", 4 + BFLOAT16.itemsize
                 store.create(self._narrow_copies[name], (ends[-1], *weight.shape[1:]), BFLOAT16.name)
 

@@ -52,6 +52,7 @@ def result_of(session: Session) -> RunResult:
         mode=session.order.mode,
         model=params.model.name,
         parameters=session.graph.parameter_count,
+        trained_parameters=session.graph.trained_count,
         last_step=session.position.step,
         step_s=training.seconds / max(1, steps),
         median_step_s=training.median_step_s,
@@ -118,7 +119,8 @@ def summary_lines(session: Session, result: RunResult) -> list[str]:
 
 def _rows(session: Session, result: RunResult) -> Iterator[tuple[str, str]]:
     machine = f"{result.num_csx} CSX, {counted(result.lanes, 'lane')}"
-    yield "model", f"{result.model}, {counted(result.parameters, 'parameter')}; {machine}"
+    part = f", {result.trained_parameters:,} of them trained" * (result.trained_parameters < result.parameters)
+    yield "model", f"{result.model}, {counted(result.parameters, 'parameter')}{part}; {machine}"
     if not result.mode.startswith("eval"):
         yield "trained", _trained(session, result)
     # Of checkpoint after checkpoint there is a table.
