@@ -7,6 +7,7 @@ import pytest
 
 from cstool.training.store import CheckpointReader
 from tests.end_to_end.memoryx_files import small_params
+from tests.thread_ranks import run_ranks
 
 SMALL = {"init__checkpoint": {"steps": 2}, "init__model__num_hidden_layers": 2}
 LORA = ("--lora", "rank=2,alpha=8,dropout=0.1,targets=q,down", "--lanes", 1)
@@ -55,6 +56,38 @@ def test_from_a_base_to_an_answer(base, tmp_path, cstool):
         for name in ("straight:latest", "file/memoryx.h5", "merged.mdl")
     ]
     assert answers[0] == answers[1] == answers[2]
+
+
+@pytest.mark.parametrize("store", ["ram", "file"])
+def test_on_two_ranks_with_the_bits_of_one(base, cstool, store):
+    """Each has a part of base and adapters; a rank goes on alone."""
+    asked = {"trainer__init__lora": "rank=2,alpha=8,targets=q,down", "trainer__init__memoryx__store": store}
+    asked |= {"trainer__fit__ckpt_path": str(Path("base.mdl").absolute()), "trainer__init__loop__max_steps": 4}
+    names = {ranks: Path(f"on_{ranks}").absolute() for ranks in (1, 2)}
+    for ranks, folder in names.items():
+        run_ranks(
+            base,
+            ranks,
+            **asked,
+            trainer__init__model_dir=str(folder),
+            trainer__init__backend__cluster_config__num_csx=2,
+        )
+    expected = tensors_of(names[1] / "checkpoint_4.mdl")
+    found = tensors_of(names[2] / "checkpoint_4.mdl")
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], array) for name, array in expected.items())
+    goes_on = {**asked, "trainer__fit__ckpt_path": None, "trainer__init__loop__max_steps": 6}
+    last = []
+    for ranks, folder in ((1, names[2]), (2, names[1])):
+        run_ranks(
+            base,
+            ranks,
+            **goes_on,
+            trainer__init__model_dir=str(folder),
+            trainer__init__backend__cluster_config__num_csx=2,
+        )
+        last.append(tensors_of(folder / "checkpoint_6.mdl"))
+    assert all(np.array_equal(last[0][name], array) for name, array in last[1].items())
 
 
 def test_adapters_are_no_model(base, tmp_path, cstool):
