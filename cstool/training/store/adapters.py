@@ -5,7 +5,7 @@ The value `adapters` of a checkpoint has the `scales` by module, and, where the 
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -76,13 +76,16 @@ def left_out_by(values: Mapping[str, Any], graph: Graph) -> frozenset[str]:
     return frozenset(name for name, weight in graph.weights.items() if weight.frozen) if has_base else frozenset()
 
 
-def open_with_base(path: Path) -> SavedState:
-    """Open a saved state, adapters without the weights of their base together with these.
+def open_with_base(path: Path, opened: Callable[[Path], SavedState] = CheckpointReader) -> SavedState:
+    """Open a checkpoint, adapters without the weights of their base together with these.
+
+    Args:
+        opened: opens the file
 
     Raises:
         CheckpointError: it cannot be read, or its base is not there, or another one
     """
-    state = open_checkpoint(path)
+    state = opened(path)
     with state._or_closed():
         found = adapters_of(state)
         base = None if found is None else found.get("base")
@@ -241,7 +244,7 @@ def merge_adapters(source: Path, destination: Path, progress: Progress = no_prog
     Raises:
         CheckpointError: it has none, or cannot be read, or the new one cannot be written
     """
-    with open_with_base(source) as state:
+    with open_with_base(source, open_checkpoint) as state:
         adapters = adapters_of(state)
         if adapters is None:
             raise CheckpointError(f"{source}: must have adapters to fold into the weights, it has none")
