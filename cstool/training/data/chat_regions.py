@@ -1,0 +1,199 @@
+"""The text of a conversation by a template, and its regions that the assistant says, each with the end of its turn.
+
+They are exact, or the conversation is refused. A template with `{% generation %}` says them itself. Of another one:
+
+- A turn begins where the text ends that the template writes for the messages before it, with the begin of an answer.
+  Where that is not how the whole text begins, or the template writes no such begin, it begins with the message's
+  content. This is found by marks: characters that are put around the contents.
+- It ends with the first special token behind its content; where there is none, before the next message.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from cstool.foundation.errors import DataError
+from cstool.training.data.chat_templates import BEGIN, END, ChatTemplate, TemplateFault
+from cstool.training.data.conversations import Conversation, Message
+
+Region = tuple[int, int]
+"""the first character, and the one behind the last"""
+_DIGITS = 0xFDD2
+"""code of the digit 0 of a mark's number; no characters, as the marks are none"""
+_MARKS = re.compile(f"([{BEGIN}{END}])([{chr(_DIGITS)}-{chr(_DIGITS + 9)}]*)")
+_CODES = re.compile(f"[{BEGIN}{END}{chr(_DIGITS)}-{chr(_DIGITS + 9)}]")
+_HINT = "put {% generation %} and {% endgeneration %} around the assistant's text in the template"
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A conversation as a text.
+
+    Args:
+        text: as the template writes it
+        regions: of the text, in order, that are learned
+        prompts: contents of the user's messages, in order; those that are not known exactly are left out
+    """
+
+    text: str
+    regions: tuple[Region, ...]
+    prompts: tuple[Region, ...] = ()
+
+
+def rendered(conversation: Conversation, template: ChatTemplate, ends: Sequence[str]) -> Rendered:
+    """Return the text of a conversation and its learned regions.
+
+    Args:
+        conversation: in order
+        template: of the data set
+        ends: special tokens, which may end a turn
+
+    Raises:
+        DataError: the template fails, or the regions cannot be found exactly
+    """
+    where = conversation.record.where
+    try:
+        text = template.render(conversation.messages, conversation.tools)
+    except TemplateFault as error:
+        raise DataError(f"{where}: {error.message}") from None
+    if (found := _CODES.search(text)) is not None:
+        raise DataError(f"{where}: must be made of characters, got U+{ord(found[0]):X}, which is none")
+    finder = _Finder(conversation, template, ends, text)
+    prompts = finder.prompts()
+    if template.has_generation and (tagged := finder.tagged()) is not None:
+        return Rendered(text, tagged, prompts)
+    regions = [finder.turn(number) for number in conversation.learned]
+    ordered = [0, *(place for region in regions if region is not None for place in region), len(text)]
+    if None in regions or any(first > second for first, second in pairwise(ordered)):
+        raise DataError(
+            f"{where}: the template must show which text is the assistant's, {template.told} does not",
+            _HINT,
+        )
+    return Rendered(text, tuple(region for region in regions if region is not None), prompts)
+
+
+class _Finder:
+    """Finds the places of the messages of one conversation in its text."""
+
+    def __init__(self, conversation: Conversation, template: ChatTemplate, ends: Sequence[str], text: str) -> None:
+        self._conversation, self._template, self._ends, self._text = conversation, template, ends, text
+        self._messages = conversation.messages
+        self._begins, self._stops = self._marked_contents()
+
+    def prompts(self) -> tuple[Region, ...]:
+        """Return the places of the user's contents that are known."""
+        users = (number for number, message in enumerate(self._messages) if message["role"] == "user")
+        return tuple((self._begins[n], self._stops[n]) for n in users if n in self._begins and n in self._stops)
+
+    def tagged(self) -> tuple[Region, ...] | None:
+        """Return the regions that the template's own tags are around; None where these change its text."""
+        plain, marks = _unmarked(self._render(len(self._messages), marked=True) or "")
+        kinds = [mark.kind for mark in marks]
+        if plain != self._text or kinds != [BEGIN, END] * (len(marks) // 2):
+            return None
+        regions = [(begin.place, end.place) for begin, end in zip(marks[::2], marks[1::2], strict=True)]
+        if self._conversation.learned_from:
+            # Tags are around the assistant's messages of the prompt, too.
+            before = self._render(self._conversation.learned_from)
+            if before is None or not self._text.startswith(before):
+                return None
+            regions = [region for region in regions if region[0] >= len(before)]
+        return tuple(region for region in regions if region[0] < region[1])
+
+    def turn(self, number: int) -> Region | None:
+        """Return the region of a message of the assistant; None where it is not known exactly."""
+        begin, behind, bound = self._begins.get(number), self._stops.get(number), self._bound(number)
+        start, asked = begin, self._render(number, asks=True)
+        if asked is not None and self._text.startswith(asked) and (begin is None or self._writes_begin):
+            start = len(asked)
+        if start is None:
+            return None
+        if behind is None and bound is not None:
+            core = self._messages[number]["content"].strip()
+            place = self._text.rfind(core, start, bound)
+            behind = start if place < 0 else place + len(core)
+        stop = None if behind is None else self._stop(behind, bound)
+        return None if stop is None or stop < start else (start, stop)
+
+    @cached_property
+    def _writes_begin(self) -> bool:
+        """Whether the template writes the begin of an answer."""
+        first = self._conversation.learned[0]
+        return self._render(first, asks=True) != self._render(first)
+
+    def _bound(self, number: int) -> int | None:
+        """Return the place where a message ends, with all that belongs to it; None where it is not known."""
+        if number == len(self._messages) - 1:
+            return len(self._text)
+        after = self._render(number + 1)
+        return len(after) if after is not None and self._text.startswith(after) else None
+
+    def _stop(self, behind: int, bound: int | None) -> int | None:
+        """Return the end of a turn whose content ends before `behind`, and whose message ends at `bound`."""
+        if bound is not None:
+            places = [(place, -len(end)) for end in self._ends if (place := self._text.find(end, behind, bound)) >= 0]
+            place, length = min(places, default=(bound, 0))
+            return place - length
+        # All messages end alike, and the last one where the text does.
+        if self._tail is not None and self._text.startswith(self._tail, behind):
+            return behind + len(self._tail)
+        return None
+
+    @cached_property
+    def _tail(self) -> str | None:
+        """The end of the last message, behind its content."""
+        behind = self._stops.get(len(self._messages) - 1)
+        return None if behind is None else self._text[behind : self._stop(behind, len(self._text))]
+
+    def _marked_contents(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return where contents of messages begin and stop, without white space around, by number, if it is exact."""
+        messages: list[Message] = []
+        for number, message in enumerate(self._messages):
+            content = message["content"]
+            if core := content.strip():
+                first = content.index(core)
+                told = "".join(chr(_DIGITS + int(digit)) for digit in str(number))
+                content = f"{content[:first]}{BEGIN}{told}{core}{END}{told}{content[first + len(core) :]}"
+            messages.append({**message, "content": content})
+        try:
+            plain, marks = _unmarked(self._template.render(messages, self._conversation.tools))
+        except TemplateFault:
+            return {}, {}
+        if plain != self._text:
+            return {}, {}
+        counts = Counter((mark.kind, mark.number) for mark in marks)
+        begins, stops = (
+            {mark.number: mark.place for mark in marks if mark.kind == kind and counts[kind, mark.number] == 1}
+            for kind in (BEGIN, END)
+        )
+        return begins, stops
+
+    def _render(self, count: int, *, asks: bool = False, marked: bool = False) -> str | None:
+        """Return the text of the first messages; None where the template refuses them."""
+        try:
+            return self._template.render(self._messages[:count], self._conversation.tools, asks=asks, marked=marked)
+        except TemplateFault:
+            return None
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A mark of a message, or of none (-1), and its place in the text without marks."""
+
+    kind: str
+    number: int
+    place: int
+
+
+def _unmarked(text: str) -> tuple[str, list[_Mark]]:
+    """Return a text without marks, and the marks."""
+    pieces, marks, place, last = [], [], 0, 0
+    for found in _MARKS.finditer(text):
+        pieces.append(text[last : found.start()])
+        place, last = place + len(pieces[-1]), found.end()
+        digits = "".join(str(ord(digit) - _DIGITS) for digit in found[2])
+        marks.append(_Mark(found[1], int(digits or -1), place))
+    return "".join([*pieces, text[last:]]), marks
