@@ -17,13 +17,17 @@ from itertools import pairwise
 
 from cstool.foundation.errors import DataError
 from cstool.training.data.chat_templates import BEGIN, END, ChatTemplate, TemplateFault
-from cstool.training.data.conversations import Conversation, Message
+from cstool.training.data.conversations import Conversation
 
 Region = tuple[int, int]
 """the first character, and the one behind the last"""
 _DIGITS = 0xFDD2
 """code of the digit 0 of a mark's number; no characters, as the marks are none"""
 _MARKS = re.compile(f"([{BEGIN}{END}])([{chr(_DIGITS)}-{chr(_DIGITS + 9)}]*)")
+_LINE = re.compile(r"^(?=[^\n])", re.M)
+"""where a line begins that is not empty"""
+_COMPARED = 16
+"""characters of an answer that are looked for in the text"""
 _CODES = re.compile(f"[{BEGIN}{END}{chr(_DIGITS)}-{chr(_DIGITS + 9)}]")
 _HINT = "put {% generation %} and {% endgeneration %} around the assistant's text in the template"
 
@@ -75,6 +79,13 @@ def rendered(conversation: Conversation, template: ChatTemplate, ends: Sequence[
     return Rendered(text, tuple(region for region in regions if region is not None), prompts)
 
 
+def leaves_out(conversation: Conversation, found: Rendered) -> bool:
+    """Tell whether the end of an answer is in none of the learned regions: the template does not write it."""
+    texts = [found.text[slice(*region)] for region in found.regions]
+    ends = [conversation.messages[number]["content"].strip()[-_COMPARED:] for number in conversation.learned]
+    return any(all(end not in text for text in texts) for end in ends)
+
+
 class _Finder:
     """Finds the places of the messages of one conversation in its text."""
 
@@ -107,8 +118,10 @@ class _Finder:
         """Return the region of a message of the assistant; None where it is not known exactly."""
         begin, behind, bound = self._begins.get(number), self._stops.get(number), self._bound(number)
         start, asked = begin, self._render(number, asks=True)
-        if asked is not None and self._text.startswith(asked) and (begin is None or self._writes_begin):
+        if asked is not None and self._text.startswith(asked) and (begin is None or self._header):
             start = len(asked)
+        if start is None:
+            start = self._line_begins.get(number)
         if start is None:
             return None
         if behind is None and bound is not None:
@@ -117,12 +130,6 @@ class _Finder:
             behind = start if place < 0 else place + len(core)
         stop = None if behind is None else self._stop(behind, bound)
         return None if stop is None or stop < start else (start, stop)
-
-    @cached_property
-    def _writes_begin(self) -> bool:
-        """Whether the template writes the begin of an answer."""
-        first = self._conversation.learned[0]
-        return self._render(first, asks=True) != self._render(first)
 
     def _bound(self, number: int) -> int | None:
         """Return the place where a message ends, with all that belongs to it; None where it is not known."""
@@ -137,10 +144,21 @@ class _Finder:
             places = [(place, -len(end)) for end in self._ends if (place := self._text.find(end, behind, bound)) >= 0]
             place, length = min(places, default=(bound, 0))
             return place - length
-        # All messages end alike, and the last one where the text does.
-        if self._tail is not None and self._text.startswith(self._tail, behind):
-            return behind + len(self._tail)
-        return None
+        # Most messages end as the last one does, others with another special token.
+        if not self._tail:
+            return None if self._tail is None else behind
+        ends = [self._tail]
+        if self._tail in self._ends:
+            ends += [end for end in self._ends if not self._header.startswith(end)]
+        found = [end for end in ends if self._text.startswith(end, behind)]
+        return behind + len(max(found, key=len)) if found else None
+
+    @cached_property
+    def _header(self) -> str:
+        """The begin of an answer."""
+        first = self._conversation.learned[0]
+        before, asked = self._render(first) or "", self._render(first, asks=True) or ""
+        return asked.removeprefix(before)
 
     @cached_property
     def _tail(self) -> str | None:
@@ -149,27 +167,44 @@ class _Finder:
         return None if behind is None else self._text[behind : self._stop(behind, len(self._text))]
 
     def _marked_contents(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return where contents of messages begin and stop, without white space around, by number, if it is exact."""
-        messages: list[Message] = []
-        for number, message in enumerate(self._messages):
-            content = message["content"]
-            if core := content.strip():
-                first = content.index(core)
-                told = "".join(chr(_DIGITS + int(digit)) for digit in str(number))
-                content = f"{content[:first]}{BEGIN}{told}{core}{END}{told}{content[first + len(core) :]}"
-            messages.append({**message, "content": content})
+        """Return where contents of messages begin and stop, by number, if it is exact."""
+        contents = [message["content"] for message in self._messages]
+        # A template may strip contents: then marks go within the white space around them.
+        for cores in dict.fromkeys((tuple(contents), tuple(map(str.strip, contents)))):
+            found = self._marks([f"{BEGIN}{core}{END}" if core else "" for core in cores], cores)
+            if found is not None:
+                return found
+        return {}, {}
+
+    @cached_property
+    def _line_begins(self) -> dict[int, int]:
+        """Where the contents begin of which the template leaves out first lines, such as thoughts."""
+        cores = [message["content"].strip() for message in self._messages]
+        found = self._marks([f"{_LINE.sub(BEGIN, core)}{END}" if core else "" for core in cores], cores)
+        return {} if found is None else found[0]
+
+    def _marks(self, told: Sequence[str], cores: Sequence[str]) -> tuple[dict[int, int], dict[int, int]] | None:
+        """Return the places of the first begin and of the only end in each message; None where marks change the text.
+
+        Args:
+            told: `cores` with marks, which get the number of their message
+            cores: parts of the contents
+        """
+        messages = []
+        for number, (message, text, core) in enumerate(zip(self._messages, told, cores, strict=True)):
+            digits = "".join(chr(_DIGITS + int(digit)) for digit in str(number))
+            marked = text.replace(BEGIN, BEGIN + digits).replace(END, END + digits)
+            messages.append({**message, "content": message["content"].replace(core, marked, 1) if core else ""})
         try:
             plain, marks = _unmarked(self._template.render(messages, self._conversation.tools))
         except TemplateFault:
-            return {}, {}
+            return None
         if plain != self._text:
-            return {}, {}
-        counts = Counter((mark.kind, mark.number) for mark in marks)
-        begins, stops = (
-            {mark.number: mark.place for mark in marks if mark.kind == kind and counts[kind, mark.number] == 1}
-            for kind in (BEGIN, END)
-        )
-        return begins, stops
+            return None
+        begins = {mark.number: mark.place for mark in reversed(marks) if mark.kind == BEGIN}
+        counts = Counter(mark.number for mark in marks if mark.kind == END)
+        stops = {mark.number: mark.place for mark in marks if mark.kind == END and counts[mark.number] == 1}
+        return {number: place for number, place in begins.items() if place <= stops.get(number, place)}, stops
 
     def _render(self, count: int, *, asks: bool = False, marked: bool = False) -> str | None:
         """Return the text of the first messages; None where the template refuses them."""

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from cstool.foundation.errors import DataError
-from cstool.training.data.chat_regions import Region, Rendered, rendered
+from cstool.training.data.chat_regions import Region, Rendered, leaves_out, rendered
 from cstool.training.data.chat_templates import CSTOOL, PLAIN, ChatTemplate, SpecialTokens
 from cstool.training.data.conversations import Conversation, Notes, prompt_of
 from cstool.training.data.dataset import Array
@@ -125,6 +125,11 @@ class ConversationTokens:
         """Return the text of a conversation by the template, after a look for usual accidents."""
         found = rendered(conversation, template, tuple(self.special.ids))
         where, messages = conversation.record.where, conversation.messages
+        if leaves_out(conversation, found):
+            raise DataError(
+                f"{where}: the template must write what the assistant says, {template.told} leaves some of it out",
+                "it may take contents as lists of parts; --chat_template names another one",
+            )
         texts = [message["content"].strip() for message in messages]
         if messages[0]["role"] == "system" and texts[0] not in found.text:
             self.notes.add("system", where)
