@@ -103,8 +103,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             for one, other in ((left, right), (right, left)):
                 if hasattr(one, "__len__") and isinstance(other, int):
                     self.check_size(len(one) * other)
-        if operator == "**" and not abs(right) <= _MOST_POWER:
-            raise TemplateError(f"a power above {_MOST_POWER}")
+        if operator == "**" and not (abs(left) <= 2**_MOST_POWER and abs(right) <= _MOST_POWER):
+            raise TemplateError("a power of large numbers")
         if operator == "%" and isinstance(left, str) and _WIDE.search(left):
             raise TemplateError("a number of five digits in a format")
         found = super().call_binop(context, operator, left, right)

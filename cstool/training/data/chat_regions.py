@@ -47,13 +47,16 @@ class Rendered:
     prompts: tuple[Region, ...] = ()
 
 
-def rendered(conversation: Conversation, template: ChatTemplate, ends: Sequence[str]) -> Rendered:
+def rendered(
+    conversation: Conversation, template: ChatTemplate, ends: Sequence[str], *, prompts: bool = False
+) -> Rendered:
     """Return the text of a conversation and its learned regions.
 
     Args:
         conversation: in order
         template: of the data set
         ends: special tokens, which may end a turn
+        prompts: whether the places of the user's contents are wanted
 
     Raises:
         DataError: the template fails, or the regions cannot be found exactly
@@ -66,9 +69,9 @@ def rendered(conversation: Conversation, template: ChatTemplate, ends: Sequence[
     if (found := _CODES.search(text)) is not None:
         raise DataError(f"{where}: must be made of characters, got U+{ord(found[0]):X}, which is none")
     finder = _Finder(conversation, template, ends, text)
-    prompts = finder.prompts()
+    asked = finder.prompts() if prompts else ()
     if template.has_generation and (tagged := finder.tagged()) is not None:
-        return Rendered(text, tagged, prompts)
+        return Rendered(text, tagged, asked)
     regions = [finder.turn(number) for number in conversation.learned]
     ordered = [0, *(place for region in regions if region is not None for place in region), len(text)]
     if None in regions or any(first > second for first, second in pairwise(ordered)):
@@ -76,7 +79,7 @@ def rendered(conversation: Conversation, template: ChatTemplate, ends: Sequence[
             f"{where}: the template must show which text is the assistant's, {template.told} does not",
             _HINT,
         )
-    return Rendered(text, tuple(region for region in regions if region is not None), prompts)
+    return Rendered(text, tuple(region for region in regions if region is not None), asked)
 
 
 def leaves_out(conversation: Conversation, found: Rendered) -> bool:
@@ -92,12 +95,12 @@ class _Finder:
     def __init__(self, conversation: Conversation, template: ChatTemplate, ends: Sequence[str], text: str) -> None:
         self._conversation, self._template, self._ends, self._text = conversation, template, ends, text
         self._messages = conversation.messages
-        self._begins, self._stops = self._marked_contents()
 
     def prompts(self) -> tuple[Region, ...]:
         """Return the places of the user's contents that are known."""
+        begins, stops = self._contents
         users = (number for number, message in enumerate(self._messages) if message["role"] == "user")
-        return tuple((self._begins[n], self._stops[n]) for n in users if n in self._begins and n in self._stops)
+        return tuple((begins[n], stops[n]) for n in users if n in begins and n in stops)
 
     def tagged(self) -> tuple[Region, ...] | None:
         """Return the regions that the template's own tags are around; None where these change its text."""
@@ -116,7 +119,8 @@ class _Finder:
 
     def turn(self, number: int) -> Region | None:
         """Return the region of a message of the assistant; None where it is not known exactly."""
-        begin, behind, bound = self._begins.get(number), self._stops.get(number), self._bound(number)
+        begin, behind = (places.get(number) for places in self._contents)
+        bound = self._bound(number)
         start, asked = begin, self._render(number, asks=True)
         if asked is not None and self._text.startswith(asked) and (begin is None or self._header):
             start = len(asked)
@@ -163,11 +167,12 @@ class _Finder:
     @cached_property
     def _tail(self) -> str | None:
         """The end of the last message, behind its content."""
-        behind = self._stops.get(len(self._messages) - 1)
+        behind = self._contents[1].get(len(self._messages) - 1)
         return None if behind is None else self._text[behind : self._stop(behind, len(self._text))]
 
-    def _marked_contents(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return where contents of messages begin and stop, by number, if it is exact."""
+    @cached_property
+    def _contents(self) -> tuple[dict[int, int], dict[int, int]]:
+        """The places where contents of messages begin and stop, by number, if they are exact."""
         contents = [message["content"] for message in self._messages]
         # A template may strip contents: then marks go within the white space around them.
         for cores in dict.fromkeys((tuple(contents), tuple(map(str.strip, contents)))):

@@ -7,6 +7,7 @@ too, stands across a border, and is counted.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -114,6 +115,11 @@ class ConversationTokens:
             return None
         return Sample(ids, learned)
 
+    @cached_property
+    def _spelled(self) -> re.Pattern[str]:
+        """Any special token."""
+        return re.compile("|".join(map(re.escape, self.special.ids)))
+
     def _joined(self, conversation: Conversation) -> Rendered:
         """Return a prompt and its completion as one text."""
         prompt, completion = prompt_of(conversation)
@@ -123,7 +129,7 @@ class ConversationTokens:
 
     def _rendered(self, conversation: Conversation, template: ChatTemplate) -> Rendered:
         """Return the text of a conversation by the template, after a look for usual accidents."""
-        found = rendered(conversation, template, tuple(self.special.ids))
+        found = rendered(conversation, template, tuple(self.special.ids), prompts=self.truncate != "drop")
         where, messages = conversation.record.where, conversation.messages
         if leaves_out(conversation, found):
             raise DataError(
@@ -136,7 +142,7 @@ class ConversationTokens:
         answers = tuple(text for number in conversation.learned if (text := texts[number]))
         if any(found.text[slice(*region)].rstrip().endswith(answers) for region in found.regions):
             self.notes.add("endless", where)
-        if self.special.ids and any(re.search("|".join(map(re.escape, self.special.ids)), text) for text in texts):
+        if self.special.ids and any(self._spelled.search(text) for text in texts):
             self.notes.add("spelled", where)
         return found
 

@@ -3,6 +3,8 @@
 In a template « and » are around the assistant's text: nothing, or the tags that say so.
 """
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 CHATML = """\
@@ -115,3 +117,23 @@ CONVERSATIONS = [
     messages("One", "1", "Two", "2", "Two again", "2"),
     messages("Größe?", "<think>\nhm\n</think>\n\n1,85 m 😀", "Und?", "assistant", system="user"),
 ]
+
+
+SPECIAL = (
+    "</s> <s> <bos> <|im_start|> <|im_end|> <|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> [INST] "
+    "[/INST] <start_of_turn> <end_of_turn> <|system|> <|user|> <|assistant|>"
+).split()
+
+
+def save_tokenizer(path: Path, special: Sequence[str] = SPECIAL, merges: Sequence[str] = ()) -> Path:
+    """Save a byte-level BPE with all bytes, special tokens and some merges, such as "H i"; return its path."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    pairs = [(first, second) for first, _, second in (merge.partition(" ") for merge in merges)]
+    words = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in pairs)]
+    made = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, pairs))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([*special])
+    made.save(str(path))
+    return path
