@@ -13,6 +13,7 @@ from cstool.foundation.plain_text import lines
 from cstool.foundation.progress.screen import is_terminal
 from cstool.foundation.terminal.options import JsonOption, argument, flag, option
 from cstool.foundation.terminal.render import print_json, print_line, print_table
+from cstool.foundation.terminal.surroundings import raw_stream
 from cstool.foundation.words import counted
 from cstool.training.commands.data_flags import OutputOption, OverwriteOption, SeedOption, TokenizerOption, prepared
 from cstool.training.verbs.instruction_data import prepare_instructions
@@ -21,23 +22,15 @@ if TYPE_CHECKING:
     from cstool.training.data import InstructionSummary, ShownSample
 
 _LEARNED, _RESET = "\x1b[32m", "\x1b[0m"
-_LEFT_OUT = {
-    "order": "whose roles are out of order",
-    "empty": "with an empty answer",
-    "long": "longer than a row",
-    "nothing": "in which nothing is learned",
-}
-"""kind of a note -> conversations left out"""
-_CUT = {"cut": "too long, and cut"}
 _WARNINGS = {
-    "endless": "end a turn of the assistant that is not learned: a model may not stop; the template must have the end "
-    "between its tags of generation",
-    "system": "have a system message that the template leaves out",
-    "twice": "begin with two tokens that begin a text: the template writes one too many",
-    "unbegun": "do not begin as other texts of the tokenizer do: the template does not write it",
-    "spelled": "have a special token written out in a message, which becomes that token",
-    "marks": "have a byte order mark (U+FEFF) in a message",
-    "across": "have a token across the begin or end of a learned text; it is learned",
+    "endless": "the end of an assistant's turn is not learned, so a model may not stop; the template must write an "
+    "end, within its tags of generation",
+    "system": "the template leaves out the system's message",
+    "twice": "the text has two begins; the template writes one too many",
+    "unbegun": "the text lacks the begin of the tokenizer's texts; the template does not write it",
+    "spelled": "a message spells out a special token, and becomes it",
+    "marks": "a message has a byte order mark (U+FEFF)",
+    "across": "a token across the begin or end of a learned text is learned",
 }
 """kind of a note -> something unusual about conversations"""
 KeyOption = str | None
@@ -120,10 +113,14 @@ def print_samples(samples: Sequence[ShownSample]) -> None:
     for sample in samples:
         print()
         print_line(f"{sample.part}, row {sample.row:,}, text {sample.text:,}: {counted(sample.tokens, 'token')}")
-        print("".join(f"{begin}{lines(text)}{end}" if learned else lines(text) for text, learned in sample.pieces))
+        text = "".join(f"{begin}{lines(text)}{end}" if learned else lines(text) for text, learned in sample.pieces)
+        # Else the terminal would be shown the colours, not obey them.
+        print(text, file=raw_stream(sys.stdout), flush=True)
 
 
 def _print_summary(made: InstructionSummary) -> None:
+    from cstool.training.data.instruction_preparation import LEFT_OUT
+
     how = "already prepared" if made.already_prepared else f"prepared in {made.duration_s:.1f} s"
     print_line(f"{made.path}: {how}")
     print_line(f"Form: {'; '.join(made.forms)}")
@@ -145,12 +142,18 @@ def _print_summary(made: InstructionSummary) -> None:
         print_line(f"Tokenizer: {made.tokenizer}, {made.vocab_size:,} tokens")
     if made.packing != "none":
         print("Packed: a dataloader needs use_vsl: true")
-    for kinds, begin in ((_LEFT_OUT, "Left out: "), (_CUT, "Cut: "), (_WARNINGS, "Warning: ")):
-        for kind, told in kinds.items():
-            if kind in made.notes:
-                count, where = made.notes[kind]
-                print_line(f"{begin}{counted(count, 'conversation')} {told}; the first: {where}")
+    for kind, reason in LEFT_OUT.items():
+        if kind in made.notes:
+            count, where = made.notes[kind]
+            print_line(f"Left out: {counted(count, 'conversation')} with {reason}, the first at {where}")
     if made.broken:
         print(f"Left out: {counted(made.broken, 'line')} that {'is' if made.broken == 1 else 'are'} no JSON object")
+    if "cut" in made.notes:
+        count, where = made.notes["cut"]
+        print_line(f"Cut: {counted(count, 'conversation')}, the first at {where}")
+    for kind, told in _WARNINGS.items():
+        if kind in made.notes:
+            count, where = made.notes[kind]
+            print_line(f"Warning: in {counted(count, 'conversation')}, the first at {where}, {told}")
     if made.unknown:
         print_line(f"Warning: the template writes {', '.join(made.unknown)}, no special token of the tokenizer")

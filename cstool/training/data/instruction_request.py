@@ -130,7 +130,7 @@ def summary(
         record["forms"],
         record["templates"],
         record["packing"],
-        {kind: (count, where) for kind, (count, where) in record["notes"].items()},
+        {kind: (count, record["first_notes"][kind]) for kind, count in record["notes"].items()},
         record["broken"],
         record["unknown"],
         BYTES if tokenizer is None else str(output / tokenizer["file"]),

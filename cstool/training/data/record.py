@@ -118,7 +118,8 @@ class _InstructionPart(_TextPart):
 class _InstructionRecord(_TextRecord):
     forms: list[str]
     templates: list[str]
-    notes: dict[str, tuple[_Size, str]]
+    notes: dict[str, _Size]
+    first_notes: dict[str, str]
     broken: _Size
     unknown: list[str]
     parts: Annotated[dict[str, _InstructionPart], AfterValidator(_check_parts)]  # type: ignore[assignment]
