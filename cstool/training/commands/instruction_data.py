@@ -119,8 +119,6 @@ def print_samples(samples: Sequence[ShownSample]) -> None:
 
 
 def _print_summary(made: InstructionSummary) -> None:
-    from cstool.training.data.instruction_preparation import LEFT_OUT
-
     how = "already prepared" if made.already_prepared else f"prepared in {made.duration_s:.1f} s"
     print_line(f"{made.path}: {how}")
     print_line(f"Form: {'; '.join(made.forms)}")
@@ -142,10 +140,8 @@ def _print_summary(made: InstructionSummary) -> None:
         print_line(f"Tokenizer: {made.tokenizer}, {made.vocab_size:,} tokens")
     if made.packing != "none":
         print("Packed: a dataloader needs use_vsl: true")
-    for kind, reason in LEFT_OUT.items():
-        if kind in made.notes:
-            count, where = made.notes[kind]
-            print_line(f"Left out: {counted(count, 'conversation')} with {reason}, the first at {where}")
+    for reason, (count, where) in made.left_out.items():
+        print_line(f"Left out: {counted(count, 'conversation')} with {reason}, the first at {where}")
     if made.broken:
         print(f"Left out: {counted(made.broken, 'line')} that {'is' if made.broken == 1 else 'are'} no JSON object")
     if "cut" in made.notes:

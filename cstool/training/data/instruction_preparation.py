@@ -36,7 +36,7 @@ from cstool.training.data.conversations import (
 )
 from cstool.training.data.dataset import Array
 from cstool.training.data.hdf5_text import FEATURES, PACKED_FEATURES, write_hdf5_text
-from cstool.training.data.instruction_request import FORMAT, InstructionPlan, InstructionSummary, summary
+from cstool.training.data.instruction_request import FORMAT, LEFT_OUT, InstructionPlan, InstructionSummary, summary
 from cstool.training.data.preparation import make_whole
 from cstool.training.data.record_files import BrokenLines, Record, record_files, records_of
 from cstool.training.data.row_packing import best_fit, row_of
@@ -46,13 +46,6 @@ from cstool.training.data.text_request import check_places
 from cstool.training.data.text_work import FILE_SAMPLES, PARTS, TOKENIZER_FILE, described_tokenizer
 from cstool.training.data.tokenizer import BYTES, ByteTokenizer, FileTokenizer
 
-LEFT_OUT = {
-    "order": "roles out of order",
-    "empty": "an empty answer",
-    "long": "more tokens than a row has room for",
-    "nothing": "nothing to learn",
-}
-"""kind of a note -> the reason to leave a conversation out"""
 _CHUNK_NUMBERS = 2**21
 """numbers in memory at a time; a single row may have more"""
 _TOLD_RECORDS = 2**8

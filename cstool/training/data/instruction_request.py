@@ -16,6 +16,13 @@ from cstool.training.data.text_work import PARTS
 from cstool.training.data.tokenizer import BYTE_VALUES, BYTES
 
 Packing = Literal["best_fit", "none"]
+LEFT_OUT = {
+    "order": "roles out of order",
+    "empty": "an empty answer",
+    "long": "more tokens than a row has room for",
+    "nothing": "nothing to learn",
+}
+"""kind of a note -> the reason to leave a conversation out"""
 FORMAT = 1
 _MOST_LENGTH = 2**20
 
@@ -45,7 +52,8 @@ class InstructionSummary:
         forms: of the records, in words
         templates: in words; "" for pairs of texts that are joined
         packing: "best_fit" or "none"
-        notes: kind -> number of unusual conversations, and the place of the first
+        left_out: reason -> number of conversations, and the place of the first
+        notes: kind -> number of other unusual conversations, and the place of the first
         broken: lines left out that are no JSON objects
         unknown: words of the templates that look like special tokens of the tokenizer, which it lacks
         tokenizer: "bytes" or the path of the one in the data set
@@ -58,6 +66,7 @@ class InstructionSummary:
     forms: Sequence[str]
     templates: Sequence[str]
     packing: str
+    left_out: Mapping[str, tuple[int, str]]
     notes: Mapping[str, tuple[int, str]]
     broken: int
     unknown: Sequence[str]
@@ -122,6 +131,7 @@ def summary(
     parts = (record["parts"][name] for name in PARTS)
     train, val = (InstructionPart(part["documents"], part["samples"], part["tokens"], part["places"]) for part in parts)
     tokenizer = record.get("tokenizer")
+    notes = {kind: (count, record["first_notes"][kind]) for kind, count in record["notes"].items()}
     return InstructionSummary(
         output,
         train,
@@ -130,7 +140,8 @@ def summary(
         record["forms"],
         record["templates"],
         record["packing"],
-        {kind: (count, record["first_notes"][kind]) for kind, count in record["notes"].items()},
+        {reason: notes[kind] for kind, reason in LEFT_OUT.items() if kind in notes},
+        {kind: note for kind, note in notes.items() if kind not in LEFT_OUT},
         record["broken"],
         record["unknown"],
         BYTES if tokenizer is None else str(output / tokenizer["file"]),

@@ -66,6 +66,8 @@ def test_tools_and_further_keys_go_to_the_template():
     found = conversation({"messages": [USER, call, TOOL, ASSISTANT], "tools": [{"name": "add"}]})
     assert found.messages[1] == {**call, "content": ""}
     assert (found.tools, found.learned) == ([{"name": "add"}], [1, 3])
+    for tools in ("add", [], None):
+        assert conversation({"messages": [USER, ASSISTANT], "tools": tools}).tools is None
     assert conversation({"messages": [USER, {**call, "content": "A", "name": None}]}).messages[1] == {
         **call,
         "content": "A",

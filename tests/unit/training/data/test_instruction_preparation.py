@@ -70,7 +70,7 @@ def test_conversations_are_made_held_out_and_read(prepare, tmp_path, packing):
         assert part == expected
         assert count <= part.samples <= count + 3
     assert (made.forms, made.templates) == (["messages (messages, role, content)"], ["marks of text, by cstool"])
-    assert (made.notes, made.broken, made.unknown, made.tokenizer) == ({}, 0, [], "bytes")
+    assert (made.left_out, made.broken, made.unknown, made.tokenizer) == ({}, 0, [], "bytes")
     assert check_data(out).findings == []
     info = data_info(out)
     assert (info.format, info.vocab_size, info.packing) == ("HDF5 of conversations", 256, packing)
@@ -127,7 +127,7 @@ def test_nothing_is_lost_in_rows(tmp_path_factory, lengths, length):
         made = prepare_instructions([folder / "pairs.jsonl"], folder / "out", plan)
         assert sorted(texts(folder / "out")) == sorted(kept)
         assert made.train.conversations == len(kept)
-        assert made.notes.get("long", (0,))[0] == len(pairs) - len(kept)
+        assert sum(count for count, _ in made.left_out.values()) == len(pairs) - len(kept)
         assert check_data(folder / "out").findings == []
 
 
@@ -211,8 +211,13 @@ def test_what_is_left_out_is_counted_with_its_first_place(prepare, tmp_path):
         "{",
     ]
     made = prepare([*LINES, *odd], skip_broken=True)
-    assert made.notes == {"order": (1, f"{tmp_path}/chats.jsonl:21"), "empty": (1, f"{tmp_path}/chats.jsonl:22"),
-                          "long": (2, f"{tmp_path}/chats.jsonl:23")}  # fmt: skip
+    place = f"{tmp_path}/chats.jsonl"
+    assert made.left_out == {
+        "roles out of order": (1, f"{place}:21"),
+        "an empty answer": (1, f"{place}:22"),
+        "more tokens than a row has room for": (2, f"{place}:23"),
+    }
+    assert made.notes == {}
     assert (made.train.conversations + made.val.conversations, made.broken) == (20, 1)
     made = prepare([*LINES, *odd], skip_broken=True, truncate="keep_end", overwrite=True)
     assert made.notes["cut"] == (2, f"{tmp_path}/chats.jsonl:23")
