@@ -160,8 +160,10 @@ class ChatTemplate:
                 pieces.append(piece)
         except (TemplateError, ArithmeticError, LookupError, AttributeError, TypeError, ValueError) as error:
             raise TemplateFault(f"{self.told}: must write the conversation, got: {error}") from None
-        except (RecursionError, MemoryError):
-            raise TemplateFault(f"{self.told}: must write the conversation, got no end of calls") from None
+        except RecursionError:
+            raise TemplateFault(f"{self.told}: must write the conversation, got: no end of calls") from None
+        except MemoryError:
+            raise TemplateFault(f"{self.told}: must write the conversation, got: a text beyond all memory") from None
         return "".join(pieces)
 
 
