@@ -110,7 +110,10 @@ class ChatTemplate:
         from cstool.training.data.bounded_jinja import bounded_environment
 
         self.source, self.told, self._named = source, told, dict(named)
-        self._environment = bounded_environment(tojson=_to_json, raise_exception=_raise, strftime_now=_now)
+        now = datetime.now()  # the same for all conversations
+        self.day = f"{now:%F}" if "strftime_now" in source else ""
+        """of its texts, if they may depend on it"""
+        self._environment = bounded_environment(tojson=_to_json, raise_exception=_raise, strftime_now=now.strftime)
         try:
             self._template: Template = self._environment.from_string(source)
         except TemplateSyntaxError as error:
@@ -122,11 +125,6 @@ class ChatTemplate:
     def has_generation(self) -> bool:
         """Whether it says which text is the assistant's."""
         return self._environment.generations > 0
-
-    @property
-    def reads_clock(self) -> bool:
-        """Whether its text may depend on the day."""
-        return "strftime_now" in self.source
 
     def render(
         self,
@@ -273,10 +271,6 @@ def _to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _now(form: str) -> str:
-    return datetime.now().strftime(form)
 
 
 def _raise(message: str) -> None:

@@ -1,6 +1,5 @@
 """The plan of a data set of conversations, and the summary of its preparation."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -119,7 +118,7 @@ class InstructionPlan:
         plan["tokenizer"] = None if self.tokenizer == BYTES else digest_of(Path(self.tokenizer))
         plan["val_fraction"] = float(self.val_fraction)
         if template is not None:
-            plan["chat_template"] = [template.source, time.strftime("%F") if template.reads_clock else ""]
+            plan["chat_template"] = [template.source, template.day]
         text = [(file.name, file.size_bytes, file.digest) for file in files]
         return json_digest(["instructions", FORMAT, plan, dict(special.named), text])
 

@@ -46,9 +46,10 @@ def test_the_assistants_text_can_be_marked():
 
 
 def test_a_template_may_ask_the_time():
-    assert ChatTemplate("{{ strftime_now('%Y') }}", "a", {}).reads_clock
-    assert abs(int(rendered("{{ strftime_now('%Y') }}")) - datetime.now().year) <= 1
-    assert not ChatTemplate("{{ messages }}", "a", {}).reads_clock
+    template = ChatTemplate("{{ strftime_now('%Y-%m-%d') }}", "a", {})
+    assert template.render(HELLO) == template.day
+    assert abs((datetime.now() - datetime.fromisoformat(template.day)).days) <= 1
+    assert ChatTemplate("{{ messages }}", "a", {}).day == ""
 
 
 NO_END = "no end after 1,000 turns of its loops"
