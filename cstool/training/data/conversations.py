@@ -20,6 +20,8 @@ _LISTS = ("messages", "conversations", "conversation")
 _PAIRS = (("prompt", "completion"), ("prompt", "response"), ("question", "answer"))
 _ALPACA = ("instruction", "output")
 _FIELDS = {"messages": ("role", "content"), "sharegpt": ("from", "value")}
+_SYSTEM = ("system", "system_prompt")
+_TURN = ("user", "assistant")
 _ROLES = {
     "system": "system",
     "developer": "system",
@@ -172,27 +174,42 @@ def conversation_of(record: Record, form: Form, notes: Notes) -> Conversation | 
 
 
 def _of_messages(record: Record, form: Form) -> Conversation:
-    key, role, content = form.keys
-    messages = _list_of(record, key, role, content)
+    messages = _list_of(record, *form.keys)
+    if messages[0]["role"] != "system":
+        messages = [*_system(record), *messages]
     tools = record.content.get("tools")
     return Conversation(record, messages, tools=tools if isinstance(tools, list) and tools else None)
 
 
 def _of_pair(record: Record, form: Form) -> Conversation:
     prompt, completion = (_value(record, key) for key in form.keys)
+    before = _system(record)
     if form.name == "alpaca":
-        given = [record.content.get(key) or "" for key in ("input", "system")]
-        text, system = (_text(record, key, value) for key, value in zip(("input", "system"), given, strict=True))
+        text = _text(record, "input", record.content.get("input") or "")
         prompt = _text(record, form.keys[0], prompt) + (f"\n{text}" if text else "")
-        before = [{"role": "system", "content": system}] if system else []
+        before += _history(record)
     elif _messages(prompt) and _messages(completion):
-        before, after = (_list_of(record, key, *_FIELDS["messages"]) for key in form.keys)
-        return Conversation(record, [*before, *after], learned_from=len(before))
-    else:
-        before = []
-    told = zip(("user", "assistant"), form.keys, (prompt, completion), strict=True)
+        first, after = (_list_of(record, key, *_FIELDS["messages"]) for key in form.keys)
+        return Conversation(record, [*first, *after], learned_from=len(first))
+    told = zip(_TURN, form.keys, (prompt, completion), strict=True)
     messages = [*before, *({"role": role, "content": _text(record, key, value)} for role, key, value in told)]
-    return Conversation(record, messages, learned_from=len(messages) - 1, is_pair=True)
+    is_pair = all(message["role"] == "system" for message in before)
+    return Conversation(record, messages, learned_from=len(messages) - 1 if is_pair else 0, is_pair=is_pair)
+
+
+def _system(record: Record) -> list[Message]:
+    """Return the system's message that a record has beside the others, if there is one."""
+    found = next((text for key in _SYSTEM if (text := record.content.get(key))), None)
+    return [] if found is None else [{"role": "system", "content": _text(record, "system", found)}]
+
+
+def _history(record: Record) -> list[Message]:
+    """Return the messages of earlier pairs of texts."""
+    pairs = record.content.get("history") or []
+    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == len(_TURN) for pair in pairs):
+        raise DataError(f"{record.where}: history: must be a list of pairs of texts, got something else")
+    told = [(role, text) for pair in pairs for role, text in zip(_TURN, pair, strict=True)]
+    return [{"role": role, "content": _text(record, "history", text)} for role, text in told]
 
 
 def _value(record: Record, key: str) -> Any:

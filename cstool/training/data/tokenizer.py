@@ -59,8 +59,9 @@ class ByteTokenizer:
 
     def encode_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the bytes of a text, and of each the character that it belongs to: its place, and the next."""
+        tokens = self.encode(text)
         sizes = [len(character.encode("utf-8", "surrogateescape")) for character in text]
-        return self.encode(text), [(i, i + 1) for i, size in enumerate(sizes) for _ in range(size)]
+        return tokens, [(i, i + 1) for i, size in enumerate(sizes) for _ in range(size)]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of bytes."""

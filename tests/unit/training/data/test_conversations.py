@@ -26,6 +26,14 @@ RECORDS = [
     ({"instruction": "U", "input": None, "output": "A"}, "alpaca (instruction, output)", [USER, ASSISTANT], 1),
     ({"instruction": "U", "input": "I", "system": "S", "output": "A", "prompt": "", "completion": ""},
      "alpaca (instruction, output)", [SYSTEM, {"role": "user", "content": "U\nI"}, ASSISTANT], 2),
+    ({"instruction": "U", "history": [["U", "A"]], "output": "A", "system": ""}, "alpaca (instruction, output)",
+     [USER, ASSISTANT, USER, ASSISTANT], 0),
+    ({"system_prompt": "S", "question": "U", "response": "A", "answer": "A"}, "prompt_completion (question, answer)",
+     [SYSTEM, USER, ASSISTANT], 2),
+    ({"conversations": [USER, ASSISTANT], "system": "S"}, "messages (conversations, role, content)",
+     [SYSTEM, USER, ASSISTANT], 0),
+    ({"conversations": [SYSTEM, USER, ASSISTANT], "system": "other"}, "messages (conversations, role, content)",
+     [SYSTEM, USER, ASSISTANT], 0),
 ]  # fmt: skip
 
 
@@ -44,7 +52,8 @@ def test_the_form_of_a_record_is_found(content, form, messages, learned_from):
     found = conversation(content)
     assert ([*found.messages], found.learned_from) == (messages, learned_from)
     assert found.learned == [n for n in range(learned_from, len(messages)) if messages[n]["role"] == "assistant"]
-    assert found.is_pair == all(isinstance(content.get(key), str) for key in form[:-1].split("(")[1].split(", "))
+    is_text = all(isinstance(content.get(key), str) for key in form[:-1].split("(")[1].split(", "))
+    assert found.is_pair == (is_text and "history" not in content)
 
 
 def test_form_and_keys_may_be_named():
@@ -140,6 +149,9 @@ WRONG = [
      "messages, message 1: must have whole characters, got half of one"),
     ({"prompt": "a", "completion": 1}, "completion: must be a text, got something else"),
     ({"instruction": "a", "input": 3, "output": "b"}, "input: must be a text, got something else"),
+    ({"messages": [USER, ASSISTANT], "system": 3}, "system: must be a text, got something else"),
+    ({"instruction": "a", "history": [["b"]], "output": "c"},
+     "history: must be a list of pairs of texts, got something else"),
 ]  # fmt: skip
 
 
