@@ -229,7 +229,7 @@ def _list_of(record: Record, key: str, role: str, content: str) -> list[Message]
         if not {role, content} <= message.keys() and not (role in message and message.get("tool_calls")):
             raise DataError(f"{record.where}: {where}: must have {role} and {content}, got {told_keys(message)}")
         name = message[role]
-        if name not in _ROLES:
+        if not isinstance(name, str) or name not in _ROLES:
             raise DataError(f"{record.where}: {where}: {role} must be one of {', '.join(_ROLES)}, got {name!r:.40}")
         others = {name: value for name, value in message.items() if name not in (role, content) and value is not None}
         text = message.get(content)

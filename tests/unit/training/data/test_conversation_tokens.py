@@ -1,16 +1,29 @@
 """Conversations to tokens that are learned or not."""
 
+from itertools import groupby
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cstool.training.data.chat_regions import rendered
 from cstool.training.data.chat_templates import ChatTemplate, special_tokens, usual_template
 from cstool.training.data.conversation_tokens import ConversationTokens, learned_tokens
 from cstool.training.data.conversations import Conversation, Notes
 from cstool.training.data.record_files import Record
 from cstool.training.data.tokenizer import ByteTokenizer, FileTokenizer
-from tests.unit.training.data.chat_samples import CHATML, LLAMA, messages, save_tokenizer, tagged, untagged
+from tests.unit.training.data.chat_samples import (
+    CHATML,
+    CONVERSATIONS,
+    LLAMA,
+    SPECIAL,
+    TEMPLATES,
+    messages,
+    save_tokenizer,
+    tagged,
+    untagged,
+)
 from tests.unit.training.data.made import save_words
 
 RECORD = Record("a.jsonl:3", "a.jsonl:3", {})
@@ -179,3 +192,33 @@ def test_a_character_without_a_token_is_refused(tmp_path, error_of):
         "a.jsonl:3: DIR/words.json: must have a token for 'b', character 6 of the text; it has none\n"
         "hint: leave the character out, or take a tokenizer that has all bytes"
     )
+
+
+MERGES = ["Ċ H", "Ċ 1", "> H", "Ċ Ċ", "Ċ B", "i .", "Ġ 2"]
+TRANSFORMERS = {
+    "ChatML": ["22 3 1", "42 11 1", "21 2 23 2 29 2 1", "41 32 24 10 1"],
+    "Llama": ["26 3", "44 9", "24 2 23 2 29 2", "43 32 24 10"],
+    "Mistral": ["10 3", "21 10", "8 2 6 2 12 2", "13 32 13 10"],
+    "Gemma": ["19 3 1", "19 9 1", "18 2 19 2 25 2 1", "24 32 20 10 1"],
+    "Zephyr": ["9 3 1", "23 11 1", "8 2 10 2 16 2 1", "22 32 11 10 1"],
+    "thinking": ["23 20 1", "43 27 1", "21 2 23 2 29 19 1", "40 12 24 27 1"],
+}
+"""template -> of each conversation, lengths of runs of tokens that are not learned, and are, in turn
+
+Recorded with `apply_chat_template(..., return_assistant_tokens_mask=True)` of transformers 5.24.0.
+"""
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_masks_are_those_of_transformers(tmp_path, name):
+    tokenizer = FileTokenizer(save_tokenizer(tmp_path / "a.json", merges=MERGES))
+    source, begin, end, takes_system = TEMPLATES[name]
+    for variant in (tagged, untagged):
+        template = ChatTemplate(variant(source), "a", {"bos_token": begin or "", "eos_token": end})
+        runs = []
+        for told in CONVERSATIONS:
+            first = told[0]["role"] == "system" and not takes_system
+            found = rendered(Conversation(RECORD, told[first:]), template, SPECIAL)
+            learned, _ = learned_tokens(np.array(tokenizer.encode_spans(found.text)[1]), found.regions)
+            runs.append(" ".join(str(len([*run])) for _, run in groupby(learned.tolist())))
+        assert runs == TRANSFORMERS[name]

@@ -3,7 +3,10 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cstool.foundation.errors import DataError
 from cstool.training.data.conversations import Keys, Notes, conversation_of, find_form, prompt_of, special_texts
 from cstool.training.data.record_files import Record
 
@@ -141,6 +144,8 @@ WRONG = [
      "hint: --role_key and --content_key name other keys"),
     ({"messages": [USER, {"role": "assistant"}]}, "messages, message 2: must have role and content, got an object with "
      '"role"'),
+    ({"messages": [{"role": ["bot"], "content": "a"}]},
+     f"messages, message 1: role must be one of {ROLES}, got ['bot']"),
     ({"messages": [{"role": "bot", "content": "a"}]}, f"messages, message 1: role must be one of {ROLES}, got 'bot'"),
     ({"messages": [{"role": "user", "content": 3}]}, "messages, message 1: must be a text, got something else"),
     ({"messages": [{"role": "user", "content": [{"type": "image"}]}]},
@@ -183,3 +188,36 @@ def test_a_later_record_must_be_of_the_form_of_the_first(error_of):
     form = find_form(record({"messages": [USER]}), None, Keys())
     message = "a.jsonl:3: must have a list of messages under messages, got something else\n" + OTHERS
     assert error_of(conversation_of, record({"messages": "hello"}), form, Notes()) == message
+
+
+TEXTS = st.sampled_from(["", " ", "a", "[", '[{"role": "user", "content": "a"}]', "\ud800", "user", "assistant"])
+PARTS = st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS}) | TEXTS | st.none(), max_size=2)
+ANYTHING = st.none() | st.booleans() | st.integers(0, 3) | TEXTS | PARTS
+FIELDS = [*"role content from value tool_calls".split()]
+MESSAGES = st.lists(st.dictionaries(st.sampled_from(FIELDS), ANYTHING, min_size=1) | ANYTHING, max_size=4)
+TURNS = st.lists(st.sampled_from([SYSTEM, USER, ASSISTANT, TOOL]), max_size=5)
+VALUES = ANYTHING | MESSAGES | TURNS | st.lists(st.lists(ANYTHING, max_size=2), max_size=2)
+KEYS = ["messages", "conversations", "prompt", "completion", "instruction", "input", "output", "system", "history"]
+
+
+@given(
+    content=st.dictionaries(st.sampled_from(KEYS), VALUES, min_size=1, max_size=4),
+    name=st.sampled_from([None, "messages", "sharegpt", "alpaca", "prompt_completion"]),
+)
+def test_anything_is_a_conversation_or_left_out_or_refused(content, name):
+    notes = Notes()
+    try:
+        found = conversation(content, name, notes)
+    except DataError as error:
+        refused = error.message
+    else:
+        refused = None
+    if refused is not None:
+        assert refused.startswith("a.jsonl:3: ")
+        return
+    if found is None:
+        assert notes.counts.total() == 1
+    else:
+        assert found.messages[-1]["role"] == "assistant"
+        assert all(isinstance(message["content"], str) for message in found.messages)
+        assert found.learned
