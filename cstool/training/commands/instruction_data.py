@@ -97,7 +97,7 @@ def instruct(flags: _InstructFlags, as_json: JsonOption = False) -> None:
 
     Records are messages (role, content), sharegpt (from, value), prompt and completion, or alpaca (instruction, input,
     output). Messages are written by the tokenizer's chat template. Rows are for GptHDF5MapDataProcessor, packed ones
-    with use_vsl: true. `cstool data info DIR --show 3` shows what is learned.
+    with use_vsl: true. `cstool data info DIR --show 3` shows the learned text.
     """
     made = prepared(prepare_instructions, flags)
     if as_json:

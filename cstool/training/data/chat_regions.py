@@ -39,7 +39,7 @@ class Rendered:
     Args:
         text: as the template writes it
         regions: of the text, in order, that are learned
-        prompts: contents of the user's messages, in order; those that are not known exactly are left out
+        prompts: contents of the user's messages, in order, as far as they are known exactly
     """
 
     text: str
@@ -76,7 +76,7 @@ def rendered(
     ordered = [0, *(place for region in regions if region is not None for place in region), len(text)]
     if None in regions or any(first > second for first, second in pairwise(ordered)):
         raise DataError(
-            f"{where}: the template must show which text is the assistant's, {template.told} does not",
+            f"{where}: the template must mark the assistant's text, or write it in order, {template.told} does neither",
             _HINT,
         )
     return Rendered(text, tuple(region for region in regions if region is not None), asked)
@@ -183,7 +183,7 @@ class _Finder:
 
     @cached_property
     def _line_begins(self) -> dict[int, int]:
-        """Where the contents begin of which the template leaves out first lines, such as thoughts."""
+        """The places where contents begin whose first lines, such as thoughts, the template leaves out."""
         cores = [message["content"].strip() for message in self._messages]
         found = self._marks([f"{_LINE.sub(BEGIN, core)}{END}" if core else "" for core in cores], cores)
         return {} if found is None else found[0]

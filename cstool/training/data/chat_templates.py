@@ -1,7 +1,7 @@
 """Chat templates: Jinja texts that write the messages of a conversation as one text, as a tokenizer brings them.
 
 They run as the package transformers runs them, in a sandbox, which has the same functions, filters and tags. A template
-is a program from anywhere, so the steps of its loops and the size of its text are bounded, too. What is between
+is a program from anywhere, so the steps of its loops and the size of its text are bounded, too. Text between
 `{% generation %}` and `{% endgeneration %}` is the assistant's.
 
 Source: transformers, utils/chat_template_utils.py.
@@ -123,7 +123,7 @@ class ChatTemplate:
 
     @property
     def has_generation(self) -> bool:
-        """Whether it says which text is the assistant's."""
+        """Whether it has tags around the assistant's text."""
         return self._environment.generations > 0
 
     def render(

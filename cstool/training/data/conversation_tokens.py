@@ -1,4 +1,4 @@
-"""Conversations to tokens, each with whether it is learned.
+"""Conversations to tokens that are learned, or not.
 
 A token is learned if any of its characters is in a learned region, as in the package transformers; one that has others,
 too, stands across a border, and is counted.
@@ -68,7 +68,7 @@ class ConversationTokens:
         """Return the tokens of a conversation; None if it is left out, which is noted.
 
         Raises:
-            DataError: the template fails, or says not which text is the assistant's; or a character has no token
+            DataError: the template fails, or does not mark the assistant's text; or a character has no token
         """
         where = conversation.record.where
         template = self.template or (None if conversation.is_pair else self.usual)
@@ -133,7 +133,7 @@ class ConversationTokens:
         where, messages = conversation.record.where, conversation.messages
         if leaves_out(conversation, found):
             raise DataError(
-                f"{where}: the template must write what the assistant says, {template.told} leaves some of it out",
+                f"{where}: the template must write the assistant's text, {template.told} leaves some of it out",
                 "it may take contents as lists of parts; --chat_template names another one",
             )
         texts = [message["content"].strip() for message in messages]
@@ -158,7 +158,7 @@ class ConversationTokens:
 
 
 def learned_tokens(places: Array, regions: Sequence[Region]) -> tuple[Array, int]:
-    """Return which tokens are learned, and the number of those across a border.
+    """Return whether each token is learned, and the number of tokens across a border.
 
     Args:
         places: (T, 2) int64, the characters of each token, the first and the end

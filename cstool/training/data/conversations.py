@@ -114,7 +114,7 @@ class Notes:
 
 
 def find_form(record: Record, name: FormName | None, keys: Keys) -> Form:
-    """Return the form of a record, or raise DataError if it has none, or not that of the name."""
+    """Return the form of a record, or raise DataError if it has none, or another than the named one."""
     content = record.content
     wants_lists = name in (None, "messages", "sharegpt")
     lists = _LISTS if keys.messages is None else (keys.messages,)
@@ -154,8 +154,8 @@ def find_form(record: Record, name: FormName | None, keys: Keys) -> Form:
 def conversation_of(record: Record, form: Form, notes: Notes) -> Conversation | None:
     """Return the conversation of a record; None if it is left out, which is noted.
 
-    Left out are conversations in which the assistant says nothing somewhere, and whose roles are out of order: a system
-    message may come first; then user and assistant take turns, with messages of tools between those of the assistant.
+    A conversation with an empty answer is left out, and one with roles out of order: a system message may come first;
+    then user and assistant take turns; messages of tools stand between two of the assistant.
 
     Raises:
         DataError: the record is not of the form

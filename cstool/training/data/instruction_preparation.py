@@ -237,7 +237,7 @@ class _Work:
         return {**counts, "size_bytes": sum(self._sizes[number] for number in numbers)}, sizes
 
     def _write_tokenizer(self) -> tuple[dict[str, Any], dict[str, int]]:
-        """Write tokenizer and template, for those who ask the model; return entries of the record, and sizes."""
+        """Write tokenizer and template, for questions to the model; return entries of the record, and sizes."""
         contents: dict[str, str | bytes] = {}
         template = next((template for template in self.tokens.used.values() if template is not None), None)
         if template is not None:

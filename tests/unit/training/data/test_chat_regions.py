@@ -140,12 +140,12 @@ HINT = "put {% generation %} and {% endgeneration %} around the assistant's text
     ("source", "told", "message"),
     [
         ("{{ messages | map(attribute='content') | map('upper') | sort | join(' ') }}", PAIR,
-         f"the template must show which text is the assistant's, a.jinja does not\nhint: {HINT}"),
+         f"the template must mark the assistant's text, or write it in order, a.jinja does neither\nhint: {HINT}"),
         ("{{ messages | map(attribute='content') | map('length') | sort | join(' ') }}", PAIR,
-         f"the template must show which text is the assistant's, a.jinja does not\nhint: {HINT}"),
+         f"the template must mark the assistant's text, or write it in order, a.jinja does neither\nhint: {HINT}"),
         # Answers stand before questions.
         ("{% for m in messages[1::2] + messages[::2] %}{{ m.content }}{% endfor %}", PAIR,
-         f"the template must show which text is the assistant's, a.jinja does not\nhint: {HINT}"),
+         f"the template must mark the assistant's text, or write it in order, a.jinja does neither\nhint: {HINT}"),
         (untagged(GEMMA), CONVERSATIONS[1], "a.jinja: must write the conversation, got: no system messages"),
         (untagged(CHATML), messages("a", "b\ufdd3"), "must be made of characters, got U+FDD3, which is none"),
     ],

@@ -180,7 +180,7 @@ def test_a_text_that_lacks_the_begin_is_noted():
 def test_a_template_that_leaves_an_answer_out_is_refused(error_of):
     source = MARKED.replace("m.content", "'-'")
     assert error_of(shown, way(source=source), PAIR) == (
-        "a.jsonl:3: the template must write what the assistant says, a.jinja leaves some of it out\n"
+        "a.jsonl:3: the template must write the assistant's text, a.jinja leaves some of it out\n"
         "hint: it may take contents as lists of parts; --chat_template names another one"
     )
 
