@@ -74,7 +74,9 @@ if TYPE_CHECKING:
     from cstool.training.data import DataCheck as DataCheck
     from cstool.training.data import DataInfo as DataInfo
     from cstool.training.data import DigitsSummary as DigitsSummary
+    from cstool.training.data import InstructionSummary as InstructionSummary
     from cstool.training.data import PreferenceSummary as PreferenceSummary
+    from cstool.training.data import ShownSample as ShownSample
     from cstool.training.data import TextSummary as TextSummary
     from cstool.training.machine.appliance import Appliance as Appliance
     from cstool.training.run.result import RunResult as RunResult
@@ -91,6 +93,8 @@ if TYPE_CHECKING:
     from cstool.training.verbs.data import prepare_span as prepare_span
     from cstool.training.verbs.data import prepare_text as prepare_text
     from cstool.training.verbs.data import read_samples as read_samples
+    from cstool.training.verbs.instruction_data import prepare_instructions as prepare_instructions
+    from cstool.training.verbs.instruction_data import show_samples as show_samples
     from cstool.training.verbs.run import NotRun as NotRun
     from cstool.training.verbs.run import RunRequest as RunRequest
     from cstool.training.verbs.run import evaluate as evaluate
@@ -117,7 +121,16 @@ _NAMES = {
         "prepare_text",
         "read_samples",
     ),
-    "cstool.training.data": ("DataCheck", "DataInfo", "DigitsSummary", "PreferenceSummary", "TextSummary"),
+    "cstool.training.verbs.instruction_data": ("prepare_instructions", "show_samples"),
+    "cstool.training.data": (
+        "DataCheck",
+        "DataInfo",
+        "DigitsSummary",
+        "InstructionSummary",
+        "PreferenceSummary",
+        "ShownSample",
+        "TextSummary",
+    ),
     "cstool.foundation.errors": (
         "ArtifactError",
         "CheckpointError",

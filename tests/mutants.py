@@ -82,7 +82,8 @@ plan/timing: cluster collectives events gpu/layer=test_gpu mesh pe=test_pe,test_
     step_simulation=test_cluster streaming=test_streamed
 training/commands: checkpoint_diff=/unit/cli/test_checkpoint validate_report=/unit/cli/test_validate
 training/compare: cost=. numerics=. race=. verdict=.
-training/data: batches=test_batches,/unit/training/machine/test_inputs drawn_masks json_lines row_files samples
+training/data: batches=test_batches,/unit/training/machine/test_inputs bounded_jinja=test_chat_templates chat_regions
+    chat_templates conversation_tokens conversations drawn_masks json_lines record_files row_files row_packing samples
     span_corruption text_spans=test_pairs
 training/host: job_needs
 training/kernels: _kernel_cache=test__kernel_cache,test__cache cached_attention call=test_call,test_embedding

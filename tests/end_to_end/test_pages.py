@@ -213,6 +213,27 @@ def test_data(cstool):
     assert verbs == [*expected, "data prepare digits", "data info"]
 
 
+def test_instructions(cstool):
+    code, console, params, _ = blocks("instructions", "python", "console", "yaml", "sh")
+    run_python(code)
+    shown = [command.split()[1] for command in check_console(cstool, console)]
+    assert shown == ["prepare", "info"]
+    Path("capitals.yaml").write_text(params)
+    assert cstool("config", "validate", "capitals.yaml").code == 0
+
+
+@pytest.mark.lab
+def test_a_model_learns_the_conversations_of_the_page(cstool):
+    code, _, params, runs = blocks("instructions")
+    run_python(code)
+    command = consoles("instructions")[0].splitlines()[0].removeprefix("$ cstool ")
+    assert cstool(*shlex.split(command)).code == 0
+    Path("capitals.yaml").write_text(params)
+    train, _, ask = runs.partition("\n")
+    assert cstool(*shlex.split(train)[1:]).code == 0
+    assert cstool(*shlex.split(ask)[1:]).stdout == "User: The capital of Mali?\nAssistant: Bamako.\n"
+
+
 @pytest.mark.lab
 def test_the_digits_are_learnt_as_the_page_says(cstool):
     command = re.search(r"`cstool (run --params params/fc_mnist.yaml [^`]*)` then gets ([\d.]+) %", page("data"))
@@ -222,10 +243,10 @@ def test_the_digits_are_learnt_as_the_page_says(cstool):
     assert abs(100 * float(accuracy) - float(command[2])) < 1
 
 
-@pytest.mark.parametrize("kind", ["text", "mlm", "span"])
+@pytest.mark.parametrize("kind", ["text", "mlm", "span", "instruct"])
 def test_every_flag_of_preparation_is_explained(cstool, kind):
     listed = set(re.findall(r"^  (--\w+)", cstool("data", "prepare", kind, "--help").stdout, re.MULTILINE))
-    assert {flag for flag in listed if flag not in page("data")} == {"--debug"}
+    assert {flag for flag in listed if flag not in page("data") + page("instructions")} == {"--debug"}
 
 
 # Estimates

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,20 @@ from cstool.foundation.terminal.options import JsonOption, argument, flag, optio
 from cstool.foundation.terminal.render import print_facts, print_json, print_line, print_table
 from cstool.foundation.terminal.screen import bars_in_bytes
 from cstool.foundation.words import bytes_text, counted, counts_text
+from cstool.training.commands.data_flags import (
+    CsvColumnOption,
+    JsonlKeyOption,
+    OutputOption,
+    OverwriteOption,
+    PackingOption,
+    ProcessesOption,
+    SeedOption,
+    SourcesArgument,
+    TokenizerOption,
+    ValFractionOption,
+    prepared,
+)
+from cstool.training.commands.instruction_data import instruct, print_samples
 from cstool.training.verbs.data import (
     bigram_baseline,
     check_data,
@@ -24,6 +38,7 @@ from cstool.training.verbs.data import (
     prepare_span,
     prepare_text,
 )
+from cstool.training.verbs.instruction_data import show_samples
 
 if TYPE_CHECKING:
     from cstool.training.data import DataInfo, PartInfo, PreferenceSummary, TextSummary
@@ -44,34 +59,6 @@ prepare_app = new_group(
     "cstool data prepare digits --output datasets/mnist",
 )
 data_app.add_typer(prepare_app, name="prepare")
-
-OutputOption = Annotated[Path, option("--output", "DIR", "Folder of the data set.")]
-TokenizerOption = Annotated[str, option("--tokenizer", "bytes|FILE", "Bytes, or a tokenizers JSON file; it is copied.")]
-SourcesArgument = Annotated[
-    list[Path] | None,
-    argument("SOURCES", "Files and folders; if not given, the sources of Python's standard library."),
-]
-JsonlKeyOption = Annotated[
-    str | None,
-    option(
-        "--jsonl_key",
-        "KEY",
-        "Key of the text in each line of a .jsonl or .ndjson.",
-        show_default="text, content, ...",
-    ),
-]
-CsvColumnOption = Annotated[
-    str | None,
-    option("--csv_column", "NAME", "Column of .csv and .tsv with the texts.", show_default="tables are not text"),
-]
-PackingOption = Annotated[
-    Literal["stream", "documents"],
-    flag("--packing", "Put documents back to back, or begin a sample with each and pad its end."),
-]
-ValFractionOption = Annotated[float, option("--val_fraction", "X", "Share of held-out text.")]
-SeedOption = Annotated[int, option("--seed", "N", "Seed of the held-out part.")]
-ProcessesOption = Annotated[int, option("--processes", "N", "Number of processes; the files do not depend on it.")]
-OverwriteOption = Annotated[bool, flag("--overwrite", "Replace a different data set.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +107,7 @@ def text(flags: _TextFlags, as_json: JsonOption = False) -> None:
     share, the end of the largest is held out. An existing data set of the same files and arguments is kept; an
     unfinished one is completed.
     """
-    _show_text_summary(_prepared(prepare_text, flags), flags.val_fraction, as_json)
+    _show_text_summary(prepared(prepare_text, flags), flags.val_fraction, as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +144,7 @@ def mlm(flags: _MaskedTextFlags, as_json: JsonOption = False) -> None:
     For BertCSVDynamicMaskDataProcessor, in the vendor's layout: vocab.txt, and CSV files. Text is found and held out
     as by `cstool data prepare text`. Needs the package tokenizers (the extra `tokenizers`).
     """
-    _show_text_summary(_prepared(prepare_mlm, flags), flags.val_fraction, as_json, unknown="words")
+    _show_text_summary(prepared(prepare_mlm, flags), flags.val_fraction, as_json, unknown="words")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +181,7 @@ def span(flags: _SpanTextFlags, as_json: JsonOption = False) -> None:
     For T5DynamicDataProcessor, in the vendor's layout: vocab.txt, and files of lines. Text is found and held out as by
     `cstool data prepare text`. Needs the package tokenizers (the extra `tokenizers`).
     """
-    _show_text_summary(_prepared(prepare_span, flags), flags.val_fraction, as_json)
+    _show_text_summary(prepared(prepare_span, flags), flags.val_fraction, as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,17 +206,19 @@ def preferences(flags: _PreferenceFlags, as_json: JsonOption = False) -> None:
     For DpoHDF5DataProcessor, in the vendor's layout. A prompt that is too long loses its begin, and then an answer its
     end. Lines without a prompt or an answer are left out.
     """
-    made = _prepared(prepare_preferences, flags)
+    made = prepared(prepare_preferences, flags)
     if as_json:
         print_json(made)
     else:
         _print_preferences(made)
 
 
-def _prepared(prepare: Callable[..., Any], flags: Any) -> Any:
-    """Return the summary of a data set, made as its flags say."""
-    with bars_in_bytes() as progress:
-        return prepare(**{**vars(flags), "sources": flags.sources or None}, progress=progress)
+command(
+    prepare_app,
+    "instruct",
+    "cstool data prepare instruct chats.jsonl --output datasets/chats --sequence_length 512 --tokenizer tokenizer.json",
+    "cstool data prepare instruct alpaca.json --output datasets/alpaca --sequence_length 256 --truncate keep_end",
+)(instruct)
 
 
 @command(prepare_app, "digits", "cstool data prepare digits --output datasets/mnist")
@@ -256,18 +245,25 @@ def digits(
 FolderArgument = Annotated[Path, argument("DIR", "Folder of a data set.")]
 
 
-@command(data_app, "info", "cstool data info datasets/text")
-def info(folder: FolderArgument, as_json: JsonOption = False) -> None:
+@command(data_app, "info", "cstool data info datasets/text", "cstool data info datasets/chats --show 3")
+def info(
+    folder: FolderArgument,
+    show: Annotated[int, option("--show", "N", "Print N texts, the learned part marked.", min=0)] = 0,
+    as_json: JsonOption = False,
+) -> None:
     """Describe a data set: its parts, tokenizer, padding, source, and first text.
 
     It describes folders with the vendor's HDF5 or CSV files, tables of GLUE, files of MNIST, and a folder of images for
     each class, too.
     """
     found = data_info(folder)
+    samples = show_samples(folder, show) if show else None
     if as_json:
-        print_json(found)
-    else:
-        _print_data_info(found)
+        print_json(found if samples is None else {**asdict(found), "samples": samples})
+        return
+    _print_data_info(found)
+    if samples is not None:
+        print_samples(samples)
 
 
 @command(data_app, "check", "cstool data check datasets/text --json > check.json")

@@ -9,6 +9,8 @@ from cstool.training.data.digits import DigitsSummary, prepare_digits
 from cstool.training.data.encoder_text import EncoderText, EncoderTokenizer
 from cstool.training.data.hdf5_text import Hdf5TextDataset, open_hdf5_text, write_hdf5_text
 from cstool.training.data.info import DataInfo, PartInfo, data_info
+from cstool.training.data.instruction_preparation import prepare_instructions
+from cstool.training.data.instruction_request import InstructionPlan, InstructionSummary
 from cstool.training.data.loaders import open_loader
 from cstool.training.data.masked_preparation import MaskedTextPlan, prepare_masked_text
 from cstool.training.data.mnist import open_mnist
@@ -18,6 +20,7 @@ from cstool.training.data.patches import PatchesDataset, has_images
 from cstool.training.data.preference_preparation import PreferencePlan, PreferenceSummary, prepare_preferences
 from cstool.training.data.preferences import PreferenceDataset
 from cstool.training.data.record import read_record
+from cstool.training.data.shown_samples import ShownSample, shown_samples
 from cstool.training.data.span_preparation import SpanTextPlan, prepare_span_text
 from cstool.training.data.text import prepare_text
 from cstool.training.data.text_request import Continued, TextPart, TextRequest, TextSummary

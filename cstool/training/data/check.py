@@ -29,7 +29,7 @@ from cstool.training.data.parts import IMAGES, PICTURES, ROWS, DataFolder, find_
 from cstool.training.data.preparation import digest_of
 from cstool.training.data.row_files import Row
 from cstool.training.data.row_kinds import rows_of
-from cstool.training.data.sample_kinds import SAMPLE_KINDS, TEXT
+from cstool.training.data.sample_kinds import CONVERSATIONS, SAMPLE_KINDS, TEXT
 from cstool.training.data.tokenizer import FileTokenizer
 from cstool.training.data.vocabulary import PAIR_UNKNOWN, UNKNOWN, VOCABULARY_FILE, Vocabulary
 
@@ -81,7 +81,8 @@ class _Checker:
             self._files_of_record(record)
             if kind != PICTURES and self.vocab_size is None:
                 self.vocab_size = self._tokenizer(record)
-        ways = {PICTURES: self._pictures, ROWS: self._rows, IMAGES: self._images, TEXT.name: self._text}
+        ways = {PICTURES: self._pictures, ROWS: self._rows, IMAGES: self._images}
+        ways |= dict.fromkeys((TEXT.name, CONVERSATIONS.name), self._text)
         ways.get(kind, self._samples)()
 
     @contextmanager
@@ -201,6 +202,8 @@ class _Checker:
         if self.found.record is not None:
             shifted = np.zeros(counts.shape, bool)
             shifted[:, :-1] = counts[:, :-1] & counts[:, 1:] & (labels[:, :-1] != ids[:, 1:])
+            if block.shape[1] == len(PACKED_FEATURES):
+                shifted &= block[:, SPAN] > 0  # the next token is of another text
             rules[f"{FEATURES[LABELS]} must be the next of {FEATURES[INPUT_IDS]}"] = (labels, shifted)
         return rules
 

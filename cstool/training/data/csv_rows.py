@@ -79,6 +79,25 @@ def texts_of_rows(file: SourceFile, column: str, start: int, stop: int, first: i
             yield line, text
 
 
+def records_of_rows(file: SourceFile) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of a table by the names of its columns, with the numbers of the lines on which they begin.
+
+    Raises:
+        DataError: there is no row of names, or a row has another number of fields
+    """
+    columns: list[str] | None = None
+    for line, _, fields in _rows(file, _lines(file), 0, 1):
+        if columns is None:
+            columns = fields
+        elif len(fields) != len(columns):
+            rule = f"must have {len(columns):,} fields, one for each column"
+            raise DataError(f"{file.path}:{line}: {rule}, got {len(fields):,}")
+        else:
+            yield line, dict(zip(columns, fields, strict=True))
+    if columns is None:
+        raise _no_names(file)
+
+
 def _no_names(file: SourceFile) -> DataError:
     return DataError(f"{file.path}: must begin with the names of its columns, got no row")
 

@@ -16,7 +16,7 @@ from cstool.training.data.image_folder import images_of_part
 from cstool.training.data.mnist import CLASS_COUNT, open_mnist
 from cstool.training.data.parts import IMAGES, PICTURES, ROWS, DataFolder, find_parts, made_tokens, open_part
 from cstool.training.data.row_kinds import rows_of
-from cstool.training.data.sample_kinds import SAMPLE_KINDS, SampleKind
+from cstool.training.data.sample_kinds import PREFERENCES, SAMPLE_KINDS, SampleKind
 from cstool.training.data.tokenizer import FileTokenizer, template_begin, tokenizer_of
 
 SHOWN_TOKENS = 48
@@ -36,7 +36,8 @@ class PartInfo:
     tokens: int | None = None
     """labels that count; None for pictures, and where only some samples were read"""
     padding: float | None = None
-    """share of the positions whose label does not count; None for pictures, and of pairs of texts with prompts"""
+    """share of the positions whose label does not count; None for pictures, and of prompts and their answers the share
+    of positions without a token, if that is known"""
     read_samples: int = 0
     """samples behind `tokens`, from the first; all of them where a record gives the count"""
     classes: Sequence[int] | None = None
@@ -106,7 +107,7 @@ def _text(found: DataFolder) -> DataInfo:
             sum(file.stat().st_size for file in files),
             dataset.sample_count,
             tokens if counted == dataset.sample_count else None,
-            None if kind.has_prompts else 1 - tokens / (counted * sum(sizes)),
+            _padding(kind, record.get("parts", {}).get(name), counted * sum(sizes), tokens),
             counted,
         )
     tokenizer = tokenizer_of(found.path)
@@ -120,13 +121,20 @@ def _text(found: DataFolder) -> DataInfo:
         vocab_size=None if tokenizer is None else tokenizer.vocab_size,
         template_begin=template_begin(tokenizer),
         begins_texts=None if tokenizer is None or not tokenizer.begin else tokenizer.begins_texts,
-        packing=record.get("packing", "stream") if record and not kind.has_prompts else None,
+        packing=record.get("packing", "stream") if record and kind is not PREFERENCES else None,
         shuffle_seed=record.get("shuffle_seed"),
         unknown_characters=record.get("unknown_characters", 0) if record else None,
         source=_source(record) if record else None,
         first_tokens=first,
         first_text=None if tokenizer is None or first is None else tokenizer.decode(first),
     )
+
+
+def _padding(kind: SampleKind, part: Mapping[str, Any] | None, places: int, tokens: int) -> float | None:
+    """Return the share of places without a token that counts; of prompts, without any token, if that is known."""
+    if kind.has_prompts:
+        return None if part is None or "places" not in part else 1 - part["places"] / places
+    return 1 - tokens / places
 
 
 def _rows(found: DataFolder) -> DataInfo:
@@ -194,6 +202,9 @@ def _source(record: Mapping[str, Any]) -> str:
     if "csv_column" in record:
         found.append(f"column {json.dumps(record['csv_column'], ensure_ascii=False)} of CSV")
     lines = f" in {documents:,} documents, {', '.join(found)}" if found else ""
+    if "forms" in record:
+        written = ", ".join(template or "joined" for template in record["templates"])
+        lines = f" in {documents:,} conversations, {', '.join(record['forms'])}; template: {written}"
     return f"{', '.join(names[:SHOWN_SOURCES])}{more}, {size_bytes:,} bytes{lines}{tokenizer}"
 
 

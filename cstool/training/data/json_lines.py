@@ -32,11 +32,13 @@ _COLUMNS = 2
 """numbers kept for a document: its line, and the bytes of its text"""
 _SHOWN_KEYS = 8
 _SHOWN_CHARACTERS = 40
-_DECODER = json.JSONDecoder(parse_int=float)
-"""takes integers of any length; their values do not matter"""
+_MOST_DIGITS = 4000
+_DECODER = json.JSONDecoder(parse_int=lambda text: int(text) if len(text) <= _MOST_DIGITS else float(text))
+"""takes integers of any length"""
 _KINDS = {
     type(None): "null",
     bool: "true or false",
+    int: "a number",
     float: "a number",
     list: "a list",
     dict: "an object",
@@ -77,7 +79,7 @@ def text_key(file: SourceFile) -> str:
     for start, stop, first in _cut(file):
         for number, line in _lines(read_bytes(file, start, stop), first):
             where = f"{file.path}:{number}"
-            found = _object(where, line)
+            found = object_of(where, line)
             usual = next((key for key in TEXT_KEYS if key in found), None)
             texts = [key for key, value in found.items() if isinstance(value, str)]
             if usual is None and len(texts) > 1:
@@ -87,7 +89,7 @@ def text_key(file: SourceFile) -> str:
                     _way_on(file, texts, max(texts, key=lambda key: len(found[key]))),
                 )
             if usual is None and not texts:
-                raise DataError(f"{where}: must have a field of text, got {_told(found)}")
+                raise DataError(f"{where}: must have a field of text, got {told_keys(found)}")
             return usual or texts[0]
     raise _no_documents(file)
 
@@ -181,9 +183,14 @@ def documents_of(runs: Sequence[Run]) -> Iterator[SourceFile]:
 
 def objects_of(file: SourceFile) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a file, with the numbers of their lines; raise DataError if a line is none."""
+    for number, line in lines_of(file):
+        yield number, object_of(f"{file.path}:{number}", line)
+
+
+def lines_of(file: SourceFile) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file that are not blank, with their numbers; raise DataError if one is too long."""
     for start, stop, first in _cut(file):
-        for number, line in _lines(read_bytes(file, start, stop), first):
-            yield number, _object(f"{file.path}:{number}", line)
+        yield from _lines(read_bytes(file, start, stop), first)
 
 
 def _cut(file: SourceFile) -> Iterator[tuple[int, int, int]]:
@@ -213,10 +220,10 @@ def _lines(content: bytes, first: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _text(where: str, line: bytes, key: str) -> bytes:
-    found = _object(where, line)
+    found = object_of(where, line)
     text = found.get(key)
     if not isinstance(text, str):
-        got = f"{_KINDS[type(text)]} there" if key in found else _told(found)
+        got = f"{_KINDS[type(text)]} there" if key in found else told_keys(found)
         raise DataError(f"{where}: must have a text under {_quoted(key)}, got {got}", "--jsonl_key names another key")
     try:
         return text.encode()
@@ -227,7 +234,8 @@ def _text(where: str, line: bytes, key: str) -> bytes:
         ) from None
 
 
-def _object(where: str, line: bytes) -> dict[str, Any]:
+def object_of(where: str, line: bytes) -> dict[str, Any]:
+    """Return the object of a line, or raise DataError, which names `where` it is."""
     text = decoded(where, line)
     try:
         found = _DECODER.decode(text)
@@ -242,7 +250,8 @@ def _object(where: str, line: bytes) -> dict[str, Any]:
     return found
 
 
-def _told(found: dict[str, Any]) -> str:
+def told_keys(found: dict[str, Any]) -> str:
+    """Return the keys of an object in words, for messages."""
     return f"an object with {_listed([*found])}" if found else "an empty object"
 
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
+from cstool.foundation.errors import DataError
 from cstool.model.params import (
     DataloaderParams,
     DigitsParams,
@@ -35,6 +37,7 @@ from cstool.training.data.mixture import MixtureDataset
 from cstool.training.data.mnist import open_mnist
 from cstool.training.data.parts import open_dataset
 from cstool.training.data.preferences import PreferenceDataset
+from cstool.training.data.record import read_record
 from cstool.training.data.sentences import SentencesDataset
 from cstool.training.data.summaries import SummariesDataset
 from cstool.training.data.text_spans import TextSpansDataset
@@ -71,6 +74,8 @@ def _photos(loader: PhotosParams, model: ModelSize) -> Dataset:
 
 def _stock(loader: StockLoaderParams, model: ModelSize) -> Dataset:
     def opened(folders: Sequence[ResolvedPath]) -> Dataset:
+        for folder in () if loader.is_packed else folders:
+            _refuse_packed(folder.path)
         return open_dataset(
             loader.data_processor,
             [folder.path for folder in folders],
@@ -93,6 +98,16 @@ def _stock(loader: StockLoaderParams, model: ModelSize) -> Dataset:
         mixture = MixtureDataset(datasets, [part.weight for part in parts], seed)
         stack.pop_all()
     return mixture
+
+
+def _refuse_packed(folder: Path) -> None:
+    """Refuse rows of conversations, which would see each other without use_vsl; of other programs no record says so."""
+    record = read_record(folder.parent) or {}
+    if "forms" in record and folder.name in record["parts"] and record["packing"] != "none":
+        raise DataError(
+            f"{folder}: rows of several conversations need use_vsl: true in the dataloader, got false",
+            "conversations would see each other; `cstool data prepare instruct --packing none` makes rows of one each",
+        )
 
 
 _OPENERS: Mapping[type[DataloaderParams], Callable[[Any, ModelSize], Dataset]] = {

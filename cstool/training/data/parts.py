@@ -21,7 +21,7 @@ from cstool.training.data.mnist import MNIST_PARTS, open_mnist
 from cstool.training.data.record import read_record
 from cstool.training.data.row_files import META
 from cstool.training.data.row_kinds import LINES, MASKED, rows_of, task_of
-from cstool.training.data.sample_kinds import PREFERENCES, SAMPLE_KINDS, TEXT, kind_of_samples
+from cstool.training.data.sample_kinds import CONVERSATIONS, PREFERENCES, SAMPLE_KINDS, TEXT, kind_of_samples
 from cstool.training.data.text_spans import TextSpansDataset
 from cstool.training.data.tokenizer import BYTE_VALUES
 from cstool.training.data.vocabulary import VOCABULARY_FILE
@@ -61,8 +61,7 @@ def find_parts(folder: Path) -> DataFolder:
     record = read_record(folder)
     if record is not None and "sequence_length" in record:
         made = {name: folder / name for name, part in record["parts"].items() if part.get("samples")}
-        kind = ROWS if {"has_pairs", "spans"} & record.keys() else PREFERENCES.name if "texts" in record else TEXT.name
-        return DataFolder(folder, kind, made, record)
+        return DataFolder(folder, _made_kind(record), made, record)
     if (
         any(name.startswith(tuple(f"{part}-images-idx3" for part in MNIST_PARTS.values())) for name in names)
         or (folder / "MNIST" / "raw").is_dir()
@@ -87,6 +86,12 @@ def find_parts(folder: Path) -> DataFolder:
             f"{folder}: must be a folder with a data set, got none among its entries ({len(names):,})", _HINT
         )
     return DataFolder(folder, kind_of_samples(next(iter(inside.values()))), inside, None)
+
+
+def _made_kind(record: Mapping[str, Any]) -> str:
+    """Return the kind of the data set of a record."""
+    kinds = {"has_pairs": ROWS, "spans": ROWS, "texts": PREFERENCES.name, "forms": CONVERSATIONS.name}
+    return next((kind for key, kind in kinds.items() if key in record), TEXT.name)
 
 
 def made_tokens(record: Mapping[str, Any]) -> int | None:

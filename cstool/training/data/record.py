@@ -111,6 +111,20 @@ class _PreferenceRecord(_TextRecord):
     parts: Annotated[dict[str, _PreferencePart], AfterValidator(_check_parts)]  # type: ignore[assignment]
 
 
+class _InstructionPart(_TextPart):
+    places: _Size
+
+
+class _InstructionRecord(_TextRecord):
+    forms: list[str]
+    templates: list[str]
+    notes: dict[str, _Size]
+    first_notes: dict[str, str]
+    broken: _Size
+    unknown: list[str]
+    parts: Annotated[dict[str, _InstructionPart], AfterValidator(_check_parts)]  # type: ignore[assignment]
+
+
 def read_record(folder: Path) -> dict[str, Any] | None:
     """Read the record of the making of a data set in a folder; None if there is none, or another program's.
 
@@ -130,6 +144,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         "has_pairs": _MaskedTextRecord,
         "spans": _SpanTextRecord,
         "texts": _PreferenceRecord,
+        "forms": _InstructionRecord,
     }
     kind = next((found for key, found in kinds.items() if key in record), kind)
     checked = problems.check(kind, record, ())

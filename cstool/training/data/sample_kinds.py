@@ -28,7 +28,7 @@ class SampleKind:
         first: the field with the tokens that a sample begins with
         counted: fields that are not 0 where a token counts
         has_prompts: whether some tokens that do not count are prompts, not padding
-        open_file: (path, vocab_size) -> the data set of one file, for its values to be checked; None for plain text,
+        open_file: (path, vocab_size) -> the data set of one file, for its values to be checked; None for text,
             which is looked at more closely
     """
 
@@ -52,6 +52,7 @@ def _kind_of(name: str, dataset: Any, loader: type[DataloaderParams], first: str
 
 
 TEXT = SampleKind("HDF5 text", open_hdf5_text, "input_ids", ["mask"])
+CONVERSATIONS = SampleKind("HDF5 of conversations", open_hdf5_text, "input_ids", ["mask"], has_prompts=True)
 MASKS = _kind_of("HDF5 with masks", Hdf5MasksDataset, Hdf5MasksParams, "input_ids", counted=["attention_mask"])
 PREFERENCES = _kind_of(
     "HDF5 of preferences", PreferenceDataset, PreferencesParams, "input_ids", counted=["label_mask"], has_prompts=True
@@ -63,7 +64,7 @@ CONTEXTS = _kind_of(
     "questions_input_ids",
     counted=["questions_attention_mask", "ctx_attention_mask"],
 )
-SAMPLE_KINDS = {kind.name: kind for kind in (TEXT, MASKS, PREFERENCES, CONTEXTS)}
+SAMPLE_KINDS = {kind.name: kind for kind in (TEXT, CONVERSATIONS, MASKS, PREFERENCES, CONTEXTS)}
 """by name"""
 _AXES_OF_CONTEXTS = 4
 

@@ -80,7 +80,7 @@ def source_names(sources: Sequence[Path] | None) -> tuple[str, ...]:
     return tuple(_text_name(source) for source in sources)
 
 
-def find_files(sources: Sequence[Path] | None, threads: int = 1) -> tuple[SourceFile, ...]:
+def find_files(sources: Sequence[Path] | None, threads: int = 1, *, takes_json: bool = False) -> tuple[SourceFile, ...]:
     """Find and digest the files of a text, sorted by name.
 
     Folders are walked; hidden entries, `__pycache__` and empty files are left out.
@@ -89,6 +89,7 @@ def find_files(sources: Sequence[Path] | None, threads: int = 1) -> tuple[Source
         sources: files and folders; None for the .py files of the running Python's standard library, without its
             tests and installed packages
         threads: that digest them
+        takes_json: whether a file of JSON may be given by itself; as a text it is refused
 
     Raises:
         DataError: a source does not exist, a file cannot be read or changes, or there are no files.
@@ -105,7 +106,8 @@ def find_files(sources: Sequence[Path] | None, threads: int = 1) -> tuple[Source
             for path, name in _entries(source):
                 if path == source:
                     named.add(Path(os.path.realpath(path)))
-                    _refuse_json(path)
+                    if not takes_json:
+                        _refuse_json(path)
                 found.setdefault(Path(os.path.realpath(path)), name)
         what = f"{', '.join(str(source) for source in sources)}: must hold files of text"
     listed = sorted(found.items(), key=lambda item: (item[1], item[0]))

@@ -57,6 +57,12 @@ class ByteTokenizer:
         except UnicodeEncodeError as error:
             raise _not_a_character(text, error.start) from None
 
+    def encode_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the bytes of a text, and of each the character that it belongs to: its place, and the next."""
+        tokens = self.encode(text)
+        sizes = [len(character.encode("utf-8", "surrogateescape")) for character in text]
+        return tokens, [(i, i + 1) for i, size in enumerate(sizes) for _ in range(size)]
+
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of bytes."""
         runs = groupby((int(token) for token in tokens), lambda token: 0 <= token < BYTE_VALUES)
@@ -129,12 +135,7 @@ class FileTokenizer:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text."""
         tokens, unknown = self.encode_all(text)
-        if unknown:
-            raise DataError(
-                f"{self.name}: must have a token for {text[unknown[0]]!r}, character {unknown[0]:,} of the text; it "
-                "has none",
-                "leave the character out, or take a tokenizer that has all bytes",
-            )
+        self._refuse(text, unknown)
         return tokens
 
     def encode_all(self, text: str) -> tuple[list[int], list[int]]:
@@ -142,26 +143,53 @@ class FileTokenizer:
 
         Such a character is one unknown token, if the tokenizer has one, or nothing. Half a character raises DataError.
         """
-        try:
-            if self._unknown is None and not self._drops:  # where each token comes from need not be known
+        if self._unknown is None and not self._drops:  # where each token comes from need not be known
+            try:
                 [encoding] = self.loaded.encode_batch_fast([text], add_special_tokens=False)
-                return [int(token) for token in encoding.ids], []
+            except TypeError:
+                raise _not_a_character(text, _half(text)) from None
+            return [int(token) for token in encoding.ids], []
+        tokens, _, unknown = self._encoded(text)
+        return tokens, unknown
+
+    def encode_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the tokens of a text, and of each the characters that it stands for: the first, and the end.
+
+        Characters without a token raise DataError, as with `encode`.
+        """
+        tokens, spans, unknown = self._encoded(text)
+        self._refuse(text, unknown)
+        return tokens, spans
+
+    def _encoded(self, text: str) -> tuple[list[int], list[tuple[int, int]], list[int]]:
+        """Return the tokens of a text, their characters, and the places of characters without a token."""
+        try:
             encoding = self.loaded.encode(text, add_special_tokens=False)
         except TypeError:
-            first = next(i for i, character in enumerate(text) if "\ud800" <= character <= "\udfff")
-            raise _not_a_character(text, first) from None
+            raise _not_a_character(text, _half(text)) from None
         tokens = [int(token) for token in encoding.ids]
         if self._unknown is not None:
             unknown = [
                 start for token, (start, _) in zip(tokens, encoding.offsets, strict=True) if token == self._unknown
             ]
-        else:
+        elif self._drops:
             covered = bytearray(len(text))
             for start, end in encoding.offsets:
                 covered[start:end] = b"\1" * (end - start)
             # Normalizers join marks with the letter before, which alone counts as covered then.
             unknown = [i for i, c in enumerate(text) if not covered[i] and not c.isspace() and not combining(c)]
-        return tokens, unknown
+        else:
+            unknown = []
+        return tokens, encoding.offsets, unknown
+
+    def _refuse(self, text: str, unknown: Sequence[int]) -> None:
+        """Raise DataError if a character has no token."""
+        if unknown:
+            raise DataError(
+                f"{self.name}: must have a token for {text[unknown[0]]!r}, character {unknown[0]:,} of the text; it "
+                "has none",
+                "leave the character out, or take a tokenizer that has all bytes",
+            )
 
     def words(self) -> list[str]:
         """Return the tokens by their ids, (vocab_size,); an id that has none is `<unused_id>`."""
@@ -260,6 +288,11 @@ def _may_drop(document: Mapping[str, Any], ids: Mapping[str, int]) -> bool:
     if document["model"].get("byte_fallback"):
         return not all(f"<0x{value:02X}>" in ids for value in range(BYTE_VALUES))
     return not ('"ByteLevel"' in json.dumps(document.get("pre_tokenizer")) and set(ByteLevel.alphabet()) <= ids.keys())
+
+
+def _half(text: str) -> int:
+    """Return the place of the first half of a character."""
+    return next(i for i, character in enumerate(text) if "\ud800" <= character <= "\udfff")
 
 
 def _not_a_character(text: str, place: int) -> DataError:

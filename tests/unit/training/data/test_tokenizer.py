@@ -77,6 +77,22 @@ def test_the_file_is_what_the_package_reads_without_what_it_would_cut_off_or_pad
     assert save(loaded).encode(text) == expected
 
 
+def test_tokens_know_the_characters_that_they_stand_for(save, error_of):
+    assert ByteTokenizer().encode_spans("aé") == ([97, 195, 169], [(0, 1), (1, 2), (1, 2)])
+    tokenizer = save(byte_level("<end>"))
+    tokens, spans = tokenizer.encode_spans("hello é<end>")
+    assert tokens == tokenizer.encode("hello é<end>")
+    assert ["hello é<end>"[slice(*span)] for span in spans] == ["hello", " ", "é", "é", "<end>"]
+    with_unknown = save(words(models.WordLevel(LETTERS, unk_token="[UNK]")))
+    assert with_unknown.encode_spans("a b") == ([0, 1], [(0, 1), (2, 3)])
+    rule = "must have a token for 'c', character 2 of the text; it has none"
+    hint = "hint: leave the character out, or take a tokenizer that has all bytes"
+    assert error_of(with_unknown.encode_spans, "a c") == f"DIR/tokenizer.json: {rule}\n{hint}"
+    rule = r"the text must be made of whole characters, got half of one, '\ud800', at 1"
+    for each in (tokenizer, ByteTokenizer()):
+        assert error_of(each.encode_spans, "a\ud800") == rule
+
+
 def test_incomplete_characters_and_ids_beyond_the_vocabulary_come_out_as_replacements(save):
     saved = save(byte_level())
     tokens = saved.encode("ö")
