@@ -94,7 +94,7 @@ def _sharing(graph: Graph) -> Graph:
             for name, weight in own.items()
             if name in renamed or segment.name_of(name) not in kept
         ]
-        ops = [op.renamed(str, str, lambda name, named=named: named.get(name, name)) for op in segment.ops]
+        ops = [replace(op, weights=tuple(named.get(name, name) for name in op.weights)) for op in segment.ops]
         segments.append(replace(segment, weights=tuple(weights), ops=tuple(ops)))
     aliases = {alias: weight for alias, weight in graph.aliases.items() if weight not in same}
     return replace(graph, segments=tuple(segments), aliases=aliases)
