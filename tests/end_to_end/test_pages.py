@@ -53,10 +53,35 @@ def test_finetuning(cstool):
     runs, files = consoles("finetuning")
     assert len(run_console(cstool, runs)) == 3
     assert [command.split()[1] for command in check_console(cstool, files)] == ["list", "merge"]
-    callback = blocks("finetuning", "console", "yaml", "console")[1]
+    callback = blocks("finetuning", "console", "yaml", "console", "python", "yaml", "sh")[1]
     keys = yaml.safe_load(callback)["trainer"]["init"]["callbacks"]
     params = load_params("gpt_tiny", overrides={"trainer.init.callbacks": keys})
     assert [(each.rank, each.scale, each.layers) for each in params.tuning.adapters] == [(8, 2.0, ("*self_attn.*",))]
+
+
+@pytest.mark.lab
+@pytest.mark.takes("a model that learns text, then instructions")
+def test_a_model_learns_to_say_what_functions_do_as_the_page_says(cstool):
+    """The losses are of a text that is another with each version of Python."""
+    code, params, runs = blocks("finetuning")[3:]
+    assert cstool(*shlex.split(consoles("finetuning")[0].splitlines()[0])[2:]).code == 0
+    run_python(code)
+    Path("pairs.yaml").write_text(params)
+    losses = []
+    for line in runs.splitlines():
+        outcome = cstool(*shlex.split(line)[1:])
+        assert outcome.code == 0, outcome.stderr
+        losses += map(float, re.findall(r"Avg Eval Loss: ([\d.]+)", outcome.stdout))
+    before, after = losses
+    assert after < before - 0.5
+    answers = {
+        name: [json.loads(line) for line in Path(f"{name}.jsonl").read_text().splitlines()]
+        for name in ("before", "after")
+    }
+    stops = {name: sum(each["ended_by"] == "end_of_text" for each in found) for name, found in answers.items()}
+    assert len(answers["after"]) == 20
+    assert stops["before"] <= 2
+    assert stops["after"] >= 18
 
 
 # Params files

@@ -15,7 +15,7 @@ import numpy as np
 from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
 from cstool.model.ir import Graph
 from cstool.training.store.checkpoint_copy import write_checkpoint
-from cstool.training.store.checkpoint_format import CheckpointDigest
+from cstool.training.store.checkpoint_format import INDICES, CheckpointDigest
 from cstool.training.store.checkpoint_opening import open_checkpoint
 from cstool.training.store.checkpoint_reader import CheckpointReader
 from cstool.training.store.contiguous import Place
@@ -167,12 +167,21 @@ class Folded(SavedState):
         state: with the weights of the base; stays open when this is closed
         scales: by module
         values: in place of the state's
+
+    Raises:
+        CheckpointError: a weight with an adapter is sparse
     """
 
     def __init__(self, state: SavedState, scales: Mapping[str, float], values: Mapping[str, Any] | None = None) -> None:
         self.path, self.format_version = state.path, state.format_version
         self.is_bound, self.cstool_version = state.is_bound, state.cstool_version
         self._state = state
+        sparse = (module for module in scales if f"model.{module}{_WEIGHT}{INDICES}" in state.tensor_names())
+        if (first := next(sparse, None)) is not None:
+            raise CheckpointError(
+                f"{state.path}: has adapters beside sparse weights, such as {first}, which they cannot be folded into",
+                "a run with the same params evaluates them, and trains them on",
+            )
         self._adapted = {f"model.{module}{_WEIGHT}": (f"model.{module}", scale) for module, scale in scales.items()}
         tensors = [name for name in state.tensor_names() if name.startswith("model.") and not name.endswith((_A, _B))]
         self._values = state.values() if values is None else values

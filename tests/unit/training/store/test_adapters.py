@@ -135,3 +135,13 @@ def test_a_checkpoint_without_adapters_has_nothing_to_merge(base, tmp_path):
     with refusal(CheckpointError, f"{base}: must have adapters to fold into the weights, it has none", None):
         merge_adapters(base, tmp_path / "merged.mdl")
     assert not (tmp_path / "merged.mdl").exists()
+
+
+def test_adapters_beside_sparse_weights_are_not_folded(tmp_path):
+    tensors = {"model.layer.weight": WEIGHT[0], "model.layer.weight.indices": np.arange(5, dtype=np.uint8)}
+    tensors |= {"model.layer.lora_A": A, "model.layer.lora_B": B}
+    values = {ADAPTERS: {"scales": {"layer": 0.75}}, "sparsity": {"layer.weight": {"shape": [7, 5]}}}
+    path = write(tmp_path / "x.mdl", tensors, values)
+    message = f"{path}: has adapters beside sparse weights, such as layer, which they cannot be folded into"
+    with refusal(CheckpointError, message, "a run with the same params evaluates them, and trains them on"):
+        merge_adapters(path, tmp_path / "merged.mdl")
