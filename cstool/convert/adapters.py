@@ -74,7 +74,7 @@ def write_adapters(
 
 
 def read_adapters(path: Path, described: Described) -> tuple[dict[str, Adapter], str | None, tuple[float, ...]]:
-    """Read the adapters of a checkpoint; of DPO those of the policy, under the names that they have in a decoder.
+    """Read the adapters of a checkpoint; of DPO the policy's, by the names of a decoder's layers.
 
     Args:
         described: the model of the checkpoint, which may be DPO's

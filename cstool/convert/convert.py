@@ -49,7 +49,7 @@ class Request:
         shard_bytes: most of a file of `hf` [bytes]; None for one file
         tokenizer: for `hf`, "bytes" or a tokenizers JSON file; None for the tokenizer of the training data, if known
         model_type: for `hf`, model type of the config.json to write; None for the source's type, or the first that fits
-            (for adapters, that of their base there)
+            (for adapters, the type of their base there)
         base: of adapters that are read, the checkpoint beside whose weights they are; None where a model is read
         base_name: for `peft`, name of the base there; None for the file of the base
     """

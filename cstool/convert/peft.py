@@ -130,25 +130,28 @@ def read_peft(folder: Path, part: HfPart) -> dict[str, Adapter]:
 
 def _paths(file: Path, reader: SafetensorsReader, modules: Mapping[str, Module], part: HfPart) -> Iterator[str]:
     """Yield the paths of modules that have both tensors; any other tensor is refused."""
-    names = reader.names()
+    names = dict.fromkeys(reader.names())
     if not names:
         raise CheckpointError(f"{file}: must have adapters in it, it has none")
+    known: dict[str, str] = {}
     for name in names:
         match = _NAME(name)
         if match is None:
             is_of_table = ".lora_embedding_" in name
             hint = "embeddings take no adapters here" if is_of_table else MERGE
             raise CheckpointError(f"{file}: must have A and B of linear layers alone, got {name}", hint)
-        path, side = match[1], match[2]
-        if path.removeprefix(part.family.prefix) not in modules:
+        path, side = match.groups()
+        module = path.removeprefix(part.family.prefix)
+        if module not in modules:
             kind = part.family.model_type
             hint = f"the base is a {kind} there; --model_type names another family that computes the same"
             raise CheckpointError(f"{file}: must have adapters of linear layers of the base, got {path}", hint)
-        other = f"base_model.model.{path}.lora_{'BA'['AB'.index(side)]}.weight"
+        if known.setdefault(module, path) != path:
+            raise CheckpointError(f"{file}: must have {module} once, got {known[module]} and {path}")
+        other = f"base_model.model.{path}.lora_{'B' if side == 'A' else 'A'}.weight"
         if other not in names:
             raise CheckpointError(f"{file}: must have {other} beside {name}, lacks it")
-        if side == "A":
-            yield path
+    yield from known.values()
 
 
 def _read(file: Path, reader: SafetensorsReader, path: str, side: str, module: Module, rank: int) -> Array:
@@ -215,9 +218,9 @@ def write_peft(folder: Path, part: HfPart, layers: Mapping[str, Adapter], base_n
 
 
 def _joined(module: Module, layers: Mapping[str, Adapter]) -> Adapter:
-    """Return the adapter of a module that does what those of its layers do.
+    """Return the adapter of a module that adds the same as the adapters of its layers.
 
-    Scales of several layers may differ: that of the first is kept, the others go into their rows of B.
+    Scales of several layers may differ: the first one is kept, the others go into their rows of B.
     """
     first, *others = layers.values()
     scale = first.adapters.scale

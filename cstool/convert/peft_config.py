@@ -1,4 +1,4 @@
-"""PEFT's `adapter_config.json`: what it says of adapters, and parts of adapters that are refused.
+"""PEFT's `adapter_config.json`: ranks and scales of adapters, and the keys that are refused.
 
 Source: `LoraConfig` of the package peft 0.21.
 """
@@ -31,7 +31,7 @@ _INITIAL = (True, False, None, "gaussian", "eva", "orthogonal")
 
 @dataclass(frozen=True)
 class PeftConfig:
-    """What a config says.
+    """Ranks and scales of adapters, as a config has them.
 
     Args:
         rank, alpha: of modules that no pattern names

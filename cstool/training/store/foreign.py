@@ -40,5 +40,5 @@ def check_no_adapter(path: Path) -> None:
     raise CheckpointError(
         f"{path}: must be a whole model, got an adapter{named} of {of}",
         f"cstool checkpoint convert {shlex.quote(str(file.parent))} {shlex.quote(target)} --base BASE.mdl makes a "
-        "checkpoint of it, beside the checkpoint of that model",
+        "checkpoint of it, beside that model's",
     )
