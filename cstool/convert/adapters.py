@@ -2,6 +2,7 @@
 
 import copy
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,13 @@ FOLD = "cstool checkpoint merge folds them into the weights beside which they ar
 
 
 def check_base(base: Path, described: Described) -> None:
-    """Check that a checkpoint has the weights of a model, and no adapters of its own, or raise CheckpointError."""
+    """Check that a checkpoint has the weights of a model, dense and without adapters, or raise CheckpointError."""
     with CstoolSource(base) as source:
         if ADAPTERS in source.values:
             raise CheckpointError(f"--base: must be a whole model, got adapters: {base}", FOLD)
+        if source.sparse:
+            hint = f"cstool checkpoint convert {shlex.quote(str(base))} TARGET --to dense fills them in"
+            raise CheckpointError(f"--base: must have dense weights, got sparse ones: {base}", hint)
         check_weights(source, described.graph)
 
 

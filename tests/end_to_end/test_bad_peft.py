@@ -34,13 +34,15 @@ A, B = (f"base_model.model.{ATTENTION}.lora_{side}.weight" for side in "AB")
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory) -> Path:
-    """A folder with a GPT-2, as base.mdl too, adapters of it, as a.mdl too."""
+    """A folder with a GPT-2, as base.mdl too, with zeros as s.mdl, and adapters of it, as a.mdl
+    too."""
     folder = tmp_path_factory.mktemp("written")
     tensors = hf.gpt2_tensors()
     hf.write_hf(folder / "hf", hf.GPT2_CONFIG, tensors)
     convert(Request(folder / "hf", folder / "base.mdl"))
     write_peft(folder / "peft", adapters(tensors, ["c_attn"], is_transposed=True))
     convert(Request(folder / "peft", folder / "a.mdl", base=folder / "base.mdl"))
+    convert(Request(folder / "base.mdl", folder / "s.mdl", to="sparse", sparsity=0.5))
     return folder
 
 
@@ -150,6 +152,8 @@ peft b.mdl --base none.mdl => TMP/none.mdl: a checkpoint must be a file that can
     hint: cstool checkpoint list shows the checkpoints of a folder
 peft b.mdl --base hf => TMP/hf: must be a checkpoint of cstool, got a model of Hugging Face
     hint: cstool checkpoint convert TMP/hf hf.mdl makes one of it
+peft b.mdl --base s.mdl => --base: must have dense weights, got sparse ones: TMP/s.mdl
+    hint: cstool checkpoint convert TMP/s.mdl TARGET --to dense fills them in
 peft b.mdl --base a.mdl => --base: must be a whole model, got adapters: TMP/a.mdl\n{FOLD}
 peft base.mdl --base base.mdl => Checkpoint at 'TMP/base.mdl' already exists
     hint: delete it or choose another name
@@ -173,7 +177,7 @@ def test_adapters_and_models_in_each_others_place_are_told_the_way_on(conversion
     (here / "bare").mkdir()
     shutil.copy(here / "peft" / CONFIG, here / "bare" / CONFIG)
     source, target, *flags = arguments.split()
-    places = ("--base", "none.mdl", "hf", "base.mdl", "a.mdl")
+    places = ("--base", "none.mdl", "hf", "base.mdl", "a.mdl", "s.mdl")
     typed = [here / flag if flag in places[1:] and flags[n - 1] == "--base" else flag for n, flag in enumerate(flags)]
     refused(conversion, here, message, source, target, *typed)
 
