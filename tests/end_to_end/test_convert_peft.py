@@ -170,7 +170,7 @@ def test_converted_adapters_answer_as_their_sum_and_are_trained_further(cstool, 
     conversion(base, "hf", "--to", "hf")
     tensors = hf.read_safetensors(tmp_path / "hf" / "model.safetensors")
     write_peft(tmp_path / "peft", adapters(tensors, ["c_attn"], is_transposed=True))
-    conversion("peft", "a.mdl", "--base", base)
+    conversion("peft", "a.mdl", "--base", base, "--params", ready)
     cstool("checkpoint", "merge", tmp_path / "a.mdl", tmp_path / "b.mdl")
     infer = ("run", "--mode", "infer", "--prompt", "abc", "--max_tokens", "8", "--tokenizer", "bytes")
     paths = (tmp_path / "a.mdl", tmp_path / "b.mdl", base)
