@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from cstool.convert.hf_family import HfPart
-from cstool.convert.hf_names import Place, places_of, tensor_shapes, with_prefix
+from cstool.convert.hf_names import HEAD, Place, places_of, tensor_shapes, with_prefix
 from cstool.convert.hf_target import new_folder, write_json
 from cstool.convert.peft_config import CONFIG_NAME, MERGE, TENSORS_NAME, peft_config, read_peft_config
 from cstool.convert.safetensors_reader import SafetensorsReader
@@ -133,6 +133,7 @@ def _paths(file: Path, reader: SafetensorsReader, modules: Mapping[str, Module],
     names = dict.fromkeys(reader.names())
     if not names:
         raise CheckpointError(f"{file}: must have adapters in it, it has none")
+    tensors = {place.tensor for place in places_of(part.family, part.model, part.graph).values()}
     known: dict[str, str] = {}
     for name in names:
         match = _NAME(name)
@@ -145,6 +146,8 @@ def _paths(file: Path, reader: SafetensorsReader, modules: Mapping[str, Module],
         if module not in modules:
             kind = part.family.model_type
             hint = f"the base is a {kind} there; --model_type names another family that computes the same"
+            if module == part.family.names.get(HEAD) or f"{module}.weight" in tensors:
+                hint = "output layers, experts, embeddings, norms and convolutions take no adapters here"
             raise CheckpointError(f"{file}: must have adapters of linear layers of the base, got {path}", hint)
         if known.setdefault(module, path) != path:
             raise CheckpointError(f"{file}: must have {module} once, got {known[module]} and {path}")
@@ -189,10 +192,9 @@ def write_peft(folder: Path, part: HfPart, layers: Mapping[str, Adapter], base_n
         if (own := {layer: layers[layer] for layer in module.rows if layer in layers})
     }
     known = {layer for module in modules.values() for layer in module.rows}
-    for layer in layers.keys() - known:
-        raise CheckpointError(
-            f"{folder}: adapters of a {part.family.model_type} must be of its linear layers, got {layer}"
-        )
+    if other := [layer for layer in layers if layer not in known]:
+        kind = part.family.model_type
+        raise CheckpointError(f"{folder}: adapters of a {kind} must be of its linear layers, got {other[0]}")
     tensors = {
         f"base_model.model.{path}.lora_{side}.weight": array
         for path, each in found.items()

@@ -58,6 +58,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "saved": lambda t: t.update({"base_model.model.lm_head.weight": t[A]}),
     "unknown": lambda t: t.update({n.replace("h.0", "h.7"): t[n] for n in (A, B)}),
     "norm": lambda t: t.update({n.replace("attn.c_attn", "ln_1"): t[n] for n in (A, B)}),
+    "output": lambda t: t.update({n.replace(ATTENTION, "lm_head"): t[n] for n in (A, B)}),
     "twice": lambda t: t.update({n.replace("transformer.", ""): t[n] for n in (A, B)}),
     "no B": lambda t: t.pop(B),
     "no A": lambda t: t.pop(A),
@@ -73,12 +74,14 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
 ALONE = f"TMP/peft/{FILE}: must have A and B of linear layers alone, got"
 OF_BASE = f"TMP/peft/{FILE}: must have adapters of linear layers of the base, got"
 GPT2 = "hint: the base is a gpt2 there; --model_type names another family that computes the same"
+TAKES_NONE = "hint: output layers, experts, embeddings, norms and convolutions take no adapters here"
 TENSORS = rows(f"""\
 embedding => {ALONE} {A.replace("lora_A", "lora_embedding_A")}
     hint: embeddings take no adapters here
 saved => {ALONE} base_model.model.lm_head.weight\n{MERGE}
 unknown => {OF_BASE} transformer.h.7.attn.c_attn\n{GPT2}
-norm => {OF_BASE} transformer.h.0.ln_1\n{GPT2}
+norm => {OF_BASE} transformer.h.0.ln_1\n{TAKES_NONE}
+output => {OF_BASE} lm_head\n{TAKES_NONE}
 twice => TMP/peft/{FILE}: must have h.0.attn.c_attn once, got {ATTENTION} and h.0.attn.c_attn
 no B => TMP/peft/{FILE}: must have {B} beside {A}, lacks it
 no A => TMP/peft/{FILE}: must have {A} beside {B}, lacks it

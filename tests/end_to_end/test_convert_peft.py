@@ -101,13 +101,13 @@ def test_adapters_of_layers_that_are_one_module_there_become_one(tmp_path, case)
     tensors, _, model_type = case
     described = describe(tmp_path / "base.mdl", "cstool", None)
     (part,) = described.parts(model_type)
-    rng, layers = np.random.default_rng(5), {}
+    rng, layers, is_stabilized = np.random.default_rng(5), {}, model_type.startswith("g")
     for module in [*modules_of(part).values()][:-1]:
         for layer in module.rows:
             rank = 1 + len(layers) % 3
             a = rng.standard_normal((rank, module.inputs), np.float32)
             b = rng.standard_normal((module.rows[layer][1], rank), np.float32)
-            layers[layer] = Adapter(a, b, Adapters(rank, (), 1.0 + len(layers) % 4))
+            layers[layer] = Adapter(a, b, Adapters(rank, (), 1.0 + len(layers) % 4, 0.0, is_stabilized))
     write_adapters(tmp_path / "a.mdl", tmp_path / "base.mdl", described, layers, "here", no_progress)
     expected = merged(tmp_path, tmp_path / "a.mdl", model_type)
     convert(Request(tmp_path / "a.mdl", tmp_path / "peft", to="peft", model_type=model_type))
