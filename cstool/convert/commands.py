@@ -16,9 +16,13 @@ from cstool.model.commands.options import params_option
 if TYPE_CHECKING:
     from cstool.convert.convert import Converted
 
-SourceFormat = Literal["cstool", "hf", "vendor"]
-TargetFormat = Literal["dense", "sparse", "hf"]
-TARGETS = {"sparsity": "sparse", "param_filter": "sparse", "shard_size": "hf", "tokenizer": "hf", "model_type": "hf"}
+SourceFormat = Literal["cstool", "hf", "vendor", "peft"]
+TargetFormat = Literal["dense", "sparse", "hf", "peft"]
+TARGETS = {
+    **dict.fromkeys(("sparsity", "param_filter"), "sparse"),
+    **dict.fromkeys(("shard_size", "tokenizer", "model_type"), "hf"),
+    "base_name": "peft",
+}
 """options that have an effect with one format of TARGET alone"""
 
 
@@ -27,17 +31,21 @@ def convert(
         Path,
         argument(
             "SOURCE",
-            "A checkpoint (file, DIR:STEP or DIR:latest), or a safetensors file or folder of Hugging Face's.",
+            "A checkpoint (file, DIR:STEP or DIR:latest), or a safetensors file or folder of Hugging Face's or PEFT's.",
             complete_checkpoint,
         ),
     ],
-    target: Annotated[Path, argument("TARGET", "The new checkpoint; for --to hf a new folder.")],
+    target: Annotated[Path, argument("TARGET", "The new checkpoint; for --to hf and peft a new folder.")],
     from_: Annotated[
         SourceFormat | None, flag("--from", "Format of SOURCE; found by its content if not given.")
     ] = None,
     to: Annotated[
         TargetFormat | None,
-        flag("--to", "Format of TARGET: cstool's own, dense or sparse, or Hugging Face's; hf and vendor become dense."),
+        flag(
+            "--to",
+            "Format of TARGET: cstool's own, dense or sparse, Hugging Face's, or, for adapters, PEFT's; hf, vendor and "
+            "peft become dense.",
+        ),
     ] = None,
     params: Annotated[
         Path | None, params_option("Params file of the model, if SOURCE does not name the model.")
@@ -69,19 +77,31 @@ def convert(
         option(
             "--model_type",
             "NAME",
-            "With --to hf: model_type, where several compute the same; if not given, the first that fits.",
+            "With --to hf, or for adapters: model_type of the model, where several compute the same; if not given, the "
+            "first that fits.",
         ),
+    ] = None,
+    base: Annotated[
+        Path | None,
+        option("--base", "CHECKPOINT", "For an adapter of PEFT: the checkpoint of the model beside it."),
+    ] = None,
+    base_name: Annotated[
+        str | None,
+        option("--base_name", "NAME", "With --to peft: name or path of the base; if not given, its file."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert a checkpoint: dense and sparse, Hugging Face's models, the vendor's own files.
+    """Convert a checkpoint: dense and sparse, Hugging Face's models, PEFT's adapters, the vendor's own files.
 
     It streams: a model is never whole in memory. Nothing is overwritten. Of DPO the policy is taken. Models of Hugging
     Face are supported if their model_type is gpt2, llama, mistral, mixtral, qwen2, qwen3, phi3, phi, gptj, gpt_neox,
     falcon, bloom, gpt_bigcode, starcoder2, gemma2, bert, roberta, esm, dpr, t5 or vit.
     """
-    of_hf = {"shard_size": shard_size, "tokenizer": tokenizer, "model_type": model_type}
-    _check_targets(to, {"sparsity": sparsity, "param_filter": param_filter or None, **of_hf})
+    of_hf = {"shard_size": shard_size, "tokenizer": tokenizer}
+    if to != "peft" and base is None:
+        of_hf["model_type"] = model_type
+    of_others = {"sparsity": sparsity, "param_filter": param_filter or None, "base_name": base_name}
+    _check_targets(to, {**of_others, **of_hf})
     _check_sparsity(sparsity)
     with bars_in_bytes() as progress:
         done = convert_checkpoint(
@@ -95,6 +115,8 @@ def convert(
             shard_bytes=None if shard_size is None else _bytes_of(shard_size),
             tokenizer=tokenizer,
             model_type=model_type,
+            base=base,
+            base_name=base_name,
             progress=progress,
         )
     _tell(done, as_json)

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import cstool
+from cstool.convert.adapters import FOLD, check_base, read_adapters, write_adapters
 from cstool.convert.checkpoint_target import write_checkpoint
 from cstool.convert.described import Described, describe
 from cstool.convert.hf_source import HfPartsSource, HfSource
 from cstool.convert.hf_target import CONFIG_NAME, check_free, write_hf
 from cstool.convert.hf_tokenizer import choose_tokenizer, describe_tokenizer, tokenizer_file
+from cstool.convert.peft import peft_folder, read_peft, write_peft
+from cstool.convert.peft_config import CONFIG_NAME as ADAPTER_CONFIG
 from cstool.convert.source import CstoolSource, PolicySource, Source, check_weights, has_policy, weights_of
 from cstool.convert.sparsify import Kept, sparsify
 from cstool.convert.training_text import training_text
@@ -21,13 +24,13 @@ from cstool.convert.vendor_source import VendorSource
 from cstool.foundation.errors import CheckpointError
 from cstool.model.params import DprParams, Params, VisionTransformerParams
 from cstool.training.data import tokenizer_beside
-from cstool.training.store import CheckpointReader, Progress, find_checkpoint
+from cstool.training.store import ADAPTERS, CheckpointReader, Progress, find_checkpoint
 from cstool.training.store.foreign import check_no_adapter
 from cstool.training.store.saved_state import no_progress
 
-FORMATS = ("cstool", "hf", "vendor")
+FORMATS = ("cstool", "hf", "vendor", "peft")
 """formats that can be read"""
-TARGETS = ("dense", "sparse", "hf")
+TARGETS = ("dense", "sparse", "hf", "peft")
 """formats that can be written"""
 
 
@@ -37,7 +40,7 @@ class Request:
 
     Args:
         source: file or folder, or `DIR:STEP`, `DIR:latest`
-        target: file, or folder for `hf`
+        target: file, or folder for `hf` and `peft`
         source_format: one of `FORMATS`; None to find out
         to: one of `TARGETS`; None for dense where the source is not cstool's own
         params: of the model; None where the source says it
@@ -46,6 +49,9 @@ class Request:
         shard_bytes: most of a file of `hf` [bytes]; None for one file
         tokenizer: for `hf`, "bytes" or a tokenizers JSON file; None for the tokenizer of the training data, if known
         model_type: for `hf`, model type of the config.json to write; None for the source's type, or the first that fits
+            (for adapters, the type of their base there)
+        base: of adapters that are read, the checkpoint beside whose weights they are; None where a model is read
+        base_name: for `peft`, name of the base there; None for the file of the base
     """
 
     source: Path
@@ -58,6 +64,8 @@ class Request:
     shard_bytes: int | None = None
     tokenizer: str | None = None
     model_type: str | None = None
+    base: Path | None = None
+    base_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -97,14 +105,20 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
         ParamsError: the weights to make sparse cannot be sparse
     """
     request = replace(request, source=find_checkpoint(request.source))
+    if request.base is not None or request.source_format == "peft":
+        return _from_peft(request, progress)
     check_no_adapter(request.source)
     source_format = request.source_format or _format_of(request.source)
+    if request.to == "peft":
+        return _to_peft(request, source_format)
     to = request.to or ("dense" if source_format != "cstool" else None)
     if to is None:
         # A missing source, or one that is no checkpoint, is reported first.
         with CheckpointReader(request.source):
             pass
         raise CheckpointError(f"--to: must be given for a checkpoint of cstool, one of {', '.join(TARGETS)}")
+    if source_format == "cstool" and to != "dense":
+        _check_whole(request.source)
     whole = described = None
     of_policy = source_format == "cstool" and has_policy(request.source)
     if of_policy or (source_format, to) != ("cstool", "dense") or request.params is not None:
@@ -153,6 +167,56 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
         count = len(weights_of(source))
     of_both = (source_format, to, size_bytes, count, densities, (*source.notes, *notes))
     return Converted(request.target, config, carried, *of_both)
+
+
+def _from_peft(request: Request, progress: Progress) -> Converted:
+    """Convert adapters of PEFT's to a checkpoint beside the checkpoint of their base."""
+    if request.source_format not in (None, "peft"):
+        raise CheckpointError(f"--base: must stand beside an adapter of PEFT, got --from {request.source_format}")
+    if request.to not in (None, "dense"):
+        raise CheckpointError(f"--to: must be left out for an adapter, got {request.to}")
+    folder = peft_folder(request.source)
+    if request.base is None:
+        raise CheckpointError("--base: must be given for an adapter: it is the checkpoint of the model beside it")
+    base = find_checkpoint(request.base)
+    described = describe(base, "cstool", request.params)
+    beside = tokenizer_file(base, False)
+    carried = None if beside is None else tokenizer_beside(request.target)
+    _check_new(request.target, "dense", None, carried)
+    part, *others = described.parts(request.model_type)
+    if others:
+        raise CheckpointError(f"--base: must be one model of Hugging Face, got {1 + len(others)}: {base}")
+    check_base(base, described)
+    layers = read_peft(folder, part)
+    where = str(folder / ADAPTER_CONFIG)
+    size_bytes = write_adapters(request.target, base, described, layers, where, progress)
+    if beside is not None and carried is not None:
+        _write_new(carried, beside.read_bytes())
+    return Converted(request.target, None, carried, "peft", "dense", size_bytes, 2 * len(layers), {}, ())
+
+
+def _to_peft(request: Request, source_format: str) -> Converted:
+    """Convert the adapters of a checkpoint to a folder of PEFT's."""
+    if source_format != "cstool":
+        raise CheckpointError(f"--to: must be dense, sparse or hf for {source_format}, got peft")
+    whole = describe(request.source, "cstool", request.params)
+    layers, base_name, rates = read_adapters(request.source, whole)
+    check_free(request.target)
+    part, *others = whole.of_policy(request.params is None).parts(request.model_type)
+    if others:
+        rule = f"must be one model of Hugging Face, got {1 + len(others)}"
+        raise CheckpointError(f"{request.source}: {rule}")
+    size_bytes = write_peft(request.target, part, layers, request.base_name or base_name)
+    notes = [f"lora_dropout is {rates[0]:g}, of the first of several rates"] if len(rates) > 1 else []
+    config = request.target / ADAPTER_CONFIG
+    return Converted(request.target, config, None, "cstool", "peft", size_bytes, 2 * len(layers), {}, tuple(notes))
+
+
+def _check_whole(path: Path) -> None:
+    """Check that a checkpoint is of a whole model, not of adapters, or raise CheckpointError."""
+    with CheckpointReader(path) as reader:
+        if ADAPTERS in reader.values():
+            raise CheckpointError(f"{path}: must be a whole model, got adapters", f"{FOLD}; --to peft writes them")
 
 
 def _format_of(path: Path) -> str:

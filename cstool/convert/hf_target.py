@@ -81,8 +81,8 @@ def new_folder(folder: Path, total_bytes: int, what: str) -> Iterator[Path]:
 
     Args:
         folder: new, or empty
-        total_bytes: of what is written into it
-        what: its contents, with their article, for messages
+        total_bytes: of its files
+        what: its contents, as messages name them
 
     Raises:
         CheckpointError: it cannot be written

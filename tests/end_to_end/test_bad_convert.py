@@ -69,7 +69,7 @@ KNOWN = ", ".join(MODEL_TYPES)
 WHICH = "`cstool checkpoint convert --help` names the families"
 TAKEN, NAMED = "hint: delete it or choose another name", f"hint: {PARAMS}"
 REFUSED = rows(f"""\
-dense.mdl a.mdl => --to: must be given for a checkpoint of cstool, one of dense, sparse, hf
+dense.mdl a.mdl => --to: must be given for a checkpoint of cstool, one of dense, sparse, hf, peft
 dense.mdl a.mdl --to dense => TMP/dense.mdl: must have sparse weights to become dense, it has none
 dense.mdl a.mdl --to sparse =>
     TMP/dense.mdl: must have zeros to become sparse by them, the weights that are named have none
@@ -306,17 +306,17 @@ def test_a_writer_that_fails_closes_its_file(tmp_path):
 
 
 ADAPTER = {"peft_type": "LORA", "base_model_name_or_path": "meta/llama"}
-MERGED = "adapters are not read: merge it into that model, by merge_and_unload of the package peft, and convert the sum"
+TAKEN_OVER = "cstool checkpoint convert TMP/hf hf.mdl --base BASE.mdl makes a checkpoint of it, beside that model's"
 
 
 @pytest.mark.parametrize(
     ("files", "given", "message"),
     [
         ({"adapter_config.json": json.dumps(ADAPTER), "adapter_model.safetensors": ""}, "",
-         error("TMP/hf: must be a whole model, got an adapter (LORA) of meta/llama", MERGED)),
+         error("TMP/hf: must be a whole model, got an adapter (LORA) of meta/llama", TAKEN_OVER)),
         ({"adapter_config.json": "{", "adapter_model.safetensors": ""}, "/adapter_model.safetensors",
          error("TMP/hf/adapter_model.safetensors: must be a whole model, got an adapter of a model that it does not "
-               "name", MERGED)),
+               "name", TAKEN_OVER)),
     ],
 )  # fmt: skip
 def test_an_adapter_is_named_as_such_by_what_reads_checkpoints(cstool, tmp_path, files, given, message):

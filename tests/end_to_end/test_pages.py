@@ -34,6 +34,7 @@ from tests.end_to_end.pages import (
 from tests.end_to_end.worked import write_data
 from tests.event_files import scalars_of
 from tests.hosts import round_rates
+from tests.reference.peft_folders import adapters, write_peft
 from tests.reference.vendor_files import Object, write_vendor
 
 pytestmark = pytest.mark.usefixtures("with_params")
@@ -186,7 +187,11 @@ def test_convert(cstool):
     part = {"samples": 1, "files": 1, "size_bytes": 1, "tokens": 1}
     prepared = {"digest": "", "files": {}, "parts": {"train": part, "val": part}, "sequence_length": 128}
     Path("datasets/text/prepared.json").write_text(json.dumps(prepared))
-    assert len(consoles("convert")) == 3
+    matrices = {
+        f"transformer.h.{n}.attn.c_attn.weight": np.ones((128, 384)) for n in range(params.model.num_hidden_layers)
+    }
+    write_peft(Path("gpt_lora"), adapters(matrices, ["c_attn"], is_transposed=True))
+    assert len(consoles("convert")) == 4
     for console in consoles("convert"):
         printed = []
         for command in commands_of(console):

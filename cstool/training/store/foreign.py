@@ -36,7 +36,9 @@ def check_no_adapter(path: Path) -> None:
     kind, base = said.get("peft_type"), said.get("base_model_name_or_path")
     named = f" ({kind})" if isinstance(kind, str) else ""
     of = base if isinstance(base, str) and base else "a model that it does not name"
+    target = f"{file.parent.absolute().name}.mdl"
     raise CheckpointError(
         f"{path}: must be a whole model, got an adapter{named} of {of}",
-        "adapters are not read: merge it into that model, by merge_and_unload of the package peft, and convert the sum",
+        f"cstool checkpoint convert {shlex.quote(str(file.parent))} {shlex.quote(target)} --base BASE.mdl makes a "
+        "checkpoint of it, beside that model's",
     )

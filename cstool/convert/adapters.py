@@ -1,0 +1,129 @@
+"""Adapters in checkpoints of cstool: read out of one, and written as one beside their base."""
+
+import copy
+import math
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+import cstool
+from cstool.convert.described import Described
+from cstool.convert.peft import Adapter
+from cstool.convert.source import CstoolSource, check_weights
+from cstool.foundation.errors import CheckpointError
+from cstool.model.graphs.adapters import adapter_scales, adapters_beside
+from cstool.model.graphs.preference import POLICY
+from cstool.model.graphs.tuning import tuned
+from cstool.model.params.sections.hooks import Lora
+from cstool.model.params.sections.tuning import LORA_WEIGHTS, Adapters, Tuning
+from cstool.training.store import ADAPTERS, CheckpointWriter, Progress, adapters_of, base_value, open_checkpoint
+from cstool.training.store.adapters import LORA
+from cstool.training.store.saved_state import Meter
+
+FOLD = "cstool checkpoint merge folds them into the weights beside which they are"
+
+
+def check_base(base: Path, described: Described) -> None:
+    """Check that a checkpoint has the weights of a model, dense and without adapters, or raise CheckpointError."""
+    with CstoolSource(base) as source:
+        if ADAPTERS in source.values:
+            raise CheckpointError(f"--base: must be a whole model, got adapters: {base}", FOLD)
+        if source.sparse:
+            hint = f"cstool checkpoint convert {shlex.quote(str(base))} TARGET --to dense fills them in"
+            raise CheckpointError(f"--base: must have dense weights, got sparse ones: {base}", hint)
+        check_weights(source, described.graph)
+
+
+def write_adapters(
+    target: Path, base: Path, described: Described, layers: Mapping[str, Adapter], where: str, progress: Progress
+) -> int:
+    """Write adapters as a checkpoint without the weights of their base, and return the bytes of its tensors.
+
+    Args:
+        base: checked, see `check_base`
+        described: its model
+        layers: adapters by the name of a layer
+        where: file that they are from, for messages
+
+    Raises:
+        CheckpointError: it cannot be written
+        ParamsError: a rank is larger than a layer allows
+    """
+    groups: dict[Adapters, list[str]] = {}
+    for layer, adapter in layers.items():
+        groups.setdefault(adapter.adapters, []).append(layer)
+    adapters = tuple(
+        Adapters(of.rank, tuple(names), of.alpha, of.dropout, of.is_stabilized) for of, names in groups.items()
+    )
+    tuning = Tuning(adapters=adapters, where=where)
+    graph = tuned(described.graph, tuning)
+    tensors = {
+        f"model.{layer}{end}": array
+        for layer, adapter in layers.items()
+        for end, array in zip(LORA_WEIGHTS, (adapter.a, adapter.b), strict=True)
+    }
+    total_bytes = sum(array.nbytes for array in tensors.values())
+    meter = Meter(total_bytes, progress)
+    metadata = {"version": cstool.__version__, "model_name": described.model.name}
+    with CheckpointWriter(target, total_bytes) as writer:
+        for name, array in tensors.items():
+            writer.add_tensor(name, array.shape, "float32", meter.through(iter([array])))
+        writer.add_value("__metadata__", [{**metadata, "params": _with_lora(described.document, adapters)}])
+        writer.add_value(ADAPTERS, {"scales": adapter_scales(graph, tuning), "base": base_value(base, graph)})
+    return total_bytes
+
+
+def read_adapters(path: Path, described: Described) -> tuple[dict[str, Adapter], str | None, tuple[float, ...]]:
+    """Read the adapters of a checkpoint; of DPO the policy's, by the names of a decoder's layers.
+
+    Args:
+        described: the model of the checkpoint, which may be DPO's
+
+    Returns:
+        the adapters by the name of a layer, with one dropout and one kind of scale; the name of the file of their
+        base, None where its weights are in the checkpoint; and the rates of dropout that they had
+
+    Raises:
+        CheckpointError: it cannot be read, or has none
+    """
+    asked = Tuning(adapters=_asked(described.document))
+    with open_checkpoint(path) as state:
+        found = adapters_of(state)
+        if found is None:
+            raise CheckpointError(f"{path}: must have adapters to be written for PEFT, it has none")
+        beside = {layer: adapters_beside(asked, layer) for layer in found["scales"]}
+        rates = tuple(dict.fromkeys(0.0 if each is None else each.dropout for each in beside.values()))
+        is_stabilized = all(each is not None and each.is_stabilized for each in beside.values())
+        layers: dict[str, Adapter] = {}
+        for layer, scale in found["scales"].items():
+            a, b = (np.array(state.read(f"model.{layer}{end}")) for end in LORA_WEIGHTS)
+            divisor = math.sqrt(len(a)) if is_stabilized else len(a)
+            adapters = Adapters(len(a), (), scale * divisor, rates[0], is_stabilized)
+            layers[layer.removeprefix(POLICY)] = Adapter(a, b, adapters)
+    base = found.get("base")
+    return layers, None if base is None else Path(base["path"]).name, rates
+
+
+def _asked(document: Mapping[str, Any]) -> tuple[Adapters, ...]:
+    """Return the adapters that the params of a checkpoint ask for; none where they cannot be read."""
+    try:
+        callbacks = document["trainer"]["init"]["callbacks"]
+        found = next(each[LORA] for each in callbacks if LORA in each)
+        return tuple(each.adapters for each in Lora.model_validate(found).lora_params)
+    except (LookupError, TypeError, StopIteration, ValidationError):
+        return ()
+
+
+def _with_lora(document: Mapping[str, Any], adapters: tuple[Adapters, ...]) -> dict[str, Any]:
+    """Return the params of a base with a callback that asks for adapters."""
+    found: dict[str, Any] = copy.deepcopy(dict(document))
+    init = found["trainer"]["init"]
+    for key in ("lora", "frozen"):
+        init.pop(key, None)
+    others = [each for each in init.get("callbacks") or () if LORA not in each]
+    init["callbacks"] = [*others, {LORA: Lora.of(adapters).dump()}]
+    return found

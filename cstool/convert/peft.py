@@ -1,0 +1,254 @@
+"""Low-rank adapters of the package PEFT: `adapter_config.json` and `adapter_model.safetensors` in a folder.
+
+A module there may be several layers here, as GPT-2's `c_attn` is query, key and value: its adapter has one A for all,
+and each layer takes its rows of B. On the way back the A of layers that differ stand one below another, and B has a
+block for each: the rank is the sum of theirs.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from cstool.convert.hf_family import HfPart
+from cstool.convert.hf_names import HEAD, Place, places_of, tensor_shapes, with_prefix
+from cstool.convert.hf_target import new_folder, write_json
+from cstool.convert.peft_config import CONFIG_NAME, MERGE, TENSORS_NAME, peft_config, read_peft_config
+from cstool.convert.safetensors_reader import SafetensorsReader
+from cstool.convert.safetensors_writer import SafetensorsWriter
+from cstool.convert.source import Array, written
+from cstool.foundation.errors import CheckpointError
+from cstool.model.ir import OpKind
+from cstool.model.params import DecoderParams, EncoderDecoderParams
+from cstool.model.params.sections.tuning import Adapters
+
+_NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight").fullmatch
+
+
+@dataclass(frozen=True)
+class Module:
+    """A linear module there, and the layers here that are rows of it.
+
+    Args:
+        inputs, outputs: of the module
+        rows: by the name of a layer, the place of its rows and their number
+    """
+
+    inputs: int
+    outputs: int
+    rows: Mapping[str, tuple[Place, int]]
+
+    def taken(self, layer: str, b: Array) -> Array:
+        """Return the rows of a layer, as they are here, of B of (outputs, rank)."""
+        return self.rows[layer][0].from_there(b[self._numbers(layer)])
+
+    def put(self, layer: str, rows: Array, b: Array) -> None:
+        """Undo `taken`: write the rows of a layer into B."""
+        b[self._numbers(layer)] = self.rows[layer][0].to_there(rows)
+
+    def _numbers(self, layer: str) -> Array:
+        place, count = self.rows[layer]
+        return np.concatenate([np.arange(first, first + size) for first, size in place.runs(0, count)])
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter beside a layer here.
+
+    Args:
+        a: (rank, inputs) float32
+        b: (outputs, rank) float32
+        adapters: rank and scale, without layers
+    """
+
+    a: Array
+    b: Array
+    adapters: Adapters
+
+
+def modules_of(part: HfPart) -> dict[str, Module]:
+    """Return the modules of a model that may have adapters, by their names without prefix."""
+    places = places_of(part.family, part.model, part.graph)
+    shapes = tensor_shapes(part.family, part.model, places, part.graph)
+    found: dict[str, Module] = {}
+    for op in part.graph.ops:
+        if op.kind is not OpKind.LINEAR:
+            continue
+        weight = part.graph.weights[op.weights[0]]
+        place = places[weight.name]
+        shape = shapes[place.tensor]
+        # A convolution, with more dimensions there, has another kind of adapter.
+        if len(shape) == 2:
+            inputs, outputs = shape if place.transposed else shape[::-1]
+            rows = {op.name: (place, weight.shape[0])}
+            name = place.tensor.removesuffix(".weight")
+            found[name] = Module(inputs, outputs, {**(found[name].rows if name in found else {}), **rows})
+    return found
+
+
+def peft_folder(path: Path) -> Path:
+    """Return the folder of an adapter, given itself or by its file of tensors.
+
+    Raises:
+        CheckpointError: it has no config or no tensors
+    """
+    folder = path if path.is_dir() or path.name != TENSORS_NAME else path.parent
+    for name in (CONFIG_NAME, TENSORS_NAME):
+        if not (folder / name).is_file():
+            hint = (
+                "files of Python code (.bin) are not read" if name == TENSORS_NAME else "--base is for adapters alone"
+            )
+            raise CheckpointError(f"{path}: must be the folder of an adapter of PEFT, lacks {name}", hint)
+    return folder
+
+
+def read_peft(folder: Path, part: HfPart) -> dict[str, Adapter]:
+    """Read the adapters of a folder.
+
+    Args:
+        part: the base, as a model of Hugging Face's
+
+    Returns:
+        the adapters by the name of a layer here, in the order of the file
+
+    Raises:
+        CheckpointError: it is damaged, of another model, or has parts that adapters lack here
+    """
+    config, file = read_peft_config(folder / CONFIG_NAME), folder / TENSORS_NAME
+    modules = modules_of(part)
+    found: dict[str, Adapter] = {}
+    with SafetensorsReader(file) as reader:
+        for path in _paths(file, reader, modules, part):
+            module, adapters = modules[path.removeprefix(part.family.prefix)], config.adapters(path)
+            a, b = (_read(file, reader, f"base_model.model.{path}", side, module, adapters.rank) for side in "AB")
+            found |= {layer: Adapter(a, module.taken(layer, b), adapters) for layer in module.rows}
+    return found
+
+
+def _paths(file: Path, reader: SafetensorsReader, modules: Mapping[str, Module], part: HfPart) -> Iterator[str]:
+    """Yield the paths of modules that have both tensors; any other tensor is refused."""
+    names = dict.fromkeys(reader.names())
+    if not names:
+        raise CheckpointError(f"{file}: must have adapters in it, it has none")
+    tensors = {place.tensor for place in places_of(part.family, part.model, part.graph).values()}
+    known: dict[str, str] = {}
+    for name in names:
+        match = _NAME(name)
+        if match is None:
+            is_of_table = ".lora_embedding_" in name
+            hint = "embeddings take no adapters here" if is_of_table else MERGE
+            raise CheckpointError(f"{file}: must have A and B of linear layers alone, got {name}", hint)
+        path, side = match.groups()
+        module = path.removeprefix(part.family.prefix)
+        if module not in modules:
+            kind = part.family.model_type
+            hint = f"the base is a {kind} there; --model_type names another family that computes the same"
+            if module == part.family.names.get(HEAD) or f"{module}.weight" in tensors:
+                hint = "output layers, experts, embeddings, norms and convolutions take no adapters here"
+            raise CheckpointError(f"{file}: must have adapters of linear layers of the base, got {path}", hint)
+        if known.setdefault(module, path) != path:
+            raise CheckpointError(f"{file}: must have {module} once, got {known[module]} and {path}")
+        other = f"base_model.model.{path}.lora_{'B' if side == 'A' else 'A'}.weight"
+        if other not in names:
+            raise CheckpointError(f"{file}: must have {other} beside {name}, lacks it")
+    yield from known.values()
+
+
+def _read(file: Path, reader: SafetensorsReader, path: str, side: str, module: Module, rank: int) -> Array:
+    """Return a checked A or B."""
+    name = f"{path}.lora_{side}.weight"
+    shape, of_rank = reader.shape(name), 0 if side == "A" else 1
+    wanted = (rank, module.inputs) if side == "A" else (module.outputs, rank)
+    if shape != wanted:
+        is_fit = len(shape) == 2 and shape[1 - of_rank] == wanted[1 - of_rank]
+        why = f"as {CONFIG_NAME} says" if is_fit else "as in the base"
+        raise CheckpointError(f"{file}: {name} must be {written(wanted)}, {why}, got {written(shape)}")
+    reader.check_dtype(name)
+    array = reader.rows(name, 0, shape[0])
+    if not np.isfinite(array).all():
+        raise CheckpointError(f"{file}: {name} must be finite, has NaN or infinite numbers")
+    return array
+
+
+def write_peft(folder: Path, part: HfPart, layers: Mapping[str, Adapter], base_name: str | None) -> int:
+    """Write adapters as a folder of PEFT's, and return the bytes of its tensors.
+
+    Args:
+        folder: new, or empty
+        part: the base, as a model of Hugging Face's
+        layers: adapters by the name of a layer here, with a common dropout and one kind of scale
+        base_name: of the base; None where it is not known
+
+    Raises:
+        CheckpointError: an adapter is of no linear module there, or the folder cannot be written
+    """
+    modules = modules_of(part)
+    found = {
+        with_prefix(part.family, f"{name}.weight").removesuffix(".weight"): _joined(module, own)
+        for name, module in modules.items()
+        if (own := {layer: layers[layer] for layer in module.rows if layer in layers})
+    }
+    known = {layer for module in modules.values() for layer in module.rows}
+    if other := [layer for layer in layers if layer not in known]:
+        kind = part.family.model_type
+        raise CheckpointError(f"{folder}: adapters of a {kind} must be of its linear layers, got {other[0]}")
+    tensors = {
+        f"base_model.model.{path}.lora_{side}.weight": array
+        for path, each in found.items()
+        for side, array in (("A", each.a), ("B", each.b))
+    }
+    total_bytes = sum(array.nbytes for array in tensors.values())
+    # Other tasks have heads, whose weights PEFT wants beside the adapters; without a task it takes those of the base.
+    tasks = {DecoderParams: "CAUSAL_LM", EncoderDecoderParams: "SEQ_2_SEQ_LM"}
+    config = peft_config(
+        {path: each.adapters for path, each in found.items()},
+        _targets(part, modules, found),
+        base_name=base_name,
+        task_type=tasks.get(type(part.model)),
+        is_transposed=part.family.is_transposed,
+    )
+    with new_folder(folder, total_bytes, "an adapter") as temporary:
+        shapes = {name: array.shape for name, array in tensors.items()}
+        with SafetensorsWriter(temporary / TENSORS_NAME, shapes) as writer:
+            for name, array in tensors.items():
+                writer.write_rows(name, 0, array)
+        write_json(temporary / CONFIG_NAME, config)
+    return total_bytes
+
+
+def _joined(module: Module, layers: Mapping[str, Adapter]) -> Adapter:
+    """Return the adapter of a module that adds the same as the adapters of its layers.
+
+    Scales of several layers may differ: the first one is kept, the others go into their rows of B.
+    """
+    first, *others = layers.values()
+    scale = first.adapters.scale
+    is_shared = all(np.array_equal(each.a, first.a) and each.adapters.scale == scale for each in others)
+    a = first.a if is_shared else np.concatenate([each.a for each in layers.values()])
+    b = np.zeros((module.outputs, len(a)), np.float32)
+    column = 0
+    for layer, each in layers.items():
+        block = b if is_shared else b[:, column : column + len(each.a)]
+        module.put(layer, (each.b * (each.adapters.scale / scale)).astype(np.float32), block)
+        column += len(each.a)
+    divisor = math.sqrt(len(a)) if first.adapters.is_stabilized else len(a)
+    return Adapter(a, b, replace(first.adapters, rank=len(a), alpha=scale * divisor))
+
+
+def _targets(part: HfPart, modules: Mapping[str, Module], found: Mapping[str, Adapter]) -> list[str]:
+    """Return names that find the modules, as short as they can be.
+
+    PEFT takes the end of a module's name, so it must be the end of no module without an adapter. Where the model there
+    has modules that are unknown here, names are whole.
+    """
+    if part.family.passed_tensors:
+        return list(found)
+    ends: dict[str, set[bool]] = {}
+    for name in modules:
+        path = with_prefix(part.family, f"{name}.weight").removesuffix(".weight")
+        ends.setdefault(path.rpartition(".")[2], set()).add(path in found)
+    short = [path.rpartition(".")[2] for path in found]
+    return list(dict.fromkeys(end if ends[end] == {True} else path for path, end in zip(found, short, strict=True)))
