@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cstool.model.graphs import SampleForm, build_graph
+from cstool.model.graphs import SampleForm, trained_graph
 from cstool.model.ir import Graph, OpKind
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import Params, load_params, usual_predictions
@@ -87,6 +87,7 @@ def cstool_side(
     sequence_length: int = 512,
     sparsity: float | None = None,
     lanes: int | None = None,
+    adapters: str | None = None,
 ) -> tuple[Callable[[], None], Appliance]:
     """Return a function that trains one step of a model on random samples, and the appliance that does it.
 
@@ -97,8 +98,10 @@ def cstool_side(
         model: a key of `MODELS`
         sequence_length: tokens of a sample, of a source where there are targets; of no meaning for images
         sparsity: share of zeros, which stay where they are; None for dense weights
+        adapters: as of `cstool run --lora`; None to train all weights
     """
     overrides = [] if sparsity is None else [f"trainer.init.sparsity={sparsity}"]
+    overrides += [] if adapters is None else [f"trainer.init.lora={adapters}"]
     overrides.append(f"trainer.fit.train_dataloader.batch_size={batch_size}")
     params, graph = model_graph(model, sequence_length, overrides)
     chooser = KernelChooser("auto")
@@ -138,7 +141,7 @@ def model_graph(model: str, sequence_length: int, overrides: Sequence[str] = ())
         scales_by_predictions=True,
         targets=sequence_length // TARGETS_SHARE,
     )
-    return params, build_graph(params.model, form)
+    return params, trained_graph(params, form)
 
 
 def random_batch(graph: Graph, batch_size: int) -> Batch:

@@ -77,19 +77,26 @@ class Step:
     Args:
         model: a key of `benchmarks.step.MODELS`
         sparsity: of our side: share of zeros; PyTorch's stays dense
+        adapters: rank and scale of adapters beside all linear layers of blocks; None to train all weights
     """
 
     model: str
     batch_size: int
     sequence_length: int
     sparsity: float | None = None
+    adapters: tuple[int, float] | None = None
+
+    @property
+    def _lora(self) -> str | None:
+        return self.adapters and f"rank={self.adapters[0]},alpha={self.adapters[0] * self.adapters[1]},targets=all"
 
     def build(self, column: Column) -> Callable[[], object]:
         """Return what a turn of a column calls."""
         if column.ours:
             from benchmarks.step import cstool_side
 
-            return cstool_side(self.model, self.batch_size, column.precision, self.sequence_length, self.sparsity)[0]
+            shape = self.batch_size, column.precision, self.sequence_length, self.sparsity
+            return cstool_side(self.model, *shape, adapters=self._lora)[0]
         from benchmarks.torch_models import torch_step_runner
 
         return torch_step_runner(
@@ -99,6 +106,7 @@ class Step:
             sequence_length=self.sequence_length,
             precision=column.precision,
             compiled=column.compiled,
+            adapters=self.adapters,
         )
 
     @property
@@ -107,7 +115,9 @@ class Step:
         from benchmarks.step import model_graph
         from cstool.model.graphs.statistics import count_statistics
 
-        return self.batch_size * count_statistics(model_graph(self.model, self.sequence_length)[1]).sample_flops.total
+        overrides = [] if self._lora is None else [f"trainer.init.lora={self._lora}"]
+        graph = model_graph(self.model, self.sequence_length, overrides)[1]
+        return self.batch_size * count_statistics(graph).sample_flops.total
 
 
 @dataclass(frozen=True)
@@ -139,6 +149,7 @@ class Generation:
 
 ROWS: dict[str, Step | Generation] = {
     "gpt2_small, 4 x 512": Step("gpt2", 4, 512),
+    "gpt2_small, 4 x 512, adapters": Step("gpt2", 4, 512, adapters=(16, 2.0)),
     "gpt2_small, 1 x 1024": Step("gpt2", 1, 1024),
     "llama 125M, 4 x 512": Step("llama", 4, 512),
     "gpt3_xl_wide, 4 x 512": Step("gpt3_xl_wide", 4, 512),

@@ -581,6 +581,31 @@ def make_model(name: str) -> Twin:
     return model
 
 
+class LoraLinear(nn.Module):
+    """A frozen linear layer with a low-rank adapter beside it, as the package PEFT computes it without dropout."""
+
+    def __init__(self, base: nn.Linear, rank: int, scale: float) -> None:
+        super().__init__()
+        self.base, self.scale = base, scale
+        self.down = nn.Linear(base.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, base.out_features, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (B, S, out)."""
+        return self.base(x) + self.up(self.down(x)) * self.scale
+
+
+def with_adapters(model: Twin, rank: int, scale: float) -> Twin:
+    """Return a model with adapters beside the linear layers of its blocks, and all else frozen."""
+    model.requires_grad_(False)
+    for module in [*model.blocks.modules()]:
+        for name, child in [*module.named_children()]:
+            if isinstance(child, nn.Linear):
+                setattr(module, name, LoraLinear(child, rank, scale))
+    return model
+
+
 def take_weights(model: nn.Module, weights: Mapping[str, Array]) -> None:
     """Give a model the weights of cstool's graph, by the vendor's name, in the order of the graph.
 
@@ -616,6 +641,7 @@ def torch_step_runner(
     sequence_length: int,
     precision: str = "float32",
     compiled: bool = False,
+    adapters: tuple[int, float] | None = None,
 ) -> Callable[[], None]:
     """Return a function that trains one step: forward, backward, clipping by norm 1.0 (not for digits), update.
 
@@ -626,8 +652,11 @@ def torch_step_runner(
         sequence_length: tokens of a sample
         precision: "float32", or "bfloat16" for autocast
         compiled: whether model and loss go through `torch.compile`
+        adapters: rank and scale of adapters beside all linear layers of blocks; None to train all weights
     """
     model = make_model(name)
+    if adapters is not None:
+        model = with_adapters(model, *adapters)
     optimizer = make_optimizer(name, model)
     batch = model.random_batch(batch_size, sequence_length)
     compute = torch.compile(model.loss) if compiled else model.loss

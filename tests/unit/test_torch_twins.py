@@ -69,3 +69,15 @@ def test_a_twin_has_as_many_parameters_and_its_random_inputs_have_the_shapes_of_
 def test_a_step_of_a_twin_trains(name):
     train = twins.torch_step_runner(name=name, threads=1, batch_size=2, sequence_length=16)
     train()
+
+
+def test_a_twin_with_adapters_begins_with_the_loss_of_its_base_and_trains_them_alone():
+    plain, adapted = twins.make_model("gpt_tiny"), twins.with_adapters(twins.make_model("gpt_tiny"), 2, 3.0)
+    batch = plain.random_batch(2, 16)
+    loss = adapted.loss(**batch)
+    assert loss.item() == pytest.approx(plain.loss(**batch).item(), rel=TOLERANCE)
+    loss.backward()
+    trained = {name for name, parameter in adapted.named_parameters() if parameter.grad is not None}
+    # Query, key and value in one, the output of attention, up and down, in each of 4 layers; A and B.
+    assert len(trained) == 4 * 4 * 2
+    assert all(name.endswith((".down.weight", ".up.weight")) for name in trained)
