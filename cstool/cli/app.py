@@ -35,6 +35,7 @@ COMMANDS = {
     "model": "model.commands.model",
     "config": "model.commands.config",
     "run": "cli.run",
+    "finetune": "cli.finetune",
     "job": "appliance.commands.job",
     "appliance": "appliance.commands.appliance",
     "checkpoint": "cli.checkpoint",
@@ -51,10 +52,15 @@ EXAMPLES = {
         "cstool run --params gpt_tiny --mode eval --num_csx 2",
         'cstool run --params gpt_tiny --mode infer --prompt "def " --max_tokens 100',
     ),
+    "finetune": (
+        "cstool finetune checkpoints/gpt_tiny:latest pairs.jsonl --output tuned",
+        "cstool finetune Qwen2-0.5B chats.jsonl --output tuned --epochs 1 --merge tuned.mdl",
+    ),
     "validate": ("cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",),
 }
 """examples of the functions `NAME`; all other names are groups, `NAME_app`"""
 SHORT_HELP = {
+    "finetune": "Fine-tune a model on conversations.",
     "validate": "Compare sparse training with dense training.",
     "estimate": "Predict a training step on the modelled cluster.",
     "compile": "Map a model onto the wafer, and report on it.",

@@ -54,7 +54,7 @@ def test_finetuning(cstool):
     runs, files = consoles("finetuning")
     assert len(run_console(cstool, runs)) == 3
     assert [command.split()[1] for command in check_console(cstool, files)] == ["list", "merge"]
-    callback = blocks("finetuning", "console", "yaml", "console", "python", "yaml", "sh")[1]
+    callback = blocks("finetuning", "console", "sh", "text", "yaml", "console", "python", "yaml", "sh")[3]
     keys = yaml.safe_load(callback)["trainer"]["init"]["callbacks"]
     params = load_params("gpt_tiny", overrides={"trainer.init.callbacks": keys})
     assert [(each.rank, each.scale, each.layers) for each in params.tuning.adapters] == [(8, 2.0, ("*self_attn.*",))]
@@ -64,7 +64,7 @@ def test_finetuning(cstool):
 @pytest.mark.takes("a model that learns text, then instructions")
 def test_a_model_learns_to_say_what_functions_do_as_the_page_says(cstool):
     """The losses are of a text that is another with each version of Python."""
-    code, params, runs = blocks("finetuning")[3:]
+    code, params, runs = blocks("finetuning")[5:]
     assert cstool(*shlex.split(consoles("finetuning")[0].splitlines()[0])[2:]).code == 0
     run_python(code)
     Path("pairs.yaml").write_text(params)

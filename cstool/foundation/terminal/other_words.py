@@ -49,7 +49,10 @@ _PLOTS = (
 )
 _REPORTS = "there is no command for it: a run ends with its summary, and its folder in model_dir/cerebras_logs keeps it"
 OTHER_COMMANDS = {
-    **dict.fromkeys(("fit", "train", "finetune", "fine_tune", "pretrain"), _TRAINS),
+    **dict.fromkeys(("fit", "train", "pretrain"), _TRAINS),
+    **dict.fromkeys(
+        ("fine_tune", "tune", "lora", "sft"), "`cstool finetune BASE DATA --output DIR` trains on conversations"
+    ),
     **dict.fromkeys(("eval", "evaluate", "test"), _EVALUATES),
     "resume": "`cstool run` with the same flags goes on from the latest state in model_dir",
     "validate_all": "`cstool run --params FILE --mode eval_all` evaluates every checkpoint",

@@ -218,7 +218,7 @@ def take_up(session: Session, start: Start) -> None:
             f"{start.path}: was trained with products of {before}, the run asks for {now}",
             f"--precision {before} goes on as it was; --load_checkpoint_states model,optimizer goes on with {now}",
         )
-    if changed := _changes(session, values):
+    if "optimizer" in wanted and (changed := _changes(session, values)):
         log.warning(f"Not as it was in the checkpoint: {'; '.join(changed)}. Bits may differ from a straight run.")
     step = session.position.step
     if session.resumes and (changed := _changed_sections(params, values)):

@@ -1,0 +1,96 @@
+"""`cstool finetune`, from a base and a file to answers; what is there stays, and what does not fit is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cstool.training.store import CheckpointReader
+from tests.end_to_end.refusals import error, rows
+from tests.end_to_end.runs import gpt_params
+
+
+@pytest.fixture
+def base(tmp_path, data, cstool, monkeypatch) -> Path:
+    """A checkpoint of a model of bytes after two steps, and conversations beside it."""
+    monkeypatch.chdir(tmp_path)
+    file = gpt_params(
+        tmp_path, data, init__model__vocab_size=256, init__loop={"max_steps": 2}, init__checkpoint={"steps": 2}
+    )
+    assert cstool("run", "-p", file, "--lanes", 1).code == 0
+    lines = [json.dumps({"prompt": f"{n % 7} and {n % 5}", "completion": f"{n % 7 + n % 5}."}) for n in range(60)]
+    Path("sums.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "model_dir" / "checkpoint_2.mdl").rename("base.mdl")
+    return Path("base.mdl")
+
+
+ASKED = ("base.mdl", "sums.jsonl", "--output", "tuned", "--tokenizer", "bytes", "--steps", 4, "--batch_size", 2)
+
+
+@pytest.mark.takes("three runs, and answers")
+def test_from_a_base_and_a_file_to_answers(base, cstool):
+    asked = ("finetune", *ASKED, "--learning_rate", 0.01)
+    found = cstool(*asked, "--merge", "merged.mdl", "--shown", 2, "--json").document
+    assert found["loss_after"] < found["loss_before"]
+    assert [answer["prompt"][-1] for answer in found["answers"]] == ["\n", "\n"]
+    assert found["run"]["trained_parameters"] < found["run"]["parameters"]
+    with CheckpointReader(Path("merged.mdl")) as reader:
+        assert not any("lora" in name for name in reader.tensor_names())
+    # The same command goes on: there is nothing left to train. So does the params file that it wrote.
+    again = cstool(*asked, "--shown", 1)
+    assert again.code == 0
+    assert f"{found['loss_before']:.4f} before, {found['loss_after']:.4f} after [nats a token]" in again.stdout
+    assert again.stdout.count("\n--- held-out prompt ") == 1
+    last = cstool("run", "-p", "tuned/finetune.yaml", "--lanes", 1, "--max_steps", 6, "--json").document
+    assert (last["first_step"], last["last_step"]) == (4, 6)
+    # With other flags it would be another run.
+    refused = cstool("finetune", *ASKED, "--learning_rate", 0.02)
+    assert (refused.code, refused.stderr) == (
+        2,
+        error(
+            "tuned/finetune.yaml: must be as this command writes it, it is of another one, or was changed",
+            "cstool run --params with this file goes on with it as it is; another --output begins anew",
+        ),
+    )
+
+
+REFUSED = rows("""\
+--steps 0 => --steps: must be at least 1, got 0
+--batch_size 0 => --batch_size: must be at least 1, got 0
+--sequence_length 1 => --sequence_length: must be at least 2, got 1
+--epochs 0 => --epochs: must be greater than 0, got 0
+--learning_rate -1 => --learning_rate: must be greater than 0, got -1
+--val_fraction 0 => --val_fraction: must be greater than 0, and less than 1, got 0
+--merge base.mdl => --merge: must be a new file, got base.mdl
+--full --merge new.mdl => --merge: must be left out with --full, got new.mdl
+
+""")
+
+
+@pytest.mark.parametrize(("typed", "message"), REFUSED)
+def test_what_makes_no_sense_is_refused(typed, message, cstool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("base.mdl").touch()
+    refused = cstool("finetune", "base.mdl", "sums.jsonl", "--output", "tuned", *typed.split())
+    assert (refused.code, refused.stderr) == (2, error(message))
+    assert not Path("tuned").exists()
+
+
+def test_a_base_that_does_not_fit(base, cstool):
+    refused = cstool("finetune", *ASKED[:4], "--steps", 2)
+    assert (refused.code, refused.stderr) == (
+        2,
+        error(
+            "--tokenizer: must be given for base.mdl, beside which there is none, and whose data set is not there",
+            "bytes, or the tokenizer.json of the base",
+        ),
+    )
+    assert cstool("finetune", *ASKED, "--shown", 0).code == 0
+    refused = cstool("finetune", "tuned/run:latest", *ASKED[1:3], "again", *ASKED[4:])
+    assert (refused.code, refused.stderr) == (
+        2,
+        error(
+            "tuned/run/checkpoint_4.mdl: must be a whole model, got adapters",
+            "cstool checkpoint merge tuned/run/checkpoint_4.mdl WHOLE.mdl makes one of it",
+        ),
+    )
