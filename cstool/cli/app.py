@@ -53,8 +53,8 @@ EXAMPLES = {
         'cstool run --params gpt_tiny --mode infer --prompt "def " --max_tokens 100',
     ),
     "finetune": (
-        "cstool finetune checkpoints/gpt_tiny:latest pairs.jsonl --output tuned",
-        "cstool finetune Qwen2-0.5B chats.jsonl --output tuned --epochs 1 --merge tuned.mdl",
+        "cstool finetune checkpoints/gpt_tiny:latest chats.jsonl --output tuned",
+        "cstool finetune gpt2_folder chats.jsonl --output tuned --epochs 1 --merge tuned.mdl",
     ),
     "validate": ("cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",),
 }

@@ -1,5 +1,6 @@
 """Every command has examples in its help, and each of them works as it is written."""
 
+import json
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from tests.end_to_end.refusals import without_machine_warnings
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
 from tests.shown_jobs import Shown
 from tests.unit.csl.fabric.waits import sender_and_receiver
+from tests.unit.training.data.chat_samples import messages
 
 INTEROP = PROJECT / "tests" / "interop"
 SMALL = {"hidden_size": 16, "num_heads": 2, "num_hidden_layers": 1, "filter_size": 32}
@@ -68,12 +70,21 @@ def prepared(tmp_path_factory) -> Path:
     shutil.copy(INTEROP / "gpt2_small_legacy.yaml", folder / "params_gpt2.yaml")
     shutil.copy(PROJECT / "cstool" / "model" / "system" / "systems" / "cs2.yaml", folder / "my_system.yaml")
     (folder / "pairs.jsonl").write_text('{"prompt": "1+1=", "chosen": "2", "rejected": "3"}\n' * 4)
+    chats = [{"messages": messages(f"{n % 7} and {n % 5}?", f"{n % 7 + n % 5}.")} for n in range(20)]
+    (folder / "chats.jsonl").write_text("".join(f"{json.dumps(chat)}\n" for chat in chats))
+    alpaca = [{"instruction": f"Add {n} and 1.", "output": f"{n + 1}."} for n in range(20)]
+    (folder / "alpaca.json").write_text(json.dumps(alpaca))
     (folder / "kept").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         last = "checkpoints/gpt_tiny/checkpoint_600.mdl"
         assert run("checkpoint", "copy", last, "kept") == 0
         assert run("checkpoint", "convert", last, "gpt2_folder", "--to", "hf") == 0
+        shutil.copy("gpt2_folder/tokenizer.json", "tokenizer.json")
+        tuned = ("--lora", "rank=2,targets=q", "--checkpoint_path", last, "--max_steps", "1")
+        assert run("run", "--params", "params/gpt_tiny.yaml", *tuned, "--model_dir", "checkpoints/gpt_tiny_lora") == 0
+        made = ("--output", "datasets/chats", "--sequence_length", "64")
+        assert run("data", "prepare", "instruct", "chats.jsonl", *made) == 0
         for name in ("gpt2_small.json", "a.json", "b.json"):
             assert run("compile", "--params", "params/gpt2_small.yaml", "--out", name) == 0
         write_fabric_program(folder / "gemv")
@@ -127,8 +138,9 @@ def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, exam
     monkeypatch.chdir(folder)
     # The stock files by name are those that were shrunk.
     monkeypatch.setattr("cstool.model.params.load.FOLDER", folder / "params")
-    if "datasets/text" in example and "prepare" in example:
-        shutil.rmtree("datasets/text")
+    for name in ("text", "chats"):
+        if f"datasets/{name}" in example and "prepare" in example:
+            shutil.rmtree(f"datasets/{name}")
     if example.startswith(("cstool job", "cstool appliance")):
         jobs(example)
     if example == "cstool job list":

@@ -316,10 +316,10 @@ def attention_backward(c: Call) -> None:
     form, tokens = work.form, len(c.inputs[0])
     delta_y = operand(c.delta_y, c.inputs[0].dtype, "attention.delta_y", scratch)
     # Sums over blocks, or over heads, are in float32.
+    deltas = [c.delta_x(i) for i in range(3)]
     sums = [
         delta if delta.dtype != BFLOAT16 or not is_sum else scratch(f"attention.sum_{i}", delta.shape)
-        for i, is_sum in enumerate((True, form.kv_heads < form.heads, form.kv_heads < form.heads))
-        for delta in (c.delta_x(i),)
+        for i, (delta, is_sum) in enumerate(zip(deltas, (True, *[form.kv_heads < form.heads] * 2), strict=True))
     ]
     dots = scratch("attention.dots", (form.heads, tokens))
     if delta_y.dtype == BFLOAT16:
@@ -331,9 +331,9 @@ def attention_backward(c: Call) -> None:
     elementary.fill(bias_sums, 0)
     compute = partial(_backward, c, work, delta_y, sums, dots, bias_sums)
     in_parts(c.gemm_for(c.inputs[0]), form.kv_heads, 2 * form.flops(c.inputs[0]), compute)
-    for i, total in enumerate(sums):
-        if total is not c.delta_x(i):
-            convert(total, c.delta_x(i))
+    for total, delta in zip(sums, deltas, strict=True):
+        if total is not delta:
+            convert(total, delta)
     _add_up_biases(c, form, bias_sums)
 
 
