@@ -79,7 +79,7 @@ def test_a_model_learns_to_say_what_functions_do_as_the_page_says(cstool):
         name: [json.loads(line) for line in Path(f"{name}.jsonl").read_text().splitlines()]
         for name in ("before", "after")
     }
-    stops = {name: sum(each["ended_by"] == "end_of_text" for each in found) for name, found in answers.items()}
+    stops = {name: sum(each["finish_reason"] == "end_of_text" for each in found) for name, found in answers.items()}
     assert len(answers["after"]) == 20
     assert stops["before"] <= 2
     assert stops["after"] >= 18
