@@ -81,7 +81,11 @@ def _sharing(graph: Graph) -> Graph:
     if not same:
         return graph
     kept, segments = set(same.values()), []
-    for segment in graph.segments:
+
+    def shared_at(segment: Segment) -> Callable[[int], Hashable]:
+        return lambda repetition: tuple(segment.name_of(weight.name, repetition) in same for weight in segment.weights)
+
+    for segment in split_segments(graph.segments, shared_at):
         own = {weight.name: weight for weight in segment.weights}
         renamed = {
             name: weight.begins_as

@@ -13,6 +13,7 @@ from cstool.model.optimizers import make_optimizer
 from cstool.model.params import AdamW
 from cstool.model.params.sections.tuning import Adapters, Tuning
 from cstool.training.kernels.gemm_providers import find_fma
+from cstool.training.machine import csx
 from cstool.training.machine.cluster import INTERPRETER, TABLE
 from tests.models import FAMILIES, decoder, encoder, encoder_decoder, preferences, vision
 from tests.unit.training.machine.machines import (
@@ -134,7 +135,26 @@ def test_adapters_begin_beside_what_the_layer_was():
         assert name.endswith("lora_B") or np.abs(found[name]).max() > 0.8 * bound
 
 
-@pytest.mark.parametrize("asked", [Tuning(adapters=(Adapters(2, ("q", "up"), 6.0),)), Tuning(frozen=("*ffn*",))])
+@pytest.fixture(autouse=True)
+def _large_numbers(monkeypatch) -> None:
+    """Fill memory before its first use: what is read there before anything was written is large."""
+    empty = csx.aligned_empty
+
+    def filled(size_bytes: int) -> np.ndarray:
+        memory = empty(size_bytes)
+        memory.fill(0x7C)
+        return memory
+
+    monkeypatch.setattr(csx, "aligned_empty", filled)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Tuning(adapters=(Adapters(2, ("q", "up"), 6.0),)),
+        *(Tuning(frozen=(names,)) for names in ("*ffn*", "first:1", "*layers.1.*")),
+    ],
+)
 def test_a_reference_of_dpo_that_stays_the_base_of_its_policy_is_kept_once(monkeypatch, asked):
     """With the bits of two copies."""
     shared = tuned(preferences(layers=2), asked)
