@@ -1,4 +1,4 @@
-"""`cstool finetune`: a model that is there already learns from conversations, and says what it learnt."""
+"""`cstool finetune`: a trained model learns from conversations; losses and answers before and after."""
 
 from __future__ import annotations
 

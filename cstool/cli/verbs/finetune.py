@@ -28,7 +28,6 @@ LEARNING_RATES = {"adapters": 2e-4, "all": 2e-5}
 """usual rates of adapters, and of all weights. Source: Hu et al., 2021, table 11; Taori et al., "Alpaca", 2023"""
 WARMUP_SHARE = 0.03
 """of the steps, in which the rate grows. Source: Taori et al., "Alpaca", 2023"""
-BYTE_VALUES = 256
 _MOST_ANSWER = 64
 """tokens of a shown answer"""
 

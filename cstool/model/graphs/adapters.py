@@ -122,18 +122,14 @@ def _short_name(name: str) -> str:
 def _adapted(segment: Segment, tuning: Tuning) -> Segment:
     """Return a segment with adapters, the same for all its repetitions."""
     weights = {weight.name: weight for weight in segment.weights}
-    targets = {
-        op.name: (op, found)
+    shapes = {tensor.name: tensor for tensor in segment.tensors}
+    added = {
+        op.name: _Added(op, found, weights[op.weights[0]], shapes[op.outputs[0]])
         for op in segment.ops
         if _is_linear(op)
         and (found := adapters_beside(tuning, segment.name_of(op.name))) is not None
         and op.weights[0] in weights
         and not weights[op.weights[0]].frozen
-    }
-    shapes = {tensor.name: tensor for tensor in segment.tensors}
-    added = {
-        name: _Added(op, adapters, weights[op.weights[0]], shapes[op.outputs[0]])
-        for name, (op, adapters) in targets.items()
     }
     return replace(
         segment,

@@ -10,7 +10,7 @@ from cstool.foundation.errors import ParamsError
 from cstool.model.batch_split import nearest_divisors
 from cstool.model.ir import Graph, Weight, rules_of
 from cstool.model.params.sections.sparsity import SparsityParams
-from cstool.model.params.sections.tuning import LORA_WEIGHTS
+from cstool.model.params.sections.tuning import is_of_adapter
 
 _DENSE_BY_DEFAULT = ("embedding", "norm", "lm_head", "pe_helper")
 """parts of names; source: cerebras.pytorch.sparse, 2.10 (default_sparse_param_filter)"""
@@ -47,9 +47,7 @@ class _Assignment:
         self._label, self._key = place
         self._model = graph.name
         self._matrices = {
-            name: weight
-            for name, weight in graph.weights.items()
-            if len(weight.shape) > 1 and not name.endswith(LORA_WEIGHTS)
+            name: weight for name, weight in graph.weights.items() if len(weight.shape) > 1 and not is_of_adapter(name)
         }
         self._dense = _other_than_linear(graph)
         self._spellings = {name: [name, f"model.{name}"] for name in self._matrices}

@@ -6,7 +6,7 @@ from cstool.foundation.errors import CheckpointError
 from cstool.model.graphs.preference import POLICY, REFERENCE
 from cstool.model.ir import Graph
 from cstool.model.params import written_states
-from cstool.model.params.sections.tuning import LORA_WEIGHTS
+from cstool.model.params.sections.tuning import has_adapters, is_of_adapter
 from cstool.training.store import INDICES, SavedState
 from cstool.training.store.contiguous import Place
 from cstool.training.store.saved_state import Array, Progress, no_progress
@@ -60,8 +60,8 @@ def as_this_model(state: SavedState, graph: Graph, *, states: frozenset[str], tr
     stored = {name for name in state.tensor_names() if name.startswith("model.")}
     if any(name.endswith(INDICES) for name in stored):
         return state
-    begins = not any(name.endswith(LORA_WEIGHTS) for name in stored)
-    wanted = [name for name in graph.weights if not (begins and name.endswith(LORA_WEIGHTS))]
+    begins = not has_adapters(stored)
+    wanted = [name for name in graph.weights if not (begins and is_of_adapter(name))]
     plain = {name: name.removeprefix(POLICY).removeprefix(REFERENCE) for name in wanted}
     if all(name != short for name, short in plain.items()):
         names, what = {f"model.{name}": f"model.{short}" for name, short in plain.items()}, "one decoder"

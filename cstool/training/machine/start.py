@@ -13,7 +13,7 @@ from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
 from cstool.foundation.progress import Progress
 from cstool.foundation.words import bytes_text, counted
 from cstool.model.params import ALL_STATES, Params, written_states
-from cstool.model.params.sections.tuning import LORA_WEIGHTS
+from cstool.model.params.sections.tuning import has_adapters
 from cstool.training.machine.committed import Committed, Survey, survey
 from cstool.training.machine.memoryx import MemoryX
 from cstool.training.machine.ranks.link import ALONE, Link
@@ -170,7 +170,7 @@ def _has_weights_alone(checkpoint: Path) -> bool:
 def _is_base(checkpoint: Path) -> bool:
     """Whether a checkpoint has no weights of adapters."""
     with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:
-        return not any(name.endswith(LORA_WEIGHTS) for name in reader.tensor_names())
+        return not has_adapters(reader.tensor_names())
     return False
 
 

@@ -17,7 +17,7 @@ import cstool
 from cstool.foundation.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.model.ir import Graph
 from cstool.model.params import DpoParams, Params, written_states
-from cstool.model.params.sections.tuning import LORA_WEIGHTS
+from cstool.model.params.sections.tuning import has_adapters, is_of_adapter
 from cstool.training.kernels.magnitudes import first_non_finite
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.renamed import as_this_model
@@ -192,7 +192,7 @@ def load_state(
             cannot be had apart
     """
     graph, trains = memoryx.arrays.graph, memoryx.optimizer is not None
-    if not trains and not _has_adapters(graph.weights) and (adapters := adapters_of(reader)) is not None:
+    if not trains and not has_adapters(graph.weights) and (adapters := adapters_of(reader)) is not None:
         reader = Folded(reader, adapters["scales"])
     reader = as_this_model(reader, graph, states=states, trains=trains)
     sparse = SparseTensors(reader)
@@ -362,16 +362,16 @@ def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, st
     if strict:
         _check_heads(path, stored, graph)
     hint = "the checkpoint is of another model: choose another --model_dir to start fresh, or another checkpoint"
-    begins = not _has_adapters(stored)
-    if strict and not begins and not _has_adapters(graph.weights):
-        first = next(filter(_is_of_adapter, stored)).removeprefix("model.")
+    begins = not has_adapters(stored)
+    if strict and not begins and not has_adapters(graph.weights):
+        first = next(filter(is_of_adapter, stored)).removeprefix("model.")
         raise CheckpointError(
             f"{path}: has adapters, such as {first}, and this model has none",
             "--lora trains them on; cstool checkpoint merge folds them into the weights",
         )
     for name, weight in graph.weights.items():
         shape = stored.get(f"model.{name}")
-        if shape is None and strict and not (begins and _is_of_adapter(name)):
+        if shape is None and strict and not (begins and is_of_adapter(name)):
             raise CheckpointError(f"{path}: lacks the weight {name} of this model", hint)
         if shape is not None and tuple(shape) != weight.shape:
             raise CheckpointError(
@@ -380,14 +380,6 @@ def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, st
     for name in stored:
         if strict and name.startswith("model.") and name.removeprefix("model.") not in graph.weights:
             raise CheckpointError(f"{path}: has the weight {name.removeprefix('model.')}, which this model lacks", hint)
-
-
-def _is_of_adapter(name: str) -> bool:
-    return name.endswith(LORA_WEIGHTS)
-
-
-def _has_adapters(names: Iterable[str]) -> bool:
-    return any(map(_is_of_adapter, names))
 
 
 def _check_optimizer(path: Path, stored: Iterable[str], memoryx: MemoryX) -> None:

@@ -7,7 +7,7 @@ vendor's, release 2.10.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -36,6 +36,16 @@ MODULES: Mapping[str, str] = MappingProxyType(
     }
 )
 """the vendor's classes of modules, outer ones first -> parts of the names of layers in them"""
+
+
+def is_of_adapter(name: str) -> bool:
+    """Say whether a weight, or the tensor of one, is of an adapter."""
+    return name.endswith(LORA_WEIGHTS)
+
+
+def has_adapters(names: Iterable[str]) -> bool:
+    """Say whether any weight, or any tensor of one, is of an adapter."""
+    return any(map(is_of_adapter, names))
 
 
 @dataclass(frozen=True)
@@ -136,22 +146,20 @@ def parse_adapters(text: str, where: str = "--adapters", layers: str = "layers")
     return Adapters(int(alone["rank"]), tuple(found[layers]), alpha, dropout, stabilized == "true")
 
 
-def parse_tuning(frozen: str | None, adapters: str | None, flag: str = "--adapters", layers: str = "layers") -> Tuning:
-    """Return the changes that two flags ask for.
+def parse_tuning(frozen: str | None, adapters: str | None) -> Tuning:
+    """Return the changes by the flags `--frozen` and `--adapters`.
 
     Args:
         frozen: see `parse_frozen`
         adapters: see `parse_adapters`
-        flag: for adapters
-        layers: key of the layers in its value
 
     Raises:
         ParamsError: one is not written as it should be, or both are asked for
     """
     if frozen is not None and adapters is not None:
-        raise _error(f"--frozen: must be left out beside {flag}, which freeze all weights but their own")
+        raise _error("--frozen: must be left out beside --adapters, which freeze all weights but their own")
     if adapters is not None:
-        return Tuning(adapters=(parse_adapters(adapters, flag, layers),), where=flag)
+        return Tuning(adapters=(parse_adapters(adapters),), where="--adapters")
     return Tuning(frozen=parse_frozen(frozen), where="--frozen") if frozen is not None else Tuning()
 
 
