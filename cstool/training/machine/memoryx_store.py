@@ -18,6 +18,7 @@ from cstool.training.machine.budgets import file_memory_bytes, update_threads
 from cstool.training.machine.committed import Committed, dealt_rows
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.host_memory import BUDGET_VARIABLE, available_memory_bytes, memory_budget_bytes
+from cstool.training.machine.lending import open_lent
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import Shards, deal_panels, dealt_already
 from cstool.training.machine.ranks.link import ALONE, Link
@@ -31,6 +32,7 @@ from cstool.training.store import (
     list_checkpoints,
     shard_name,
 )
+from cstool.training.store.base_file import BaseFile
 from cstool.training.store.panel_cache import STAYS_BYTES, TILE_BYTES, buffer_bytes
 
 log = logging.getLogger("cstool")
@@ -56,29 +58,41 @@ class ShardFile(NamedTuple):
     slots: int
     adopt_step: int | None
     """the step of the commit to go on from; None for a new file"""
+    lent_bytes: int = 0
+    """of weights that lie in a checkpoint, not in the files"""
 
     def path(self, node: int, nodes: int) -> Path:
         """Path of the file of a node."""
         name = shard_name(node, nodes)
         return self.folder / (name if self.is_for_run else name.replace("memoryx", "memoryx_evaluation", 1))
 
-    def open(self, node: int, shards: Shards, check: Callable[[], None] = lambda: None) -> FileStore:
+    def open(
+        self, node: int, shards: Shards, base: BaseFile | None = None, check: Callable[[], None] = lambda: None
+    ) -> FileStore:
         """Open the file of a node here.
 
         Args:
-            check: see `FileStore`
+            base, check: see `FileStore`
 
         Raises:
             StoreError: the file cannot be made, is in use, damaged, or is not the file to go on from
         """
-        direct = self.slots * shards.shard_bytes[node] > CACHED_SHARE * available_memory_bytes()
+        size_bytes = self.slots * (shards.shard_bytes[node] - self.lent_bytes) + self.lent_bytes
+        direct = size_bytes > CACHED_SHARE * available_memory_bytes()
         path = self.path(node, shards.nodes)
         with suppress(OSError):
             # An error of the folder is reported for the file.
             self.folder.mkdir(parents=True, exist_ok=True)
         adopts = self.adopt_step is not None
         return FileStore(
-            path, self.memory_bytes, slots=self.slots, adopt=adopts, at_step=self.adopt_step, direct=direct, check=check
+            path,
+            self.memory_bytes,
+            slots=self.slots,
+            adopt=adopts,
+            at_step=self.adopt_step,
+            direct=direct,
+            base=base,
+            check=check,
         )
 
 
@@ -140,7 +154,9 @@ def open_backing(
     slots = 2 if params.memoryx.commit_steps and optimizer is not None else 1
     is_for_run = optimizer is not None or adopted is not None
     step = None if adopted is None else adopted.step
-    file = ShardFile(params.model_dir, is_for_run, rows_bytes, slots, step)
+    base = open_lent(kept, start) if nodes == 1 else None
+    lent_bytes = 0 if base is None else sum(place.nbytes for place in base.places.values())
+    file = ShardFile(params.model_dir, is_for_run, rows_bytes, slots, step, lent_bytes)
     path = file.path(0, nodes)
 
     def check() -> None:
@@ -150,11 +166,12 @@ def open_backing(
                 _check_not_in_the_way(goes_on, nodes)
 
     with way_on_from_damage(path, params.checkpoint.checkpoint_name):
-        store = file.open(0, shards, check)
+        store = file.open(0, shards, base, check)
     slots_text = "one slot" if store.slots == 1 else f"{store.slots} slots"
     spread = "" if nodes == 1 else f", the largest of {nodes} shards of {bytes_text(sum(shards.shard_bytes))}"
     log.info(
-        f"MemoryX is in {path}: {bytes_text(max(shards.shard_bytes))} of state in {slots_text}{spread}, "
+        f"MemoryX is in {path}: {bytes_text(max(shards.shard_bytes) - lent_bytes)} of state in {slots_text}{spread}, "
+        f"{'' if base is None else f'{bytes_text(lent_bytes)} of weights stay in {base.path}, '}"
         f"buffers of {buffers_bytes / 2**20:,.0f} MiB at most"
         f"{', past the page cache' if store.direct else ''}."
     )

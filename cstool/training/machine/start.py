@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,7 +256,7 @@ class _Restoring:
     def _opened(self, committed: Committed) -> SavedState:
         """Open a commit for reading, wherever its files are."""
         if committed.nodes == 1:
-            return CommittedStore(committed.path, is_ours=self._is_ours(committed.path))
+            return open_with_base(committed.path, partial(CommittedStore, is_ours=self._is_ours(committed.path)))
         sources: list[ShardSource] = []
         with ExitStack() as undo:
             for node, rank in enumerate(committed.holders):

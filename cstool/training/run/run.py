@@ -131,8 +131,8 @@ def _evaluate_all(
 ) -> RunResult:
     """Evaluate every checkpoint on every data set.
 
-    One machine does for all, whose weights are loaded anew, but for sparse ones: these have room for as many numbers
-    as the checkpoint has.
+    One machine does for all, whose weights are loaded anew. A sparse model, and one that streams from its checkpoint,
+    needs a machine for each.
     """
     result: RunResult | None = None
     pending = list(starts)
@@ -147,7 +147,7 @@ def _evaluate_all(
                     _begin(session, start)
                     _evaluate(session, data, stop, start.path)
                     _check_not_stopped(session, data, stop)
-                    if session.appliance.memoryx.arrays.sparse:
+                    if session.appliance.memoryx.arrays.is_for_one_state:
                         break
                 result = _finished(session)
     assert result is not None, "there is a checkpoint"

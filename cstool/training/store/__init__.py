@@ -7,6 +7,7 @@ from cstool.training.store.adapters import (
     base_value,
     left_out_by,
     merge_adapters,
+    open_base,
     open_with_base,
 )
 from cstool.training.store.checked_state import (

@@ -5,6 +5,7 @@ The value `adapters` of a checkpoint has the `scales` by module, and, where the 
 """
 
 import copy
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,9 @@ from cstool.training.store.checkpoint_copy import write_checkpoint
 from cstool.training.store.checkpoint_format import INDICES, CheckpointDigest
 from cstool.training.store.checkpoint_opening import open_checkpoint
 from cstool.training.store.checkpoint_reader import CheckpointReader
+from cstool.training.store.commit_record import read_record
 from cstool.training.store.contiguous import Place
+from cstool.training.store.file_layout import record_path
 from cstool.training.store.saved_state import Array, Progress, SavedState, even_pieces, no_progress
 
 ADAPTERS = "adapters"
@@ -58,16 +61,39 @@ def adapters_of(state: SavedState) -> Mapping[str, Any] | None:
     Raises:
         DamagedCheckpointError: it makes no sense
     """
-    found = state.values().get(ADAPTERS)
+    return _checked(state.path, state.values())
+
+
+def _checked(path: Path, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    found = values.get(ADAPTERS)
     if found is None:
         return None
     scales, base = (found.get("scales"), found.get("base")) if isinstance(found, dict) else (None, None)
     is_right = isinstance(scales, dict) and all(isinstance(scale, float) for scale in scales.values())
     if not is_right or not (base is None or (isinstance(base, dict) and base.keys() >= {"path", "digest"})):
-        raise DamagedCheckpointError(
-            f"{state.path}: {ADAPTERS} must be scales by module, and a base, got {found!r:.80}"
-        )
+        raise DamagedCheckpointError(f"{path}: {ADAPTERS} must be scales by module, and a base, got {found!r:.80}")
     return dict(found)
+
+
+def open_base(path: Path) -> CheckpointReader | None:
+    """Open the checkpoint with the weights that a saved state begins from: its base, or itself if it has no adapters.
+
+    None where adapters have all weights beside them, and for a commit of MemoryX without adapters.
+
+    Raises:
+        CheckpointError: it cannot be read, or its base is not there, or another one
+    """
+    if os.path.lexists(record_path(path)):
+        record = read_record(record_path(path))
+        found = None if record is None else _checked(path, record.values)
+        return None if found is None or found.get("base") is None else _open_base(path, found["base"])
+    reader = CheckpointReader(path)
+    with reader._or_closed():
+        found = adapters_of(reader)
+        if found is None:
+            return reader
+        reader.close()
+        return None if found.get("base") is None else _open_base(path, found["base"])
 
 
 def left_out_by(values: Mapping[str, Any], graph: Graph) -> frozenset[str]:
@@ -88,8 +114,13 @@ def open_with_base(path: Path, opened: Callable[[Path], SavedState] = Checkpoint
     state = opened(path)
     with state._or_closed():
         found = adapters_of(state)
-        base = None if found is None else found.get("base")
+        base = None if found is None or not _are_alone(state) else found.get("base")
         return state if base is None else _Laid(state, _open_base(state.path, base))
+
+
+def _are_alone(state: SavedState) -> bool:
+    """Whether a state has no weights but adapters."""
+    return all(name.endswith((_A, _B)) for name in state.tensor_names() if name.startswith("model."))
 
 
 def _open_base(path: Path, base: Mapping[str, str]) -> CheckpointReader:

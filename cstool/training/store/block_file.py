@@ -1,6 +1,7 @@
 """The bytes of a large file, read and written at offsets from several threads, and the time that it takes."""
 
 import errno
+import fcntl
 import os
 import threading
 import time
@@ -74,11 +75,18 @@ class BlockFile:
         self.traffic = Traffic()
         self.observer: Observer | None = None
         self._descriptor = descriptor
-        self._flags = UNCACHED if uncached or direct else 0
-        self._direct = _open_direct(descriptor) if direct else -1
+        self._flags = UNCACHED if uncached else 0
+        self._direct = -1
         """the same file past the page cache; -1 where that cannot be"""
-        self._goes_direct = self._direct >= 0
+        self._goes_direct = False
         self._lock = threading.Lock()
+        if direct:
+            self.go_direct()
+
+    def go_direct(self) -> None:
+        """Go past the page cache from now on, where that can be."""
+        self._flags, self._direct = UNCACHED, _open_direct(self._descriptor)
+        self._goes_direct = self._direct >= 0
 
     def read(self, offset: int, array: NDArray[Any]) -> None:
         """Fill a C-contiguous array with the bytes at an offset [bytes], or raise StoreError."""
@@ -180,7 +188,8 @@ class BlockFile:
 def _open_direct(descriptor: int) -> int:
     """Open a file once more, past the page cache; -1 where that cannot be."""
     try:
-        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
+        mode = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        return os.open(f"/proc/self/fd/{descriptor}", mode | os.O_DIRECT | os.O_CLOEXEC)
     except (AttributeError, OSError):
         return -1
 

@@ -43,6 +43,10 @@ class CheckpointReader(SavedState):
             os.close(self._descriptor)
         self._descriptor = -1
 
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
     def place(self, key: str) -> Place:
         """Where a tensor, or the target of a link, is in the file."""
         return self._tensor(key)

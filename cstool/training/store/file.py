@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from cstool.foundation.errors import StoreError
+from cstool.training.store.base_file import BaseFile
 from cstool.training.store.block_file import BlockFile, Observer, Traffic, cannot
 from cstool.training.store.commit_record import CommitRecord, Extent, Extents, write_record
 from cstool.training.store.contiguous import Place
@@ -53,6 +54,8 @@ class FileStore:
         at_step: with `adopt`, go on from the commit of this step; if it is the one before the last, the last one
         is given up, durably, before this returns
         direct: go past the page cache, where that can be
+        base: has arrays that are only read where they lie, as long as the file does not have them; closed with the
+            store
         check: called once no other run can use the file; raises if it must stay as it is
 
     Raises:
@@ -72,11 +75,13 @@ class FileStore:
         adopt: bool = False,
         at_step: int | None = None,
         direct: bool = False,
+        base: BaseFile | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self.path = path
         self.direct = direct
         """whether it was asked to go past the page cache"""
+        self.base = base
         self.lock = StoreLock(lock_path(path))
         self.record: CommitRecord | None = None
         """the last commit; None before the first"""
@@ -89,8 +94,12 @@ class FileStore:
         """whether the disk has set the space aside"""
         with contextlib.ExitStack() as undo:
             undo.callback(self.lock.close)
+            if base is not None:
+                undo.callback(base.close)
             try:
                 check()
+                if base is not None and direct:
+                    base.go_direct()
                 last, self.record = records_to_adopt(path, at_step) if adopt else (None, None)
                 sweep_temporary(path.parent, f"{path.name}.*.tmp", age_s=0)
                 self._scratch = ScratchFile(path, direct=direct)
@@ -105,6 +114,8 @@ class FileStore:
             undo.pop_all()
         self._places, self._adopted = dict(self.file.places), set(self.file.places)
         """of all arrays; arrays of the adopted file that have not been created again"""
+        self._lent: dict[str, None] = {}
+        """arrays that lie in the base"""
         arrays = {} if self.record is None else self.record.arrays
         self._committed, self._extents = ({name: Extents(each) for name, each in arrays.items()} for _ in range(2))
         self.cache = PanelCache(memory_bytes, self._layout_of, self._read_rows)
@@ -123,6 +134,12 @@ class FileStore:
                 return
             if name in self._places:
                 raise ValueError(f"{name}: an array must be created once, it exists already")
+            if self.base is not None and (lent := self.base.places.get(name)) is not None:
+                if (lent.shape, lent.dtype) != (checked, dtype):
+                    raise ValueError(f"{name}: must be as it lies in {self.base.path}, {written(*lent[:2])}")
+                self._places[name], self._extents[name] = (lent,), Extents([Extent(0, lent.rows, 0, None)])
+                self._lent[name] = None
+                return
             try:
                 if scratch:
                     self._places[name] = (self._scratch.make(name, checked, dtype),)
@@ -140,6 +157,10 @@ class FileStore:
         with self._guard:
             self._check_open()
             return [name for name in self._places if name not in self._adopted]
+
+    def lends(self, name: str) -> bool:
+        """Whether an array lies in the base, so that it cannot be written."""
+        return name in self._lent
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of an array."""
@@ -229,8 +250,9 @@ class FileStore:
         self.cache.want([Rows(*each) for each in rows], times)
 
     def observe(self, observer: Observer) -> None:
-        """Have an observer told of every request to the file and to the scratch file."""
-        self.file.observer = self._scratch.observer = observer
+        """Have an observer told of every request to any file."""
+        for file in self._files:
+            file.observer = observer
 
     def close(self) -> None:
         """Let go of everything, the lock last; uncommitted rows are lost, a file without any commit is removed."""
@@ -241,6 +263,8 @@ class FileStore:
         self.cache.close()
         self.file.end()
         self._scratch.close()
+        if self.base is not None:
+            self.base.close()
         if not os.path.lexists(self.path):
             self.lock.remove()
         self.lock.close()
@@ -258,7 +282,11 @@ class FileStore:
     @property
     def traffic(self) -> Traffic:
         """Bytes read and written so far."""
-        return self.file.traffic + self._scratch.traffic
+        return sum((file.traffic for file in self._files), Traffic())
+
+    @property
+    def _files(self) -> list[BlockFile]:
+        return [self.file, self._scratch, *([] if self.base is None else [self.base])]
 
     # Commits.
 
@@ -313,6 +341,11 @@ class FileStore:
         """Of all arrays of the last commit [bytes]."""
         return sum(self._places[name][0].nbytes for name in self._committed)
 
+    @property
+    def lent_bytes(self) -> int:
+        """Of the arrays that lie in the base [bytes]."""
+        return sum(self._places[name][0].nbytes for name in self._lent)
+
     def committed_rows(self, name: str, count: int) -> Array:
         """Return the first rows of an array of the last commit, created again or not, or raise StoreError."""
         if name not in self._places or not 0 <= count <= self._places[name][0].shape[0]:
@@ -328,12 +361,19 @@ class FileStore:
 
     def verify(self, progress: Progress = no_progress) -> None:
         """Read all of the last commit, and raise DamagedCheckpointError at the first array with another checksum."""
-        done, total = 0, self.committed_bytes
+        done, total = 0, self.committed_bytes + self.lent_bytes
         with self.file.in_order():
             for name, extents in self._committed.items():
                 for extent in extents.all():
                     check_extent(self.path, name, extent, self._checksum(name, extent))
                     done += (extent.stop - extent.start) * self._places[name][0].row_bytes
+                    progress(done, total)
+        if self.base is not None:
+            with self.base.in_order():
+                for name in self._lent:
+                    place = self._places[name][0]
+                    self.base.check(name, self._checksum(name, Extent(0, place.rows, 0, None)))
+                    done += place.nbytes
                     progress(done, total)
 
     # The file.
@@ -386,6 +426,8 @@ class FileStore:
             raise self._failure
 
     def _file_of(self, name: str) -> BlockFile:
+        if self.base is not None and name in self._lent:
+            return self.base
         return self._scratch if name in self._scratch.names else self.file
 
     def _layout_of(self, rows: Rows) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -405,6 +447,8 @@ class FileStore:
 
     def _targets(self, name: str, start: int, stop: int) -> list[Extent]:
         """Slots for changes of rows: not the last commit's; an array of one slot can change before any commit alone."""
+        if name in self._lent:
+            raise ValueError(f"{name}: must not be written, it lies in a checkpoint")
         if len(self._places[name]) == 1 and self.record is not None and self._is_committed(name):
             raise ValueError(f"{name}: must not be written once it was committed: it is fixed, with one slot")
         if not self._is_committed(name) or len(self._places[name]) == 1:
@@ -443,6 +487,6 @@ class FileStore:
         """Return the checksum of an extent, read in pieces."""
         checksums = [0]
         place = self._places[name][extent.slot]
-        for _ in summed_pieces(place, extent.start, extent.stop, self.file.read, checksums.append):
+        for _ in summed_pieces(place, extent.start, extent.stop, self._file_of(name).read, checksums.append):
             pass
         return checksums[-1]

@@ -54,7 +54,7 @@ class ModelArrays:
         self.kept, self.store = kept, store
         self.graph = graph = kept.graph
         self.file = store if isinstance(store, FileStore) else None
-        """the store where it is a file, which can commit"""
+        """the store where it is a file, which can commit, and has weights that lie in a checkpoint"""
         self.shards = shards or deal_panels(kept, 1)
         self.node, self.elsewhere = node, elsewhere
         optimizer, sparsity = kept.optimizer, kept.sparsity
@@ -149,6 +149,11 @@ class ModelArrays:
         return {SHARD: {**of_set, "node": self.node, "rows": rows, **pending}}
 
     @property
+    def is_for_one_state(self) -> bool:
+        """Whether the arrays have room for the numbers of one checkpoint alone, or weights that lie in it."""
+        return bool(self.sparse) or (self.file is not None and self.file.lent_bytes > 0)
+
+    @property
     def keeps_any(self) -> bool:
         """Whether this node has panels at all."""
         return any(self.own.values())
@@ -221,7 +226,8 @@ class ModelArrays:
                 fill_rows(panel, dense[panel.start : panel.stop])
             sparse.begin(dense)
 
-        dense_panels = [p for name, panels in self.own.items() if name not in self.sparse for p in panels]
+        dense = (name for name in self.own if name not in self.sparse and not self._is_lent(f"model.{name}"))
+        dense_panels = [panel for name in dense for panel in self.own[name]]
         filling = [workers.submit(fill_panel, panel) for panel in dense_panels]
         filling += [workers.submit(begin, sparse) for sparse in self.own_sparse()]
         for future in filling:
@@ -260,6 +266,10 @@ class ModelArrays:
             return
         on_the_way: deque[Future[Any]] = deque()
         for piece in self._pieces(array, weight):
+            if self._is_lent(array):
+                # It is there; reading it checks it.
+                read(np.empty((piece.stop - piece.start, *self.shape(array)[1:]), np.float32), piece.start, piece.stop)
+                continue
             if piece.node == self.node:
                 self._fill(piece, weight, read)
                 continue
@@ -297,6 +307,9 @@ class ModelArrays:
             convert(rows, beside)
             self.store.give_back(copy, *span, beside, changed=True)
         self.store.give_back(array, *span, part, changed=True)
+
+    def _is_lent(self, array: str) -> bool:
+        return self.file is not None and self.file.lends(array)
 
     def _stored(self, piece: Piece, weight: str) -> tuple[int, int]:
         """Rows of an own piece in the store: start and stop."""

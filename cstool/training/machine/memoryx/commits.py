@@ -95,7 +95,8 @@ class Commits:
         arrays = self._arrays
         file = arrays.file
         assert file is not None, "who asks for commits has a store that can"
-        links = {f"model.{alias}": f"model.{weight}" for alias, weight in arrays.graph.aliases.items()}
+        tied = {f"model.{alias}": f"model.{weight}" for alias, weight in arrays.graph.aliases.items()}
+        links = {alias: name for alias, name in tied.items() if not file.lends(name)}
         with self.recorder.in_memoryx(step, "commits", "commit"):
             file.commit({**values, **arrays.shard_values}, links)
 
