@@ -1,11 +1,14 @@
 """Adapters from a run to an answer: beside a base, alone in checkpoints, resumed, merged, and refused elsewhere."""
 
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cstool.training.store import CheckpointReader
+from cstool.training.store import CheckpointReader, CommittedStore
+from cstool.training.store.crc32 import crc32
 from tests.end_to_end.memoryx_files import small_params
 from tests.thread_ranks import run_ranks
 
@@ -40,6 +43,9 @@ def test_from_a_base_to_an_answer(base, tmp_path, cstool):
     in_file = ("--memoryx", "file", "--model_dir", "file")
     assert cstool(*started, "--checkpoint_path", "base.mdl", "--max_steps", 3, *in_file).code == 0
     assert cstool(*started, "--max_steps", 4, *in_file).code == 0
+    # The file has no copy of the base.
+    with CommittedStore(Path("file/memoryx.h5")) as committed:
+        assert all(".lora_" in name for name in committed.tensor_names())
     straight = tensors_of(Path("straight/checkpoint_4.mdl"))
     for other in ("parted", "file"):
         tensors = tensors_of(Path(other, "checkpoint_4.mdl"))
@@ -91,6 +97,58 @@ def test_on_two_ranks_with_the_bits_of_one(base, cstool, store):
         )
         last.append(tensors_of(folder / "checkpoint_6.mdl"))
     assert all(np.array_equal(last[0][name], array) for name, array in last[1].items())
+
+
+IN_FILE = ("--memoryx", "file")
+
+
+def losses_of(outcome) -> list[float]:
+    return [each["loss"] for each in outcome.document["evaluations"]]
+
+
+def test_a_file_evaluates_weights_where_they_lie(base, tmp_path, cstool):
+    """Of a base, and of the base of adapters; one machine for each of several checkpoints."""
+    assert cstool("run", "-p", base, *LORA, "--checkpoint_path", "base.mdl", "--model_dir", "tuned").code == 0
+    for flags in ((), LORA):
+        checkpoint = ("--checkpoint_path", "tuned:latest" if flags else "base.mdl")
+        asked = ("run", "-p", base, *flags, "--mode", "eval", *checkpoint, "--model_dir", "eval", "--json")
+        filed = cstool(*asked, *IN_FILE)
+        assert losses_of(filed) == losses_of(cstool(*asked))
+        assert re.search(r": [\d.]+ k?B of state in one slot, 93.2 kB of weights stay in \S*base\.mdl,", filed.stderr)
+    assert cstool("run", "-p", base, "--checkpoint_path", "base.mdl", "--max_steps", 4, "--model_dir", "eval").code == 0
+    shutil.copy("base.mdl", "eval/checkpoint_2.mdl")
+    asked = ("run", "-p", base, "--mode", "eval_all", "--model_dir", "eval", "--json")
+    losses = losses_of(cstool(*asked, *IN_FILE))
+    assert losses == losses_of(cstool(*asked))
+    assert len({*losses}) == 2
+
+
+def test_a_file_without_its_base(base, tmp_path, cstool):
+    asked = ("run", "-p", base, *LORA, *IN_FILE, "--model_dir", "tuned")
+    assert cstool(*asked, "--checkpoint_path", "base.mdl", "--set", "trainer.init.checkpoint.steps=0").code == 0
+    good = (tmp_path / "base.mdl").read_bytes()
+    with CheckpointReader("base.mdl") as reader:
+        name = "model.transformer_decoder.layers.0.ffn.ffn.0.linear_layer.weight"
+        place = reader.place(name)
+    damaged = bytearray(good)
+    damaged[place.offset] ^= 1
+    (tmp_path / "base.mdl").write_bytes(damaged)
+    checksum = crc32(damaged[place.offset : place.offset + place.nbytes])
+    refused = cstool(*asked, "--max_steps", 4)
+    assert (refused.code, refused.stderr) == (
+        2,
+        f"error: TMP/base.mdl: {name} is damaged: its checksum must be {place.crc32:08x}, got {checksum:08x}\n"
+        "hint: MemoryX has no copy of it: bring a whole one back\n",
+    )
+    (tmp_path / "base.mdl").unlink()
+    refused = cstool(*asked, "--max_steps", 4)
+    assert (refused.code, refused.stderr) == (
+        2,
+        "error: TMP/tuned/memoryx.h5: has adapters beside the weights of TMP/base.mdl, which is not there\n"
+        "hint: TMP/tuned/base.mdl is looked for, too\n",
+    )
+    (tmp_path / "base.mdl").write_bytes(good)
+    assert cstool(*asked, "--max_steps", 4).code == 0
 
 
 def test_adapters_are_no_model(base, tmp_path, cstool):

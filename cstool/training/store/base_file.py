@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterable
 
+from cstool.foundation.errors import CheckpointError
 from cstool.training.store.block_file import BlockFile
-from cstool.training.store.checkpoint_layout import check_crc32
 from cstool.training.store.checkpoint_reader import CheckpointReader
 
 
@@ -25,5 +25,10 @@ class BaseFile(BlockFile):
         super().__init__(reader.path, os.dup(reader.fileno()))
 
     def check(self, name: str, checksum: int) -> None:
-        """Compare the checksum of all bytes of a tensor with the file's, or raise DamagedCheckpointError."""
-        check_crc32(self.path, name, self.places[name], checksum)
+        """Compare the checksum of all bytes of a tensor with the file's, or raise CheckpointError."""
+        wanted = self.places[name].crc32
+        if checksum != wanted:
+            raise CheckpointError(
+                f"{self.path}: {name} is damaged: its checksum must be {wanted:08x}, got {checksum:08x}",
+                "MemoryX has no copy of it: bring a whole one back",
+            )

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from cstool.foundation.errors import StoreError
-from cstool.training.store import CommittedStore, FileStore, committed_step
+from cstool.training.store import CheckpointReader, CheckpointWriter, CommittedStore, FileStore, committed_step
+from cstool.training.store.base_file import BaseFile
 from cstool.training.store.commit_record import read_record
 from cstool.training.store.file_layout import lock_path, record_path
 from cstool.training.store.store_lock import StoreLock
@@ -212,3 +213,38 @@ def test_a_disk_that_cannot_give_up_the_last_commit_or_be_read_is_told_and_nothi
     assert record_path(path).read_bytes() == before
     path.write_bytes(content)
     FileStore(path, ROOM, adopt=True, at_step=3).close()
+
+
+def test_arrays_of_a_base_are_read_where_they_lie_and_never_written(tmp_path):
+    path, rows = tmp_path / "base.mdl", np.arange(4096 * 8, dtype=np.float32).reshape(4096, 8)
+    with CheckpointWriter(path) as writer:
+        writer.add_tensor("model.a", rows.shape, "float32", [rows])
+    with CheckpointReader(path) as reader:
+        base = BaseFile(reader, ["model.a"])
+    path.unlink()
+    # As in a run with a large base: past the page cache, which a file that is only read allows, too.
+    store = FileStore(tmp_path / "memoryx.h5", ROOM, direct=True, base=base)
+    store.create("model.a", rows.shape)
+    store.create("b", (4,))
+    assert (store.lends("model.a"), store.lends("b"), store.lent_bytes) == (True, False, rows.nbytes)
+    part = store.borrow("model.a", 100, 200)
+    assert np.array_equal(part, rows[100:200])
+    store.give_back("model.a", 100, 200, part, changed=False)
+    assert np.array_equal(rows_of(store, "model.a"), rows)
+    assert store.traffic.read_bytes == base.traffic.read_bytes >= rows.nbytes
+    with pytest.raises(ValueError, match=r"^model\.a: must not be written, it lies in a checkpoint$"):
+        store.write("model.a", 0, rows[:1])
+    store.commit({"global_step": 1}, {})
+    store.verify()
+    store.close()
+    assert [*committed_arrays(tmp_path / "memoryx.h5")] == ["b"]
+
+
+def test_an_array_is_created_as_the_base_has_it(tmp_path):
+    with CheckpointWriter(tmp_path / "base.mdl") as writer:
+        writer.add_tensor("model.a", (4,), "float32", [np.zeros(4, np.float32)])
+    with CheckpointReader(tmp_path / "base.mdl") as reader:
+        store = FileStore(tmp_path / "memoryx.h5", ROOM, base=BaseFile(reader, ["model.a"]))
+    with pytest.raises(ValueError, match=r"^model\.a: must be as it lies in .*base\.mdl, 4 float32$"):
+        store.create("model.a", (5,))
+    store.close()
