@@ -86,6 +86,7 @@ def _tell_plan(prepared: Prepared, tell: Any) -> None:
     rows = f"{counted(data.train.conversations, 'conversation')} in {counted(data.train.samples, 'row')}"
     tell(f"Data: {rows} of {data.sequence_length:,} tokens, and {data.val.conversations:,} held out")
     tell(f"Params: {params.path}, {counted(steps or 0, 'step')}")
+    tell(f"Needs: {prepared.needs}")
 
 
 def _print(found: Finetuned) -> None:

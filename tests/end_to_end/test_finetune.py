@@ -1,10 +1,14 @@
 """`cstool finetune`, from a base and a file to answers; what is there stays, and what does not fit is refused."""
 
 import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from cstool.cli.verbs import finetune_needs
+from cstool.training.machine.host_memory import BUDGET_VARIABLE
 from cstool.training.store import CheckpointReader
 from tests.end_to_end.refusals import error, rows
 from tests.end_to_end.runs import gpt_params
@@ -30,7 +34,11 @@ ASKED = ("base.mdl", "sums.jsonl", "--output", "tuned", "--tokenizer", "bytes", 
 @pytest.mark.takes("three runs, and answers")
 def test_from_a_base_and_a_file_to_answers(base, cstool):
     asked = ("finetune", *ASKED, "--learning_rate", 0.01)
-    found = cstool(*asked, "--merge", "merged.mdl", "--shown", 2, "--json").document
+    first = cstool(*asked, "--merge", "merged.mdl", "--shown", 2, "--json")
+    assert re.search(
+        r"\nTraining takes about \S+ \S+: 4 steps of \S+ \S+, by the time of that evaluation\n", first.stderr
+    )
+    found = first.document
     assert found["loss_after"] < found["loss_before"]
     assert [answer["prompt"][-1] for answer in found["answers"]] == ["\n", "\n"]
     assert found["run"]["trained_parameters"] < found["run"]["parameters"]
@@ -39,6 +47,11 @@ def test_from_a_base_and_a_file_to_answers(base, cstool):
     # The same command goes on: there is nothing left to train. So does the params file that it wrote.
     again = cstool(*asked, "--shown", 1)
     assert again.code == 0
+    told = (
+        r"\nNeeds: about [0-9.]+ MB of memory, [0-9.]+ GB are free; about [0-9.]+ MB of disk, [0-9.]+ [GT]B are free\n"
+    )
+    assert re.search(told, again.stdout)
+    assert "Training takes about" not in again.stdout
     assert f"{found['loss_before']:.4f} before, {found['loss_after']:.4f} after [nats a token]" in again.stdout
     assert again.stdout.count("\n--- held-out prompt ") == 1
     last = cstool("run", "-p", "tuned/finetune.yaml", "--lanes", 1, "--max_steps", 6, "--json").document
@@ -52,6 +65,39 @@ def test_from_a_base_and_a_file_to_answers(base, cstool):
             "cstool run --params with this file goes on with it as it is; another --output begins anew",
         ),
     )
+
+
+def test_needs_are_told_and_what_does_not_fit_is_refused_with_a_way_that_does(base, cstool, monkeypatch):
+    asked = ("finetune", *ASKED, "--shown", 0)
+    monkeypatch.setenv(BUDGET_VARIABLE, "250000000")
+    message = (
+        "tuned/finetune.yaml: must fit 250 MB of free memory, it does not: the model: its weights, optimizer state and "
+        "gradients must fit what a job may take (0 bytes beside the program itself), got {} bytes"
+    )
+    refused = cstool(*asked)
+    kept_bytes = re.search("got ([0-9,]+) bytes", refused.stderr)[1]
+    assert (refused.code, refused.stderr) == (2, error(message.format(kept_bytes), "a smaller base would fit"))
+    # The first of the cheaper ways with which it would fit is named.
+    tried = []
+    monkeypatch.setattr(finetune_needs, "_fits", lambda params, graph, _: tried.append((params, graph)) or tried[3:])
+    refused = cstool(*asked)
+    way = "--batch_size 1 --sequence_length 32 would fit"
+    assert (refused.code, refused.stderr) == (2, error(message.format(kept_bytes), way))
+    sizes = [(params.dataloaders("train")[0].batch_size, graph.sequence_length) for params, graph in tried]
+    assert sizes == [(2, 128), (1, 128), (1, 64), (1, 32)]
+    tried.clear()
+    monkeypatch.setattr(finetune_needs, "_fits", lambda params, graph, _: bool(params.tuning.adapters))
+    refused = cstool("finetune", *ASKED[:2], "--output", "whole", *ASKED[4:], "--full", "--shown", 0)
+    assert refused.stderr.endswith("hint: adapters, without --full, would fit\n")
+    monkeypatch.delenv(BUDGET_VARIABLE)
+    monkeypatch.setattr(finetune_needs.shutil, "disk_usage", lambda path: SimpleNamespace(free=10**6))
+    refused = cstool(*asked)
+    needed = re.search("about ([0-9.]+ MB)", refused.stderr)[1]
+    message = f"tuned: must have about {needed} of free disk, it has 1 MB"
+    assert (refused.code, refused.stderr) == (2, error(message, "free some space, or choose another --output"))
+    refused = cstool("finetune", *ASKED[:2], "--output", "whole", *ASKED[4:], "--full", "--shown", 0)
+    hint = "free some space, or choose another --output; adapters, without --full, need far less"
+    assert refused.stderr.endswith(f"\nhint: {hint}\n")
 
 
 REFUSED = rows("""\

@@ -340,7 +340,9 @@ def _needs(
     else:
         sources["memory_bytes"] = "stated"
     if disk is None:
-        disk = sum(estimate_disk(params, graph, run.mode, memory) for params, graph in pairs) or LEAST_DISK_BYTES
+        has_base = run.checkpoint_path is not None
+        each_disk = (estimate_disk(*pair, run.mode, memory, has_base=has_base) for pair in pairs)
+        disk = sum(each_disk) or LEAST_DISK_BYTES
     else:
         sources["disk_bytes"] = "stated"
     limit: float | None = None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cstool.cli.verbs.finetune_needs import Needs, check_needs, expected_text
 from cstool.foundation.errors import CheckpointError, CstoolError, DataError
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Prepared:
         params: of the run
         prompts: held-out ones, that are answered before and after
         tokenizer: "bytes" or a tokenizers JSON file
+        needs: of memory and disk
     """
 
     base: Path
@@ -105,6 +107,7 @@ class Prepared:
     params: Params
     prompts: tuple[str, ...]
     tokenizer: str
+    needs: Needs
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ class Finetuned:
 
 
 def prepare(request: FinetuneRequest) -> Prepared:
-    """Convert the base, make the data set, and write the params file; what is there already stays.
+    """Convert the base, make the data set, write the params file, and check that the run fits; what is there stays.
 
     Raises:
         CstoolError: any error that the user can act on
@@ -173,9 +176,11 @@ def prepare(request: FinetuneRequest) -> Prepared:
         )
     file = request.output / "finetune.yaml"
     _write_params(file, request, model, data)
+    params = load_params(file)
+    needs = check_needs(params, request.output, merges=request.merged is not None)
     shown = show_samples(folder, request.shown, part="val") if request.shown else []
     prompts = ("".join(text for text, learned in _before_learned(sample.pieces)) for sample in shown)
-    return Prepared(base, data, load_params(file), tuple(prompts), tokenizer)
+    return Prepared(base, data, params, tuple(prompts), tokenizer, needs)
 
 
 def finetune(
@@ -201,8 +206,9 @@ def finetune(
     [before] = run_all([params], RunRequest("eval", prepared.base), open_screen)
     assert isinstance(before, RunResult), "the params ask for no less"
     answers_before = _answers(prepared.base, prepared)
-    tell("Training:")
     goes_on = any(path for kind in ("*.mdl", "memoryx*.h5") for path in params.model_dir.glob(kind))
+    if not goes_on:
+        tell(expected_text(params, before.evaluations[-1]))
     way: dict[str, Any] = {} if goes_on else {"checkpoint_path": prepared.base, "load_checkpoint_states": "model"}
     [result] = run_all([params], RunRequest("train_and_eval", **way), open_screen)
     assert isinstance(result, RunResult), "the params ask for no less"

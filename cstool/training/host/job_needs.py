@@ -140,10 +140,9 @@ def estimate_memory(
         of_lanes = min(FILE_LANE_BYTES, _largest_bytes(graph))
     else:
         taken = kept_model.memoryx_bytes
-        narrow, trained = kept_model.narrow.weights, graph.trained_weights
-        narrow_bytes = sum(2 * trained[name].size for name in trained.keys() & narrow)
+        copies = kept_model.copies_bytes
         # Gradients are counted with a quarter for gradients on their way; the real limit of these is known here.
-        waiting = 0 if optimizer is None else (taken - state - narrow_bytes) * 4 // 5 + narrow_bytes
+        waiting = 0 if optimizer is None else (taken - state - copies) * 4 // 5 + copies
         kept, of_lanes = state, 0
         taken += most_in_flight_bytes(graph, MOST_IN_FLIGHT) if optimizer is not None else 0
     if taken > free:
@@ -271,11 +270,13 @@ def _meeting_bytes(params: Params, graph: Graph, mode: str) -> int:
     )
 
 
-def estimate_disk(params: Params, graph: Graph, mode: str, room_bytes: int) -> int:
+def estimate_disk(params: Params, graph: Graph, mode: str, room_bytes: int, *, has_base: bool = False) -> int:
     """Estimate the growth of model_dir by a run: MemoryX in a file with its slots, checkpoints that stay, logs [bytes].
 
     Args:
         room_bytes: memory that it may take
+        has_base: whether it begins with a checkpoint that the params do not name; checkpoints of adapters beside a
+            base have no more
     """
     if mode.startswith("eval"):
         state = KeptModel(graph, None, sparsity_rules(params, graph, KernelChooser("never"))).state_bytes
@@ -286,7 +287,9 @@ def estimate_disk(params: Params, graph: Graph, mode: str, room_bytes: int) -> i
     # Of sparse weights files also have the places of the numbers.
     places = sum(4 * graph.weights[name].size for name in sparsity.groups)
     state = KeptModel(graph, optimizer, sparsity).state_bytes
-    one = int(OVERHEAD_SHARE * (state + places)) + CHECKPOINT_BYTES
+    alone = (has_base or params.checkpoint_path is not None) and params.tuning.adapters and not sparsity.groups
+    left_out = sum(4 * weight.size for weight in graph.weights.values() if weight.frozen) if alone else 0
+    one = int(OVERHEAD_SHARE * (state + places - left_out)) + CHECKPOINT_BYTES
     count, every = 1, params.checkpoint.steps
     if every:
         made = params.loop.checkpoints(every)

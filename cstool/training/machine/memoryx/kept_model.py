@@ -81,17 +81,20 @@ class KeptModel:
 
     @property
     def memoryx_bytes(self) -> int:
-        """Memory of a MemoryX that is not in a file: weights, optimizer state and gradients [bytes].
-
-        Of dense matrices that stream as bfloat16 and are updated, a copy is kept so.
-        """
+        """Memory of a MemoryX that is not in a file: weights, optimizer state and gradients [bytes]."""
         if self.optimizer is None:
             return self.state_bytes
         trained, groups = self.graph.trained_weights, self.sparsity.groups
-        copied = (self.narrow.weights & trained.keys()) - groups.keys()
-        narrow_bytes = sum(BFLOAT16.itemsize * trained[name].size for name in copied)
         # All gradients, where a global norm makes them wait, and RigL's with the zeros, too; a quarter in flight.
         rigl = [name for name, group in groups.items() if group.algorithm == "rigl"]
         gradients_bytes = sum(4 * self._numbers(weight) for weight in trained.values())
         gradients_bytes += sum(4 * self.graph.weights[name].size for name in rigl)
-        return self.state_bytes + narrow_bytes + gradients_bytes + gradients_bytes // 4
+        return self.state_bytes + self.copies_bytes + gradients_bytes + gradients_bytes // 4
+
+    @property
+    def copies_bytes(self) -> int:
+        """Of training, the copies of dense matrices that stream as bfloat16, in main memory [bytes]."""
+        if self.optimizer is None:
+            return 0
+        copied = self.narrow.weights - self.sparsity.groups.keys()
+        return sum(BFLOAT16.itemsize * self.graph.weights[name].size for name in copied)
