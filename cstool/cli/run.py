@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Annotated, Any
 
 import typer
@@ -45,6 +45,7 @@ def run(
     With --appliance the run is a job: it waits for its turn, and is followed to its end.
     """
     from cstool.inference.commands.infer import infer
+    from cstool.inference.verbs.answer import base_of
     from cstool.training.verbs.ranks import is_to_launch, joined_ranks
     from cstool.training.verbs.run import RunRequest, run_all
 
@@ -62,6 +63,8 @@ def run(
             asked.check_mode(flags.mode)
         if flags.trace is not None:
             check_trace_file(flags.trace)
+        if infers and asked.adapter and flags.params is None and flags.checkpoint_path is None:
+            flags = replace(flags, checkpoint_path=base_of(asked.adapter[0]))
         trainers, checkpoint_path = load_run(context, flags, logging)
         if infers:
             # Of several trainers the last one has the model that the file comes to.

@@ -35,6 +35,12 @@ class Completion:
     finish_reason: str
     """stop (a text), end_of_text (the token between documents), length (max_tokens), context (no position is left),
     interrupted"""
+    adapter: str | None = None
+    """file of the adapters with which it was made; None without"""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it ready for JSON."""
+        return {name: value for name, value in asdict(self).items() if name != "adapter" or value is not None}
 
 
 @dataclass
@@ -86,7 +92,7 @@ class Answers:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it ready for JSON."""
-        return {"completions": [asdict(each) for each in self.completions], "host": self.speed.as_dict()}
+        return {"completions": [each.as_dict() for each in self.completions], "host": self.speed.as_dict()}
 
 
 def answer(
@@ -115,6 +121,10 @@ def answer(
     """
     section = generator_of(model.params.model)
     prompts = encode_prompts(section, tokenizer, request) if encoded is None else encoded
+    speed = Speed(prompt_tokens=sum(map(len, prompts)))
+    # Each prompt with each of the adapters.
+    ways = max(1, len(model.adapters))
+    prompts = [prompt for prompt in prompts for _ in range(ways)]
     longest = max(map(len, prompts))
     # An encoder-decoder reads a prompt, and begins a text of its own.
     source = 0 if isinstance(section, DecoderParams) else longest
@@ -122,14 +132,11 @@ def answer(
     beams = request.beams.count
     fitting = model.sequences_that_fit(capacity, beams, source)
     together = min(request.batch_size or min(MOST_AT_ONCE, fitting), fitting, len(prompts))
-    speed = Speed(
-        prompt_tokens=sum(map(len, prompts)),
-        kv_cache_bytes=model.cache_bytes(together, capacity, beams, source),
-        weights="resident" if model.stream.is_resident else "streamed",
-        precision=model.precision,
-    )
+    speed.kv_cache_bytes = model.cache_bytes(together, capacity, beams, source)
+    speed.weights = "resident" if model.stream.is_resident else "streamed"
+    speed.precision = model.precision
     # A completion for each prompt, with empty ones for prompts that are not begun.
-    texts = [_Text(number, prompt, tokenizer, request, show) for number, prompt in enumerate(prompts)]
+    texts = [_Text(number, ways, prompt, tokenizer, request, show) for number, prompt in enumerate(prompts)]
     walk = None if source else model.walk(together * beams, capacity)
     began, later_s, later = time.perf_counter(), 0.0, 0
     firsts: list[float] = []
@@ -157,14 +164,24 @@ def answer(
     speed.tokens_per_s = later / later_s if later and later_s else speed.tokens / max(speed.seconds, 1e-9)
     speed.streamed_bytes = model.stream.streamed_bytes
     speed.nodes, speed.arrived_bytes = model.stream.nodes, model.stream.arrived_bytes
-    return Answers([text.completion() for text in texts], speed, goes_on=not source)
+    names: list[str | None] = [*model.adapter_names] or [None]
+    completions = [text.completion(names[number % ways]) for number, text in enumerate(texts)]
+    return Answers(completions, speed, goes_on=not source)
 
 
 class _Text:
-    """The text of a prompt so far."""
+    """The text of a prompt so far.
 
-    def __init__(self, number: int, prompt: Sequence[int], tokenizer: Tokenizer, request: Request, show: Show) -> None:
+    Args:
+        number: of the text
+        ways: number of texts of each prompt
+    """
+
+    def __init__(
+        self, number: int, ways: int, prompt: Sequence[int], tokenizer: Tokenizer, request: Request, show: Show
+    ) -> None:
         self._number, self._prompt, self._request = number, prompt, request
+        self._of_prompt, self._adapter = divmod(number, ways)
         self._tokenizer, self._show = tokenizer, show
         self.tokens: list[int] = []
         """that followed the prompt"""
@@ -184,7 +201,8 @@ class _Text:
         begun = [self._tokenizer.start] if isinstance(self._tokenizer, PairTokenizer) else self._prompt
         choice = self._request.beams if self._request.beams.count > 1 else self._request.sampling
         finish = self._ends if self._request.beams.count > 1 else self._finish
-        return TokenRequest(self._number, begun, self._request.max_tokens, choice, finish, place)
+        draws, adapter = self._of_prompt, self._adapter
+        return TokenRequest(self._number, begun, self._request.max_tokens, choice, finish, place, draws, adapter)
 
     def _finish(self, tokens: Sequence[int]) -> str | None:
         """Take the last of the tokens that followed the prompt, and say why it is the last."""
@@ -215,7 +233,7 @@ class _Text:
             if text := self._stream.finish():
                 self._show(self._number, text)
 
-    def completion(self) -> Completion:
+    def completion(self, adapter: str | None) -> Completion:
         """The text as far as it came."""
-        prompt = self._request.prompts[self._number]
-        return Completion(prompt, self._stream.text, self.tokens, len(self._prompt), self._reason)
+        prompt = self._request.prompts[self._of_prompt]
+        return Completion(prompt, self._stream.text, self.tokens, len(self._prompt), self._reason, adapter)

@@ -81,9 +81,9 @@ class Decoder:
         for sequence, count in pieces:
             sequence.cached += count
         done = [sequence for sequence, _ in pieces if sequence.cached == len(sequence.tokens)]
-        slots = [sequence.slot for sequence, _ in pieces]
+        slots, adapters = zip(*((sequence.slot, sequence.request.adapter) for sequence, _ in pieces), strict=True)
         if len(done) == sum(count for _, count in pieces):
-            found = self._walk.next([sequence.tokens[-1] for sequence in done], slots, before)
+            found = self._walk.next([sequence.tokens[-1] for sequence in done], slots, before, adapters)
         else:
             parts = [
                 sequence.tokens[start : sequence.cached] for (sequence, _), start in zip(pieces, before, strict=True)
@@ -91,7 +91,8 @@ class Decoder:
             ids = np.array(list(chain.from_iterable(parts)), np.int32)
             news = News.of(slots, [count for _, count in pieces], before)
             at_end = [sequence.cached == len(sequence.tokens) for sequence, _ in pieces]
-            found = self._walk.run({self._walk.ids: ids}, news, (news.starts + news.counts - 1)[at_end])
+            ends = (news.starts + news.counts - 1)[at_end]
+            found = self._walk.run({self._walk.ids: ids}, news, ends, adapters)
         _check_finite(done, found)
         return {sequence.slot: row for sequence, row in zip(done, found, strict=True)}
 
@@ -130,7 +131,8 @@ class _Drawing:
         """Draw the next token."""
         (sequence,), (row,) = self.running, logits
         assert isinstance(self._request.choice, Sampling)
-        token = self._request.choice.choose(row, self._request.prompt, len(sequence.tokens))
+        draws = self._request.prompt if self._request.draws is None else self._request.draws
+        token = self._request.choice.choose(row, draws, len(sequence.tokens))
         sequence.tokens.append(token)
         if (reason := sequence.reason_to_end(self._walk.capacity)) is not None:
             self._end()

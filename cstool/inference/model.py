@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from cstool.foundation.errors import ClusterError, InferenceError
 from cstool.foundation.progress import Progress
+from cstool.inference.adapters import NO_ADAPTERS, AdapterSet, read_adapters
 from cstool.inference.memory import cache_bytes
 from cstool.inference.source import parts_of
 from cstool.inference.team import Team
 from cstool.inference.walk import Walks
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.graphs import SampleForm, build_graph
+from cstool.model.ir import Graph
 from cstool.model.params import DecoderParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, Params
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.machine.cluster import TABLE
@@ -26,7 +29,7 @@ from cstool.training.machine.prepare import needed_kernels, prepare_kernels, pre
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.ranks.orders import spread_memoryx
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
-from cstool.training.machine.start import choose_start, restore
+from cstool.training.machine.start import Start, choose_start, restore
 
 log = logging.getLogger("cstool")
 
@@ -46,6 +49,21 @@ def check_answers(params: Params) -> None:
         )
 
 
+def _adapters_for(paths: Sequence[Path], start: Start, graph: Graph, params: Params) -> AdapterSet:
+    """Read the adapters that are asked for.
+
+    Raises:
+        InferenceError: the model has no place for them
+        CheckpointError: one is not for the checkpoint
+    """
+    if paths and not isinstance(params.model, DecoderParams):
+        way = "cstool checkpoint merge folds one into the weights"
+        raise InferenceError(f"--adapter: must be for a decoder, got {params.model.name}", way)
+    if paths and start.checkpoint is None:
+        raise InferenceError(f"--adapter: must go with a checkpoint of the base, got {start.path}")
+    return NO_ADAPTERS if start.checkpoint is None else read_adapters(paths, start.checkpoint, graph)
+
+
 class InferenceModel(Walks):
     """A model that answers. Use as a context manager.
 
@@ -55,6 +73,7 @@ class InferenceModel(Walks):
         lanes: host threads; None for as many as there are cores
         link: to other ranks, which keep a part of the weights each and send it here
         executor: as of `Walk`
+        adapters: checkpoints of adapters of the checkpoint, a text for each of which is made of a prompt
         progress: is told each stage of the work
 
     Raises:
@@ -69,6 +88,7 @@ class InferenceModel(Walks):
         lanes: int | None = None,
         link: Link = ALONE,
         executor: str = TABLE,
+        adapters: Sequence[Path] = (),
         progress: Progress,
     ) -> None:
         check_answers(params)
@@ -88,6 +108,10 @@ class InferenceModel(Walks):
             if os.access(params.model_dir, os.W_OK):
                 prepare_model_dir(params.model_dir)
             start = choose_start(params, checkpoint_path, None, trains=False, link=link)
+            files = list(dict.fromkeys(adapters))
+            chosen = _adapters_for(files, start, graph, params)
+            self.adapter_names = [str(path) for path in files]
+            """files of the adapters"""
             kept = KeptModel(graph, None, sparsity, self.precision)
             backing = open_backing(params, kept, start, lanes, link=link, in_place=is_all)
             if backing.store is not None:
@@ -104,7 +128,7 @@ class InferenceModel(Walks):
             team, stream = Team(lanes or available_cores()), WeightStream(self.memoryx, others)
             stack.callback(team.close)
             stack.callback(stream.close)
-            super().__init__(graph, stream, team, executor)
+            super().__init__(graph, stream, team, executor, chosen)
             self._stack = stack.pop_all()
 
     def __enter__(self) -> InferenceModel:

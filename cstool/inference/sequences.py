@@ -15,12 +15,14 @@ class TokenRequest:
     """A request for the tokens that follow a prompt.
 
     Args:
-        prompt: its number, the key of its draws
+        prompt: its number
         tokens: of the prompt, at least one and fewer than the capacity of the walk
         max_tokens: that follow, at most; a sequence also ends, by "context", where no position is left
         choice: how tokens are drawn, or how wide a search for them is
         finish: ends sequences before that
         source: of an encoder-decoder, the number of the source that it goes on from
+        draws: key of its draws; None for its number
+        adapter: number of its adapter, where there are any
     """
 
     prompt: int
@@ -29,6 +31,8 @@ class TokenRequest:
     choice: Sampling | Beams
     finish: Finish = lambda tokens: None
     source: int = 0
+    draws: int | None = None
+    adapter: int = 0
 
 
 @dataclass

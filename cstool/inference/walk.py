@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cstool.foundation.errors import NonFiniteError
+from cstool.inference.adapters import NO_ADAPTERS, AdapterSet
 from cstool.inference.memory import KvCache, SequenceMemory
 from cstool.inference.pass_table import PassTable
 from cstool.inference.team import Team
@@ -95,6 +96,7 @@ class Walk:
         team: threads
         memory: all that is kept of earlier tokens
         capacity: most tokens of a sequence; positions are below it
+        adapters: that sequences choose from
         executor: of `training/machine/cluster.py`: by tables run passes with one new token of each sequence, where
             weights stay, and where each member of the team would work alone; the bits are the same
     """
@@ -107,9 +109,11 @@ class Walk:
         memory: SequenceMemory,
         capacity: int,
         executor: str = TABLE,
+        adapters: AdapterSet = NO_ADAPTERS,
     ) -> None:
         self.graph = graph
         self.stream = stream
+        self.adapters = adapters
         self.team = team
         self.memory = memory
         self.capacity = capacity
@@ -133,6 +137,7 @@ class Walk:
         self._query_width = max((graph.tensors[op.inputs[0]].shape[-1] for op in attentions), default=0)
         self._can_have_tables = (
             executor == TABLE
+            and not adapters
             and stream.is_resident
             and isinstance(memory, KvCache)
             and bool(attentions)
@@ -150,17 +155,20 @@ class Walk:
             OpKind.EXPERT_LINEAR: self._experts,
         }
 
-    def run(self, inputs: Mapping[str, Array], news: News, wanted: Array) -> Array:
+    def run(self, inputs: Mapping[str, Array], news: News, wanted: Array, adapters: Sequence[int] = ()) -> Array:
         """Run a pass.
 
         Args:
             inputs: by name, (T, ...): of every row
             news: which rows are whose; not looked at in models without positions
             wanted: (n,) integers: rows whose logits are asked for
+            adapters: number of the adapter of each sequence, where there are any
 
         Returns:
             (n, classes) float32, as the loss has them in training
         """
+        if self.adapters:
+            self.adapters.choose(adapters, news)
         layout = self._pass(inputs, news, takes_head=len(wanted) > 0)
         with _UNCHECKED():
             logits = np.empty((len(wanted), self.classes), np.float32)
@@ -168,12 +176,15 @@ class Walk:
                 self._logits(*layout.head, wanted, logits)
             return logits
 
-    def next(self, ids: Sequence[int], slots: Sequence[int], before: Sequence[int]) -> Array:
+    def next(
+        self, ids: Sequence[int], slots: Sequence[int], before: Sequence[int], adapters: Sequence[int] = ()
+    ) -> Array:
         """Run a pass with one new token of each sequence.
 
         Args:
             ids: the tokens
             slots, before: see `News`
+            adapters: as of `run`
 
         Returns:
             logits of all of them, as `run`
@@ -191,7 +202,7 @@ class Walk:
                 self.passes += 1
                 return logits
         inputs = {self.ids: np.array(ids, np.int32)}
-        return self.run(inputs, News.of(slots, [1] * len(ids), before), np.arange(len(ids)))
+        return self.run(inputs, News.of(slots, [1] * len(ids), before), np.arange(len(ids)), adapters)
 
     def _table(self, sequences: int) -> PassTable:
         """A table for so many sequences or a few more.
@@ -277,6 +288,7 @@ class Walk:
         if _is_product(planned.op):
             for product in self._products(group):
                 self._multiply([product])
+            self._adapt(group)
         else:
             self._run_op.get(planned.op.kind, self._as_in_training)(planned, call, news)
 
@@ -286,12 +298,21 @@ class Walk:
         panels = planned.matrix_panels
         if _is_product(planned.op):
             every = list(self._products(group))
-            return lambda news: self._multiply(every)
+
+            def multiply(_news: News) -> None:
+                self._multiply(every)
+                self._adapt(group)
+
+            return multiply
         if planned.op.kind in self._run_op or len(panels) > 1:
             return partial(self._run, group)
         with self.stream.lent([*panels, *planned.vector_panels]) as weights:
             call.hold(weights, panels[0] if panels else None, is_first=True, is_last=True)
         return lambda news: planned.kernel.forward(call)
+
+    def _adapt(self, group: Sequence[tuple[PlannedOp, Call]]) -> None:
+        for planned, call in group if self.adapters else ():
+            self.adapters.add(planned.op, call.inputs[0], call.outputs[0])
 
     def _as_in_training(self, planned: PlannedOp, call: Call, _news: News) -> None:
         with self.stream.lent(planned.vector_panels) as vectors:
@@ -439,11 +460,18 @@ class Walks:
         graph: the model
         stream: where weights come from
         team: threads
-        executor: as of `Walk`
+        executor, adapters: as of `Walk`
     """
 
-    def __init__(self, graph: Graph, stream: WeightStream, team: Team, executor: str = TABLE) -> None:
-        self.graph, self.stream, self.team, self.executor = graph, stream, team, executor
+    def __init__(
+        self,
+        graph: Graph,
+        stream: WeightStream,
+        team: Team,
+        executor: str = TABLE,
+        adapters: AdapterSet = NO_ADAPTERS,
+    ) -> None:
+        self.graph, self.stream, self.team, self.executor, self.adapters = graph, stream, team, executor, adapters
 
     def walk(
         self, sequences: int, capacity: int, graph: Graph | None = None, sources: tuple[int, int] = (0, 0)
@@ -456,7 +484,7 @@ class Walks:
         """
         graph = graph or self.graph
         memory = KvCache(graph, sequences, capacity, sources)
-        return Walk(graph, self.stream, self.team, memory, capacity, self.executor)
+        return Walk(graph, self.stream, self.team, memory, capacity, self.executor, self.adapters)
 
 
 def _group_of(read: Collection[str], op: tuple[PlannedOp, Call]) -> tuple[OpKind, tuple[str, ...]]:

@@ -1,5 +1,6 @@
 """Adapters from a run to an answer: beside a base, alone in checkpoints, resumed, merged, and refused elsewhere."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from cstool.training.store import CheckpointReader, CommittedStore
 from cstool.training.store.crc32 import crc32
 from tests.end_to_end.memoryx_files import small_params
+from tests.end_to_end.refusals import error
 from tests.thread_ranks import run_ranks
 
 SMALL = {"init__checkpoint": {"steps": 2}, "init__model__num_hidden_layers": 2}
@@ -168,3 +170,69 @@ def test_adapters_are_no_model(base, tmp_path, cstool):
         "hint: tuned/base.mdl is looked for, too\n",
     )
     assert not Path("merged.mdl").exists()
+
+
+ASK = ("run", "--mode", "infer", "--tokenizer", "bytes", "--max_tokens", 6, "--json", "--batch_size", 4)
+PROMPTS = ("--prompt", "12", "--prompt", "3")
+
+
+def test_several_adapters_answer_over_one_base(base, cstool):
+    for name, lora in (("one", LORA), ("two", ("--lora", "rank=3,targets=all", "--lanes", 1))):
+        asked = ("run", "-p", base, *lora, "--checkpoint_path", "base.mdl", "--model_dir", name)
+        assert cstool(*asked, "--set", "trainer.init.optimizer.AdamW.learning_rate=0.1").code == 0
+    both = cstool(*ASK, *PROMPTS, "--adapter", "one:latest", "--adapter", "two:latest", "--output", "both.jsonl")
+    found = both.document["completions"]
+    files = ["one/checkpoint_2.mdl", "two/checkpoint_2.mdl"]
+    assert [(each["prompt"], each["adapter"]) for each in found] == [(p, f) for p in ("12", "3") for f in files]
+    assert [json.loads(line) for line in Path("both.jsonl").read_text().splitlines()] == found
+    # The same as with one alone, from a file, and the same draws as with the adapters folded in.
+    for number, file in enumerate(files):
+        for more in (
+            (),
+            ("--memoryx", "file"),
+            ("--checkpoint_path", "base.mdl"),
+            ("-p", base, "--checkpoint_path", "base.mdl"),
+        ):
+            alone = cstool(*ASK, *more, *PROMPTS, "--adapter", file).document["completions"]
+            assert alone == found[number::2]
+        folded = cstool(*ASK, *PROMPTS, "--checkpoint_path", file).document["completions"]
+        assert [each["tokens"] for each in folded] == [each["tokens"] for each in found[number::2]]
+    assert found[0]["tokens"] != found[1]["tokens"]
+    shown = cstool(
+        *(each for each in ASK if each != "--json"), "--prompt", "12", "--adapter", files[0], "--adapter", files[1]
+    )
+    assert re.findall("--- .*", shown.stdout) == [
+        f"--- prompt 1 of 1, {file}: 6 tokens, ended by length" for file in files
+    ]
+
+
+def test_adapters_of_another_base_and_files_without_adapters_are_refused(base, cstool):
+    assert cstool("run", "-p", base, *LORA, "--checkpoint_path", "base.mdl", "--model_dir", "one").code == 0
+    assert cstool("checkpoint", "merge", "one:latest", "merged.mdl").code == 0
+    file = "one/checkpoint_2.mdl"
+    first = "model.transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight"
+    cases = {
+        ("--checkpoint_path", "merged.mdl", "--adapter", file): (
+            f"{file}: must be adapters of merged.mdl, got adapters of TMP/base.mdl",
+            f"{first} is the first weight that differs",
+        ),
+        ("--checkpoint_path", "base.mdl", "--adapter", "merged.mdl"): (
+            "merged.mdl: must have adapters, as --adapter takes them, it has none",
+            None,
+        ),
+        ("--checkpoint_path", file, "--adapter", file): (
+            f"{file}: must be a base for --adapter, got adapters",
+            "--adapter takes these, too",
+        ),
+        ("--adapter", "merged.mdl"): (
+            "merged.mdl: must be adapters beside a base, as --adapter takes them, it is not",
+            "--checkpoint_path answers with what is in it",
+        ),
+    }
+    for typed, (message, hint) in cases.items():
+        refused = cstool(*ASK, "--prompt", "1", *typed)
+        assert refused.code == 2
+        # Behind the first lines of the log.
+        assert re.sub("(?m)^20.*\n", "", refused.stderr) == error(message, hint)
+    refused = cstool("run", "-p", base, "--mode", "eval", "--adapter", file)
+    assert (refused.code, refused.stderr) == (2, error("--adapter: must go with --mode infer, got --mode eval"))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _TEXT_FLAGS = set(InferFlags.__dataclass_fields__) - {"batch_size", "output"}
 _ENCODER_FLAGS = {"pair", "embed"}
-_DECODER_FLAGS = {"max_tokens", "temperature", "top_p", "num_beams", "length_penalty", "stop", "no_kv_cache"}
+_DECODER_FLAGS = {"max_tokens", "temperature", "top_p", "num_beams", "length_penalty", "stop", "no_kv_cache", "adapter"}
 
 
 def infer(
@@ -75,7 +75,13 @@ def infer(
     with (
         screen_on(sys.stderr) as screen,
         open_logged(
-            trained, screen, checkpoint_path=checkpoint_path, lanes=lanes, link=link, executor=executor
+            trained,
+            screen,
+            checkpoint_path=checkpoint_path,
+            lanes=lanes,
+            link=link,
+            executor=executor,
+            adapters=flags.adapter or (),
         ) as model,
     ):
         document: dict[str, Any] = {
@@ -86,7 +92,8 @@ def infer(
         }
         text, signal_name, made = None if as_json else screen.text, None, ""
         if isinstance(plan, TextPlan):
-            answers, signal_name = answer_until_stopped(model, plan, show=shown_pieces(plan, text), link=link)
+            shown = text if len(model.adapters) < 2 else None
+            answers, signal_name = answer_until_stopped(model, plan, show=shown_pieces(plan, shown), link=link)
             document |= answers.as_dict()
             show_texts(answers, text)
             if flags.output is not None:

@@ -101,6 +101,14 @@ class InferFlags:
             "DPR, vectors of questions or of contexts.",
         ),
     ] = None
+    adapter: Annotated[
+        list[Path] | None,
+        option(
+            "--adapter",
+            "FILE",
+            "infer: answer with adapters beside --checkpoint_path, or else their own base; if repeated, with each.",
+        ),
+    ] = None
     output: Annotated[
         Path | None,
         option(

@@ -37,8 +37,11 @@ def show_texts(answers: Answers, text: TextOutput | None) -> None:
     completions, speed = answers.completions, answers.speed
     if text is not None:
         if len(completions) > 1:
+            ways = max(1, len({completion.adapter for completion in completions}))
             for number, (completion, made) in enumerate(zip(completions, answers.texts, strict=True), start=1):
-                text.write(f"--- prompt {number} of {len(completions)}: {_ending(completion)}\n")
+                which = f"prompt {1 + (number - 1) // ways} of {len(completions) // ways}"
+                beside = "" if completion.adapter is None else f", {completion.adapter}"
+                text.write(f"--- {which}{beside}: {_ending(completion)}\n")
                 text.write(f"{made}\n")
         text.end_line()
     _log_rate(speed.passes, speed.tokens_per_s, speed.tokens / max(speed.seconds, 1e-9), "tokens")

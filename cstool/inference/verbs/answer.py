@@ -48,6 +48,7 @@ def open_model(
     *,
     overrides: Mapping[str, Any] | Sequence[str] | None = None,
     checkpoint_path: str | Path | None = None,
+    adapters: Sequence[str | Path] = (),
     lanes: int | None = None,
     progress: Literal["auto", "none"] | Progress = "auto",
 ) -> InferenceModel:
@@ -58,6 +59,7 @@ def open_model(
             name of a stock one) or params that are loaded (the latest in their model_dir)
         overrides: values by dotted key, of the params
         checkpoint_path: of a params file: this one (`FILE`, `DIR:STEP`), not the latest
+        adapters: checkpoints of adapters of that checkpoint; each prompt gets a text with each of them
         lanes: host threads; None for one per core. Results do not depend on it
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
@@ -78,7 +80,8 @@ def open_model(
         path = _checkpoint(str(trained))
         params = params_of(path, overrides or (), {})
     with progress_of(progress) as shown:
-        return InferenceModel(params, checkpoint_path=path, lanes=lanes, progress=shown)
+        found = [_checkpoint(str(adapter)) for adapter in adapters]
+        return InferenceModel(params, checkpoint_path=path, adapters=found, lanes=lanes, progress=shown)
 
 
 def _checkpoint(named: str) -> Path:
@@ -190,6 +193,23 @@ def generate(
         )
 
 
+def base_of(adapter: Path) -> Path:
+    """Path of the checkpoint that a checkpoint of adapters is for.
+
+    Raises:
+        CheckpointError: it cannot be read, or is of none
+    """
+    from cstool.training.store import CheckpointReader, adapters_of
+
+    path = _checkpoint(str(adapter))
+    with CheckpointReader(path) as reader:
+        base = (adapters_of(reader) or {}).get("base")
+    if base is None:
+        rule = "must be adapters beside a base, as --adapter takes them, it is not"
+        raise CheckpointError(f"{path}: {rule}", "--checkpoint_path answers with what is in it")
+    return Path(base["path"])
+
+
 def generates_text(params: Params) -> bool:
     """Whether the model of these params makes text of prompts; else it classifies."""
     from cstool.model.params import DecoderParams, EncoderDecoderParams
@@ -278,6 +298,7 @@ def open_logged(
     lanes: int | None,
     link: Link,
     executor: str = "table",
+    adapters: Sequence[Path] = (),
 ) -> Iterator[InferenceModel]:
     """Yield the trained model of params, with a log in their model_dir, where that can be written.
 
@@ -288,6 +309,7 @@ def open_logged(
         lanes: host threads; None to choose
         link: to other ranks, which keep a part of the weights each; see `keep_weights`
         executor: "table" or "python": who calls the kernels. Answers do not depend on it
+        adapters: checkpoints of adapters of that checkpoint
 
     Raises:
         CstoolError: any error that the user can act on
@@ -310,6 +332,7 @@ def open_logged(
             lanes=lanes,
             link=link,
             executor=executor,
+            adapters=[_checkpoint(str(adapter)) for adapter in adapters],
             progress=screen.progress,
         )
         model = stack.enter_context(opened)
@@ -414,8 +437,10 @@ def write_answers(path: Path, answers: Sequence[Completion | EncoderAnswer], vec
         InferenceError: the file cannot be written
     """
     from cstool.foundation.atomic_file import write_replacing
+    from cstool.inference.completions import Completion
 
-    content: str | bytes = "".join(json.dumps(asdict(each)) + "\n" for each in answers)
+    plain = (each.as_dict() if isinstance(each, Completion) else asdict(each) for each in answers)
+    content: str | bytes = "".join(json.dumps(each) + "\n" for each in plain)
     if vectors is not None and path.suffix == ".npy":
         from numpy import save
 

@@ -9,6 +9,7 @@ from cstool.training.store.adapters import (
     merge_adapters,
     open_base,
     open_with_base,
+    weights_digest,
 )
 from cstool.training.store.checked_state import (
     SCALER,
