@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from cstool.convert.vendor_source import VendorSource
 from cstool.foundation.errors import CheckpointError
 from cstool.model.params import DprParams, Params, VisionTransformerParams
 from cstool.training.data import tokenizer_beside
+from cstool.training.data.tokenizer_files import file_beside, files_beside
 from cstool.training.store import ADAPTERS, CheckpointReader, Progress, find_checkpoint
 from cstool.training.store.foreign import check_no_adapter
 from cstool.training.store.saved_state import no_progress
@@ -131,8 +132,9 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
             described.parts(named)
     config = _config_path(request.target, to, described)
     beside = tokenizer_file(request.source, source_format == "hf")
-    carried = None if to == "hf" or beside is None else tokenizer_beside(request.target)
-    _check_new(request.target, to, config, carried)
+    files = {} if to == "hf" else _carried(beside, request.target)
+    carried = next(iter(files), None)
+    _check_new(request.target, to, config, files)
     takes_policy = of_policy or (source_format == "vendor" and described is not whole)
     with _open(request.source, source_format, described if source_format == "hf" else whole) as opened:
         source = PolicySource(opened, _metadata(described)) if takes_policy and described is not None else opened
@@ -156,8 +158,8 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
             elif isinstance(source, CstoolSource) and not source.sparse:
                 raise CheckpointError(f"{source.path}: must have sparse weights to become dense, it has none")
             size_bytes = write_checkpoint(source, request.target, kept, progress)
-            if beside is not None and carried is not None:
-                _write_new(carried, beside.read_bytes())
+            for path, source_file in files.items():
+                _write_new(path, source_file.read_bytes())
             if config is not None:
                 assert described is not None
                 _write_new(
@@ -181,8 +183,8 @@ def _from_peft(request: Request, progress: Progress) -> Converted:
     base = find_checkpoint(request.base)
     described = describe(base, "cstool", request.params)
     beside = tokenizer_file(base, False)
-    carried = None if beside is None else tokenizer_beside(request.target)
-    _check_new(request.target, "dense", None, carried)
+    files = _carried(beside, request.target)
+    _check_new(request.target, "dense", None, files)
     part, *others = described.parts(request.model_type)
     if others:
         raise CheckpointError(f"--base: must be one model of Hugging Face, got {1 + len(others)}: {base}")
@@ -190,9 +192,11 @@ def _from_peft(request: Request, progress: Progress) -> Converted:
     layers = read_peft(folder, part)
     where = str(folder / ADAPTER_CONFIG)
     size_bytes = write_adapters(request.target, base, described, layers, where, progress)
-    if beside is not None and carried is not None:
-        _write_new(carried, beside.read_bytes())
-    return Converted(request.target, None, carried, "peft", "dense", size_bytes, 2 * len(layers), {}, ())
+    for path, source_file in files.items():
+        _write_new(path, source_file.read_bytes())
+    return Converted(
+        request.target, None, next(iter(files), None), "peft", "dense", size_bytes, 2 * len(layers), {}, ()
+    )
 
 
 def _to_peft(request: Request, source_format: str) -> Converted:
@@ -255,12 +259,20 @@ def _config_path(target: Path, to: str, described: Described | None) -> Path | N
     return target.parent / f"{target.stem}.yaml" if described is not None and described.is_new else None
 
 
-def _check_new(target: Path, to: str, config: Path | None, tokenizer: Path | None) -> None:
+def _carried(beside: Path | None, target: Path) -> dict[Path, Path]:
+    """Files of a tokenizer that go with a checkpoint, to -> from, the tokenizers JSON file first."""
+    if beside is None:
+        return {}
+    to = tokenizer_beside(target)
+    return {to: beside, **{file_beside(to, name): path for name, path in files_beside(beside).items()}}
+
+
+def _check_new(target: Path, to: str, config: Path | None, tokenizer: Iterable[Path]) -> None:
     """Check before any work that nothing stands where the result goes."""
     if to == "hf":
         check_free(target)
         return
-    for what, path in (("Checkpoint", target), ("Config", config), ("Tokenizer", tokenizer)):
+    for what, path in (("Checkpoint", target), ("Config", config), *(("Tokenizer", path) for path in tokenizer)):
         if path is not None and os.path.lexists(path):
             raise CheckpointError(f"{what} at '{path}' already exists", "delete it or choose another name")
 

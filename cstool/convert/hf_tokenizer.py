@@ -12,8 +12,7 @@ from cstool.foundation.errors import CheckpointError, DataError
 from cstool.model.params import EncoderDecoderParams, VisionTransformerParams
 from cstool.training.data import ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_beside, tokenizer_of
 from cstool.training.data.pair_text import start_of
-
-FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
+from cstool.training.data.tokenizer_files import CONFIG_FILE, TEMPLATE_FILE, TOKENIZER_FILE, config_beside, files_beside
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,11 @@ def tokenizer_file(source: Path, is_hf: bool) -> Path | None:
     Of a DPR, whose encoders share a tokenizer, it is the file of the question encoder.
     """
     folder = source if source.is_dir() else source.parent
-    places = (folder / FILE, folder / FOLDERS["question"] / FILE) if is_hf else (tokenizer_beside(source),)
+    places = (
+        (folder / TOKENIZER_FILE, folder / FOLDERS["question"] / TOKENIZER_FILE)
+        if is_hf
+        else (tokenizer_beside(source),)
+    )
     return next((place for place in places if place.is_file()), None)
 
 
@@ -92,11 +95,23 @@ def describe_tokenizer(tokenizer: Tokenizer, model: HfModel) -> HfTokenizer:
             text = _without_begin(text)
         names = {"bos_token": begins, "eos_token": ends}
         config |= {name: tokenizer.decode([token]) for name, token in names.items() if token is not None}
-    files = {FILE: text, CONFIG: json.dumps(config, indent=2, ensure_ascii=False) + "\n"}
+    files = {TOKENIZER_FILE: text, **_template_of(tokenizer, config)}
+    files[CONFIG_FILE] = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     ids = {"bos_token_id": begins, "eos_token_id": ends}
     if isinstance(model, EncoderDecoderParams) and model.decoder_start_token_id is None:
         ids["decoder_start_token_id"] = start_of(tokenizer)
     return HfTokenizer(files, ids)
+
+
+def _template_of(tokenizer: Tokenizer, config: dict[str, Any]) -> dict[str, str]:
+    """Return the file of the tokenizer's own chat template; one that is in its configuration goes into the new one."""
+    if isinstance(tokenizer, ByteTokenizer):
+        return {}
+    own = Path(tokenizer.name)
+    if (found := config_beside(own).get("chat_template")) is not None:
+        config["chat_template"] = found
+    path = files_beside(own).get(TEMPLATE_FILE)
+    return {} if path is None else {TEMPLATE_FILE: path.read_text(encoding="utf-8")}
 
 
 def _without_begin(text: str) -> str:

@@ -209,14 +209,19 @@ def test_a_converted_model_brings_its_tokenizer_and_is_trained_with_its_own_para
     cstool, conversion, tmp_path, converted, words
 ):
     (tmp_path / "hf" / "tokenizer.json").write_bytes(words.read_bytes())
+    (tmp_path / "hf" / "tokenizer_config.json").write_text('{"eos_token": {"content": "b"}, "padding_side": "left"}')
+    (tmp_path / "hf" / "chat_template.jinja").write_text("{{ messages[0].content }}")
     said = [f"{what} saved to TMP/b.{end}\n" for what, end in BESIDE.items()]
     assert conversion("hf", "b.mdl") == (0, "".join(said), "")
     assert (tmp_path / "b.tokenizer.json").read_bytes() == words.read_bytes()
+    assert (tmp_path / "b.chat_template.jinja").read_text() == "{{ messages[0].content }}"
     # What generates finds it, and so does the way back.
     asked = ("--mode", "infer", "--checkpoint_path", tmp_path / "b.mdl", "--prompt", "a b", "--max_tokens", 2, "--json")
     assert cstool("run", *asked).document["completions"][0]["prompt_tokens"] == 3
     assert conversion("b.mdl", "back", "--to", "hf").code == 0
     assert (tmp_path / "back" / "tokenizer.json").read_bytes() == words.read_bytes()
+    assert json.loads((tmp_path / "back" / "tokenizer_config.json").read_text())["eos_token"] == "b"
+    assert (tmp_path / "back" / "chat_template.jinja").read_text() == "{{ messages[0].content }}"
     # The comments of the params say what makes the data.
     [made] = [line for line in (tmp_path / "b.yaml").read_text().splitlines() if "data prepare" in line]
     (tmp_path / "texts.txt").write_text("a b a a b " * 300)
@@ -224,6 +229,8 @@ def test_a_converted_model_brings_its_tokenizer_and_is_trained_with_its_own_para
     here = {name: str(tmp_path / name) for name in ("b_data", "b.tokenizer.json")}
     assert typed.endswith("--tokenizer b.tokenizer.json --begin_texts")
     assert cstool(*(here.get(word, word) for word in typed.split())).code == 0
+    copied = (tmp_path / "b_data" / "tokenizer_config.json").read_text()
+    assert copied == (tmp_path / "hf" / "tokenizer_config.json").read_text()
     assert cstool("config", "validate", tmp_path / "b.yaml") == (0, "Config validation was successful!\n", "")
     trained = cstool("run", "-p", tmp_path / "b.yaml", "--model_dir", tmp_path / "dir", "--max_steps", 1)
     assert trained.code == 0

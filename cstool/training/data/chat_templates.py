@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 from cstool.foundation.errors import DataError
 from cstool.training.data.conversations import Message
 from cstool.training.data.tokenizer import ByteTokenizer, FileTokenizer
+from cstool.training.data.tokenizer_files import CONFIG_FILE, TEMPLATE_FILE, config_beside, file_beside, text_of
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 BEGIN, END = "\ufdd0", "\ufdd1"
 """marks around a text; no characters, so no text has them"""
-TEMPLATE_FILE = "chat_template.jinja"
-CONFIG_FILE = "tokenizer_config.json"
 CSTOOL = "cstool"
 """names the template of ours"""
 PLAIN = "plain"
@@ -173,11 +172,11 @@ def special_tokens(tokenizer: ByteTokenizer | FileTokenizer) -> SpecialTokens:
     """
     if isinstance(tokenizer, ByteTokenizer):
         return SpecialTokens({"eos_token": "\0"}, {"\0": 0})
-    config = _config_of(Path(tokenizer.name))
+    config = config_beside(Path(tokenizer.name))
     added = tokenizer.loaded.get_added_tokens_decoder().items()
     ids = {token.content: number for number, token in added if token.special}
     known = tokenizer.loaded.get_vocab(with_added_tokens=True)
-    named = {name: text for name in _SPECIAL if (text := _text_of(config.get(name))) is not None and text in known}
+    named = {name: text for name in _SPECIAL if (text := text_of(config.get(name))) is not None and text in known}
     if "eos_token" not in named and tokenizer.end_of_text is not None:
         named["eos_token"] = tokenizer.words()[tokenizer.end_of_text]
     if "bos_token" not in named and tokenizer.begin:
@@ -208,9 +207,9 @@ def find_template(
     if isinstance(tokenizer, ByteTokenizer):
         return None
     path = Path(tokenizer.name)
-    if (beside := path.with_name(TEMPLATE_FILE)).is_file():
+    if (beside := file_beside(path, TEMPLATE_FILE)).is_file():
         return ChatTemplate(_read(beside), str(beside), special.named)
-    told, found = f"chat_template of {path.with_name(CONFIG_FILE)}", _config_of(path).get("chat_template")
+    told, found = f"chat_template of {file_beside(path, CONFIG_FILE)}", config_beside(path).get("chat_template")
     if isinstance(found, list) and all(isinstance(each, dict) for each in found):
         by_name = {each.get("name"): each.get("template") for each in found}
         if by_name and _NAME not in by_name and len(by_name) > 1:
@@ -235,20 +234,6 @@ def _ours(special: SpecialTokens) -> ChatTemplate:
     return ChatTemplate(_OURS_WITHOUT_TOKENS, "marks of text, by cstool", special.named)
 
 
-def _config_of(tokenizer: Path) -> dict[str, Any]:
-    """Return the content of tokenizer_config.json beside a tokenizer, {} where there is none."""
-    path = tokenizer.with_name(CONFIG_FILE)
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(_read(path))
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: must be a JSON object, got something else")
-    return found
-
-
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -260,11 +245,6 @@ def _read(path: Path) -> str:
         raise DataError(f"{path}: must be text, got something else") from None
     except OSError as error:
         raise DataError(f"{path}: must be readable, got: {error.strerror}") from None
-
-
-def _text_of(token: Any) -> str | None:
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None
 
 
 def _to_json(

@@ -18,14 +18,7 @@ import numpy as np
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import DataError
 from cstool.foundation.random_keys import key_of
-from cstool.training.data.chat_templates import (
-    CONFIG_FILE,
-    PLAIN,
-    TEMPLATE_FILE,
-    find_template,
-    special_tokens,
-    usual_template,
-)
+from cstool.training.data.chat_templates import PLAIN, find_template, special_tokens, usual_template
 from cstool.training.data.conversation_tokens import ConversationTokens
 from cstool.training.data.conversations import (
     Form,
@@ -43,8 +36,9 @@ from cstool.training.data.row_packing import best_fit, row_of
 from cstool.training.data.sample_spool import SampleSpool
 from cstool.training.data.sources import SourceFile, source_names
 from cstool.training.data.text_request import check_places
-from cstool.training.data.text_work import FILE_SAMPLES, PARTS, TOKENIZER_FILE, described_tokenizer
+from cstool.training.data.text_work import FILE_SAMPLES, PARTS, described_tokenizer
 from cstool.training.data.tokenizer import BYTES, ByteTokenizer, FileTokenizer
+from cstool.training.data.tokenizer_files import CONFIG_FILE, TEMPLATE_FILE, TOKENIZER_FILE
 
 _CHUNK_NUMBERS = 2**21
 """numbers in memory at a time; a single row may have more"""

@@ -25,8 +25,9 @@ from cstool.training.data.preferences import FEATURES, INPUT_IDS, LABELS, MASK, 
 from cstool.training.data.preparation import digest_of, json_digest, make_whole
 from cstool.training.data.sources import SourceFile, find_files, source_names
 from cstool.training.data.text_request import check_places
-from cstool.training.data.text_work import FILE_SAMPLES, TOKENIZER_FILE, described_tokenizer
+from cstool.training.data.text_work import FILE_SAMPLES, described_tokenizer
 from cstool.training.data.tokenizer import BYTES, Tokenizer, begun, load_tokenizer
+from cstool.training.data.tokenizer_files import TOKENIZER_FILE, copy_beside
 
 PROMPT = "prompt"
 KEYS = (PROMPT, *TEXTS)
@@ -234,6 +235,7 @@ class _Work:
         if self.plan.tokenizer != BYTES:
             content = Path(self.plan.tokenizer).read_bytes()
             write_replacing(self.partial / TOKENIZER_FILE, content)
+            copy_beside(Path(self.plan.tokenizer), self.partial / TOKENIZER_FILE)
             made["tokenizer"] = described_tokenizer(self.partial / TOKENIZER_FILE, self.plan.tokenizer)
         return {
             "format": FORMAT,

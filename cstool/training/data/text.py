@@ -17,6 +17,7 @@ from cstool.training.data.text_request import FORMAT, TextRequest, TextSummary
 from cstool.training.data.text_work import How, PartSamples, TextWork, prepare
 from cstool.training.data.token_stream import TokenStream
 from cstool.training.data.tokenizer import FileTokenizer
+from cstool.training.data.tokenizer_files import copy_beside
 from cstool.training.data.tokenizing import train_tokenizer
 
 
@@ -43,6 +44,7 @@ class _Work(TextWork[TextRequest]):
     def place_tokenizer(self, path: Path) -> None:
         """Copy the tokenizer, or train it."""
         if self.request.train_vocab is None:
+            copy_beside(Path(self.request.tokenizer), path)
             write_replacing(path, Path(self.request.tokenizer).read_bytes())
         else:
             train_tokenizer(path, self.train_texts(), self.request.train_vocab)

@@ -31,6 +31,7 @@ from cstool.training.data.sources import SourceFile, find_files, source_names, s
 from cstool.training.data.text_request import Continued, TextPlan, TextSummary, check_places, summary
 from cstool.training.data.token_stream import ByteStream, ShardStream, TokenStream, holds_tokens
 from cstool.training.data.tokenizer import FileTokenizer
+from cstool.training.data.tokenizer_files import TOKENIZER_FILE
 from cstool.training.data.tokenizing import (
     PIECE_BYTES,
     SHARD_BYTES,
@@ -45,7 +46,6 @@ from cstool.training.data.workers import do_each
 FILE_SAMPLES = 8192
 """largest number of samples in a file"""
 
-TOKENIZER_FILE = "tokenizer.json"
 PARTS = ("train", "val")
 _TEXTS, _TOKENS = "texts", "tokens"
 """folders of intermediate files of texts, and of tokens"""

@@ -10,6 +10,7 @@ from unicodedata import combining
 
 from cstool.foundation.errors import DataError
 from cstool.training.data.record import read_record
+from cstool.training.data.tokenizer_files import config_beside, text_of
 
 BYTES = "bytes"
 """names the tokenizer of bytes"""
@@ -126,7 +127,9 @@ class FileTokenizer:
         self._ids = ids
         self._known = frozenset(ids.values())
         self.vocab_size = max(self._known) + 1
-        self.end_of_text: int | None = next((ids[end] for end in _ENDS_OF_TEXT if end in ids), None)
+        # The end of a turn, where a model was made to chat.
+        ends = (text_of(config_beside(path).get("eos_token")), *_ENDS_OF_TEXT)
+        self.end_of_text: int | None = next((ids[end] for end in ends if end in ids), None)
         self.begin = _begin(loaded)
         self.begins_texts = begins_texts
         self._unknown = _unknown_id(document["model"], ids)

@@ -1,5 +1,6 @@
 """Text to tokens and back."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,29 @@ def test_what_else_a_tokenizer_may_do(save):
     loaded.add_special_tokens([AddedToken("<|user|>")])
     saved = save(loaded)
     assert saved.encode("<|user|>") == [saved.vocab_size - 1]
+
+
+def test_the_end_of_a_text_is_that_of_the_configuration_beside_the_file(save, tmp_path, error_of):
+    loaded = byte_level()
+    loaded.add_special_tokens([AddedToken("<|endoftext|>"), AddedToken("<|im_end|>")])
+    first = loaded.get_vocab_size() - 2
+    assert save(loaded).end_of_text == first
+    config = tmp_path / "tokenizer_config.json"
+    for said, end in (
+        ("<|im_end|>", first + 1),
+        ({"content": "<|im_end|>"}, first + 1),
+        ("<eot>", first),
+        (None, first),
+    ):
+        config.write_text(json.dumps({"eos_token": said}))
+        assert save(loaded).end_of_text == end
+    # Of a checkpoint's own tokenizer it has the name of the checkpoint before it.
+    config.rename(tmp_path / "a.tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+    loaded.save(str(tmp_path / "a.tokenizer.json"))
+    assert load_tokenizer(tmp_path / "a.tokenizer.json").end_of_text == first + 1
+    config.write_text("[]")
+    message = "DIR/tokenizer_config.json: must be a JSON object, got something else"
+    assert error_of(load_tokenizer, tmp_path / "tokenizer.json") == message
 
 
 SAVED = "hint: it is what `tokenizers` saves, tokenizer.json of a Hugging Face model for example"
