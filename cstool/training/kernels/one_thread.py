@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -45,7 +45,9 @@ def one_blas_thread() -> Iterator[None]:
         with _State.lock:
             _State.users -= 1
             if not _State.users:
-                _in_a_thread(_State.limits.restore_original_limits)
+                # Where the interpreter ends meanwhile, no thread begins, and nobody computes any more.
+                with suppress(RuntimeError):
+                    _in_a_thread(_State.limits.restore_original_limits)
 
 
 def _in_a_thread(work: Callable[[], T]) -> T:
