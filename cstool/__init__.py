@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from cstool.training.data import DigitsSummary as DigitsSummary
     from cstool.training.data import InstructionSummary as InstructionSummary
     from cstool.training.data import PreferenceSummary as PreferenceSummary
+    from cstool.training.data import PreprocessSummary as PreprocessSummary
     from cstool.training.data import ShownSample as ShownSample
     from cstool.training.data import TextSummary as TextSummary
     from cstool.training.machine.appliance import Appliance as Appliance
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from cstool.training.verbs.data import prepare_text as prepare_text
     from cstool.training.verbs.data import read_samples as read_samples
     from cstool.training.verbs.instruction_data import prepare_instructions as prepare_instructions
+    from cstool.training.verbs.instruction_data import preprocess_data as preprocess_data
     from cstool.training.verbs.instruction_data import show_samples as show_samples
     from cstool.training.verbs.run import NotRun as NotRun
     from cstool.training.verbs.run import RunRequest as RunRequest
@@ -121,13 +123,14 @@ _NAMES = {
         "prepare_text",
         "read_samples",
     ),
-    "cstool.training.verbs.instruction_data": ("prepare_instructions", "show_samples"),
+    "cstool.training.verbs.instruction_data": ("prepare_instructions", "preprocess_data", "show_samples"),
     "cstool.training.data": (
         "DataCheck",
         "DataInfo",
         "DigitsSummary",
         "InstructionSummary",
         "PreferenceSummary",
+        "PreprocessSummary",
         "ShownSample",
         "TextSummary",
     ),

@@ -19,11 +19,22 @@ from cstool.foundation.terminal.help_text import examples_of
 from tests.appliances import end_processes_of
 from tests.end_to_end.refusals import without_machine_warnings
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
+from tests.reference.preprocessing_cases import HOOKS, write_tokenizer
 from tests.shown_jobs import Shown
 from tests.unit.csl.fabric.waits import sender_and_receiver
 from tests.unit.training.data.chat_samples import messages
 
 INTEROP = PROJECT / "tests" / "interop"
+FINETUNING = f"""\
+setup:
+  data: {{type: local, source: chats.jsonl}}
+  mode: finetuning
+  output_dir: datasets/finetuning
+processing:
+  huggingface_tokenizer: tokenizer
+  read_hook: {HOOKS}chat_read_hook
+  read_hook_kwargs: {{multi_turn_key: messages, multi_turn_role_key: role, multi_turn_content_key: content}}
+"""
 SMALL = {"hidden_size": 16, "num_heads": 2, "num_hidden_layers": 1, "filter_size": 32}
 
 
@@ -72,6 +83,8 @@ def prepared(tmp_path_factory) -> Path:
     (folder / "pairs.jsonl").write_text('{"prompt": "1+1=", "chosen": "2", "rejected": "3"}\n' * 4)
     chats = [{"messages": messages(f"{n % 7} and {n % 5}?", f"{n % 7 + n % 5}.")} for n in range(20)]
     (folder / "chats.jsonl").write_text("".join(f"{json.dumps(chat)}\n" for chat in chats))
+    write_tokenizer(folder / "tokenizer", template="llama", begins=True)
+    (folder / "finetuning.yaml").write_text(FINETUNING)
     alpaca = [{"instruction": f"Add {n} and 1.", "output": f"{n + 1}."} for n in range(20)]
     (folder / "alpaca.json").write_text(json.dumps(alpaca))
     (folder / "kept").mkdir()

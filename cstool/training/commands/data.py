@@ -28,6 +28,7 @@ from cstool.training.commands.data_flags import (
     prepared,
 )
 from cstool.training.commands.instruction_data import instruct, print_samples
+from cstool.training.commands.preprocess import preprocess
 from cstool.training.verbs.data import (
     bigram_baseline,
     check_data,
@@ -305,6 +306,14 @@ def baseline(
     else:
         unit = "byte" if found.vocab_size == BYTE_VALUES else "token"
         print_line(f"Held-out loss of a bigram model of {folder}: {found.loss:.5f} nats per {unit}")
+
+
+command(
+    data_app,
+    "preprocess",
+    "cstool data preprocess finetuning.yaml",
+    "cstool data preprocess finetuning.yaml --set setup.output_dir=datasets/x --set processing.use_ftfy=false",
+)(preprocess)
 
 
 def _show_text_summary(made: TextSummary, val_fraction: float, as_json: bool, *, unknown: str = "characters") -> None:

@@ -19,6 +19,8 @@ from cstool.training.data.parts import HDF5_TEXT_PROCESSORS, MNIST_PROCESSOR, op
 from cstool.training.data.patches import PatchesDataset, has_images
 from cstool.training.data.preference_preparation import PreferencePlan, PreferenceSummary, prepare_preferences
 from cstool.training.data.preferences import PreferenceDataset
+from cstool.training.data.preprocess_file import PreprocessPlan, read_preprocess_file
+from cstool.training.data.preprocessing import PreprocessSummary, preprocess
 from cstool.training.data.record import read_record
 from cstool.training.data.shown_samples import ShownSample, shown_samples
 from cstool.training.data.span_preparation import SpanTextPlan, prepare_span_text

@@ -66,8 +66,7 @@ def rendered(
         text = template.render(conversation.messages, conversation.tools)
     except TemplateFault as error:
         raise DataError(f"{where}: {error.message}") from None
-    if (found := _CODES.search(text)) is not None:
-        raise DataError(f"{where}: must be made of characters, got U+{ord(found[0]):X}, which is none")
+    check_characters(text, where)
     finder = _Finder(conversation, template, ends, text)
     asked = finder.prompts() if prompts else ()
     if template.has_generation and (tagged := finder.tagged()) is not None:
@@ -80,6 +79,12 @@ def rendered(
             _HINT,
         )
     return Rendered(text, tuple(region for region in regions if region is not None), asked)
+
+
+def check_characters(text: str, where: str) -> None:
+    """Check that a text has no mark in it, or raise DataError."""
+    if (found := _CODES.search(text)) is not None:
+        raise DataError(f"{where}: must be made of characters, got U+{ord(found[0]):X}, which is none")
 
 
 def leaves_out(conversation: Conversation, found: Rendered) -> bool:
@@ -104,7 +109,7 @@ class _Finder:
 
     def tagged(self) -> tuple[Region, ...] | None:
         """Return the regions that the template's own tags are around; None where these change its text."""
-        plain, marks = _unmarked(self._render(len(self._messages), marked=True) or "")
+        plain, marks = unmarked(self._render(len(self._messages), marked=True) or "")
         kinds = [mark.kind for mark in marks]
         if plain != self._text or kinds != [BEGIN, END] * (len(marks) // 2):
             return None
@@ -197,11 +202,10 @@ class _Finder:
         """
         messages = []
         for number, (message, text, core) in enumerate(zip(self._messages, told, cores, strict=True)):
-            digits = "".join(chr(_DIGITS + int(digit)) for digit in str(number))
-            marked = text.replace(BEGIN, BEGIN + digits).replace(END, END + digits)
+            marked = text.replace(BEGIN, numbered(BEGIN, number)).replace(END, numbered(END, number))
             messages.append({**message, "content": message["content"].replace(core, marked, 1) if core else ""})
         try:
-            plain, marks = _unmarked(self._template.render(messages, self._conversation.tools))
+            plain, marks = unmarked(self._template.render(messages, self._conversation.tools))
         except TemplateFault:
             return None
         if plain != self._text:
@@ -219,8 +223,13 @@ class _Finder:
             return None
 
 
+def numbered(mark: str, number: int) -> str:
+    """Return a mark with the number of its message."""
+    return mark + "".join(chr(_DIGITS + int(digit)) for digit in str(number))
+
+
 @dataclass(frozen=True)
-class _Mark:
+class Mark:
     """A mark of a message, or of none (-1), and its place in the text without marks."""
 
     kind: str
@@ -228,12 +237,12 @@ class _Mark:
     place: int
 
 
-def _unmarked(text: str) -> tuple[str, list[_Mark]]:
+def unmarked(text: str) -> tuple[str, list[Mark]]:
     """Return a text without marks, and the marks."""
     pieces, marks, place, last = [], [], 0, 0
     for found in _MARKS.finditer(text):
         pieces.append(text[last : found.start()])
         place, last = place + len(pieces[-1]), found.end()
         digits = "".join(str(ord(digit) - _DIGITS) for digit in found[2])
-        marks.append(_Mark(found[1], int(digits or -1), place))
+        marks.append(Mark(found[1], int(digits or -1), place))
     return "".join([*pieces, text[last:]]), marks

@@ -228,9 +228,14 @@ def usual_template(special: SpecialTokens) -> ChatTemplate:
     return _ours(special)
 
 
+def chatml(special: SpecialTokens) -> ChatTemplate:
+    """Return the template of ChatML."""
+    return ChatTemplate(_OURS, "ChatML, by cstool", special.named)
+
+
 def _ours(special: SpecialTokens) -> ChatTemplate:
     if {_IM_START, _IM_END} <= special.ids.keys():
-        return ChatTemplate(_OURS, "ChatML, by cstool", special.named)
+        return chatml(special)
     return ChatTemplate(_OURS_WITHOUT_TOKENS, "marks of text, by cstool", special.named)
 
 

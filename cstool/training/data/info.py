@@ -202,6 +202,8 @@ def _source(record: Mapping[str, Any]) -> str:
     if "csv_column" in record:
         found.append(f"column {json.dumps(record['csv_column'], ensure_ascii=False)} of CSV")
     lines = f" in {documents:,} documents, {', '.join(found)}" if found else ""
+    if "hook" in record:
+        lines = f" in {documents:,} records, by {record['hook']}"
     if "forms" in record:
         written = ", ".join(template or "joined" for template in record["templates"])
         lines = f" in {documents:,} conversations, {', '.join(record['forms'])}; template: {written}"

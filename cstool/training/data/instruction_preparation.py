@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,14 @@ import numpy as np
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import DataError
 from cstool.foundation.random_keys import key_of
-from cstool.training.data.chat_templates import PLAIN, find_template, special_tokens, usual_template
+from cstool.training.data.chat_templates import (
+    PLAIN,
+    ChatTemplate,
+    SpecialTokens,
+    find_template,
+    special_tokens,
+    usual_template,
+)
 from cstool.training.data.conversation_tokens import ConversationTokens
 from cstool.training.data.conversations import (
     Form,
@@ -28,7 +35,7 @@ from cstool.training.data.conversations import (
     special_texts,
 )
 from cstool.training.data.dataset import Array
-from cstool.training.data.hdf5_text import FEATURES, PACKED_FEATURES, write_hdf5_text
+from cstool.training.data.hdf5_text import write_hdf5_text
 from cstool.training.data.instruction_request import FORMAT, LEFT_OUT, InstructionPlan, InstructionSummary, summary
 from cstool.training.data.preparation import make_whole
 from cstool.training.data.record_files import BrokenLines, Record, record_files, records_of
@@ -99,6 +106,54 @@ def prepare_instructions(
     digest = plan.digest(files, template, special)
     record, was_there = make_whole(output, digest, overwrite, make, needs="forms")
     return summary(output, record, time.perf_counter() - began, already_prepared=was_there)
+
+
+def write_rows(partial: Path, begin: str, rows: Iterator[Array], count: int) -> dict[str, int]:
+    """Write the files of a part of a data set; return the size of each by its name.
+
+    Args:
+        partial: folder of the data set
+        begin: of the names of files, "train/" for example
+        rows: (features, S) int32 each, of one shape
+        count: of the rows
+    """
+    sizes: dict[str, int] = {}
+    for number, first in enumerate(range(0, count, FILE_SAMPLES)):
+        name, of_file = f"{begin}data_{number:05d}.h5", min(FILE_SAMPLES, count - first)
+        path = partial / name
+        path.parent.mkdir(exist_ok=True)
+        row = next(rows)
+        features, length = row.shape
+        most, rest = max(1, _CHUNK_NUMBERS // row.size), chain([row], islice(rows, of_file - 1))
+        chunks = (np.stack(list(islice(rest, most))) for _ in range(0, of_file, most))
+        write_hdf5_text(path, chunks, of_file, length, features)
+        sizes[name] = path.stat().st_size
+    return sizes
+
+
+def write_tokenizer(
+    partial: Path, file: Path | None, made_from: str, template: ChatTemplate | None, special: SpecialTokens
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """Write tokenizer and template, for questions to the model; return entries of the record, and sizes.
+
+    Args:
+        partial: folder of the data set
+        file: of the tokenizer; None for bytes
+        made_from: the source of the tokenizer, in words
+        template: of the conversations, if one has been used
+        special: names of special tokens
+    """
+    contents: dict[str, str | bytes] = {}
+    if template is not None:
+        contents[TEMPLATE_FILE] = template.source
+    made = {}
+    if file is not None:
+        write_replacing(partial / TOKENIZER_FILE, file.read_bytes())
+        made["tokenizer"] = described_tokenizer(partial / TOKENIZER_FILE, made_from)
+        contents[CONFIG_FILE] = json.dumps(dict(special.named), indent=1, sort_keys=True) + "\n"
+    for name, content in contents.items():
+        write_replacing(partial / name, content)
+    return made, {name: (partial / name).stat().st_size for name in contents}
 
 
 @dataclass
@@ -217,33 +272,14 @@ class _Work:
                 learned += sum(int(sample.learned[1:].sum()) for sample in samples)
                 yield row_of(samples, length, is_packed=is_packed)
 
-        sizes: dict[str, int] = {}
-        written = made()
-        features = len(PACKED_FEATURES if is_packed else FEATURES)
-        most = max(1, _CHUNK_NUMBERS // (features * length))
-        for number, first in enumerate(range(0, len(rows), FILE_SAMPLES)):
-            name, count = f"{part}/data_{number:05d}.h5", min(FILE_SAMPLES, len(rows) - first)
-            (self.partial / part).mkdir(exist_ok=True)
-            chunks = (np.stack(list(islice(written, min(most, count - done)))) for done in range(0, count, most))
-            write_hdf5_text(self.partial / name, chunks, count, length, features)
-            sizes[name] = (self.partial / name).stat().st_size
+        sizes = write_rows(self.partial, f"{part}/", made(), len(rows))
         counts = {"documents": len(numbers), "samples": len(rows), "tokens": learned, "places": sum(lengths)}
         return {**counts, "size_bytes": sum(self._sizes[number] for number in numbers)}, sizes
 
     def _write_tokenizer(self) -> tuple[dict[str, Any], dict[str, int]]:
-        """Write tokenizer and template, for questions to the model; return entries of the record, and sizes."""
-        contents: dict[str, str | bytes] = {}
         template = next((template for template in self.tokens.used.values() if template is not None), None)
-        if template is not None:
-            contents[TEMPLATE_FILE] = template.source
-        made = {}
-        if self.plan.tokenizer != BYTES:
-            write_replacing(self.partial / TOKENIZER_FILE, Path(self.plan.tokenizer).read_bytes())
-            made["tokenizer"] = described_tokenizer(self.partial / TOKENIZER_FILE, self.plan.tokenizer)
-            contents[CONFIG_FILE] = json.dumps(dict(self.tokens.special.named), indent=1, sort_keys=True) + "\n"
-        for name, content in contents.items():
-            write_replacing(self.partial / name, content)
-        return made, {name: (self.partial / name).stat().st_size for name in contents}
+        file = None if self.plan.tokenizer == BYTES else Path(self.plan.tokenizer)
+        return write_tokenizer(self.partial, file, self.plan.tokenizer, template, self.tokens.special)
 
     def _unknown_words(self) -> list[str]:
         """Return words of the templates that look like special tokens, and are none."""

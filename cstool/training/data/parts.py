@@ -60,7 +60,8 @@ def find_parts(folder: Path) -> DataFolder:
     names = names_in_folder(folder, "a data set", "", _HINT)
     record = read_record(folder)
     if record is not None and "sequence_length" in record:
-        made = {name: folder / name for name, part in record["parts"].items() if part.get("samples")}
+        inner = "" if record.get("is_flat") else "{}"
+        made = {name: folder / inner.format(name) for name, part in record["parts"].items() if part.get("samples")}
         return DataFolder(folder, _made_kind(record), made, record)
     if (
         any(name.startswith(tuple(f"{part}-images-idx3" for part in MNIST_PARTS.values())) for name in names)
@@ -90,6 +91,8 @@ def find_parts(folder: Path) -> DataFolder:
 
 def _made_kind(record: Mapping[str, Any]) -> str:
     """Return the kind of the data set of a record."""
+    if "hook" in record:
+        return {"pretraining": TEXT, "dpo": PREFERENCES}.get(record["mode"], CONVERSATIONS).name
     kinds = {"has_pairs": ROWS, "spans": ROWS, "texts": PREFERENCES.name, "forms": CONVERSATIONS.name}
     return next((kind for key, kind in kinds.items() if key in record), TEXT.name)
 

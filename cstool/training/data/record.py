@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
@@ -101,6 +101,21 @@ class _SpanTextRecord(_TextRecord):
     spans: _Spans
 
 
+class _PreprocessedPart(_TextPart):
+    places: _Size
+
+
+class _PreprocessedRecord(_TextRecord):
+    mode: Literal["pretraining", "finetuning", "dpo", "nlg"]
+    hook: str
+    template: str
+    is_flat: bool
+    notes: dict[str, _Size]
+    first_notes: dict[str, str]
+    broken: _Size
+    parts: Annotated[dict[str, _PreprocessedPart], AfterValidator(_check_parts)]  # type: ignore[assignment]
+
+
 class _PreferencePart(_TextPart):
     cut: _Size
 
@@ -145,6 +160,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         "spans": _SpanTextRecord,
         "texts": _PreferenceRecord,
         "forms": _InstructionRecord,
+        "hook": _PreprocessedRecord,
     }
     kind = next((found for key, found in kinds.items() if key in record), kind)
     checked = problems.check(kind, record, ())

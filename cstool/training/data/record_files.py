@@ -13,6 +13,8 @@ from cstool.training.data.json_lines import has_json_lines, lines_of, object_of
 from cstool.training.data.sources import SourceFile, decoded, find_files, read_bytes
 
 _SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+TEXT_LINES = ".txt"
+"""suffix of files in which each line is the `text` of a record"""
 _PARQUET_ROWS = 256
 """rows of Parquet in memory at a time"""
 _LISTED = 5
@@ -56,32 +58,39 @@ class BrokenLines:
         self.numbers.setdefault(file.path, []).append(line)
         self.first = self.first or error
 
-    def refuse(self) -> None:
+    def refuse(self, remedy: str = "--skip_broken") -> None:
         """Raise DataError if there is such a line: number of all, places of some, the fault of the first."""
+        hint = f"{remedy} leaves such lines out"
         if self.first is None:
             return
         path, lines = next(iter(self.numbers.items()))
         if self.count == 1:
-            raise DataError(self.first.message, "--skip_broken leaves such lines out")
+            raise DataError(self.first.message, hint)
         more = f" and {self.count - _LISTED:,} more" if self.count > _LISTED else ""
         places = [f"{path}:{line}" for path, lines in self.numbers.items() for line in lines[:_LISTED]][:_LISTED]
         fault = self.first.message.removeprefix(f"{path}:{lines[0]}: ")
         raise DataError(
             f"{counted(self.count, 'line')} must be JSON objects, but are not: {', '.join(places)}{more}; the first: "
             f"{fault}",
-            "--skip_broken leaves such lines out",
+            hint,
         )
 
 
-def record_files(sources: Sequence[Path]) -> tuple[SourceFile, ...]:
-    """Return the files of records among files and folders, sorted by name, or raise DataError."""
+def record_files(sources: Sequence[Path], more: Sequence[str] = ()) -> tuple[SourceFile, ...]:
+    """Return the files of records among files and folders, sorted by name, or raise DataError.
+
+    Args:
+        sources: files and folders
+        more: suffixes of further kinds of files: `TEXT_LINES`
+    """
+    suffixes = (*_SUFFIXES, *more)
     for source in sources:
-        if source.is_file() and source.suffix.lower() not in _SUFFIXES:
-            raise DataError(f"{source}: must be a file of {', '.join(_SUFFIXES)}, got another")
+        if source.is_file() and source.suffix.lower() not in suffixes:
+            raise DataError(f"{source}: must be a file of {', '.join(suffixes)}, got another")
     found = find_files(sources, takes_json=True)
-    files = tuple(file for file in found if PurePosixPath(file.name).suffix.lower() in _SUFFIXES)
+    files = tuple(file for file in found if PurePosixPath(file.name).suffix.lower() in suffixes)
     if not files:
-        raise DataError(f"{', '.join(map(str, sources))}: must hold files of {', '.join(_SUFFIXES)}, got none")
+        raise DataError(f"{', '.join(map(str, sources))}: must hold files of {', '.join(suffixes)}, got none")
     return files
 
 
@@ -101,6 +110,9 @@ def records_of(file: SourceFile, broken: BrokenLines) -> Iterator[Record]:
         yield from _rows_of_parquet(file)
     elif file.kind is not None:
         raise DataError(f"{file.path}: must be text, as its name says, got a file of {file.kind}")
+    elif file.path.suffix.lower() == TEXT_LINES:
+        for line, content in lines_of(file):
+            yield _record(file, line, {"text": decoded(f"{file.path}:{line}", content)})
     elif has_json_lines(file) or not _is_array(file):
         for line, content in lines_of(file):
             try:

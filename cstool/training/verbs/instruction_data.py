@@ -1,4 +1,4 @@
-"""Data sets for fine-tuning: made of conversations, and shown; verbs behind `cstool data`."""
+"""Data sets for fine-tuning: made of conversations or by a vendor's file, and shown; verbs behind `cstool data`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cstool.foundation.progress.screen import told_in_bytes
 
 if TYPE_CHECKING:
     from cstool.foundation.progress import Progress
-    from cstool.training.data import InstructionSummary, ShownSample
+    from cstool.training.data import InstructionSummary, PreprocessSummary, ShownSample
 
 
 def prepare_instructions(
@@ -86,6 +86,37 @@ def prepare_instructions(
     named = [sources] if isinstance(sources, str | Path) else sources
     with told_in_bytes("Preparing conversations", progress) as tell:
         return prepare([Path(source) for source in named], Path(output), plan, overwrite=overwrite, progress=tell)
+
+
+def preprocess_data(
+    config: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    overwrite: bool = False,
+    progress: Literal["auto", "none"] | Progress = "auto",
+) -> PreprocessSummary:
+    """Make a data set as a YAML file of the vendor's preprocessing says: tokens and masks are those of his hooks.
+
+    One that was made before from the same records with the same file is kept.
+
+    Args:
+        config: the file, with `setup`, `processing` and `dataset`; paths in it count from the working directory
+        overrides: values by dotted key, `["setup.output_dir=out"]`
+        overwrite: replace a different data set
+        progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
+
+    Returns:
+        Numbers of records, rows and learned tokens in each part, and of records left out
+
+    Raises:
+        ParamsError: the file has faults; all of them are told
+        DataError: a record or the template is not as it must be, no record is left, or the data set cannot be written
+    """
+    from cstool.training.data import preprocess, read_preprocess_file
+
+    plan = read_preprocess_file(Path(config), overrides)
+    with told_in_bytes("Preprocessing", progress) as tell:
+        return preprocess(plan, overwrite=overwrite, progress=tell)
 
 
 def show_samples(folder: str | Path, count: int, *, part: str = "train") -> list[ShownSample]:
