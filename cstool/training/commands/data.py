@@ -312,7 +312,7 @@ command(
     data_app,
     "preprocess",
     "cstool data preprocess finetuning.yaml",
-    "cstool data preprocess finetuning.yaml --set setup.output_dir=datasets/x --set processing.use_ftfy=false",
+    "cstool data preprocess finetuning.yaml --set dataset.use_vsl=true --overwrite",
 )(preprocess)
 
 
