@@ -5,7 +5,8 @@ They are exact, or the conversation is refused. A template with `{% generation %
 - A turn begins where the text ends that the template writes for the messages before it, with the begin of an answer.
   Where that is not how the whole text begins, or the template writes no such begin, it begins with the message's
   content. This is found by marks: characters that are put around the contents.
-- It ends with the first special token behind its content; where there is none, before the next message.
+- It ends with the first special token behind its content, and those that follow that at once in the same message; where
+  there is none, before the next message.
 """
 
 import re
@@ -120,7 +121,13 @@ class _Finder:
             if before is None or not self._text.startswith(before):
                 return None
             regions = [region for region in regions if region[0] >= len(before)]
-        return tuple(region for region in regions if region[0] < region[1])
+        whole: list[Region] = []
+        for begin, end in regions:
+            if whole and whole[-1][1] == begin:  # some templates mark the end of a turn by itself
+                begin = whole.pop()[0]
+            if begin < end:
+                whole.append((begin, end))
+        return tuple(whole)
 
     def turn(self, number: int) -> Region | None:
         """Return the region of a message of the assistant; None where it is not known exactly."""
@@ -152,7 +159,11 @@ class _Finder:
         if bound is not None:
             places = [(place, -len(end)) for end in self._ends if (place := self._text.find(end, behind, bound)) >= 0]
             place, length = min(places, default=(bound, 0))
-            return place - length
+            stop = place - length
+            # A turn may end with several, such as the end of a response and the end of a turn.
+            while more := [end for end in self._ends if self._text.startswith(end, stop, bound)]:
+                stop += len(max(more, key=len))
+            return stop
         # Most messages end as the last one does, others with another special token.
         if not self._tail:
             return None if self._tail is None else behind

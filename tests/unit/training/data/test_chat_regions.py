@@ -72,6 +72,14 @@ def test_the_end_of_a_turn_is_learned(source, expected):
     assert learned(untagged(GEMMA), CONVERSATIONS[2])[1:] == ["2<end_of_turn>"] * 2
 
 
+def test_all_ends_of_a_turn_are_learned_and_tags_around_its_parts_are_one_text():
+    source = "{% for m in messages %}<|user|>«{{ m.content }}»«<|im_end|><|eot_id|>»{% endfor %}"
+    source += "{% if add_generation_prompt %}<|user|>{% endif %}"
+    expected = ["1<|im_end|><|eot_id|>", "2<|im_end|><|eot_id|>"]
+    assert learned(untagged(source), messages("One", "1", "Two", "2")) == expected
+    assert learned(tagged(source), messages("One", "1"))[-1] == expected[0]
+
+
 HEADER = "{% for m in messages %}{{ '# ' + m.role + '\\n' + m.content + END }}{% endfor %}"
 ASKED = HEADER + "{% if add_generation_prompt %}{{ '# assistant\\n' }}{% endif %}"
 PAIR = messages("one", "two", "three", "four")
