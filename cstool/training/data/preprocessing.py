@@ -238,7 +238,7 @@ class _Work:
             "template": "" if template is None else template.told,
             "is_flat": not splits,
             "sequence_length": plan.processing.max_seq_length,
-            "packing": "best_fit" if self._is_packed else "stream",
+            "packing": self._packing,
             "notes": dict(notes.counts),
             "first_notes": notes.first,
             "broken": self._broken.count,
@@ -251,6 +251,13 @@ class _Work:
     @property
     def _is_packed(self) -> bool:
         return self.tokens.plan.dataset.use_vsl and self.tokens.plan.setup.mode in ("pretraining", "finetuning")
+
+    @property
+    def _packing(self) -> str:
+        if self._is_packed:
+            return "best_fit"
+        is_stream = self.tokens.plan.setup.mode == "pretraining" and self.tokens.plan.dataset.pack_sequences
+        return "stream" if is_stream else "none"
 
     def _read(self) -> None:
         """Read all records, and spool their samples."""
