@@ -30,7 +30,13 @@ _LINE = re.compile(r"^(?=[^\n])", re.M)
 _COMPARED = 16
 """characters of an answer that are looked for in the text"""
 _CODES = re.compile(f"[{BEGIN}{END}{chr(_DIGITS)}-{chr(_DIGITS + 9)}]")
-_HINT = "put {% generation %} and {% endgeneration %} around the assistant's text in the template"
+_HINT = (
+    "put {% generation %} and {% endgeneration %} around the assistant's text in the template, or leave the records out"
+)
+
+
+class InexactRegions(DataError):
+    """The assistant's text of a conversation is not found exactly."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,8 @@ def rendered(
         prompts: whether the places of the user's contents are wanted
 
     Raises:
-        DataError: the template fails, or the regions cannot be found exactly
+        DataError: the template fails
+        InexactRegions: the regions cannot be found exactly
     """
     where = conversation.record.where
     try:
@@ -75,7 +82,7 @@ def rendered(
     regions = [finder.turn(number) for number in conversation.learned]
     ordered = [0, *(place for region in regions if region is not None for place in region), len(text)]
     if None in regions or any(first > second for first, second in pairwise(ordered)):
-        raise DataError(
+        raise InexactRegions(
             f"{where}: the template must mark the assistant's text, or write it in order, {template.told} does neither",
             _HINT,
         )

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from cstool.foundation.errors import DataError
-from cstool.training.data.chat_regions import Region, Rendered, leaves_out, rendered
+from cstool.training.data.chat_regions import InexactRegions, Region, Rendered, leaves_out, rendered
 from cstool.training.data.chat_templates import CSTOOL, PLAIN, ChatTemplate, SpecialTokens
 from cstool.training.data.conversations import Conversation, Notes, prompt_of
 from cstool.training.data.dataset import Array
@@ -68,7 +68,8 @@ class ConversationTokens:
         """Return the tokens of a conversation; None if it is left out, which is noted.
 
         Raises:
-            DataError: the template fails, or does not mark the assistant's text; or a character has no token
+            DataError: the template fails, or a character has no token
+            InexactRegions: the template does not mark the assistant's text, and it cannot be found
         """
         where = conversation.record.where
         template = self.template or (None if conversation.is_pair else self.usual)
@@ -132,7 +133,7 @@ class ConversationTokens:
         found = rendered(conversation, template, tuple(self.special.ids), prompts=self.truncate != "drop")
         where, messages = conversation.record.where, conversation.messages
         if leaves_out(conversation, found):
-            raise DataError(
+            raise InexactRegions(
                 f"{where}: the template must write the assistant's text, {template.told} leaves some of it out",
                 "it may take contents as lists of parts; --chat_template names another one",
             )

@@ -18,6 +18,7 @@ import numpy as np
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import DataError
 from cstool.foundation.random_keys import key_of
+from cstool.training.data.chat_regions import InexactRegions
 from cstool.training.data.chat_templates import (
     PLAIN,
     ChatTemplate,
@@ -49,6 +50,8 @@ from cstool.training.data.tokenizer_files import CONFIG_FILE, TEMPLATE_FILE, TOK
 
 _CHUNK_NUMBERS = 2**21
 """numbers in memory at a time; a single row may have more"""
+_MOST_INEXACT = 1000
+"""conversations without exact regions that are counted"""
 _TOLD_RECORDS = 2**8
 """records between two reports of progress"""
 
@@ -171,14 +174,15 @@ class _Work:
     _records: int = 0
     _sizes: list[int] = field(default_factory=list)
     """bytes of the messages of each sample"""
-    _begins: bool = True
-    """whether all samples begin as the tokenizer's template has it"""
+    _inexact: list[InexactRegions] = field(default_factory=list)
+    """errors of conversations whose regions are not exact"""
 
     def make(self) -> dict[str, Any]:
         """Make all files but the record; return that."""
         places = self._read()
         if not self.plan.skip_broken:
             self._broken.refuse()
+        self._refuse_inexact()
         self._check(len(places))
         self.spool.finish()
         held_out = places < self._limit(places)
@@ -232,12 +236,26 @@ class _Work:
     def _add(self, record: Record, form: Form) -> bool:
         """Spool the sample of a record; tell whether it has one."""
         conversation = conversation_of(record, form, self.tokens.notes)
-        sample = None if conversation is None else self.tokens.sample(conversation)
+        try:
+            sample = None if conversation is None else self.tokens.sample(conversation)
+        except InexactRegions as error:
+            self._inexact.append(error)
+            if len(self._inexact) == _MOST_INEXACT:
+                self._refuse_inexact()
+            return False
         if sample is not None:
             assert conversation is not None
             self.spool.add(sample)
             self._sizes.append(sum(len(message["content"].encode()) for message in conversation.messages))
         return sample is not None
+
+    def _refuse_inexact(self) -> None:
+        """Raise DataError if there are conversations whose regions are not exact: the first, and their number."""
+        if not self._inexact:
+            return
+        first, count = self._inexact[0], len(self._inexact)
+        more = f"; such are {count:,} of {self._records:,} records" if count > 1 else ""
+        raise DataError(f"{first.message}{more}", first.hint)
 
     def _check(self, count: int) -> None:
         """Check that there are enough conversations, or raise DataError."""

@@ -141,7 +141,9 @@ def test_an_answer_that_a_template_leaves_out_is_seen():
         assert leaves_out(conversation, result) == expected
 
 
-HINT = "put {% generation %} and {% endgeneration %} around the assistant's text in the template"
+HINT = (
+    "put {% generation %} and {% endgeneration %} around the assistant's text in the template, or leave the records out"
+)
 
 
 @pytest.mark.parametrize(

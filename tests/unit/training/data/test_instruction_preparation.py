@@ -15,6 +15,7 @@ from cstool.training.data import (
     ShownSample,
     check_data,
     data_info,
+    instruction_preparation,
     open_hdf5_text,
     open_loader,
     open_part,
@@ -264,6 +265,23 @@ def test_damage_is_found(prepare, tmp_path):
         f"{out}/val: must have {made.val.samples} samples as it was made, got 0",
         f"{out}/val: must have {made.val.tokens} tokens as it was made, got 0",
     ]
+
+
+def test_conversations_without_exact_regions_are_counted(prepare, tmp_path, error_of, monkeypatch):
+    # Of long texts this template writes the characters in another order.
+    content = "{% if m.content | length > 5 %}{{ m.content | upper }}{% else %}{{ m.content }}{% endif %}"
+    (tmp_path / "a.jinja").write_text(f"{{% for m in messages %}}[{{{{ m.role }}}}]{content}{{% endfor %}}")
+    lines = [{"messages": messages("a", "b" * n)} for n in (2, 6, 7, 3, 8)]
+    asked = {"lines": lines, "chat_template": str(tmp_path / "a.jinja")}
+    told = (
+        "the template must write the assistant's text, DIR/a.jinja leaves some of it out; such are {}\n"
+        "hint: it may take contents as lists of parts; --chat_template names another one"
+    )
+    assert error_of(prepare, **asked) == f"DIR/chats.jsonl:2: {told.format('3 of 5 records')}"
+    monkeypatch.setattr(instruction_preparation, "_MOST_INEXACT", 2)
+    assert error_of(prepare, **asked) == f"DIR/chats.jsonl:2: {told.format('2 of 3 records')}"
+    asked["lines"] = lines[:2]
+    assert error_of(prepare, **asked) == f"DIR/chats.jsonl:2: {told.replace('; such are {}', '')}"
 
 
 def test_samples_are_shown_in_pieces(prepare, tmp_path, error_of):
