@@ -16,6 +16,7 @@ import yaml
 from cstool.convert.hf_families import HF_FAMILIES
 from cstool.model.graphs import build_graph
 from cstool.model.params import load_params
+from cstool.training.data import preprocess_file
 from cstool.training.host import rates as host_rates
 from cstool.training.kernels import onednn_float32
 from cstool.training.store import CheckpointWriter
@@ -246,17 +247,32 @@ def test_data(cstool):
 
 
 def test_instructions(cstool):
-    code, console, params, _ = blocks("instructions", "python", "console", "yaml", "sh")
-    run_python(code)
+    kinds = ("python", "console", "yaml", "sh", "python", "yaml", "console")
+    code, console, params, _, more_code, config, more = blocks("instructions", *kinds)
+    run_python(f"{code}\n{more_code}")
     shown = [command.split()[1] for command in check_console(cstool, console)]
     assert shown == ["prepare", "info"]
     Path("capitals.yaml").write_text(params)
     assert cstool("config", "validate", "capitals.yaml").code == 0
+    Path("preprocess.yaml").write_text(config)
+    assert [command.split()[1] for command in check_console(cstool, more)] == ["prepare", "preprocess"]
+
+
+def test_every_key_of_preprocessing_is_explained():
+    def keys(section):
+        yield from section.known_keys()
+        for field in section.model_fields.values():
+            found = re.findall(r"\w+Params", str(field.annotation))
+            yield from (key for name in found for key in keys(getattr(preprocess_file, name)))
+
+    written = page("instructions")
+    sections = (preprocess_file.SetupParams, preprocess_file.ProcessingParams, preprocess_file.DatasetParams)
+    assert {key for section in sections for key in keys(section) if not re.search(rf"\b{key}\b", written)} == set()
 
 
 @pytest.mark.lab
 def test_a_model_learns_the_conversations_of_the_page(cstool):
-    code, _, params, runs = blocks("instructions")
+    code, _, params, runs, *_ = blocks("instructions")
     run_python(code)
     command = consoles("instructions")[0].splitlines()[0].removeprefix("$ cstool ")
     assert cstool(*shlex.split(command)).code == 0
