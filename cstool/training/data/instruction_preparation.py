@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -39,7 +39,7 @@ from cstool.training.data.dataset import Array
 from cstool.training.data.hdf5_text import write_hdf5_text
 from cstool.training.data.instruction_request import FORMAT, LEFT_OUT, InstructionPlan, InstructionSummary, summary
 from cstool.training.data.preparation import make_whole
-from cstool.training.data.record_files import BrokenLines, Record, record_files, records_of
+from cstool.training.data.record_files import Progress, Record, RecordReader, record_files
 from cstool.training.data.row_packing import best_fit, row_of
 from cstool.training.data.sample_spool import SampleSpool
 from cstool.training.data.sources import SourceFile, source_names
@@ -52,10 +52,6 @@ _CHUNK_NUMBERS = 2**21
 """numbers in memory at a time; a single row may have more"""
 _MOST_INEXACT = 1000
 """conversations without exact regions that are counted"""
-_TOLD_RECORDS = 2**8
-"""records between two reports of progress"""
-
-Progress = Callable[[int, int], None]
 
 
 def prepare_instructions(
@@ -103,7 +99,7 @@ def prepare_instructions(
 
     def make(partial: Path) -> dict[str, Any]:
         with tempfile.TemporaryFile(dir=partial) as spooled:
-            made = _Work(partial, files, plan, tokens, progress, SampleSpool(spooled)).make()
+            made = _Work(partial, RecordReader(files, progress), plan, tokens, SampleSpool(spooled)).make()
         return {"sources": list(source_names(sources)), **made}
 
     digest = plan.digest(files, template, special)
@@ -164,14 +160,11 @@ class _Work:
     """The making of one data set in a folder that this process alone has."""
 
     partial: Path
-    files: Sequence[SourceFile]
+    reader: RecordReader
     plan: InstructionPlan
     tokens: ConversationTokens
-    progress: Progress | None
     spool: SampleSpool
-    _broken: BrokenLines = field(default_factory=BrokenLines)
-    _forms: dict[Form, None] = field(default_factory=dict)
-    _records: int = 0
+    _forms: list[str] = field(default_factory=list)
     _sizes: list[int] = field(default_factory=list)
     """bytes of the messages of each sample"""
     _inexact: list[InexactRegions] = field(default_factory=list)
@@ -181,7 +174,7 @@ class _Work:
         """Make all files but the record; return that."""
         places = self._read()
         if not self.plan.skip_broken:
-            self._broken.refuse()
+            self.reader.broken.refuse()
         self._refuse_inexact()
         self._check(len(places))
         self.spool.finish()
@@ -190,7 +183,7 @@ class _Work:
         sizes: dict[str, int] = {}
         for part, is_here in zip(PARTS, (~held_out, held_out), strict=True):
             counts, files = self._write(part, np.flatnonzero(is_here).tolist())
-            parts[part] = {"files": len(self.files), **counts}
+            parts[part] = {"files": len(self.reader.files), **counts}
             sizes |= files
         made, more = self._write_tokenizer()
         return {
@@ -200,11 +193,11 @@ class _Work:
             "truncate": self.plan.truncate,
             "val_fraction": self.plan.val_fraction,
             "seed": self.plan.seed,
-            "forms": list(map(str, self._forms)),
+            "forms": self._forms,
             "templates": [template or "" for template in self.tokens.used],
             "notes": dict(self.tokens.notes.counts),
             "first_notes": self.tokens.notes.first,
-            "broken": self._broken.count,
+            "broken": self.reader.broken.count,
             "unknown": self._unknown_words(),
             "begins_texts": bool(self.tokens.tokenizer.begin) and "unbegun" not in self.tokens.notes.counts,
             "parts": parts,
@@ -215,22 +208,13 @@ class _Work:
     def _read(self) -> Array:
         """Read all records, and spool their samples; return (n,) a number for each, the held-out ones first."""
         places: list[float] = []
-        done_bytes = 0
-        for file in self.files:
-            form: Form | None = None
-            file_bytes = 0
-            for record in records_of(file, self._broken):
-                self._records += 1
-                if form is None:
-                    form = find_form(record, self.plan.form, self.plan.keys)
-                    self._forms[form] = None
-                if self._add(record, form):
-                    places.append(key_of(self.plan.seed, f"held out/{record.name}")[0] / 2**32)
-                file_bytes += sum(len(str(value)) for value in record.content.values())
-                if self._records % _TOLD_RECORDS == 0:
-                    self._tell(done_bytes + min(file_bytes, file.size_bytes))
-            done_bytes += file.size_bytes
-            self._tell(done_bytes)
+        forms: dict[SourceFile, Form] = {}
+        for file, record, _ in self.reader.records():
+            if file not in forms:
+                forms[file] = find_form(record, self.plan.form, self.plan.keys)
+            if self._add(record, forms[file]):
+                places.append(key_of(self.plan.seed, f"held out/{record.name}")[0] / 2**32)
+        self._forms = list(dict.fromkeys(map(str, forms.values())))
         return np.array(places)
 
     def _add(self, record: Record, form: Form) -> bool:
@@ -254,7 +238,7 @@ class _Work:
         if not self._inexact:
             return
         first, count = self._inexact[0], len(self._inexact)
-        more = f"; such are {count:,} of {self._records:,} records" if count > 1 else ""
+        more = f"; such are {count:,} of {self.reader.count:,} records" if count > 1 else ""
         raise DataError(f"{first.message}{more}", first.hint)
 
     def _check(self, count: int) -> None:
@@ -267,7 +251,7 @@ class _Work:
         left = f"; left out are {', '.join(reasons)}" if reasons else ""
         rule = f"must have at least {needed} conversations to learn from"
         hint = "a larger --sequence_length has room for more, --truncate cuts them" if counts["long"] else None
-        raise DataError(f"{self.files[0].path}: {rule}, got {count} of {self._records:,}{left}", hint)
+        raise DataError(f"{self.reader.files[0].path}: {rule}, got {count} of {self.reader.count:,}{left}", hint)
 
     def _limit(self, places: Array) -> float:
         """Return the limit of the places of held-out conversations: the wanted share of all places is below it."""
@@ -306,7 +290,3 @@ class _Work:
         names = self.tokens.tokenizer.loaded.get_vocab(with_added_tokens=True)
         sources = [template.source for template in self.tokens.used.values() if template is not None]
         return special_texts(names, "".join(sources))
-
-    def _tell(self, done_bytes: int) -> None:
-        if self.progress is not None:
-            self.progress(done_bytes, sum(file.size_bytes for file in self.files))

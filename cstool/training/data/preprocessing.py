@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -24,7 +24,7 @@ from cstool.training.data.instruction_preparation import write_rows, write_token
 from cstool.training.data.preferences import TEXTS
 from cstool.training.data.preparation import json_digest, make_whole
 from cstool.training.data.preprocess_file import PreprocessPlan
-from cstool.training.data.record_files import TEXT_LINES, BrokenLines, record_files, records_of
+from cstool.training.data.record_files import TEXT_LINES, Progress, RecordReader, record_files
 from cstool.training.data.row_packing import best_fit, row_of
 from cstool.training.data.sample_spool import SampleSpool
 from cstool.training.data.sources import SourceFile, source_names
@@ -35,13 +35,9 @@ from cstool.training.data.vendor_hooks import LEFT_OUT, TokensHook
 from cstool.training.data.vendor_tokens import VendorTokens
 
 FORMAT = 1
-_TOLD_RECORDS = 2**8
-"""records between two reports of progress"""
 _PADDING = "<|padding|>"
 _HELD_OUT = ("validation", "valid", "val", "dev")
 """names of the same split"""
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ def preprocess(plan: PreprocessPlan, *, overwrite: bool = False, progress: Progr
 
         def make(partial: Path) -> dict[str, Any]:
             with tempfile.TemporaryFile(dir=partial) as spooled:
-                made = _Work(partial, files, tokens, progress, SampleSpool(spooled)).make()
+                made = _Work(partial, RecordReader(files, progress), tokens, SampleSpool(spooled)).make()
             return {"sources": list(source_names([source])), **made}
 
         of_template = [tokens.template.source, tokens.template.day, dict(tokens.special.named)]
@@ -200,12 +196,9 @@ class _Work:
     """The making of one data set in a folder that this process alone has."""
 
     partial: Path
-    files: Sequence[SourceFile]
+    reader: RecordReader
     tokens: VendorTokens
-    progress: Progress | None
     spool: SampleSpool
-    _broken: BrokenLines = field(default_factory=BrokenLines)
-    _records: int = 0
     _names: list[str] = field(default_factory=list)
     """of the record of each sample"""
     _sizes: list[int] = field(default_factory=list)
@@ -224,7 +217,7 @@ class _Work:
         for part, numbers in self._parts().items():
             begin = f"{part}/" if splits else ""
             counts, files = self._write(begin, numbers)
-            parts[part] = {"files": len(self.files), **counts}
+            parts[part] = {"files": len(self.reader.files), **counts}
             sizes |= files
         nothing = dict.fromkeys(("files", "size_bytes", "samples", "tokens", "documents", "places"), 0)
         template = self.tokens.template if plan.hook.has_template else None
@@ -241,7 +234,7 @@ class _Work:
             "packing": self._packing,
             "notes": dict(notes.counts),
             "first_notes": notes.first,
-            "broken": self._broken.count,
+            "broken": self.reader.broken.count,
             "begins_texts": bool(self.tokens.tokenizer.begin) and self._begins,
             "parts": {name: part or nothing for name, part in parts.items()},
             "files": {**sizes, **more},
@@ -261,27 +254,17 @@ class _Work:
 
     def _read(self) -> None:
         """Read all records, and spool their samples."""
-        done_bytes = 0
-        for file in self.files:
-            file_bytes = 0
-            for record in records_of(file, self._broken):
-                self._records += 1
-                size_bytes = sum(len(str(value)) for value in record.content.values())
-                self._add(self.tokens.samples(record), record.name, size_bytes)
-                file_bytes += size_bytes
-                if self._records % _TOLD_RECORDS == 0:
-                    self._tell(done_bytes + min(file_bytes, file.size_bytes))
-            done_bytes += file.size_bytes
-            self._tell(done_bytes)
+        for _, record, size_bytes in self.reader.records():
+            self._add(self.tokens.samples(record), record.name, size_bytes)
         self._add(self.tokens.rest(), "rest", 0)
         if not self.tokens.plan.processing.skip_broken:
-            self._broken.refuse("processing.UNSAFE_skip_jsonl_decoding_errors: true")
+            self.reader.broken.refuse("processing.UNSAFE_skip_jsonl_decoding_errors: true")
         if not self.spool.lengths:
             counts = self.tokens.notes.counts
             reasons = [f"{count:,} with {LEFT_OUT[kind]}" for kind, count in counts.items() if kind in LEFT_OUT]
             left = f"; left out are {', '.join(reasons)}" if reasons else ""
-            rule = f"must have records to learn from, got none of {self._records:,}{left}"
-            raise DataError(f"{self.files[0].path}: {rule}")
+            rule = f"must have records to learn from, got none of {self.reader.count:,}{left}"
+            raise DataError(f"{self.reader.files[0].path}: {rule}")
 
     def _add(self, samples: Sequence[Any], name: str, size_bytes: int) -> None:
         for number, sample in enumerate(samples):
@@ -341,10 +324,6 @@ class _Work:
         size_bytes = sum(self._sizes[number] for number in numbers)
         counts = {"documents": records, "samples": len(rows), "tokens": learned, "places": places}
         return {**counts, "size_bytes": size_bytes}, sizes
-
-    def _tell(self, done_bytes: int) -> None:
-        if self.progress is not None:
-            self.progress(done_bytes, sum(file.size_bytes for file in self.files))
 
 
 def _summary(

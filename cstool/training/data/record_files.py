@@ -1,7 +1,7 @@
 """Files of records, read one record at a time: JSON Lines, an array of JSON, tables of CSV and of Parquet."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,6 +17,8 @@ TEXT_LINES = ".txt"
 """suffix of files in which each line is the `text` of a record"""
 _PARQUET_ROWS = 256
 """rows of Parquet in memory at a time"""
+_TOLD_RECORDS = 2**8
+"""records between two reports of progress"""
 _LISTED = 5
 """broken lines whose numbers an error has"""
 
@@ -74,6 +76,46 @@ class BrokenLines:
             f"{fault}",
             hint,
         )
+
+
+Progress = Callable[[int, int], None]
+"""told the bytes of files done, about, and in all"""
+
+
+@dataclass
+class RecordReader:
+    """The reading of files of records, one record at a time.
+
+    Args:
+        files: of `record_files`
+        progress: told how far it is
+        broken: lines that are no objects
+        count: of the records read so far
+    """
+
+    files: Sequence[SourceFile]
+    progress: Progress | None
+    broken: BrokenLines = field(default_factory=BrokenLines)
+    count: int = 0
+
+    def records(self) -> Iterator[tuple[SourceFile, Record, int]]:
+        """Yield all records with their files and their bytes, about."""
+        done_bytes = 0
+        for file in self.files:
+            file_bytes = 0
+            for record in records_of(file, self.broken):
+                self.count += 1
+                size_bytes = sum(len(str(value)) for value in record.content.values())
+                yield file, record, size_bytes
+                file_bytes += size_bytes
+                if self.count % _TOLD_RECORDS == 0:
+                    self._tell(done_bytes + min(file_bytes, file.size_bytes))
+            done_bytes += file.size_bytes
+            self._tell(done_bytes)
+
+    def _tell(self, done_bytes: int) -> None:
+        if self.progress is not None:
+            self.progress(done_bytes, sum(file.size_bytes for file in self.files))
 
 
 def record_files(sources: Sequence[Path], more: Sequence[str] = ()) -> tuple[SourceFile, ...]:
