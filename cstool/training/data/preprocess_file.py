@@ -45,12 +45,20 @@ def _check_drops(drops: dict[str, Any]) -> dict[str, Any]:
     return drops
 
 
+def _refused(hint: str) -> AfterValidator:
+    """A key that is refused, with another way."""
+
+    def refuse(_: Any) -> None:
+        raise rule_error("is not supported", hint)
+
+    return AfterValidator(refuse)
+
+
 class SplitParams(Section):
     """A split of the data."""
 
     split_fraction: Annotated[float, Field(gt=0, le=1)]
-
-    supported = {"context_splits": ()}
+    context_splits: Annotated[Any, _refused("one max_seq_length holds for all splits")] = None
 
 
 def _check_splits(splits: dict[str, SplitParams]) -> dict[str, SplitParams]:
@@ -157,10 +165,21 @@ class DatasetParams(Section):
     pack_sequences: bool = True
     max_prompt_length: Count = 512
     response_delimiter: str = "<response>"
+    training_objective: Annotated[
+        str | None, _refused("`cstool data prepare mlm` and `span` make data sets for encoders")
+    ] = None
 
     null_counts = frozenset({"sep_token"})
     without_effect = frozenset({"user_role", "assistant_role", "position_ids_dtype"})
-    supported = {"is_multimodal": (), "split_text_to_tokenize": (), "training_objective": (), "fim_rate": ()}
+    supported = dict.fromkeys(
+        (
+            *("is_multimodal", "image_token", "max_num_img", "num_patches", "register_special_image_token"),
+            *("use_single_image_token", "split_text_to_tokenize", "chunk_len_to_split", "remove_bos_in_chunks"),
+            *("fim_rate", "spm_rate", "fim_prefix_tok", "fim_middle_tok", "fim_suffix_tok"),
+            *("mlm_fraction", "mlm_with_gather", "ignore_index", "excluded_tokens"),
+        ),
+        (),
+    )
 
 
 @dataclass(frozen=True)

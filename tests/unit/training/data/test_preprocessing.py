@@ -276,6 +276,12 @@ TABLE = """
     hint: supported: 0
 {processing__eos: 1} => processing.eos is not a known key
     hint: did you mean eos_id?
+{setup__data_splits: {a: {split_fraction: 1.0, context_splits: {}}}} => setup.data_splits.a.context_splits is not supported
+    hint: one max_seq_length holds for all splits
+{dataset__training_objective: mlm} => dataset.training_objective is not supported, got 'mlm'
+    hint: `cstool data prepare mlm` and `span` make data sets for encoders
+{dataset__fim_prefix_tok: <p>} => not supported: dataset.fim_prefix_tok: <p>
+    hint: leave it out
 {dataset__is_multimodal: true} => not supported: dataset.is_multimodal: true
     hint: leave it out
 """  # noqa: E501
