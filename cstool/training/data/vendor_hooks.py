@@ -1,6 +1,6 @@
 """The vendor's read hooks: functions that make turns, texts of roles, of the record of a file, by their names.
 
-Each is a section of the keys that it takes, as a file of his preprocessing has them under `read_hook_kwargs`.
+Each is a section of the keys that it takes, as a file of the vendor's preprocessing has them under `read_hook_kwargs`.
 
 Source: Cerebras Model Zoo 2.10.0, data_preparation/data_preprocessing/hooks.py.
 """

@@ -1,6 +1,6 @@
 """The tokens that the vendor's token generators make of the turns of their hooks, and which of these are learned.
 
-They are his to the token, with the odd ones: regions of a conversation are its contents, each with the first end of a
+They are the same to the token, with the odd ones: regions of a conversation are its contents, each with the first end of a
 turn behind it; where no such end is in the text but the last, one more token. A token across the border of two regions
 is of the first. Packed texts have an end of a text only where it is also the end of a row.
 

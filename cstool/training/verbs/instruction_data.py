@@ -95,7 +95,7 @@ def preprocess_data(
     overwrite: bool = False,
     progress: Literal["auto", "none"] | Progress = "auto",
 ) -> PreprocessSummary:
-    """Make a data set as a YAML file of the vendor's preprocessing says: tokens and masks are those of his hooks.
+    """Make a data set as a YAML file of the vendor's preprocessing says: tokens and masks are those of its hooks.
 
     One that was made before from the same records with the same file is kept.
 

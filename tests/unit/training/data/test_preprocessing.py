@@ -1,4 +1,4 @@
-"""Data sets by files of the vendor's preprocessing: rows are those that his code made, and every key has its fate."""
+"""Data sets by files of the vendor's preprocessing: rows are those that the vendor's code made, and every key has its fate."""
 
 import copy
 import json
