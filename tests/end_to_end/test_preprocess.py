@@ -1,4 +1,4 @@
-"""The vendor's tutorial of fine-tuning: two files of preprocessing, a converted base, a params file; all with its keys."""
+"""The vendor's tutorial of fine-tuning: files of preprocessing, a converted base, params, all with its keys."""
 
 import json
 from pathlib import Path

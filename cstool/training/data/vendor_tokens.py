@@ -1,8 +1,8 @@
 """The tokens that the vendor's token generators make of the turns of their hooks, and which of these are learned.
 
-They are the same to the token, with the odd ones: regions of a conversation are its contents, each with the first end of a
-turn behind it; where no such end is in the text but the last, one more token. A token across the border of two regions
-is of the first. Packed texts have an end of a text only where it is also the end of a row.
+They are the same to the token, with the odd ones: regions of a conversation are its contents, each with the first end
+of a turn behind it; where no such end is in the text but the last, one more token. A token across the border of two
+regions is of the first. Packed texts have an end of a text only where it is also the end of a row.
 
 Source: Cerebras Model Zoo 2.10.0, data_preparation/data_preprocessing: finetuning_token_generator.py,
 pretraining_token_generator.py, dpo_token_generator.py, nlg_token_generator.py and the functions of utils.py.

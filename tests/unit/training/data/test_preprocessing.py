@@ -1,4 +1,4 @@
-"""Data sets by files of the vendor's preprocessing: rows are those that the vendor's code made, and every key has its fate."""
+"""Data sets by files of the vendor's preprocessing: rows are those of the vendor's code; keys have their fates."""
 
 import copy
 import json
