@@ -36,6 +36,7 @@ from cstool.training.data.vendor_tokens import VendorTokens
 
 FORMAT = 1
 _PADDING = "<|padding|>"
+_PACKED = (".gz", ".zst", ".tar")
 _HELD_OUT = ("validation", "valid", "val", "dev")
 """names of the same split"""
 
@@ -126,6 +127,8 @@ def preprocess(plan: PreprocessPlan, *, overwrite: bool = False, progress: Progr
 
 def _of_split(files: Sequence[SourceFile], plan: PreprocessPlan, source: Path) -> Sequence[SourceFile]:
     """Return the files of the split that is asked for, by the first word of their names or a folder's name."""
+    if packed := sorted(path for path in source.rglob("*") if path.suffix in _PACKED):
+        raise DataError(f"{packed[0]}: must be unpacked: of packed files nothing is read", "gunzip or zstd -d does it")
     split = plan.setup.data.split
     if split is None or plan.setup.data.type == "local" or source.is_file():
         return files

@@ -179,6 +179,10 @@ def test_records_are_of_many_kinds_of_files_and_of_a_split(made, tmp_path):
         "hub: must hold files of the split test, got none whose name begins so\n"
         "hint: call them test.jsonl or test-00000.parquet, or leave setup.data.split out"
     )
+    (folder / "data" / "more.jsonl.zst").touch()
+    assert refusal(made, "pairs", **hub) == (
+        "hub/data/more.jsonl.zst: must be unpacked: of packed files nothing is read\nhint: gunzip or zstd -d does it"
+    )
 
 
 def test_the_vendors_names_of_tokenizers_mean_files(made, tmp_path):
