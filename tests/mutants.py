@@ -84,7 +84,8 @@ training/commands: checkpoint_diff=/unit/cli/test_checkpoint validate_report=/un
 training/compare: cost=. numerics=. race=. verdict=.
 training/data: batches=test_batches,/unit/training/machine/test_inputs bounded_jinja=test_chat_templates chat_regions
     chat_templates conversation_tokens conversations drawn_masks json_lines record_files row_files row_packing samples
-    span_corruption text_spans=test_pairs
+    preprocessing span_corruption text_spans=test_pairs vendor_hooks=test_preprocessing
+    vendor_tokens=test_preprocessing
 training/host: job_needs
 training/kernels: _kernel_cache=test__kernel_cache,test__cache cached_attention call=test_call,test_embedding
     blas=test_recording crew driver=test_recording elementary=test_recording gemm_providers=test_gemm

@@ -127,6 +127,13 @@ CASES: Mapping[str, dict[str, Any]] = {
     "chats of another end": case(
         "finetuning", "chat_read_hook", _CHAT, CHATS, processing={"max_seq_length": 64, "end_of_turn_token": "<|eot|>"}
     ),
+    "ends in texts": case(
+        "finetuning",
+        "chat_read_hook",
+        _CHAT,
+        [{"messages": [("user", "a <|eot|> b"), ("assistant", "c<|eot|>d"), ("user", "e"), ("assistant", "f")]}],
+        processing={"max_seq_length": 96, "end_of_turn_token": "<|eot|>"},
+    ),
     "one end": case(
         "finetuning", "chat_read_hook", _CHAT, CHATS, template="one end", processing={"max_seq_length": 64}
     ),

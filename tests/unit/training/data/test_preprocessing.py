@@ -139,6 +139,22 @@ def test_what_is_left_out_is_counted_and_the_same_file_makes_nothing_twice(made)
     assert tokenizer_of(Path("out")).vocab_size == summary.vocab_size  # type: ignore[union-attr]
 
 
+def test_a_template_is_told_where_it_writes_the_texts(made):
+    templates = {name: made(name, overwrite=True).template for name in ("pairs", "texts", "numbers", "pairs as chats")}
+    own = "chat_template of tok/tokenizer_config.json"
+    assert templates == {"pairs": "", "texts": "", "numbers": "", "pairs as chats": own}
+    assert made("preferences", overwrite=True).template == own
+
+
+def test_what_fits_exactly_is_kept(made):
+    records = [{"x": [5, 6, 7], "y": [8] * count} for count in (7, 8, 9)]
+    summary = made("numbers", records)
+    assert (summary.parts["train"].records, [*summary.left_out.values()][0][0]) == (2, 1)
+    turns = [("user", "a"), ("assistant", "b"), ("user", "c"), ("user", "d")]
+    odd = {"messages": [{"role": role, "content": text} for role, text in turns]}
+    assert [*made("chats", [odd, *CASES["chats"]["records"]], overwrite=True).left_out.items()][0][1][0] == 3
+
+
 def test_packed_texts_are_the_same_texts(made):
     made("pairs")
     single = texts()
@@ -315,6 +331,11 @@ BROKEN = [
         [{"messages": [{"content": "a"}]}],
         'records.jsonl:1: message 1: must have a role under role, got an object with "content"',
     ),
+    (
+        "chats",
+        [{"messages": [{"role": "user", "content": ["a"]}]}],
+        "records.jsonl:1: message 1: must have a text under content, got something else",
+    ),
     ("numbers", [{"x": ["a"], "y": [1]}], "records.jsonl:1: must have a list of token ids under x, got something else"),
     ("numbers", [{"x": [999], "y": [1]}], "records.jsonl:1: token ids must be below the tokenizer's 268, got 999"),
     (
@@ -388,7 +409,8 @@ def test_lists_of_messages_are_preferences_too(made):
     }
     made("dialogues", [record])
     listed = rows_in()
+    made("dialogues", [{key: [*value, *both] for key, value in record.items()}], overwrite=True)
+    np.testing.assert_array_equal(rows_in(), listed)
     made("preferences", [{"p": "Why?", "c": "the end", "r": "an hour"}], overwrite=True, processing__max_seq_length=120)
-    write = CASES["dialogues"]["template"]
-    assert write == "none"
+    # The tokenizer of the one case has a template, that of the other has none.
     assert listed.shape == rows_in().shape == (1, 6, 120)
