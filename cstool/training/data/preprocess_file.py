@@ -18,6 +18,7 @@ from cstool.foundation.yaml_lines.problems import Problems
 from cstool.foundation.yaml_lines.section import Count, Section, Whole, not_beside, rule_error
 from cstool.model.params.overrides import apply_overrides
 from cstool.training.data.preparation import digest_of
+from cstool.training.data.tokenizer_files import TOKENIZER_FILE
 from cstool.training.data.vendor_hooks import HOOKS, Hook, TokensHook
 
 Mode = Literal["pretraining", "finetuning", "dpo", "nlg"]
@@ -30,7 +31,6 @@ _TOKENIZERS = ("gpt2tokenizer", "neoxtokenizer", "...:CustomLlama3Tokenizer")
 _MOST_LENGTH = 2**20
 _TEXT_REGION = "text"
 """the region that all hooks here make"""
-TOKENIZER = "tokenizer.json"
 
 
 def _check_weights(weights: dict[str, Any]) -> dict[str, Any]:
@@ -291,10 +291,12 @@ def _local(value: str | None, key: tuple[str, ...], problems: Problems) -> tuple
     """Return the file of the tokenizer in a folder."""
     if value is None:
         problems.add(key, "must be given")
-    elif (found := Path(value) / TOKENIZER).is_file():
+    elif (found := Path(value) / TOKENIZER_FILE).is_file():
         return (found,)
     else:
-        problems.add(key, f"must be a folder with a {TOKENIZER}", value, "nothing is fetched from a hub: get it first")
+        problems.add(
+            key, f"must be a folder with a {TOKENIZER_FILE}", value, "nothing is fetched from a hub: get it first"
+        )
     return ()
 
 

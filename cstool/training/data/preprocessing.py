@@ -31,11 +31,14 @@ from cstool.training.data.sources import SourceFile, source_names
 from cstool.training.data.text_request import check_places
 from cstool.training.data.text_work import PARTS
 from cstool.training.data.tokenizer import END_OF_TEXT, FileTokenizer
+from cstool.training.data.tokenizer_files import TOKENIZER_FILE
 from cstool.training.data.vendor_hooks import LEFT_OUT, TokensHook
 from cstool.training.data.vendor_tokens import VendorTokens
 
 FORMAT = 1
 _PADDING = "<|padding|>"
+_WITH_END_OF_TEXT = ("gpt2tokenizer", "neoxtokenizer")
+"""tokenizers that end texts with that token, whatever their configuration says"""
 _PACKED = (".gz", ".zst", ".tar")
 _HELD_OUT = ("validation", "valid", "val", "dev")
 """names of the same split"""
@@ -163,8 +166,8 @@ def _tokenizer_file(plan: PreprocessPlan, folder: Path) -> Path:
     made.post_processor = processors.ByteLevel(trim_offsets=False)
     made.decoder = decoders.ByteLevel()
     made.add_special_tokens([END_OF_TEXT])
-    made.save(str(folder / "tokenizer.json"))
-    return folder / "tokenizer.json"
+    made.save(str(folder / TOKENIZER_FILE))
+    return folder / TOKENIZER_FILE
 
 
 def _tokens(plan: PreprocessPlan, tokenizer: FileTokenizer) -> VendorTokens:
@@ -174,7 +177,9 @@ def _tokens(plan: PreprocessPlan, tokenizer: FileTokenizer) -> VendorTokens:
     ids = {word: number for number, word in enumerate(words)}
     end = params.eos_token_id if processing.eos_id is None else processing.eos_id
     if end is None:
-        end = ids.get(special.named.get("eos_token", END_OF_TEXT))
+        usual = special.named.get("eos_token", END_OF_TEXT)
+        named = END_OF_TEXT if processing.custom_tokenizer in _WITH_END_OF_TEXT and END_OF_TEXT in ids else usual
+        end = ids.get(named)
     if end is None:
         raise DataError(
             f"{tokenizer.name}: must have a token that ends texts, got none",
