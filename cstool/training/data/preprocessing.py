@@ -186,7 +186,7 @@ def _tokens(plan: PreprocessPlan, tokenizer: FileTokenizer) -> VendorTokens:
             "processing.eos_id gives one; in a tokenizer_config.json beside it, eos_token does",
         )
     pad = params.pad_token_id if processing.pad_id is None else processing.pad_id
-    if pad is None and processing.eos_id is None:
+    if pad is None and processing.eos_id is None and processing.custom_tokenizer in (None, "neoxtokenizer"):
         pad = ids.get(special.named.get("pad_token", _PADDING))
     pad = end if pad is None else pad
     for key, number in (("eos_id", end), ("pad_id", pad)):
