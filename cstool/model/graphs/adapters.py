@@ -4,19 +4,33 @@ Beside y = x W^T come a = x A^T and b = a B^T, and y + b. The scale is on a, wit
 reads the input of W, so the wafer multiplies both at once, as it does query, key and value; B is a kernel of its own.
 Names of weights are as in the vendor's release 2.10: `lora_A` and `lora_B` beside the layer's.
 
+Of a table A is a table as well, (tokens, rank): the vendor's turned, so that its gradient has the rows of the tokens
+alone. It begins with zeros, B with standard normal numbers, and nothing is dropped. Its weights have PEFT's names.
+
+Output layer and loss are one op, which takes a and B, and adds their product to the logits. B is one panel.
+
 Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021, section 4.1.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import groupby
 from types import MappingProxyType
 
 from cstool.foundation.errors import ParamsError
 from cstool.model.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, rules_of
-from cstool.model.params.sections.tuning import ALL, LORA_WEIGHTS, Adapters, Tuning
+from cstool.model.params.sections.tuning import (
+    ALL,
+    EMBEDDING,
+    EMBEDDING_WEIGHTS,
+    HEAD,
+    LORA_WEIGHTS,
+    Adapters,
+    Tuning,
+    is_of_adapter,
+)
 
 SHORT_NAMES = {
     "q": "proj_q_dense_layer",
@@ -30,22 +44,75 @@ SHORT_NAMES = {
 """short names of layers -> ends of their names in the model"""
 
 
-_A = LORA_WEIGHTS[0]
+_HEADS = (OpKind.SOFTMAX_LOSS, OpKind.TOKEN_LOSS)
 
 
-def adapters_beside(tuning: Tuning, name: str) -> Adapters | None:
-    """The adapters beside a linear layer of a name, its number written out: the first ones that name it."""
-    return next((each for each in tuning.adapters if any(_is_named(layer, name) for layer in each.layers)), None)
+@dataclass(frozen=True)
+class Site:
+    """A place for an adapter.
+
+    Args:
+        name: of the op
+        module: name of its weight without `.weight`; of a tied output layer its other name
+        short: `embedding`, `head`, or empty for a linear layer inside
+    """
+
+    name: str
+    module: str
+    short: str = ""
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Ends of the names of A and B."""
+        return EMBEDDING_WEIGHTS if self.short == EMBEDDING else LORA_WEIGHTS
+
+    def is_named(self, layer: str) -> bool:
+        """Say whether a choice of layers is of this one, its number written out."""
+        if layer in (ALL, EMBEDDING, HEAD):
+            return layer == (self.short or ALL)
+        end = SHORT_NAMES.get(layer, layer)
+        names = (self.name, self.module)
+        return any(name.endswith(f".{end}") or name == end or fnmatchcase(name, layer) for name in names)
+
+    def adapters(self, tuning: Tuning) -> Adapters | None:
+        """The adapters of this place: the first ones that name it."""
+        found = (each for each in tuning.adapters if any(map(self.is_named, each.layers)))
+        first = next(found, None)
+        return replace(first, dropout=0.0) if first is not None and self.short == EMBEDDING else first
+
+
+def site_of(op: Op, aliases: Mapping[str, str]) -> Site | None:
+    """The place beside an op; None where it takes no adapter, as experts, norms and positions take none.
+
+    Args:
+        aliases: other names of the weights of the graph
+    """
+    short = {OpKind.LINEAR: "", OpKind.EMBEDDING: EMBEDDING, **dict.fromkeys(_HEADS, HEAD)}.get(op.kind)
+    if short is None or any(name.endswith("position_ids") for name in op.inputs):
+        return None
+    weight = op.weights[0]
+    if short == HEAD and f"{op.name}.weight" in aliases:
+        weight = f"{op.name}.weight"
+    return Site(op.name, weight.removesuffix(".weight"), short)
+
+
+def sites_of(graph: Graph) -> dict[str, Site]:
+    """The places for adapters by module; of a table that several ops read the first one counts."""
+    found: dict[str, Site] = {}
+    for op in graph.ops:
+        if (site := site_of(op, graph.aliases)) is not None and not is_of_adapter(op.weights[0]):
+            found.setdefault(site.module, site)
+    return found
 
 
 def adapter_scales(graph: Graph, tuning: Tuning) -> dict[str, float]:
-    """The scale of the adapter beside each layer that has one, by the name of its weight without `.weight`."""
+    """The scale of each adapter of a graph, by module."""
     found: dict[str, float] = {}
-    for op in graph.ops:
-        if _is_linear(op) and op.weights[0].endswith(_A):
-            adapters = adapters_beside(tuning, op.name.removesuffix(_A))
+    for module, site in sites_of(graph).items():
+        if module + site.ends[0] in graph.weights:
+            adapters = site.adapters(tuning)
             assert adapters is not None, "it has put the adapter there"
-            found[op.weights[0].removesuffix(_A)] = adapters.scale
+            found[module] = adapters.scale
     return found
 
 
@@ -57,23 +124,30 @@ def with_adapters(graph: Graph, tuning: Tuning) -> Graph:
     Raises:
         ParamsError: a layer is none of the graph, or the rank is more than inputs or outputs of one
     """
-    linear = dict(_linear_layers(graph))
+    sites = dict(_trained_sites(graph))
     for layer in (layer for each in tuning.adapters for layer in each.layers):
-        if not any(_is_named(layer, name) for name in linear):
-            known = ", ".join(dict.fromkeys(map(_short_name, linear))) or "none"
+        if not any(site.is_named(layer) for site in sites):
+            known = ", ".join(dict.fromkeys(map(_short_name, sites))) or "none"
             rule = f"must name linear layers of {graph.name}, got {layer}"
             raise ParamsError([(f"{tuning.where}: {rule}", f"they are {known}; or all")])
-    for name, shape in linear.items():
-        if (found := adapters_beside(tuning, name)) is not None and found.rank > min(shape):
-            rule = f"rank must be at most {min(shape):,}, the smaller side of {name}"
+    for site, shape in sites.items():
+        if (found := site.adapters(tuning)) is not None and found.rank > min(shape):
+            rule = f"rank must be at most {min(shape):,}, the smaller side of {site.name}"
             raise ParamsError([(f"{tuning.where}: {rule}, got {found.rank:,}", None)])
 
-    def beside(segment: Segment) -> Callable[[int], Hashable]:
-        return lambda repetition: tuple(
-            adapters_beside(tuning, segment.name_of(op.name, repetition)) for op in segment.ops if _is_linear(op)
-        )
+    def at(segment: Segment, op: Op, repetition: int) -> Adapters | None:
+        named = op.renamed(*(lambda name: segment.name_of(name, repetition),) * 3)
+        site = site_of(named, graph.aliases)
+        return site.adapters(tuning) if site in sites else None
 
-    segments = (_adapted(segment, tuning) for segment in split_segments(graph.segments, beside))
+    def beside(segment: Segment) -> Callable[[int], Hashable]:
+        return lambda repetition: tuple(at(segment, op, repetition) for op in segment.ops)
+
+    made: set[str] = set()
+    segments = []
+    for segment in split_segments(graph.segments, beside):
+        asked = {op.name: found for op in segment.ops if (found := at(segment, op, 0)) is not None}
+        segments.append(_adapted(graph, segment, asked, made))
     return replace(graph, segments=tuple(segments))
 
 
@@ -98,64 +172,71 @@ def split_segments(
             done += count
 
 
-def _linear_layers(graph: Graph) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the linear layers that are trained, numbers written out, with the shape of their matrix."""
+def _trained_sites(graph: Graph) -> Iterator[tuple[Site, tuple[int, ...]]]:
+    """Yield the places whose weight is trained, numbers written out, with the shape of the matrix."""
     for op in graph.ops:
-        if _is_linear(op) and not graph.weights[op.weights[0]].frozen:
-            yield op.name, graph.weights[op.weights[0]].shape
+        if (site := site_of(op, graph.aliases)) is not None and not graph.weights[op.weights[0]].frozen:
+            yield site, graph.weights[op.weights[0]].shape
 
 
-def _is_linear(op: Op) -> bool:
-    return op.kind is OpKind.LINEAR
-
-
-def _is_named(layer: str, name: str) -> bool:
-    end = SHORT_NAMES.get(layer, layer)
-    return layer == ALL or name.endswith(f".{end}") or name == end or fnmatchcase(name, layer)
-
-
-def _short_name(name: str) -> str:
+def _short_name(site: Site) -> str:
+    name = site.name
     found = (short for short, end in SHORT_NAMES.items() if name.endswith(f".{end}"))
+    if site.short:
+        return site.short
     return next(found, name.rpartition(".")[2] if not name.rpartition(".")[2].isdecimal() else name)
 
 
-def _adapted(segment: Segment, tuning: Tuning) -> Segment:
-    """Return a segment with adapters, the same for all its repetitions."""
-    weights = {weight.name: weight for weight in segment.weights}
+def _adapted(graph: Graph, segment: Segment, asked: Mapping[str, Adapters], made: set[str]) -> Segment:
+    """Return a segment with adapters, the same for all its repetitions.
+
+    Args:
+        graph: of the segment
+        asked: adapters by the name of an op
+        made: names of the weights of adapters that earlier segments have; its own are added
+    """
+    own = {weight.name: weight for weight in segment.weights}
     shapes = {tensor.name: tensor for tensor in segment.tensors}
-    added = {
-        op.name: _Added(op, found, weights[op.weights[0]], shapes[op.outputs[0]])
-        for op in segment.ops
-        if _is_linear(op)
-        and (found := adapters_beside(tuning, segment.name_of(op.name))) is not None
-        and op.weights[0] in weights
-        and not weights[op.weights[0]].frozen
-    }
+    added: dict[str, _Added] = {}
+    for op in segment.ops:
+        if op.name in asked:
+            site, first = site_of(op, graph.aliases), op.weights[0]
+            assert site is not None
+            shape = (own[first] if first in own else graph.weights[first]).matrix_shape
+            added[op.name] = _Added(op, site, asked[op.name], shape, shapes[op.outputs[0]])
+    weights = {segment.name_of(weight.name): weight for new in added.values() for weight in new.weights}
+    weights = {name: weight for name, weight in weights.items() if name not in made}
+    made.update(weights)
     return replace(
         segment,
         ops=tuple(_in_order(segment.ops, added)),
         tensors=(*segment.tensors, *(tensor for new in added.values() for tensor in new.tensors)),
-        weights=(
-            *(replace(weight, frozen=True) for weight in segment.weights),
-            *(weight for new in added.values() for weight in new.weights),
-        ),
+        weights=(*(replace(weight, frozen=True) for weight in segment.weights), *weights.values()),
     )
+
+
+def _initial(site: Site, rank: int, outputs: int, inputs: int) -> tuple[Weight, Weight]:
+    """A and B of an adapter, as the vendor's and PEFT's begin."""
+    a, b = (site.module + end for end in site.ends)
+    zeros = Initializer("constant", mean=0.0)
+    if site.short == EMBEDDING:
+        # Of a table rows are what outputs are to a layer.
+        return Weight(a, (outputs, rank), zeros), Weight(b, (inputs, rank), Initializer("normal", 0.0, 1.0))
+    # Kaiming's uniform distribution with a slope of sqrt(5), as PyTorch begins a linear layer.
+    bound = 1 / math.sqrt(inputs)
+    first = Weight(a, (rank, inputs), Initializer("uniform", low=-bound, high=bound))
+    return first, Weight(b, (outputs, rank), zeros, is_whole=site.short == HEAD)
 
 
 class _Added:
     """The ops, tensors and weights of an adapter."""
 
-    def __init__(self, op: Op, adapters: Adapters, matrix: Weight, made: Tensor) -> None:
-        outputs, inputs = matrix.matrix_shape
-        rank, lead = adapters.rank, made.shape[:-1]
+    def __init__(self, op: Op, site: Site, adapters: Adapters, shape: tuple[int, int], made: Tensor) -> None:
+        outputs, inputs = shape
+        is_head = site.short == HEAD
+        rank, lead = adapters.rank, made.shape if is_head else made.shape[:-1]
         names = [f"{op.name}.lora_{part}" for part in "AB"]
-        module = matrix.name.removesuffix(".weight")
-        # Kaiming's uniform distribution with a slope of sqrt(5), as PyTorch begins a linear layer.
-        bound = 1 / math.sqrt(inputs)
-        self.weights = (
-            Weight(f"{module}.lora_A", (rank, inputs), Initializer("uniform", low=-bound, high=bound)),
-            Weight(f"{module}.lora_B", (outputs, rank), Initializer("constant", mean=0.0)),
-        )
+        self.weights = _initial(site, rank, outputs, inputs)
         base, small, large = f"{op.name}.base", f"{names[0]}.y", f"{names[1]}.y"
         self.tensors: tuple[Tensor, ...] = (
             Tensor(base, made.shape),
@@ -163,13 +244,16 @@ class _Added:
             Tensor(large, made.shape),
         )
         self.base = replace(op, outputs=(base,))
-        down = Op(OpKind.LINEAR, names[0], op.inputs, (small,), (self.weights[0].name,))
+        read = op.inputs[:1]
+        down = Op(OpKind.LINEAR, names[0], read, (small,), (self.weights[0].name,))
+        if site.short == EMBEDDING:
+            down = replace(down, kind=OpKind.EMBEDDING, attributes=op.attributes)
         scaled = f"{op.name}.lora_scale"
         factor = MappingProxyType({"factor": adapters.scale, "dropout": adapters.dropout})
         self.down: tuple[Op, ...] = (down,)
         if adapters.dropout:
             self.tensors += (Tensor(scaled, (*lead, inputs)),)
-            self.down = (Op(OpKind.SCALE, scaled, op.inputs, (scaled,), (), factor), replace(down, inputs=(scaled,)))
+            self.down = (Op(OpKind.SCALE, scaled, read, (scaled,), (), factor), replace(down, inputs=(scaled,)))
         elif adapters.scale != 1.0:
             self.tensors += (Tensor(scaled, (*lead, rank)),)
             self.down = (down, Op(OpKind.SCALE, scaled, (small,), (scaled,), (), factor))
@@ -177,8 +261,13 @@ class _Added:
         up = Op(OpKind.LINEAR, names[1], (small,), (large,), (self.weights[1].name,))
         attributes = MappingProxyType({"dropout": 0.0})
         total = Op(OpKind.RESIDUAL, f"{op.name}.lora", (large, base), op.outputs, (), attributes)
-        self.up = (up, total)
+        self.up: tuple[Op, ...] = (up, total)
         self.makes = op.outputs[0]
+        if is_head:
+            inputs_of, weights_of = (*op.inputs, small), (*op.weights, self.weights[1].name)
+            ranked = MappingProxyType({**op.attributes, "low_rank": rank})
+            self.tensors = tuple(tensor for tensor in self.tensors if tensor.name not in (base, large))
+            self.up = (replace(op, inputs=inputs_of, weights=weights_of, attributes=ranked),)
 
 
 def _in_order(ops: Sequence[Op], added: dict[str, _Added]) -> Iterator[Op]:
@@ -195,7 +284,12 @@ def _in_order(ops: Sequence[Op], added: dict[str, _Added]) -> Iterator[Op]:
             yield op
             continue
         run = [op]
-        while index < len(ops) and _is_linear(ops[index]) and ops[index].inputs == op.inputs:
+        if op.kind is not OpKind.LINEAR:
+            new = added[op.name]
+            yield from (() if op.kind in _HEADS else (new.base,))
+            yield from (*new.down, *new.up)
+            continue
+        while index < len(ops) and ops[index].kind is OpKind.LINEAR and ops[index].inputs == op.inputs:
             run.append(ops[index])
             index += 1
         new = [added[each.name] for each in run if each.name in added]

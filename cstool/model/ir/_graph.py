@@ -118,6 +118,7 @@ class Weight:
         decays: whether weight decay applies (not to biases and norms)
         frozen: whether it stays as it begins: it streams forward alone, and has no gradient and no optimizer state
         begins_as: another weight, with the same numbers as which it begins
+        is_whole: whether it is one panel, whatever its size
     """
 
     name: str
@@ -126,6 +127,7 @@ class Weight:
     decays: bool = True
     frozen: bool = field(default=False, metadata=_IF_UNUSUAL)
     begins_as: str | None = field(default=None, metadata=_IF_UNUSUAL)
+    is_whole: bool = field(default=False, metadata=_IF_UNUSUAL)
 
     @property
     def size(self) -> int:
@@ -391,7 +393,7 @@ class Panel:
 def panels_of(weight: Weight) -> tuple[Panel, ...]:
     """Cut a weight into its panels: as few as fit, of nearly equal numbers of rows. A vector is one panel."""
     rows = weight.shape[0]
-    if len(weight.shape) == 1:
+    if len(weight.shape) == 1 or weight.is_whole:
         return (Panel(weight.name, 0, 0, rows, weight.shape),)
     row_bytes = weight.size // rows * _FLOAT32_BYTES
     most_rows = max(1, PANEL_BYTES // row_bytes)
@@ -406,5 +408,5 @@ def panels_of(weight: Weight) -> tuple[Panel, ...]:
 
 def panel_sizes(weights: Iterable[Weight]) -> set[int]:
     """Return the sizes of the panels of weights, each once. Of large models most weights have the same few shapes."""
-    by_shape = {weight.shape: weight for weight in weights}
+    by_shape = {(weight.shape, weight.is_whole): weight for weight in weights}
     return {panel.size for weight in by_shape.values() for panel in panels_of(weight)}

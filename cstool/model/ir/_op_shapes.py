@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -188,7 +189,19 @@ def balance_loss(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     return ((1,),)
 
 
+def _without_low_rank(op: Op, shapes: Shapes) -> Op:
+    """Return a loss without its last input and weight where their product, an adapter's, is added to the logits."""
+    if not op.attributes.get("low_rank"):
+        return op
+    (classes, _), x = matrix_shape(op, shapes), shapes[op.inputs[0]]
+    small, matrix = shapes[op.inputs[-1]], shapes[op.weights[-1]]
+    fits = small[:-1] == x[:-1] and matrix == (classes, small[-1])
+    _require(fits, op, f"inputs {x}, {classes} classes, and {small} and {matrix} of an adapter do not fit")
+    return replace(op, inputs=op.inputs[:-1], weights=op.weights[:-1])
+
+
 def softmax_loss(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    op = _without_low_rank(op, shapes)
     x, labels, mask, *counted = (shapes[name] for name in op.inputs)
     classes, inputs = matrix_shape(op, shapes)
     _require(
@@ -204,6 +217,7 @@ def softmax_loss(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
 
 
 def token_loss(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    op = _without_low_rank(op, shapes)
     (x, labels), (classes, inputs) = (shapes[name] for name in op.inputs), matrix_shape(op, shapes)
     fits = x[:-1] == labels and x[-1] == inputs
     _require(fits, op, f"inputs {x}, labels {labels} and weight {(classes, inputs)} do not fit")

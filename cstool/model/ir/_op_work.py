@@ -282,6 +282,9 @@ def loss(op: Op, shapes: Shapes) -> tuple[OpWork, ...]:
     # Forward: running maximum and sum of exponentials (3 + exponential). Backward: exponential, minus one, scaled (3).
     # Smoothed labels take the sum of all logits, and something off each.
     smooths = 1 if op.attributes.get("label_smoothing") else 0
-    softmax = VectorOps(tokens, outputs, EXPONENTIAL_OPS + 3 + smooths, EXPONENTIAL_OPS + 3 + smooths)
+    # Of an adapter the product is added to the logits; backward there are two more, for the gradient and the delta.
+    rank = op.attributes.get("low_rank", 0)
+    each = EXPONENTIAL_OPS + 3 + smooths
+    softmax = VectorOps(tokens, outputs, each + rank, each + 3 * rank)
     # Over the PEs that have logits of a token: their maximum and sum forward, the label's share of the sum backward.
     return MatMul(tokens, inputs, outputs, is_repeated=True), softmax, RowSums(tokens, 2 + smooths, 1)

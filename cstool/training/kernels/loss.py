@@ -11,6 +11,9 @@ A logit is the layer's output z times a scale; under a softcap it is cap x tanh(
 Where labels are smoothed by a share e, the target of training is 1 - e of the label and e / V of each of the V classes:
 the logit of the label becomes (1 - e) times it plus e times the mean of all. Evaluations take labels as they are.
 
+Beside the output layer there may be a low-rank adapter: z B^T is added to the logits, z the last input, (T, rank), B the
+last weight, (V, rank).
+
 Source: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3. Gemma team, "Gemma 2:
 improving open language models at a practical size", 2024, section 2: softcap. Szegedy et al., "Rethinking the Inception
 architecture for computer vision", 2016, section 7: smoothed labels.
@@ -178,7 +181,20 @@ def _logits(c: Call, bias: np.ndarray | None, chunk: slice) -> np.ndarray:
     gemm = c.gemm_for(c.weight(0))
     x = operand(c.inputs[0], c.weight(0).dtype, "loss.x", c.scratch)
     gemm.multiply(x, c.weight(0)[chunk].T, logits, None if bias is None else bias[chunk])
+    if _is_adapted(c):
+        matrix = c.weight(-1)[c.start + chunk.start : c.start + chunk.stop]
+        product = c.scratch("loss.low_rank", logits.shape)
+        c.gemm_for(matrix).multiply_add(c.inputs[-1], matrix.T, logits, product)
     return logits
+
+
+def _is_adapted(c: Call) -> bool:
+    return "low_rank" in c.attributes
+
+
+def _bias_index(c: Call) -> int:
+    """Index of the bias, behind all weights where there is none."""
+    return len(c.weights) if len(c.weights) == 1 + _is_adapted(c) else 1
 
 
 def _bends(c: Call) -> tuple[float, float]:
@@ -234,7 +250,7 @@ def token_loss_forward(c: Call) -> None:
 
 
 def _take_classes(c: Call) -> None:
-    state, bias, weight = c.kept["state"], c.of_panel(c.vector(1)), c.weight(0)
+    state, bias, weight = c.kept["state"], c.of_panel(c.vector(_bias_index(c))), c.weight(0)
     if c.first:
         elementary.fill(state[_LARGEST], -np.inf)
         elementary.fill(state[_TOTAL:], 0.0)
@@ -265,7 +281,7 @@ def _weigh(losses, state, labels, mask, weighted, figures):  # type: ignore[no-u
 
 
 def _tallies(c: Call) -> tuple[int, ...]:
-    (_, labels, mask, *counted), best = c.inputs, c.kept["state"][_BEST]
+    (_, labels, mask, *counted), best = c.inputs[: len(c.inputs) - _is_adapted(c)], c.kept["state"][_BEST]
     if not counted:
         return class_tallies(best, labels, mask, c.sequence, c.stop)
     if len(counted) == 1:
@@ -293,7 +309,7 @@ def _backward(c: Call, share: np.ndarray, scale: float) -> None:
     labels = c.inputs[1]
     weight, grad_weight, delta_x = c.weight(0), c.gradient(0), c.delta_x(0)
     gemm, x = c.gemm_for(weight), operand(c.inputs[0], weight.dtype, "loss.x", c.scratch)
-    bias, grad_bias = c.of_panel(c.vector(1)), c.of_panel(c.gradient(1))
+    bias, grad_bias = (c.of_panel(found(_bias_index(c))) for found in (c.vector, c.gradient))
     for chunk in _chunks(weight.shape[0]):
         logits = _place(c, chunk) if "logits" in c.kept else _logits(c, bias, chunk)
         delta = logits
@@ -312,3 +328,19 @@ def _backward(c: Call, share: np.ndarray, scale: float) -> None:
             gemm.multiply_add(delta, weight[chunk], delta_x, c.scratch("loss.delta_x", delta_x.shape))
         else:
             gemm.multiply(delta, weight[chunk], delta_x)
+        if _is_adapted(c):
+            _adapter_backward(c, logits, chunk)
+
+
+def _adapter_backward(c: Call, delta: np.ndarray, chunk: slice) -> None:
+    """Compute the share of a chunk of classes in the delta of z, and the gradient of its rows of B."""
+    last, small, matrix = len(c.inputs) - 1, c.inputs[-1], c.of_panel(c.weight(-1))
+    gradient, delta_small = c.of_panel(c.gradient(len(c.weights) - 1)), c.delta_x(last)
+    assert matrix is not None
+    gemm = c.gemm_for(matrix)
+    if gradient is not None:
+        linear_backward_weight(small, delta, gradient[chunk], gemm)
+    if c.accumulate[last] or not c.first or chunk.start > 0:
+        gemm.multiply_add(delta, matrix[chunk], delta_small, c.scratch("loss.delta_z", delta_small.shape))
+    else:
+        gemm.multiply(delta, matrix[chunk], delta_small)

@@ -65,7 +65,7 @@ def narrow_parts(graph: Graph) -> Narrow:
     tensors = {
         name
         for name, maker in makers.items()
-        if maker.kind in _MAKERS and all(_reads(op) for op, _ in readers.get(name, ()))
+        if maker.kind in _MAKERS and all(_reads(op, index) for op, index in readers.get(name, ()))
     }
     for op in graph.ops:
         # The operands of attention meet in one product, of whose precision the context is.
@@ -84,10 +84,10 @@ def _operands(op: Op) -> tuple[str, ...]:
     return op.inputs[:3] if op.kind is OpKind.ATTENTION else op.inputs
 
 
-def _reads(op: Op) -> bool:
-    """Whether an op takes bfloat16 inputs."""
+def _reads(op: Op, index: int) -> bool:
+    """Whether an op takes a bfloat16 input at a place; what an adapter adds to logits is no first one."""
     if op.kind in _PRODUCTS:
-        return bool(matrices_of(op))
+        return bool(matrices_of(op)) and index == 0
     return op.kind in _BETWEEN or op.kind in (OpKind.ATTENTION, OpKind.COMBINE)
 
 

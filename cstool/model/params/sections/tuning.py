@@ -17,13 +17,17 @@ from cstool.foundation.yaml_lines.section import rule_error
 TARGETS = "targets"
 """key of the layers in `--lora`"""
 ALL = "all"
-"""stands for all linear layers"""
+"""stands for all linear layers but the output layer"""
+EMBEDDING, HEAD = "embedding", "head"
+"""stand for the tables of tokens, and for the output layer"""
 FIRST = "first:"
 """prefix of a choice of layers by number: the first N layers, and the embeddings before them"""
 FROZEN_EXAMPLE = "such as first:16 for embeddings and 16 layers, or '*ffn*,*embedding*' for names of weights"
 MOST_RANK = 2**20
 LORA_WEIGHTS = (".lora_A", ".lora_B")
-"""ends of the names of the weights of adapters"""
+"""ends of the names of the weights of adapters beside linear layers"""
+EMBEDDING_WEIGHTS = (".lora_embedding_A", ".lora_embedding_B")
+"""ends of the names of the weights of adapters beside tables"""
 MODULES: Mapping[str, str] = MappingProxyType(
     {
         "TransformerDecoder": "transformer_decoder.",
@@ -40,7 +44,7 @@ MODULES: Mapping[str, str] = MappingProxyType(
 
 def is_of_adapter(name: str) -> bool:
     """Say whether a weight, or the tensor of one, is of an adapter."""
-    return name.endswith(LORA_WEIGHTS)
+    return name.endswith(LORA_WEIGHTS + EMBEDDING_WEIGHTS)
 
 
 def has_adapters(names: Iterable[str]) -> bool:

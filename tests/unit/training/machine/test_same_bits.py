@@ -35,6 +35,7 @@ from tests.unit.model.sparsity.sections import group
 from tests.unit.training.machine.training import BATCH, assert_same, train
 
 ADAPTERS = (Adapters(2, ("q", "down"), alpha=6.0, dropout=0.2), Adapters(1, ("v",), alpha=2.0))
+OF_TABLES = (Adapters(2, ("embedding",), alpha=6.0), Adapters(3, ("head",), dropout=0.2))
 MIXTURE = {**BALANCED, "moe": {"num_experts": 4, "top_k": 2, "num_shared_experts": 1, "load_balancing_loss_coef": 0.3}}
 GRAPHS: dict[str, Callable[[], Graph]] = {
     name: partial(make, **{"dropout": 0.1, **keys, "layers": 2})
@@ -44,15 +45,17 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
 } | {
     "fc_mnist": lambda: fc_mnist(7, 6, 5, dropout=0.3),
     "adapters": lambda: tuned(decoder(layers=2, dropout=0.1), Tuning(adapters=ADAPTERS)),
+    "adapted tables": lambda: tuned(decoder(layers=2, dropout=0.1), Tuning(adapters=OF_TABLES)),
     "frozen": lambda: tuned(decoder(layers=2, **FAMILIES["llama"]), Tuning(frozen=("*norm*", "*ffn*"))),
 }
 """of two layers, of which one runs forward again, or three"""
 DIFFERENT = {
     *("gpt2", "gptj", "gemma2", "mixture", "relative positions", "trained slopes", "untied", "bert", "summarization"),
     *("vision, pooler", "dpo, window", "dpr, one encoder", "t5", "fc_mnist", "adapters", "frozen"),
+    "adapted tables",
 }
 """models that have an op or a way through it that no other of them has"""
-PARTED = {"gpt2", "untied", "mixture", "dpr, one encoder", "fc_mnist", "adapters"}
+PARTED = {"gpt2", "untied", "mixture", "dpr, one encoder", "fc_mnist", "adapters", "adapted tables"}
 """models whose gradients come to ranks as no other's do: twice, as rows, from some experts, after a barrier"""
 CLIPPED = {"max_gradient_norm": 0.5}
 SHARES = {
@@ -87,6 +90,7 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "Adafactor, clipped": ("untied", {"optimizer": Adafactor(weight_decay=0.1), **CLIPPED}),
     "momentum": ("gpt2", {"optimizer": SGD(momentum=0.9)}),
     "adapters, bfloat16": ("adapters", {"precision": "bfloat16"}),
+    "adapted tables, bfloat16": ("adapted tables", {"precision": "bfloat16", **CLIPPED}),
     "adapters, static": ("adapters", {"sparsity": "static"}),
     "adapters, dropconnect, clipped": ("adapters", {"sparsity": "dropconnect", **CLIPPED}),
 }

@@ -12,6 +12,7 @@ from cstool.model.ir import Graph
 from cstool.model.optimizers import make_optimizer
 from cstool.model.params import AdamW
 from cstool.model.params.sections.tuning import Adapters, Tuning
+from cstool.training.kernels import loss
 from cstool.training.kernels.gemm_providers import find_fma
 from cstool.training.machine import csx
 from cstool.training.machine.cluster import INTERPRETER, TABLE
@@ -26,7 +27,7 @@ from tests.unit.training.machine.machines import (
 )
 from tests.unit.training.machine.test_same_bits import DIFFERENT, GRAPHS
 
-WHOLE = sorted(DIFFERENT - {"adapters", "frozen"})
+WHOLE = sorted(DIFFERENT - {"adapters", "adapted tables", "frozen"})
 """models without frozen weights, but for the reference of DPO"""
 PATTERNS = ("*norm*", "*.bias", "*ffn*", "*embedding*", "*self_attn*", "first:1")
 OF_LAYERS = ("*.weight", "*.bias", "fc_layers.0*")
@@ -115,6 +116,62 @@ def test_adapters_have_the_loss_and_the_gradients_of_the_sum_that_they_stand_for
             for part, value in expected.items():
                 error = np.linalg.norm(found[f"{module}.lora_{part}"] - value)
                 assert error <= 10 * GRADIENT_TOLERANCE * np.linalg.norm(value), f"{module}.lora_{part}"
+
+
+EMBEDDED = {
+    "gpt2": (lambda **keys: decoder(**keys), "embedding_layer.word_embeddings", "lm_head"),
+    "gemma2": (lambda **keys: decoder(**{**FAMILIES["gemma2"], **keys}), "embedding_layer.word_embeddings", "lm_head"),
+    "bert": (
+        lambda **keys: encoder(use_output_bias_in_mlm=True, **keys),
+        "bert_encoder.embedding_layer.word_embeddings",
+        "bert_mlm_head.classifier.ffn.0.linear_layer",
+    ),
+    "t5": (lambda **keys: encoder_decoder(**keys), "encoder_embeddings.word_embeddings", "lm_head"),
+}
+
+
+@pytest.mark.parametrize("executor", [INTERPRETER, TABLE])
+@pytest.mark.parametrize("model", EMBEDDED)
+def test_adapters_of_a_tied_table_and_of_its_output_layer_are_apart(monkeypatch, model, executor):
+    """They have loss and gradients of an untied model with both sums; A of a table lies turned, one row a token."""
+    monkeypatch.setattr(loss, "CHUNK_CLASSES", 4)
+    make, table, head = EMBEDDED[model]
+    plain, adapters = make(share_embedding_weights=False), Adapters(3, (table, head), alpha=6.0)
+    # An untied T5 has no factor on its logits.
+    factor = 8**-0.5 if model == "t5" else 1.0
+    graph, batch = tuned(make(share_embedding_weights=True), Tuning(adapters=(adapters,))), random_batch(plain, 8)
+    names = {
+        part: f"{module}.lora_{kind}{side}"
+        for module, kind, parts in ((table, "embedding_", ("TA", "TB")), (head, "", ("HA", "HB")))
+        for part, side in zip(parts, "AB", strict=True)
+    }
+    with machine(graph, 8, executor=executor) as appliance:
+        weights = arrays_of(appliance, "model.")
+        loss_found = appliance.train_step(batch, 1, 0.1).loss
+        found = arrays_of(appliance, "optimizer.", ".gradient")
+    parts = {part: weights[name].astype(np.float64) for part, name in names.items()}
+    words = weights[f"{table}.weight"]
+    with machine(plain, 8) as appliance:
+        for name in plain.weights:
+            set_array(appliance, f"model.{name}", weights.get(name, words))
+        sums = {table: words + 2.0 * parts["TA"] @ parts["TB"].T, head: factor * (words + 2.0 * parts["HB"] @ parts["HA"])}
+        for module, total in sums.items():
+            set_array(appliance, f"model.{module}.weight", total.astype(np.float32))
+        assert appliance.train_step(batch, 1, 0.1).loss == pytest.approx(loss_found, rel=1e-5)
+        of_table, of_head = (
+            array_of(appliance, f"optimizer.{module}.weight.gradient").astype(np.float64) for module in (table, head)
+        )
+    of_head *= factor
+    expected = {
+        "TA": 2.0 * of_table @ parts["TB"],
+        "TB": 2.0 * of_table.T @ parts["TA"],
+        "HA": 2.0 * parts["HB"].T @ of_head,
+        "HB": 2.0 * of_head @ parts["HA"].T,
+    }
+    assert set(names.values()) == set(found)
+    for part, value in expected.items():
+        error = np.linalg.norm(found[names[part]] - value)
+        assert error <= 10 * GRADIENT_TOLERANCE * np.linalg.norm(value), names[part]
 
 
 def test_of_a_layer_the_first_adapters_that_name_it_count():
