@@ -3,7 +3,7 @@
 import copy
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,15 @@ from pydantic import ValidationError
 import cstool
 from cstool.convert.described import Described
 from cstool.convert.peft import Adapter
-from cstool.convert.source import CstoolSource, check_weights
+from cstool.convert.source import Array, CstoolSource, check_weights
 from cstool.foundation.errors import CheckpointError
-from cstool.model.graphs.adapters import adapter_scales, adapters_beside
+from cstool.model.graphs.adapters import adapter_scales, sites_of
 from cstool.model.graphs.preference import POLICY
 from cstool.model.graphs.tuning import tuned
 from cstool.model.params.sections.hooks import Lora
-from cstool.model.params.sections.tuning import LORA_WEIGHTS, Adapters, Tuning
+from cstool.model.params.sections.tuning import EMBEDDING_WEIGHTS, LORA_WEIGHTS, MAGNITUDE, Adapters, Tuning
 from cstool.training.store import ADAPTERS, CheckpointWriter, Progress, adapters_of, base_value, open_checkpoint
-from cstool.training.store.adapters import LORA
+from cstool.training.store.folding import LORA
 from cstool.training.store.saved_state import Meter
 
 FOLD = "cstool checkpoint merge folds them into the weights beside which they are"
@@ -61,11 +61,7 @@ def write_adapters(
     )
     tuning = Tuning(adapters=adapters, where=where)
     graph = tuned(described.graph, tuning)
-    tensors = {
-        f"model.{layer}{end}": array
-        for layer, adapter in layers.items()
-        for end, array in zip(LORA_WEIGHTS, (adapter.a, adapter.b), strict=True)
-    }
+    tensors = {f"model.{layer}{end}": array for layer, adapter in layers.items() for end, array in _arrays(adapter)}
     total_bytes = sum(array.nbytes for array in tensors.values())
     meter = Meter(total_bytes, progress)
     metadata = {"version": cstool.__version__, "model_name": described.model.name}
@@ -75,6 +71,15 @@ def write_adapters(
         writer.add_value("__metadata__", [{**metadata, "params": _with_lora(described.document, adapters)}])
         writer.add_value(ADAPTERS, {"scales": adapter_scales(graph, tuning), "base": base_value(base, graph)})
     return total_bytes
+
+
+def _arrays(adapter: Adapter) -> Iterator[tuple[str, Array]]:
+    """Yield the tensors of an adapter as checkpoints here have them, with the ends of their names."""
+    ends = EMBEDDING_WEIGHTS if adapter.is_table else LORA_WEIGHTS
+    yield ends[0], np.ascontiguousarray(adapter.a.T) if adapter.is_table else adapter.a
+    yield ends[1], adapter.b
+    if adapter.magnitude is not None:
+        yield MAGNITUDE, adapter.magnitude
 
 
 def read_adapters(path: Path, described: Described) -> tuple[dict[str, Adapter], str | None, tuple[float, ...]]:
@@ -95,15 +100,21 @@ def read_adapters(path: Path, described: Described) -> tuple[dict[str, Adapter],
         found = adapters_of(state)
         if found is None:
             raise CheckpointError(f"{path}: must have adapters to be written for PEFT, it has none")
-        beside = {layer: adapters_beside(asked, layer) for layer in found["scales"]}
+        sites, names = sites_of(described.graph), set(state.tensor_names())
+        beside = {layer: sites[layer].adapters(asked) if layer in sites else None for layer in found["scales"]}
         rates = tuple(dict.fromkeys(0.0 if each is None else each.dropout for each in beside.values()))
         is_stabilized = all(each is not None and each.is_stabilized for each in beside.values())
         layers: dict[str, Adapter] = {}
         for layer, scale in found["scales"].items():
-            a, b = (np.array(state.read(f"model.{layer}{end}")) for end in LORA_WEIGHTS)
+            is_table = f"model.{layer}{EMBEDDING_WEIGHTS[0]}" in names
+            ends = EMBEDDING_WEIGHTS if is_table else LORA_WEIGHTS
+            a, b = (np.array(state.read(f"model.{layer}{end}")) for end in ends)
+            a = np.ascontiguousarray(a.T) if is_table else a
+            lengths = f"model.{layer}{MAGNITUDE}"
+            magnitude = np.array(state.read(lengths)) if lengths in names else None
             divisor = math.sqrt(len(a)) if is_stabilized else len(a)
             adapters = Adapters(len(a), (), scale * divisor, rates[0], is_stabilized)
-            layers[layer.removeprefix(POLICY)] = Adapter(a, b, adapters)
+            layers[layer.removeprefix(POLICY)] = Adapter(a, b, adapters, is_table, magnitude)
     base = found.get("base")
     return layers, None if base is None else Path(base["path"]).name, rates
 

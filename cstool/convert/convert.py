@@ -14,7 +14,7 @@ from cstool.convert.described import Described, describe
 from cstool.convert.hf_source import HfPartsSource, HfSource
 from cstool.convert.hf_target import CONFIG_NAME, check_free, write_hf
 from cstool.convert.hf_tokenizer import choose_tokenizer, describe_tokenizer, tokenizer_file
-from cstool.convert.peft import peft_folder, read_peft, write_peft
+from cstool.convert.peft import Adapter, peft_folder, read_peft, write_peft
 from cstool.convert.peft_config import CONFIG_NAME as ADAPTER_CONFIG
 from cstool.convert.source import CstoolSource, PolicySource, Source, check_weights, has_policy, weights_of
 from cstool.convert.sparsify import Kept, sparsify
@@ -189,14 +189,13 @@ def _from_peft(request: Request, progress: Progress) -> Converted:
     if others:
         raise CheckpointError(f"--base: must be one model of Hugging Face, got {1 + len(others)}: {base}")
     check_base(base, described)
-    layers = read_peft(folder, part)
+    with CstoolSource(base) as weights:
+        layers = read_peft(folder, part, weights)
     where = str(folder / ADAPTER_CONFIG)
     size_bytes = write_adapters(request.target, base, described, layers, where, progress)
     for path, source_file in files.items():
         _write_new(path, source_file.read_bytes())
-    return Converted(
-        request.target, None, next(iter(files), None), "peft", "dense", size_bytes, 2 * len(layers), {}, ()
-    )
+    return Converted(request.target, None, next(iter(files), None), "peft", "dense", size_bytes, _count(layers), {}, ())
 
 
 def _to_peft(request: Request, source_format: str) -> Converted:
@@ -213,7 +212,12 @@ def _to_peft(request: Request, source_format: str) -> Converted:
     size_bytes = write_peft(request.target, part, layers, request.base_name or base_name)
     notes = [f"lora_dropout is {rates[0]:g}, of the first of several rates"] if len(rates) > 1 else []
     config = request.target / ADAPTER_CONFIG
-    return Converted(request.target, config, None, "cstool", "peft", size_bytes, 2 * len(layers), {}, tuple(notes))
+    return Converted(request.target, config, None, "cstool", "peft", size_bytes, _count(layers), {}, tuple(notes))
+
+
+def _count(layers: Mapping[str, Adapter]) -> int:
+    """Number of the tensors of adapters."""
+    return sum(2 if each.magnitude is None else 3 for each in layers.values())
 
 
 def _check_whole(path: Path) -> None:

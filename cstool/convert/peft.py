@@ -2,7 +2,9 @@
 
 A module there may be several layers here, as GPT-2's `c_attn` is query, key and value: its adapter has one A for all,
 and each layer takes its rows of B. On the way back the A of layers that differ stand one below another, and B has a
-block for each: the rank is the sum of theirs.
+block for each: the rank is the sum of theirs. Of a table of tokens A lies turned there. With DoRA there is a length for
+each row of the sum, or for each column of a table. PEFT saves the weight beside such an adapter as well, if it is of a
+table or of the output layer: it must be the base's.
 """
 
 import math
@@ -14,32 +16,46 @@ from pathlib import Path
 import numpy as np
 
 from cstool.convert.hf_family import HfPart
-from cstool.convert.hf_names import HEAD, Place, places_of, tensor_shapes, with_prefix
+from cstool.convert.hf_names import HEAD as HEAD_NAME
+from cstool.convert.hf_names import Place, places_of, tensor_shapes, ties_of, with_prefix
 from cstool.convert.hf_target import new_folder, write_json
 from cstool.convert.peft_config import CONFIG_NAME, MERGE, TENSORS_NAME, peft_config, read_peft_config
 from cstool.convert.safetensors_reader import SafetensorsReader
 from cstool.convert.safetensors_writer import SafetensorsWriter
-from cstool.convert.source import Array, written
+from cstool.convert.source import Array, Source, written
 from cstool.foundation.errors import CheckpointError
-from cstool.model.ir import OpKind
+from cstool.model.graphs.adapters import site_of
 from cstool.model.params import DecoderParams, EncoderDecoderParams
-from cstool.model.params.sections.tuning import Adapters
+from cstool.model.params.sections.tuning import EMBEDDING, HEAD, Adapters
 
-_NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight").fullmatch
+_LINEAR = ("lora_A.weight", "lora_B.weight")
+_TABLE = ("lora_embedding_A", "lora_embedding_B")
+_LENGTHS, _SAVED = "lora_magnitude_vector", "base_layer.weight"
+_ENDS = "|".join(map(re.escape, (*_LINEAR, *_TABLE, _LENGTHS, _SAVED)))
+_NAME = re.compile(rf"base_model\.model\.(.+)\.({_ENDS})").fullmatch
 
 
 @dataclass(frozen=True)
 class Module:
-    """A linear module there, and the layers here that are rows of it.
+    """A linear module or a table there, and the layers here that are rows of it.
 
     Args:
-        inputs, outputs: of the module
-        rows: by the name of a layer, the place of its rows and their number
+        inputs, outputs: of the module; of a table the tokens and its width
+        rows: by the name of a layer, the place of its rows of B and their number
+        weight: name of a layer's matrix here
+        is_table: whether it is a table
     """
 
     inputs: int
     outputs: int
     rows: Mapping[str, tuple[Place, int]]
+    weight: str
+    is_table: bool = False
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Ends of the names of A and B there."""
+        return _TABLE if self.is_table else _LINEAR
 
     def taken(self, layer: str, b: Array) -> Array:
         """Return the rows of a layer, as they are here, of B of (outputs, rank)."""
@@ -62,11 +78,20 @@ class Adapter:
         a: (rank, inputs) float32
         b: (outputs, rank) float32
         adapters: rank and scale, without layers
+        is_table: whether it is beside a table; then A lies turned in checkpoints here
+        magnitude: (outputs,) float32 of DoRA, else None
     """
 
     a: Array
     b: Array
     adapters: Adapters
+    is_table: bool = False
+    magnitude: Array | None = None
+
+    @property
+    def ends(self) -> tuple[str, str, str]:
+        """Ends of the names of A, B and lengths there."""
+        return (*(_TABLE if self.is_table else _LINEAR), _LENGTHS)
 
 
 def modules_of(part: HfPart) -> dict[str, Module]:
@@ -74,18 +99,24 @@ def modules_of(part: HfPart) -> dict[str, Module]:
     places = places_of(part.family, part.model, part.graph)
     shapes = tensor_shapes(part.family, part.model, places, part.graph)
     found: dict[str, Module] = {}
+    tied = {equal: name for name, equal in ties_of(part.family).items()}
     for op in part.graph.ops:
-        if op.kind is not OpKind.LINEAR:
+        if (site := site_of(op, part.graph.aliases)) is None:
             continue
         weight = part.graph.weights[op.weights[0]]
-        place = places[weight.name]
+        place, is_table = places[weight.name], site.short == EMBEDDING
         shape = shapes[place.tensor]
-        # A convolution, with more dimensions there, has another kind of adapter.
-        if len(shape) == 2:
-            inputs, outputs = shape if place.transposed else shape[::-1]
-            rows = {op.name: (place, weight.shape[0])}
-            name = place.tensor.removesuffix(".weight")
-            found[name] = Module(inputs, outputs, {**(found[name].rows if name in found else {}), **rows})
+        name = place.tensor.removesuffix(".weight")
+        if site.short == HEAD and site.module != weight.name.removesuffix(".weight"):
+            name = tied.get(place.tensor, name).removesuffix(".weight")
+        # A convolution, with more dimensions there, has another kind of adapter; two stacks of layers share a table.
+        if len(shape) == 2 and not (is_table and isinstance(part.model, EncoderDecoderParams)):
+            inputs, outputs = shape if place.transposed or is_table else shape[::-1]
+            if is_table:
+                place = Place(place.tensor, 0, outputs, outputs)
+            rows = {site.module: (place, outputs if is_table else weight.shape[0])}
+            earlier = found[name].rows if name in found else {}
+            found[name] = Module(inputs, outputs, {**earlier, **rows}, weight.name, is_table)
     return found
 
 
@@ -105,11 +136,12 @@ def peft_folder(path: Path) -> Path:
     return folder
 
 
-def read_peft(folder: Path, part: HfPart) -> dict[str, Adapter]:
+def read_peft(folder: Path, part: HfPart, base: Source) -> dict[str, Adapter]:
     """Read the adapters of a folder.
 
     Args:
         part: the base, as a model of Hugging Face's
+        base: its weights
 
     Returns:
         the adapters by the name of a layer here, in the order of the file
@@ -121,15 +153,26 @@ def read_peft(folder: Path, part: HfPart) -> dict[str, Adapter]:
     modules = modules_of(part)
     found: dict[str, Adapter] = {}
     with SafetensorsReader(file) as reader:
-        for path in _paths(file, reader, modules, part):
+        for path in _paths(file, reader, modules, part, config.has_magnitudes):
             module, adapters = modules[path.removeprefix(part.family.prefix)], config.adapters(path)
-            a, b = (_read(file, reader, f"base_model.model.{path}", side, module, adapters.rank) for side in "AB")
-            found |= {layer: Adapter(a, module.taken(layer, b), adapters) for layer in module.rows}
+            whole, rank = f"base_model.model.{path}", adapters.rank
+            shapes = (rank, module.inputs), (module.outputs, rank)
+            a, b = (_read(file, reader, f"{whole}.{module.ends[k]}", shapes[k], k) for k in range(2))
+            lengths = None
+            if config.has_magnitudes:
+                lengths = _read(file, reader, f"{whole}.{_LENGTHS}", (module.outputs,))[:, None]
+            if f"{whole}.{_SAVED}" in reader.names():
+                _check_saved(file, reader, f"{whole}.{_SAVED}", base, module.weight)
+            for layer in module.rows:
+                own = None if lengths is None else module.taken(layer, lengths)[:, 0]
+                found[layer] = Adapter(a, module.taken(layer, b), adapters, module.is_table, own)
     return found
 
 
-def _paths(file: Path, reader: SafetensorsReader, modules: Mapping[str, Module], part: HfPart) -> Iterator[str]:
-    """Yield the paths of modules that have both tensors; any other tensor is refused."""
+def _paths(
+    file: Path, reader: SafetensorsReader, modules: Mapping[str, Module], part: HfPart, has_magnitudes: bool
+) -> Iterator[str]:
+    """Yield the paths of modules that have all tensors; any other tensor is refused."""
     names = dict.fromkeys(reader.names())
     if not names:
         raise CheckpointError(f"{file}: must have adapters in it, it has none")
@@ -138,32 +181,37 @@ def _paths(file: Path, reader: SafetensorsReader, modules: Mapping[str, Module],
     for name in names:
         match = _NAME(name)
         if match is None:
-            is_of_table = ".lora_embedding_" in name
-            hint = "embeddings take no adapters here" if is_of_table else MERGE
-            raise CheckpointError(f"{file}: must have A and B of linear layers alone, got {name}", hint)
-        path, side = match.groups()
+            raise CheckpointError(f"{file}: must have A and B of linear layers and tables alone, got {name}", MERGE)
+        path, end = match.groups()
         module = path.removeprefix(part.family.prefix)
         if module not in modules:
             kind = part.family.model_type
             hint = f"the base is a {kind} there; --model_type names another family that computes the same"
-            if module == part.family.names.get(HEAD) or f"{module}.weight" in tensors:
-                hint = "output layers, experts, embeddings, norms and convolutions take no adapters here"
+            if module == part.family.names.get(HEAD_NAME) or f"{module}.weight" in tensors:
+                hint = "experts, tables of positions or of two stacks, norms and convolutions take no adapters here"
             raise CheckpointError(f"{file}: must have adapters of linear layers of the base, got {path}", hint)
         if known.setdefault(module, path) != path:
             raise CheckpointError(f"{file}: must have {module} once, got {known[module]} and {path}")
-        other = f"base_model.model.{path}.lora_{'B' if side == 'A' else 'A'}.weight"
-        if other not in names:
-            raise CheckpointError(f"{file}: must have {other} beside {name}, lacks it")
+        wanted = (*modules[module].ends, *[_LENGTHS] * has_magnitudes)
+        for other in (f"base_model.model.{path}.{each}" for each in wanted):
+            if other not in names:
+                raise CheckpointError(f"{file}: must have {other} beside {name}, lacks it")
+        if end not in (*wanted, _SAVED):
+            rule = f"{CONFIG_NAME} says use_dora: false" if end == _LENGTHS else "the module is of another kind"
+            raise CheckpointError(f"{file}: must have no {name}, {rule}")
     yield from known.values()
 
 
-def _read(file: Path, reader: SafetensorsReader, path: str, side: str, module: Module, rank: int) -> Array:
-    """Return a checked A or B."""
-    name = f"{path}.lora_{side}.weight"
-    shape, of_rank = reader.shape(name), 0 if side == "A" else 1
-    wanted = (rank, module.inputs) if side == "A" else (module.outputs, rank)
+def _read(file: Path, reader: SafetensorsReader, name: str, wanted: tuple[int, ...], of_rank: int = 0) -> Array:
+    """Return a checked tensor of an adapter.
+
+    Args:
+        wanted: its shape
+        of_rank: of a matrix, the dimension that is the rank
+    """
+    shape = reader.shape(name)
     if shape != wanted:
-        is_fit = len(shape) == 2 and shape[1 - of_rank] == wanted[1 - of_rank]
+        is_fit = len(shape) == len(wanted) == 2 and shape[1 - of_rank] == wanted[1 - of_rank]
         why = f"as {CONFIG_NAME} says" if is_fit else "as in the base"
         raise CheckpointError(f"{file}: {name} must be {written(wanted)}, {why}, got {written(shape)}")
     reader.check_dtype(name)
@@ -171,6 +219,16 @@ def _read(file: Path, reader: SafetensorsReader, path: str, side: str, module: M
     if not np.isfinite(array).all():
         raise CheckpointError(f"{file}: {name} must be finite, has NaN or infinite numbers")
     return array
+
+
+def _check_saved(file: Path, reader: SafetensorsReader, name: str, base: Source, weight: str) -> None:
+    """Check that a weight that was saved beside its adapter is the base's, or raise CheckpointError."""
+    start, found = 0, base.shapes[f"model.{weight}"] == reader.shape(name)
+    for rows in base.rows(f"model.{weight}") if found else ():
+        found = found and np.array_equal(rows, reader.rows(name, start, start + len(rows)))
+        start += len(rows)
+    if not found:
+        raise CheckpointError(f"{file}: {name} must have the numbers of the base, has others", MERGE)
 
 
 def write_peft(folder: Path, part: HfPart, layers: Mapping[str, Adapter], base_name: str | None) -> int:
@@ -196,9 +254,10 @@ def write_peft(folder: Path, part: HfPart, layers: Mapping[str, Adapter], base_n
         kind = part.family.model_type
         raise CheckpointError(f"{folder}: adapters of a {kind} must be of its linear layers, got {other[0]}")
     tensors = {
-        f"base_model.model.{path}.lora_{side}.weight": array
+        f"base_model.model.{path}.{end}": array
         for path, each in found.items()
-        for side, array in (("A", each.a), ("B", each.b))
+        for end, array in zip(each.ends, (each.a, each.b, each.magnitude), strict=True)
+        if array is not None
     }
     total_bytes = sum(array.nbytes for array in tensors.values())
     # Other tasks have heads, whose weights PEFT wants beside the adapters; without a task it takes those of the base.
@@ -209,6 +268,7 @@ def write_peft(folder: Path, part: HfPart, layers: Mapping[str, Adapter], base_n
         base_name=base_name,
         task_type=tasks.get(type(part.model)),
         is_transposed=part.family.is_transposed,
+        has_magnitudes=any(each.magnitude is not None for each in found.values()),
     )
     with new_folder(folder, total_bytes, "an adapter") as temporary:
         shapes = {name: array.shape for name, array in tensors.items()}
@@ -230,12 +290,16 @@ def _joined(module: Module, layers: Mapping[str, Adapter]) -> Adapter:
     a = first.a if is_shared else np.concatenate([each.a for each in layers.values()])
     b = np.zeros((module.outputs, len(a)), np.float32)
     column = 0
+    lengths = None if first.magnitude is None else np.zeros((module.outputs, 1), np.float32)
     for layer, each in layers.items():
+        if lengths is not None and each.magnitude is not None:
+            module.put(layer, each.magnitude[:, None], lengths)
         block = b if is_shared else b[:, column : column + len(each.a)]
         module.put(layer, (each.b * (each.adapters.scale / scale)).astype(np.float32), block)
         column += len(each.a)
     divisor = math.sqrt(len(a)) if first.adapters.is_stabilized else len(a)
-    return Adapter(a, b, replace(first.adapters, rank=len(a), alpha=scale * divisor))
+    adapters = replace(first.adapters, rank=len(a), alpha=scale * divisor)
+    return Adapter(a, b, adapters, module.is_table, None if lengths is None else lengths[:, 0])
 
 
 def _targets(part: HfPart, modules: Mapping[str, Module], found: Mapping[str, Adapter]) -> list[str]:

@@ -18,13 +18,16 @@ from cstool.model.params.sections.tuning import Adapters
 
 CONFIG_NAME, TENSORS_NAME = "adapter_config.json", "adapter_model.safetensors"
 MERGE = "merge it into its base, by merge_and_unload of the package peft, and convert the sum"
-_READ = frozenset("peft_type r lora_alpha lora_dropout rank_pattern alpha_pattern use_rslora init_lora_weights".split())
+_READ = frozenset(
+    "peft_type r lora_alpha lora_dropout rank_pattern alpha_pattern use_rslora use_dora init_lora_weights".split()
+)
 _PASSED_OVER = frozenset(
     "task_type auto_mapping peft_version base_model_name_or_path revision inference_mode target_modules "
     "exclude_modules layers_to_transform layers_pattern megatron_config megatron_core fan_in_fan_out loftq_config "
     "eva_config corda_config lora_ga_config qalora_group_size ensure_weight_tying runtime_config".split()
 )
 """keys that say where adapters are, which their tensors do too, or how they began"""
+_CHOICES = ("use_rslora", "use_dora")
 _INITIAL = (True, False, None, "gaussian", "eva", "orthogonal")
 """values of init_lora_weights that leave the weights of the base as they are"""
 
@@ -38,6 +41,7 @@ class PeftConfig:
         ranks, alphas: by patterns of modules
         dropout: rate, in training
         is_stabilized: whether alpha is scale x the root of the rank
+        has_magnitudes: whether sums have lengths of their own (DoRA)
     """
 
     rank: int
@@ -46,6 +50,7 @@ class PeftConfig:
     alphas: Mapping[str, float]
     dropout: float
     is_stabilized: bool
+    has_magnitudes: bool
 
     def adapters(self, module: str) -> Adapters:
         """Return rank and scale of a module's adapter, without layers."""
@@ -83,7 +88,7 @@ def read_peft_config(path: Path) -> PeftConfig:
         _patterns(path, "rank_pattern", config, "a whole number, at least 1", _is_rank),
         _patterns(path, "alpha_pattern", config, "a number above 0", _is_alpha),
         float(_checked(path, "lora_dropout", config.get("lora_dropout", 0.0), "from 0 to below 1", _is_rate)),
-        bool(_checked(path, "use_rslora", config.get("use_rslora", False), "true or false", _is_choice)),
+        *(bool(_checked(path, key, config.get(key, False), "true or false", _is_choice)) for key in _CHOICES),
     )
 
 
@@ -94,6 +99,7 @@ def peft_config(
     base_name: str | None,
     task_type: str | None,
     is_transposed: bool,
+    has_magnitudes: bool,
 ) -> dict[str, Any]:
     """Return the config of adapters.
 
@@ -103,6 +109,7 @@ def peft_config(
         base_name: of the base; None where it is not known
         task_type: kind of model; None for none
         is_transposed: whether matrices are (in, out) there
+        has_magnitudes: whether adapters have them (DoRA)
     """
     first = next(iter(modules.values()))
     ranks = {module: each.rank for module, each in modules.items()}
@@ -124,7 +131,7 @@ def peft_config(
         "bias": "none",
         "fan_in_fan_out": is_transposed,
         "use_rslora": first.is_stabilized,
-        "use_dora": False,
+        "use_dora": has_magnitudes,
         "modules_to_save": None,
         "init_lora_weights": True,
         "layers_to_transform": None,

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from cstool.foundation.errors import ClusterError, InferenceError
@@ -29,7 +30,7 @@ from cstool.training.machine.prepare import needed_kernels, prepare_kernels, pre
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.ranks.orders import spread_memoryx
 from cstool.training.machine.sparsity import KernelChooser, sparsity_rules
-from cstool.training.machine.start import Start, choose_start, restore
+from cstool.training.machine.start import Start, choose_start, folds_untied, restore
 
 log = logging.getLogger("cstool")
 
@@ -94,20 +95,24 @@ class InferenceModel(Walks):
         check_answers(params)
         # A commit of DPO has its reference, too, one with adapters its base: the answering model is read out of it.
         is_all = params.answering is params and not params.tuning.adapters
-        self.params = params = params.answering
+        params = params.answering
         assert isinstance(params.model, AnsweringParams)
+        start = choose_start(params, checkpoint_path, None, trains=False, link=link)
+        if folds_untied(start.path):
+            params = replace(params, model=params.model.model_copy(update={"share_embedding_weights": False}))
+            assert isinstance(params.model, AnsweringParams)
         # A sequence of one token is enough to know the ops; each pass sets its own size.
         form = None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1)
         graph = build_graph(params.model, form)
         # Which kernel computes with a sparse weight is for the walk to say.
         chooser = KernelChooser("always")
         sparsity = sparsity_rules(params, graph, chooser)
+        self.params = params
         self.precision = params.host_precision
         """of the weights of products: bfloat16 has half the bytes"""
         with ExitStack() as stack:
             if os.access(params.model_dir, os.W_OK):
                 prepare_model_dir(params.model_dir)
-            start = choose_start(params, checkpoint_path, None, trains=False, link=link)
             files = list(dict.fromkeys(adapters))
             chosen = _adapters_for(files, start, graph, params)
             self.adapter_names = [str(path) for path in files]

@@ -12,6 +12,7 @@ from cstool.training.store import CheckpointReader, CommittedStore
 from cstool.training.store.crc32 import crc32
 from tests.end_to_end.memoryx_files import small_params
 from tests.end_to_end.refusals import error
+from tests.reference.hf_models import read_safetensors
 from tests.thread_ranks import run_ranks
 
 SMALL = {"init__checkpoint": {"steps": 2}, "init__model__num_hidden_layers": 2}
@@ -34,11 +35,13 @@ def tensors_of(path: Path) -> dict[str, np.ndarray]:
 
 
 def test_from_a_base_to_an_answer(base, tmp_path, cstool):
-    before, started = (tmp_path / "base.mdl").read_bytes(), ("run", "-p", base, *LORA)
+    """With a tied output layer, which has a weight of its own once adapters are folded in."""
+    lora = (LORA[0], f"{LORA[1]},embedding,head", *LORA[2:])
+    before, started = (tmp_path / "base.mdl").read_bytes(), ("run", "-p", base, *lora)
     found = cstool(*started, "--checkpoint_path", "base.mdl", "--max_steps", 4, "--model_dir", "straight")
     assert found.code == 0
     assert "base.mdl has no adapters: they begin beside its weights.\n" in found.stdout
-    assert "gpt2, 23,936 parameters, 640 of them trained; " in found.stdout
+    assert "gpt2, 24,320 parameters, 1,024 of them trained; " in found.stdout
     # Interrupted, on two systems, and in a file it comes to the same bits.
     assert cstool(*started, "--checkpoint_path", "base.mdl", "--max_steps", 2, "--model_dir", "parted").code == 0
     assert cstool(*started, "--max_steps", 4, "--model_dir", "parted", "--num_csx", 2).code == 0
@@ -57,7 +60,7 @@ def test_from_a_base_to_an_answer(base, tmp_path, cstool):
     assert all(".lora_" in name for name in straight)
     assert (tmp_path / "base.mdl").read_bytes() == before
     merged = cstool("checkpoint", "merge", "straight:latest", "merged.mdl").stdout
-    assert merged.startswith("straight/checkpoint_4.mdl: 4 adapters folded into merged.mdl, ")
+    assert merged.startswith("straight/checkpoint_4.mdl: 6 adapters folded into merged.mdl, ")
     asked = ("run", "--mode", "infer", "--prompt", "123", "--tokenizer", "bytes", "--max_tokens", 8, "--json")
     answers = [
         cstool(*asked, "--checkpoint_path", name).document["completions"][0]
@@ -67,6 +70,10 @@ def test_from_a_base_to_an_answer(base, tmp_path, cstool):
     assert cstool("checkpoint", "merge", "file/memoryx.h5", "of_file.mdl").code == 0
     merged, of_file = (tensors_of(Path(name)) for name in ("merged.mdl", "of_file.mdl"))
     assert all(np.array_equal(of_file[name], array) for name, array in merged.items())
+    assert cstool("checkpoint", "convert", "merged.mdl", "hf", "--to", "hf").code == 0
+    assert json.loads(Path("hf/config.json").read_text())["tie_word_embeddings"] is False
+    there = read_safetensors(Path("hf/model.safetensors"))
+    assert np.array_equal(there["lm_head.weight"], merged["model.lm_head.weight"])
 
 
 @pytest.mark.parametrize("store", ["ram", "file"])

@@ -23,7 +23,7 @@ from tests.end_to_end.refusals import error, rows
 from tests.end_to_end.test_convert_dpr import write_dpr
 from tests.end_to_end.test_convert_hf_families import KINDS, tensors_of
 from tests.reference import hf_models as hf
-from tests.reference.peft_folders import adapters, write_peft
+from tests.reference.peft_folders import TABLE, adapters, write_peft
 
 FILE, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 MERGE = "hint: merge it into its base, by merge_and_unload of the package peft, and convert the sum"
@@ -54,11 +54,13 @@ def here(tmp_path, written) -> Path:
 
 
 CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "embedding": lambda t: t.update({A.replace("lora_A", "lora_embedding_A"): t[A]}),
+    "kind": lambda t: t.update({A.replace("lora_A.weight", "lora_embedding_A"): t[A]}),
+    "positions": lambda t: t.update({f"base_model.model.transformer.wpe.{end}": t[A] for end in TABLE}),
+    "lengths": lambda t: t.update({f"base_model.model.{ATTENTION}.lora_magnitude_vector": t[B][:, 0]}),
+    "other base": lambda t: t.update({f"base_model.model.{ATTENTION}.base_layer.weight": t[A]}),
     "saved": lambda t: t.update({"base_model.model.lm_head.weight": t[A]}),
     "unknown": lambda t: t.update({n.replace("h.0", "h.7"): t[n] for n in (A, B)}),
     "norm": lambda t: t.update({n.replace("attn.c_attn", "ln_1"): t[n] for n in (A, B)}),
-    "output": lambda t: t.update({n.replace(ATTENTION, "lm_head"): t[n] for n in (A, B)}),
     "twice": lambda t: t.update({n.replace("transformer.", ""): t[n] for n in (A, B)}),
     "no B": lambda t: t.pop(B),
     "no A": lambda t: t.pop(A),
@@ -71,17 +73,20 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "NaN": lambda t: t[B].__setitem__((5, 1), np.nan),
     "none": lambda t: t.clear(),
 }
-ALONE = f"TMP/peft/{FILE}: must have A and B of linear layers alone, got"
+ALONE = f"TMP/peft/{FILE}: must have A and B of linear layers and tables alone, got"
 OF_BASE = f"TMP/peft/{FILE}: must have adapters of linear layers of the base, got"
 GPT2 = "hint: the base is a gpt2 there; --model_type names another family that computes the same"
-TAKES_NONE = "hint: output layers, experts, embeddings, norms and convolutions take no adapters here"
+TAKES_NONE = "hint: experts, tables of positions or of two stacks, norms and convolutions take no adapters here"
+SAVED = f"base_model.model.{ATTENTION}.base_layer.weight"
+NO = f"TMP/peft/{FILE}: must have no base_model.model.{ATTENTION}"
 TENSORS = rows(f"""\
-embedding => {ALONE} {A.replace("lora_A", "lora_embedding_A")}
-    hint: embeddings take no adapters here
+kind => {NO}.lora_embedding_A, the module is of another kind
+positions => {OF_BASE} transformer.wpe\n{TAKES_NONE}
+lengths => {NO}.lora_magnitude_vector, adapter_config.json says use_dora: false
+other base => TMP/peft/{FILE}: {SAVED} must have the numbers of the base, has others\n{MERGE}
 saved => {ALONE} base_model.model.lm_head.weight\n{MERGE}
 unknown => {OF_BASE} transformer.h.7.attn.c_attn\n{GPT2}
 norm => {OF_BASE} transformer.h.0.ln_1\n{TAKES_NONE}
-output => {OF_BASE} lm_head\n{TAKES_NONE}
 twice => TMP/peft/{FILE}: must have h.0.attn.c_attn once, got {ATTENTION} and h.0.attn.c_attn
 no B => TMP/peft/{FILE}: must have {B} beside {A}, lacks it
 no A => TMP/peft/{FILE}: must have {A} beside {B}, lacks it
@@ -114,7 +119,9 @@ LACKS = f"TMP/peft/{CONFIG}: must have no keys of parts that adapters lack here,
 UNDONE = "hint: save_pretrained of the package peft has path_initial_model_for_weight_conversion, which undoes it"
 CONFIGS = rows(f"""\
 {{"peft_type": "IA3"}} => TMP/peft/{CONFIG}: peft_type must be LORA, got IA3\n{MERGE}
-{{"use_dora": true}} => {LACKS} use_dora: true\n{MERGE}
+{{"use_dora": true}} =>
+    TMP/peft/{FILE}: must have base_model.model.{ATTENTION}.lora_magnitude_vector beside {A}, lacks it
+{{"use_dora": 1}} => TMP/peft/{CONFIG}: use_dora must be true or false, got 1
 {{"bias": "all"}} => {LACKS} bias: all\n{MERGE}
 {{"modules_to_save": ["lm_head"], "lora_bias": true}} => {LACKS} lora_bias: true, modules_to_save: a list\n{MERGE}
 {{"trainable_token_indices": [1]}} => {LACKS} trainable_token_indices: a list\n{MERGE}

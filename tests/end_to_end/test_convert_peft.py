@@ -12,31 +12,33 @@ from cstool.convert.convert import Request, convert
 from cstool.convert.described import describe
 from cstool.convert.peft import Adapter, modules_of
 from cstool.foundation.errors import CheckpointError
+from cstool.inference.verbs.answer import open_model
 from cstool.model.graphs.preference import POLICY
 from cstool.model.params.sections.tuning import Adapters
 from cstool.training.store import CheckpointReader, CheckpointWriter
-from cstool.training.store.adapters import merge_adapters
+from cstool.training.store.folding import merge_adapters
 from cstool.training.store.saved_state import no_progress
 from tests.contract.refusal import refusal
 from tests.end_to_end.runs import saved_tensors
 from tests.end_to_end.test_convert_hf_families import KINDS, tensors_of
 from tests.models import preference_params
 from tests.reference import hf_models as hf
-from tests.reference.peft_folders import CONFIG, adapters, folded, write_peft
+from tests.reference.peft_folders import CONFIG, adapters, folded, untied, write_peft
+from tests.unit.inference.machines import whole_news
 
 CASES: dict[str, tuple[str, str, list[str]]] = {
-    "gpt2": ("decoders", "gpt2", ["c_attn", "attn.c_proj"]),
-    "llama": ("decoders", "llama_llama3", ["q_proj", "v_proj", "down_proj"]),
+    "gpt2": ("decoders", "gpt2", ["c_attn", "attn.c_proj", "wte", "lm_head"]),
+    "llama": ("decoders", "llama_llama3", ["q_proj", "v_proj", "down_proj", "lm_head"]),
     "phi3": ("decoders", "phi3_partial", ["qkv_proj", "gate_up_proj"]),
-    "gpt_neox": ("decoders", "gpt_neox", ["query_key_value", "dense_h_to_4h"]),
+    "gpt_neox": ("decoders", "gpt_neox", ["query_key_value", "dense_h_to_4h", "embed_in"]),
     "falcon_7b": ("decoders", "falcon_7b", ["query_key_value"]),
     "falcon_40b": ("decoders", "falcon_40b", ["query_key_value", "dense"]),
     "bloom": ("decoders", "bloom", ["query_key_value"]),
     "gpt_bigcode": ("decoders", "gpt_bigcode", ["c_attn"]),
-    "gemma2": ("decoders", "gemma2", ["k_proj", "gate_proj"]),
+    "gemma2": ("decoders", "gemma2", ["k_proj", "gate_proj", "embed_tokens"]),
     "mixtral": ("decoders", "mixtral", ["q_proj", "o_proj"]),
     "qwen3": ("decoders", "qwen3", ["q_proj", "k_proj"]),
-    "esm": ("encoders", "esm2", ["query", "key", "intermediate.dense"]),
+    "esm": ("encoders", "esm2", ["query", "key", "intermediate.dense", "word_embeddings"]),
     "t5": ("others", "t5", ["SelfAttention.q", "EncDecAttention.v"]),
 }
 PREFIXED = "base_model.model."
@@ -72,16 +74,18 @@ def assert_same(found: hf.Tensors, expected: hf.Tensors, ulps: int) -> None:
         np.testing.assert_array_max_ulp(tensor, expected[name], ulps)
 
 
-def test_an_adapter_adds_the_same_here_and_goes_back_bit_for_bit(tmp_path, case):
+@pytest.mark.parametrize("is_dora", [False, True])
+def test_an_adapter_adds_the_same_here_and_goes_back_bit_for_bit(tmp_path, case, is_dora):
     """Ranks and scales differ by module."""
     tensors, ends, model_type = case
     is_transposed = model_type == "gpt2"
-    beside = adapters(tensors, ends, is_transposed=is_transposed)
+    beside = adapters(tensors, ends, is_transposed=is_transposed, is_dora=is_dora)
     wide = [name for name in beside if name.endswith(".lora_A.weight")][-1].removeprefix(PREFIXED)
     module = wide.removesuffix(".lora_A.weight")
-    beside |= adapters({f"{module}.weight": tensors[f"{module}.weight"]}, ends, rank=3, is_transposed=is_transposed)
+    of_module = {f"{module}.weight": untied(tensors)[f"{module}.weight"]}
+    beside |= adapters(of_module, ends, rank=3, is_transposed=is_transposed, is_dora=is_dora)
     said = {"rank_pattern": {module: 3}, "alpha_pattern": {ends[0]: 5, module: 4.5}, "fan_in_fan_out": is_transposed}
-    peft = write_peft(tmp_path / "peft", beside, **said, use_rslora=True)
+    peft = write_peft(tmp_path / "peft", beside, **said, use_rslora=True, use_dora=is_dora)
     base, way = tmp_path / "base.mdl", {"model_type": model_type}
     convert(Request(peft, tmp_path / "a.mdl", base=base, **way))
     # Sums of float64 in another order, rounded to float32.
@@ -90,9 +94,9 @@ def test_an_adapter_adds_the_same_here_and_goes_back_bit_for_bit(tmp_path, case)
     back = read(tmp_path / "back")
     assert {n: t.tobytes() for n, t in back.items()} == {n: t.tobytes() for n, t in beside.items()}
     config = config_of(tmp_path / "back")
-    kept = ("peft_type", "base_model_name_or_path", "inference_mode", "lora_dropout", "bias", "use_dora")
+    kept = ("peft_type", "base_model_name_or_path", "inference_mode", "lora_dropout", "bias")
     assert {key: config[key] for key in kept} == {key: CONFIG[key] for key in kept}
-    assert (config["use_rslora"], config["fan_in_fan_out"]) == (True, is_transposed)
+    assert (config["use_rslora"], config["fan_in_fan_out"], config["use_dora"]) == (True, is_transposed, is_dora)
     assert_same(folded(tensors, tmp_path / "back"), folded(tensors, peft), 0)
 
 
@@ -107,7 +111,9 @@ def test_adapters_of_layers_that_are_one_module_there_become_one(tmp_path, case)
             rank = 1 + len(layers) % 3
             a = rng.standard_normal((rank, module.inputs), np.float32)
             b = rng.standard_normal((module.rows[layer][1], rank), np.float32)
-            layers[layer] = Adapter(a, b, Adapters(rank, (), 1.0 + len(layers) % 4, 0.0, is_stabilized))
+            layers[layer] = Adapter(
+                a, b, Adapters(rank, (), 1.0 + len(layers) % 4, 0.0, is_stabilized), module.is_table
+            )
     write_adapters(tmp_path / "a.mdl", tmp_path / "base.mdl", described, layers, "here", no_progress)
     expected = merged(tmp_path, tmp_path / "a.mdl", model_type)
     convert(Request(tmp_path / "a.mdl", tmp_path / "peft", to="peft", model_type=model_type))
@@ -115,6 +121,34 @@ def test_adapters_of_layers_that_are_one_module_there_become_one(tmp_path, case)
     for name, tensor in expected.items():
         np.testing.assert_allclose(found[name], tensor, rtol=1e-6, atol=1e-6)
     assert config_of(tmp_path / "peft")["base_model_name_or_path"] == "base.mdl"
+
+
+ANSWERED = {
+    "gpt2": (
+        [[-11.42281, -19.369083, -4.431733, 30.839495], [-7.932499, -12.600294, -12.083645, 3.28209]],
+        [[-0.534768, -1.058864, 1.460495, 1.640369], [0.665855, 2.541217, 0.862744, -2.072376]],
+    ),
+    "llama": (
+        [[-15.937342, 4.618636, 4.464481, 11.197474], [21.712654, 0.221905, 7.245945, -14.878871]],
+        [[-1.029729, -1.469653, 1.145969, -1.831554], [-0.632812, -1.34772, 0.720121, -1.156307]],
+    ),
+}
+"""logits of transformers 5.24 with peft 0.21.2 after 3, 17, 42, 9: of the first and the last, every 20th; without and
+with lengths"""
+
+
+@pytest.mark.parametrize("is_dora", [False, True])
+@pytest.mark.parametrize("case", ANSWERED, indirect=True)
+def test_they_answer_as_with_peft(tmp_path, case, is_dora):
+    """With adapters of tables and of output layers, of a tied one as well."""
+    tensors, ends, model_type = case
+    beside = adapters(tensors, ends, is_transposed=model_type == "gpt2", is_dora=is_dora)
+    peft = write_peft(tmp_path / "peft", beside, use_dora=is_dora)
+    convert(Request(peft, tmp_path / "a.mdl", base=tmp_path / "base.mdl"))
+    ids, expected = np.array([3, 17, 42, 9], np.int32), ANSWERED[model_type][is_dora]
+    with open_model(tmp_path / "a.mdl", lanes=1, progress="none") as model:
+        logits = model.walk(1, 32).run({"input_ids": ids}, whole_news(len(ids)), np.arange(len(ids)))
+    np.testing.assert_allclose(logits[[0, 3], ::20], expected, rtol=0, atol=1e-5 * np.abs(logits).max())
 
 
 def gpt2(folder: Path) -> tuple[hf.Tensors, hf.Tensors]:

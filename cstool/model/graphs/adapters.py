@@ -22,10 +22,10 @@ from types import MappingProxyType
 from cstool.foundation.errors import ParamsError
 from cstool.model.ir import Graph, Initializer, Op, OpKind, Segment, Tensor, Weight, rules_of
 from cstool.model.params.sections.tuning import (
-    ALL,
     EMBEDDING,
     EMBEDDING_WEIGHTS,
     HEAD,
+    KINDS,
     LORA_WEIGHTS,
     Adapters,
     Tuning,
@@ -68,8 +68,8 @@ class Site:
 
     def is_named(self, layer: str) -> bool:
         """Say whether a choice of layers is of this one, its number written out."""
-        if layer in (ALL, EMBEDDING, HEAD):
-            return layer == (self.short or ALL)
+        if layer in KINDS:
+            return self.short in KINDS[layer]
         end = SHORT_NAMES.get(layer, layer)
         names = (self.name, self.module)
         return any(name.endswith(f".{end}") or name == end or fnmatchcase(name, layer) for name in names)
@@ -77,8 +77,7 @@ class Site:
     def adapters(self, tuning: Tuning) -> Adapters | None:
         """The adapters of this place: the first ones that name it."""
         found = (each for each in tuning.adapters if any(map(self.is_named, each.layers)))
-        first = next(found, None)
-        return replace(first, dropout=0.0) if first is not None and self.short == EMBEDDING else first
+        return next(found, None)
 
 
 def site_of(op: Op, aliases: Mapping[str, str]) -> Site | None:
@@ -128,7 +127,7 @@ def with_adapters(graph: Graph, tuning: Tuning) -> Graph:
     for layer in (layer for each in tuning.adapters for layer in each.layers):
         if not any(site.is_named(layer) for site in sites):
             known = ", ".join(dict.fromkeys(map(_short_name, sites))) or "none"
-            rule = f"must name linear layers of {graph.name}, got {layer}"
+            rule = f"must name linear layers or tables of tokens of {graph.name}, got {layer}"
             raise ParamsError([(f"{tuning.where}: {rule}", f"they are {known}; or all")])
     for site, shape in sites.items():
         if (found := site.adapters(tuning)) is not None and found.rank > min(shape):
@@ -233,7 +232,7 @@ class _Added:
 
     def __init__(self, op: Op, site: Site, adapters: Adapters, shape: tuple[int, int], made: Tensor) -> None:
         outputs, inputs = shape
-        is_head = site.short == HEAD
+        is_head, dropout = site.short == HEAD, 0.0 if site.short == EMBEDDING else adapters.dropout
         rank, lead = adapters.rank, made.shape if is_head else made.shape[:-1]
         names = [f"{op.name}.lora_{part}" for part in "AB"]
         self.weights = _initial(site, rank, outputs, inputs)
@@ -249,9 +248,9 @@ class _Added:
         if site.short == EMBEDDING:
             down = replace(down, kind=OpKind.EMBEDDING, attributes=op.attributes)
         scaled = f"{op.name}.lora_scale"
-        factor = MappingProxyType({"factor": adapters.scale, "dropout": adapters.dropout})
+        factor = MappingProxyType({"factor": adapters.scale, "dropout": dropout})
         self.down: tuple[Op, ...] = (down,)
-        if adapters.dropout:
+        if dropout:
             self.tensors += (Tensor(scaled, (*lead, inputs)),)
             self.down = (Op(OpKind.SCALE, scaled, read, (scaled,), (), factor), replace(down, inputs=(scaled,)))
         elif adapters.scale != 1.0:
@@ -285,9 +284,9 @@ def _in_order(ops: Sequence[Op], added: dict[str, _Added]) -> Iterator[Op]:
             continue
         run = [op]
         if op.kind is not OpKind.LINEAR:
-            new = added[op.name]
-            yield from (() if op.kind in _HEADS else (new.base,))
-            yield from (*new.down, *new.up)
+            beside = added[op.name]
+            yield from (() if op.kind in _HEADS else (beside.base,))
+            yield from (*beside.down, *beside.up)
             continue
         while index < len(ops) and ops[index].kind is OpKind.LINEAR and ops[index].inputs == op.inputs:
             run.append(ops[index])

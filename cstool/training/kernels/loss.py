@@ -11,8 +11,8 @@ A logit is the layer's output z times a scale; under a softcap it is cap x tanh(
 Where labels are smoothed by a share e, the target of training is 1 - e of the label and e / V of each of the V classes:
 the logit of the label becomes (1 - e) times it plus e times the mean of all. Evaluations take labels as they are.
 
-Beside the output layer there may be a low-rank adapter: z B^T is added to the logits, z the last input, (T, rank), B the
-last weight, (V, rank).
+Beside the output layer there may be a low-rank adapter: z B^T is added to the logits, z the last input, (T, rank), and
+B the last weight, (V, rank).
 
 Source: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3. Gemma team, "Gemma 2:
 improving open language models at a practical size", 2024, section 2: softcap. Szegedy et al., "Rethinking the Inception

@@ -32,9 +32,11 @@ from cstool.training.store import (
     find_checkpoint,
     list_checkpoints,
     newest_checkpoints,
+    open_checkpoint,
     open_with_base,
     shard_name,
     unbound_note,
+    unties,
 )
 from cstool.training.store import Progress as BytesProgress
 from cstool.training.store.checked_state import LOADER
@@ -172,6 +174,15 @@ def _is_base(checkpoint: Path) -> bool:
     """Whether a checkpoint has no weights of adapters."""
     with suppress(CheckpointError), CheckpointReader(checkpoint) as reader:
         return not has_adapters(reader.tensor_names())
+    return False
+
+
+def folds_untied(path: Path | None) -> bool:
+    """Whether a model has an output layer of its own once the adapters of a saved state are folded in."""
+    with suppress(CheckpointError):  # errors are reported when it is loaded
+        if path is not None:
+            with open_with_base(path, open_checkpoint) as state:
+                return unties(state)
     return False
 
 

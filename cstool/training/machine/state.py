@@ -17,7 +17,7 @@ import cstool
 from cstool.foundation.errors import CheckpointError, NonFiniteError, StoreError
 from cstool.model.ir import Graph
 from cstool.model.params import DpoParams, Params, written_states
-from cstool.model.params.sections.tuning import has_adapters, is_of_adapter
+from cstool.model.params.sections.tuning import has_adapters, is_magnitude, is_of_adapter
 from cstool.training.kernels.magnitudes import first_non_finite
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.renamed import as_this_model
@@ -192,6 +192,11 @@ def load_state(
             cannot be had apart
     """
     graph, trains = memoryx.arrays.graph, memoryx.optimizer is not None
+    if has_adapters(graph.weights) and (found := next(filter(is_magnitude, reader.tensor_names()), None)) is not None:
+        raise CheckpointError(
+            f"{reader.path}: must have adapters without magnitudes (DoRA), got {found.removeprefix('model.')}",
+            "they answer, and cstool checkpoint merge folds them into the weights; they are not trained here",
+        )
     if not trains and not has_adapters(graph.weights) and (adapters := adapters_of(reader)) is not None:
         reader = Folded(reader, adapters["scales"])
     reader = as_this_model(reader, graph, states=states, trains=trains)

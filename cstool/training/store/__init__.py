@@ -2,11 +2,9 @@
 
 from cstool.training.store.adapters import (
     ADAPTERS,
-    Folded,
     adapters_of,
     base_value,
     left_out_by,
-    merge_adapters,
     open_base,
     open_with_base,
     weights_digest,
@@ -49,6 +47,7 @@ from cstool.training.store.committed_store import CommittedStore, committed_step
 from cstool.training.store.file import FileStore
 from cstool.training.store.file_layout import FILE_NAME, is_store
 from cstool.training.store.folder import CheckpointEntry, checkpoint_path, free_path, list_checkpoints, sweep_temporary
+from cstool.training.store.folding import Folded, merge_adapters, unties
 from cstool.training.store.protocol import Store
 from cstool.training.store.ram import RamStore, aligned_empty
 from cstool.training.store.saved_state import Progress, SavedState

@@ -1,36 +1,26 @@
-"""Checkpoints of adapters: without the weights of their base, or with these; laid over their base, or folded into it.
+"""Checkpoints of adapters: without the weights of their base, or with these; laid over their base.
 
 The value `adapters` of a checkpoint has the `scales` by module, and, where the frozen weights are elsewhere, the
 `base`: the path of its checkpoint, and a digest of the weights in it.
 """
 
-import copy
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
 from cstool.model.ir import Graph
-from cstool.training.store.checkpoint_copy import write_checkpoint
-from cstool.training.store.checkpoint_format import INDICES, CheckpointDigest
-from cstool.training.store.checkpoint_opening import open_checkpoint
+from cstool.model.params.sections.tuning import is_of_adapter
+from cstool.training.store.checkpoint_format import CheckpointDigest
 from cstool.training.store.checkpoint_reader import CheckpointReader
 from cstool.training.store.commit_record import read_record
 from cstool.training.store.contiguous import Place
 from cstool.training.store.file_layout import record_path
-from cstool.training.store.saved_state import Array, Progress, SavedState, even_pieces, no_progress
+from cstool.training.store.saved_state import Array, Progress, SavedState, no_progress
 
 ADAPTERS = "adapters"
 """key of the value"""
-LORA = "Lora"
-"""callback of the params"""
-_A, _B, _WEIGHT = ".lora_A", ".lora_B", ".weight"
-_FOLDED_ROWS = 256
-"""rows that are folded at a time"""
 
 
 def weights_digest(state: CheckpointReader) -> str:
@@ -120,7 +110,7 @@ def open_with_base(path: Path, opened: Callable[[Path], SavedState] = Checkpoint
 
 def _are_alone(state: SavedState) -> bool:
     """Whether a state has no weights but adapters."""
-    return all(name.endswith((_A, _B)) for name in state.tensor_names() if name.startswith("model."))
+    return all(is_of_adapter(name) for name in state.tensor_names() if name.startswith("model."))
 
 
 def _open_base(path: Path, base: Mapping[str, str]) -> CheckpointReader:
@@ -189,115 +179,3 @@ class _Laid(SavedState):
 
     def _fill(self, key: str, first: int, last: int, out: Array) -> None:
         self._holder(key).read(key, out, first, last)
-
-
-class Folded(SavedState):
-    """The weights of a state with its adapters folded in: W + scale B A, in float64, rounded once.
-
-    Args:
-        state: with the weights of the base; stays open when this is closed
-        scales: by module
-        values: in place of the state's
-
-    Raises:
-        CheckpointError: a weight with an adapter is sparse
-    """
-
-    def __init__(self, state: SavedState, scales: Mapping[str, float], values: Mapping[str, Any] | None = None) -> None:
-        self.path, self.format_version = state.path, state.format_version
-        self.is_bound, self.cstool_version = state.is_bound, state.cstool_version
-        self._state = state
-        sparse = (module for module in scales if f"model.{module}{_WEIGHT}{INDICES}" in state.tensor_names())
-        if (first := next(sparse, None)) is not None:
-            raise CheckpointError(
-                f"{state.path}: has adapters beside sparse weights, such as {first}, which they cannot be folded into",
-                "a run with the same params evaluates them, and trains them on",
-            )
-        self._adapted = {f"model.{module}{_WEIGHT}": (f"model.{module}", scale) for module, scale in scales.items()}
-        tensors = [name for name in state.tensor_names() if name.startswith("model.") and not name.endswith((_A, _B))]
-        self._values = state.values() if values is None else values
-        links = {key: state.link_of(key) for key in state.keys()}  # noqa: SIM118
-        self._links = {key: target for key, target in links.items() if target is not None}
-        self._keys = [*tensors, *self._links, *self._values]
-
-    def pieces(self, key: str) -> Iterator[Array]:
-        """See `SavedState.pieces`."""
-        if key not in self._adapted:
-            return self._state.pieces(key)
-        rows = self._tensor(key).rows
-        starts = range(0, rows, _FOLDED_ROWS)
-        read = self.in_order(key)
-
-        def parts() -> Iterator[Array]:
-            for start in starts:
-                stop = min(start + _FOLDED_ROWS, rows)
-                part = np.empty((stop - start, *self._tensor(key).shape[1:]), self._tensor(key).dtype)
-                read(part, start, stop)
-                yield part.reshape(-1)
-
-        return even_pieces(parts())
-
-    def in_order(self, key: str) -> Any:
-        """See `SavedState.in_order`."""
-        read = self._state.in_order(key)
-        if key not in self._adapted:
-            return read
-
-        def read_folded(out: Array, start: int, stop: int) -> None:
-            read(out, start, stop)
-            self._add(key, start, stop, out)
-
-        return read_folded
-
-    def verify_all(self, progress: Progress = no_progress) -> None:
-        """See `SavedState.verify_all`."""
-        self._state.verify_all(progress)
-
-    def close(self) -> None:
-        """Leave the state open: another object owns it."""
-
-    def _tensor(self, key: str) -> Place:
-        return Place(self._state.shape(key), self._state.dtype(key), 0)
-
-    def _fill(self, key: str, first: int, last: int, out: Array) -> None:
-        self._state.read(key, out, first, last)
-        if key in self._adapted:
-            self._add(key, first, last, out)
-
-    def _add(self, key: str, first: int, last: int, out: Array) -> None:
-        """Add scale B A to some rows. Term by term, so that a row does not depend on the others."""
-        module, scale = self._adapted[key]
-        a = self._state.read(f"{module}{_A}").astype(np.float64)
-        b = self._state.read(f"{module}{_B}", None, first, last).astype(np.float64)
-        total = np.zeros((last - first, a.shape[1]))
-        for k in range(len(a)):
-            total += b[:, k : k + 1] * a[k]
-        np.copyto(out, out + scale * total.reshape(out.shape), casting="same_kind")
-
-
-def merge_adapters(source: Path, destination: Path, progress: Progress = no_progress) -> int:
-    """Write the weights of a checkpoint with its adapters folded in, as a checkpoint without state of a run.
-
-    Returns:
-        number of adapters
-
-    Raises:
-        CheckpointError: it has none, or cannot be read, or the new one cannot be written
-    """
-    with open_with_base(source, open_checkpoint) as state:
-        adapters = adapters_of(state)
-        if adapters is None:
-            raise CheckpointError(f"{source}: must have adapters to fold into the weights, it has none")
-        metadata: Any = state.values().get("__metadata__")
-        values = {"__metadata__": _without_adapters(metadata)} if metadata else {}
-        write_checkpoint(destination, Folded(state, adapters["scales"], values), progress)
-        return len(adapters["scales"])
-
-
-def _without_adapters(metadata: Any) -> Any:
-    """Metadata of a checkpoint with params that train all weights."""
-    found = copy.deepcopy(metadata)
-    with suppress(LookupError, TypeError):
-        init = found[-1]["params"]["trainer"]["init"]
-        init["callbacks"] = [each for each in init["callbacks"] if LORA not in each] or None
-    return found

@@ -26,7 +26,7 @@ from cstool.foundation.yaml_lines.section import (
 )
 from cstool.model.params.paths import PathText
 from cstool.model.params.sections.fields import unset
-from cstool.model.params.sections.tuning import ALL, MODULES, Adapters
+from cstool.model.params.sections.tuning import LEAVES, MODULES, Adapters
 
 STATES = ("model", "optimizer", "dataloader")
 """by name; `optimizer` includes the step, and so the learning rate"""
@@ -126,11 +126,12 @@ class EarlyStopping(Section):
 
 
 class LoraParams(Section):
-    """Low-rank adapters beside linear layers, whose weights are frozen, as are all others.
+    """Low-rank adapters beside linear layers and tables of tokens, whose weights are frozen, as are all others.
 
-    `target_modules` are the vendor's: classes of modules, all of them around a layer, Linear included. Ours are
-    `rslora`, and `layers`: names, as in `cstool run --lora`. Adapters stay beside their layers, also in evaluations,
-    whatever `merge_weights` says.
+    `target_modules` are the vendor's: classes of modules, all of them around a layer, its own class, Linear or
+    Embedding, included; null is for all layers of both classes. Tables of positions get none. Ours are `rslora`, and
+    `layers`: names, as in `cstool run --lora`. Adapters stay beside their layers, also in evaluations, whatever
+    `merge_weights` says.
     """
 
     r: Count
@@ -145,9 +146,11 @@ class LoraParams(Section):
     @field_validator("target_modules")
     @classmethod
     def _are_known(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if names is not None and ("Linear" not in names or not set(names) <= MODULES.keys()):
-            rule = "must have Linear and, of the modules around it, only those known here"
-            raise rule_error(rule, f"they are {', '.join(name for name in MODULES if name != 'Linear')}")
+        is_table = "Embedding" in (names or ())
+        around = {"EmbeddingLayer", "Embedding"} if is_table else MODULES.keys() - {"Embedding"}
+        if names is not None and not (set(names) <= around and set(LEAVES) & set(names)):
+            rule = "must have Linear or Embedding and, of the modules around it, only those known here"
+            raise rule_error(rule, f"they are {', '.join(name for name in MODULES if name not in LEAVES)}")
         return names
 
     @field_validator("fan_in_fan_out")
@@ -159,16 +162,18 @@ class LoraParams(Section):
 
     @model_validator(mode="after")
     def _name_layers(self) -> "LoraParams":
-        if (self.target_modules is None) == (self.layers is None):
-            hint = "target_modules: [Linear] is for all linear layers; embeddings get no adapters"
-            raise rule_error("must have target_modules or layers", hint)
+        if self.target_modules is not None and self.layers is not None:
+            hint = "target_modules: [Linear] is for all linear layers, null for those and all tables of tokens"
+            raise rule_error("must have target_modules or layers, not both", hint)
         return self
 
     @property
     def adapters(self) -> Adapters:
         """The adapters."""
-        parts = dict.fromkeys(part for name, part in MODULES.items() if name in (self.target_modules or ()) and part)
-        layers = self.layers or ((f"*{'*'.join(parts)}*",) if parts else (ALL,))
+        asked = self.target_modules or ()
+        parts = dict.fromkeys(part for name, part in MODULES.items() if name in asked and part)
+        every = tuple(name for name in LEAVES if name in asked) or ("*",)
+        layers = self.layers or (every if "Embedding" in asked or not parts else (f"*{'*'.join(parts)}*",))
         return Adapters(self.r, layers, self.alpha, self.dropout, self.rslora)
 
 

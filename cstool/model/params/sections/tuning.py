@@ -28,8 +28,11 @@ LORA_WEIGHTS = (".lora_A", ".lora_B")
 """ends of the names of the weights of adapters beside linear layers"""
 EMBEDDING_WEIGHTS = (".lora_embedding_A", ".lora_embedding_B")
 """ends of the names of the weights of adapters beside tables"""
+MAGNITUDE = ".lora_magnitude_vector"
+"""end of the name of the lengths of the rows of a sum (DoRA)"""
 MODULES: Mapping[str, str] = MappingProxyType(
     {
+        "EmbeddingLayer": "embedding_layer.",
         "TransformerDecoder": "transformer_decoder.",
         "TransformerEncoder": "transformer_encoder.",
         "TransformerDecoderLayer": "layers.",
@@ -37,14 +40,27 @@ MODULES: Mapping[str, str] = MappingProxyType(
         "MultiheadAttention": "self_attn.",
         "FeedForwardNetwork": "ffn.",
         "Linear": "",
+        "Embedding": "",
     }
 )
 """the vendor's classes of modules, outer ones first -> parts of the names of layers in them"""
+KINDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {ALL: ("",), EMBEDDING: (EMBEDDING,), HEAD: (HEAD,), "Linear": ("", HEAD), "Embedding": (EMBEDDING,)}
+)
+"""words for all layers of some kinds, the vendor's classes of layers among them -> their own words; linear layers
+inside have none"""
+LEAVES = ("Linear", "Embedding")
+"""the vendor's classes of layers"""
 
 
 def is_of_adapter(name: str) -> bool:
     """Say whether a weight, or the tensor of one, is of an adapter."""
-    return name.endswith(LORA_WEIGHTS + EMBEDDING_WEIGHTS)
+    return name.endswith((*LORA_WEIGHTS, *EMBEDDING_WEIGHTS, MAGNITUDE))
+
+
+def is_magnitude(name: str) -> bool:
+    """Say whether a tensor has the magnitudes of an adapter."""
+    return name.endswith(MAGNITUDE)
 
 
 def has_adapters(names: Iterable[str]) -> bool:

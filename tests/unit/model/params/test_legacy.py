@@ -259,8 +259,9 @@ runconfig.load_checkpoint_states: 5 => 14: runconfig.load_checkpoint_states must
 model.model_name: gpt3 => 9: model.model_name is another name of name: give one of the two
 model: null => 5: model is missing
 model: 5 => 5: model must be a mapping, got 5
-model.lora_params: {r: 8} => 9: model.lora_params.0 must have target_modules or layers
-    hint: target_modules: [Linear] is for all linear layers; embeddings get no adapters
+model.lora_params: {r: 8, layers: [q], target_modules: [Linear]} =>
+    9: model.lora_params.0 must have target_modules or layers, not both
+    hint: target_modules: [Linear] is for all linear layers, null for those and all tables of tokens
 optimizer: 5 => 9: optimizer must be a mapping with one name, got 5
     hint: the names are SGD, Adam, AdamW, Lion, Adafactor
 optimizer.optimizer_type: null => 10: optimizer.optimizer_type is missing

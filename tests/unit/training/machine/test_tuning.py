@@ -5,6 +5,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
+from cstool.foundation.errors import CheckpointError
 from cstool.model.graphs import tuning
 from cstool.model.graphs.preference import POLICY, REFERENCE
 from cstool.model.graphs.tuning import tuned
@@ -16,6 +17,9 @@ from cstool.training.kernels import loss
 from cstool.training.kernels.gemm_providers import find_fma
 from cstool.training.machine import csx
 from cstool.training.machine.cluster import INTERPRETER, TABLE
+from cstool.training.machine.state import load_state
+from cstool.training.store import CheckpointReader
+from tests.contract.refusal import refusal
 from tests.models import FAMILIES, decoder, encoder, encoder_decoder, preferences, vision
 from tests.unit.training.machine.machines import (
     GRADIENT_TOLERANCE,
@@ -26,6 +30,7 @@ from tests.unit.training.machine.machines import (
     set_array,
 )
 from tests.unit.training.machine.test_same_bits import DIFFERENT, GRAPHS
+from tests.unit.training.store.test_adapters import write
 
 WHOLE = sorted(DIFFERENT - {"adapters", "adapted tables", "frozen"})
 """models without frozen weights, but for the reference of DPO"""
@@ -154,7 +159,10 @@ def test_adapters_of_a_tied_table_and_of_its_output_layer_are_apart(monkeypatch,
     with machine(plain, 8) as appliance:
         for name in plain.weights:
             set_array(appliance, f"model.{name}", weights.get(name, words))
-        sums = {table: words + 2.0 * parts["TA"] @ parts["TB"].T, head: factor * (words + 2.0 * parts["HB"] @ parts["HA"])}
+        sums = {
+            table: words + 2.0 * parts["TA"] @ parts["TB"].T,
+            head: factor * (words + 2.0 * parts["HB"] @ parts["HA"]),
+        }
         for module, total in sums.items():
             set_array(appliance, f"model.{module}.weight", total.astype(np.float32))
         assert appliance.train_step(batch, 1, 0.1).loss == pytest.approx(loss_found, rel=1e-5)
@@ -231,6 +239,15 @@ def test_a_reference_of_dpo_that_stays_the_base_of_its_policy_is_kept_once(monke
     assert found[0][0] == found[1][0]
     for name, gradient in found[0][1].items():
         np.testing.assert_array_equal(found[1][1][name], gradient)
+
+
+def test_adapters_with_lengths_are_not_trained(tmp_path):
+    graph, name = tuned(decoder(), Tuning(adapters=(Adapters(2, ("head",)),))), "lm_head.lora_magnitude_vector"
+    path = write(tmp_path / "x.mdl", {f"model.{name}": np.ones(11, np.float32)})
+    message = f"{path}: must have adapters without magnitudes (DoRA), got {name}"
+    hint = "they answer, and cstool checkpoint merge folds them into the weights; they are not trained here"
+    with machine(graph, 8) as appliance, CheckpointReader(path) as state, refusal(CheckpointError, message, hint):
+        load_state(state, appliance.memoryx, states=frozenset({"model"}), strict=True)
 
 
 def test_frozen_experts_and_adapters_are_written_down_too():

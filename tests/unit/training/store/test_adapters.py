@@ -15,7 +15,7 @@ from cstool.training.store import (
     merge_adapters,
     open_with_base,
 )
-from cstool.training.store import adapters as module
+from cstool.training.store import folding as module
 from cstool.training.store.adapters import weights_digest
 from tests.contract.refusal import refusal
 

@@ -261,7 +261,7 @@ def test_two_second_files_of_one_name_are_an_error(failure):
 WORDS = {
     "FACTOR": "must be dynamic, or a number greater than 0 that float32 has",
     "FREQUENCY": "must be at least 1 step, or a share of the run between 0.0 and 1.0, or 0 for never",
-    "MODULES": "must have Linear and, of the modules around it, only those known here",
+    "MODULES": "must have Linear or Embedding and, of the modules around it, only those known here",
     "TURNED": "matrices here have a row for each output",
     "ONCE": "must have rank and targets, once each, and at most alpha, dropout, rslora beside them",
     "CHECKPOINT_NAME": "must be a file name that holds {step} once",
@@ -299,8 +299,9 @@ backend: {cluster_config: {num_cxs: 2}} => 14: @.backend.cluster_config.num_cxs 
     hint: did you mean num_csx?
 callbacks: {ComputeNorm: {}} => 12: @.callbacks must be a list, got a mapping
 callbacks: [{ComputeNom: {}}] => 13: @.callbacks.0.ComputeNom is not a known name\nhint: did you mean ComputeNorm?
-callbacks: [{Lora: {lora_params: {r: 8}}}] => 14: @.callbacks.0.Lora.lora_params.0 must have target_modules or layers
-    hint: target_modules: [Linear] is for all linear layers; embeddings get no adapters
+callbacks: [{Lora: {lora_params: {r: 8, layers: [q], target_modules: [Linear]}}}] =>
+    14: @.callbacks.0.Lora.lora_params.0 must have target_modules or layers, not both
+    hint: target_modules: [Linear] is for all linear layers, null for those and all tables of tokens
 callbacks: [{Lora: {lora_params: {target_modules: [Linear]}}}] => 14: @.callbacks.0.Lora.lora_params.0.r is missing
 callbacks: [{Lora: {lora_params: {r: 0, layers: [q]}}}] =>
     14: @.callbacks.0.Lora.lora_params.0.r must be at least 1, got 0
@@ -308,8 +309,8 @@ callbacks: [{Lora: {lora_params: {r: 8, layers: [q], fan_in_fan_out: true}}}] =>
     14: @.callbacks.0.Lora.lora_params.0.fan_in_fan_out must be false: TURNED, got true
 callbacks: [{Lora: {lora_params: [{r: 8, target_modules: [Linear, Swin]}]}}] =>
     16: @.callbacks.0.Lora.lora_params.0.target_modules MODULES, got ['Linear', 'Swin']
-    hint: they are TransformerDecoder, TransformerEncoder, TransformerDecoderLayer, TransformerEncoderLayer,
-        MultiheadAttention, FeedForwardNetwork
+    hint: they are EmbeddingLayer, TransformerDecoder, TransformerEncoder, TransformerDecoderLayer,
+        TransformerEncoderLayer, MultiheadAttention, FeedForwardNetwork
 callbacks: [{Lora: {lora_params: []}}] => 14: @.callbacks.0.Lora.lora_params must hold at least one mapping, got []
 lora: rank=4 => 12: @.lora ONCE, got 'rank=4'
     hint: such as --lora rank=16,targets=q,v
