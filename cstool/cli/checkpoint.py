@@ -2,8 +2,9 @@
 
 from cstool.convert.commands import convert
 from cstool.foundation.terminal.command import command, new_group
+from cstool.inference.commands.merge import merge
 from cstool.training.commands.checkpoint_diff import diff
-from cstool.training.commands.checkpoint_files import copy, delete, list_, merge, prune, verify
+from cstool.training.commands.checkpoint_files import copy, delete, list_, prune, verify
 from cstool.training.commands.checkpoint_info import info
 
 _FOLDER = "checkpoints/gpt_tiny"

@@ -18,6 +18,7 @@ from cstool.inference.team import Team
 from cstool.inference.walk import Walks
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.graphs import SampleForm, build_graph
+from cstool.model.graphs.tuning import tuned
 from cstool.model.ir import Graph
 from cstool.model.params import DecoderParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, Params
 from cstool.training.kernels.one_thread import one_blas_thread
@@ -75,6 +76,7 @@ class InferenceModel(Walks):
         link: to other ranks, which keep a part of the weights each and send it here
         executor: as of `Walk`
         adapters: checkpoints of adapters of the checkpoint, a text for each of which is made of a prompt
+        folds: whether adapters in the checkpoint are folded into its weights; else they stand beside them
         progress: is told each stage of the work
 
     Raises:
@@ -90,6 +92,7 @@ class InferenceModel(Walks):
         link: Link = ALONE,
         executor: str = TABLE,
         adapters: Sequence[Path] = (),
+        folds: bool = True,
         progress: Progress,
     ) -> None:
         check_answers(params)
@@ -98,12 +101,13 @@ class InferenceModel(Walks):
         params = params.answering
         assert isinstance(params.model, AnsweringParams)
         start = choose_start(params, checkpoint_path, None, trains=False, link=link)
-        if folds_untied(start.path):
+        if folds and folds_untied(start.path):
             params = replace(params, model=params.model.model_copy(update={"share_embedding_weights": False}))
             assert isinstance(params.model, AnsweringParams)
         # A sequence of one token is enough to know the ops; each pass sets its own size.
         form = None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1)
         graph = build_graph(params.model, form)
+        graph = graph if folds else tuned(graph, params.tuning)
         # Which kernel computes with a sparse weight is for the walk to say.
         chooser = KernelChooser("always")
         sparsity = sparsity_rules(params, graph, chooser)

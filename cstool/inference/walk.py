@@ -327,13 +327,19 @@ class Walk:
         for planned, call in group:
             yield from self._by_panels(planned, call.inputs[0], call.outputs[0])
 
-    def _by_panels(self, planned: PlannedOp, x: Array, y: Array) -> Iterator[_Product]:
-        """Yield the products of an op: each panel once, in the order in which the stream was told to expect them."""
+    def _by_panels(self, planned: PlannedOp, x: Array, y: Array, small: Array | None = None) -> Iterator[_Product]:
+        """Yield the products of an op: each panel once, in the order in which the stream was told to expect them.
+
+        With the last input of an output layer that has an adapter, the adapter's product is added in the end.
+        """
         with self.stream.lent(planned.vector_panels) as vectors:
+            has_bias = len(vectors) > (small is not None)
             for panel in planned.matrix_panels:
                 with self.stream.lent([panel]) as (weight,):
-                    bias = _rows_of(vectors[0], panel) if vectors else None
+                    bias = _rows_of(vectors[0], panel) if has_bias else None
                     yield _Product(x, weight, bias, y[:, panel.start : panel.stop])
+            if small is not None and isinstance(vectors[-1], np.ndarray):
+                np.add(y, small @ vectors[-1].T, out=y)
 
     def _multiply(self, products: Sequence[_Product]) -> None:
         """Compute several products; the team shares the rows of all dense weights together."""
@@ -446,8 +452,10 @@ class Walk:
 
     def _logits(self, planned: PlannedOp, call: Call, wanted: Array | None, logits: Array) -> None:
         """Compute the logits of some rows; None for all of them."""
-        x = call.inputs[0] if wanted is None else np.ascontiguousarray(call.inputs[0][wanted])
-        for product in self._by_panels(planned, x, logits):
+        is_adapted = "low_rank" in planned.op.attributes
+        read = call.inputs[:: len(call.inputs) - 1] if is_adapted else call.inputs[:1]
+        x, *small = (rows if wanted is None else np.ascontiguousarray(rows[wanted]) for rows in read)
+        for product in self._by_panels(planned, x, logits, *small):
             self._multiply([product])
         a = planned.op.attributes
         bend_logits(logits, a["logits_scale"], a["logits_softcap"])

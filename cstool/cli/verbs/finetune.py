@@ -196,9 +196,9 @@ def finetune(
     Raises:
         CstoolError: any error that the user can act on
     """
+    from cstool.inference.verbs.merging import merge_checkpoint
     from cstool.training.run.result import RunResult
     from cstool.training.store import find_checkpoint
-    from cstool.training.verbs.checkpoints import merge_checkpoint
     from cstool.training.verbs.run import RunRequest, run_all
 
     params = prepared.params

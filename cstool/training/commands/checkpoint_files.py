@@ -12,7 +12,7 @@ from cstool.foundation.errors import DamagedCheckpointError
 from cstool.foundation.terminal.options import JsonOption, argument, flag, option
 from cstool.foundation.terminal.render import print_json, print_line, print_table
 from cstool.foundation.terminal.screen import bars_in_bytes
-from cstool.foundation.words import bytes_text, counted
+from cstool.foundation.words import bytes_text
 from cstool.model.commands.completion import complete_checkpoint, complete_model_dir
 from cstool.model.commands.options import CheckpointArgument
 from cstool.training.verbs.checkpoints import (
@@ -20,7 +20,6 @@ from cstool.training.verbs.checkpoints import (
     delete_checkpoints,
     find_checkpoints,
     list_folder,
-    merge_checkpoint,
     prune_checkpoints,
     verify_checkpoint,
 )
@@ -101,23 +100,6 @@ def copy(
         if made.note is not None:
             print_line(f"note: {made.note}")
         print_line(f"{made.source}: copied to {made.path}, {bytes_text(made.bytes)}")
-
-
-def merge(
-    source: CheckpointArgument,
-    destination: Annotated[Path, argument("DEST", "A new file.")],
-    as_json: JsonOption = False,
-) -> None:
-    """Fold the adapters of a checkpoint into the weights that they were trained beside: a model like any other.
-
-    The new checkpoint has weights alone. Their base is looked for where it was, then beside the adapters.
-    """
-    with bars_in_bytes() as progress:
-        made = merge_checkpoint(source, destination, progress=progress)
-    if as_json:
-        print_json(made)
-        return
-    print_line(f"{made.source}: {counted(made.adapters, 'adapter')} folded into {made.path}, {bytes_text(made.bytes)}")
 
 
 def delete(targets: CheckpointsArgument, dry_run: DryRunOption = False, as_json: JsonOption = False) -> None:

@@ -107,7 +107,7 @@ class PendingFile:
         """
         os.ftruncate(self._descriptor, self.end)
         os.fsync(self._descriptor)
-        _rename_to_free_name(self.temporary, self.path)
+        rename_to_free_name(self.temporary, self.path)
         self._close()
         sync_folder(self.path.parent)
 
@@ -165,7 +165,7 @@ class PendingFile:
             offset, data = offset + written, data[written:]
 
 
-def _rename_to_free_name(old: Path, new: Path) -> None:
+def rename_to_free_name(old: Path, new: Path) -> None:
     """Rename a file. A hard link fails where a rename would overwrite; some file systems have none."""
     try:
         os.link(old, new)

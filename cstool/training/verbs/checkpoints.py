@@ -46,15 +46,6 @@ class Copied(NamedTuple):
     note: str | None
 
 
-class Merged(NamedTuple):
-    """Adapters folded into weights: source, the new checkpoint, its size [bytes], and the number of adapters."""
-
-    source: Path
-    path: Path
-    bytes: int
-    adapters: int
-
-
 class Deleted(NamedTuple):
     """A file that was deleted, or would be, and the space that it frees [bytes]."""
 
@@ -232,24 +223,6 @@ def copy_checkpoint(
     with open_checkpoint(path, older=older) as state:
         note = unbound_note(state)
     return Copied(path, made, made.stat().st_size, note)
-
-
-def merge_checkpoint(source: str | Path, destination: str | Path, *, progress: Shown | Progress = "auto") -> Merged:
-    """Fold the adapters of a checkpoint into the weights beside them: a checkpoint of a plain model, without state.
-
-    Args:
-        source: a checkpoint of adapters; their base is where it was, or in the same folder
-        destination: a new file
-
-    Raises:
-        CheckpointError: it has no adapters, its base is not there or another one, or the new one cannot be written
-    """
-    from cstool.training.store import find_checkpoint, merge_adapters
-
-    path, made = find_checkpoint(source), Path(destination)
-    with told_in_bytes(f"Merging {path.name}", progress) as tell:
-        count = merge_adapters(path, made, tell)
-    return Merged(path, made, made.stat().st_size, count)
 
 
 def delete_checkpoints(targets: Iterable[str], *, dry_run: bool = False) -> tuple[Deleted, ...]:
