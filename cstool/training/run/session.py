@@ -146,6 +146,8 @@ class Session:
     """writes scalars for TensorBoard"""
     times: TimeSplit = field(default_factory=TimeSplit)
     """measures the time of the parts of the run"""
+    weights_of: Path | None = None
+    """checkpoint of which the weights alone have been loaded, to be trained"""
     last_step: int | None = None
     """last step of training; None before it is known"""
 

@@ -235,6 +235,7 @@ def take_up(session: Session, start: Start) -> None:
             break
     if "optimizer" not in wanted:
         log.info("Only the weights count from here on: the optimizer begins afresh, at step 1.")
+        session.weights_of = start.path
     if session.resumes:
         session.saved_step = session.position.step
         if start.committed is not None:

@@ -20,6 +20,7 @@ from cstool.training.machine.inputs import InputWorker
 from cstool.training.machine.recorder import Recorder
 from cstool.training.machine.state import Position
 from cstool.training.run.checkpoints import catch_up, commit, commits, finish_save, save
+from cstool.training.run.rates import unusual_rate
 from cstool.training.run.report.host_comparison import compare
 from cstool.training.run.report.measured_trace import recorded, recorded_step
 from cstool.training.run.report.sparsity_table import sparsity_scalars
@@ -72,6 +73,8 @@ def train(session: Session, data: DataSet, evaluate_now: Callable[[], float] | N
             "num_steps counts from where it is."
         )
         return
+    if session.weights_of is not None and (warning := unusual_rate(params, session.weights_of, last)) is not None:
+        log.warning(warning)
     if session.patience is not None and session.patience.is_over:
         finish_save(session)
         log.info(f"Nothing to train: {session.patience.reason()}. A longer patience, or none, lets the run go on.")
