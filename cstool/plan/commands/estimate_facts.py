@@ -6,7 +6,7 @@ from cstool.foundation.words import bytes_text, counted, micro_batches_text, oft
 from cstool.plan.commands.compile_report import number_text
 from cstool.plan.commands.tables import short_time_text
 from cstool.plan.verbs.estimating import Estimates
-from cstool.plan.verbs.results import LORA_WEIGHTS, SHARE, Artifact, Band, Estimate, MaskUpdates
+from cstool.plan.verbs.results import SHARE, Artifact, Band, Estimate, MaskUpdates, is_of_adapter
 
 
 def estimate_facts(estimates: Estimates) -> Iterator[tuple[str, str]]:
@@ -49,7 +49,7 @@ def trained_text(found: Estimate) -> str | None:
         segment.count * weight.size
         for segment in graph.segments
         for weight in segment.weights
-        if weight.name.endswith(LORA_WEIGHTS)
+        if is_of_adapter(weight.name)
     )
     of_all = f"{graph.trained_count:,} of {graph.parameter_count:,} weights, {share:.3%}"
     kind = ", all of them of adapters" if adapters == graph.trained_count else ""

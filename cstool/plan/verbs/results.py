@@ -1,7 +1,7 @@
 """Results of estimates, their units, and the names of limits, for reports."""
 
 from cstool.model.ir import Artifact
-from cstool.model.params.sections.tuning import LORA_WEIGHTS
+from cstool.model.params.sections.tuning import is_of_adapter
 from cstool.plan.estimation import Estimate, Row, Tried, estimates_in, unmet
 from cstool.plan.estimation.bands import SHARE, Band
 from cstool.plan.estimation.comparison import Comparison, Errors
@@ -31,7 +31,6 @@ __all__ = (
     "HOUR_S",
     "InferEstimate",
     "JobCost",
-    "LORA_WEIGHTS",
     "MWH_J",
     "MaskUpdates",
     "POWER",
@@ -41,6 +40,7 @@ __all__ = (
     "SHARE",
     "Tried",
     "estimates_in",
+    "is_of_adapter",
     "parse_shares",
     "unmet",
 )
