@@ -2,7 +2,9 @@
 
 Both add the same numbers in another order, and folded weights are rounded once. A sum of n terms has an error of about
 sqrt(n) roundings. Those of all products add up as their squares do; `SLACK` is for the norms and functions between
-them, which may make an error larger. A GPT-2 small was at 2.2e-6 of its largest logit, its bound is 180 times that.
+them, which may make an error larger. A GPT-2 small was at 2.2e-6 of its largest logit and a small GPT with large
+adapters at 9.5e-6, their bounds are 730 and 33 times that. Without its adapters a small GPT differed by 6e-3 after four
+steps of their training, 21 times its bound.
 
 Source: Higham, Mary, "A new approach to probabilistic rounding error analysis", 2019, theorem 2.4.
 """
@@ -33,7 +35,7 @@ from cstool.training.verbs.trained import params_of
 
 TOKENS = 32
 """most tokens of the random prompt"""
-SLACK = 8.0
+SLACK = 32.0
 SEED = 1
 _PRODUCTS = (OpKind.LINEAR, OpKind.EXPERT_LINEAR, OpKind.ATTENTION, OpKind.SOFTMAX_LOSS)
 

@@ -76,6 +76,17 @@ def test_from_a_base_to_an_answer(base, tmp_path, cstool):
     assert np.array_equal(there["lm_head.weight"], merged["model.lm_head.weight"])
 
 
+def test_tables_with_adapters_are_not_folded_into_a_tied_model(base, cstool):
+    lora = ("--lora", "rank=2,targets=embedding", "--lanes", 1, "--model_dir", "tuned", "--max_steps", 1)
+    assert cstool("run", "-p", base, *lora, "--checkpoint_path", "base.mdl").code == 0
+    refused = cstool("run", "-p", base, "--mode", "eval", "--checkpoint_path", "tuned:latest")
+    assert (refused.code, refused.stderr) == (
+        2,
+        "error: tuned/checkpoint_1.mdl: must have adapters that leave the output layer tied, as it is in this model\n"
+        "hint: --lora evaluates them as they were trained, cstool checkpoint merge makes an untied model of them\n",
+    )
+
+
 @pytest.mark.parametrize("store", ["ram", "file"])
 def test_on_two_ranks_with_the_bits_of_one(base, cstool, store):
     """Each has a part of base and adapters; a rank goes on alone."""

@@ -54,7 +54,7 @@ def test_logits_are_those_of_before_but_for_rounding(cstool, kind, name):
     adapted(kind, name)
     found = COMPARED.fullmatch(cstool("checkpoint", "merge", "a.mdl", "b.mdl").said)
     assert found is not None
-    assert 0 < float(found[3]) < float(found[4]) < 1e-4
+    assert 0 < float(found[3]) < float(found[4]) < 1e-3
     document = cstool("checkpoint", "merge", "a.mdl", "c.mdl", "--json").document
     assert document["compared"]["tokens"] == int(found[2])
     assert document["compared"]["difference"] == pytest.approx(float(found[3]), rel=0.1)

@@ -36,7 +36,7 @@ from cstool.training.store import (
     open_with_base,
     shard_name,
     unbound_note,
-    unties,
+    untied_by,
 )
 from cstool.training.store import Progress as BytesProgress
 from cstool.training.store.checked_state import LOADER
@@ -182,7 +182,7 @@ def folds_untied(path: Path | None) -> bool:
     with suppress(CheckpointError):  # errors are reported when it is loaded
         if path is not None:
             with open_with_base(path, open_checkpoint) as state:
-                return unties(state)
+                return untied_by(state) is not None
     return False
 
 

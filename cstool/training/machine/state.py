@@ -36,6 +36,7 @@ from cstool.training.store import (
     left_out_by,
     step_of,
     streamed_of,
+    untied_by,
 )
 
 log = logging.getLogger("cstool")
@@ -198,6 +199,11 @@ def load_state(
             "they answer, and cstool checkpoint merge folds them into the weights; they are not trained here",
         )
     if not trains and not has_adapters(graph.weights) and (adapters := adapters_of(reader)) is not None:
+        if untied_by(reader) in graph.aliases:
+            raise CheckpointError(
+                f"{reader.path}: must have adapters that leave the output layer tied, as it is in this model",
+                "--lora evaluates them as they were trained, cstool checkpoint merge makes an untied model of them",
+            )
         reader = Folded(reader, adapters["scales"])
     reader = as_this_model(reader, graph, states=states, trains=trains)
     sparse = SparseTensors(reader)

@@ -47,7 +47,7 @@ from cstool.training.store.committed_store import CommittedStore, committed_step
 from cstool.training.store.file import FileStore
 from cstool.training.store.file_layout import FILE_NAME, is_store
 from cstool.training.store.folder import CheckpointEntry, checkpoint_path, free_path, list_checkpoints, sweep_temporary
-from cstool.training.store.folding import Folded, merge_adapters, unties
+from cstool.training.store.folding import Folded, merge_adapters, untied_by
 from cstool.training.store.protocol import Store
 from cstool.training.store.ram import RamStore, aligned_empty
 from cstool.training.store.saved_state import Progress, SavedState

@@ -76,10 +76,11 @@ def _sums_of(state: SavedState, scales: Mapping[str, float]) -> dict[str, _Sum]:
     return {key: replace(each, factor=factor) if key in untied else each for key, each in found.items()}
 
 
-def unties(state: SavedState) -> bool:
-    """Say whether a model has an output layer of its own once its adapters are folded in, and had a tied one before."""
+def untied_by(state: SavedState) -> str | None:
+    """Name of the output layer's weight that is tied before the adapters of a state are folded in, and not after."""
     adapters = adapters_of(state)
-    return adapters is not None and any(state.link_of(key) for key in _sums_of(state, adapters["scales"]))
+    sums = {} if adapters is None else _sums_of(state, adapters["scales"])
+    return next((key.removeprefix("model.") for key in sums if state.link_of(key) is not None), None)
 
 
 class Folded(SavedState):
@@ -210,7 +211,7 @@ def merge_adapters(source: Path, destination: Path, progress: Progress = no_prog
         if adapters is None:
             raise CheckpointError(f"{source}: must have adapters to fold into the weights, it has none")
         metadata: Any = state.values().get("__metadata__")
-        values = {"__metadata__": _without_adapters(metadata, unties(state))} if metadata else {}
+        values = {"__metadata__": _without_adapters(metadata, untied_by(state) is not None)} if metadata else {}
         write_checkpoint(destination, Folded(state, adapters["scales"], values), progress)
         return len(adapters["scales"])
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cstool.training.store import ADAPTERS, CheckpointReader, Folded, adapters_of, merge_adapters, unties
+from cstool.training.store import ADAPTERS, CheckpointReader, Folded, adapters_of, merge_adapters, untied_by
 from cstool.training.store import folding as module
 from tests.models import decoder_params, encoder_decoder_params
 from tests.unit.training.store.test_adapters import write
@@ -64,9 +64,9 @@ def test_a_factor_that_only_tied_logits_have_goes_into_the_output_layer(tmp_path
 def test_where_nothing_is_beside_a_table_its_output_layer_stays_tied(tmp_path):
     inner = {"model.q.weight": WORDS, "model.q.lora_A": HEAD_A, "model.q.lora_B": HEAD_B}
     with CheckpointReader(checkpoint(tmp_path / "a.mdl", inner)) as state:
-        assert not unties(state)
+        assert untied_by(state) is None
     with CheckpointReader(checkpoint(tmp_path / "b.mdl", OF_HEAD)) as state:
-        assert unties(state)
+        assert untied_by(state) == f"{HEAD}.weight"
 
 
 def test_magnitudes_are_the_lengths_of_the_rows_and_of_the_columns_of_a_table(tmp_path):
