@@ -217,6 +217,7 @@ def _large_numbers(monkeypatch) -> None:
     "asked",
     [
         Tuning(adapters=(Adapters(2, ("q", "up"), 6.0),)),
+        Tuning(adapters=(Adapters(2, ("embedding", "head", "v"), 6.0),)),
         *(Tuning(frozen=(names,)) for names in ("*ffn*", "first:1", "*layers.1.*")),
     ],
 )
