@@ -1,6 +1,7 @@
 """What is so of every op of a kind."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -92,3 +93,17 @@ def test_a_loss_may_count_halves_and_words_of_sentences_and_smooth_labels_over_a
     )
     # The sum of all logits, and what is taken off each; one more sum over the PEs of a token.
     assert more == [(plain[0][0] + 1, plain[0][1] + 1), (plain[1][0] + 1, plain[1][1])]
+
+
+@pytest.mark.parametrize("kind", [OpKind.SOFTMAX_LOSS, OpKind.TOKEN_LOSS])
+def test_a_loss_may_add_the_product_of_an_adapter_to_its_logits(kind):
+    """Behind all other inputs and weights."""
+    first = loss().inputs[: 3 if kind is OpKind.SOFTMAX_LOSS else 2]
+    op = replace(loss(low_rank=2), kind=kind, inputs=(*first, "small"), weights=("head", "bias", "b"))
+    shapes = LOSS_SHAPES | {"small": (6, 2), "bias": (5,), "b": (5, 2)}
+    assert rules_of(op).shapes(op, shapes) == ((6,),)
+    logits, plain = (work_of(each, shapes)[1] for each in (op, loss()))
+    assert (logits.forward - plain.forward, logits.backward - plain.backward) == (2, 6)
+    message = r"last: inputs \(6, 8\), 5 classes, and \(6, 2\) and \(5, 3\) of an adapter do not fit"
+    with pytest.raises(ValueError, match=message):
+        rules_of(op).shapes(op, shapes | {"b": (5, 3)})
