@@ -120,6 +120,12 @@ OF_ANOTHER = "hint: the checkpoint is of another optimizer: --load_checkpoint_st
     [
         ({}, {"graph": fc_mnist(3)}, f"lacks the weight fc_layers.0.bias of this model{HINT}"),
         ({"graph": fc_mnist(3)}, {}, f"has the weight fc_layers.0.bias, which this model lacks{HINT}"),
+        (
+            {"graph": decoder(share_embedding_weights=False)},
+            {"graph": decoder()},
+            "has the weight lm_head.weight, which this model lacks\nhint: here it is tied to "
+            "embedding_layer.word_embeddings.weight; share_embedding_weights: false in the model's params unties it",
+        ),
         *(
             (
                 {},
