@@ -140,9 +140,12 @@ with lengths"""
 @pytest.mark.parametrize("is_dora", [False, True])
 @pytest.mark.parametrize("case", ANSWERED, indirect=True)
 def test_they_answer_as_with_peft(tmp_path, case, is_dora):
-    """With adapters of tables and of output layers, of a tied one as well."""
+    """With adapters of tables and of output layers, of a tied one as well, whose weights PEFT saves."""
     tensors, ends, model_type = case
     beside = adapters(tensors, ends, is_transposed=model_type == "gpt2", is_dora=is_dora)
+    for name in ("transformer.wte.weight", "lm_head.weight"):
+        if f"{PREFIXED}{name.replace('.weight', '.lora_')}" in "".join(beside):
+            beside[f"{PREFIXED}{name.replace('.weight', '.base_layer.weight')}"] = untied(tensors)[name]
     peft = write_peft(tmp_path / "peft", beside, use_dora=is_dora)
     convert(Request(peft, tmp_path / "a.mdl", base=tmp_path / "base.mdl"))
     ids, expected = np.array([3, 17, 42, 9], np.int32), ANSWERED[model_type][is_dora]
