@@ -389,11 +389,11 @@ def _check_fits(path: Path, stored: dict[str, tuple[int, ...]], graph: Graph, st
                 f"{path}: {name} must be {_written(weight.shape)}, as in this model, got {_written(shape)}", hint
             )
     for name in stored:
-        weight = name.removeprefix("model.")
-        if strict and name.startswith("model.") and weight not in graph.weights:
-            if (tied := graph.aliases.get(weight)) is not None:
+        own = name.removeprefix("model.")
+        if strict and name.startswith("model.") and own not in graph.weights:
+            if (tied := graph.aliases.get(own)) is not None:
                 hint = f"here it is tied to {tied}; share_embedding_weights: false in the model's params unties it"
-            raise CheckpointError(f"{path}: has the weight {weight}, which this model lacks", hint)
+            raise CheckpointError(f"{path}: has the weight {own}, which this model lacks", hint)
 
 
 def _check_optimizer(path: Path, stored: Iterable[str], memoryx: MemoryX) -> None:
