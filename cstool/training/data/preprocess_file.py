@@ -17,6 +17,7 @@ from cstool.foundation.yaml_lines.document import read_document
 from cstool.foundation.yaml_lines.problems import Problems
 from cstool.foundation.yaml_lines.section import Count, Section, Whole, not_beside, rule_error
 from cstool.model.params.overrides import apply_overrides
+from cstool.model.params.paths import PathText
 from cstool.training.data.preparation import digest_of
 from cstool.training.data.tokenizer_files import TOKENIZER_FILE
 from cstool.training.data.vendor_hooks import HOOKS, Hook, TokensHook
@@ -73,7 +74,7 @@ class DataParams(Section):
     """The place of the records."""
 
     type: Literal["local", "huggingface"]
-    source: str
+    source: PathText
     split: str | None = None
 
     without_effect = frozenset({"cache_dir", "num_proc", "trust_remote_code"})
@@ -84,7 +85,7 @@ class SetupParams(Section):
 
     data: DataParams
     mode: Mode
-    output_dir: str = "./output/"
+    output_dir: PathText = "./output/"
     data_splits: Annotated[dict[str, SplitParams], AfterValidator(_check_splits)] | None = None
 
     without_effect = frozenset({"processes", "data_splits_dir", "num_nodes", "rank", "slurm"})
@@ -94,9 +95,9 @@ class SetupParams(Section):
 class TokenizerParams(Section):
     """The files of a tokenizer."""
 
-    encoder_file: str | None = None
-    vocab_file: str | None = None
-    pretrained_model_name_or_path: str | None = None
+    encoder_file: PathText | None = None
+    vocab_file: PathText | None = None
+    pretrained_model_name_or_path: PathText | None = None
     eos_token_id: Whole | None = None
     pad_token_id: Whole | None = None
 
@@ -108,7 +109,7 @@ class ProcessingParams(Section):
 
     read_hook: str
     read_hook_kwargs: dict[str, Any]
-    huggingface_tokenizer: str | None = None
+    huggingface_tokenizer: PathText | None = None
     custom_tokenizer: Annotated[str | None, not_beside("huggingface_tokenizer")] = None
     tokenizer_params: TokenizerParams = TokenizerParams()
     eos_id: Whole | None = None
