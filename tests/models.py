@@ -170,6 +170,18 @@ summarization: {name: bert/extractive_summarization, loss_weight: 0.25}
 """encoders, by what sets them apart"""
 
 
+CLASSIFIERS: dict[str, dict[str, Any]] = {
+    "gpt2 that classifies": {"name": "gpt2/classifier", "num_labels": 2},
+    "llama that classifies": {**FAMILIES["llama"], "name": "llama/classifier", "num_labels": 3},
+    "gemma2 that classifies": {
+        **{key: value for key, value in FAMILIES["gemma2"].items() if key != "final_logit_softcapping"},
+        "name": "gemma2/classifier",
+        "num_labels": 3,
+    },
+}
+"""decoders that classify, by what sets them apart"""
+
+
 def encoder_params(*, layers: int = 1, sequence: int = 8, dropout: float = 0.0, **keys: Any) -> EncoderParams:
     """The params of an encoder of width 8 with 2 heads over 11 tokens."""
     settings = {"name": "bert", **_sizes(layers, sequence, dropout), "pooler_nonlinearity": "tanh", **keys}
@@ -299,6 +311,7 @@ def dpr(*, layers: int = 1, sequence: int = 6, dropout: float = 0.0, contexts: i
 
 KINDS: list[tuple[Callable[..., Graph], dict[str, dict[str, Any]]]] = [
     (decoder, FAMILIES),
+    (decoder, CLASSIFIERS),
     (encoder, ENCODERS),
     (vision, VISION),
     (encoder_decoder, ENCODER_DECODERS),

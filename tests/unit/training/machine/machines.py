@@ -137,6 +137,7 @@ CHOICES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
     "next_sentence_label": lambda rng, shape: rng.integers(0, 2, shape, dtype=np.int32),
     "masked_lm_positions": lambda rng, shape: rng.integers(0, 4, shape, dtype=np.int32),
     "cls_positions": lambda rng, shape: rng.integers(0, 4, shape, dtype=np.int32),
+    "last_position": lambda rng, shape: rng.integers(2, 6, shape, dtype=np.int32),
     "position_ids": lambda rng, shape: rng.integers(0, 4, shape, dtype=np.int32),
     "segments": lambda rng, shape: np.sort(rng.integers(1, 4, shape, dtype=np.int32), axis=1),
     "sample_mask": lambda _, shape: np.ones(shape, np.float32),
