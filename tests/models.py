@@ -290,10 +290,13 @@ PREFERENCES: dict[str, dict[str, Any]] = {
     "dpo, learned positions": {"dpo": {"loss_type": "ipo"}},
     "dpo, window": {"dpo": {"loss_type": "dpop"}, **FAMILIES["mistral"]},
     "dpo, no reference": {"dpo": {"loss_type": "hinge", "reference_free": True}, **FAMILIES["gptj"]},
+    "dpo, orpo": {"dpo": {"loss_type": "orpo", "beta": 0.7}, **FAMILIES["llama"]},
     "dpo, fixed positions": {"position_embedding_type": "fixed", "embedding_layer_norm": True},
 }
 
 
+KTO = {"dpo": {"loss_type": "kto", "beta": 0.7, "undesirable_weight": 1.5}, **FAMILIES["llama"]}
+"""answers with labels, of which all of a batch meet"""
 DPRS: dict[str, dict[str, Any]] = {
     "dpr": {"softmax_temperature": 3.0},
     "dpr, mean, mutual": {"pooler_type": "mean", "mutual_information": True, "softmax_temperature": 2.0},
@@ -316,6 +319,7 @@ KINDS: list[tuple[Callable[..., Graph], dict[str, dict[str, Any]]]] = [
     (vision, VISION),
     (encoder_decoder, ENCODER_DECODERS),
     (preferences, PREFERENCES),
+    (preferences, {"kto": KTO}),
     (dpr, DPRS),
 ]
 """how models are built, and which there are"""

@@ -118,6 +118,8 @@ def curve_file(
     assert deterministic.digest(arrays) == curve["data_digest"]
     data.mkdir(parents=True)
     processor, write = PROCESSORS["fc_mnist" if config["model"]["name"] == "fc_mnist" else family]
+    if config["model"].get("dpo", {}).get("loss_type") == "kto":
+        processor = "KtoHDF5DataProcessor"
     if write is not None:
         write(data, arrays)
     init = {key: value for key, value in config.items() if key not in ("batch_size", "seed")}

@@ -43,7 +43,7 @@ IN_TEST = {
     "decoders": ("decoder_tied", "adafactor", "lion", "fc_mnist_nesterov", "llama_yarn", "gemma2", "falcon_two_norms"),
     "encoders": ("roberta", "esm2", "token_classifier"),
     "encoder_decoders": ("gated_untied",),
-    "preferences": ("zephyr", "dpop"),
+    "preferences": ("zephyr", "dpop", "orpo", "kto"),
     "vision": ("colours",),
     "dpr": ("mean, mutual",),
 }
@@ -59,7 +59,7 @@ BITS = {
     "decoders": {"decoder_tied", "adafactor", "llama_yarn", "gemma2", "falcon_two_norms"},
     "encoders": {"esm2", "classifier"},
     "encoder_decoders": {"gated_untied"},
-    "preferences": {"zephyr"},
+    "preferences": {"zephyr", "kto"},
     "vision": {"no_token"},
 }
 BITS_IN_TEST = {"encoders": ("classifier",)}

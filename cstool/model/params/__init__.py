@@ -20,6 +20,7 @@ from cstool.model.params.sections.attention_rules import AttentionRules
 from cstool.model.params.sections.classifier import DecoderClassifierParams
 from cstool.model.params.sections.dataloader import (
     DataloaderParams,
+    LabelledParams,
     PreferencesParams,
     StockLoaderParams,
     data_set_names,

@@ -91,7 +91,7 @@ def test_targets_may_be_shorter_or_longer_than_the_source(targets):
 
 
 @pytest.mark.parametrize("recompute", ["never", "always"])
-@pytest.mark.parametrize("model", DPRS)
+@pytest.mark.parametrize("model", [*DPRS, "kto"])
 def test_gradients_go_through_a_barrier_in_waves_and_lanes(model, recompute):
     """Seven grains of which three meet the others before they go forward once more."""
     graph = model_of(model, dropout=0.1, layers=2)
