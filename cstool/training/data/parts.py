@@ -18,10 +18,10 @@ from cstool.training.data.hdf5_text import open_hdf5_text
 from cstool.training.data.image_folder import image_parts
 from cstool.training.data.masked_text import MaskedTextDataset
 from cstool.training.data.mnist import MNIST_PARTS, open_mnist
+from cstool.training.data.preferences import LabelledDataset
 from cstool.training.data.record import read_record
 from cstool.training.data.row_files import META
 from cstool.training.data.row_kinds import LINES, MASKED, rows_of, task_of
-from cstool.training.data.preferences import LabelledDataset
 from cstool.training.data.sample_kinds import CONVERSATIONS, LABELLED, PREFERENCES, SAMPLE_KINDS, TEXT, kind_of_samples
 from cstool.training.data.text_spans import TextSpansDataset
 from cstool.training.data.tokenizer import BYTE_VALUES
