@@ -48,7 +48,7 @@ IN_TEST = {
     "dpr": ("mean, mutual",),
 }
 VENDOR_IN_TEST = {
-    "decoders": ("gpt3_mup", "shared_expert", "falcon_sinks", "no_bias_correction", "momentum_dampened"),
+    "decoders": ("lora", "gpt3_mup", "shared_expert", "falcon_sinks", "no_bias_correction", "momentum_dampened"),
     "encoders": ("bert",),
     "encoder_decoders": ("t5_mup_heads", "transformer"),
     "preferences": ("ipo",),
