@@ -240,6 +240,8 @@ SECTIONS = rows("""\
         LlamaModel, mistral, mixtral, santacoder, starcoder, got 'bert'
 {dpo: {loss_type: dpop, reference_free: true}} => .dpo.reference_free must be false for loss_type dpop, which holds the
         policy against its reference, got true
+{dpo: {loss_type: kto, reference_free: true}} => .dpo.reference_free must be false for loss_type kto, which holds the
+        policy against its reference, got true
 {policy_model: {MIXTRAL, moe: {num_experts: 2, load_balancing_loss_coef: 0.1}}} => .policy_model must have no
         moe.load_balancing_loss_coef: the loss of a pair has no place for a loss of its router
     hint: moe.load_balancing_loss_coef: 0.0 trains the mixture without it

@@ -58,7 +58,7 @@ DIFFERENT = {
     *("adapted tables", "classifier, adapters", "kto"),
 }
 """models that have an op or a way through it that no other of them has"""
-PARTED = {"gpt2", "untied", "mixture", "dpr, one encoder", "fc_mnist", "adapters", "adapted tables"}
+PARTED = {"gpt2", "untied", "mixture", "dpr, one encoder", "fc_mnist", "adapters", "adapted tables", "kto"}
 """models whose gradients come to ranks as no other's do: twice, as rows, from some experts, after a barrier"""
 CLIPPED = {"max_gradient_norm": 0.5}
 SHARES = {
