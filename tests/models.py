@@ -170,6 +170,18 @@ summarization: {name: bert/extractive_summarization, loss_weight: 0.25}
 """encoders, by what sets them apart"""
 
 
+CLASSIFIERS: dict[str, dict[str, Any]] = {
+    "gpt2 that classifies": {"name": "gpt2/classifier", "num_labels": 2},
+    "llama that classifies": {**FAMILIES["llama"], "name": "llama/classifier", "num_labels": 3},
+    "gemma2 that classifies": {
+        **{key: value for key, value in FAMILIES["gemma2"].items() if key != "final_logit_softcapping"},
+        "name": "gemma2/classifier",
+        "num_labels": 3,
+    },
+}
+"""decoders that classify, by what sets them apart"""
+
+
 def encoder_params(*, layers: int = 1, sequence: int = 8, dropout: float = 0.0, **keys: Any) -> EncoderParams:
     """The params of an encoder of width 8 with 2 heads over 11 tokens."""
     settings = {"name": "bert", **_sizes(layers, sequence, dropout), "pooler_nonlinearity": "tanh", **keys}
@@ -278,10 +290,13 @@ PREFERENCES: dict[str, dict[str, Any]] = {
     "dpo, learned positions": {"dpo": {"loss_type": "ipo"}},
     "dpo, window": {"dpo": {"loss_type": "dpop"}, **FAMILIES["mistral"]},
     "dpo, no reference": {"dpo": {"loss_type": "hinge", "reference_free": True}, **FAMILIES["gptj"]},
+    "dpo, orpo": {"dpo": {"loss_type": "orpo", "beta": 0.7}, **FAMILIES["llama"]},
     "dpo, fixed positions": {"position_embedding_type": "fixed", "embedding_layer_norm": True},
 }
 
 
+KTO = {"dpo": {"loss_type": "kto", "beta": 0.7, "undesirable_weight": 1.5}, **FAMILIES["llama"]}
+"""answers with labels, of which all of a batch meet"""
 DPRS: dict[str, dict[str, Any]] = {
     "dpr": {"softmax_temperature": 3.0},
     "dpr, mean, mutual": {"pooler_type": "mean", "mutual_information": True, "softmax_temperature": 2.0},
@@ -299,10 +314,12 @@ def dpr(*, layers: int = 1, sequence: int = 6, dropout: float = 0.0, contexts: i
 
 KINDS: list[tuple[Callable[..., Graph], dict[str, dict[str, Any]]]] = [
     (decoder, FAMILIES),
+    (decoder, CLASSIFIERS),
     (encoder, ENCODERS),
     (vision, VISION),
     (encoder_decoder, ENCODER_DECODERS),
     (preferences, PREFERENCES),
+    (preferences, {"kto": KTO}),
     (dpr, DPRS),
 ]
 """how models are built, and which there are"""

@@ -19,7 +19,14 @@ from cstool.model.graphs.adapters import adapter_scales, sites_of
 from cstool.model.graphs.preference import POLICY
 from cstool.model.graphs.tuning import tuned
 from cstool.model.params.sections.hooks import Lora
-from cstool.model.params.sections.tuning import EMBEDDING_WEIGHTS, LORA_WEIGHTS, MAGNITUDE, Adapters, Tuning
+from cstool.model.params.sections.tuning import (
+    EMBEDDING_WEIGHTS,
+    LORA_WEIGHTS,
+    MAGNITUDE,
+    Adapters,
+    Tuning,
+    is_of_head,
+)
 from cstool.training.store import ADAPTERS, CheckpointWriter, Progress, adapters_of, base_value, open_checkpoint
 from cstool.training.store.folding import LORA
 from cstool.training.store.saved_state import Meter
@@ -27,19 +34,29 @@ from cstool.training.store.saved_state import Meter
 FOLD = "cstool checkpoint merge folds them into the weights beside which they are"
 
 
-def check_base(base: Path, described: Described) -> None:
-    """Check that a checkpoint has the weights of a model, dense and without adapters, or raise CheckpointError."""
+def check_base(base: Path, described: Described, heads: Mapping[str, Array]) -> None:
+    """Check that a checkpoint has the weights of a model, dense and without adapters, or raise CheckpointError.
+
+    Args:
+        heads: weights that are given beside adapters, which it may lack
+    """
     with CstoolSource(base) as source:
         if ADAPTERS in source.values:
             raise CheckpointError(f"--base: must be a whole model, got adapters: {base}", FOLD)
         if source.sparse:
             hint = f"cstool checkpoint convert {shlex.quote(str(base))} TARGET --to dense fills them in"
             raise CheckpointError(f"--base: must have dense weights, got sparse ones: {base}", hint)
-        check_weights(source, described.graph)
+        check_weights(source, described.graph, heads)
 
 
 def write_adapters(
-    target: Path, base: Path, described: Described, layers: Mapping[str, Adapter], where: str, progress: Progress
+    target: Path,
+    base: Path,
+    described: Described,
+    layers: Mapping[str, Adapter],
+    where: str,
+    progress: Progress,
+    heads: Mapping[str, Array] | None = None,
 ) -> int:
     """Write adapters as a checkpoint without the weights of their base, and return the bytes of its tensors.
 
@@ -48,6 +65,7 @@ def write_adapters(
         described: its model
         layers: adapters by the name of a layer
         where: file that they are from, for messages
+        heads: weights of a head that was trained beside them
 
     Raises:
         CheckpointError: it cannot be written
@@ -62,6 +80,7 @@ def write_adapters(
     tuning = Tuning(adapters=adapters, where=where)
     graph = tuned(described.graph, tuning)
     tensors = {f"model.{layer}{end}": array for layer, adapter in layers.items() for end, array in _arrays(adapter)}
+    tensors |= {f"model.{name}": array for name, array in (heads or {}).items()}
     total_bytes = sum(array.nbytes for array in tensors.values())
     meter = Meter(total_bytes, progress)
     metadata = {"version": cstool.__version__, "model_name": described.model.name}
@@ -80,6 +99,14 @@ def _arrays(adapter: Adapter) -> Iterator[tuple[str, Array]]:
     yield ends[1], adapter.b
     if adapter.magnitude is not None:
         yield MAGNITUDE, adapter.magnitude
+
+
+def read_heads(path: Path, described: Described) -> dict[str, Array]:
+    """Read the weights of a head that was trained beside the adapters of a checkpoint."""
+    with open_checkpoint(path) as state:
+        kept = set(state.tensor_names())
+        names = [name for name in described.graph.weights if is_of_head(name) and f"model.{name}" in kept]
+        return {name: np.array(state.read(f"model.{name}")) for name in names}
 
 
 def read_adapters(path: Path, described: Described) -> tuple[dict[str, Adapter], str | None, tuple[float, ...]]:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import cstool
-from cstool.convert.adapters import FOLD, check_base, read_adapters, write_adapters
+from cstool.convert.adapters import FOLD, check_base, read_adapters, read_heads, write_adapters
 from cstool.convert.checkpoint_target import write_checkpoint
 from cstool.convert.described import Described, describe
 from cstool.convert.hf_source import HfPartsSource, HfSource
 from cstool.convert.hf_target import CONFIG_NAME, check_free, write_hf
 from cstool.convert.hf_tokenizer import choose_tokenizer, describe_tokenizer, tokenizer_file
-from cstool.convert.peft import Adapter, peft_folder, read_peft, write_peft
+from cstool.convert.peft import Adapter, peft_folder, read_peft, read_peft_heads, write_peft
 from cstool.convert.peft_config import CONFIG_NAME as ADAPTER_CONFIG
 from cstool.convert.source import CstoolSource, PolicySource, Source, check_weights, has_policy, weights_of
 from cstool.convert.sparsify import Kept, sparsify
@@ -188,14 +188,16 @@ def _from_peft(request: Request, progress: Progress) -> Converted:
     part, *others = described.parts(request.model_type)
     if others:
         raise CheckpointError(f"--base: must be one model of Hugging Face, got {1 + len(others)}: {base}")
-    check_base(base, described)
+    heads = read_peft_heads(folder, part)
+    check_base(base, described, heads)
     with CstoolSource(base) as weights:
         layers = read_peft(folder, part, weights)
     where = str(folder / ADAPTER_CONFIG)
-    size_bytes = write_adapters(request.target, base, described, layers, where, progress)
+    size_bytes = write_adapters(request.target, base, described, layers, where, progress, heads)
     for path, source_file in files.items():
         _write_new(path, source_file.read_bytes())
-    return Converted(request.target, None, next(iter(files), None), "peft", "dense", size_bytes, _count(layers), {}, ())
+    count = _count(layers) + len(heads)
+    return Converted(request.target, None, next(iter(files), None), "peft", "dense", size_bytes, count, {}, ())
 
 
 def _to_peft(request: Request, source_format: str) -> Converted:
@@ -209,10 +211,12 @@ def _to_peft(request: Request, source_format: str) -> Converted:
     if others:
         rule = f"must be one model of Hugging Face, got {1 + len(others)}"
         raise CheckpointError(f"{request.source}: {rule}")
-    size_bytes = write_peft(request.target, part, layers, request.base_name or base_name)
+    heads = read_heads(request.source, whole)
+    size_bytes = write_peft(request.target, part, layers, request.base_name or base_name, heads)
     notes = [f"lora_dropout is {rates[0]:g}, of the first of several rates"] if len(rates) > 1 else []
     config = request.target / ADAPTER_CONFIG
-    return Converted(request.target, config, None, "cstool", "peft", size_bytes, _count(layers), {}, tuple(notes))
+    count = _count(layers) + len(heads)
+    return Converted(request.target, config, None, "cstool", "peft", size_bytes, count, {}, tuple(notes))
 
 
 def _count(layers: Mapping[str, Adapter]) -> int:

@@ -21,6 +21,7 @@ from cstool.model.graphs import Side, embedding_graph
 from cstool.model.graphs.decoder import longrope
 from cstool.model.params import (
     NONLINEARITIES,
+    DecoderClassifierParams,
     DecoderParams,
     DprEncoderParams,
     DprParams,
@@ -29,6 +30,7 @@ from cstool.model.params import (
     ModelParams,
     VisionTransformerParams,
 )
+from cstool.model.params.sections.classifier import OF_TOKENS
 from cstool.model.params.sections.model import MODELS
 
 _KNOWN = ", ".join(MODEL_TYPES)
@@ -88,9 +90,10 @@ def family_of(where: str | Path, model: ModelParams, named: str | None = None) -
     if not isinstance(model, HfModel):
         raise CheckpointError(f"{where}: must be a model that Hugging Face has, got {model.name}", HELP)
     _check_named(named)
-    kinds: Mapping[str, Family] = HF_FAMILIES if isinstance(model, DecoderParams) else HF_CLASSES
+    is_named_by_type = isinstance(model, DecoderParams) and not isinstance(model, DecoderClassifierParams)
+    kinds: Mapping[str, Family] = HF_FAMILIES if is_named_by_type else HF_CLASSES
     families = [family for family in kinds.values() if named in (None, family.model_type)]
-    if not isinstance(model, DecoderParams):
+    if not is_named_by_type:
         # The name of a model tells its heads.
         families = [family for family in families if model.name in family.called]
     if not families:
@@ -279,6 +282,8 @@ def _facts(model: HfModel) -> dict[str, Any]:
     if isinstance(model, VisionTransformerParams):
         return vit_facts(model)
     skipped = _INDIFFERENT | _SAID_OTHERWISE
+    if isinstance(model, DecoderClassifierParams):
+        skipped |= {*OF_TOKENS, "pad_token_id"}
     facts = {key: getattr(model, key) for key in type(model).model_fields if key not in skipped}
     facts["nonlinearity"] = NONLINEARITIES.get(model.nonlinearity, model.nonlinearity)
     if model.position_embedding_type != "rotary":
@@ -312,7 +317,7 @@ def _facts(model: HfModel) -> dict[str, Any]:
         "head_width": model.head_width,
         "attention_sliding_window_length": _of_layers(windows),
         "sinks": model.sinks if any(windows) else 0,
-        "logits_scale": model.logits_scale,
+        "logits_scale": 1.0 if isinstance(model, DecoderClassifierParams) else model.logits_scale,
     }
 
 

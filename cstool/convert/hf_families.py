@@ -5,14 +5,16 @@ Models other than decoders are known by their class: `hf_encoders.py`, `hf_t5.py
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cstool.convert.hf_encoders import DPR_FAMILIES, ENCODER_FAMILIES
 from cstool.convert.hf_family import Family
 from cstool.convert.hf_gpts import BLOOM, FALCON, GPT2, GPT_BIGCODE, GPT_NEOX, GPTJ, PHI
-from cstool.convert.hf_keys import text
+from cstool.convert.hf_keys import labels, only, same, text
 from cstool.convert.hf_llamas import GEMMA2, LLAMA, MISTRAL, MIXTRAL, PHI3, QWEN2, QWEN3, STARCODER2
+from cstool.convert.hf_names import CLASSES, HEAD
 from cstool.convert.hf_t5 import T5
 from cstool.convert.hf_vit import VIT
 from cstool.foundation.errors import CheckpointError
@@ -23,10 +25,34 @@ _DECODERS = (
 )
 HF_FAMILIES: Mapping[str, Family] = {family.model_type: family for family in _DECODERS}
 """by model_type; of several that compute the same as a model, the first of its name is written"""
+_WITHOUT_OUTPUT = ("tie_word_embeddings", "final_logit_softcapping")
+"""keys of an output layer of tokens"""
+
+
+def _classifier(family: Family) -> Family:
+    """Return the family of a decoder with one class to a text in place of its output layer of tokens."""
+    name = family.fixed["name"] + "/classifier"
+    return replace(
+        family,
+        class_name=re.sub("ForCausalLM|LMHeadModel", "ForSequenceClassification", family.class_name),
+        called=(name,),
+        names={ours: theirs for ours, theirs in family.names.items() if ours != HEAD} | {CLASSES: CLASSES},
+        fixed={**family.fixed, "name": name},
+        keys=(
+            *(key for key in family.keys if key.theirs not in _WITHOUT_OUTPUT),
+            *labels("num_labels"),
+            same("pad_token_id", None, kind=int, least=0, nullable=True),
+            only("problem_type", None, "a text has one class here"),
+        ),
+        passed_over=family.passed_over.union(_WITHOUT_OUTPUT),
+    )
+
+
+CLASSIFIERS = tuple(map(_classifier, (GPT2, LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2)))
 HF_CLASSES: Mapping[str, Family] = {
     **ENCODER_FAMILIES,
     **DPR_FAMILIES,
-    **{family.class_name: family for family in (T5, VIT)},
+    **{family.class_name: family for family in (T5, VIT, *CLASSIFIERS)},
 }
 """families other than decoders, by the class that `architectures` names; of several that compute the same as a model,
 the first is written"""
@@ -42,7 +68,7 @@ def class_family(path: Path, config: Mapping[str, Any]) -> Family:
     kind, named = config["model_type"], config.get("architectures")
     families = [family for family in (*HF_FAMILIES.values(), *HF_CLASSES.values()) if family.model_type == kind]
     classes = {family.class_name: family for family in families}
-    if named in (None, []) and len(families) == 1:
+    if named in (None, []) and (len(families) == 1 or kind in HF_FAMILIES):
         return families[0]
     got = named[0] if isinstance(named, list) and len(named) == 1 else named
     if kind in HF_FAMILIES and isinstance(got, str):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from cstool.convert.hf_family import Family, HfModel
+from cstool.model.graphs import decoder
 from cstool.model.ir import Graph
 from cstool.model.params import GATED_NONLINEARITIES, DecoderParams, EncoderDecoderParams
 
@@ -21,6 +22,8 @@ Array = np.ndarray[Any, Any]
 
 HEAD = "lm_head"
 """our name of the output layer"""
+CLASSES = decoder.CLASSES
+"""and of the output layer of a classifier"""
 WORDS = "embedding_layer.word_embeddings"
 """and of the table of tokens"""
 BUFFERS = re.compile(
@@ -105,8 +108,8 @@ def tensor_shapes(
 
 def with_prefix(family: Family, tensor: str) -> str:
     """Return the whole name of a tensor."""
-    head = family.names.get(HEAD)
-    return tensor if head is not None and tensor.startswith(f"{head}.") else f"{family.prefix}{tensor}"
+    heads = tuple(f"{family.names[head]}." for head in (HEAD, CLASSES) if head in family.names)
+    return tensor if heads and tensor.startswith(heads) else f"{family.prefix}{tensor}"
 
 
 def ties_of(family: Family) -> Mapping[str, str]:

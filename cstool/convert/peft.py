@@ -4,7 +4,8 @@ A module there may be several layers here, as GPT-2's `c_attn` is query, key and
 and each layer takes its rows of B. On the way back the A of layers that differ stand one below another, and B has a
 block for each: the rank is the sum of theirs. Of a table of tokens A lies turned there. With DoRA there is a length for
 each row of the sum, or for each column of a table. PEFT saves the weight beside such an adapter as well, if it is of a
-table or of the output layer: it must be the base's.
+table or of the output layer: it must be the base's. A head that tells classes is trained beside adapters:
+its weights are among their tensors, and `modules_to_save` names it.
 """
 
 import math
@@ -25,14 +26,29 @@ from cstool.convert.safetensors_writer import SafetensorsWriter
 from cstool.convert.source import Array, Source, written
 from cstool.foundation.errors import CheckpointError
 from cstool.model.graphs.adapters import site_of
-from cstool.model.params import DecoderParams, EncoderDecoderParams
-from cstool.model.params.sections.tuning import EMBEDDING, HEAD, Adapters
+from cstool.model.params import (
+    BertClassifierParams,
+    BertTokenClassifierParams,
+    DecoderClassifierParams,
+    DecoderParams,
+    EncoderDecoderParams,
+)
+from cstool.model.params.sections.tuning import EMBEDDING, HEAD, Adapters, is_of_head
 
 _LINEAR = ("lora_A.weight", "lora_B.weight")
 _TABLE = ("lora_embedding_A", "lora_embedding_B")
 _LENGTHS, _SAVED = "lora_magnitude_vector", "base_layer.weight"
 _ENDS = "|".join(map(re.escape, (*_LINEAR, *_TABLE, _LENGTHS, _SAVED)))
 _NAME = re.compile(rf"base_model\.model\.(.+)\.({_ENDS})").fullmatch
+_WITHOUT_HEADS = ("CAUSAL_LM", "SEQ_2_SEQ_LM")
+_TASKS: Mapping[type, str] = {
+    DecoderClassifierParams: "SEQ_CLS",
+    BertClassifierParams: "SEQ_CLS",
+    BertTokenClassifierParams: "TOKEN_CLS",
+    DecoderParams: _WITHOUT_HEADS[0],
+    EncoderDecoderParams: _WITHOUT_HEADS[1],
+}
+"""kind of model -> the task by which PEFT knows it"""
 
 
 @dataclass(frozen=True)
@@ -136,6 +152,31 @@ def peft_folder(path: Path) -> Path:
     return folder
 
 
+def heads_of(part: HfPart) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the weights of a head that tells classes: by their names in a folder of PEFT's, ours and their shapes."""
+    places = places_of(part.family, part.model, part.graph)
+    return {
+        f"base_model.model.{place.tensor}": (name, part.graph.weights[name].shape)
+        for name, place in places.items()
+        if is_of_head(name)
+    }
+
+
+def read_peft_heads(folder: Path, part: HfPart) -> dict[str, Array]:
+    """Read the weights of a head that was trained beside the adapters of a folder, by their names here.
+
+    Raises:
+        CheckpointError: one is damaged or of another shape, or the model tells no classes
+    """
+    config, file, heads = read_peft_config(folder / CONFIG_NAME), folder / TENSORS_NAME, heads_of(part)
+    if config.heads and not heads:
+        rule = f"modules_to_save must be left out for a {part.family.class_name}, which tells no classes"
+        raise CheckpointError(f"{folder / CONFIG_NAME}: {rule}, got {', '.join(config.heads)}")
+    with SafetensorsReader(file) as reader:
+        names = [name for name in reader.names() if name in heads]
+        return {heads[name][0]: _read(file, reader, name, heads[name][1]) for name in names}
+
+
 def read_peft(folder: Path, part: HfPart, base: Source) -> dict[str, Adapter]:
     """Read the adapters of a folder.
 
@@ -173,7 +214,7 @@ def _paths(
     file: Path, reader: SafetensorsReader, modules: Mapping[str, Module], part: HfPart, has_magnitudes: bool
 ) -> Iterator[str]:
     """Yield the paths of modules that have all tensors; any other tensor is refused."""
-    names = dict.fromkeys(reader.names())
+    names = dict.fromkeys(name for name in reader.names() if name not in heads_of(part))
     if not names:
         raise CheckpointError(f"{file}: must have adapters in it, it has none")
     tensors = {place.tensor for place in places_of(part.family, part.model, part.graph).values()}
@@ -231,7 +272,9 @@ def _check_saved(file: Path, reader: SafetensorsReader, name: str, base: Source,
         raise CheckpointError(f"{file}: {name} must have the numbers of the base, has others", MERGE)
 
 
-def write_peft(folder: Path, part: HfPart, layers: Mapping[str, Adapter], base_name: str | None) -> int:
+def write_peft(
+    folder: Path, part: HfPart, layers: Mapping[str, Adapter], base_name: str | None, heads: Mapping[str, Array]
+) -> int:
     """Write adapters as a folder of PEFT's, and return the bytes of its tensors.
 
     Args:
@@ -239,6 +282,7 @@ def write_peft(folder: Path, part: HfPart, layers: Mapping[str, Adapter], base_n
         part: the base, as a model of Hugging Face's
         layers: adapters by the name of a layer here, with a common dropout and one kind of scale
         base_name: of the base; None where it is not known
+        heads: weights of a head that was trained beside them, by their names here
 
     Raises:
         CheckpointError: an adapter is of no linear module there, or the folder cannot be written
@@ -259,14 +303,17 @@ def write_peft(folder: Path, part: HfPart, layers: Mapping[str, Adapter], base_n
         for end, array in zip(each.ends, (each.a, each.b, each.magnitude), strict=True)
         if array is not None
     }
+    names = {name: tensor for tensor, (name, _) in heads_of(part).items()}
+    tensors |= {names[name]: array for name, array in heads.items()}
     total_bytes = sum(array.nbytes for array in tensors.values())
     # Other tasks have heads, whose weights PEFT wants beside the adapters; without a task it takes those of the base.
-    tasks = {DecoderParams: "CAUSAL_LM", EncoderDecoderParams: "SEQ_2_SEQ_LM"}
+    task = next((task for kind, task in _TASKS.items() if isinstance(part.model, kind)), None)
     config = peft_config(
         {path: each.adapters for path, each in found.items()},
         _targets(part, modules, found),
         base_name=base_name,
-        task_type=tasks.get(type(part.model)),
+        task_type=task if heads or task in _WITHOUT_HEADS else None,
+        saved=list(dict.fromkeys(name.rpartition(".")[0] for name in heads)),
         is_transposed=part.family.is_transposed,
         has_magnitudes=any(each.magnitude is not None for each in found.values()),
     )

@@ -14,7 +14,7 @@ from typing import Any
 from cstool.convert.hf_keys import is_number, text
 from cstool.convert.safetensors_reader import read_json
 from cstool.foundation.errors import CheckpointError
-from cstool.model.params.sections.tuning import Adapters
+from cstool.model.params.sections.tuning import HEADS, Adapters
 
 CONFIG_NAME, TENSORS_NAME = "adapter_config.json", "adapter_model.safetensors"
 MERGE = "merge it into its base, by merge_and_unload of the package peft, and convert the sum"
@@ -27,7 +27,8 @@ _PASSED_OVER = frozenset(
     "eva_config corda_config lora_ga_config qalora_group_size ensure_weight_tying runtime_config".split()
 )
 """keys that say where adapters are, which their tensors do too, or how they began"""
-_CHOICES = ("use_rslora", "use_dora")
+_SAVED = "modules_to_save"
+"""key of modules that are trained as a whole"""
 _INITIAL = (True, False, None, "gaussian", "eva", "orthogonal")
 """values of init_lora_weights that leave the weights of the base as they are"""
 
@@ -42,6 +43,7 @@ class PeftConfig:
         dropout: rate, in training
         is_stabilized: whether alpha is scale x the root of the rank
         has_magnitudes: whether sums have lengths of their own (DoRA)
+        heads: modules that tell classes, and were trained as a whole; as PEFT names them, whether the model has them
     """
 
     rank: int
@@ -51,6 +53,7 @@ class PeftConfig:
     dropout: float
     is_stabilized: bool
     has_magnitudes: bool
+    heads: tuple[str, ...]
 
     def adapters(self, module: str) -> Adapters:
         """Return rank and scale of a module's adapter, without layers."""
@@ -88,7 +91,9 @@ def read_peft_config(path: Path) -> PeftConfig:
         _patterns(path, "rank_pattern", config, "a whole number, at least 1", _is_rank),
         _patterns(path, "alpha_pattern", config, "a number above 0", _is_alpha),
         float(_checked(path, "lora_dropout", config.get("lora_dropout", 0.0), "from 0 to below 1", _is_rate)),
-        *(bool(_checked(path, key, config.get(key, False), "true or false", _is_choice)) for key in _CHOICES),
+        bool(_checked(path, "use_rslora", config.get("use_rslora", False), "true or false", _is_choice)),
+        bool(_checked(path, "use_dora", config.get("use_dora", False), "true or false", _is_choice)),
+        tuple(config.get(_SAVED) or ()),
     )
 
 
@@ -100,6 +105,7 @@ def peft_config(
     task_type: str | None,
     is_transposed: bool,
     has_magnitudes: bool,
+    saved: list[str],
 ) -> dict[str, Any]:
     """Return the config of adapters.
 
@@ -110,6 +116,7 @@ def peft_config(
         task_type: kind of model; None for none
         is_transposed: whether matrices are (in, out) there
         has_magnitudes: whether adapters have them (DoRA)
+        saved: modules that were trained as a whole
     """
     first = next(iter(modules.values()))
     ranks = {module: each.rank for module, each in modules.items()}
@@ -132,7 +139,7 @@ def peft_config(
         "fan_in_fan_out": is_transposed,
         "use_rslora": first.is_stabilized,
         "use_dora": has_magnitudes,
-        "modules_to_save": None,
+        _SAVED: saved or None,
         "init_lora_weights": True,
         "layers_to_transform": None,
         "layers_pattern": None,
@@ -148,6 +155,8 @@ def _alpha(adapters: Adapters) -> float:
 
 
 def _is_neutral(key: str, value: Any) -> bool:
+    if key == _SAVED and isinstance(value, list):
+        return all(name in HEADS for name in value)
     return value is None or value is False or value in ("", [], {}) or (key == "bias" and value == "none")
 
 

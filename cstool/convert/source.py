@@ -5,7 +5,7 @@ Of a checkpoint of DPO there is the policy alone, as a decoder: without the refe
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +60,16 @@ def weights_of(source: Source) -> list[str]:
     return [array.removeprefix("model.") for array in source.shapes if array.startswith("model.")]
 
 
-def check_weights(source: Source, graph: Graph) -> None:
-    """Check that a source has the weights of a model, and no other ones, or raise CheckpointError."""
+def check_weights(source: Source, graph: Graph, given: Collection[str] = ()) -> None:
+    """Check that a source has the weights of a model, and no other ones, or raise CheckpointError.
+
+    Args:
+        given: weights that are given elsewhere: it may lack them, and have others of its own as its head
+    """
     for name, weight in graph.weights.items():
         shape = source.shapes.get(f"model.{name}")
+        if shape is None and name in given:
+            continue
         if shape is None:
             raise CheckpointError(f"{source.path}: lacks the weight {name} of this model", HINT)
         if shape != weight.shape:
@@ -71,7 +77,7 @@ def check_weights(source: Source, graph: Graph) -> None:
                 f"{source.path}: {name} must be {written(weight.shape)}, as in this model, got {written(shape)}", HINT
             )
     for name in weights_of(source):
-        if name not in graph.weights:
+        if name not in graph.weights and not given:
             raise CheckpointError(f"{source.path}: has the weight {name}, which this model lacks", HINT)
 
 

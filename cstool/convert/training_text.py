@@ -10,7 +10,7 @@ import yaml
 
 from cstool.convert.described import Described
 from cstool.foundation.errors import DataError
-from cstool.model.params import DecoderParams, EncoderDecoderParams, VisionTransformerParams
+from cstool.model.params import DecoderClassifierParams, DecoderParams, EncoderDecoderParams, VisionTransformerParams
 from cstool.training.data import load_tokenizer
 
 _LONGEST = 2048
@@ -47,7 +47,11 @@ _TEXTS = """\
       data_dir: {val}
       batch_size: 8
 """
-_PAGES: Mapping[type, str] = {VisionTransformerParams: "vision", EncoderDecoderParams: "encoder_decoders"}
+_PAGES: Mapping[type, str] = {
+    VisionTransformerParams: "model/vision",
+    EncoderDecoderParams: "model/encoder_decoders",
+    DecoderClassifierParams: "training/classifiers",
+}
 """pages on models that read no plain texts; others are encoders"""
 
 
@@ -63,7 +67,7 @@ def training_text(described: Described, checkpoint: Path, tokenizer: Path | None
     model = yaml.safe_dump({"trainer": {"init": {"model": section}}}, sort_keys=False)
     head = [f"The model of {checkpoint.name}, and what training it further takes."]
     rest = _OPTIMIZER.format(checkpoint=json.dumps(checkpoint.name))
-    if isinstance(kind, DecoderParams):
+    if isinstance(kind, DecoderParams) and not isinstance(kind, DecoderClassifierParams):
         data, length = f"{checkpoint.stem}_data", min(kind.max_position_embeddings or _LONGEST, _LONGEST)
         reads = f"{'FILE' if tokenizer is None else shlex.quote(tokenizer.name)}{_begin_flag(tokenizer)}"
         made = f"--output {shlex.quote(data)} --sequence_length {length} --tokenizer {reads}"
@@ -73,8 +77,8 @@ def training_text(described: Described, checkpoint: Path, tokenizer: Path | None
         ]
         rest += _TEXTS.format(train=json.dumps(f"{data}/train"), val=json.dumps(f"{data}/val"))
     else:
-        page = next((page for other, page in _PAGES.items() if isinstance(kind, other)), "encoders")
-        head += [f"Its data are to be named: train_dataloader below `fit`, as docs/model/{page}.md describes it. Then:"]
+        page = next((page for other, page in _PAGES.items() if isinstance(kind, other)), "model/encoders")
+        head += [f"Its data are to be named: train_dataloader below `fit`, as docs/{page}.md describes it. Then:"]
     head += [f"  cstool run --params {shlex.quote(checkpoint.with_suffix('.yaml').name)}"]
     return "".join(f"# {' '.join(line.splitlines())}\n" for line in head) + model + rest
 

@@ -26,13 +26,14 @@ from cstool.inference.encoder_answers import (
 )
 from cstool.inference.model import InferenceModel
 from cstool.inference.walk import Walk, check_finite, whole_passes
-from cstool.model.graphs import Answer, Side, answering_graph, embedding_graph
+from cstool.model.graphs import Answer, Side, answering_graph, build_graph, embedding_graph
 from cstool.model.ir import Graph
 from cstool.model.params import (
     BertClassifierParams,
     BertParams,
     BertSummarizationParams,
     BertTokenClassifierParams,
+    DecoderClassifierParams,
     DecoderParams,
     DprEncoderParams,
     DprParams,
@@ -48,8 +49,8 @@ EMBEDDINGS = ("mean", "first", "pooled")
 """the mean of the vectors of all tokens, the vector of the first token, and the output of a model's pooling layer"""
 SIDES: tuple[Side, ...] = get_args(Side)
 """encoder of DPR that makes the vector of a text: the one of questions, or of contexts"""
-AskedParams = EncoderParams | DprParams
-"""the model section of an encoder, or of two"""
+AskedParams = EncoderParams | DprParams | DecoderClassifierParams
+"""the model section of an encoder, or of two, or of a decoder that tells classes"""
 
 Array = np.ndarray[Any, Any]
 
@@ -106,6 +107,10 @@ def encode_texts(asked: AskedParams, tokenizer: EncoderTokenizer, request: Encod
         InferenceError: a prompt is empty, too long, has no mask to fill in, or a second text where there can be none;
             or such a vector cannot be had of this model
     """
+    if isinstance(asked, DecoderClassifierParams) and request.embed is not None:
+        raise InferenceError(
+            f"embed: must be left out for {asked.name}, which tells classes alone, got {request.embed}"
+        )
     kinds = SIDES if isinstance(asked, DprParams) else EMBEDDINGS
     if request.embed not in kinds and (request.embed is not None or kinds is SIDES):
         got = "got none" if request.embed is None else f"got {request.embed}"
@@ -128,24 +133,28 @@ def encode_texts(asked: AskedParams, tokenizer: EncoderTokenizer, request: Encod
     return [_encode(model, asked.name, tokenizer, request, number) for number in range(len(request.prompts))]
 
 
-def _reader(asked: AskedParams, embed: str | None) -> EncoderParams:
-    """The encoder that reads the texts."""
+def _reader(asked: AskedParams, embed: str | None) -> EncoderParams | DecoderClassifierParams:
+    """The model that reads the texts."""
     if isinstance(asked, DprParams):
         return asked.questions if embed == "question" else asked.contexts
     return asked
 
 
-def _has_pooler(model: EncoderParams) -> bool:
+def _has_pooler(model: EncoderParams | DecoderClassifierParams) -> bool:
     return isinstance(model, BertClassifierParams) or (isinstance(model, BertParams) and not model.disable_nsp)
 
 
 def _encode(
-    model: EncoderParams, name: str, tokenizer: EncoderTokenizer, request: EncoderRequest, number: int
+    model: EncoderParams | DecoderClassifierParams,
+    name: str,
+    tokenizer: EncoderTokenizer,
+    request: EncoderRequest,
+    number: int,
 ) -> EncoderText:
     prompt, pair = request.prompts[number], request.second(number)
     which = f"prompt {number + 1}" if len(request.prompts) > 1 else "prompt"
-    takes_pairs = isinstance(model, BertParams | BertClassifierParams | DprEncoderParams)
-    if pair is not None and not (takes_pairs and model.segments != 1):
+    takes_pairs = isinstance(model, BertParams | BertClassifierParams | DprEncoderParams) and model.segments != 1
+    if pair is not None and not takes_pairs and not isinstance(model, DecoderClassifierParams):
         raise InferenceError(f"{which}: must be one text for {name}, got a pair")
     context = model.max_position_embeddings
     most = context if request.truncates else None
@@ -229,6 +238,8 @@ def _graph_of(params: AskedParams, answer: Answer | Side) -> Graph:
     if answer == "question" or answer == "context":
         assert isinstance(params, DprParams)
         return embedding_graph(params, answer)
+    if isinstance(params, DecoderClassifierParams):
+        return build_graph(params, 1)
     assert isinstance(params, EncoderParams)
     return answering_graph(params, answer)
 
@@ -262,6 +273,8 @@ class _Asking:
             wanted, make = [text.masked for text in texts], self._filled(numbers)
         elif isinstance(self.params, BertClassifierParams):
             wanted, make = [[0] for _ in texts], self._classified
+        elif isinstance(self.params, DecoderClassifierParams):
+            wanted, make = [[len(text.tokens) - 1] for text in texts], self._classified
         elif isinstance(self.params, BertTokenClassifierParams):
             wanted, make = [[place for _, place in text.words] for text in texts], self._tagged
         else:
@@ -355,7 +368,8 @@ class _Asking:
         rows = int(news.counts.sum())
         inputs: dict[str, Array] = {tensor.name: np.zeros(rows, tensor.dtype) for tensor in walk.graph.inputs}
         inputs["input_ids"] = np.concatenate([text.tokens for text in texts]).astype(np.int32)
-        inputs["attention_mask"][:] = 1
+        if "attention_mask" in inputs:
+            inputs["attention_mask"][:] = 1
         if "token_type_ids" in inputs:
             inputs["token_type_ids"] = np.concatenate([text.segments for text in texts]).astype(np.int32)
         return walk, inputs, news

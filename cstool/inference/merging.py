@@ -24,7 +24,7 @@ from cstool.foundation.progress import Silent
 from cstool.inference.model import InferenceModel
 from cstool.inference.source import walk_from
 from cstool.model.ir import Graph, OpKind
-from cstool.model.params import DecoderParams, EncoderDecoderParams, Params
+from cstool.model.params import DecoderClassifierParams, DecoderParams, EncoderDecoderParams, Params
 from cstool.model.params.sections.tuning import is_magnitude
 from cstool.training.kernels.cached_attention import News
 from cstool.training.machine.cluster import INTERPRETER
@@ -91,7 +91,11 @@ def logits_of(params: Params, path: Path, tokens: Sequence[int], *, folds: bool)
         if isinstance(model.params.model, EncoderDecoderParams):
             walk = walk_from(model, [tokens], 1, len(tokens))
         news = News.of([0], [len(tokens)], [0])
-        logits = walk.run({walk.ids: np.array(tokens, np.int32)}, news, np.arange(len(tokens)))
+        inputs = {walk.ids: np.array(tokens, np.int32)}
+        if isinstance(model.params.model, DecoderClassifierParams):
+            # Each token is the last one of a sample.
+            inputs["last_position"] = np.zeros(len(tokens), np.int32)
+        logits = walk.run(inputs, news, np.arange(len(tokens)))
         return logits, rounding_bound(model.graph)
 
 

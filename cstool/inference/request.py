@@ -6,7 +6,14 @@ from typing import Any
 
 from cstool.foundation.errors import InferenceError
 from cstool.inference.sampling import Beams, Sampling
-from cstool.model.params import DecoderParams, EncoderDecoderParams, FcMnistParams, ModelParams, Params
+from cstool.model.params import (
+    DecoderClassifierParams,
+    DecoderParams,
+    EncoderDecoderParams,
+    FcMnistParams,
+    ModelParams,
+    Params,
+)
 
 MAX_TOKENS = 128
 """default number of tokens that follow a prompt"""
@@ -21,7 +28,7 @@ def generator_of(model: ModelParams) -> Generator:
     Raises:
         InferenceError: it is not
     """
-    if not isinstance(model, DecoderParams | EncoderDecoderParams):
+    if not isinstance(model, DecoderParams | EncoderDecoderParams) or isinstance(model, DecoderClassifierParams):
         hint = "without a prompt it predicts the classes of its validation data"
         raise InferenceError(
             f"prompt: must be for a model that generates text, got {model.name}",

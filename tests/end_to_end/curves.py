@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from cstool.foundation.progress import Silent
-from cstool.model.graphs import SampleForm, build_graph
+from cstool.model.graphs import SampleForm, trained_graph
 from cstool.model.params import Params, load_params
 from cstool.training.data import PatchesDataset, write_hdf5_text
 from cstool.training.data.dataset import Field
@@ -118,6 +118,8 @@ def curve_file(
     assert deterministic.digest(arrays) == curve["data_digest"]
     data.mkdir(parents=True)
     processor, write = PROCESSORS["fc_mnist" if config["model"]["name"] == "fc_mnist" else family]
+    if config["model"].get("dpo", {}).get("loss_type") == "kto":
+        processor = "KtoHDF5DataProcessor"
     if write is not None:
         write(data, arrays)
     init = {key: value for key, value in config.items() if key not in ("batch_size", "seed")}
@@ -158,7 +160,7 @@ def run_curve(folder: Path, family: str, curve: Any, *, lanes: int = 1, **more: 
     """Train what was recorded from the weights that it began with."""
     params = load_params(curve_file(folder, family, curve, **more))
     with _in_memory(family, curve["config"], params):
-        graph = build_graph(params.model, SampleForm.of(check_data(params, "train")))
+        graph = trained_graph(params, SampleForm.of(check_data(params, "train")))
         drawn = deterministic.weights(
             {name: weight.shape for name, weight in graph.weights.items()},
             curve["config"].get("seed", dpr_case.SEED),

@@ -124,6 +124,8 @@ CONFIGS = rows(f"""\
 {{"use_dora": 1}} => TMP/peft/{CONFIG}: use_dora must be true or false, got 1
 {{"bias": "all"}} => {LACKS} bias: all\n{MERGE}
 {{"modules_to_save": ["lm_head"], "lora_bias": true}} => {LACKS} lora_bias: true, modules_to_save: a list\n{MERGE}
+{{"modules_to_save": ["score"]}} =>
+    TMP/peft/{CONFIG}: modules_to_save must be left out for a GPT2LMHeadModel, which tells no classes, got score
 {{"trainable_token_indices": [1]}} => {LACKS} trainable_token_indices: a list\n{MERGE}
 {{"layer_replication": [[0, 2]]}} => {LACKS} layer_replication: a list\n{MERGE}
 {{"target_parameters": ["x"]}} => {LACKS} target_parameters: a list\n{MERGE}

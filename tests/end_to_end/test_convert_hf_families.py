@@ -15,7 +15,7 @@ import yaml
 from cstool.convert.convert import Request, convert
 from cstool.convert.hf_config import family_of
 from cstool.convert.hf_encoders import ENCODER_FAMILIES
-from cstool.convert.hf_families import HF_CLASSES, HF_FAMILIES, MODEL_TYPES
+from cstool.convert.hf_families import CLASSIFIERS, HF_CLASSES, HF_FAMILIES, MODEL_TYPES
 from cstool.foundation.errors import CheckpointError
 from cstool.foundation.progress import Silent
 from cstool.inference.model import InferenceModel
@@ -23,7 +23,13 @@ from cstool.inference.sampling import Beams
 from cstool.inference.source import walk_from
 from cstool.inference.walk import Walk
 from cstool.model.graphs import answering_graph, build_graph
-from cstool.model.params import EncoderDecoderParams, EncoderParams, VisionTransformerParams, load_params
+from cstool.model.params import (
+    DecoderClassifierParams,
+    EncoderDecoderParams,
+    EncoderParams,
+    VisionTransformerParams,
+    load_params,
+)
 from cstool.training.data import PatchesDataset
 from cstool.training.data.dataset import allocate
 from cstool.training.machine.inputs import Batch
@@ -74,7 +80,10 @@ def test_the_references_are_of_these_models():
         found = {name: recorded["config_digest"] for name, recorded in RECORDED[kind].items()}
         assert found == {name: config_digest(config) for name, config in cases.CASES.items()}  # type: ignore[attr-defined]
     assert {config["model_type"] for config in hf_cases.CASES.values()} == HF_FAMILIES.keys()
-    assert {config["architectures"][0] for config in hf_encoder_cases.CASES.values()} == ENCODER_FAMILIES.keys()
+    classifiers = {family.class_name for family in CLASSIFIERS}
+    assert {
+        config["architectures"][0] for config in hf_encoder_cases.CASES.values()
+    } == ENCODER_FAMILIES.keys() | classifiers
     assert {config["architectures"][0] for config in hf_other_cases.CASES.values()} <= HF_CLASSES.keys()
 
 
@@ -126,6 +135,12 @@ def searched(walk: Walk, prompt: list[int], recorded: dict[str, Any]) -> list[in
 def check_encoder(
     params: Any, model: InferenceModel, config: dict[str, Any], recorded: dict[str, Any], is_of_text: bool
 ) -> None:
+    if isinstance(params, DecoderClassifierParams):
+        inputs = {"input_ids": np.array(TOKENS, np.int32), "last_position": np.zeros(len(TOKENS), np.int32)}
+        walk = model.walk(1, len(TOKENS), build_graph(params, 1))
+        logits = walk.run(inputs, whole_news(len(TOKENS)), np.array([len(TOKENS) - 1]))
+        np.testing.assert_allclose(logits[0], recorded["logits"]["tokens"], atol=TOLERANCE)
+        return
     assert isinstance(params, EncoderParams)
     for answer, expected in recorded["logits"].items():
         graph = answering_graph(params, answer)

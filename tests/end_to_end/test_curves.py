@@ -43,12 +43,12 @@ IN_TEST = {
     "decoders": ("decoder_tied", "adafactor", "lion", "fc_mnist_nesterov", "llama_yarn", "gemma2", "falcon_two_norms"),
     "encoders": ("roberta", "esm2", "token_classifier"),
     "encoder_decoders": ("gated_untied",),
-    "preferences": ("zephyr", "dpop"),
+    "preferences": ("zephyr", "dpop", "orpo", "kto"),
     "vision": ("colours",),
     "dpr": ("mean, mutual",),
 }
 VENDOR_IN_TEST = {
-    "decoders": ("gpt3_mup", "shared_expert", "falcon_sinks", "no_bias_correction", "momentum_dampened"),
+    "decoders": ("lora", "gpt3_mup", "shared_expert", "falcon_sinks", "no_bias_correction", "momentum_dampened"),
     "encoders": ("bert",),
     "encoder_decoders": ("t5_mup_heads", "transformer"),
     "preferences": ("ipo",),
@@ -59,7 +59,7 @@ BITS = {
     "decoders": {"decoder_tied", "adafactor", "llama_yarn", "gemma2", "falcon_two_norms"},
     "encoders": {"esm2", "classifier"},
     "encoder_decoders": {"gated_untied"},
-    "preferences": {"zephyr"},
+    "preferences": {"zephyr", "kto"},
     "vision": {"no_token"},
 }
 BITS_IN_TEST = {"encoders": ("classifier",)}

@@ -101,6 +101,54 @@ def test_pairs_of_lines_are_prepared_and_learnt(cstool, tmp_path):
     assert (found["samples"], found["accuracy"]) == (8, 1.0)
 
 
+def test_of_orpo_the_chosen_text_is_learned_as_well_without_a_reference(cstool, tmp_path, data):
+    model = {"name": "dpo", "dpo": {"loss_type": "orpo", "beta": 0.1}, "policy_model": POLICY}
+    file = params(tmp_path, data, "run", model=model, loop={"max_steps": 20}, checkpoint={"steps": 20})
+    outcome = cstool("run", "-p", file, "--mode", "train_and_eval", "--json")
+    losses, (found,) = outcome.document["losses"], outcome.document["evaluations"]
+    assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
+    assert found["loss"] == pytest.approx(sum(found["losses"].values()))
+    assert found["accuracy"] == found["rewards_accuracies"] > 0.5
+    assert found["tokens"] > found["samples"] == 6
+    assert not saved_tensors(tmp_path / "run" / "checkpoint_20.mdl", "model.ref_model")
+
+
+@pytest.mark.takes("two runs")
+def test_of_kto_labelled_answers_are_learned_with_the_same_bits_on_two_systems(cstool, tmp_path):
+    """Answers in capitals are desirable."""
+    lines = [{"prompt": f"say {n}\n", "completion": "AYE" if n % 2 else "no", "label": bool(n % 2)} for n in range(40)]
+    (tmp_path / "answers.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    folder = tmp_path / "made"
+    made = ("data", "prepare", "preferences", tmp_path / "answers.jsonl", "--output", folder, "--sequence_length", 16)
+    assert cstool(*made, "--val_fraction", 0.2).code == 0
+    policy = {**POLICY, "vocab_size": 256}
+    model = {"name": "dpo", "dpo": {"loss_type": "kto", "beta": 0.5}, "policy_model": policy}
+    for name, typed in (("one", ("--mode", "train_and_eval", "--json")), ("two", ("--num_csx", 2))):
+        file = params(tmp_path, folder, name, model=model, loop={"max_steps": 16}, checkpoint={"steps": 16})
+        file.write_text(file.read_text().replace("DpoHDF5", "KtoHDF5"))
+        outcome = cstool("run", "-p", file, *typed)
+        assert outcome.code == 0, outcome.stderr
+        if name == "one":
+            losses, (found,) = outcome.document["losses"], outcome.document["evaluations"]
+    assert losses[0] == pytest.approx(0.5, rel=1e-6)
+    assert losses[-1] < 0.4
+    assert (found["samples"], found["accuracy"]) == (8, 1.0)
+    assert found["kl"] >= 0
+    assert latest_bits(tmp_path / "one") == latest_bits(tmp_path / "two")
+
+
+def test_data_of_another_kind_are_refused(cstool, tmp_path, data):
+    model = {"name": "dpo", "dpo": {"loss_type": "kto"}, "policy_model": POLICY}
+    file = params(tmp_path, data, "run", model=model)
+    rule = (
+        "TMP/run.yaml: trainer.fit.train_dataloader.data_processor must deliver input_ids, labels, label_mask, mask, "
+    )
+    rule += "desirable for the model dpo, got one with input_ids, label_mask, labels, mask"
+    outcome = cstool("run", "-p", file)
+    assert outcome.code == 2
+    assert outcome.stderr.endswith(error(rule, "KtoHDF5DataProcessor does"))
+
+
 @pytest.mark.takes("three runs, and answers")
 def test_adapters_on_a_policy_whose_reference_is_its_base(cstool, tmp_path, data):
     """One copy of the weights, stopped or not; with adapters or merged it answers alike."""
@@ -192,6 +240,8 @@ SECTIONS = rows("""\
         LlamaModel, mistral, mixtral, santacoder, starcoder, got 'bert'
 {dpo: {loss_type: dpop, reference_free: true}} => .dpo.reference_free must be false for loss_type dpop, which holds the
         policy against its reference, got true
+{dpo: {loss_type: kto, reference_free: true}} => .dpo.reference_free must be false for loss_type kto, which holds the
+        policy against its reference, got true
 {policy_model: {MIXTRAL, moe: {num_experts: 2, load_balancing_loss_coef: 0.1}}} => .policy_model must have no
         moe.load_balancing_loss_coef: the loss of a pair has no place for a loss of its router
     hint: moe.load_balancing_loss_coef: 0.0 trains the mixture without it
@@ -253,7 +303,7 @@ def test_the_page_makes_pairs_and_trains_on_them(cstool, tmp_path, monkeypatch):
     outcome = cstool(*train.split(), "--json")
     assert f"{outcome.document['losses'][0]:.5f}" == re.findall(r"first loss is ([0-9.]+),", text)[0]
     assert outcome.document["evaluations"][-1]["accuracy"] == 1.0
-    for metric in re.findall(r"`eval/(\w+)`", text):
+    for metric in re.findall(r"`eval/(\w+)`", text.partition("## A small one")[2]):
         assert metric in outcome.document["evaluations"][-1] or metric == "rewards_accuracies"
 
 

@@ -57,7 +57,14 @@ def _of_decoder(config: Config) -> Arrays:
 def _of_preferences(config: Config) -> Arrays:
     policy = config["model"]["policy_model"]
     keys = {"sequence_length": policy["max_position_embeddings"], "vocab_size": policy["vocab_size"]}
-    return {"pairs": preference_batches(batch_size=config["batch_size"], seed=config["seed"], **keys)}
+    pairs = preference_batches(batch_size=config["batch_size"], seed=config["seed"], **keys)
+    if config["model"]["dpo"].get("loss_type") == "kto":
+        # Answers of which two in three are desirable, each before a mismatched one.
+        labels = np.resize(np.array([1, 1, 0], np.int32), pairs.shape[:2])
+        pairs = np.concatenate(
+            [pairs, np.broadcast_to(labels[..., None, None], (*pairs.shape[:2], 1, pairs.shape[3]))], axis=2
+        )
+    return {"pairs": pairs}
 
 
 def _of_images(config: Config) -> Arrays:

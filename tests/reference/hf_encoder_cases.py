@@ -1,4 +1,4 @@
-"""Small encoders of every class of Hugging Face's that is converted: configs, inputs and weights. No cstool."""
+"""Small encoders, and decoders that tell classes, of every class of Hugging Face's that is converted. No cstool."""
 
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ _SMALL |= {"intermediate_size": 80}
 _BERT = {**_SMALL, "model_type": "bert", "max_position_embeddings": 32}
 _ESM = {**_SMALL, "model_type": "esm", "mask_token_id": 4, "pad_token_id": 1, "max_position_embeddings": 34}
 _ESM |= {"position_embedding_type": "rotary"}
+_LLAMA = {**_SMALL, "num_key_value_heads": 3, "max_position_embeddings": 32, "pad_token_id": 0}
+_GPT2 = {"vocab_size": 61, "n_embd": 48, "n_layer": 2, "n_head": 6, "n_positions": 32}
 _LABELS = {"id2label": {"0": "A", "1": "B", "2": "C"}, "label2id": {"A": 0, "B": 1, "C": 2}}
 
 CASES: dict[str, dict[str, Any]] = {
@@ -30,5 +32,16 @@ CASES: dict[str, dict[str, Any]] = {
     "esm2": {**_ESM, "architectures": ["EsmForMaskedLM"], "token_dropout": True},
     "esm2_plain": {**_ESM, "architectures": ["EsmForMaskedLM"], "emb_layer_norm_before": True},
     "classifier": {**_BERT, **_LABELS, "architectures": ["BertForSequenceClassification"]},
+    "gpt2_classifier": {**_GPT2, **_LABELS, "model_type": "gpt2", "architectures": ["GPT2ForSequenceClassification"]},
+    **{
+        f"{name.lower()}_classifier": {
+            **_LLAMA,
+            **_LABELS,
+            **({"head_dim": 8} if name in ("Gemma2", "Qwen3") else {}),
+            "model_type": name.lower(),
+            "architectures": [f"{name}ForSequenceClassification"],
+        }
+        for name in ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma2")
+    },
     "token_classifier": {**_BERT, **_LABELS, "architectures": ["BertForTokenClassification"], "hidden_act": "gelu_new"},
 }

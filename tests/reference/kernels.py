@@ -431,6 +431,35 @@ def sgd(
     return weight
 
 
+def unpaired_losses(
+    policy: Array,
+    counts: Array,
+    samples: Array,
+    desirable: Array,
+    reference: Array,
+    weights: tuple[float, float],
+    beta: float,
+) -> list[float]:
+    """Return the loss of each answer of KTO; `weights` of desirable ones and of others.
+
+    Args:
+        policy, reference: (B, 2, S) cross entropies of tokens, of an answer and of a mismatched one
+        counts: (B, 2, S) 1 for a token that counts
+        samples, desirable: (B,) 1 for a sample that counts, and for a desirable answer
+    """
+    ratios = [
+        [sum((r - p) * c for p, r, c in zip(*texts, strict=True)) for texts in zip(*each, strict=True)]
+        for each in zip(policy, reference, counts, strict=True)
+    ]
+    others = [ratio[1] for ratio, there in zip(ratios, samples, strict=True) if there]
+    limit = max(0.0, sum(others) / max(1, len(others)))
+    found = []
+    for ratio, there, good in zip(ratios, samples, desirable, strict=True):
+        gain = ratio[0] - limit if good else limit - ratio[0]
+        found.append(bool(there) * weights[0 if good else 1] * (1.0 - 1.0 / (1.0 + math.exp(-beta * gain))))
+    return found
+
+
 def preference_losses(
     kind: str,
     policy: Array,
@@ -450,7 +479,7 @@ def preference_losses(
     for b in range(len(policy)):
         gains, falls = [], 0.0
         for text in range(2):
-            size = max(1.0, sum(counts[b, text])) if kind == "ipo" else 1.0
+            size = max(1.0, sum(counts[b, text])) if kind in ("ipo", "orpo") else 1.0
             own = -sum(e * c for e, c in zip(policy[b, text], counts[b, text], strict=True)) / size
             other = 0.0
             if reference is not None:
@@ -459,7 +488,11 @@ def preference_losses(
         margin = gains[0] - gains[1]
         if kind == "dpop":
             falls = max(0.0, -gains[0])
+        odds = 0.0
+        if kind == "orpo":
+            odds = margin - math.log(1.0 - math.exp(gains[0])) + math.log(1.0 - math.exp(gains[1]))
         losses = {
+            "orpo": -beta * math.log(1.0 / (1.0 + math.exp(-odds))),
             "sigmoid": -math.log(1.0 / (1.0 + math.exp(-beta * margin))),
             "hinge": max(0.0, 1.0 - beta * margin),
             "ipo": (margin - 0.5 / beta) ** 2,

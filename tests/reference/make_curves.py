@@ -179,11 +179,21 @@ def log_probability(model: Config, w: Weights, text: torch.Tensor, is_mean: bool
     return found / mask.sum(dim=-1) if is_mean else found
 
 
+def whole_text_loss(model: Config, w: dict[str, torch.Tensor], text: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross entropy of all tokens of texts, prompts too, (B, 3, S); a text ends with its last label."""
+    ids, mask, labels = text.unbind(dim=1)
+    ends = mask.flip(-1).cummax(dim=-1).values.flip(-1) == 1
+    labels = torch.where(mask == 1, labels, ids.roll(-1, dims=-1))
+    logs = functional.log_softmax(torch_decoders.decoder_logits(model, w, ids), dim=-1)
+    return -logs.gather(-1, labels[..., None])[..., 0][ends].mean()
+
+
 def preferences(config: Config, dtype: torch.dtype) -> Trained:
     """Return policy and reference of a case, of which the policy is trained."""
     settings, policy = config["model"]["dpo"], config["model"]["policy_model"]
     kind, beta = settings.get("loss_type", "sigmoid"), settings["beta"]
-    prefixes = [POLICY, *([] if settings.get("reference_free") else [REFERENCE])]
+    is_free = settings.get("reference_free") or kind == "orpo"
+    prefixes = [POLICY, *([] if is_free else [REFERENCE])]
     shapes = torch_decoders.weight_shapes(policy)
     initial = weights({prefix + name: shape for prefix in prefixes for name, shape in shapes.items()}, config["seed"])
     w = {name: torch.from_numpy(array).to(dtype) for name, array in initial.items()}
@@ -194,13 +204,23 @@ def preferences(config: Config, dtype: torch.dtype) -> Trained:
 
         def log_probabilities(prefix: str) -> list[torch.Tensor]:
             own = {name.removeprefix(prefix): array for name, array in w.items() if name.startswith(prefix)}
-            return [log_probability(policy, own, part, kind == "ipo") for part in (pairs[:, :3], pairs[:, 3:])]
+            is_mean = kind in ("ipo", "orpo")
+            return [log_probability(policy, own, part, is_mean) for part in (pairs[:, :3], pairs[:, 3:6])]
 
         chosen, rejected = log_probabilities(POLICY)
-        if not settings.get("reference_free"):
+        if kind == "orpo":
+            odds = chosen - rejected - torch.log(-torch.expm1(chosen)) + torch.log(-torch.expm1(rejected))
+            own = {name.removeprefix(POLICY): array for name, array in w.items()}
+            return whole_text_loss(policy, own, pairs[:, :3]) + beta * functional.softplus(-odds).mean()
+        if not is_free:
             with torch.no_grad():
                 chosen_before, rejected_before = log_probabilities(REFERENCE)
             chosen, rejected = chosen - chosen_before, rejected - rejected_before
+        if kind == "kto":
+            # The second text is a mismatched answer.
+            limit, is_good = rejected.mean().detach().clamp(min=0), pairs[:, 6, 0] == 1
+            losses = 1 - torch.sigmoid(beta * torch.where(is_good, chosen - limit, limit - chosen))
+            return torch.where(is_good, losses, settings["undesirable_weight"] * losses).mean()
         margin = chosen - rejected
         if kind == "hinge":
             return (1 - beta * margin).clamp(min=0).mean()

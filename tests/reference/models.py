@@ -126,11 +126,20 @@ def output(
             bias, bend = weights[1] if weights[1:] else None, (attributes["logits_scale"], attributes["logits_softcap"])
             smoothing = attributes.get("label_smoothing", 0.0)
             return kernels.softmax_losses(x, weights[0], bias, inputs[1], *bend, smoothing)
+        case OpKind.MASKED_LOSS:
+            return np.where(inputs[1] != 0, x, 0.0)
         case OpKind.PREFERENCE_LOSS:
             policy, counts, *others = (array.reshape(len(inputs[2]), 2, -1) for array in (x, inputs[1], *inputs[3:]))
             kind, beta, penalty = (attributes[name] for name in ("loss_type", "beta", "penalty"))
             found = kernels.preference_losses(kind, policy, counts, *others or [None], beta=beta, penalty=penalty)
             return inputs[2] * [one for one, *_ in found]
+        case OpKind.UNPAIRED_LOSS:
+            policy, counts, other = (inputs[i].reshape(len(inputs[2]), 2, -1) for i in (0, 1, 4))
+            shares = attributes["desirable_weight"], attributes["undesirable_weight"]
+            samples, desirable = inputs[2].reshape(-1), inputs[3].reshape(-1)
+            return np.array(
+                kernels.unpaired_losses(policy, counts, samples, desirable, other, shares, attributes["beta"])
+            )
         case OpKind.CONTRASTIVE_LOSS:
             return kernels.contrastive_losses(*inputs, attributes["temperature"], attributes["mutual"])
 

@@ -90,6 +90,20 @@ CASES: dict[str, Config] = {
     ),
     # Read in vain: the losses are those without.
     "chunks_in_vain": _clipped(68, _model("chunks_and_columns", without=("apply_attention_pattern",)), _adamw()),
+    # Of two groups the first that names a layer counts; all else is frozen, norms and biases, too.
+    "lora": {
+        **_clipped(69, _model("decoder_tied"), _adamw(eps=1.0e-8)),
+        "callbacks": [
+            {
+                "Lora": {
+                    "lora_params": [
+                        {"r": 4, "alpha": 2, "target_modules": ["MultiheadAttention", "Linear"]},
+                        {"r": 2, "alpha": 1, "target_modules": ["FeedForwardNetwork", "Linear"]},
+                    ]
+                }
+            }
+        ],
+    },
     "no_bias_correction": _case(47, MODELS["gpt2"], _adamw(correct_bias=False), max_gradient_value=0.01),
     # Momentum starts from nothing, so that dampening counts from the first step on.
     "momentum_dampened": _case(48, MODELS["gpt2"], {"SGD": {"momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1}}),

@@ -109,7 +109,10 @@ def train(
 
     (config,) = validate_trainer_params(dict(params))
     trainer = utils.configure_trainer_from_config(config, "train")
-    named = {_name(name): parameter for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
+    parameters = dict(trainer.model.named_parameters())
+    # Beside adapters all else is frozen, but has weights.
+    has_adapters = any(name.endswith(".lora_A") for name in parameters)
+    named = {_name(name): each for name, each in parameters.items() if each.requires_grad or has_adapters}
     initial = draw({name: tuple(parameter.shape) for name, parameter in named.items()})
     with torch.no_grad():
         for name, parameter in named.items():

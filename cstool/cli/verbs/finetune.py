@@ -140,7 +140,7 @@ def prepare(request: FinetuneRequest) -> Prepared:
     Raises:
         CstoolError: any error that the user can act on
     """
-    from cstool.model.params import DecoderParams, load_params
+    from cstool.model.params import DecoderClassifierParams, DecoderParams, load_params
     from cstool.training.store import open_checkpoint
     from cstool.training.store.adapters import ADAPTERS
     from cstool.training.verbs.instruction_data import prepare_instructions, show_samples
@@ -154,8 +154,10 @@ def prepare(request: FinetuneRequest) -> Prepared:
             raise CheckpointError(f"{base}: must be a whole model, got adapters", way)
     of_base = params_of(base, (), {})
     model = of_base.model
-    if not isinstance(model, DecoderParams):
-        raise CstoolError(f"{base}: must be a decoder, got {model.name}", "cstool run fine-tunes other models")
+    if not isinstance(model, DecoderParams) or isinstance(model, DecoderClassifierParams):
+        raise CstoolError(
+            f"{base}: must be a decoder that makes text, got {model.name}", "cstool run fine-tunes other models"
+        )
     tokenizer = request.tokenizer or _tokenizer_of(base, of_base)
     length = request.sequence_length or min(USUAL_TOKENS, model.max_position_embeddings)
     folder = request.output / "data"

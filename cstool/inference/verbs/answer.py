@@ -212,9 +212,10 @@ def base_of(adapter: Path) -> Path:
 
 def generates_text(params: Params) -> bool:
     """Whether the model of these params makes text of prompts; else it classifies."""
-    from cstool.model.params import DecoderParams, EncoderDecoderParams
+    from cstool.model.params import DecoderClassifierParams, DecoderParams, EncoderDecoderParams
 
-    return isinstance(params.model, DecoderParams | EncoderDecoderParams)
+    model = params.model
+    return isinstance(model, DecoderParams | EncoderDecoderParams) and not isinstance(model, DecoderClassifierParams)
 
 
 def check_answers(params: Params) -> None:

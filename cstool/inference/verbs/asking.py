@@ -89,10 +89,10 @@ def ask(
 
 
 def is_encoder(params: Params) -> bool:
-    """Whether the model of these params is an encoder, or two."""
-    from cstool.model.params import DprParams, EncoderParams
+    """Whether the model of these params is an encoder, or two, or a decoder that tells classes as an encoder does."""
+    from cstool.model.params import DecoderClassifierParams, DprParams, EncoderParams
 
-    return isinstance(params.model, EncoderParams | DprParams)
+    return isinstance(params.model, EncoderParams | DprParams | DecoderClassifierParams)
 
 
 def fills_in(params: Params) -> bool:
@@ -133,17 +133,19 @@ def _loaders(params: Params) -> list[Any]:
 
 def _tokenizer(params: Params, named: str | None) -> EncoderTokenizer:
     """Load the named vocabulary, or the one of the data, of the model section, or beside a checkpoint."""
+    from cstool.model.params import DecoderClassifierParams
     from cstool.training.data import EncoderTokenizer, tokenizer_beside
 
-    loaders = _loaders(params)
+    loaders, by_template = _loaders(params), isinstance(params.model, DecoderClassifierParams)
     do_lower = any(getattr(loader, "do_lower", False) for loader in loaders)
     if named is not None:
-        return EncoderTokenizer(Path(named), do_lower=do_lower)
+        return EncoderTokenizer(Path(named), do_lower=do_lower, by_template=by_template)
     for section in (*loaders, params.model):
         if (file := getattr(section, "vocab_file", None)) is not None:
-            return EncoderTokenizer(file.now, do_lower=getattr(section, "do_lower", do_lower))
+            of_file = getattr(section, "do_lower", do_lower)
+            return EncoderTokenizer(file.now, do_lower=of_file, by_template=by_template)
     if (beside := tokenizer_beside(params.path)).is_file():
-        return EncoderTokenizer(beside)
+        return EncoderTokenizer(beside, by_template=by_template)
     raise InferenceError(
         "--tokenizer: must be given where the params have no vocab_file, and they have none",
         "the vocab.txt or the tokenizer.json of the training data",

@@ -133,7 +133,7 @@ writes it so).
 - *see below*: a section; its keys follow.
 - *(name: gpt2 ...)*: of GPT-2 and its kin, which are {sequential}.
 - *(name: gptj ...)*: of GPT-J and its kin, which are {parallel}. They have the keys of GPT-2 and its kin, too;
-  only what differs stands again.
+  only what differs stands again. So have those that tell classes, *(name: gpt2/classifier ...)*.
 - Any other key is an error. A key that is null counts as not given, but where null is among the values. `*` is any
   entry of a list, or the name of one."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cstool.model.graphs.decoder import decoder_graph
+from cstool.model.graphs.decoder import classifier_graph, decoder_graph
 from cstool.model.graphs.dpr import USUAL_CONTEXTS, Side, dpr_graph, embedding_graph
 from cstool.model.graphs.encoder import Answer, answering_graph, encoder_graph
 from cstool.model.graphs.encoder_decoder import encoder_decoder_graph
@@ -16,6 +16,7 @@ from cstool.model.ir import Graph, verify
 from cstool.model.params import (
     BertParams,
     BertSummarizationParams,
+    DecoderClassifierParams,
     DecoderParams,
     DpoParams,
     DprParams,
@@ -53,6 +54,7 @@ _BUILDERS: Mapping[type, Callable[[Any, Any], Graph]] = {
     EncoderParams: encoder_graph,
     EncoderDecoderParams: encoder_decoder_graph,
     DpoParams: lambda model, form: preference_graph(model, form.tokens),
+    DecoderClassifierParams: classifier_graph,
     DecoderParams: lambda model, form: decoder_graph(model, form.tokens, is_packed=form.is_packed),
 }
 

@@ -30,6 +30,7 @@ from cstool.model.params.sections.tuning import (
     Adapters,
     Tuning,
     is_of_adapter,
+    is_of_head,
 )
 
 SHORT_NAMES = {
@@ -90,6 +91,9 @@ def site_of(op: Op, aliases: Mapping[str, str]) -> Site | None:
     if short is None or any(name.endswith("position_ids") for name in op.inputs):
         return None
     weight = op.weights[0]
+    if is_of_head(weight):
+        # It is trained as a whole.
+        return None
     if short == HEAD and f"{op.name}.weight" in aliases:
         weight = f"{op.name}.weight"
     return Site(op.name, weight.removesuffix(".weight"), short)
@@ -116,7 +120,7 @@ def adapter_scales(graph: Graph, tuning: Tuning) -> dict[str, float]:
 
 
 def with_adapters(graph: Graph, tuning: Tuning) -> Graph:
-    """Return a graph with adapters, and all weights but theirs frozen.
+    """Return a graph with adapters, and all weights frozen but theirs and those of a head that tells classes.
 
     A layer of inputs and outputs gets rank x (inputs + outputs) weights.
 
@@ -210,7 +214,10 @@ def _adapted(graph: Graph, segment: Segment, asked: Mapping[str, Adapters], made
         segment,
         ops=tuple(_in_order(segment.ops, added)),
         tensors=(*segment.tensors, *(tensor for new in added.values() for tensor in new.tensors)),
-        weights=(*(replace(weight, frozen=True) for weight in segment.weights), *weights.values()),
+        weights=(
+            *(replace(weight, frozen=weight.frozen or not is_of_head(weight.name)) for weight in segment.weights),
+            *weights.values(),
+        ),
     )
 
 

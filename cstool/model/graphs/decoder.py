@@ -5,14 +5,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from cstool.model.graphs.form import SampleForm
 from cstool.model.graphs.mixture import add_balance_loss, add_mixture
 from cstool.model.graphs.parts import ONES, Parts
 from cstool.model.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor, Weight
-from cstool.model.params import AttentionRules, DecoderParams
+from cstool.model.params import AttentionRules, DecoderClassifierParams, DecoderParams
 from cstool.model.params.sections.decoder import MAX_RELATIVE_DISTANCE
 from cstool.model.params.sections.decoder_parts import PositionScalingParams
 
 WORD_EMBEDDINGS = "embedding_layer.word_embeddings.weight"
+CLASSES = "score"
+"""output layer of a classifier, as Hugging Face's library calls it"""
 
 _INPUTS = (("input_ids", "int32"), ("labels", "int32"), ("mask", "float32"))
 
@@ -41,6 +44,26 @@ def decoder_graph(model: DecoderParams, sequence_length: int, *, is_packed: bool
     if model.balances:
         losses.append(Loss("load_balancing_loss", "batch_size", model.moe.load_balancing_loss_coef, evaluates=False))
     return Graph(model.name, inputs, segments, tuple(losses), aliases)
+
+
+def classifier_graph(model: DecoderClassifierParams, form: SampleForm) -> Graph:
+    """Build the graph of a decoder that tells the class of a text by its last token, the one at `last_position`.
+
+    After that token comes padding alone, and no token sees a later one: attention needs no mask.
+    """
+    assert form.tokens is not None
+    scores, counted = form.scores(model.num_labels)
+    inputs = [Tensor("input_ids", (form.tokens,), "int32")]
+    inputs += [Tensor(name, (1,), "int32") for name in ("last_position", *counted, "labels")]
+    head, last = _parts(model, 1), f"residual.{model.num_hidden_layers}"
+    x = head.op(OpKind.GATHER, f"{CLASSES}.gather", (last, "last_position"), "last_token", model.hidden_size)
+    x = head.norm("transformer_decoder.norm", x, "final")
+    matrix = head.matrix("lm_head", f"{CLASSES}.weight", model.num_labels, model.hidden_size)
+    tallies = {} if scores is None else {"tallies": True}
+    head.loss(CLASSES, (x, "labels", "mask", *counted), "loss", (matrix,), **tallies)
+    segments = (_embedding(model, form.tokens, False), *_layers(model, form.tokens, ()), head.segment())
+    loss = Loss("loss", "batch_size", scores=scores)
+    return Graph(model.name, (*inputs, Tensor("mask", (1,))), segments, (loss,))
 
 
 @dataclass

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Literal
 
 from cstool.model.graphs.encoder_layer import add_encoder_layer
-from cstool.model.graphs.form import MATCHED, SampleForm
+from cstool.model.graphs.form import SampleForm
 from cstool.model.graphs.parts import Parts, smoothed
 from cstool.model.ir import Graph, Initializer, Loss, OpKind, Segment, Tensor
 from cstool.model.params import (
@@ -104,10 +104,8 @@ def _fine_tuning(model: EncoderParams, form: SampleForm) -> Graph:
     scores: str | None = None
     counted: tuple[str, ...] = ()
     if isinstance(model, BertClassifierParams):
-        scores = "micro_f1" if model.num_labels == 2 else None
-        if form.has_halves:
-            inputs.append(Tensor(MATCHED, (1,), "int32"))
-            scores, counted = "halves", (MATCHED,)
+        scores, counted = form.scores(model.num_labels)
+        inputs += [Tensor(name, (1,), "int32") for name in counted]
         parts, classes, dropout = encoder_parts(model, 1), model.num_labels, model.task_dropout
         x = add_pooler(parts, model, x, prefix)
     elif isinstance(model, BertTokenClassifierParams):

@@ -37,6 +37,12 @@ class SampleForm:
     context_tokens: int | None = None
     has_halves: bool = False
 
+    def scores(self, classes: int) -> tuple[str | None, tuple[str, ...]]:
+        """The scores of a model that tells one of some classes of a text, and the inputs that they are counted by."""
+        if self.has_halves:
+            return "halves", (MATCHED,)
+        return ("micro_f1" if classes == 2 else None), ()
+
     @classmethod
     def of(cls, graph: Graph) -> Self:
         """The form that a graph was built for."""

@@ -10,7 +10,7 @@ from cstool.model.graphs.decoder import decoder_graph
 from cstool.model.ir import Graph, Loss, Op, OpKind, Segment, Tensor, Weight
 from cstool.model.params import DpoParams
 from cstool.model.params.sections.decoder import DecoderParams
-from cstool.model.params.sections.preference import ACCURACY
+from cstool.model.params.sections.preference import ACCURACY, KTO, ORPO
 
 POLICY, REFERENCE = "policy_model.model.", "ref_model.model."
 """prefixes of the names of weights"""
@@ -22,17 +22,18 @@ _BY_POSITION = (OpKind.ATTENTION, OpKind.ROTARY, OpKind.POSITION_EMBEDDING, OpKi
 def preference_graph(model: DpoParams, sequence_length: int) -> Graph:
     """Build the graph of DPO for pairs of texts of `sequence_length` tokens (S). Weight names are the vendor's."""
     tokens, settings = TEXTS * sequence_length, model.dpo
+    is_orpo = settings.loss_type == ORPO
     inputs = (
         Tensor("input_ids", (tokens,), "int32"),
         Tensor("labels", (tokens,), "int32"),
         Tensor("label_mask", (tokens,)),
-        Tensor("mask", (1,)),
+        *([Tensor("mask", (tokens,)), Tensor("sample_mask", (1,))] if is_orpo else [Tensor("mask", (1,))]),
     )
     segments: list[Segment] = []
     entropies: list[str] = []
     aliases: dict[str, str] = {}
     parts: list[tuple[DecoderParams, str]] = [(model.policy, POLICY)]
-    if not settings.reference_free:
+    if settings.has_reference:
         parts.insert(0, (model.reference, REFERENCE))
     for section, prefix in parts:
         begins_as = None if prefix == POLICY else POLICY
@@ -42,11 +43,31 @@ def preference_graph(model: DpoParams, sequence_length: int) -> Graph:
         aliases |= {prefix + alias: prefix + weight for alias, weight in decoder.aliases.items()}
     attributes = {"loss_type": settings.loss_type, "beta": settings.beta, "penalty": settings.dpop_penalty_weight}
     *reference, policy = entropies
-    loss = Op(OpKind.PREFERENCE_LOSS, "dpo", (policy, "label_mask", "mask", *reference), ("loss",), (), attributes)
+    if settings.loss_type == KTO:
+        weights = {name: getattr(settings, name) for name in ("desirable_weight", "undesirable_weight")}
+        of_batch = Op(
+            OpKind.UNPAIRED_LOSS,
+            "kto",
+            (policy, "label_mask", "mask", "desirable", *reference),
+            ("loss",),
+            (),
+            {"beta": settings.beta, **weights},
+        )
+        # The mean over mismatched answers is of all samples: they meet, in a segment of its own.
+        segments.append(Segment((of_batch,), (Tensor("loss", (1,)),), ()))
+        losses = [Loss("loss", "batch_size", accuracy=ACCURACY, extras=model.extras)]
+        return Graph(model.name, (*inputs, Tensor("desirable", (1,))), tuple(segments), tuple(losses), aliases)
+    read = policy, "label_mask", inputs[-1].name, *reference
+    ops = [Op(OpKind.PREFERENCE_LOSS, "dpo", read, ("loss",), (), attributes)]
+    made, losses = [Tensor("loss", (1,))], [Loss("loss", "batch_size", accuracy=ACCURACY, extras=model.extras)]
+    if is_orpo:
+        # The loss with terms of tokens is the first.
+        ops.insert(0, Op(OpKind.MASKED_LOSS, "nll", (policy, "mask"), ("nll_loss",)))
+        made.append(Tensor("nll_loss", (tokens,)))
+        losses.insert(0, Loss("nll_loss", accuracy=None))
     last = segments[-1]
-    segments[-1] = replace(last, ops=(*last.ops, loss), tensors=(*last.tensors, Tensor("loss", (1,))))
-    losses = (Loss("loss", "batch_size", accuracy=ACCURACY, extras=model.extras),)
-    return Graph(model.name, inputs, tuple(segments), losses, aliases)
+    segments[-1] = replace(last, ops=(*last.ops, *ops), tensors=(*last.tensors, *made))
+    return Graph(model.name, inputs, tuple(segments), tuple(losses), aliases)
 
 
 def _part(segment: Segment, prefix: str, begins_as: str | None) -> Segment:

@@ -56,7 +56,7 @@ class Loss:
         name: of the tensor that has its terms, one for each token or sample
         scaling: the divisor of the sum: "num_tokens", the terms that count, or "batch_size", the samples
         weight: factor of its share of the whole loss
-        accuracy: name, in evaluations, of the share of correct predictions
+        accuracy: name, in evaluations, of the share of correct predictions; None where none are counted
         perplexity: name, in evaluations, of the exponential of the mean; None where that is of no use
         evaluates: whether it counts in evaluations, too
         extras: names, in evaluations, of the other means that it computes
@@ -67,7 +67,7 @@ class Loss:
     name: str
     scaling: str = "num_tokens"
     weight: float = 1.0
-    accuracy: str = "accuracy"
+    accuracy: str | None = "accuracy"
     perplexity: str | None = None
     evaluates: bool = True
     extras: tuple[str, ...] = field(default=(), metadata=_IF_UNUSUAL)

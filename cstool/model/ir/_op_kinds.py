@@ -74,8 +74,12 @@ class OpKind(StrEnum):
     """x, labels, mask (, halves, or positions, words) -> loss: output layer and cross entropy, the classes by panels"""
     TOKEN_LOSS = "token_loss"
     """x, labels -> cross entropy of each token, for others to make a loss of: the output layer in it, by panels"""
+    MASKED_LOSS = "masked_loss"
+    """cross entropies of tokens, mask -> loss: those that count"""
     PREFERENCE_LOSS = "preference_loss"
     """cross entropies of a pair's tokens, masks of tokens and pairs (, a reference's cross entropies) -> loss"""
+    UNPAIRED_LOSS = "unpaired_loss"
+    """cross entropies of an answer and another, masks of tokens, samples, desirable ones, a reference's -> loss"""
     CONTRASTIVE_LOSS = "contrastive_loss"
     """questions, contexts, mask -> loss: the own context of a question told from all contexts of the batch"""
 
@@ -363,8 +367,20 @@ OP_RULES: Mapping[OpKind, OpRules] = {
         reads_inputs=True,
         measured_as=OpKind.SOFTMAX_LOSS,
     ),
+    OpKind.MASKED_LOSS: OpRules(
+        shape.masked_loss, work.elements(1, 1), reads=(1,), losses=(0,), measured_as=OpKind.RESIDUAL
+    ),
     OpKind.PREFERENCE_LOSS: OpRules(
         shape.preference_loss, work.preference, reads_inputs=True, losses=(0,), measured_as=OpKind.RESIDUAL
+    ),
+    OpKind.UNPAIRED_LOSS: OpRules(
+        shape.unpaired_loss,
+        work.preference,
+        reads_inputs=True,
+        losses=(0,),
+        outer_inputs=(0,),
+        over_batch=True,
+        measured_as=OpKind.RESIDUAL,
     ),
     OpKind.CONTRASTIVE_LOSS: OpRules(
         shape.contrastive_loss,

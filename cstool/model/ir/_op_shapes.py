@@ -225,12 +225,26 @@ def token_loss(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     return (labels,)
 
 
+def masked_loss(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    entropies, mask = (shapes[name] for name in op.inputs)
+    _require(len(mask) == 1 and entropies == mask, op, f"cross entropies {entropies} and mask {mask} do not fit")
+    return (mask,)
+
+
 def preference_loss(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
     policy, counts, pair, *reference = (shapes[name] for name in op.inputs)
     fits = policy == counts and all(found == policy for found in reference) and len(reference) < 2
     _require(fits and pair == (1,), op, f"cross entropies {policy} and {reference}, masks {counts} and {pair}")
     _require(policy[0] % 2 == 0, op, f"{policy[0]} tokens are not two texts of one length")
     return (pair,)
+
+
+def unpaired_loss(op: Op, shapes: Shapes) -> tuple[Shape, ...]:
+    policy, counts, sample, desirable, reference = (shapes[name] for name in op.inputs)
+    fits = policy == counts == reference and sample == desirable == (1,) and policy[0] % 2 == 0
+    masks = f"masks {counts}, {sample} and {desirable}"
+    _require(fits, op, f"cross entropies {policy} and {reference}, {masks} do not fit")
+    return (sample,)
 
 
 def contrastive_loss(op: Op, shapes: Shapes) -> tuple[Shape, ...]:

@@ -17,8 +17,10 @@ from cstool.model.params.params import Params
 from cstool.model.params.paths import resolve_path
 from cstool.model.params.rewrite import with_paths_from, with_values
 from cstool.model.params.sections.attention_rules import AttentionRules
+from cstool.model.params.sections.classifier import DecoderClassifierParams
 from cstool.model.params.sections.dataloader import (
     DataloaderParams,
+    LabelledParams,
     PreferencesParams,
     StockLoaderParams,
     data_set_names,

@@ -204,8 +204,9 @@ class _PreferenceFlags:
 def preferences(flags: _PreferenceFlags, as_json: JsonOption = False) -> None:
     """Make a data set of preferences (DPO) from JSON Lines: objects with prompt, chosen and rejected.
 
-    For DpoHDF5DataProcessor, in the vendor's layout. A prompt that is too long loses its begin, and then an answer its
-    end. Lines without a prompt or an answer are left out.
+    For DpoHDF5DataProcessor, in the vendor's layout. Objects with prompt, completion and label, which is true for a
+    desirable answer, become one for KtoHDF5DataProcessor. A prompt that is too long loses its begin, and then an answer
+    its end. Lines without a prompt or an answer are left out.
     """
     made = prepared(prepare_preferences, flags)
     if as_json:

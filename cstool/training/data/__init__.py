@@ -2,7 +2,7 @@
 
 from cstool.training.data.batches import Sampler, batches_per_epoch
 from cstool.training.data.bigram import bigram_loss
-from cstool.training.data.changed_samples import OneSequenceDataset, SinkTokensDataset
+from cstool.training.data.changed_samples import ChosenTextsDataset, OneSequenceDataset, SinkTokensDataset
 from cstool.training.data.check import DataCheck, check_data
 from cstool.training.data.dataset import MASKS, Dataset, Field, allocate
 from cstool.training.data.digits import DigitsSummary, prepare_digits

@@ -47,6 +47,30 @@ class OneSequenceDataset(WrappedDataset):
         out["position_ids"][...] = np.arange(is_real.shape[1]) * is_real
 
 
+class ChosenTextsDataset(WrappedDataset):
+    """Pairs of texts whose chosen text is learned as a whole, prompt and answer: `mask` says which of its labels count.
+
+    Args:
+        dataset: of `input_ids`, `labels`, `label_mask` and `mask`, which becomes `sample_mask`
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        fields = dataset.fields
+        super().__init__(dataset, {**fields, "mask": fields["label_mask"], "sample_mask": fields["mask"]})
+
+    def read(self, indices: Array, out: Mapping[str, Array], epoch: int = 0, /) -> None:
+        """Fill all fields; see `Dataset.read`. Labels before the answer are the tokens that follow."""
+        names = ("input_ids", "labels", "label_mask")
+        self.dataset.read(indices, {**{name: out[name] for name in names}, "mask": out["sample_mask"]}, epoch)
+        ids, labels, counts = (out[name].reshape(len(indices), 2, -1)[:, 0] for name in names)
+        mask = out["mask"].reshape(len(indices), 2, -1)
+        # The last label that counts ends the text.
+        ends = np.flip(np.maximum.accumulate(np.flip(counts, axis=1), axis=1), axis=1) != 0
+        mask[:, 0], mask[:, 1] = ends, 0
+        is_prompt = ends[:, :-1] & (counts[:, :-1] == 0)
+        labels[:, :-1][is_prompt] = ids[:, 1:][is_prompt]
+
+
 class SinkTokensDataset(WrappedDataset):
     """A text data set with a run of equal tokens put into each sample for later ones to attend to; their loss is 0.
 

@@ -54,21 +54,25 @@ class EncoderTokenizer:
     Args:
         path: of a vocabulary, a token on each line, or of a tokenizers JSON file (.json)
         do_lower: whether texts, and tokens of the vocabulary, are taken in lower case; a JSON file says it itself
+        by_template: whether the template of a JSON file says what begins and ends a text, perhaps nothing
 
     Raises:
         DataError: the file is missing, is none of the two, or has no tokens that begin and end a text; or the package
             `tokenizers` is not installed
     """
 
-    def __init__(self, path: Path, *, do_lower: bool = False) -> None:
+    def __init__(self, path: Path, *, do_lower: bool = False, by_template: bool = False) -> None:
         if str(path) == BYTES:
             raise DataError(
                 "--tokenizer: must be the vocab.txt of an encoder or a tokenizers JSON file, got bytes",
                 "no byte is a mask, or begins a text",
             )
         self.name = str(path)
+        self._whole: FileTokenizer | None = None
+        self._loaded: Any
         if path.suffix == ".json":
-            self._loaded: Any = FileTokenizer(path).loaded
+            file = FileTokenizer(path)
+            self._loaded, self._whole = file.loaded, file if by_template else None
         elif _has_residues(path):
             self._loaded = residue_tokenizer(Vocabulary(path, unknown="<unk>"))
         else:
@@ -79,8 +83,12 @@ class EncoderTokenizer:
             self._loaded = wordpiece_tokenizer(self.name, names, do_lower)
         ids: dict[str, int] = self._loaded.get_vocab(with_added_tokens=True)
         self.vocab_size = max(ids.values()) + 1
-        self._begin, self._end = (self._special(ids, names) for names in (_BEGINS, _ENDS))
-        self.special_ids = (self._begin, self._end)
+        if self._whole is not None:
+            self._begin = self._end = -1
+            self.special_ids: Sequence[int] = self._whole.by_template([""])[0]
+        else:
+            self._begin, self._end = (self._special(ids, names) for names in (_BEGINS, _ENDS))
+            self.special_ids = (self._begin, self._end)
         """of the tokens that begin and end a text"""
         self.mask_token = next((name for name in _MASKS if name in ids), None)
         """as texts spell it out; None where there is none"""
@@ -119,6 +127,8 @@ class EncoderTokenizer:
             special_tokens: whether a text begins and ends with the tokens for that
             most: tokens; longer texts are cut, the longer of two first. None for any number
         """
+        if self._whole is not None and special_tokens:
+            return EncoderText(*self._whole.by_template([text] if pair is None else [text, pair], most))
         first = self._loaded.encode(text, add_special_tokens=False)
         second = None if pair is None else self._loaded.encode(pair, add_special_tokens=False)
         parts = [list(found.ids) for found in (first, second) if found is not None]

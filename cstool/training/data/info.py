@@ -16,7 +16,7 @@ from cstool.training.data.image_folder import images_of_part
 from cstool.training.data.mnist import CLASS_COUNT, open_mnist
 from cstool.training.data.parts import IMAGES, PICTURES, ROWS, DataFolder, find_parts, made_tokens, open_part
 from cstool.training.data.row_kinds import rows_of
-from cstool.training.data.sample_kinds import PREFERENCES, SAMPLE_KINDS, SampleKind
+from cstool.training.data.sample_kinds import LABELLED, PREFERENCES, SAMPLE_KINDS, SampleKind
 from cstool.training.data.tokenizer import FileTokenizer, template_begin, tokenizer_of
 
 SHOWN_TOKENS = 48
@@ -121,7 +121,7 @@ def _text(found: DataFolder) -> DataInfo:
         vocab_size=None if tokenizer is None else tokenizer.vocab_size,
         template_begin=template_begin(tokenizer),
         begins_texts=None if tokenizer is None or not tokenizer.begin else tokenizer.begins_texts,
-        packing=record.get("packing", "stream") if record and kind is not PREFERENCES else None,
+        packing=record.get("packing", "stream") if record and kind not in (PREFERENCES, LABELLED) else None,
         shuffle_seed=record.get("shuffle_seed"),
         unknown_characters=record.get("unknown_characters", 0) if record else None,
         source=_source(record) if record else None,

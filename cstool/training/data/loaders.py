@@ -13,6 +13,7 @@ from cstool.model.params import (
     DrawnMasksParams,
     Hdf5MasksParams,
     Hdf5PairsParams,
+    LabelledParams,
     MaskedTextParams,
     PhotosParams,
     PreferencesParams,
@@ -36,7 +37,7 @@ from cstool.training.data.masked_text import MaskedTextDataset
 from cstool.training.data.mixture import MixtureDataset
 from cstool.training.data.mnist import open_mnist
 from cstool.training.data.parts import open_dataset
-from cstool.training.data.preferences import PreferenceDataset
+from cstool.training.data.preferences import LabelledDataset, PreferenceDataset
 from cstool.training.data.record import read_record
 from cstool.training.data.sentences import SentencesDataset
 from cstool.training.data.summaries import SummariesDataset
@@ -123,6 +124,7 @@ _OPENERS: Mapping[type[DataloaderParams], Callable[[Any, ModelSize], Dataset]] =
     TranslationsParams: TranslationsDataset,
     Hdf5PairsParams: Hdf5PairsDataset,
     PreferencesParams: PreferenceDataset,
+    LabelledParams: LabelledDataset,
     DigitsParams: _digits,
     PhotosParams: _photos,
 }

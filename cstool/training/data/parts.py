@@ -18,10 +18,11 @@ from cstool.training.data.hdf5_text import open_hdf5_text
 from cstool.training.data.image_folder import image_parts
 from cstool.training.data.masked_text import MaskedTextDataset
 from cstool.training.data.mnist import MNIST_PARTS, open_mnist
+from cstool.training.data.preferences import LabelledDataset
 from cstool.training.data.record import read_record
 from cstool.training.data.row_files import META
 from cstool.training.data.row_kinds import LINES, MASKED, rows_of, task_of
-from cstool.training.data.sample_kinds import CONVERSATIONS, PREFERENCES, SAMPLE_KINDS, TEXT, kind_of_samples
+from cstool.training.data.sample_kinds import CONVERSATIONS, LABELLED, PREFERENCES, SAMPLE_KINDS, TEXT, kind_of_samples
 from cstool.training.data.text_spans import TextSpansDataset
 from cstool.training.data.tokenizer import BYTE_VALUES
 from cstool.training.data.vocabulary import VOCABULARY_FILE
@@ -93,6 +94,8 @@ def _made_kind(record: Mapping[str, Any]) -> str:
     """Return the kind of the data set of a record."""
     if "hook" in record:
         return {"pretraining": TEXT, "dpo": PREFERENCES}.get(record["mode"], CONVERSATIONS).name
+    if record.get("texts") == list(LabelledDataset.texts):
+        return LABELLED.name
     kinds = {"has_pairs": ROWS, "spans": ROWS, "texts": PREFERENCES.name, "forms": CONVERSATIONS.name}
     return next((kind for key, kind in kinds.items() if key in record), TEXT.name)
 

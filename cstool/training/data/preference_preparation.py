@@ -3,6 +3,10 @@
 It has the vendor's layout for DPO: for each part files `*.h5`, see `preferences`. A text is the prefix of the
 tokenizer's template, the prompt, the answer, and the token that ends a text; texts are taken as they are, and nothing
 is put between prompt and answer. The labels of the answer and its end count, no others.
+
+Lines may have single answers, each with a label that says if it is desirable. Then beside the answer in a sample stands
+the answer of the next line of its part, beside the last one the first: a mismatched answer, of which the loss of KTO
+needs some.
 """
 
 import os
@@ -21,7 +25,16 @@ from cstool.foundation.random_keys import key_of
 from cstool.training.data.dataset import Array
 from cstool.training.data.hdf5_text import write_hdf5_text
 from cstool.training.data.json_lines import has_json_lines, objects_of
-from cstool.training.data.preferences import FEATURES, INPUT_IDS, LABELS, MASK, PARTS, TEXTS
+from cstool.training.data.preferences import (
+    FEATURES,
+    FEATURES_OF_LABELLED,
+    INPUT_IDS,
+    LABELS,
+    MASK,
+    PARTS,
+    TEXTS,
+    LabelledDataset,
+)
 from cstool.training.data.preparation import digest_of, json_digest, make_whole
 from cstool.training.data.sources import SourceFile, find_files, source_names
 from cstool.training.data.text_request import check_places
@@ -32,11 +45,14 @@ from cstool.training.data.tokenizer_files import TOKENIZER_FILE, copy_beside
 PROMPT = "prompt"
 KEYS = (PROMPT, *TEXTS)
 """of an object, under which its texts are"""
+ANSWER, LABEL = "completion", "label"
+"""keys of an answer with a label"""
 FORMAT = 1
 _MOST_LENGTH = 2**20
 _CHUNK_NUMBERS = 2**21
 """numbers in memory at a time; a single pair may have more"""
 _HINT = 'a line is {"prompt": "...", "chosen": "...", "rejected": "..."}'
+_HINT_OF_LABELLED = 'a line is {"prompt": "...", "completion": "...", "label": true}'
 
 Progress = Callable[[int, int], None]
 
@@ -137,7 +153,8 @@ def prepare_preferences(
     files = _json_lines(sources)
 
     def make(partial: Path) -> dict[str, Any]:
-        return {"sources": list(source_names(sources)), **_Work(partial, files, plan, tokenizer, progress).make()}
+        work = _Work(partial, files, plan, tokenizer, progress, _is_labelled(files))
+        return {"sources": list(source_names(sources)), **work.make()}
 
     record, was_there = make_whole(output, plan.digest(files), overwrite, make, needs="texts")
     return _summary(output, record, time.perf_counter() - began, already_prepared=was_there)
@@ -199,6 +216,7 @@ class _Work:
     plan: PreferencePlan
     tokenizer: Tokenizer
     progress: Progress | None
+    is_labelled: bool
     _done: int = 0
     """pairs of both parts"""
     _cut: int = 0
@@ -221,8 +239,9 @@ class _Work:
                 name = f"{part}/data_{number:05d}.h5"
                 of_file = min(FILE_SAMPLES, count - first)
                 length = self.plan.sequence_length
-                chunks = _chunks(samples, of_file, length)
-                write_hdf5_text(self.partial / name, chunks, of_file, length, len(FEATURES))
+                features = len(FEATURES_OF_LABELLED if self.is_labelled else FEATURES)
+                chunks = _chunks(samples, of_file, length, features)
+                write_hdf5_text(self.partial / name, chunks, of_file, length, features)
                 sizes[name] = (self.partial / name).stat().st_size
             parts[part] = {
                 "files": len(self.files),
@@ -242,7 +261,7 @@ class _Work:
             "sequence_length": self.plan.sequence_length,
             "val_fraction": self.plan.val_fraction,
             "seed": self.plan.seed,
-            "texts": list(TEXTS),
+            "texts": list(LabelledDataset.texts if self.is_labelled else TEXTS),
             "left_out": left_out,
             "parts": parts,
             "files": sizes,
@@ -254,7 +273,7 @@ class _Work:
         places: list[float] = []
         left_out = done_bytes = 0
         for file in self.files:
-            for line, texts in _texts_of(file):
+            for line, texts, _ in _texts_of(file, self.is_labelled):
                 if all(texts.values()):
                     places.append(key_of(self.plan.seed, f"held out/{file.name}:{line}")[0] / 2**32)
                 else:
@@ -263,8 +282,10 @@ class _Work:
             self._tell(done_bytes)
         needed = 2 if self.plan.val_fraction else 1
         if len(places) < needed:
-            rule = f"must have at least {needed} lines with a prompt and both answers"
-            raise DataError(f"{self.files[0].path}: {rule}, got {len(places)}", _HINT)
+            answers = "its answer" if self.is_labelled else "both answers"
+            rule = f"must have at least {needed} lines with a prompt and {answers}"
+            hint = _HINT_OF_LABELLED if self.is_labelled else _HINT
+            raise DataError(f"{self.files[0].path}: {rule}, got {len(places)}", hint)
         return np.array(places), left_out
 
     def _limit(self, places: Array) -> float:
@@ -275,32 +296,58 @@ class _Work:
         return float(np.sort(places)[count])
 
     def _samples(self, is_here: Array) -> Iterator[Array]:
-        """Yield the samples of a part, (6, S) int32, in the order of the lines."""
+        """Yield the samples of a part, (6, S) int32, or (7, S) with labels, in the order of the lines."""
         all_bytes = sum(file.size_bytes for file in self.files)
+        for where, texts, label in self._rows(is_here):
+            found, is_cut = pair_of(texts, self.tokenizer, self.plan.sequence_length, where)
+            of_answers = found[MASK : MASK + 1] if self.is_labelled else found[MASK :: len(PARTS)]
+            self._cut += is_cut
+            self._tokens += int(np.count_nonzero(of_answers))
+            self._text_bytes += sum(len(text.encode()) for text in texts.values())
+            self._done += 1
+            self._tell(all_bytes + all_bytes * self._done // len(is_here))
+            yield np.concatenate([found, np.full_like(found[:1], label)]) if self.is_labelled else found
+
+    def _rows(self, is_here: Array) -> Iterator[tuple[str, dict[str, str], bool]]:
+        """Yield place, texts and label of the lines of a part; beside a single answer the one of the next line."""
         number = 0
+        waiting: list[tuple[str, dict[str, str], bool]] = []
+        first = ""
         for file in self.files:
-            for line, texts in _texts_of(file):
+            for line, texts, label in _texts_of(file, self.is_labelled):
                 if not all(texts.values()):
                     continue
                 if is_here[number]:
-                    where = f"{file.path}:{line}"
-                    found, is_cut = pair_of(texts, self.tokenizer, self.plan.sequence_length, where)
-                    self._cut += is_cut
-                    self._tokens += int(np.count_nonzero(found[MASK :: len(PARTS)]))
-                    self._text_bytes += sum(len(text.encode()) for text in texts.values())
-                    self._done += 1
-                    self._tell(all_bytes + all_bytes * self._done // len(is_here))
-                    yield found
+                    row = f"{file.path}:{line}", texts, label
+                    if not self.is_labelled:
+                        yield row
+                    else:
+                        first = first or texts[ANSWER]
+                        yield from (_beside(each, texts[ANSWER]) for each in waiting)
+                        waiting = [row]
                 number += 1
+        yield from (_beside(each, first) for each in waiting)
 
     def _tell(self, done_bytes: int) -> None:
         if self.progress is not None:
             self.progress(done_bytes, 2 * sum(file.size_bytes for file in self.files))
 
 
-def _chunks(samples: Iterator[Array], count: int, length: int) -> Iterator[Array]:
-    """Yield `count` samples of S tokens, some at a time, (n, 6, S)."""
-    most = max(1, _CHUNK_NUMBERS // (len(FEATURES) * length))
+def _beside(row: tuple[str, dict[str, str], bool], other: str) -> tuple[str, dict[str, str], bool]:
+    """Return the row of a single answer as a pair with another answer."""
+    where, texts, label = row
+    return where, dict(zip(KEYS, (texts[PROMPT], texts[ANSWER], other), strict=True)), label
+
+
+def _is_labelled(files: Sequence[SourceFile]) -> bool:
+    """Whether lines have single answers, as the first one says."""
+    first = next((found for file in files for _, found in objects_of(file)), {})
+    return ANSWER in first and not any(text in first for text in TEXTS)
+
+
+def _chunks(samples: Iterator[Array], count: int, length: int, features: int) -> Iterator[Array]:
+    """Yield `count` samples of S tokens, some at a time, (n, features, S)."""
+    most = max(1, _CHUNK_NUMBERS // (features * length))
     for start in range(0, count, most):
         yield np.stack(list(islice(samples, min(most, count - start))))
 
@@ -316,19 +363,27 @@ def _json_lines(sources: Sequence[Path]) -> tuple[SourceFile, ...]:
     return found
 
 
-def _texts_of(file: SourceFile) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield number and texts of the lines of a file that are not blank; texts of white space alone are empty."""
+def _texts_of(file: SourceFile, is_labelled: bool) -> Iterator[tuple[int, dict[str, str], bool]]:
+    """Yield number, texts and label of the lines of a file that are not blank.
+
+    Texts of white space alone are empty; a pair has no label, which is false.
+    """
+    keys, hint = ((PROMPT, ANSWER), _HINT_OF_LABELLED) if is_labelled else (KEYS, _HINT)
     for line, found in objects_of(file):
-        for key in KEYS:
+        for key in keys:
             if not isinstance(text := found.get(key), str):
                 got = f"none under {key}" if key not in found else f"something else under {key}"
-                raise DataError(f"{file.path}:{line}: must have texts under {', '.join(KEYS)}, got {got}", _HINT)
+                raise DataError(f"{file.path}:{line}: must have texts under {', '.join(keys)}, got {got}", hint)
             try:
                 text.encode()
             except UnicodeEncodeError:
                 rule = f"must have whole characters under {key}, got half of one"
                 raise DataError(f"{file.path}:{line}: {rule}") from None
-        yield line, {key: found[key] if found[key].strip() else "" for key in KEYS}
+        label = found.get(LABEL)
+        if is_labelled and not isinstance(label, bool):
+            got = f"none under {LABEL}" if LABEL not in found else f"something else under {LABEL}"
+            raise DataError(f"{file.path}:{line}: must have true or false under {LABEL}, got {got}", hint)
+        yield line, {key: found[key] if found[key].strip() else "" for key in keys}, bool(is_labelled and label)
 
 
 def _summary(

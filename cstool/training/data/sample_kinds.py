@@ -8,14 +8,14 @@ from typing import Any
 import h5py
 
 from cstool.foundation.errors import DataError
-from cstool.model.params import DataloaderParams, DprLoaderParams, Hdf5MasksParams, PreferencesParams
+from cstool.model.params import DataloaderParams, DprLoaderParams, Hdf5MasksParams, LabelledParams, PreferencesParams
 from cstool.training.data import preferences
 from cstool.training.data.dataset import Dataset, ModelSize, section
 from cstool.training.data.hdf5_contexts import Hdf5ContextsDataset
 from cstool.training.data.hdf5_masks import Hdf5MasksDataset
 from cstool.training.data.hdf5_rows import inspected, is_sample_file
 from cstool.training.data.hdf5_text import open_hdf5_text
-from cstool.training.data.preferences import PreferenceDataset
+from cstool.training.data.preferences import LabelledDataset, PreferenceDataset
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,9 @@ MASKS = _kind_of("HDF5 with masks", Hdf5MasksDataset, Hdf5MasksParams, "input_id
 PREFERENCES = _kind_of(
     "HDF5 of preferences", PreferenceDataset, PreferencesParams, "input_ids", counted=["label_mask"], has_prompts=True
 )
+LABELLED = _kind_of(
+    "HDF5 of labelled answers", LabelledDataset, LabelledParams, "input_ids", counted=["label_mask"], has_prompts=True
+)
 CONTEXTS = _kind_of(
     "HDF5 of questions with contexts",
     Hdf5ContextsDataset,
@@ -64,7 +67,7 @@ CONTEXTS = _kind_of(
     "questions_input_ids",
     counted=["questions_attention_mask", "ctx_attention_mask"],
 )
-SAMPLE_KINDS = {kind.name: kind for kind in (TEXT, CONVERSATIONS, MASKS, PREFERENCES, CONTEXTS)}
+SAMPLE_KINDS = {kind.name: kind for kind in (TEXT, CONVERSATIONS, MASKS, PREFERENCES, LABELLED, CONTEXTS)}
 """by name"""
 _AXES_OF_CONTEXTS = 4
 
@@ -85,6 +88,8 @@ def _kind(file: h5py.File) -> str:
     shapes = [_shape(file, name) for name in ("data", "data_0", "data_1")]
     if shapes[0][1:2] == (len(preferences.FEATURES),):
         return PREFERENCES.name
+    if shapes[0][1:2] == (len(preferences.FEATURES_OF_LABELLED),):
+        return LABELLED.name
     return CONTEXTS.name if _AXES_OF_CONTEXTS in map(len, shapes[1:]) else TEXT.name
 
 

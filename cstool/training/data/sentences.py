@@ -2,14 +2,15 @@
 
 A folder has a table for each part, TSV with the names of the columns first: of SST-2 `train.tsv` and `dev.tsv`, with
 `sentence` and `label`; of MNLI `train.tsv`, `dev_matched.tsv` and `dev_mismatched.tsv`, with `sentence1`, `sentence2`
-and `gold_label`. A sample is [CLS] sentence [SEP], or [CLS] first [SEP] second [SEP], the second in segment 1.
+and `gold_label`. A sample is [CLS] sentence [SEP], or [CLS] first [SEP] second [SEP], the second in segment 1. A
+tokenizers JSON file in place of the vocabulary cuts texts, and puts them together, as its template says.
 
 Source: Wang et al., "GLUE: A multi-task benchmark and analysis platform for natural language understanding", 2019;
 the files read for each part, the part of them that is matched, and the cutting of pairs: Cerebras Model Zoo 2.10.0,
 data/nlp/bert/BertClassifierDataProcessor.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from cstool.model.params import SentencesParams
 from cstool.training.data.dataset import ANY_MODEL, Array, Field, ModelSize
 from cstool.training.data.row_dataset import RowDataset, put
 from cstool.training.data.row_files import Row, RowFiles, check_columns, index_file
-from cstool.training.data.vocabulary import CLS, SEP, Vocabulary
+from cstool.training.data.tokenizer import FileTokenizer
+from cstool.training.data.vocabulary import CLS, SEP, Vocabulary, check_tokens
 from cstool.training.data.wordpiece import WordPiece
 
 
@@ -59,6 +61,7 @@ def class_fields(sequence_length: int) -> dict[str, Field]:
         "input_ids": Field((sequence_length,), "int32"),
         "token_type_ids": Field((sequence_length,), "int32"),
         "attention_mask": Field((sequence_length,), "int32"),
+        "last_position": Field((1,), "int32"),
         "labels": Field((1,), "int32"),
         "mask": Field((1,), "float32"),
     }
@@ -77,8 +80,7 @@ class SentencesDataset(RowDataset):
                 f"{folder}: num_labels of the model must be at least {len(task.classes)}, the labels of {task.name}, "
                 f"got {model.classes}",
             )
-        vocabulary = Vocabulary(loader.vocab_file.path, do_lower=loader.do_lower)
-        vocabulary.check_fits(model.vocab_size)
+        self._encode = _encoder(loader, model.vocab_size)
         rows = _rows(task, folder, loader.part, loader.tried)
         fields = class_fields(loader.max_sequence_length)
         if loader.has_halves:
@@ -86,9 +88,7 @@ class SentencesDataset(RowDataset):
         super().__init__(rows, fields, loader.data_dir)
         # All but the rows of a second table are of the kinds of text that there are in training.
         self._first = rows.counts[0]
-        self._task, self._length, self._padding = task, loader.max_sequence_length, loader.input_pad_id
-        self._cls, self._sep = vocabulary.id_of(CLS), vocabulary.id_of(SEP)
-        self._tokenizer = WordPiece(vocabulary)
+        self._task, self._padding = task, loader.input_pad_id
 
     def fill(self, row: Row, sample: Mapping[str, Array]) -> None:
         """Fill all fields."""
@@ -97,16 +97,37 @@ class SentencesDataset(RowDataset):
             raise DataError(
                 f"{row.where}: {self._task.label} must be {', '.join(self._task.classes)}, got {label!r:.60}"
             )
-        parts = self._tokenizer.encode([row.values[name].strip() for name in self._task.sentences])
-        cut_to(parts, self._length - 1 - len(parts))
-        tokens = [self._cls, *(token for part in parts for token in (*part, self._sep))]
+        tokens, segments = self._encode([row.values[name].strip() for name in self._task.sentences])
+        if not tokens:
+            raise DataError(f"{row.where}: {self._task.sentences[0]} must have at least one token, it has none")
         put(sample["input_ids"], tokens, self._padding)
         put(sample["attention_mask"], [1] * len(tokens))
-        first = len(parts[0]) + 2
-        put(sample["token_type_ids"], [0] * first + [1] * (len(tokens) - first))
+        put(sample["token_type_ids"], segments)
+        sample["last_position"][0] = len(tokens) - 1
         sample["labels"][0], sample["mask"][0] = self._task.classes.index(label), 1
         if "matched" in sample:
             sample["matched"][0] = row.number < self._first
+
+
+def _encoder(loader: SentencesParams, vocab_size: int | None) -> Callable[[Sequence[str]], tuple[list[int], list[int]]]:
+    """Return the function from one sentence or two to the tokens of a sample, and the segment of each."""
+    path, most = loader.vocab_file.path, loader.max_sequence_length
+    if path.suffix == ".json":
+        tokenizer = FileTokenizer(path)
+        check_tokens(path, tokenizer.vocab_size, vocab_size)
+        return lambda texts: tokenizer.by_template(texts, most)
+    vocabulary = Vocabulary(path, do_lower=loader.do_lower)
+    vocabulary.check_fits(vocab_size)
+    begin, end, cutter = vocabulary.id_of(CLS), vocabulary.id_of(SEP), WordPiece(vocabulary)
+
+    def encode(texts: Sequence[str]) -> tuple[list[int], list[int]]:
+        parts = cutter.encode(texts)
+        cut_to(parts, most - 1 - len(parts))
+        tokens = [begin, *(token for part in parts for token in (*part, end))]
+        first = len(parts[0]) + 2
+        return tokens, [0] * first + [1] * (len(tokens) - first)
+
+    return encode
 
 
 def cut_to(parts: Sequence[list[int]], most: int) -> None:

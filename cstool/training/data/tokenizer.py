@@ -194,6 +194,20 @@ class FileTokenizer:
                 "leave the character out, or take a tokenizer that has all bytes",
             )
 
+    def by_template(self, texts: Sequence[str], most: int | None = None) -> tuple[list[int], list[int]]:
+        """Return the tokens of one text or two with those that the template of the file adds, and of each its segment.
+
+        Args:
+            most: tokens; longer texts are cut, the longer of two first. None for any number
+        """
+        if most is None:
+            self.loaded.no_truncation()
+        else:
+            self.loaded.enable_truncation(most)
+        text, *pair = texts
+        found = self.loaded.encode(text, pair[0] if pair else None)
+        return list(found.ids), list(found.type_ids)
+
     def words(self) -> list[str]:
         """Return the tokens by their ids, (vocab_size,); an id that has none is `<unused_id>`."""
         names = {number: token for token, number in self._ids.items()}

@@ -77,14 +77,16 @@ class Vocabulary:
 
     def check_fits(self, vocab_size: int | None) -> None:
         """Check that a model has rows for all tokens, or raise DataError."""
-        if vocab_size is not None and len(self) > vocab_size:
-            raise DataError(
-                f"{self.path}: must have at most vocab_size ({vocab_size:,}) tokens, got {len(self):,}",
-                VOCAB_HINT,
-            )
+        check_tokens(self.path, len(self), vocab_size)
 
     def _cased(self, token: str) -> str:
         return token.lower() if self.do_lower else token
+
+
+def check_tokens(path: Path, count: int, vocab_size: int | None) -> None:
+    """Check that a model has rows for all tokens of a file, or raise DataError."""
+    if vocab_size is not None and count > vocab_size:
+        raise DataError(f"{path}: must have at most vocab_size ({vocab_size:,}) tokens, got {count:,}", VOCAB_HINT)
 
 
 def _lines(path: Path, hint: str) -> list[str]:

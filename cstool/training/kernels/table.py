@@ -54,6 +54,8 @@ KERNELS: Mapping[OpKind, Kernel] = {
         loss.softmax_loss_forward, loss.softmax_loss_backward, accumulates=True, adds=True, native=True
     ),
     OpKind.TOKEN_LOSS: Kernel(loss.token_loss_forward, loss.token_loss_backward, accumulates=True, adds=True),
+    OpKind.MASKED_LOSS: Kernel(preference.masked_loss_forward, preference.masked_loss_backward),
     OpKind.PREFERENCE_LOSS: Kernel(preference.preference_loss_forward, preference.preference_loss_backward),
+    OpKind.UNPAIRED_LOSS: Kernel(preference.unpaired_loss_forward, preference.unpaired_loss_backward),
     OpKind.CONTRASTIVE_LOSS: Kernel(contrastive.contrastive_loss_forward, contrastive.contrastive_loss_backward),
 }

@@ -14,6 +14,7 @@ from cstool.model.params import (
     BertSummarizationParams,
     BertTokenClassifierParams,
     DataloaderParams,
+    DecoderClassifierParams,
     DecoderParams,
     DpoParams,
     DprParams,
@@ -30,10 +31,12 @@ from cstool.model.params import (
     VisionTransformerParams,
     data_set_names,
 )
+from cstool.model.params.sections.preference import KTO, ORPO
 from cstool.model.sparsity import assign_groups
 from cstool.training.data import (
     HDF5_TEXT_PROCESSORS,
     MNIST_PROCESSOR,
+    ChosenTextsDataset,
     Dataset,
     OneSequenceDataset,
     PatchesDataset,
@@ -49,6 +52,7 @@ _PROCESSORS: Mapping[type[ModelParams], str] = {
     FcMnistParams: MNIST_PROCESSOR,
     DecoderParams: HDF5_TEXT_PROCESSORS[0],
     ParallelDecoderParams: HDF5_TEXT_PROCESSORS[0],
+    DecoderClassifierParams: "SST2DataProcessor",
     BertParams: "BertCSVDynamicMaskDataProcessor",
     EncoderDecoderParams: "T5DynamicDataProcessor",
     Esm2Params: "BertHDF5DataProcessor",
@@ -171,6 +175,8 @@ def open_samples(params: Params, loader: DataloaderParams, stack: ExitStack) -> 
     if isinstance(model, VisionTransformerParams) and has_images(dataset):
         by_channel = model.use_conv_patchified_embedding
         return PatchesDataset(dataset, (model.num_channels, *model.image_size), model.patch_size, by_channel)
+    if isinstance(model, DpoParams) and model.dpo.loss_type == ORPO and isinstance(dataset, PreferenceDataset):
+        return ChosenTextsDataset(dataset)
     # A graph of packed samples reads where each sequence begins, of others, too.
     if _packs(params) and not loader.is_packed and "input_ids" in dataset.fields:
         dataset = OneSequenceDataset(dataset)
@@ -279,8 +285,8 @@ def _form_of(data: DataSet) -> SampleForm:
         [asked] = fields["questions_input_ids"].shape
         return SampleForm(asked, contexts=contexts, context_tokens=length)
     tokens = fields["input_ids"].shape[0] if "input_ids" in fields else None
-    if isinstance(data.samples, PreferenceDataset):
-        tokens = data.samples.sequence_length
+    if isinstance(data.samples, PreferenceDataset | ChosenTextsDataset):
+        tokens = tokens // 2 if tokens else None
     gathered = next((fields[name] for name in GATHERED if name in fields), None)
     predictions = None if gathered is None else gathered.shape[0]
     targets = fields[TARGETS].shape[0] if TARGETS in fields else None
@@ -304,5 +310,10 @@ def _check_fields(data: DataSet, model: ModelParams, form: SampleForm) -> None:
     raise DataError(
         f"{data.where}.data_processor must deliver {', '.join(sizes)} for the model {model.name}, got one with "
         f"{', '.join(fields)}",
-        f"{_PROCESSORS[type(model)]} does",
+        f"{_processor_of(model)} does",
     )
+
+
+def _processor_of(model: ModelParams) -> str:
+    is_of_answers = isinstance(model, DpoParams) and model.dpo.loss_type == KTO
+    return "KtoHDF5DataProcessor" if is_of_answers else _PROCESSORS[type(model)]

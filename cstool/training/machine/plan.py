@@ -285,9 +285,9 @@ class _Backward:
         """tensor -> buffer of its delta, once its first consumer (the last in order) has been reached"""
 
     def begin(self, crossing: Iterable[str]) -> dict[str, str]:
-        """Give tensors that cross a barrier buffers for the deltas from beyond; none to inputs of the model."""
+        """Give tensors that cross a barrier buffers for the deltas from beyond, if weights before are trained."""
         for name in crossing:
-            if name in self.maker:
+            if name in self.maker and name not in self.without_delta:
                 self.place[name] = f"delta/{name}"
                 self.lives[self.place[name]] = life = _Life(self.shapes[name], "float32")
                 life.begin(len(self.planned))

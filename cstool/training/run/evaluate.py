@@ -51,8 +51,8 @@ class Evaluation:
 
     @property
     def accuracy(self) -> float:
-        """The accuracy of the first loss."""
-        return self.means[0].accuracy
+        """The accuracy of the first loss that has one."""
+        return next(mean.accuracy for mean in self.means if mean.loss.accuracy is not None)
 
     def metrics(self, *, several: bool) -> dict[str, float]:
         """Return the metrics by the vendor's tags, which name the data set where there are several.
@@ -63,7 +63,8 @@ class Evaluation:
         prefix = f"eval/{self.data_set}" if several else "eval"
         found = {f"{prefix}/loss": self.loss}
         for mean in self.means:
-            found[f"{prefix}/{mean.loss.accuracy}"] = mean.accuracy
+            if mean.loss.accuracy is not None:
+                found[f"{prefix}/{mean.loss.accuracy}"] = mean.accuracy
             found |= {f"{prefix}/{name}": value for name, value in zip(mean.loss.told, mean.told, strict=True)}
             if mean.loss.perplexity is not None:
                 found[f"{prefix}/{mean.loss.perplexity}"] = mean.perplexity
@@ -86,8 +87,9 @@ class Evaluation:
         }
         if others:
             found["losses"] = {mean.loss.name: mean.mean for mean in self.means}
-            found |= {mean.loss.accuracy: mean.accuracy for mean in self.means}
-        found |= dict(zip(first.loss.told, first.told, strict=True))
+            found |= {mean.loss.accuracy: mean.accuracy for mean in self.means if mean.loss.accuracy is not None}
+        for mean in self.means:
+            found |= dict(zip(mean.loss.told, mean.told, strict=True))
         return found | ({"masks": self.masks, "loss_deviation": self.loss_deviation} if self.masks else {})
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from cstool.foundation.errors import CheckpointError, DamagedCheckpointError
 from cstool.model.ir import Graph
-from cstool.model.params.sections.tuning import is_of_adapter
+from cstool.model.params.sections.tuning import is_of_adapter, is_of_head
 from cstool.training.store.checkpoint_format import CheckpointDigest
 from cstool.training.store.checkpoint_reader import CheckpointReader
 from cstool.training.store.commit_record import read_record
@@ -109,8 +109,9 @@ def open_with_base(path: Path, opened: Callable[[Path], SavedState] = Checkpoint
 
 
 def _are_alone(state: SavedState) -> bool:
-    """Whether a state has no weights but adapters."""
-    return all(is_of_adapter(name) for name in state.tensor_names() if name.startswith("model."))
+    """Whether a state has no weights but adapters and the head beside them."""
+    names = (name.removeprefix("model.") for name in state.tensor_names() if name.startswith("model."))
+    return all(is_of_adapter(name) or is_of_head(name) for name in names)
 
 
 def _open_base(path: Path, base: Mapping[str, str]) -> CheckpointReader:

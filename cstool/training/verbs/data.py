@@ -211,6 +211,7 @@ def prepare_preferences(
 ) -> PreferenceSummary:
     """Make a data set of preferences (DPO) from JSON Lines: objects with `prompt`, `chosen` and `rejected`.
 
+    Objects with `prompt`, `completion` and `label`, which is true for a desirable answer, become one for KTO.
     One that was made before from the same lines with the same arguments is kept.
 
     Args:

@@ -68,6 +68,7 @@ def test_every_kind_of_op_is_met_by_these_models():
     graphs = [decoder(**keys) for keys in DECODERS.values()]
     graphs += [answering_graph(model, "tokens") for model in ENCODER_MODELS.values()]
     others = {OpKind.BALANCE_LOSS, OpKind.PREPEND_TOKEN, OpKind.TOKEN_LOSS, OpKind.PREFERENCE_LOSS, OpKind.MEAN_TOKEN}
+    others |= {OpKind.MASKED_LOSS, OpKind.UNPAIRED_LOSS}
     others.add(OpKind.CONTRASTIVE_LOSS)
     assert {op.kind for graph in graphs for op in graph.ops} | others == set(OpKind)
 

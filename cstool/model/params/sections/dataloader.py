@@ -186,6 +186,13 @@ class PreferencesParams(DataloaderParams):
     }
 
 
+class LabelledParams(DataloaderParams):
+    """Answers that are desirable or not, which KTO reads; of `cstool data prepare preferences`, the vendor has none."""
+
+    data_processor: Literal["KtoHDF5DataProcessor"]
+    max_sequence_length: Count | None = None
+
+
 def data_set_names(loaders: Sequence[DataloaderParams]) -> tuple[str, ...]:
     """Return a name for each data set of a list: its first folder's, with as much before it as tells them apart.
 

@@ -4,7 +4,7 @@ Keys, defaults and rules are the vendor's. Source: its GPT-2 model, 2.10.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -192,7 +192,7 @@ class DecoderParams(AttentionRules):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     moe: MoeParams = MoeParams.model_validate({})
 
-    usual_metrics = (*METRICS, "lm_perplexity")
+    usual_metrics: ClassVar[tuple[str, ...]] = (*METRICS, "lm_perplexity")
     loss_term = "token"
     other_names = {"moe_params": "moe", "scale_by_layer_index": "scale_qk_dot_by_layer_idx"}
     null_counts = frozenset({"attention_dropout_rate", "position_embedding_type"})

@@ -2,7 +2,12 @@
 
 from typing import get_args
 
-from cstool.model.params.sections.dataloader import DataloaderParams, PreferencesParams, StockLoaderParams
+from cstool.model.params.sections.dataloader import (
+    DataloaderParams,
+    LabelledParams,
+    PreferencesParams,
+    StockLoaderParams,
+)
 from cstool.model.params.sections.encoder_decoder_loaders import Hdf5PairsParams, TextSpansParams, TranslationsParams
 from cstool.model.params.sections.encoder_loaders import (
     DprLoaderParams,
@@ -30,6 +35,7 @@ LOADER_SECTIONS = (
     Hdf5PairsParams,
     PhotosParams,
     PreferencesParams,
+    LabelledParams,
 )
 LOADERS: dict[str, type[DataloaderParams]] = {
     name: section for section in LOADER_SECTIONS for name in get_args(section.model_fields["data_processor"].annotation)

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal, get_args
 
 from cstool.foundation.yaml_lines.section import Count, List, Rate
+from cstool.model.params.sections.classifier import DecoderClassifierParams
 from cstool.model.params.sections.decoder import DecoderParams
 from cstool.model.params.sections.encoder import (
     BertClassifierParams,
@@ -91,6 +92,7 @@ _SECTIONS: tuple[type[ModelParams], ...] = (
     FcMnistParams,
     DecoderParams,
     ParallelDecoderParams,
+    DecoderClassifierParams,
     BertParams,
     Esm2Params,
     BertClassifierParams,

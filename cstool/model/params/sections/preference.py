@@ -14,6 +14,10 @@ from cstool.model.params.sections.fields import ModelSection
 
 POLICIES = "bloom falcon gpt2 gpt3 gptj gpt-neox llama LlamaModel mistral mixtral santacoder starcoder".split()
 """models that can be a policy"""
+ORPO = "orpo"
+"""kind of loss that adds the odds ratio of a pair to the cross entropy of its chosen text"""
+KTO = "kto"
+"""kind of loss of single answers, each of them desirable or not"""
 _LOGPS = ("logps_chosen", "logps_rejected")
 _REWARDS = ("rewards_chosen", "rewards_rejected", "rewards_margins")
 ACCURACY = "rewards_accuracies"
@@ -23,24 +27,35 @@ _RATES = ("dropout_rate", "residual_dropout_rate", "attention_dropout_rate", "em
 
 
 class DpoSettings(Section):
-    """How a loss is made of a pair; `dpop_penalty_weight` is of dpop alone."""
+    """How a loss is made of a pair; `dpop_penalty_weight` is of dpop alone, the other weights are of kto.
+
+    orpo has no reference, kto has one, and single answers in place of pairs; the vendor lacks both.
+    """
 
     beta: Positive = 0.1
-    loss_type: Literal["sigmoid", "hinge", "ipo", "dpop"] = "sigmoid"
+    loss_type: Literal["sigmoid", "hinge", "ipo", "dpop", "orpo", "kto"] = "sigmoid"
     reference_free: bool = False
     disable_dropout: bool = True
     dpop_penalty_weight: NotNegative = 5.0
+    desirable_weight: Positive = 1.0
+    undesirable_weight: Positive = 1.0
 
     @field_validator("reference_free")
     @classmethod
     def _dpop_has_a_reference(cls, is_free: bool, info: ValidationInfo) -> bool:
-        if is_free and info.data.get("loss_type") == "dpop":
-            raise rule_error("must be false for loss_type dpop, which holds the policy against its reference")
+        kind = info.data.get("loss_type")
+        if is_free and kind in ("dpop", KTO):
+            raise rule_error(f"must be false for loss_type {kind}, which holds the policy against its reference")
         return is_free
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether the first policy stays beside the one that is trained."""
+        return not self.reference_free and self.loss_type != ORPO
 
 
 class DpoParams(ModelSection):
-    """A policy, which is trained, and unless `reference_free` a reference: the same model, which stays as it begins.
+    """A policy, which is trained, and a reference: the same model, which stays as it begins. See `has_reference`.
 
     Dropout is of the policy alone, and of it only where `disable_dropout` is false.
     """
@@ -78,7 +93,9 @@ class DpoParams(ModelSection):
     @property
     def extras(self) -> tuple[str, ...]:
         """Further metrics of evaluations."""
-        return _LOGPS if self.dpo.reference_free else (*_REWARDS, *_LOGPS)
+        if self.dpo.loss_type == KTO:
+            return ("kl",)
+        return (*_REWARDS, *_LOGPS) if self.dpo.has_reference else _LOGPS
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -53,6 +53,16 @@ LEAVES = ("Linear", "Embedding")
 """the vendor's classes of layers"""
 
 
+HEADS = ("score", "classifier")
+"""output layers that tell classes of texts, of decoders and encoders: a new task begins with random ones, so they are
+trained beside adapters, as by the package PEFT"""
+
+
+def is_of_head(name: str) -> bool:
+    """Say whether a weight is of an output layer that tells classes of texts."""
+    return name.rpartition(".")[0] in HEADS
+
+
 def is_of_adapter(name: str) -> bool:
     """Say whether a weight, or the tensor of one, is of an adapter."""
     return name.endswith((*LORA_WEIGHTS, *EMBEDDING_WEIGHTS, MAGNITUDE))
@@ -99,7 +109,8 @@ class Tuning:
 
     Args:
         frozen: choices of weights that stay as they are, see `parse_frozen`
-        adapters: beside a layer the first one that names it; with any, all weights but the adapters' stay as they are
+        adapters: beside a layer the first one that names it; with any, all weights but theirs and a head's (`HEADS`)
+            stay as they are
         where: the flag or key that asks for it
     """
 

@@ -155,7 +155,11 @@ def test_what_does_not_fit_says_how_many_hold_it():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("bert_tiny", "--gpus: must be left out: its closed forms are of decoders, got bert of params/bert_tiny.yaml"),
+        (
+            "bert_tiny",
+            "--gpus: must be left out: its closed forms are of decoders that make text, got bert of "
+            "params/bert_tiny.yaml",
+        ),
         ("moe_tiny", "--gpus: must be left out: its closed forms know no experts, params/moe_tiny.yaml has a mixture"),
     ],
 )

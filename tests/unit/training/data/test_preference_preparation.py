@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cstool.model.params import PreferencesParams
+from cstool.model.params import LabelledParams, PreferencesParams
 from cstool.training.data import (
     ByteTokenizer,
     PreferencePlan,
@@ -21,7 +21,7 @@ from cstool.training.data import (
     tokenizer_of,
 )
 from cstool.training.data.preference_preparation import KEYS, PreferencePart, pair_of
-from cstool.training.data.preferences import PreferenceDataset
+from cstool.training.data.preferences import LabelledDataset, PreferenceDataset
 from tests.unit.training.data.encoder_files import opened_by, read
 from tests.unit.training.data.made import ANOTHER, content_of, preparer, save_words
 
@@ -190,3 +190,42 @@ def test_a_text_must_have_room_and_a_prompt_a_token(error_of):
     )
     rule = "x:1: must have a prompt of at least one token, got none"
     assert error_of(pair_of, {**texts, "prompt": "\x01\x02"}, WithBegin(), 8, "x:1") == rule
+
+
+LABELLED = [{"prompt": f"{n}=", "completion": "abc"[: 1 + n % 3], "label": n % 3 == 0} for n in range(6)]
+OF_LABELLED = 'hint: a line is {"prompt": "...", "completion": "...", "label": true}'
+
+
+def test_beside_a_labelled_answer_stands_that_of_the_next_line_and_beside_the_last_the_first(prepare, tmp_path):
+    made = prepare(
+        ["", *LABELLED, {"prompt": "a", "completion": " ", "label": True}], sequence_length=8, val_fraction=0
+    )
+    dataset = opened_by(LabelledDataset, LabelledParams, [tmp_path / "out" / "train"])
+    samples = read(dataset, range(6))
+    assert samples["desirable"] == [[float(line["label"])] for line in LABELLED]
+    for number, row in enumerate(samples["input_ids"]):
+        answers = [LABELLED[n % 6]["completion"] for n in (number, number + 1)]
+        texts = [list(f"{number}={answer}".encode()) for answer in answers]
+        assert row == [token for text in texts for token in (*text, *[0] * (8 - len(text)))]
+    assert (made.train.pairs, made.train.tokens, made.left_out) == (6, sum(2 + n % 3 for n in range(6)), 1)
+    info = data_info(tmp_path / "out")
+    assert (info.format, info.sequence_length) == ("HDF5 of labelled answers", 8)
+    assert check_data(tmp_path / "out").findings == []
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ({"prompt": "a", "completion": "b"}, "must have true or false under label, got none under label"),
+        ({"prompt": "a", "completion": "b", "label": 1},
+         "must have true or false under label, got something else under label"),
+        ({"prompt": "a", "label": True}, "must have texts under prompt, completion, got none under completion"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_labelled_answer_is_told(prepare, error_of, line, message):
+    assert error_of(prepare, [LABELLED[0], line]) == f"DIR/pairs.jsonl:2: {message}\n{OF_LABELLED}"
+
+
+def test_one_labelled_answer_is_too_few_where_some_are_held_out(prepare, error_of):
+    rule = "must have at least 2 lines with a prompt and its answer, got 1"
+    assert error_of(prepare, LABELLED[:1]) == f"DIR/pairs.jsonl: {rule}\n{OF_LABELLED}"

@@ -3,9 +3,12 @@
 import csv
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from cstool.foundation.errors import DataError
 from cstool.model.params import SentencesParams
 from cstool.training.data.sentences import MNLI, SST2, SentencesDataset, cut_to
+from tests.contract.refusal import refusal
 from tests.unit.training.data.encoder_files import WORDS, opened_by, read, shapes, write_vocabulary
 
 SINGLES = [("the cats sat", "1"), (" The dog, 'sat' ", "0")]
@@ -46,6 +49,7 @@ def test_a_sentence_is_cut_into_tokens(glue):
     dataset = glue(do_lower=True, input_pad_id=9)
     assert shapes(dataset) == {
         **dict.fromkeys(("input_ids", "token_type_ids", "attention_mask"), ((12,), "int32")),
+        "last_position": ((1,), "int32"),
         "labels": ((1,), "int32"),
         "mask": ((1,), "float32"),
     }
@@ -54,6 +58,7 @@ def test_a_sentence_is_cut_into_tokens(glue):
         "input_ids": [found + [9] * (12 - len(found)) for found in tokens],
         "token_type_ids": [[0] * 12] * 2,
         "attention_mask": [[1] * len(found) + [0] * (12 - len(found)) for found in tokens],
+        "last_position": [[len(found) - 1] for found in tokens],
         "labels": [[1], [0]],
         "mask": [[1.0]] * 2,
     }
@@ -109,3 +114,20 @@ def test_what_is_wrong_is_told(glue, tmp_path, error_of):
     write_table(tmp_path / "MNLI", "train.tsv", ["sentence1", "sentence2", "gold_label"], [("a", "a", "-")])
     rule = "gold_label must be entailment, neutral, contradiction, got '-'"
     assert error_of(read, glue(MNLI), [0]) == f"DIR/MNLI/train.tsv:2: {rule}"
+
+
+def test_a_tokenizers_file_cuts_sentences_and_puts_them_together_by_its_template(glue, tmp_path):
+    """One that begins a text, and ends none."""
+    path, names = tmp_path / "tokenizer.json", ["<s>", *WORDS[5:]]
+    loaded = Tokenizer(models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="<s>"))
+    loaded.pre_tokenizer = pre_tokenizers.Whitespace()
+    template = {"single": "<s> $A", "pair": "<s> $A $B:1", "special_tokens": [("<s>", 0)]}
+    loaded.post_processor = processors.TemplateProcessing(**template)
+    loaded.save(str(path))
+    tokens = [0, *map(names.index, "the cat sat the dog".split())]
+    sample = read(glue(MNLI, vocab_file=path, max_sequence_length=7, input_pad_id=9), [0])
+    assert sample["input_ids"] == [[*tokens, 9]]
+    assert (sample["token_type_ids"], sample["last_position"]) == ([[0, 0, 0, 0, 1, 1, 0]], [[5]])
+    rule = f"{path}: must have at most vocab_size (10) tokens, got {len(names)}"
+    with refusal(DataError, rule, "vocab_size of the model must be that of the data set"):
+        glue(vocab_file=path, vocab_size=10)

@@ -7,14 +7,22 @@ import pytest
 
 from cstool.model.ir import OpKind
 from cstool.training.kernels.call import Call, sum_losses
-from cstool.training.kernels.preference import pair_loss, preference_loss_backward, preference_loss_forward
+from cstool.training.kernels.preference import (
+    masked_loss_backward,
+    masked_loss_forward,
+    pair_loss,
+    preference_loss_backward,
+    preference_loss_forward,
+    unpaired_loss_backward,
+    unpaired_loss_forward,
+)
 from cstool.training.kernels.table import KERNELS
 from tests.reference import kernels as reference
 from tests.unit.training.kernels.calls import make_call
 from tests.unit.training.kernels.tolerances import assert_close, assert_derivative
 
 PAIRS, LENGTH, BETA, PENALTY, SCALE = 5, 7, 0.3, 0.8, 0.25
-KINDS = ("sigmoid", "hinge", "ipo", "dpop")
+KINDS = ("sigmoid", "hinge", "ipo", "dpop", "orpo")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 with_and_without = pytest.mark.parametrize("has_reference", [True, False], ids=["reference", "none"])
 
@@ -47,6 +55,7 @@ class Case:
 @every_kind
 @with_and_without
 def test_losses_are_those_of_the_formula_and_deltas_their_slope(kind, has_reference, dtype, rng):
+    has_reference = has_reference and kind != "orpo"
     case = Case(dtype, rng)
     call = case.call(kind, has_reference=has_reference)
     expected = case.expected(kind, has_reference=has_reference)
@@ -134,3 +143,52 @@ def test_a_token_loss_is_the_softmax_loss_without_its_mask_whose_tokens_have_del
         return token_loss(OpKind.TOKEN_LOSS, [at, labels], weight, delta).outputs[0]
 
     assert_derivative(losses, x, token_loss(OpKind.TOKEN_LOSS, [x, labels], weight, delta).delta_x(0), delta)
+
+
+def test_a_masked_loss_is_of_the_tokens_that_count_alone(dtype):
+    entropies = np.array([1.5, np.nan, 0.25, np.inf], dtype)
+    call = make_call(
+        OpKind.MASKED_LOSS,
+        [entropies, np.array([1, 0, 1, 0], dtype)],
+        y=np.full(4, np.nan, dtype),
+        of_call={"scale": SCALE},
+    )
+    masked_loss_forward(call)
+    masked_loss_backward(call)
+    assert call.outputs[0].tolist() == [1.5, 0.0, 0.25, 0.0]
+    assert (call.loss.total, call.loss.correct) == (1.75, 0)
+    assert call.delta_x(0).tolist() == [SCALE, 0.0, SCALE, 0.0]
+
+
+def test_losses_of_labelled_answers_are_those_of_the_formula_and_deltas_their_slope(rng):
+    """One sample does not count; mismatched answers have no deltas, nor has what they say of the whole batch."""
+    case, good, weights = Case(np.float64, rng), np.array([1.0, 0, 1, 1, 0]), (0.8, 1.5)
+    case.pairs[3] = 0
+    case.reference[:, 1] += 0.5
+
+    def call() -> Call:
+        flat = [array.reshape(-1) for array in (case.policy, case.counts)]
+        inputs = [*flat, case.pairs, good, case.reference.reshape(-1)]
+        more = {"beta": BETA, "desirable_weight": weights[0], "undesirable_weight": weights[1]}
+        found = make_call(OpKind.UNPAIRED_LOSS, inputs, y=np.full(PAIRS, np.nan), of_call={"scale": SCALE}, **more)
+        unpaired_loss_forward(found)
+        return found
+
+    found = call()
+    given = case.policy, case.counts, case.pairs, good, case.reference, weights, BETA
+    assert_close(found.outputs[0], np.array(reference.unpaired_losses(*given)))
+    ratios = ((case.reference - case.policy) * case.counts).sum(axis=2)
+    limit = max(0.0, ratios[case.pairs == 1, 1].mean())
+    assert limit > 0
+    assert found.loss.extras == pytest.approx((4 * limit,), rel=1e-12)
+    unpaired_loss_backward(found)
+    delta = found.delta_x(0).reshape(case.policy.shape)
+    assert not delta[:, 1].any()
+    assert not delta[3].any()
+
+    def losses(at: np.ndarray) -> np.ndarray:
+        case.policy = np.stack([at, mismatched], axis=1)
+        return call().outputs[0]
+
+    mismatched = case.policy[:, 1]
+    assert_derivative(losses, case.policy[:, 0], delta[:, 0], np.full(PAIRS, SCALE))

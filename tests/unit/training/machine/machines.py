@@ -131,16 +131,23 @@ def _some_padding(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return (np.arange(shape[1]) < rng.integers(2, shape[1] + 1, (shape[0], 1))).astype(np.int32)
 
 
+def _of_pairs(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """1 for the first tokens of each of two texts, two at least, 0 for the rest."""
+    return _some_padding(rng, (2 * shape[0], shape[1] // 2)).reshape(shape)
+
+
 CHOICES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
     "attention_mask": _some_padding,
     "token_type_ids": lambda rng, shape: rng.integers(0, 2, shape, dtype=np.int32),
     "next_sentence_label": lambda rng, shape: rng.integers(0, 2, shape, dtype=np.int32),
     "masked_lm_positions": lambda rng, shape: rng.integers(0, 4, shape, dtype=np.int32),
     "cls_positions": lambda rng, shape: rng.integers(0, 4, shape, dtype=np.int32),
+    "last_position": lambda rng, shape: rng.integers(2, 6, shape, dtype=np.int32),
     "position_ids": lambda rng, shape: rng.integers(0, 4, shape, dtype=np.int32),
     "segments": lambda rng, shape: np.sort(rng.integers(1, 4, shape, dtype=np.int32), axis=1),
     "sample_mask": lambda _, shape: np.ones(shape, np.float32),
-    "label_mask": lambda rng, shape: _some_padding(rng, shape).astype(np.float32),
+    "desirable": lambda rng, shape: (rng.random(shape) < 0.5).astype(np.float32),
+    "label_mask": lambda rng, shape: _of_pairs(rng, shape).astype(np.float32),
 }
 """what is not just any numbers, by input"""
 

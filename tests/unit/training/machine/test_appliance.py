@@ -13,6 +13,7 @@ from cstool.training.kernels.tables import table_bytes
 from cstool.training.machine.cluster import INTERPRETER
 from cstool.training.machine.plan import make_plan
 from tests.models import (
+    CLASSIFIERS,
     DPRS,
     ENCODER_DECODERS,
     ENCODERS,
@@ -70,7 +71,7 @@ def test_loss_and_gradients_of_any_decoder_are_right_with_dropout_in_waves_and_l
 
 
 @pytest.mark.parametrize(("recompute", "dropout"), [("always", 0.1), ("never", 0.0)])
-@pytest.mark.parametrize("model", [*ENCODERS, *VISION, *ENCODER_DECODERS, *PREFERENCES])
+@pytest.mark.parametrize("model", [*CLASSIFIERS, *ENCODERS, *VISION, *ENCODER_DECODERS, *PREFERENCES])
 def test_losses_and_gradients_of_any_other_model_are_right_with_padding_and_in_lanes(model, recompute, dropout):
     """Layers may read one table of biases and one output of an encoder, so the sums of their gradients are in it.
 
@@ -90,7 +91,7 @@ def test_targets_may_be_shorter_or_longer_than_the_source(targets):
 
 
 @pytest.mark.parametrize("recompute", ["never", "always"])
-@pytest.mark.parametrize("model", DPRS)
+@pytest.mark.parametrize("model", [*DPRS, "kto"])
 def test_gradients_go_through_a_barrier_in_waves_and_lanes(model, recompute):
     """Seven grains of which three meet the others before they go forward once more."""
     graph = model_of(model, dropout=0.1, layers=2)

@@ -29,7 +29,7 @@ from cstool.training.machine.plan import make_plan
 from cstool.training.machine.precision import narrow_in
 from cstool.training.machine.prepare import needed_kernels
 from cstool.training.store import FileStore
-from tests.models import BALANCED, FAMILIES, KINDS, SPARSITIES, decoder, fc_mnist
+from tests.models import BALANCED, CLASSIFIERS, FAMILIES, KINDS, SPARSITIES, decoder, fc_mnist
 from tests.patience import within_patience
 from tests.unit.model.sparsity.sections import group
 from tests.unit.training.machine.training import BATCH, assert_same, train
@@ -46,16 +46,19 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "fc_mnist": lambda: fc_mnist(7, 6, 5, dropout=0.3),
     "adapters": lambda: tuned(decoder(layers=2, dropout=0.1), Tuning(adapters=ADAPTERS)),
     "adapted tables": lambda: tuned(decoder(layers=2, dropout=0.1), Tuning(adapters=OF_TABLES)),
+    "classifier, adapters": lambda: tuned(
+        decoder(layers=2, **CLASSIFIERS["llama that classifies"]), Tuning(adapters=ADAPTERS)
+    ),
     "frozen": lambda: tuned(decoder(layers=2, **FAMILIES["llama"]), Tuning(frozen=("*norm*", "*ffn*"))),
 }
 """of two layers, of which one runs forward again, or three"""
 DIFFERENT = {
     *("gpt2", "gptj", "gemma2", "mixture", "relative positions", "trained slopes", "untied", "bert", "summarization"),
     *("vision, pooler", "dpo, window", "dpr, one encoder", "t5", "fc_mnist", "adapters", "frozen"),
-    "adapted tables",
+    *("adapted tables", "classifier, adapters", "kto"),
 }
 """models that have an op or a way through it that no other of them has"""
-PARTED = {"gpt2", "untied", "mixture", "dpr, one encoder", "fc_mnist", "adapters", "adapted tables"}
+PARTED = {"gpt2", "untied", "mixture", "dpr, one encoder", "fc_mnist", "adapters", "adapted tables", "kto"}
 """models whose gradients come to ranks as no other's do: twice, as rows, from some experts, after a barrier"""
 CLIPPED = {"max_gradient_norm": 0.5}
 SHARES = {
@@ -91,6 +94,8 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "momentum": ("gpt2", {"optimizer": SGD(momentum=0.9)}),
     "adapters, bfloat16": ("adapters", {"precision": "bfloat16"}),
     "adapted tables, bfloat16": ("adapted tables", {"precision": "bfloat16", **CLIPPED}),
+    "classifier, bfloat16, adapters": ("classifier, adapters", {"precision": "bfloat16"}),
+    "static, classifier": ("gpt2 that classifies", {"sparsity": "static"}),
     "adapters, static": ("adapters", {"sparsity": "static"}),
     "adapters, dropconnect, clipped": ("adapters", {"sparsity": "dropconnect", **CLIPPED}),
 }
@@ -160,7 +165,7 @@ def test_of_every_model(tmp_path, model):
     """Those that are like another are in a place that is unlike the first in all ways at once."""
     number = [*GRAPHS].index(model)
     places = places_of(number, ranks=model in PARTED) if model in DIFFERENT else [BY_TABLE, HERE[-1]]
-    if model.startswith("dpr"):
+    if model == "kto" or model.startswith("dpr"):
         places = places[1:]  # with a barrier there are no tables
     check(GRAPHS[model](), tmp_path, places, steps=2, **(CLIPPED if number % 3 else {}))
 

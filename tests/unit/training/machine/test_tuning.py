@@ -32,7 +32,7 @@ from tests.unit.training.machine.machines import (
 from tests.unit.training.machine.test_same_bits import DIFFERENT, GRAPHS
 from tests.unit.training.store.test_adapters import write
 
-WHOLE = sorted(DIFFERENT - {"adapters", "adapted tables", "frozen"})
+WHOLE = sorted(DIFFERENT - {"adapters", "adapted tables", "classifier, adapters", "frozen"})
 """models without frozen weights, but for the reference of DPO"""
 PATTERNS = ("*norm*", "*.bias", "*ffn*", "*embedding*", "*self_attn*", "first:1")
 OF_LAYERS = ("*.weight", "*.bias", "fc_layers.0*")

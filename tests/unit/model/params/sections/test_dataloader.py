@@ -57,7 +57,7 @@ data_processor: GptHDF5MapDataProcesor =>
         BertCSVDynamicMaskDataProcessor, BertCSVDataProcessor, BertHDF5DataProcessor, MNLIDataProcessor,
         SST2DataProcessor, BertTokenClassifierDataProcessor, BertSumCSVDataProcessor, DPRHDF5DataProcessor,
         T5DynamicDataProcessor, TransformerDynamicDataProcessor, T5HDF5DataProcessor, ImageNet1KProcessor,
-        CIFAR10Processor, CIFAR100Processor, DpoHDF5DataProcessor, got 'GptHDF5MapDataProcesor'
+        CIFAR10Processor, CIFAR100Processor, DpoHDF5DataProcessor, KtoHDF5DataProcessor, got 'GptHDF5MapDataProcesor'
     hint: did you mean GptHDF5MapDataProcessor?
 data_processor: 5 =>
     14: @.data_processor must be GptHDF5MapDataProcessor or GptHDF5DataProcessor, got 5

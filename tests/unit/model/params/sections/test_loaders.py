@@ -100,7 +100,7 @@ def loader(load):
 
 def test_all_processors_of_encoders_and_encoder_decoders_are_tried_here():
     of_images = {"MNISTDataProcessor", "CIFAR10Processor", "CIFAR100Processor", "ImageNet1KProcessor"}
-    of_decoders = {"GptHDF5MapDataProcessor", "GptHDF5DataProcessor", "DpoHDF5DataProcessor"}
+    of_decoders = {"GptHDF5MapDataProcessor", "GptHDF5DataProcessor", "DpoHDF5DataProcessor", "KtoHDF5DataProcessor"}
     assert {*SECTIONS} == {*LOADERS} - of_decoders - of_images
 
 

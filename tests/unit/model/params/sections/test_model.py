@@ -13,7 +13,10 @@ DECODERS = (
 )
 ENCODERS = "bert, esm2, bert/classifier, bert/token_classifier, bert/extractive_summarization"
 TWO_STACKS = "t5, T5ForConditionalGeneration, transformer"
-NAMES = f"fc_mnist, {DECODERS}, {ENCODERS}, {TWO_STACKS}, vision_transformer, vit_classification, dpo, dpr"
+CLASSIFIERS = "gpt2/classifier, llama/classifier, mistral/classifier, gemma2/classifier"
+NAMES = (
+    f"fc_mnist, {DECODERS}, {CLASSIFIERS}, {ENCODERS}, {TWO_STACKS}, vision_transformer, vit_classification, dpo, dpr"
+)
 
 
 @pytest.mark.parametrize("name", DECODERS.split(", "))
