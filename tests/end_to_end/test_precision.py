@@ -61,7 +61,7 @@ def test_losses_are_those_of_float32_within_a_hundredth(tmp_path, data, family):
 
 @pytest.mark.parametrize("start", ["commit", "checkpoint"])
 def test_an_evaluation_has_the_weights_in_a_file_as_they_stream(tmp_path, data, start):
-    """One of a commit in float32 reads it where it is."""
+    """One in float32 reads commit or checkpoint where it is."""
     file = gpt_params(tmp_path, data, **BFLOAT16, **IN_FILE)
     trained = run_file(file, **{MAX_STEPS: 1})
     if start == "checkpoint":
@@ -70,8 +70,9 @@ def test_an_evaluation_has_the_weights_in_a_file_as_they_stream(tmp_path, data, 
     in_memory = run_file(file, mode="eval", trainer__init__memoryx__store="ram")
     losses = [found.evaluations[0]["loss"] for found in (rounded, in_memory, exact)]
     assert losses[0] == losses[1] != losses[2] == pytest.approx(losses[0], rel=1e-2)
-    assert exact.memoryx.written_bytes == (0 if start == "commit" else 4 * trained.parameters)
-    assert 2 * trained.parameters < rounded.memoryx.written_bytes < 3 * trained.parameters
+    assert exact.memoryx.written_bytes == 0
+    # Matrices are copied; of a checkpoint all else stays in it.
+    assert 1.5 * trained.parameters < rounded.memoryx.written_bytes < 3 * trained.parameters
     assert Path(rounded.memoryx.path).name == "memoryx_evaluation.h5"
 
 
