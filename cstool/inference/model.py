@@ -20,7 +20,15 @@ from cstool.inference.weight_stream import WeightStream
 from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.graphs.tuning import tuned
 from cstool.model.ir import Graph
-from cstool.model.params import DecoderParams, DprParams, EncoderDecoderParams, EncoderParams, FcMnistParams, Params
+from cstool.model.params import (
+    DecoderClassifierParams,
+    DecoderParams,
+    DprParams,
+    EncoderDecoderParams,
+    EncoderParams,
+    FcMnistParams,
+    Params,
+)
 from cstool.training.kernels.one_thread import one_blas_thread
 from cstool.training.machine.cluster import TABLE
 from cstool.training.machine.grains import available_cores
@@ -58,9 +66,10 @@ def _adapters_for(paths: Sequence[Path], start: Start, graph: Graph, params: Par
         InferenceError: the model has no place for them
         CheckpointError: one is not for the checkpoint
     """
-    if paths and not isinstance(params.model, DecoderParams):
+    makes_text = isinstance(params.model, DecoderParams) and not isinstance(params.model, DecoderClassifierParams)
+    if paths and not makes_text:
         way = "cstool checkpoint merge folds one into the weights"
-        raise InferenceError(f"--adapter: must be for a decoder, got {params.model.name}", way)
+        raise InferenceError(f"--adapter: must be for a decoder that makes text, got {params.model.name}", way)
     if paths and start.checkpoint is None:
         raise InferenceError(f"--adapter: must go with a checkpoint of the base, got {start.path}")
     return NO_ADAPTERS if start.checkpoint is None else read_adapters(paths, start.checkpoint, graph)

@@ -252,5 +252,12 @@ def test_adapters_of_another_base_and_files_without_adapters_are_refused(base, c
         assert refused.code == 2
         # Behind the first lines of the log.
         assert re.sub("(?m)^20.*\n", "", refused.stderr) == error(message, hint)
+    asked = ("run", "-p", base, "--lora", "rank=2,targets=head", "--lanes", 1, "--checkpoint_path", "base.mdl")
+    assert cstool(*asked, "--model_dir", "two").code == 0
+    refused = cstool(*ASK, "--prompt", "1", "--adapter", "two:latest")
+    rule = "--adapter takes low-rank adapters of linear layers inside the model"
+    message = f"two/checkpoint_2.mdl: {rule}, got one of lm_head"
+    hint = "cstool checkpoint merge folds it into the weights"
+    assert re.sub("(?m)^20.*\n", "", refused.stderr) == error(message, hint)
     refused = cstool("run", "-p", base, "--mode", "eval", "--adapter", file)
     assert (refused.code, refused.stderr) == (2, error("--adapter: must go with --mode infer, got --mode eval"))
