@@ -34,7 +34,7 @@ from cstool.training.machine.cluster import TABLE
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.host_memory import available_memory_bytes
 from cstool.training.machine.memoryx.kept_model import KeptModel
-from cstool.training.machine.memoryx_store import open_backing
+from cstool.training.machine.memoryx_store import keeps_adapters_apart, open_backing
 from cstool.training.machine.prepare import needed_kernels, prepare_kernels, prepare_model_dir
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.ranks.orders import spread_memoryx
@@ -57,6 +57,17 @@ def check_answers(params: Params) -> None:
             f"{params.path}: the model must be a decoder, an encoder-decoder, an encoder or fc_mnist, got {model.name}",
             "--mode eval says how well it does on its validation data",
         )
+
+
+def _kept(params: Params, *, folds: bool) -> KeptModel:
+    """The model that answers, without adapters or with those of the params."""
+    assert isinstance(params.model, AnsweringParams)
+    # A sequence of one token is enough to know the ops; each pass sets its own size.
+    form = None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1)
+    graph = build_graph(params.model, form)
+    graph = graph if folds else tuned(graph, params.tuning)
+    # Which kernel computes with a sparse weight is for the walk to say.
+    return KeptModel(graph, None, sparsity_rules(params, graph, KernelChooser("always")), params.host_precision)
 
 
 def _adapters_for(paths: Sequence[Path], start: Start, graph: Graph, params: Params) -> AdapterSet:
@@ -85,7 +96,8 @@ class InferenceModel(Walks):
         link: to other ranks, which keep a part of the weights each and send it here
         executor: as of `Walk`
         adapters: checkpoints of adapters of the checkpoint, a text for each of which is made of a prompt
-        folds: whether adapters in the checkpoint are folded into its weights; else they stand beside them
+        folds: whether adapters in the checkpoint are folded into its weights, where that needs no copy of a base in a
+            file; else they stand beside them
         progress: is told each stage of the work
 
     Raises:
@@ -110,17 +122,14 @@ class InferenceModel(Walks):
         params = params.answering
         assert isinstance(params.model, AnsweringParams)
         start = choose_start(params, checkpoint_path, None, trains=False, link=link)
+        unfolded = params
         if folds and folds_untied(start.path):
             params = replace(params, model=params.model.model_copy(update={"share_embedding_weights": False}))
-            assert isinstance(params.model, AnsweringParams)
-        # A sequence of one token is enough to know the ops; each pass sets its own size.
-        form = None if isinstance(params.model, FcMnistParams) else SampleForm(1, 1, targets=1)
-        graph = build_graph(params.model, form)
-        graph = graph if folds else tuned(graph, params.tuning)
-        # Which kernel computes with a sparse weight is for the walk to say.
-        chooser = KernelChooser("always")
-        sparsity = sparsity_rules(params, graph, chooser)
-        self.params = params
+        kept = _kept(params, folds=folds)
+        if folds and keeps_adapters_apart(params, kept, start, link):
+            params = unfolded
+            kept = _kept(params, folds=False)
+        graph, sparsity, self.params = kept.graph, kept.sparsity, params
         self.precision = params.host_precision
         """of the weights of products: bfloat16 has half the bytes"""
         with ExitStack() as stack:
@@ -130,7 +139,6 @@ class InferenceModel(Walks):
             chosen = _adapters_for(files, start, graph, params)
             self.adapter_names = [str(path) for path in files]
             """files of the adapters"""
-            kept = KeptModel(graph, None, sparsity, self.precision)
             backing = open_backing(params, kept, start, lanes, link=link, in_place=is_all)
             if backing.store is not None:
                 stack.callback(backing.store.close)

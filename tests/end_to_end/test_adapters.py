@@ -34,6 +34,7 @@ def tensors_of(path: Path) -> dict[str, np.ndarray]:
         return {name: reader.read(name) for name in reader.tensor_names()}
 
 
+@pytest.mark.takes("six runs, and answers")
 def test_from_a_base_to_an_answer(base, tmp_path, cstool):
     """With a tied output layer, which has a weight of its own once adapters are folded in."""
     lora = (LORA[0], f"{LORA[1]},embedding,head", *LORA[2:])
@@ -87,6 +88,7 @@ def test_tables_with_adapters_are_not_folded_into_a_tied_model(base, cstool):
     )
 
 
+@pytest.mark.takes("four runs")
 @pytest.mark.parametrize("store", ["ram", "file"])
 def test_on_two_ranks_with_the_bits_of_one(base, cstool, store):
     """Each has a part of base and adapters; a rank goes on alone."""
@@ -126,6 +128,7 @@ def losses_of(outcome) -> list[float]:
     return [each["loss"] for each in outcome.document["evaluations"]]
 
 
+@pytest.mark.takes("eight runs")
 def test_a_file_evaluates_weights_where_they_lie(base, tmp_path, cstool):
     """Of a base, and of the base of adapters; one machine for each of several checkpoints."""
     assert cstool("run", "-p", base, *LORA, "--checkpoint_path", "base.mdl", "--model_dir", "tuned").code == 0
@@ -194,6 +197,7 @@ ASK = ("run", "--mode", "infer", "--tokenizer", "bytes", "--max_tokens", 6, "--j
 PROMPTS = ("--prompt", "12", "--prompt", "3")
 
 
+@pytest.mark.takes("two runs, and a dozen answers")
 def test_several_adapters_answer_over_one_base(base, cstool):
     for name, lora in (("one", LORA), ("two", ("--lora", "rank=3,targets=all", "--lanes", 1))):
         asked = ("run", "-p", base, *lora, "--checkpoint_path", "base.mdl", "--model_dir", name)
@@ -213,8 +217,12 @@ def test_several_adapters_answer_over_one_base(base, cstool):
         ):
             alone = cstool(*ASK, *more, *PROMPTS, "--adapter", file).document["completions"]
             assert alone == found[number::2]
-        folded = cstool(*ASK, *PROMPTS, "--checkpoint_path", file).document["completions"]
-        assert [each["tokens"] for each in folded] == [each["tokens"] for each in found[number::2]]
+        for more in ((), ("--memoryx", "file")):
+            folded = cstool(*ASK, *more, *PROMPTS, "--checkpoint_path", file)
+            tokens = [each["tokens"] for each in folded.document["completions"]]
+            assert tokens == [each["tokens"] for each in found[number::2]]
+            # A file has no copy of the base for that.
+            assert ("93.2 kB of weights stay in TMP/base.mdl, " in folded.stderr) == bool(more)
     assert found[0]["tokens"] != found[1]["tokens"]
     shown = cstool(
         *(each for each in ASK if each != "--json"), "--prompt", "12", "--adapter", files[0], "--adapter", files[1]
@@ -224,6 +232,7 @@ def test_several_adapters_answer_over_one_base(base, cstool):
     ]
 
 
+@pytest.mark.takes("two runs, and answers")
 def test_adapters_of_another_base_and_files_without_adapters_are_refused(base, cstool):
     assert cstool("run", "-p", base, *LORA, "--checkpoint_path", "base.mdl", "--model_dir", "one").code == 0
     assert cstool("checkpoint", "merge", "one:latest", "merged.mdl").code == 0
@@ -258,6 +267,9 @@ def test_adapters_of_another_base_and_files_without_adapters_are_refused(base, c
     rule = "--adapter takes low-rank adapters of linear layers inside the model"
     message = f"two/checkpoint_2.mdl: {rule}, got one of lm_head"
     hint = "cstool checkpoint merge folds it into the weights"
+    asked = (*ASK, "--prompt", "1", "--checkpoint_path", "two:latest")
+    texts = [cstool(*asked, *more).document["completions"] for more in ((), ("--memoryx", "file"))]
+    assert texts[0] == texts[1]
     assert re.sub("(?m)^20.*\n", "", refused.stderr) == error(message, hint)
     refused = cstool("run", "-p", base, "--mode", "eval", "--adapter", file)
     assert (refused.code, refused.stderr) == (2, error("--adapter: must go with --mode infer, got --mode eval"))

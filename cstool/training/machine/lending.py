@@ -1,10 +1,23 @@
 """Weights that a run never changes stream from their checkpoint: a file of MemoryX has no copy of them."""
 
-from cstool.model.params.sections.tuning import has_adapters
+from contextlib import suppress
+from pathlib import Path
+
+from cstool.foundation.errors import CheckpointError
+from cstool.model.params.sections.tuning import has_adapters, is_magnitude
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.start import Start
-from cstool.training.store import open_base
+from cstool.training.store import adapters_of, open_base, open_checkpoint
 from cstool.training.store.base_file import BaseFile
+
+
+def is_beside_base(path: Path) -> bool:
+    """Whether a saved state has low-rank adapters alone, without magnitudes (DoRA), beside the weights of a base."""
+    with suppress(CheckpointError), open_checkpoint(path) as state:  # errors are reported when it is loaded
+        adapters = adapters_of(state)
+        is_beside = adapters is not None and adapters.get("base") is not None
+        return is_beside and not any(map(is_magnitude, state.tensor_names()))
+    return False
 
 
 def open_lent(kept: KeptModel, start: Start) -> BaseFile | None:

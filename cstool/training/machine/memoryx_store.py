@@ -18,7 +18,7 @@ from cstool.training.machine.budgets import file_memory_bytes, update_threads
 from cstool.training.machine.committed import Committed, dealt_rows
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.host_memory import BUDGET_VARIABLE, available_memory_bytes, memory_budget_bytes
-from cstool.training.machine.lending import open_lent
+from cstool.training.machine.lending import is_beside_base, open_lent
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import Shards, deal_panels, dealt_already
 from cstool.training.machine.ranks.link import ALONE, Link
@@ -128,7 +128,7 @@ def open_backing(
         ClusterError: the memory that a file may have is too small
         StoreError: the file cannot be made, is in use, damaged, or holds a state that no checkpoint has
     """
-    nodes = min(link.ranks, params.memoryx.nodes or link.ranks)
+    nodes = _nodes(params, link)
     goes_on = start.committed if start.states == ALL_STATES else None
     optimizer = kept.optimizer
     # Runs that only read the weights, over and over, have them in a file of their own, at half the bytes.
@@ -137,11 +137,7 @@ def open_backing(
     adopted = goes_on if stays else None
     name = secrets.token_hex(16) if adopted is None else adopted.name
     shards = deal_panels(kept, nodes, name)
-    here_bytes = sum(size for node, size in enumerate(shards.shard_bytes) if link.hosts[node] == link.hosts[0])
-    chosen = params.memoryx.store
-    if chosen == "auto":
-        chosen = "file" if here_bytes > FILE_SHARE * available_memory_bytes() else "ram"
-    if chosen == "ram":
+    if not _is_in_file(params, shards, link):
         return Backing(shards)
     if adopted is not None and nodes > 1:
         found = dealt_already(kept, dealt_rows(adopted, link), name)
@@ -177,6 +173,28 @@ def open_backing(
     )
     outdated = _outdated(start, shards, params.model_dir) if slots == 2 else ()
     return Backing(shards, store, waiting_bytes, file, outdated, buffers_bytes)
+
+
+def _nodes(params: Params, link: Link) -> int:
+    return min(link.ranks, params.memoryx.nodes or link.ranks)
+
+
+def _is_in_file(params: Params, shards: Shards, link: Link) -> bool:
+    if params.memoryx.store != "auto":
+        return params.memoryx.store == "file"
+    here_bytes = sum(size for node, size in enumerate(shards.shard_bytes) if link.hosts[node] == link.hosts[0])
+    return here_bytes > FILE_SHARE * available_memory_bytes()
+
+
+def keeps_adapters_apart(params: Params, kept: KeptModel, start: Start, link: Link) -> bool:
+    """Whether a model answers with adapters beside its base: folded in, a file would need a copy of all weights.
+
+    Args:
+        kept: the model with its adapters folded in
+    """
+    if not params.tuning.adapters or start.path is None or kept.narrow.weights or _nodes(params, link) > 1:
+        return False
+    return _is_in_file(params, deal_panels(kept, 1), link) and is_beside_base(start.path)
 
 
 def _share(memory_bytes: int, kept: KeptModel, lanes: int | None, *, feeds: bool, is_cut: bool) -> tuple[int, int]:
