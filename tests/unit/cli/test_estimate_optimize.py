@@ -148,7 +148,9 @@ def test_adapters_take_less_and_are_those_of_the_file(cstool, days):
         "the others are frozen: no gradient, no update, no optimizer state."
     )
     # A file with the vendor's callback is searched as one whose adapters are asked for.
-    callback = {"Lora": {"lora_params": {"r": 4, "alpha": 4.0, "target_modules": ["Linear"]}}}
+    callback = {
+        "Lora": {"lora_params": {"r": 4, "alpha": 4.0, "target_modules": ["TransformerDecoderLayer", "Linear"]}}
+    }
     data = {"init": {**SMALL["init"], "callbacks": [callback]}, "fit": SMALL["fit"]}
     Path("lora.yaml").write_text(yaml.safe_dump({"trainer": data}))
     assert cstool(*FLAGS[:3], "lora.yaml", *FLAGS[4:], *asked).stdout.splitlines() == lines
