@@ -90,7 +90,7 @@ def family_of(where: str | Path, model: ModelParams, named: str | None = None) -
     if not isinstance(model, HfModel):
         raise CheckpointError(f"{where}: must be a model that Hugging Face has, got {model.name}", HELP)
     _check_named(named)
-    is_named_by_type = isinstance(model, DecoderParams) and not isinstance(model, DecoderClassifierParams)
+    is_named_by_type = isinstance(model, DecoderParams) and model.makes_text
     kinds: Mapping[str, Family] = HF_FAMILIES if is_named_by_type else HF_CLASSES
     families = [family for family in kinds.values() if named in (None, family.model_type)]
     if not is_named_by_type:

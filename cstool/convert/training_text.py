@@ -67,7 +67,7 @@ def training_text(described: Described, checkpoint: Path, tokenizer: Path | None
     model = yaml.safe_dump({"trainer": {"init": {"model": section}}}, sort_keys=False)
     head = [f"The model of {checkpoint.name}, and what training it further takes."]
     rest = _OPTIMIZER.format(checkpoint=json.dumps(checkpoint.name))
-    if isinstance(kind, DecoderParams) and not isinstance(kind, DecoderClassifierParams):
+    if isinstance(kind, DecoderParams) and kind.makes_text:
         data, length = f"{checkpoint.stem}_data", min(kind.max_position_embeddings or _LONGEST, _LONGEST)
         reads = f"{'FILE' if tokenizer is None else shlex.quote(tokenizer.name)}{_begin_flag(tokenizer)}"
         made = f"--output {shlex.quote(data)} --sequence_length {length} --tokenizer {reads}"

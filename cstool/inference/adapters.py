@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from cstool.foundation.errors import CheckpointError
 from cstool.model.ir import Graph, Op, OpKind
+from cstool.model.params.sections.tuning import LORA_WEIGHTS
 from cstool.training.kernels.cached_attention import News
 from cstool.training.kernels.rowwise import linear
 from cstool.training.store import ADAPTERS, CheckpointReader, adapters_of, weights_digest
 
 Array = NDArray[np.float32]
-_A, _B, _MODEL = ".lora_A", ".lora_B", "model."
+_MODEL = "model."
 
 
 class LowRank(NamedTuple):
@@ -47,7 +48,7 @@ class AdapterSet:
         return len(self._adapters)
 
     def choose(self, chosen: Sequence[int], news: News) -> None:
-        """Say which rows of the next pass have which adapter.
+        """Set the adapter of each row of the next pass.
 
         Args:
             chosen: by sequence, in the order of the news
@@ -88,7 +89,7 @@ def read_adapters(paths: Sequence[Path], base: Path, graph: Graph) -> AdapterSet
         CheckpointError: one cannot be read, has other weights than adapters of linear layers, or is of another base
     """
     if not paths:
-        return AdapterSet()
+        return NO_ADAPTERS
     with CheckpointReader(base) as reader:
         if adapters_of(reader) is not None:
             raise CheckpointError(f"{base}: must be a base for --adapter, got adapters", "--adapter takes these, too")
@@ -113,14 +114,14 @@ def _read(path: Path, base: Path, digest: str, shapes: Mapping[str, tuple[int, .
         adapters = {}
         for module, scale in found["scales"].items():
             weight = f"{module}.weight"
-            names = {f"{_MODEL}{module}{part}" for part in (_A, _B)}
+            names = [f"{_MODEL}{module}{part}" for part in LORA_WEIGHTS]
             others = [name for name in reader.tensor_names() if name.startswith(f"{_MODEL}{module}.lora_")]
-            if weight not in shapes or not names.issuperset(others):
+            if weight not in shapes or not {*names}.issuperset(others):
                 raise CheckpointError(
                     f"{path}: --adapter takes low-rank adapters of linear layers inside the model, got one of {module}",
                     "cstool checkpoint merge folds it into the weights",
                 )
-            a, b = (reader.read(f"{_MODEL}{module}{part}") for part in (_A, _B))
+            a, b = map(reader.read, names)
             adapters[weight] = LowRank(a, (np.float64(scale) * b).astype(np.float32))
         return adapters
 

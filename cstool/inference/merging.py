@@ -124,7 +124,7 @@ def compare(source: Path, folded: Path) -> Comparison | str:
 def merge(
     source: Path, destination: Path, progress: Progress = no_progress, *, compares: bool = True
 ) -> tuple[int, Comparison | str | None]:
-    """Write a checkpoint with its adapters folded in; it gets its name once its logits are those of before.
+    """Write a checkpoint with its adapters folded in; it gets its name once its logits are the same as before.
 
     Args:
         compares: whether they are compared; the model is in memory twice then, one after the other

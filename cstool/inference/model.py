@@ -21,7 +21,6 @@ from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.graphs.tuning import tuned
 from cstool.model.ir import Graph
 from cstool.model.params import (
-    DecoderClassifierParams,
     DecoderParams,
     DprParams,
     EncoderDecoderParams,
@@ -77,7 +76,7 @@ def _adapters_for(paths: Sequence[Path], start: Start, graph: Graph, params: Par
         InferenceError: the model has no place for them
         CheckpointError: one is not for the checkpoint
     """
-    makes_text = isinstance(params.model, DecoderParams) and not isinstance(params.model, DecoderClassifierParams)
+    makes_text = isinstance(params.model, DecoderParams) and params.model.makes_text
     if paths and not makes_text:
         way = "cstool checkpoint merge folds one into the weights"
         raise InferenceError(f"--adapter: must be for a decoder that makes text, got {params.model.name}", way)

@@ -7,7 +7,6 @@ from typing import Any
 from cstool.foundation.errors import InferenceError
 from cstool.inference.sampling import Beams, Sampling
 from cstool.model.params import (
-    DecoderClassifierParams,
     DecoderParams,
     EncoderDecoderParams,
     FcMnistParams,
@@ -28,7 +27,7 @@ def generator_of(model: ModelParams) -> Generator:
     Raises:
         InferenceError: it is not
     """
-    if not isinstance(model, DecoderParams | EncoderDecoderParams) or isinstance(model, DecoderClassifierParams):
+    if not isinstance(model, DecoderParams | EncoderDecoderParams) or not model.makes_text:
         hint = "without a prompt it predicts the classes of its validation data"
         raise InferenceError(
             f"prompt: must be for a model that generates text, got {model.name}",

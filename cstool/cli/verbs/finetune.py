@@ -135,12 +135,12 @@ class Finetuned:
 
 
 def prepare(request: FinetuneRequest) -> Prepared:
-    """Convert the base, make the data set, write the params file, and check that the run fits; what is there stays.
+    """Convert the base, make the data set, write the params file, check that the run fits; existing files stay.
 
     Raises:
         CstoolError: any error that the user can act on
     """
-    from cstool.model.params import DecoderClassifierParams, DecoderParams, load_params
+    from cstool.model.params import DecoderParams, load_params
     from cstool.training.store import open_checkpoint
     from cstool.training.store.adapters import ADAPTERS
     from cstool.training.verbs.instruction_data import prepare_instructions, show_samples
@@ -154,7 +154,7 @@ def prepare(request: FinetuneRequest) -> Prepared:
             raise CheckpointError(f"{base}: must be a whole model, got adapters", way)
     of_base = params_of(base, (), {})
     model = of_base.model
-    if not isinstance(model, DecoderParams) or isinstance(model, DecoderClassifierParams):
+    if not isinstance(model, DecoderParams) or not model.makes_text:
         raise CstoolError(
             f"{base}: must be a decoder that makes text, got {model.name}", "cstool run fine-tunes other models"
         )
@@ -210,7 +210,7 @@ def finetune(
     answers_before = _answers(prepared.base, prepared)
     goes_on = any(path for kind in ("*.mdl", "memoryx*.h5") for path in params.model_dir.glob(kind))
     if not goes_on:
-        tell(expected_text(params, before.evaluations[-1]))
+        tell(expected_text(params, prepared.needs, before.evaluations[-1]))
     way: dict[str, Any] = {} if goes_on else {"checkpoint_path": prepared.base, "load_checkpoint_states": "model"}
     [result] = run_all([params], RunRequest("train_and_eval", **way), open_screen)
     assert isinstance(result, RunResult), "the params ask for no less"

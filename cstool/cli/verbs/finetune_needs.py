@@ -24,12 +24,14 @@ class Needs:
 
     Args:
         memory, disk: at the most
+        passes: operations of a step's products, as a multiple of those of a forward pass
     """
 
     memory: int
     free_memory: int
     disk: int
     free_disk: int
+    passes: float
 
     def __str__(self) -> str:
         """One line, such as `about 400 MB of memory, 20 GB are free; about 12 MB of disk, 60 GB are free`."""
@@ -49,14 +51,15 @@ def check_needs(params: Params, folder: Path, *, merges: bool) -> Needs:
     Raises:
         CstoolError: there is not; the hint names flags with which there is, if there are such
     """
-    from cstool.training.host.job_needs import estimate_disk, estimate_memory, lanes_of
+    from cstool.model.graphs.statistics import count_statistics
+    from cstool.training.host.job_needs import estimate_disk
     from cstool.training.machine.data_sets import check_data
     from cstool.training.machine.host_memory import available_memory_bytes, memory_budget_bytes
 
     graph = check_data(params, _MODE)
     free_memory = memory_budget_bytes() or available_memory_bytes()
     try:
-        memory = estimate_memory(params, graph, _MODE, lanes_of(params, graph, _MODE), free_memory).total
+        memory = _memory(params, graph, free_memory)
     except ClusterError as error:
         ways = (flags for flags, other, its_graph in _ways(params, graph) if _fits(other, its_graph, free_memory))
         way = next(ways, "a smaller base")
@@ -72,20 +75,17 @@ def check_needs(params: Params, folder: Path, *, merges: bool) -> Needs:
             f"{folder}: must have about {bytes_text(disk)} of free disk, it has {bytes_text(free_disk)}",
             way if params.tuning.adapters else f"{way}; adapters, without --full, need far less",
         )
-    return Needs(memory, free_memory, disk, free_disk)
+    flops = count_statistics(graph).sample_flops
+    return Needs(memory, free_memory, disk, free_disk, flops.total / flops.forward)
 
 
-def expected_text(params: Params, evaluation: dict[str, Any]) -> str:
-    """Say how long training takes, about, by the time of an evaluation of the same model on this host.
+def expected_text(params: Params, needs: Needs, evaluation: dict[str, Any]) -> str:
+    """Time of training, about, by the time of an evaluation of the same model on this host.
 
-    A step takes so many times a forward pass as it has floating-point operations of products.
+    A step is taken to be as many forward passes as its products have operations of theirs.
     """
-    from cstool.model.graphs.statistics import count_statistics
-    from cstool.training.machine.data_sets import check_data
-
     [loader], steps = params.dataloaders("train"), params.loop.max_steps or 0
-    flops = count_statistics(check_data(params, _MODE)).sample_flops
-    step_s = evaluation["seconds"] / evaluation["samples"] * loader.batch_size * flops.total / flops.forward
+    step_s = evaluation["seconds"] / evaluation["samples"] * loader.batch_size * needs.passes
     return (
         f"Training takes about {seconds_text(steps * step_s)}: {steps:,} steps of {seconds_text(step_s)}, by the time "
         "of that evaluation"
@@ -108,11 +108,15 @@ def _ways(params: Params, graph: Graph) -> Iterator[tuple[str, Params, Graph]]:
             yield text, other, trained_graph(other, length)
 
 
-def _fits(params: Params, graph: Graph, room_bytes: int) -> bool:
+def _memory(params: Params, graph: Graph, room_bytes: int) -> int:
     from cstool.training.host.job_needs import estimate_memory, lanes_of
 
+    return estimate_memory(params, graph, _MODE, lanes_of(params, graph, _MODE), room_bytes).total
+
+
+def _fits(params: Params, graph: Graph, room_bytes: int) -> bool:
     try:
-        estimate_memory(params, graph, _MODE, lanes_of(params, graph, _MODE), room_bytes)
+        _memory(params, graph, room_bytes)
     except ClusterError:
         return False
     return True

@@ -212,10 +212,7 @@ def base_of(adapter: Path) -> Path:
 
 def generates_text(params: Params) -> bool:
     """Whether the model of these params makes text of prompts; else it classifies."""
-    from cstool.model.params import DecoderClassifierParams, DecoderParams, EncoderDecoderParams
-
-    model = params.model
-    return isinstance(model, DecoderParams | EncoderDecoderParams) and not isinstance(model, DecoderClassifierParams)
+    return params.model.makes_text
 
 
 def check_answers(params: Params) -> None:

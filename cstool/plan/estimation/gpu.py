@@ -12,7 +12,7 @@ import yaml
 
 import cstool.plan.timing.gpu
 from cstool.foundation.errors import EstimateError
-from cstool.model.params import DecoderClassifierParams, DecoderParams, Params
+from cstool.model.params import DecoderParams, Params
 from cstool.model.params.sections.fields import GATED_NONLINEARITIES
 from cstool.plan.estimation.point import DAY_S, Estimate
 from cstool.plan.estimation.sweep import Tried, each_or_why
@@ -90,7 +90,7 @@ def gpu_model(params: Params, found: Estimate) -> GpuModel:
         EstimateError: the closed forms do not know it
     """
     model = params.model
-    if not isinstance(model, DecoderParams) or isinstance(model, DecoderClassifierParams):
+    if not isinstance(model, DecoderParams) or not model.makes_text:
         raise EstimateError(
             "--gpus: must be left out: its closed forms are of decoders that make text, got "
             f"{model.name} of {params.path}"

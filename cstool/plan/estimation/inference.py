@@ -9,7 +9,7 @@ from cstool.foundation.errors import EstimateError
 from cstool.foundation.words import bytes_text, counted
 from cstool.model.graphs import declared_form
 from cstool.model.ir import OpWork
-from cstool.model.params import DecoderClassifierParams, DecoderParams, Params
+from cstool.model.params import DecoderParams, Params
 from cstool.model.system import Fabric, System, load_system
 from cstool.plan.compiler.compile import KERNEL_PASSES, make_program, run_passes
 from cstool.plan.compiler.kernel_work import KernelWork, kernel_works
@@ -147,7 +147,7 @@ def make_infer_request(
         ParamsError: there is no such system
     """
     model = params.model
-    if not isinstance(model, DecoderParams) or isinstance(model, DecoderClassifierParams):
+    if not isinstance(model, DecoderParams) or not model.makes_text:
         raise EstimateError(
             f"--mode infer: must be for a decoder, which makes one token after the other, got {model.name} of "
             f"{params.path}",

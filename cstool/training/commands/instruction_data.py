@@ -19,7 +19,7 @@ from cstool.training.commands.data_flags import OutputOption, OverwriteOption, S
 from cstool.training.verbs.instruction_data import prepare_instructions
 
 if TYPE_CHECKING:
-    from cstool.training.data import InstructionSummary, ShownSample
+    from cstool.training.data import InstructionSummary, PreprocessSummary, ShownSample
 
 _LEARNED, _RESET = "\x1b[32m", "\x1b[0m"
 _WARNINGS = {
@@ -118,6 +118,17 @@ def print_samples(samples: Sequence[ShownSample]) -> None:
         print(text, file=raw_stream(sys.stdout), flush=True)
 
 
+def print_left_out(made: InstructionSummary | PreprocessSummary, noun: str) -> None:
+    """Print the counts of records that are left out or cut, each with the place of the first."""
+    for reason, (count, where) in made.left_out.items():
+        print_line(f"Left out: {counted(count, noun)} with {reason}, the first at {where}")
+    if made.broken:
+        print(f"Left out: {counted(made.broken, 'line')} that {'is' if made.broken == 1 else 'are'} no JSON object")
+    if "cut" in made.notes:
+        count, where = made.notes["cut"]
+        print_line(f"Cut: {counted(count, noun)}, the first at {where}")
+
+
 def _print_summary(made: InstructionSummary) -> None:
     how = "already prepared" if made.already_prepared else f"prepared in {made.duration_s:.1f} s"
     print_line(f"{made.path}: {how}")
@@ -140,13 +151,7 @@ def _print_summary(made: InstructionSummary) -> None:
         print_line(f"Tokenizer: {made.tokenizer}, {made.vocab_size:,} tokens")
     if made.packing != "none":
         print("Packed: a dataloader needs use_vsl: true")
-    for reason, (count, where) in made.left_out.items():
-        print_line(f"Left out: {counted(count, 'conversation')} with {reason}, the first at {where}")
-    if made.broken:
-        print(f"Left out: {counted(made.broken, 'line')} that {'is' if made.broken == 1 else 'are'} no JSON object")
-    if "cut" in made.notes:
-        count, where = made.notes["cut"]
-        print_line(f"Cut: {counted(count, 'conversation')}, the first at {where}")
+    print_left_out(made, "conversation")
     for kind, told in _WARNINGS.items():
         if kind in made.notes:
             count, where = made.notes[kind]

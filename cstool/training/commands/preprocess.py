@@ -10,6 +10,7 @@ from cstool.foundation.terminal.render import print_json, print_line, print_tabl
 from cstool.foundation.terminal.screen import bars_in_bytes
 from cstool.foundation.words import counted
 from cstool.training.commands.data_flags import OverwriteOption
+from cstool.training.commands.instruction_data import print_left_out
 from cstool.training.verbs.instruction_data import preprocess_data
 
 if TYPE_CHECKING:
@@ -64,13 +65,7 @@ def _print_summary(made: PreprocessSummary) -> None:
     print_line(f"Tokenizer: {made.tokenizer}, {made.vocab_size:,} tokens")
     if made.packed:
         print("Packed: a dataloader needs use_vsl: true")
-    for reason, (count, where) in made.left_out.items():
-        print_line(f"Left out: {counted(count, 'record')} with {reason}, the first at {where}")
-    if made.broken:
-        print(f"Left out: {counted(made.broken, 'line')} that {'is' if made.broken == 1 else 'are'} no JSON object")
-    if "cut" in made.notes:
-        count, where = made.notes["cut"]
-        print_line(f"Cut: {counted(count, 'record')}, the first at {where}")
+    print_left_out(made, "record")
     for note in made.without_effect:
         print_line(f"Note: {note}")
     for warning in made.warnings:

@@ -150,7 +150,7 @@ def _of_split(files: Sequence[SourceFile], plan: PreprocessPlan, source: Path) -
 
 
 def _tokenizer_file(plan: PreprocessPlan, folder: Path) -> Path:
-    """Return the file of the tokenizer; that of GPT-2 is made in `folder` of vocabulary and merges."""
+    """File of the tokenizer; GPT-2's is made in `folder` from vocabulary and merges."""
     if len(plan.files) == 1:
         return plan.files[0]
     try:

@@ -91,7 +91,7 @@ class ChatHook(Hook):
     multi_turn_content_key: str
 
     def turns(self, record: Record, notes: Notes) -> list[Turn] | None:
-        """Return the messages, stripped but for the system's, which is left out if it is empty."""
+        """The messages, stripped but for the system's; an empty one of the system is left out."""
         messages = record.content.get(self.multi_turn_key) or []
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             raise DataError(f"{record.where}: must have a list of messages under {self.multi_turn_key}, got another")

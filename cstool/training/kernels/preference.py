@@ -17,7 +17,7 @@ the batch, or 0 if that is more, is K. With r = L - R of the answer its loss is
 
 K has no derivative.
 
-The cross entropy of the chosen text, which orpo adds, is a loss of its own (`masked_loss_forward`).
+Orpo adds the cross entropy of the chosen text as a loss of its own (`masked_loss_forward`).
 
 Source: Rafailov et al., "Direct preference optimization", 2023, equation 7; Zhao et al., "SLiC-HF", 2023 (hinge); Azar
 et al., "A general theoretical paradigm to understand learning from human preferences", 2023, equation 17 (ipo); Pal et

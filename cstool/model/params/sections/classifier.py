@@ -26,6 +26,7 @@ class DecoderClassifierParams(DecoderParams):
     num_labels: Count
     pad_token_id: Whole | None = None
 
+    makes_text = False
     usual_metrics: ClassVar[tuple[str, ...]] = METRICS
     loss_term = "sample"
     supported = {**DecoderParams.supported, **dict.fromkeys(OF_TOKENS, ())}

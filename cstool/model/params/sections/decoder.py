@@ -192,6 +192,7 @@ class DecoderParams(AttentionRules):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     moe: MoeParams = MoeParams.model_validate({})
 
+    makes_text = True
     usual_metrics: ClassVar[tuple[str, ...]] = (*METRICS, "lm_perplexity")
     loss_term = "token"
     other_names = {"moe_params": "moe", "scale_by_layer_index": "scale_qk_dot_by_layer_idx"}

@@ -94,6 +94,7 @@ class EncoderDecoderParams(AttentionRules):
 
     usual_metrics = ("loss", "accuracy_lm", "perplexity_lm")
     loss_term = "token"
+    makes_text = True
     null_counts = frozenset({"position_embedding_type"})
     without_effect = PRECISION_KEYS.union(
         "attention_kernel attention_softmax_fp32 compute_eval_metrics pad_token_id".split()

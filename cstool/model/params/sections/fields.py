@@ -34,6 +34,8 @@ class ModelSection(Section):
 
     loss_term: ClassVar[str] = "sample"
     """unit with a loss of its own: `token`, `masked token`, `sentence`, or `sample` where a sample has one loss"""
+    makes_text: ClassVar[bool] = False
+    """whether it makes text of prompts"""
 
     usual_metrics: ClassVar[tuple[str, ...]] = METRICS
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cstool.foundation.errors import DataError
 from cstool.foundation.words import bytes_text, counted
-from cstool.model.params import DecoderClassifierParams, DecoderParams, Params
+from cstool.model.params import DecoderParams, Params
 from cstool.training.data import tokenizer_of
 from cstool.training.machine.cluster import Cluster
 from cstool.training.machine.memoryx import MemoryX
@@ -206,7 +206,7 @@ def _commands(session: Session) -> Iterator[tuple[str, str]]:
 def _knows_its_text(session: Session) -> bool:
     """Return whether the model makes text, and its data set says how."""
     loader, model = session.params.train_dataloader, session.params.model
-    if loader is None or not isinstance(model, DecoderParams) or isinstance(model, DecoderClassifierParams):
+    if loader is None or not isinstance(model, DecoderParams) or not model.makes_text:
         return False
     with suppress(DataError):
         return any(tokenizer_of(folder) is not None for folder in loader.data_dir)
