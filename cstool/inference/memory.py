@@ -1,12 +1,13 @@
 """All that is kept of earlier tokens, so that a pass computes new ones alone: a protocol, and keys and values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from cstool.inference.pages import PAGE_TOKENS, PagePool
 from cstool.model.ir import Graph, KernelKind, rules_of
-from cstool.training.kernels.cached_attention import News, append
+from cstool.training.kernels.cached_attention import News, Pages, append
 
 Array = np.ndarray[Any, Any]
 
@@ -33,12 +34,16 @@ class SequenceMemory(Protocol):
         """Return another slot, for a sequence that begins with so many tokens of this one, as beams do."""
         ...
 
+    def extend(self, slot: int, tokens: int) -> bool:
+        """Make room for so many tokens of a sequence in all; False where there is none."""
+        ...
+
     def append(self, op: str, news: News, *made: Array) -> None:
         """Keep arrays that an op has made of new tokens, a row for each."""
         ...
 
-    def gather(self, op: str, news: News) -> tuple[tuple[Array, ...], News]:
-        """Return the kept arrays of an op, and the new tokens by their slots in these."""
+    def gather(self, op: str, news: News) -> tuple[Pages, News]:
+        """Return the keys and values of an op, and the new tokens by their slots in the table of these."""
         ...
 
 
@@ -81,16 +86,38 @@ class KvCache:
         sequences: slots
         capacity: most tokens of a sequence
         sources: number of sources that sequences go on from, and the most tokens of one
+        pages: of `PAGE_TOKENS` tokens, which all sequences share, and take as they grow; None for one page for each
+            sequence, with room for all its tokens
     """
 
-    def __init__(self, graph: Graph, sequences: int, capacity: int, sources: tuple[int, int] = (0, 0)) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        sequences: int,
+        capacity: int,
+        sources: tuple[int, int] = (0, 0),
+        pages: int | None = None,
+    ) -> None:
         self.longest = max(capacity, sources[1])
-        self._shapes = {False: (sequences, capacity), True: sources}
+        self.page_tokens = capacity if pages is None else PAGE_TOKENS
+        self.pool = PagePool(pages or 0)
+        self._is_paged = pages is not None
+        self._shapes = {False: (sequences if pages is None else pages, self.page_tokens), True: sources}
         self._given = _kv_heads(graph, given=True).keys()
         """ops that attend to sources"""
-        # (sequences, kv_heads, capacity, D) float32 by op; of sources in place of sequences where these are given.
+        self._table = np.arange(sequences)[:, None]
+        if self._is_paged:
+            self._table = np.zeros((sequences, self.pages_for(capacity)), np.int64)
+        of_sources = np.arange(sources[0])[:, None]
+        # Of sources each has a page, as the sequences have where they are not paged.
         keys, values = self._arrays(graph), self._arrays(graph)
-        self._pairs: Mapping[str, tuple[Array, Array]] = {op: (keys[op], values[op]) for op in keys}
+        self._pages: Mapping[str, Pages] = {
+            op: Pages(keys[op], values[op], of_sources if op in self._given else self._table) for op in keys
+        }
+        self._taken: list[list[int]] = [[] for _ in range(sequences)]
+        """pages of each sequence, in order"""
+        self._numbers: list[list[int]] = [[] for _ in range(sequences)]
+        """numbers of the kept ones, behind that of the begin of the text"""
         self._free = list(range(sequences))[::-1]
         self._sources = np.zeros(sequences, np.int64)
         """source of each sequence"""
@@ -99,7 +126,7 @@ class KvCache:
             name: array
             for op in graph.ops
             if op.name in self._given
-            for name, array in zip(op.inputs[1:3], self._pairs[op.name], strict=True)
+            for name, array in zip(op.inputs[1:3], self._pages[op.name], strict=False)
         }
         """place of each tensor that is made of sources, where it is kept"""
 
@@ -120,25 +147,83 @@ class KvCache:
 
     def close(self, slot: int) -> None:
         """See `SequenceMemory.close`."""
+        # The last page first: without the pages before it, it is of no use.
+        while self._taken[slot]:
+            self.pool.release(self._taken[slot].pop())
+        self._numbers[slot].clear()
         self._free.append(slot)
+
+    def extend(self, slot: int, tokens: int) -> bool:
+        """See `SequenceMemory.extend`."""
+        taken = self._taken[slot]
+        while self._is_paged and len(taken) * self.page_tokens < tokens:
+            if (page := self.pool.take()) is None:
+                return False
+            self._add(slot, page)
+        return True
+
+    def _add(self, slot: int, page: int) -> None:
+        self._table[slot, len(self._taken[slot])] = page
+        self._taken[slot].append(page)
+
+    def pages_for(self, tokens: int) -> int:
+        """Number of pages for so many tokens."""
+        return -(-tokens // self.page_tokens)
+
+    def reuse(self, slot: int, tokens: Sequence[int], kind: int) -> int:
+        """Let a new sequence begin with kept pages that have its first tokens; return the number of these.
+
+        Args:
+            slot: of a sequence without tokens
+            tokens: of the sequence
+            kind: sequences of another kind, such as those of another adapter, have other keys and values
+        """
+        self._numbers[slot] = [-1 - kind]
+        for begin in range(0, len(tokens) - self.page_tokens + 1, self.page_tokens):
+            found = self.pool.find(self._numbers[slot][-1], _packed(tokens[begin : begin + self.page_tokens]))
+            if found is None:
+                break
+            self.pool.share(found.page)
+            self._add(slot, found.page)
+            self._numbers[slot].append(found.number)
+        return len(self._taken[slot]) * self.page_tokens
+
+    def keep(self, slot: int, tokens: Sequence[int], cached: int) -> None:
+        """Keep full pages of a sequence for others that begin like it; it was begun by `reuse`.
+
+        Args:
+            tokens: of the sequence
+            cached: number of its first tokens whose keys and values are there
+        """
+        numbers = self._numbers[slot]
+        for place in range(len(numbers) - 1, cached // self.page_tokens):
+            packed = _packed(tokens[place * self.page_tokens : (place + 1) * self.page_tokens])
+            numbers.append(self.pool.keep(self._taken[slot][place], numbers[-1], packed).number)
 
     def fork(self, slot: int, tokens: int) -> int:
         """See `SequenceMemory.fork`."""
         target = self.open(int(self._sources[slot]))
-        for op, pair in self._pairs.items():
-            for array in pair if op not in self._given else ():
-                array[target, :, :tokens] = array[slot, :, :tokens]
+        self.extend(target, tokens)
+        for op, (keys, values, table) in self._pages.items():
+            for array in (keys, values) if op not in self._given else ():
+                for begin in range(0, tokens, self.page_tokens):
+                    count, place = min(self.page_tokens, tokens - begin), begin // self.page_tokens
+                    array[table[target, place], :, :count] = array[table[slot, place], :, :count]
         return target
 
     def append(self, op: str, news: News, *made: Array) -> None:
         """See `SequenceMemory.append`; keys and values of sources are there before."""
         if op not in self._given:
-            for x, array in zip(made, self._pairs[op], strict=True):
-                append(x, news, array)
+            for x, array in zip(made, self._pages[op], strict=False):
+                append(x, news, array, self._table)
 
-    def gather(self, op: str, news: News) -> tuple[tuple[Array, Array], News]:
+    def gather(self, op: str, news: News) -> tuple[Pages, News]:
         """See `SequenceMemory.gather`; a token sees all of its source, as if it were one of the last tokens of that."""
         if op in self._given:
             sources = self._sources[news.slots]
             news = News(sources, news.starts, news.counts, self.source_tokens[sources] - news.counts)
-        return self._pairs[op], news
+        return self._pages[op], news
+
+
+def _packed(tokens: Sequence[int]) -> bytes:
+    return np.array(tokens, np.int32).tobytes()

@@ -266,7 +266,7 @@ class Walk:
         """Append a group's outputs to the kept activations; the next ops may overwrite them."""
         for planned, call in group if self.keeps else ():
             if (target := self.keeps.get(planned.op.outputs[0])) is not None:
-                append(call.outputs[0], news, target)
+                append(call.outputs[0], news, target, np.arange(len(target))[:, None])
 
     def _layout(self, rows: int) -> _Layout:
         found = self._layouts.pop(rows, None)
@@ -418,15 +418,16 @@ class Walk:
         # Of a sequence all of whose tokens see each other nothing may be before this pass.
         assert is_causal or planned.op.inputs[1] in self._given or not news.before.any()
         self.memory.append(name, news, k, v)
-        (keys, values), news = self.memory.gather(name, news)
-        form = Attention.of(planned.op.attributes, self.capacity, keys.shape[2])
+        pages, news = self.memory.gather(name, news)
+        is_given = planned.op.inputs[1] in self._given
+        form = Attention.of(planned.op.attributes, self.capacity, pages.keys.shape[2] if is_given else self.capacity)
         biases = self._biases(planned, form)
         seen = int(((news.before + news.counts) * news.counts).sum()) * q.shape[1]
         pairs = len(news.slots) * form.heads
 
         def work(member: int, members: int) -> None:
             part = pairs * member // members, pairs * (member + 1) // members
-            cached_attention(q, news, keys, values, form, biases, part, call.outputs[0], self._scores[member])
+            cached_attention(q, news, pages, form, biases, part, call.outputs[0], self._scores[member])
 
         self.team.run(work, 2 * seen)
 

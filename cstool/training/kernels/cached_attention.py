@@ -1,7 +1,7 @@
 """Attention of new tokens to the keys and values in a cache, for inference.
 
-The new tokens of several sequences lie one after the other; each sequence has a cache of its own, with
-all its tokens so far. Every product is row by row (see `rowwise`), and every sum over keys has one order, so the
+The new tokens of several sequences lie one after the other; each sequence has a cache, with all its tokens so far, in
+pages of equal size that may lie anywhere: a table has the pages of each sequence, in order. Every product is row by row (see `rowwise`), and every sum over keys has one order, so the
 context of a token has the same bits whether the tokens before it came with it or were in the cache. Where attention is
 not causal, all tokens of a sequence must be new: none of them can wait for the tokens that it sees.
 
@@ -24,6 +24,19 @@ from cstool.training.kernels.rowwise import add_weighted, dots
 
 BLOCK_TOKENS = 32
 """most new tokens of a sequence that go through the keys together"""
+
+
+class Pages(NamedTuple):
+    """Keys and values of sequences, in pages.
+
+    Args:
+        keys, values: (pages, kv_heads, page_tokens, D) float32: numbers that are read together lie together
+        table: (slots, pages of a sequence) int64: where token t of a sequence is: page t // page_tokens of its row
+    """
+
+    keys: np.ndarray
+    values: np.ndarray
+    table: np.ndarray
 
 
 class News(NamedTuple):
@@ -50,21 +63,22 @@ class News(NamedTuple):
 
 
 @elementwise
-def append(x, news, cache):  # type: ignore[no-untyped-def]
+def append(x, news, cache, table):  # type: ignore[no-untyped-def]
     """Write the keys, or values, of new tokens behind the earlier ones of their sequences.
 
     Args:
         x: (T, W) float32
         news: the sequences of the new tokens
-        cache: (slots, heads, capacity, W / heads) float32: numbers that are read together lie together
+        cache, table: keys or values of `Pages`, for W / heads numbers of each head
     """
-    width = cache.shape[3]
+    page_tokens, width = cache.shape[2], cache.shape[3]
 
     for k in range(news.slots.shape[0]):
         for i in range(news.counts[k]):
-            row = x[news.starts[k] + i]
+            row, place = x[news.starts[k] + i], news.before[k] + i
+            page = cache[table[news.slots[k], place // page_tokens]]
             for head in range(cache.shape[1]):
-                target = cache[news.slots[k], head, news.before[k] + i]
+                target = page[head, place % page_tokens]
                 for j in range(width):
                     target[j] = row[head * width + j]
 
@@ -119,18 +133,50 @@ def _first_seen(rules, position):  # type: ignore[no-untyped-def]
 
 
 @elementwise
+def _multiply_keys(  # type: ignore[no-untyped-def]
+    queries, stride, tokens, keys, head, pages, first, stop, columns, score_stride
+):
+    """Write the products of queries and the keys from `first` to `stop`, page by page.
+
+    Args:
+        queries, columns: addresses
+        pages: of the sequence, in order
+    """
+    page_tokens, width, key_stride = keys.shape[2], keys.shape[3], keys.strides[2]
+    here = first
+    while here < stop:
+        count = min(page_tokens - here % page_tokens, stop - here)
+        place = keys.ctypes.data + pages[here // page_tokens] * keys.strides[0] + head * keys.strides[1]
+        place += here % page_tokens * key_stride
+        target = columns + (here - first) * FLOAT_BYTES
+        dots(queries, stride, tokens, place, key_stride, count, target, score_stride, width, place)
+        here += count
+
+
+@elementwise
+def _add_values(shares, values, head, pages, first, target):  # type: ignore[no-untyped-def]
+    """Add the values from `first` on, each times its share, one after the other."""
+    page_tokens, done = values.shape[2], 0
+    while done < shares.shape[0]:
+        here = (first + done) % page_tokens
+        count = min(page_tokens - here, shares.shape[0] - done)
+        page = values[pages[(first + done) // page_tokens], head]
+        add_weighted(shares[done : done + count], page, here, target)
+        done += count
+
+
+@elementwise
 def _attend(  # type: ignore[no-untyped-def]
-    q, news, keys, values, pairs, heads, sharing, sinks, rules, context, scores
+    q, news, keys, values, table, pairs, heads, sharing, sinks, rules, context, scores
 ):
     width = q.shape[1] // heads
     factor, zero = q.dtype.type(rules.scale), q.dtype.type(0)
     memory = np.empty(scores.shape[1], scores.dtype)
-    q_stride, key_stride, score_stride = q.strides[0], keys.strides[2], scores.strides[0]
+    q_stride, score_stride = q.strides[0], scores.strides[0]
     for pair in range(pairs[0], pairs[1]):
         k, head = pair // heads, pair % heads
         b, count, start_row, had = news.slots[k], news.counts[k], news.starts[k], news.before[k]
-        head_keys = keys.ctypes.data + b * keys.strides[0] + head // sharing * keys.strides[1]
-        head_values = values[b, head // sharing]
+        pages, kv_head = table[b], head // sharing
         for block in range(0, count, BLOCK_TOKENS):
             tokens = min(BLOCK_TOKENS, count - block)
             row, position = start_row + block, had + block
@@ -139,12 +185,11 @@ def _attend(  # type: ignore[no-untyped-def]
             lead = min(sinks, begin)
             queries = q.ctypes.data + row * q_stride + head * width * FLOAT_BYTES
             columns = scores.ctypes.data
-            dots(queries, q_stride, tokens, head_keys, key_stride, lead, columns, score_stride, width, head_keys)
+            _multiply_keys(queries, q_stride, tokens, keys, kv_head, pages, 0, lead, columns, score_stride)
             columns += lead * FLOAT_BYTES
             # The last key that it sees is its last token's, or the last key that there is, where no key is too late.
             last = min(position + tokens + rules.ahead, had + count)
-            window_keys, seen = head_keys + begin * key_stride, last - begin
-            dots(queries, q_stride, tokens, window_keys, key_stride, seen, columns, score_stride, width, window_keys)
+            _multiply_keys(queries, q_stride, tokens, keys, kv_head, pages, begin, last, columns, score_stride)
             for i in range(tokens):
                 here = position + i
                 start = _first_seen(rules, here)
@@ -161,15 +206,14 @@ def _attend(  # type: ignore[no-untyped-def]
                 target = context[row + i, head * width : (head + 1) * width]
                 for d in range(width):
                     target[d] = zero
-                add_weighted(apart, head_values, 0, target)
-                add_weighted(window, head_values, start, target)
+                _add_values(apart, values, kv_head, pages, 0, target)
+                _add_values(window, values, kv_head, pages, start, target)
 
 
 def cached_attention(
     q: np.ndarray,
     news: News,
-    keys: np.ndarray,
-    values: np.ndarray,
+    pages: Pages,
     form: Attention,
     biases: np.ndarray,
     pairs: tuple[int, int],
@@ -181,7 +225,7 @@ def cached_attention(
     Args:
         q: (T, A * D) float32
         news: the sequences of the new tokens
-        keys, values: (slots, kv_heads, capacity, D) float32
+        pages: keys and values
         form: formula of scores; `sequence` is the largest length of a sequence
         biases: (A, distances) float32 of the form, the biases of weights included; (0, 0) where there are none
         pairs: start and stop among the pairs of sequence and head, the heads of a sequence after one another
@@ -189,4 +233,4 @@ def cached_attention(
         scores: (BLOCK_TOKENS, capacity) float32, scratch
     """
     heads = form.heads, form.heads // form.kv_heads
-    _attend(q, news, keys, values, pairs, *heads, form.sinks_apart, form.rules(biases), context, scores)
+    _attend(q, news, *pages, pairs, *heads, form.sinks_apart, form.rules(biases), context, scores)

@@ -308,10 +308,13 @@ def _answering(forms: Collection[str]) -> None:
         rowwise.linear(x, weight, None, y)
     elif not is_narrow:
         one, news, cache = np.zeros(1, np.int64), _two_news(), _float32(1, 2, 4, 4)
-        cached_attention.append(x, news, cache)
+        table = np.zeros((1, 1), np.int64)
+        cached_attention.append(x, news, cache, table)
         scores, form = _float32(cached_attention.BLOCK_TOKENS, 4), Attention(2, 2, 4, 0.5)
         biases = form.biases(x.dtype, needed=False)
-        cached_attention.cached_attention(x, news, cache, cache, form, biases, (0, 2), _float32(2, 8), scores)
+        cached_attention.cached_attention(
+            x, news, cached_attention.Pages(cache, cache, table), form, biases, (0, 2), _float32(2, 8), scores
+        )
         loss.bend_logits(x, 2.0, None)
         Table(Recording()).run()
         spin.publish(one, 0, 1)

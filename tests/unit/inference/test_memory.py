@@ -8,7 +8,7 @@ import numpy as np
 from cstool.inference.memory import Array, SequenceMemory
 from cstool.inference.sampling import Beams, Sampling
 from cstool.inference.walk import Walk
-from cstool.training.kernels.cached_attention import News
+from cstool.training.kernels.cached_attention import News, Pages
 from tests.models import FAMILIES
 from tests.unit.inference.machines import PROMPTS, decoded, one_token, walking
 
@@ -41,14 +41,18 @@ class ListMemory:
             rows = zip(*(x[start : start + new].copy() for x in made), strict=True)
             self.rows[op, slot] = [*self.rows[op, slot][:before], *rows]
 
-    def gather(self, op: str, news: News) -> tuple[tuple[Array, ...], News]:
+    def extend(self, slot: int, tokens: int) -> bool:
+        return slot in self.slots and tokens <= self.longest
+
+    def gather(self, op: str, news: News) -> tuple[Pages, News]:
         found = [self.rows[op, slot] for slot in news.slots.tolist()]
         width = found[0][0][0].size // self.heads
         arrays = np.zeros((2, len(found), self.heads, self.longest, width), np.float32)
         for k, rows in enumerate(found):
             for token, pair in enumerate(rows):
                 arrays[:, k, :, token] = np.stack(pair).reshape(2, self.heads, width)
-        return tuple(arrays), news._replace(slots=np.arange(len(found)))
+        places = np.arange(len(found))
+        return Pages(arrays[0], arrays[1], places[:, None]), news._replace(slots=places)
 
 
 def test_another_memory_gives_the_same_tokens():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.training.kernels.attention_form import Attention
-from cstool.training.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
+from cstool.training.kernels.cached_attention import BLOCK_TOKENS, News, Pages, append, cached_attention
 from tests.examples import examples
 from tests.reference import kernels as reference
 from tests.unit.training.kernels.tolerances import assert_close
@@ -46,17 +46,20 @@ def weights_of(form: Attention) -> list[np.ndarray]:
 
 
 class Caches:
-    """The caches of several sequences, and what attention over them gives."""
+    """The caches of several sequences, in pages in any order, and what attention over them gives."""
 
-    def __init__(self, form: Attention, slots: int) -> None:
+    def __init__(self, form: Attention, slots: int, page_tokens: int | None = None) -> None:
         self.form = form
+        page_tokens = page_tokens or form.sequence
+        each = -(-form.sequence // page_tokens)
+        table = np.random.default_rng(slots).permutation(slots * each).reshape(slots, each)
         self.biases = form.biases(np.dtype(np.float32), needed=form.has_weights)
         if form.has_weights:
             self.biases = self.biases.copy()
             form.add_weights(weights_of(form), self.biases)
-        shape = slots, KV_HEADS, form.sequence, WIDTH
+        shape = table.size, KV_HEADS, page_tokens, WIDTH
         # What is not written must not count.
-        self.keys, self.values = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
+        self.pages = Pages(np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32), table)
         self.had = [0] * slots
 
     def attend(self, news: Sequence[tuple[int, list[np.ndarray]]], cuts: Sequence[int] = ()) -> list[np.ndarray]:
@@ -67,14 +70,14 @@ class Caches:
         numbers = slots, starts[:-1], counts, [self.had[slot] for slot in slots]
         which = News(*(np.array(part, np.int64) for part in numbers))
         q, k, v = (np.concatenate([new[part] for _, new in news]) for part in range(3))
-        append(k, which, self.keys)
-        append(v, which, self.values)
+        append(k, which, self.pages.keys, self.pages.table)
+        append(v, which, self.pages.values, self.pages.table)
         context = np.full_like(q, np.nan)
         scores = np.full((BLOCK_TOKENS, self.form.sequence), np.nan, np.float32)
         pairs = len(news) * HEADS
         edges = [0, *cuts, pairs]
         for first, last in zip(edges, edges[1:], strict=False):
-            cached_attention(q, which, self.keys, self.values, self.form, self.biases, (first, last), context, scores)
+            cached_attention(q, which, self.pages, self.form, self.biases, (first, last), context, scores)
         for (slot, _), count in zip(news, counts, strict=True):
             self.had[slot] += count
         return [context[a:b] for a, b in zip(starts, starts[1:], strict=False)]
@@ -99,14 +102,14 @@ def test_a_whole_sequence_is_attention_also_beside_others(name, causal, length, 
 @pytest.mark.parametrize("name", FORMS)
 @examples(50)
 @given(data=st.data())
-def test_bits_depend_neither_on_how_a_sequence_comes_nor_on_others(name, data):
+def test_bits_depend_on_neither_how_a_sequence_comes_nor_pages_nor_others(name, data):
     length = data.draw(st.integers(1, 45))
     cuts = sorted(data.draw(st.sets(st.integers(1, length), max_size=4)) | {length})
     form = Attention(HEADS, KV_HEADS, 50, 0.3, **FORMS[name])
     rng = np.random.default_rng(length)
     own, other = tokens(rng, length), tokens(rng, 50)
     (whole,) = Caches(form, 1).attend([(0, own)])
-    beside, found, start = Caches(form, 3), [], 0
+    beside, found, start = Caches(form, 3, data.draw(st.sampled_from([None, 1, 7, 16]))), [], 0
     for number, stop in enumerate(cuts):
         news = [(2, [x[start:stop] for x in own]), (1, [x[number : number + 1] for x in other])]
         contexts = beside.attend(news if number % 2 else news[::-1], cuts=(data.draw(st.integers(0, 2 * HEADS)),))
