@@ -120,7 +120,7 @@ def rooms_of(table: str) -> dict[str, dict[str, list[str]]]:
 
 ROOMS = rooms_of(TABLE)
 MODULES = [f"{room}/{name}" for room, names in ROOMS.items() for name in names]
-COMPILED = ("elementwise", "inlined", "pasted", "reduction", "overload", "quiet", "jit")
+COMPILED = ("elementwise", "inlined", "pasted", "reduction", "exact", "overload", "quiet", "jit")
 """decorators after which another code of the function makes no difference"""
 ONE = (ast.Add, ast.Lt, ast.Gt, ast.Eq, ast.Is, ast.In, ast.And)
 OTHER = (ast.Sub, ast.LtE, ast.GtE, ast.NotEq, ast.IsNot, ast.NotIn, ast.Or)

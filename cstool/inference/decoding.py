@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 
 from cstool.inference.beams import Search
-from cstool.inference.sampling import Sampling
+from cstool.inference.sampling import Sampling, choose_tokens
 from cstool.inference.sequences import Made, TokenRequest, TokenSequence
 from cstool.inference.walk import PASS_ROWS, Walk, check_finite
 from cstool.training.kernels.cached_attention import News
@@ -132,7 +132,7 @@ class _Drawing:
         (sequence,), (row,) = self.running, logits
         assert isinstance(self._request.choice, Sampling)
         draws = self._request.prompt if self._request.draws is None else self._request.draws
-        token = self._request.choice.choose(row, draws, len(sequence.tokens))
+        token = int(choose_tokens(row[None], [self._request.choice.choice(draws, len(sequence.tokens))]).tokens[0])
         sequence.tokens.append(token)
         if (reason := sequence.reason_to_end(self._walk.capacity)) is not None:
             self._end()

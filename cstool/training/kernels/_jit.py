@@ -42,6 +42,11 @@ def exact(function: Kernel) -> Kernel:
     return _compiled(function)
 
 
+def exact_inlined(function: Kernel) -> Kernel:
+    """Compile a part of a kernel that rounds as `exact` does, and that LLVM must inline."""
+    return _compiled(function, forceinline=True, no_cpython_wrapper=True)
+
+
 def inlined(function: Kernel) -> Kernel:
     """Compile a part of a kernel that LLVM must inline, however long: loops with calls are not vectorised."""
     return _compiled(function, fastmath=CONTRACT, forceinline=True, no_cpython_wrapper=True)

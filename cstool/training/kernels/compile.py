@@ -18,6 +18,7 @@ from cstool.training.kernels import (
     block_products,
     cached_attention,
     cached_positions,
+    choosing,
     crew,
     elementary,
     embedding,
@@ -62,7 +63,7 @@ _WIDE = _float32(2, 8)
 _NOTHING_DROPPED = random.Dropout(0.0, (0, 0), 0, 0, 1)
 
 BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "products", "sparse", "answering"
-MAGNITUDES, TABLES = "magnitudes", "tables"
+MAGNITUDES, TABLES, CHOOSING_KERNELS = "magnitudes", "tables", "choosing"
 """needs of other kernels than those of ops; `PRODUCT_KERNELS` is a provider of products of bfloat16, or of float32"""
 UPDATE_KERNELS, FIRST_VALUES = "updates", "first_values"
 """first words of needs: the name of an optimizer follows, or of an initializer"""
@@ -321,6 +322,14 @@ def _answering(forms: Collection[str]) -> None:
         spin.spin(one, 0, 1, 1)
 
 
+def _choosing(_forms: Collection[str]) -> None:
+    floats, integers, zeros = np.ones(1), np.ones(1, np.int64), np.zeros(2, np.int64)
+    masks = -integers, np.zeros((0, 1), np.uint8)
+    rows = choosing.Rows(floats, floats, floats, floats, integers, integers, zeros, integers, floats, *masks)
+    tops = np.zeros((1, 1), np.int64), _float32(1, 1)
+    choosing.choose_rows(_float32(1, 8), 0, 1, rows, integers.copy(), _float32(1), *tops)
+
+
 def _of_bfloat16(_forms: Collection[str]) -> None:
     bits, wide = _bfloat16(2, 8), _float32(2, 8)
     linear.column_sum(bits, _float32(8))
@@ -372,6 +381,7 @@ _SAMPLES: Mapping[str, _Sample] = {
     FIRST_VALUES: _Sample(400, _first_values, (("normal", "truncated_normal", "uniform"),)),
     UPDATE_KERNELS: _Sample(150, _updates, (("adam", "sgd", "lion", "adafactor"),)),
     ANSWERING_KERNELS: _Sample(1500, _answering, ((ROWS, SLICES, None),), is_narrow=True),
+    CHOOSING_KERNELS: _Sample(5000, _choosing),
     OpKind.RMS_NORM: _Sample(500, _rms_norm, is_narrow=True),
     OpKind.ROTARY: _Sample(300, _rotary, is_narrow=True),
     OpKind.GATED_ACTIVATION: _Sample(
@@ -429,7 +439,7 @@ def to_answer(needs: Collection[str]) -> frozenset[str]:
     found = {OpKind.POSITION_EMBEDDING if _first(need) == OpKind.POSITION_EMBEDDING else need for need in others}
     if any(_first(need) == OpKind.ATTENTION and BIASES in need.split() for need in needs):
         found.add(f"{OpKind.ATTENTION} {BIASES}")
-    parts = (ANSWERING_KERNELS, f"{ANSWERING_KERNELS} {ROWS}", f"{ANSWERING_KERNELS} {SLICES}")
+    parts = (CHOOSING_KERNELS, ANSWERING_KERNELS, f"{ANSWERING_KERNELS} {ROWS}", f"{ANSWERING_KERNELS} {SLICES}")
     return frozenset([*parts, *(f"{need} {FORWARD}" for need in found)])
 
 

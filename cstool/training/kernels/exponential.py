@@ -51,7 +51,7 @@ def _emit_float_of_bits(b: Builder, _signature: Any, bits: Value) -> Value:
     return b.bitcast(bits, FLOAT)
 
 
-def _emit_bits_of_float(b: Builder, _signature: Any, number: Value) -> Value:
+def _emitbits_of_float(b: Builder, _signature: Any, number: Value) -> Value:
     return b.bitcast(number, INT32)
 
 
@@ -61,7 +61,7 @@ def _emit_maximum(b: Builder, _signature: Any, x: Value, y: Value) -> Value:
 
 
 _float_of_bits: Any = intrinsic_of(1, lambda _bits: types.float32(types.int32), _emit_float_of_bits)
-_bits_of_float: Any = intrinsic_of(1, lambda _number: types.int32(types.float32), _emit_bits_of_float)
+bits_of_float: Any = intrinsic_of(1, lambda _number: types.int32(types.float32), _emitbits_of_float)
 _llvm_maximum: Any = intrinsic_of(2, lambda x, _y: x(x, x), _emit_maximum)
 
 
@@ -77,7 +77,7 @@ def _exp_float32(x: Any) -> Any:
     p = p * r + _TERMS[5]
     p = p * r * r + r + _f(1.0)
     # 2^n as 2 x 2^(n-1), since 2^128 is no float32. The shift drops all but the low bits of `rounded`.
-    y = (p + p) * _float_of_bits(_i(_i(_bits_of_float(rounded) + _i(126)) << _i(23)))
+    y = (p + p) * _float_of_bits(_i(_i(bits_of_float(rounded) + _i(126)) << _i(23)))
     y = _f(0.0) if x < _SMALLEST else y
     return _f(np.inf) if x > _LARGEST else y
 

@@ -13,7 +13,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from cstool.training.kernels._jit import inlined
+from cstool.training.kernels._jit import exact_inlined, inlined
 from cstool.training.kernels._vectors import INT64, intrinsic_of
 
 _LOG2_E = 1.4426950408889634
@@ -22,6 +22,8 @@ _ROUND = 1.5 * 2**52
 """x + _ROUND has the integer nearest to x in its low bits"""
 _LEAST = -200.0
 """below: 0 in float32, and in float64 no exponent that overflows"""
+_LEAST_EXACT = -700.0
+"""below, results would soon be denormal in float64"""
 _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11 = (1 / math.factorial(n) for n in range(2, 12))
 _DOUBT = 2.0**-43
 """bound of the relative error: the rest of the series is below 2^-47 of its sum"""
@@ -34,26 +36,44 @@ _bits_of_double: Any = intrinsic_of(
 )
 
 
-@inlined
-def _near_exp(x):  # type: ignore[no-untyped-def]
-    """Return e to the x, at most 0, with a relative error below `_DOUBT`; NaN for NaN."""
-    least = _LEAST if x < _LEAST else x
-    rounded = least * _LOG2_E + _ROUND
-    n = rounded - _ROUND
-    r = least - n * _LN2_HIGH - n * _LN2_LOW
-    p = _C11
-    p = p * r + _C10
-    p = p * r + _C9
-    p = p * r + _C8
-    p = p * r + _C7
-    p = p * r + _C6
-    p = p * r + _C5
-    p = p * r + _C4
-    p = p * r + _C3
-    p = p * r + _C2
-    p = p * r * r + r + 1.0
-    # The shift drops all but the low bits of `rounded`.
-    return p * _double_of_bits((_bits_of_double(rounded) + 1023) << 52)
+def _make_exp(compile_as: Any, least: float, name: str) -> Any:
+    """Return e to the x, at most 0, with a relative error below `_DOUBT`: of `least` for less, NaN for NaN."""
+
+    def near_exp(x):  # type: ignore[no-untyped-def]
+        bounded = least if x < least else x
+        rounded = bounded * _LOG2_E + _ROUND
+        n = rounded - _ROUND
+        r = bounded - n * _LN2_HIGH - n * _LN2_LOW
+        p = _C11
+        p = p * r + _C10
+        p = p * r + _C9
+        p = p * r + _C8
+        p = p * r + _C7
+        p = p * r + _C6
+        p = p * r + _C5
+        p = p * r + _C4
+        p = p * r + _C3
+        p = p * r + _C2
+        p = p * r * r + r + 1.0
+        # The shift drops all but the low bits of `rounded`.
+        return p * _double_of_bits((_bits_of_double(rounded) + 1023) << 52)
+
+    # Compiled forms are linked by name and types, whatever variables they capture.
+    near_exp.__qualname__ = name
+    return compile_as(near_exp)
+
+
+_near_exp = _make_exp(inlined, _LEAST, "near_exp")
+_exact_exp = _make_exp(exact_inlined, _LEAST_EXACT, "exact_exp")
+
+
+@exact_inlined
+def same_exp(x):  # type: ignore[no-untyped-def]
+    """Return e to the x in float64, x at most 0: 0 below -700, NaN for NaN. To be called from `exact` kernels.
+
+    The relative error is below 2^-43. Each step is rounded, so any CPU has the same bits.
+    """
+    return 0.0 if x < _LEAST_EXACT else _exact_exp(x)
 
 
 @inlined

@@ -39,7 +39,7 @@ def test_a_model_needs_the_kernels_of_its_own_ops_in_their_forms() -> None:
 def test_what_a_model_needs_to_answer_and_in_bfloat16() -> None:
     needs = {"attention dropout", "softmax_loss", "position_embedding dropout", "rms_norm", "magnitudes"}
     forward = {"position_embedding forward", "rms_norm forward", "magnitudes forward"}
-    assert to_answer(needs) == {"answering", "answering rows", "answering slices", *forward}
+    assert to_answer(needs) == {"answering", "answering rows", "answering slices", "choosing", *forward}
     assert "attention biases forward" in to_answer({"attention pairs biases dropout"})
     assert in_bfloat16({"rms_norm", "scale"}) == {"rms_norm", "scale", "rms_norm bfloat16", "bfloat16"}
 
