@@ -34,7 +34,7 @@ class Search:
 
     def __init__(self, request: TokenRequest, walk: Walk) -> None:
         assert isinstance(request.choice, Beams)
-        self._request, self._walk, self._beams = request, walk, request.choice
+        self.request, self._walk, self._beams = request, walk, request.choice
         self.running = [TokenSequence(request, walk.memory.open(request.source), list(request.tokens))]
         """hypotheses, the likeliest first"""
         self._scores: Array = np.zeros(1)
@@ -53,12 +53,12 @@ class Search:
         for rank, (candidate, total) in enumerate(zip(best.tolist(), totals[best].tolist(), strict=True)):
             parent = self.running[candidate // vocabulary]
             tokens = [*parent.tokens, candidate % vocabulary]
-            grown = TokenSequence(self._request, parent.slot, tokens, parent.cached)
+            grown = TokenSequence(self.request, parent.slot, tokens, parent.cached)
             reason = grown.reason_to_end(self._walk.capacity)
             if reason is None:
                 chosen.append((grown, total))
             elif rank < self._beams.count:
-                self._ended.append(Made(self._request.prompt, grown.made, reason, self._score(grown, total)))
+                self._ended.append(Made(self.request.prompt, grown.made, reason, self._score(grown, total)))
         self._ended = sorted(self._ended, key=lambda each: -each.score)[: self._beams.count]
         chosen = chosen[: self._beams.count]
         has_enough = len(self._ended) == self._beams.count
@@ -75,7 +75,7 @@ class Search:
     def _best(self) -> Made:
         likeliest_now, score = self.running[0], float(self._scores[0])
         self._settle([])
-        return self._ended[0] if self._ended else Made(self._request.prompt, likeliest_now.made, "interrupted", score)
+        return self._ended[0] if self._ended else Made(self.request.prompt, likeliest_now.made, "interrupted", score)
 
     def _score(self, sequence: TokenSequence, total: float) -> float:
         return float(total / len(sequence.made) ** self._beams.length_penalty)

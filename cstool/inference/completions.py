@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cstool.inference.decoding import decode
+from cstool.inference.decoding import Decoder
 from cstool.inference.model import InferenceModel
 from cstool.inference.prompts import encode_prompts, tokens_that_fit
 from cstool.inference.request import Request, generator_of
@@ -145,11 +145,14 @@ def answer(
         if source:
             walk = walk_from(model, prompts[first : first + together], beams, capacity)
         assert walk is not None
-        requests = [text.token_request(k) for k, text in enumerate(batch)]
-        for step in decode(walk, requests, uses_cache=request.uses_cache, stopped=stopped):
-            for made in step:
+        decoder = Decoder(walk, uses_cache=request.uses_cache)
+        for k, text in enumerate(batch):
+            decoder.admit(text.token_request(k))
+        while decoder.is_busy:
+            for made in decoder.step(stopped):
                 texts[made.prompt].take(made)
-            first_s = first_s or time.perf_counter() - batch_began
+            if first_s is None and not decoder.is_reading:
+                first_s = time.perf_counter() - batch_began
         took = time.perf_counter() - batch_began
         firsts.append(first_s or took)
         later_s += took - firsts[-1]

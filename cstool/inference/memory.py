@@ -101,12 +101,13 @@ class KvCache:
         self.longest = max(capacity, sources[1])
         self.page_tokens = capacity if pages is None else PAGE_TOKENS
         self.pool = PagePool(pages or 0)
-        self._is_paged = pages is not None
+        self.is_paged = pages is not None
+        """whether sequences take pages as they grow"""
         self._shapes = {False: (sequences if pages is None else pages, self.page_tokens), True: sources}
         self._given = _kv_heads(graph, given=True).keys()
         """ops that attend to sources"""
         self._table = np.arange(sequences)[:, None]
-        if self._is_paged:
+        if self.is_paged:
             self._table = np.zeros((sequences, self.pages_for(capacity)), np.int64)
         of_sources = np.arange(sources[0])[:, None]
         # Of sources each has a page, as the sequences have where they are not paged.
@@ -156,7 +157,7 @@ class KvCache:
     def extend(self, slot: int, tokens: int) -> bool:
         """See `SequenceMemory.extend`."""
         taken = self._taken[slot]
-        while self._is_paged and len(taken) * self.page_tokens < tokens:
+        while self.is_paged and len(taken) * self.page_tokens < tokens:
             if (page := self.pool.take()) is None:
                 return False
             self._add(slot, page)

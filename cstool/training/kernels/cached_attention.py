@@ -1,9 +1,10 @@
 """Attention of new tokens to the keys and values in a cache, for inference.
 
 The new tokens of several sequences lie one after the other; each sequence has a cache, with all its tokens so far, in
-pages of equal size that may lie anywhere: a table has the pages of each sequence, in order. Every product is row by row (see `rowwise`), and every sum over keys has one order, so the
-context of a token has the same bits whether the tokens before it came with it or were in the cache. Where attention is
-not causal, all tokens of a sequence must be new: none of them can wait for the tokens that it sees.
+pages of equal size that may lie anywhere: a table has the pages of each sequence, in order. Every product is row by row
+(see `rowwise`), and every sum over keys has one order, so the context of a token has the same bits whether the tokens
+before it came with it or were in the cache. Where attention is not causal, all tokens of a sequence must be new: none
+of them can wait for the tokens that it sees.
 
 Source: Pope et al., "Efficiently scaling transformer inference", 2022, section 3.3 (the cache); for the rest see
 `attention`.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.inference.decoding import decode
+from cstool.inference.decoding import Decoder
 from cstool.inference.sampling import Beams, Sampling
 from cstool.inference.sequences import Finish, Made, TokenRequest
 from cstool.inference.team import Team
@@ -106,7 +106,13 @@ def decoded(
     requests = [
         TokenRequest(first_prompt + k, prompt, count, choice, finish, source=k) for k, prompt in enumerate(prompts)
     ]
-    return [one for step in decode(walk, requests, **keys) for one in step]
+    stopped = keys.pop("stopped", lambda: False)
+    decoder, found = Decoder(walk, **keys), []
+    for request in requests:
+        decoder.admit(request)
+    while decoder.is_busy:
+        found += decoder.step(stopped)
+    return found
 
 
 def made(walk: Walk, prompts: Sequence[Sequence[int]], count: int, **keys: Any) -> list[list[int]]:
