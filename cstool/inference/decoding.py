@@ -105,12 +105,14 @@ class Decoder:
         """Choose the sequences of a pass, and how many of their next tokens are in it; by the id of each."""
         waiting = [sequence for each in self._under_way for sequence in each.running if sequence.logits is None]
         going_on = [sequence for sequence in waiting if sequence.goes_on]
+        for sequence in going_on:
+            sequence.drafts = []
         self._drafts.propose(going_on)
         pieces: dict[int, tuple[TokenSequence, int]] = {}
         room = PASS_ROWS
         for sequence in going_on:
-            # A search has its beams, and drafts are few: these are whole, but for a pass that is full.
-            if sequence.rows_left <= room and self._has_room(sequence, sequence.rows_left, pieces):
+            # One that came before it may have taken its pages.
+            if sequence.goes_on and sequence.rows_left <= room and self._has_room(sequence, sequence.rows_left, pieces):
                 pieces[id(sequence)] = sequence, sequence.rows_left
                 room -= sequence.rows_left
         if pieces and self._rows_beside is not None:

@@ -80,8 +80,8 @@ class Choice:
         min_p: only tokens with at least this share of the probability of the likeliest one; 0 for all
         draw: a uniform number, at least 0 and below 1
         changes: of logits
-        allowed: (V / 8, rounded up) uint8: a bit for each token, 1 where it is allowed, the first token the lowest bit
-            of the first byte; None where all are
+        allowed: (V / 8, rounded up, or more) uint8: a bit for each token, 1 where it is allowed, the first token the
+            lowest bit of the first byte; None where all are
         top_logprobs: likeliest tokens whose log probabilities are wanted beside the chosen one's; None for neither
     """
 
@@ -171,7 +171,7 @@ def _rows(choices: Sequence[Choice], classes: int) -> Rows:
     mask_rows = np.full(len(choices), -1, np.int64)
     masks = np.zeros((len(masked), -(-classes // 8)), np.uint8)
     for number, (k, allowed) in enumerate(masked):
-        mask_rows[k], masks[number] = number, allowed
+        mask_rows[k], masks[number] = number, allowed[: masks.shape[1]]
     return Rows(floats[0], floats[1], floats[2], floats[3], top_ks, tops, starts, tokens, amounts, mask_rows, masks)
 
 

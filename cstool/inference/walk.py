@@ -483,16 +483,22 @@ class Walks:
         self.graph, self.stream, self.team, self.executor, self.adapters = graph, stream, team, executor, adapters
 
     def walk(
-        self, sequences: int, capacity: int, graph: Graph | None = None, sources: tuple[int, int] = (0, 0)
+        self,
+        sequences: int,
+        capacity: int,
+        graph: Graph | None = None,
+        sources: tuple[int, int] = (0, 0),
+        pages: int | None = None,
     ) -> Walk:
         """A walk over so many sequences, each of up to `capacity` tokens.
 
         Args:
             graph: a part of the model; None for all of it
             sources: of an encoder-decoder, as of `KvCache`
+            pages: of keys and values, as of `KvCache`
         """
         graph = graph or self.graph
-        memory = KvCache(graph, sequences, capacity, sources)
+        memory = KvCache(graph, sequences, capacity, sources, pages)
         return Walk(graph, self.stream, self.team, memory, capacity, self.executor, self.adapters)
 
 

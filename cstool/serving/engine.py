@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from cstool.foundation.errors import CstoolError
+from cstool.foundation.errors import ClusterError, CstoolError
 from cstool.inference.decoding import Decoder
-from cstool.inference.model import InferenceModel
+from cstool.inference.drafts import Drafts
+from cstool.inference.memory import KvCache, cache_bytes
+from cstool.inference.model import CACHE_SHARE
+from cstool.inference.pages import PAGE_TOKENS
 from cstool.inference.sequences import Made, TokenRequest
+from cstool.inference.walk import Walks
+from cstool.training.machine.host_memory import available_memory_bytes
 
+log = logging.getLogger("cstool")
+
+ROWS_BESIDE = 64
+"""most tokens of prompts in a pass beside next tokens: so a long prompt makes others wait for a fraction of a second"""
 Take = Callable[[Made], None]
-"""takes tokens that are certain, in the engine's thread; must be quick, and raise nothing"""
+"""takes tokens that are certain, in the engine's thread; must be quick. Of max_tokens 0 there may be none"""
 
 
 class Full(Exception):
@@ -88,6 +98,41 @@ class Ticket:
         if self._engine is not None:
             self._engine.wake()
 
+    def numbered(self, number: int) -> TokenRequest:
+        """The request under a number; what goes wrong in its own code ends this request alone."""
+
+        def finish(tokens: Sequence[int]) -> str | None:
+            try:
+                return self.request.finish(tokens)
+            except Exception as error:
+                self._blame(error)
+                return "error"
+
+        return replace(self.request, prompt=number, draws=self.request.draws or 0, finish=finish)
+
+    def give(self, made: Made) -> None:
+        """Give tokens to the one who asked."""
+        try:
+            self.take(made)
+        except Exception as error:
+            self._blame(error)
+            self.is_cancelled = True
+
+    def _blame(self, error: Exception) -> None:
+        log.exception("A request failed.")
+        self.error = error if isinstance(error, CstoolError) else CstoolError(f"the request failed: {error!r}")
+
+
+@dataclass
+class _Sums:
+    """Since the engine began."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    tokens: int = 0
+    accepted_tokens: int = 0
+    rejected_tokens: int = 0
+
 
 class Engine:
     """Makes the tokens of requests in a thread of its own.
@@ -97,27 +142,37 @@ class Engine:
         capacity: most tokens of a sequence, its prompt included
         max_batch: most requests whose tokens are made side by side
         max_queue: most requests that wait
-        kv_bytes: memory for keys and values [bytes]; None for half of the free memory
+        kv_bytes: memory for keys and values [bytes]; None for what all requests may need, up to half of the free memory
+        drafts: tokens that may follow
+
+    Raises:
+        ClusterError: the memory does not suffice for one sequence of `capacity` tokens
     """
 
     def __init__(
         self,
-        model: InferenceModel,
+        model: Walks,
         *,
         capacity: int,
         max_batch: int = 64,
         max_queue: int = 1024,
         kv_bytes: int | None = None,
+        drafts: Drafts | None = None,
     ) -> None:
-        self.model, self.capacity, self.max_batch, self.max_queue = model, capacity, max_batch, max_queue
-        del kv_bytes
-        self._walk = model.walk(max_batch, capacity)
-        self._decoder = Decoder(self._walk)
+        self.capacity, self.max_batch, self.max_queue = capacity, max_batch, max_queue
+        pages = _pages(model, capacity, max_batch, kv_bytes)
+        self._walk = model.walk(max_batch, capacity, pages=pages)
+        assert isinstance(self._walk.memory, KvCache)
+        self._pool = self._walk.memory.pool
+        self._decoder = Decoder(self._walk, rows_beside=ROWS_BESIDE, drafts=drafts)
         self._changed = threading.Condition()
         self._waiting: deque[Ticket] = deque()
         self._running: dict[int, Ticket] = {}
         self._next = 0
+        self._sums = _Sums()
         self._is_ending = False
+        self.failure: BaseException | None = None
+        """why the engine has ended by itself; None while it has not"""
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
         self._thread.start()
 
@@ -146,7 +201,21 @@ class Engine:
     def load(self) -> Load:
         """How busy it is, and what it has done."""
         with self._changed:
-            return Load(len(self._running), len(self._waiting), 0, 0, 0, 0, 0, self._walk.passes, 0, 0, 0, 0)
+            sums, pool = self._sums, self._pool
+            return Load(
+                len(self._running),
+                len(self._waiting),
+                sums.prompt_tokens,
+                sums.cached_tokens,
+                sums.tokens,
+                sums.accepted_tokens + sums.rejected_tokens,
+                sums.accepted_tokens,
+                self._walk.passes,
+                self._decoder.preemptions,
+                pool.pages - pool.available,
+                pool.idle,
+                pool.pages,
+            )
 
     def close(self, wait_s: float = 0.0) -> None:
         """Take no more requests; let those that are there end, at most so long; then end the rest."""
@@ -160,25 +229,93 @@ class Engine:
         self._thread.join()
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._running or self._is_ending)
-                if self._is_ending and not self._waiting and not self._running:
-                    return
-                while self._waiting and len(self._running) < self.max_batch:
-                    ticket = self._waiting.popleft()
-                    self._next += 1
-                    self._running[self._next] = ticket
-                    ticket.times.began = time.perf_counter()
-                    self._decoder.admit(replace(ticket.request, prompt=self._next, draws=ticket.request.draws or 0))
-            for made in self._decoder.step():
-                ticket = self._running[made.prompt]
-                now = time.perf_counter()
-                ticket.times.first = ticket.times.first or now
-                if made.finish_reason is not None:
-                    ticket.times.ended = now
-                ticket.take(made)
-                if made.finish_reason is not None:
-                    with self._changed:
-                        del self._running[made.prompt]
-                        self._changed.notify_all()
+        try:
+            while self._admit():
+                for made in self._decoder.step():
+                    self._give(made)
+        except BaseException as error:
+            self.failure = error
+            log.exception("The engine ends: no request can be answered any more.")
+            self._fail(error)
+
+    def _admit(self) -> bool:
+        """Let requests in, and those out that are cancelled; False at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._running or self._is_ending)
+            cancelled = [number for number, ticket in self._running.items() if ticket.is_cancelled]
+            for number in cancelled:
+                self._decoder.cancel(number)
+            gone = [ticket for ticket in self._waiting if ticket.is_cancelled]
+            for ticket in gone:
+                self._waiting.remove(ticket)
+            while self._waiting and len(self._running) - len(cancelled) < self.max_batch:
+                ticket = self._waiting.popleft()
+                self._next += 1
+                self._running[self._next] = ticket
+                ticket.times.began = time.perf_counter()
+                self._sums.prompt_tokens += len(ticket.request.tokens)
+                self._decoder.admit(ticket.numbered(self._next))
+        for number in cancelled:
+            self._give(Made(number, [], "interrupted"))
+        for ticket in gone:
+            _end(ticket, Made(0, [], "interrupted"))
+        with self._changed:
+            self._changed.notify_all()
+            return bool(self._running or self._waiting or not self._is_ending)
+
+    def _give(self, made: Made) -> None:
+        """Give tokens to the one who asked for them."""
+        ticket, sums = self._running[made.prompt], self._sums
+        ticket.times.first = ticket.times.first or time.perf_counter()
+        ticket.accepted_tokens += made.accepted
+        ticket.rejected_tokens += made.rejected
+        with self._changed:
+            sums.tokens += len(made.tokens)
+            sums.accepted_tokens += made.accepted
+            sums.rejected_tokens += made.rejected
+            sums.cached_tokens += max(0, made.reused - ticket.cached_tokens)
+            if made.finish_reason is not None:
+                del self._running[made.prompt]
+                self._changed.notify_all()
+        ticket.cached_tokens = max(made.reused, ticket.cached_tokens)
+        if made.finish_reason is None:
+            ticket.give(made)
+        else:
+            _end(ticket, made if ticket.error is None else made._replace(finish_reason="error"))
+
+    def _fail(self, error: BaseException) -> None:
+        """End all requests by an error, and take none any more."""
+        with self._changed:
+            self._is_ending = True
+            left = [*self._running.values(), *self._waiting]
+            self._running.clear()
+            self._waiting.clear()
+            self._changed.notify_all()
+        for ticket in left:
+            ticket.error = error if isinstance(error, CstoolError) else CstoolError(f"the engine failed: {error!r}")
+            _end(ticket, Made(0, [], "error"))
+
+
+def _end(ticket: Ticket, made: Made) -> None:
+    ticket.times.ended = time.perf_counter()
+    ticket.give(made)
+
+
+def _pages(model: Walks, capacity: int, sequences: int, kv_bytes: int | None) -> int:
+    """Number of pages of keys and values.
+
+    Raises:
+        ClusterError: they do not suffice for one sequence
+    """
+    page_bytes = max(1, cache_bytes(model.graph, 1, PAGE_TOKENS))
+    needed = -(-capacity // PAGE_TOKENS)
+    room = int(CACHE_SHARE * available_memory_bytes()) if kv_bytes is None else kv_bytes
+    if room < needed * page_bytes:
+        which = "half of the free memory" if kv_bytes is None else "--kv_memory"
+        raise ClusterError(
+            f"keys and values of one sequence of {capacity:,} tokens must fit {which} ({room:,} bytes), got "
+            f"{needed * page_bytes:,} bytes",
+            "a smaller --context needs less",
+        )
+    pages = room // page_bytes
+    return pages if kv_bytes is not None else min(pages, needed * sequences)

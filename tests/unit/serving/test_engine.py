@@ -1,0 +1,168 @@
+"""The engine: requests come and go from any thread; each gets its tokens and one end, whatever becomes of others."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cstool.foundation.errors import ClusterError
+from cstool.inference.drafts import LookedUp
+from cstool.inference.sampling import Sampling
+from cstool.inference.sequences import Made, TokenRequest
+from cstool.inference.walk import Walks
+from cstool.serving.engine import Engine, Full, Ticket
+from tests.models import FAMILIES
+from tests.unit.inference.machines import made, one_token, walking
+
+CAPACITY = 300
+PAGE_BYTES = 2 * 2 * 4 * 128 * 8
+"""of two layers: keys and values, 128 tokens of 8 numbers"""
+
+
+@pytest.fixture(scope="module")
+def walks() -> Iterator[Walks]:
+    with walking(one_token(layers=2, sequence=CAPACITY, **FAMILIES["llama"]), sequences=1, capacity=CAPACITY) as (
+        walk,
+        _,
+    ):
+        yield Walks(walk.graph, walk.stream, walk.team)
+
+
+@contextmanager
+def engine(walks: Walks, **settings: Any) -> Iterator[Engine]:
+    running = Engine(walks, capacity=CAPACITY, **settings)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+class Client:
+    """Asks, and waits for the end."""
+
+    def __init__(self, engine: Engine, request: TokenRequest) -> None:
+        self._made: queue.Queue[Made] = queue.Queue()
+        self.ticket: Ticket = engine.submit(request, self._made.put)
+
+    def next(self) -> Made:
+        return self._made.get(timeout=30)
+
+    def wait(self) -> tuple[list[int], str]:
+        tokens: list[int] = []
+        while True:
+            one = self.next()
+            tokens += one.tokens
+            if one.finish_reason is not None:
+                assert self._made.empty()
+                return tokens, one.finish_reason
+
+
+def prompts(count: int) -> list[list[int]]:
+    rng = np.random.default_rng(4)
+    return [rng.integers(0, 11, rng.integers(1, 200)).tolist() for _ in range(count)]
+
+
+def test_each_of_many_clients_gets_the_tokens_that_it_gets_alone(walks):
+    asked = [TokenRequest(0, tokens, 8, Sampling(k % 2 * 1.0), draws=k) for k, tokens in enumerate(prompts(12))]
+    with engine(walks) as running:
+        alone = [Client(running, request).wait() for request in asked]
+        assert running.load()[:2] == (0, 0)
+    # Three pages are for one long request, or for a few short ones.
+    with engine(walks, max_batch=5, kv_bytes=4 * PAGE_BYTES, drafts=LookedUp()) as running:
+        found: dict[int, Any] = {}
+
+        def ask(k: int) -> None:
+            found[k] = Client(running, asked[k]).wait()
+
+        threads = [threading.Thread(target=ask, args=(k,)) for k in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        load = running.load()
+    assert [found[k] for k in range(12)] == alone
+    assert load.tokens == 12 * 8
+    assert load.prompt_tokens == sum(len(request.tokens) for request in asked)
+    assert (load.running, load.waiting, load.kv_pages, load.kv_pages_total) == (0, 0, 0, 4)
+
+
+def test_a_cancelled_request_ends_and_the_others_go_on(walks):
+    with engine(walks, max_batch=1) as running:
+        first = Client(running, TokenRequest(0, [1, 2], 200, Sampling(0.0)))
+        waits = Client(running, TokenRequest(0, [1, 2], 3, Sampling(0.0)))
+        last = Client(running, TokenRequest(0, [1, 2], 3, Sampling(0.0)))
+        assert first.next().finish_reason is None
+        waits.ticket.cancel()
+        first.ticket.cancel()
+        assert first.wait()[1] == "interrupted"
+        assert waits.wait() == ([], "interrupted")
+        assert last.wait()[1] == "length"
+        assert running.load().kv_pages == 0
+
+
+def test_a_full_queue_takes_no_more(walks):
+    with engine(walks, max_batch=1, max_queue=1) as running:
+        first = Client(running, TokenRequest(0, [1, 2], 250, Sampling(0.0)))
+        first.next()
+        second = Client(running, TokenRequest(0, [3], 1, Sampling(0.0)))
+        with pytest.raises(Full, match="^the queue is full$") as full:
+            Client(running, TokenRequest(0, [4], 1, Sampling(0.0)))
+        assert not full.value.is_ending
+        first.ticket.cancel()
+        assert second.wait()[1] == "length"
+
+
+def test_it_ends_when_all_have_their_tokens_or_at_once(walks):
+    running = Engine(walks, capacity=CAPACITY)
+    client = Client(running, TokenRequest(0, [1, 2], 20, Sampling(0.0)))
+    running.close(wait_s=30)
+    assert client.wait()[1] == "length"
+    with pytest.raises(Full, match="^the engine ends$"):
+        Client(running, TokenRequest(0, [1], 1, Sampling(0.0)))
+    running = Engine(walks, capacity=CAPACITY)
+    client = Client(running, TokenRequest(0, [1, 2], 250, Sampling(0.0)))
+    running.close()
+    assert client.wait()[1] == "interrupted"
+
+
+def test_what_goes_wrong_in_one_request_ends_that_one(walks, caplog):
+    def finish(tokens: Any) -> str | None:
+        raise ZeroDivisionError(len(tokens))
+
+    with engine(walks) as running:
+        other = Client(running, TokenRequest(0, [1, 2], 30, Sampling(0.0)))
+        wrong = Client(running, TokenRequest(0, [1, 2], 30, Sampling(0.0), finish))
+        assert wrong.wait()[1] == "error"
+        assert str(wrong.ticket.error) == "the request failed: ZeroDivisionError(1)"
+        assert other.wait()[1] == "length"
+    assert "A request failed." in caplog.text
+
+
+def test_a_fault_of_the_engine_ends_all_requests(walks, caplog):
+    with engine(walks, max_batch=1) as running:
+        running._decoder.step = lambda: 1 / 0  # type: ignore[assignment]
+        clients = [Client(running, TokenRequest(0, [1, 2], 30, Sampling(0.0))) for _ in range(2)]
+        assert [client.wait() for client in clients] == [([], "error")] * 2
+        assert str(clients[0].ticket.error) == "the engine failed: ZeroDivisionError('division by zero')"
+        assert isinstance(running.failure, ZeroDivisionError)
+        with pytest.raises(Full):
+            Client(running, TokenRequest(0, [1], 1, Sampling(0.0)))
+
+
+def test_memory_must_suffice_for_one_sequence(walks):
+    with pytest.raises(ClusterError) as caught:
+        Engine(walks, capacity=CAPACITY, kv_bytes=3 * PAGE_BYTES - 1)
+    assert str(caught.value) == (
+        "keys and values of one sequence of 300 tokens must fit --kv_memory (49,151 bytes), got 49,152 bytes\n"
+        "hint: a smaller --context needs less"
+    )
+
+
+def test_the_tokens_are_those_of_a_walk(walks):
+    (expected,) = made(walks.walk(1, CAPACITY), [[1, 2, 3]], 6)
+    with engine(walks) as running:
+        assert Client(running, TokenRequest(0, [1, 2, 3], 6, Sampling(0.0))).wait() == (expected, "length")
