@@ -10,10 +10,17 @@ token depends on its position and the logits alone, so it is made as without dra
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
+from cstool.inference.sampling import Sampling, choose_tokens
 from cstool.inference.sequences import GRAM_TOKENS, TokenSequence
+from cstool.inference.walk import PASS_ROWS, Walk
+from cstool.training.kernels.cached_attention import News
 
 PASS_TOKENS = 8
 """tokens of a pass, drafts included, up to which a pass takes about as long as with one"""
@@ -60,3 +67,86 @@ def looked_up(sequence: TokenSequence, most: int) -> list[int]:
         if place is not None:
             return text[place : place + most]
     return []
+
+
+@dataclass
+class _Guess:
+    """A text in the memory of the small model."""
+
+    slot: int
+    tokens: list[int]
+    """whose keys and values are there"""
+
+
+class Guessed:
+    """Drafts the tokens that a smaller model of the same tokenizer would take, with the same random numbers.
+
+    Where a text repeats itself, or is predicted, nothing is guessed.
+
+    Args:
+        walk: over the smaller model, of `PASS_TOKENS` sequences
+    """
+
+    def __init__(self, walk: Walk) -> None:
+        self._walk, self._looked_up = walk, LookedUp()
+        self._guesses: OrderedDict[int, _Guess] = OrderedDict()
+        """by number of the prompt; the one that was used last is the last"""
+
+    def propose(self, sequences: Sequence[TokenSequence]) -> None:
+        """See `Drafts.propose`."""
+        self._looked_up.propose(sequences)
+        room = PASS_TOKENS - sum(1 + len(sequence.drafts) for sequence in sequences)
+        left = [each for each in sequences if not each.drafts and each.draft_limit > 0][: max(0, room)]
+        if not left:
+            return
+        most = room // len(left)
+        for ahead in range(most):
+            left = [each for each in left if len(each.drafts) == ahead < each.draft_limit]
+            self._go_on([each for each in left if len(each.tokens) + ahead < self._walk.capacity])
+
+    def _go_on(self, sequences: Sequence[TokenSequence]) -> None:
+        """Add a draft to each."""
+        for sequence in sequences:
+            guess, text = self._guess(sequence), [*sequence.tokens, *sequence.drafts]
+            # All but a few tokens are there; what a prompt has more goes through passes of its own.
+            for begin in range(len(guess.tokens), len(text) - 1, PASS_ROWS):
+                self._run([(guess, text[begin : min(begin + PASS_ROWS, len(text) - 1)])], [])
+        if sequences:
+            pieces = [(self._guess(each), [*each.tokens, *each.drafts][-1:]) for each in sequences]
+            logits = self._run(pieces, range(len(pieces)))
+            choices = []
+            for each in sequences:
+                assert isinstance(each.request.choice, Sampling)
+                draws = each.request.prompt if each.request.draws is None else each.request.draws
+                choices.append(each.request.choice.choice(draws, len(each.tokens) + len(each.drafts)))
+            for each, token in zip(sequences, choose_tokens(logits, choices).tokens.tolist(), strict=True):
+                each.drafts.append(token)
+
+    def _run(self, pieces: Sequence[tuple[_Guess, list[int]]], wanted: Sequence[int]) -> np.ndarray:
+        """Run next tokens of texts; return the logits of some rows."""
+        slots, before = [guess.slot for guess, _ in pieces], [len(guess.tokens) for guess, _ in pieces]
+        counts = [len(tokens) for _, tokens in pieces]
+        ids = [token for _, tokens in pieces for token in tokens]
+        for guess, tokens in pieces:
+            guess.tokens += tokens
+        if len(wanted) == len(ids):
+            return self._walk.next(ids, slots, before)
+        inputs = {self._walk.ids: np.array(ids, np.int32)}
+        return self._walk.run(inputs, News.of(slots, counts, before), np.array(wanted, np.int64))
+
+    def _guess(self, sequence: TokenSequence) -> _Guess:
+        """The memory of a sequence, as far as it has its tokens."""
+        number = sequence.request.prompt
+        if (guess := self._guesses.get(number)) is None:
+            if len(self._guesses) == PASS_TOKENS:
+                _, last = self._guesses.popitem(last=False)
+                self._walk.memory.close(last.slot)
+            guess = self._guesses[number] = _Guess(self._walk.memory.open(), [])
+        self._guesses.move_to_end(number)
+        text = [*sequence.tokens, *sequence.drafts]
+        # The last token is run anew in any case.
+        same = min(len(guess.tokens), len(text) - 1)
+        while guess.tokens[:same] != text[:same]:
+            same -= 1
+        del guess.tokens[same:]
+        return guess

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cstool.foundation.errors import NonFiniteError
 from cstool.inference import decoding
 from cstool.inference.decoding import Decoder
-from cstool.inference.drafts import LookedUp
+from cstool.inference.drafts import PASS_TOKENS, Guessed, LookedUp
 from cstool.inference.memory import KvCache
 from cstool.inference.sampling import Beams, Sampling
 from cstool.inference.sequences import Made, TokenRequest, TokenSequence
@@ -150,6 +150,10 @@ def _paged(walk: Walk, pages: int) -> Walk:
     return Walk(walk.graph, walk.stream, walk.team, KvCache(walk.graph, 7, 200, pages=pages), 200)
 
 
+def _unpaged(walk: Walk) -> Walk:
+    return Walk(walk.graph, walk.stream, walk.team, KvCache(walk.graph, PASS_TOKENS, 200), 200)
+
+
 @pytest.fixture(scope="module")
 def mixed() -> Iterator[tuple[Walk, _Mixed]]:
     with walking(one_token(layers=2, sequence=200, **FAMILIES["llama"]), capacity=200) as (walk, _):
@@ -162,7 +166,8 @@ def test_no_company_pages_prefixes_drafts_or_pauses_change_a_token(mixed, data):
     walk, requests = mixed
     # Of two pages one request can go on: the others wait, or give theirs back.
     paged = _paged(walk, data.draw(st.sampled_from([2, 3, 5, 14])))
-    drafts = data.draw(st.sampled_from([None, LookedUp(), Guessed(requests)]))
+    guessed = Guessed(_unpaged(walk))
+    drafts = data.draw(st.sampled_from([None, LookedUp(), _RightAtFirst(requests), guessed]))
     decoder = Decoder(paged, rows_beside=data.draw(st.sampled_from([None, 3, 64])), drafts=drafts)
     order = data.draw(st.permutations(requests.requests))
     coming = [(data.draw(st.integers(0, 12)), request) for request in order]
@@ -175,7 +180,7 @@ def test_no_company_pages_prefixes_drafts_or_pauses_change_a_token(mixed, data):
     assert len(memory._free) == 7
 
 
-class Guessed:
+class _RightAtFirst:
     """Drafts that are right at first, and then wrong."""
 
     def __init__(self, requests: _Mixed) -> None:
@@ -206,6 +211,21 @@ def test_drafts_that_are_right_save_passes(mixed):
     assert (sum(one.accepted for one in made), sum(one.rejected for one in made)) == (5, 0)
     # The prompt of the second time was in the memory, but for its end that fills no page.
     assert [one.reused for one in made] == [128] * len(made)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_smaller_model_drafts_with_the_same_random_numbers(mixed, number):
+    walk, requests = mixed
+    request = replace(requests.requests[number], prediction=())
+    paged = _paged(walk, 14)
+    # This one is as large, so that all its drafts are right.
+    decoder, made = Decoder(paged, drafts=Guessed(_unpaged(walk))), []
+    decoder.admit(request)
+    while decoder.is_busy:
+        made += decoder.step()
+    assert _joined(made) == requests.expected[request.prompt]
+    assert sum(one.rejected for one in made) == 0
+    assert sum(one.accepted for one in made) >= request.max_tokens // 2
 
 
 def test_the_log_probabilities_of_a_prompt_are_those_of_its_logits(mixed):
