@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cstool.inference.sampling import Sampling
-from cstool.inference.sequences import Grammar, TokenRequest
+from cstool.inference.sequences import TokenRequest
 from cstool.serving.engine import Full
+from cstool.serving.grammars import AnswerGrammar
 from cstool.serving.refusals import Refused, busy
 from cstool.serving.replies import Mailbox, Reply
 from cstool.serving.schema import Generation
@@ -42,7 +43,7 @@ class Asked:
     presence_penalty: float
     top: int | None = None
     echoes: bool = False
-    grammar: Callable[[], Grammar] | None = None
+    grammar: Callable[[], AnswerGrammar] | None = None
     """makes the grammar of an answer; None for any text"""
     prediction: Sequence[int] = ()
     ends: frozenset[int] = field(default_factory=frozenset)
@@ -146,13 +147,13 @@ def submit(served: Served, asked: Asked, prompts: Sequence[Sequence[int]], each:
 
 def _reply(served: Served, asked: Asked, tokens: Sequence[int], index: int, mailbox: Mailbox) -> Reply:
     text = SpelledText(served.tokenizer, served.spelling, tokens, asked.stops, asked.min_tokens)
-    return Reply(index, text, asked.ends, asked.min_tokens, mailbox)
+    grammar = None if asked.grammar is None else asked.grammar()
+    return Reply(index, text, asked.ends, asked.min_tokens, mailbox, grammar)
 
 
 def _request(served: Served, asked: Asked, tokens: Sequence[int], reply: Reply) -> TokenRequest:
     room = served.context - len(tokens)
-    # The engine makes one token at least; an answer of none leaves it out.
-    most = room if asked.max_tokens is None else max(1, min(asked.max_tokens, room))
+    most = room if asked.max_tokens is None else min(asked.max_tokens, room)
     return TokenRequest(
         0,
         tokens,
@@ -168,7 +169,7 @@ def _request(served: Served, asked: Asked, tokens: Sequence[int], reply: Reply) 
         presence_penalty=asked.presence_penalty,
         ends=asked.ends,
         min_tokens=asked.min_tokens,
-        grammar=None if asked.grammar is None else asked.grammar(),
+        grammar=reply.grammar,
         prediction=asked.prediction,
     )
 

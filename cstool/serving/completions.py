@@ -138,13 +138,10 @@ class Completions:
 
     def _end(self) -> dict[str, Any]:
         plan = self._plan
-        tokens = sum(self._count(reply) for reply in self.replies)
+        tokens = sum(len(reply.tokens) for reply in self.replies)
         prompt_tokens = sum(map(len, plan.prompts))
         found = {"usage": usage(prompt_tokens, self.replies, plan.best_of, tokens)}
         return {**found, **closing(self.replies, self._created, plan.request.service_tier)}
-
-    def _count(self, reply: Reply) -> int:
-        return 0 if self._plan.asked.max_tokens == 0 else len(reply.tokens)
 
     def _best(self) -> list[Reply]:
         """The answers that are wanted of each prompt: of more, the likeliest by token."""
@@ -157,13 +154,13 @@ class Completions:
         return found
 
     def _choice(self, reply: Reply, news: Sequence[News], *, is_begin: bool = True) -> dict[str, Any]:
-        request, is_empty = self._plan.request, self._plan.asked.max_tokens == 0
-        pieces = [] if is_empty else [piece for each in news for piece in each.pieces]
+        request = self._plan.request
+        pieces = [piece for each in news for piece in each.pieces]
         text = "".join(piece.text for piece in pieces)
         reason = news[-1].finish_reason if news else None
         choice: dict[str, Any] = {"index": reply.index, "text": text, "logprobs": None, "finish_reason": None}
         if reason is not None:
-            choice["finish_reason"] = "length" if is_empty else FINISH_REASONS[reason]
+            choice["finish_reason"] = FINISH_REASONS[reason]
         prompt = self._plan.prompts[reply.index // self._plan.best_of]
         echoed: list[tuple[LogProbability, bytes]] = []
         if request.echo and is_begin:
@@ -177,7 +174,7 @@ class Completions:
             choice["logprobs"] = self._logprobs(found, self._places[reply.index])
         self._places[reply.index] += len(choice["text"])
         if request.return_raw_tokens:
-            made = [] if is_empty else [token.token for piece in pieces for token in piece.tokens]
+            made = [token.token for piece in pieces for token in piece.tokens]
             choice["tokens"] = [*(prompt if request.echo and is_begin else ()), *made]
         return choice
 

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cstool.foundation.errors import InferenceError
 from cstool.inference.sequences import LogProbability, Made
 from cstool.serving.engine import Ticket
+from cstool.serving.grammars import AnswerGrammar
 from cstool.serving.spelling import Piece, Spelled, SpelledText
 
 _MOST_WAITING = 4096
@@ -88,6 +90,7 @@ class Reply:
         ends: tokens that end it
         min_tokens: before which none does
         mailbox: takes the news
+        grammar: that the text has; None for any text
     """
 
     index: int
@@ -95,6 +98,7 @@ class Reply:
     ends: frozenset[int]
     min_tokens: int
     mailbox: Mailbox
+    grammar: AnswerGrammar | None = None
     tokens: list[int] = field(default_factory=list)
     """that followed the prompt, with those that ended it"""
     logprobs: list[LogProbability] = field(default_factory=list)
@@ -106,7 +110,13 @@ class Reply:
     _pieces: list[Piece] = field(default_factory=list)
 
     def finish(self, tokens: Sequence[int]) -> str | None:
-        """Take the tokens that are new, and say why the last of them is the last."""
+        """Take the tokens that are new, and say why the last of them is the last.
+
+        Raises:
+            InferenceError: the grammar could not go on
+        """
+        if self.grammar is not None and self.grammar.fault is not None:
+            raise InferenceError(f"the grammar of the answer: {self.grammar.fault}")
         for token in tokens[len(self.tokens) :]:
             self.tokens.append(token)
             if token in self.ends and len(self.tokens) > self.min_tokens:
@@ -114,7 +124,7 @@ class Reply:
             self._pieces += self.text.add(token)
             if self.text.is_stopped:
                 return "stop"
-        return None
+        return "stop" if self.grammar is not None and self.grammar.is_over else None
 
     def take(self, made: Made) -> None:
         """Take tokens that are certain; in the engine's thread."""

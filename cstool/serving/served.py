@@ -14,8 +14,10 @@ from cstool.foundation.errors import DataError
 from cstool.inference.model import InferenceModel
 from cstool.model.params import DecoderParams
 from cstool.serving.engine import Engine
+from cstool.serving.grammars import Grammars
 from cstool.serving.refusals import Refused
 from cstool.serving.spelling import Spelling
+from cstool.serving.tools import form_of
 from cstool.training.data import Tokenizer, begun
 from cstool.training.data.chat_templates import ChatTemplate
 
@@ -71,14 +73,26 @@ class Served:
 
     def __post_init__(self) -> None:
         self.spelling = Spelling(self.tokenizer)
+        self.form = None if self.template is None else form_of(self.template)
+        """of calls of tools"""
         self.preparing = ThreadPoolExecutor(1, "prepare")
         """makes tokens of requests: a template has one thread at a time"""
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Makes grammars of answers."""
+        return Grammars(self.spelling, self.tokenizer.vocab_size, self.vocab_size, self.ends)
 
     @cached_property
     def fingerprint(self) -> str:
         """A word for the weights: their checkpoint and its step."""
         text = f"{self.model.params.path} {self.model.step} {self.model.precision}"
         return "cs_" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @cached_property
+    def special_texts(self) -> dict[int, str]:
+        """Texts of the special tokens, by their numbers."""
+        return {number: self.spelling.alone(number).decode("utf-8", "replace") for number in self.spelling.special}
 
     @property
     def section(self) -> DecoderParams:

@@ -174,7 +174,7 @@ class SpelledText:
             self.is_stopped = True
             found, self._held = _first(self._held, min(places)), []
             return found
-        sure = len(waiting) - max(_overlap(waiting, stop) for stop in self._stops)
+        sure = len(waiting) - max(overlap(waiting, stop) for stop in self._stops)
         found = []
         while self._held and len(self._held[0].text) <= sure:
             found.append(self._held.pop(0))
@@ -202,6 +202,6 @@ def _first(pieces: Sequence[Piece], count: int) -> list[Piece]:
     return found
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """Length of the longest end of a text with which a stop begins [characters]."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

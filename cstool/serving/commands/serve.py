@@ -41,6 +41,10 @@ class _ServeFlags:
     ] = None
     max_batch: Annotated[int, option("--max_batch", "N", "Answers made side by side.", min=1)] = MOST_BATCH
     max_queue: Annotated[int, option("--max_queue", "N", "Answers that wait at most.", min=0)] = MOST_QUEUE
+    context: Annotated[
+        int | None,
+        option("--context", "N", "Most tokens of a prompt and its answer.", show_default="the model's", min=2),
+    ] = None
     kv_memory: Annotated[
         str | None,
         option("--kv_memory", "SIZE", "Memory for keys and values.", show_default="half of the free memory"),
@@ -100,6 +104,7 @@ def serve(
         allow_origin=flags.allow_origin or (),
         max_batch=flags.max_batch,
         max_queue=flags.max_queue,
+        context=flags.context,
         kv_memory=None if flags.kv_memory is None else _bytes(flags.kv_memory),
         max_tokens=flags.max_tokens,
         overrides=[] if flags.precision is None else [f"trainer.init.precision.host={flags.precision}"],

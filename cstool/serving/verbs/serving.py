@@ -41,6 +41,7 @@ class ServeRequest:
         allow_origin: pages from elsewhere that may ask
         max_batch: most answers that are made side by side
         max_queue: most that wait
+        context: most tokens of a prompt and its answer together; None for as many as the model has positions for
         kv_memory: for keys and values [bytes]; None for half of the free memory
         max_tokens: of answers that do not say how many; None for the params' value, else the rest of the context for
             a chat, and 16 for a completion
@@ -61,6 +62,7 @@ class ServeRequest:
     allow_origin: Sequence[str] = ()
     max_batch: int = MOST_BATCH
     max_queue: int = MOST_QUEUE
+    context: int | None = None
     kv_memory: int | None = None
     max_tokens: int | None = None
     overrides: Sequence[str] = ()
@@ -178,6 +180,7 @@ def served_model(model: InferenceModel, request: ServeRequest) -> Served:
     from cstool.model.params import DecoderParams
     from cstool.serving.conversations import template_of, turn_ends
     from cstool.serving.engine import Engine
+    from cstool.serving.predicted import Predicted
     from cstool.serving.served import Limits, Served
 
     section = model.params.model
@@ -185,12 +188,14 @@ def served_model(model: InferenceModel, request: ServeRequest) -> Served:
         raise InferenceError(f"{model.params.path}: must be a decoder that makes text, got {section.name}")
     tokenizer: Any = tokenizer_of_texts(model.params, request.tokenizer)
     template = template_of(request.chat_template, tokenizer)
+    model.adapters = model.adapters.with_none()
     engine = Engine(
         model,
-        capacity=section.max_position_embeddings,
+        capacity=min(request.context or section.max_position_embeddings, section.max_position_embeddings),
         max_batch=request.max_batch,
         max_queue=request.max_queue,
         kv_bytes=request.kv_memory,
+        drafts=Predicted(),
     )
     ends = set(turn_ends(template, tokenizer))
     if tokenizer.end_of_text is not None:
