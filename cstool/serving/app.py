@@ -12,13 +12,22 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from cstool import __version__
 from cstool.serving import chats, completions
 from cstool.serving.asking import cancel
 from cstool.serving.bodies import read_document
+from cstool.serving.description import openapi
 from cstool.serving.metrics import CONTENT_TYPE, Answers, Histogram, joined, plain
 from cstool.serving.refusals import Refused, busy
 from cstool.serving.replies import Mailbox, Reply, TooSlow
-from cstool.serving.schema import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest, parsed
+from cstool.serving.schema import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    EmbeddingRequest,
+    TokenizeRequest,
+    parsed,
+)
 from cstool.serving.served import Served
 from cstool.serving.streams import send_bytes, send_events, send_json, while_there
 
@@ -82,6 +91,8 @@ class Server:
         self.routes: Mapping[str, Mapping[str, Endpoint]] = {
             "/v1/chat/completions": {"POST": self._chat},
             "/v1/completions": {"POST": self._completions},
+            "/v1/embeddings": {"POST": self._embeddings},
+            "/openapi.json": {"GET": self._openapi},
             "/v1/models": {"GET": self._models},
             "/public/v1/models": {"GET": self._models},
             "/v1/tcp_warming": {"GET": self._warming},
@@ -152,6 +163,7 @@ class Server:
     async def _generation(self, scope: Scope, receive: Receive) -> object:
         if self._is_ending():
             raise busy(is_ending=True)
+        self._served.check_weights()
         _check_version(Headers(scope=scope))
         return await self._document(scope, receive)
 
@@ -174,6 +186,17 @@ class Server:
         finally:
             cancel(generating.replies)
             self._numbers.count(generating.replies)
+
+    async def _embeddings(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = parsed(EmbeddingRequest, await self._generation(scope, receive))
+        if self._served.adapter(request.model):
+            rule = f"must be {self._served.name} for vectors, which is without adapters, got {request.model}"
+            raise Refused(400, f"model: {rule}", "model", "unsupported")
+        embeddings = self._served.embeddings
+        await send_json(send, await while_there(receive, lambda: embeddings.answer(request)))
+
+    async def _openapi(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        await send_json(send, openapi(__version__))
 
     async def _models(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         served = self._served
@@ -200,13 +223,24 @@ class Server:
         request, served = parsed(DetokenizeRequest, await self._document(scope, receive)), self._served
         if request.model is not None:
             served.adapter(request.model)
-        await send_json(send, {"prompt": await self._prepared(lambda: served.tokenizer.decode(request.tokens))})
+        await send_json(send, {"prompt": await self._prepared(lambda: served.needs_tokenizer().decode(request.tokens))})
 
     async def _health(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        if self._is_ending():
-            await send_json(send, {"status": "ending"}, 503, {"Retry-After": "5"})
+        served = self._served
+        failure = None if served.engine is None else served.engine.failure
+        if failure is not None:
+            await send_json(
+                send, Refused(503, f"the engine has failed: {failure!r}", code="engine_failed").document(), 503
+            )
+        elif self._is_ending():
+            await send_json(send, busy(is_ending=True).document(), 503, {"Retry-After": "5"})
         else:
-            await send_json(send, {"status": "ok", "model": self._served.name})
+            found = {
+                "status": "ok",
+                "model": served.name,
+                "checkpoint": "changed" if served.has_changed() else "as read",
+            }
+            await send_json(send, found)
 
     async def _metrics(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         numbers = self._numbers

@@ -146,7 +146,7 @@ def submit(served: Served, asked: Asked, prompts: Sequence[Sequence[int]], each:
 
 
 def _reply(served: Served, asked: Asked, tokens: Sequence[int], index: int, mailbox: Mailbox) -> Reply:
-    text = SpelledText(served.tokenizer, served.spelling, tokens, asked.stops, asked.min_tokens)
+    text = SpelledText(served.needs_tokenizer(), served.spelling, tokens, asked.stops, asked.min_tokens)
     grammar = None if asked.grammar is None else asked.grammar()
     return Reply(index, text, asked.ends, asked.min_tokens, mailbox, grammar)
 

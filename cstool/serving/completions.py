@@ -66,8 +66,7 @@ def _prompts(served: Served, request: CompletionRequest) -> list[list[int]]:
     found = []
     for number, prompt in enumerate(many):
         param = f"prompt[{number}]" if many is given else "prompt"
-        tokens = served.encode(prompt, param) if isinstance(prompt, str) else list(prompt)
-        served.check_known(tokens, param)
+        tokens = served.tokens(prompt, param)
         check_room(served, tokens, param)
         found.append(tokens)
     return found
@@ -180,7 +179,7 @@ class Completions:
 
     def _echoed(self, prompt: Sequence[int]) -> list[tuple[str, bytes]]:
         """Texts and bytes of the tokens of a prompt; the text of several that make a character is with the last."""
-        text = SpelledText(self._served.tokenizer, self._served.spelling, ())
+        text = SpelledText(self._served.needs_tokenizer(), self._served.spelling, ())
         pieces = [piece for token in prompt for piece in text.add(token)] + text.finish()
         found = []
         for piece in pieces:

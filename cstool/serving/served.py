@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from cstool.foundation.errors import DataError
 from cstool.inference.model import InferenceModel
 from cstool.model.params import DecoderParams
+from cstool.serving.embeddings import Embeddings
 from cstool.serving.engine import Engine
 from cstool.serving.grammars import Grammars
 from cstool.serving.refusals import Refused
@@ -34,7 +36,6 @@ class Limits:
         keep_alive_s: between two signs of life in a stream
         connections: at a time
         max_tokens: of a request that does not say it; None for the rest of the context in a chat, 16 elsewhere
-        prediction: most tokens of a prompt plus answer; the context of the model where None
     """
 
     body_bytes: int = 2**24
@@ -52,18 +53,19 @@ class Served:
 
     Args:
         model: that is open
-        tokenizer: of its training data
+        tokenizer: of its training data; None for a model that makes no text
         engine: makes text; None for a model that makes none
+        embeddings: makes vectors
         name: of the model without adapters
         adapters: numbers of adapters by their names
         template: writes conversations; None where there can be none
         ends: tokens that end a text, and a turn
-        sampling: values of the params: temperature, top_k and top_p where they have them
     """
 
     model: InferenceModel
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None
     engine: Engine | None
+    embeddings: Embeddings
     name: str
     adapters: Mapping[str, int] = field(default_factory=dict)
     template: ChatTemplate | None = None
@@ -72,16 +74,51 @@ class Served:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        self.spelling = Spelling(self.tokenizer)
+        self._file = _stamp(self.model.checkpoint)
+        """of the checkpoint, as it was when it was read"""
         self.form = None if self.template is None else form_of(self.template)
         """of calls of tools"""
         self.preparing = ThreadPoolExecutor(1, "prepare")
         """makes tokens of requests: a template has one thread at a time"""
 
     @cached_property
+    def spelling(self) -> Spelling:
+        """The bytes of tokens."""
+        return Spelling(self.needs_tokenizer())
+
+    def has_changed(self) -> bool:
+        """Whether the file of the checkpoint is another one now. Weights in memory stay as they were read."""
+        return _stamp(self.model.checkpoint) != self._file
+
+    def check_weights(self) -> None:
+        """Check that weights that stream from a file are still those of the model.
+
+        A file that was replaced stays open as it was; one that was written to is no longer the same.
+
+        Raises:
+            Refused: it was written to
+        """
+        now = None if self.model.stream.is_resident else _stamp(self.model.checkpoint)
+        if now is not None and self._file is not None and now != self._file and now[0] == self._file[0]:
+            rule = f"the checkpoint {self.model.checkpoint} was changed while it was served; start the server again"
+            raise Refused(503, rule, code="checkpoint_changed")
+
+    def needs_tokenizer(self) -> Tokenizer:
+        """The tokenizer.
+
+        Raises:
+            Refused: the model makes no text
+        """
+        if self.tokenizer is None:
+            raise Refused(
+                400, f"model: must be one that makes text, {self.name} makes vectors alone", "model", "no_text"
+            )
+        return self.tokenizer
+
+    @cached_property
     def grammars(self) -> Grammars:
         """Makes grammars of answers."""
-        return Grammars(self.spelling, self.tokenizer.vocab_size, self.vocab_size, self.ends)
+        return Grammars(self.spelling, self.needs_tokenizer().vocab_size, self.vocab_size, self.ends)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -145,9 +182,8 @@ class Served:
             Refused: the model makes no text
         """
         if self.engine is None:
-            raise Refused(
-                400, f"model: must be one that makes text, {self.name} makes vectors alone", "model", "no_text"
-            )
+            self.needs_tokenizer()
+        assert self.engine is not None
         return self.engine
 
     def encode(self, text: str, param: str, *, begins: bool | None = None) -> list[int]:
@@ -160,13 +196,20 @@ class Served:
         Raises:
             Refused: a character has no token
         """
+        tokenizer = self.needs_tokenizer()
         try:
-            tokens = self.tokenizer.encode(text)
+            tokens = tokenizer.encode(text)
         except DataError as error:
             raise Refused(400, f"{param}: {error.message}", param, "invalid_value") from None
-        if self.tokenizer.begins_texts if begins is None else begins:
-            return begun(self.tokenizer.begin, tokens)
+        if tokenizer.begins_texts if begins is None else begins:
+            return begun(tokenizer.begin, tokens)
         return tokens
+
+    def tokens(self, given: str | Sequence[int], param: str) -> list[int]:
+        """Return the tokens of a text, or tokens as they are given, if the model knows them; else raise Refused."""
+        found = self.encode(given, param) if isinstance(given, str) else list(given)
+        self.check_known(found, param)
+        return found
 
     def check_known(self, tokens: Sequence[int], param: str) -> None:
         """Check that the model has some tokens, or raise Refused."""
@@ -174,3 +217,12 @@ class Served:
             raise Refused(
                 400, f"{param}: tokens must be below the {self.vocab_size:,} of the model, got {most:,}", param
             )
+
+
+def _stamp(path: Path | None) -> tuple[int, int, int] | None:
+    """What tells a file from another one in its place."""
+    try:
+        found = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)

@@ -177,15 +177,21 @@ def served_model(model: InferenceModel, request: ServeRequest) -> Served:
         CstoolError: it cannot be served
     """
     from cstool.inference.verbs.answer import tokenizer_of_texts
+    from cstool.inference.verbs.asking import is_encoder
     from cstool.model.params import DecoderParams
     from cstool.serving.conversations import template_of, turn_ends
+    from cstool.serving.embeddings import DecoderEmbedder, Embeddings, EncoderEmbedder
     from cstool.serving.engine import Engine
     from cstool.serving.predicted import Predicted
     from cstool.serving.served import Limits, Served
 
-    section = model.params.model
+    section, name = model.params.model, request.served_model_name or _name(request.trained)
+    if is_encoder(model.params):
+        embeddings = Embeddings(EncoderEmbedder(model, request.tokenizer))
+        return Served(model, None, None, embeddings, name, limits=Limits(max_tokens=request.max_tokens))
     if not isinstance(section, DecoderParams) or not section.makes_text:
-        raise InferenceError(f"{model.params.path}: must be a decoder that makes text, got {section.name}")
+        rule = "must be a decoder that makes text, or an encoder"
+        raise InferenceError(f"{model.params.path}: {rule}, got {section.name}")
     tokenizer: Any = tokenizer_of_texts(model.params, request.tokenizer)
     template = template_of(request.chat_template, tokenizer)
     model.adapters = model.adapters.with_none()
@@ -200,16 +206,18 @@ def served_model(model: InferenceModel, request: ServeRequest) -> Served:
     ends = set(turn_ends(template, tokenizer))
     if tokenizer.end_of_text is not None:
         ends.add(tokenizer.end_of_text)
-    return Served(
+    served = Served(
         model,
         tokenizer,
         engine,
-        request.served_model_name or _name(request.trained),
+        Embeddings(DecoderEmbedder(model, engine.capacity, lambda text, param: served.tokens(text, param))),
+        name,
         {name: number for number, name in enumerate(request.adapters, start=1)},
         template,
         frozenset(ends),
         Limits(max_tokens=request.max_tokens),
     )
+    return served
 
 
 def _name(trained: str) -> str:
