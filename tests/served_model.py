@@ -129,3 +129,13 @@ async def asked(
     await app(scope, receive, send)
     found = {name.decode().lower(): value.decode() for name, value in messages[0]["headers"]}
     return Answer(messages[0]["status"], found, b"".join(each.get("body", b"") for each in messages[1:]))
+
+
+HERMES = """\
+{%- if tools %}{{ tools | tojson }}<tool_call>
+{% endif %}
+{%- if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}
+{%- for message in messages %}{{ message.content }}
+{%- for call in message.tool_calls %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}
+{% endfor %}"""
+"""a chat template with a form of calls that is known"""
