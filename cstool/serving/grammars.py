@@ -18,7 +18,7 @@ from cstool.serving.spelling import Spelling
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-JSON_OPTIONS = {"whitespace_pattern": r"[ \n\t]{0,16}"}
+JSON_OPTIONS = {"whitespace_pattern": r"[ \n\t]{0,8}"}
 """white space between the parts of JSON is bounded, so that every answer comes to its end"""
 
 
