@@ -78,6 +78,10 @@ class Guards:
 
     def _check(self, scope: Scope, headers: Headers) -> None:
         """Raise Refused for a request that is not to be answered."""
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # A proxy before this server may have taken the other one, and see another request in the rest.
+            rule = "Content-Length: must be left out where there is Transfer-Encoding, got both"
+            raise Refused(400, rule, code="invalid_http", headers={"Connection": "close"})
         hosts = headers.getlist("host")
         # A page that has its name lead here does not know the key.
         if len(hosts) != 1 or (self._key is None and not is_own(hosts, self._names)):

@@ -35,7 +35,10 @@ def test_a_stream_has_the_whole_answer(complete, fields):
     asked = {"max_tokens": 16, "seed": 7, "prompt": ["the abc", "p"], "temperature": 1.3, **fields}
     whole = complete(**asked).json
     *chunks, last = complete(**asked, stream=True, stream_options={"include_usage": True}).events
-    assert (last["choices"], last["usage"]) == ([], {**whole["usage"], "prompt_tokens_details": last["usage"]["prompt_tokens_details"]})
+    assert (last["choices"], last["usage"]) == (
+        [],
+        {**whole["usage"], "prompt_tokens_details": last["usage"]["prompt_tokens_details"]},
+    )
     for choice in whole["choices"]:
         parts = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == choice["index"]]
         assert "".join(part["text"] for part in parts) == choice["text"]
@@ -86,7 +89,11 @@ def test_a_chat(chat):
     answer = chat(max_tokens=9, temperature=0, logprobs=True, top_logprobs=2).json
     (choice,) = answer["choices"]
     content, tokens = choice["message"]["content"], choice["logprobs"]["content"]
-    assert (choice["message"]["role"], choice["finish_reason"], answer["object"]) == ("assistant", "length", "chat.completion")
+    assert (choice["message"]["role"], choice["finish_reason"], answer["object"]) == (
+        "assistant",
+        "length",
+        "chat.completion",
+    )
     assert bytes(byte for token in tokens for byte in token["bytes"]).decode() == content
     assert all(token["top_logprobs"][0]["logprob"] == token["logprob"] for token in tokens)
     first, *chunks = chat(max_tokens=9, temperature=0, stream=True).events

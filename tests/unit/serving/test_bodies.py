@@ -52,7 +52,10 @@ def test_gzip(ask):
     assert ask("/v1/completions", content=gzip.compress(BODY), headers=packed).status == 200
     for content in (BODY, gzip.compress(BODY)[:-9], gzip.compress(BODY) + b"more"):
         answer = ask("/v1/completions", content=content, headers=packed)
-        assert (answer.status, answer.json["error"]["message"]) == (400, "the body must be gzip, as Content-Encoding says")
+        assert (answer.status, answer.json["error"]["message"]) == (
+            400,
+            "the body must be gzip, as Content-Encoding says",
+        )
     bomb = gzip.compress(b" " * 2**25)
     answer = ask("/v1/completions", content=bomb, headers=packed)
     assert (answer.status, answer.json["error"]["message"]) == (413, "the body must have at most 16,777,216 bytes")

@@ -28,7 +28,11 @@ def answer(path: str = "/v1/models", *, key=None, method="GET", **headers):
         ({"origin": "http://127.0.0.1:80"}, 200, None),
         ({"origin": "https://a.example"}, 200, None),
         ({"origin": "null"}, 403, "Origin: must be this server or of --allow_origin, got null"),
-        ({"origin": "http://127.0.0.1:81"}, 403, "Origin: must be this server or of --allow_origin, got http://127.0.0.1:81"),
+        (
+            {"origin": "http://127.0.0.1:81"},
+            403,
+            "Origin: must be this server or of --allow_origin, got http://127.0.0.1:81",
+        ),
     ],
 )
 def test_hosts_and_origins(headers, status, message):

@@ -8,7 +8,10 @@ CONTENTS = 'must be a text, or a list of {"type": "text", "text": TEXT}'
 PROMPTS = "must be a text, a list of texts, a list of tokens, or a list of lists of tokens, none of them empty"
 TEMPLATE = "the chat template"
 WEATHER = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "string", "minLength": 2, "maxLength": 1}}}
+SCHEMA = {
+    "type": "json_schema",
+    "json_schema": {"name": "x", "schema": {"type": "string", "minLength": 2, "maxLength": 1}},
+}
 
 
 @pytest.mark.parametrize(
@@ -73,9 +76,17 @@ def test_completions(complete, fields, param, message):
             "messages[0].tool_call_id",
             "must be in a message of tool alone, got one of user",
         ),
-        ({"messages": [{"role": "user", "content": "a", "b": 1}]}, "messages[0].b", "must not be there, there is no such field"),
+        (
+            {"messages": [{"role": "user", "content": "a", "b": 1}]},
+            "messages[0].b",
+            "must not be there, there is no such field",
+        ),
         ({"top_logprobs": 2}, "top_logprobs", "must go with logprobs, got no logprobs"),
-        ({"max_tokens": 2, "max_completion_tokens": 3}, "max_tokens", "must be left out, or the same as max_completion_tokens, 3, got 2"),
+        (
+            {"max_tokens": 2, "max_completion_tokens": 3},
+            "max_tokens",
+            "must be left out, or the same as max_completion_tokens, 3, got 2",
+        ),
         ({"tools": [WEATHER, WEATHER]}, "tools", "must have names that differ"),
         ({"tool_choice": "required"}, "tool_choice", "must go with tools, got none"),
         (
@@ -88,15 +99,31 @@ def test_completions(complete, fields, param, message):
             "tool_choice",
             'must be "none", "auto", "required", or {"type": "function", "function": {"name": NAME}}',
         ),
-        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "must be 1 to 64 letters, digits, _ or -, got 'a b'"),
-        ({"tools": [WEATHER], "response_format": {"type": "json_object"}}, "response_format", "must be text where tools may be called"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+            "tools[0].function.name",
+            "must be 1 to 64 letters, digits, _ or -, got 'a b'",
+        ),
+        (
+            {"tools": [WEATHER], "response_format": {"type": "json_object"}},
+            "response_format",
+            "must be text where tools may be called",
+        ),
         (
             {"response_format": SCHEMA},
             "response_format.json_schema.schema",
             "must be a JSON schema that texts can have, got: Unsatisfiable schema: minLength (2) is greater than maxLength (1)",
         ),
-        ({"response_format": {"type": "json_object"}, "stop": "a"}, "stop", "must be left out where the form of the answer is enforced"),
-        ({"response_format": {"type": "xml"}}, "response_format", "must have a type of 'text', 'json_object', 'json_schema', got an object of 1"),
+        (
+            {"response_format": {"type": "json_object"}, "stop": "a"},
+            "stop",
+            "must be left out where the form of the answer is enforced",
+        ),
+        (
+            {"response_format": {"type": "xml"}},
+            "response_format",
+            "must have a type of 'text', 'json_object', 'json_schema', got an object of 1",
+        ),
         ({"clear_thinking": True}, "clear_thinking", None),
     ],
 )
@@ -115,7 +142,12 @@ def test_fields_that_are_missing(ask, name):
 
 def test_another_model(complete):
     answer = complete(model="gpt-5")
-    error = {"message": "model: must be one of m, got 'gpt-5'", "type": "not_found_error", "param": "model", "code": "model_not_found"}
+    error = {
+        "message": "model: must be one of m, got 'gpt-5'",
+        "type": "not_found_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
     assert (answer.status, answer.json) == (404, {"error": error})
 
 
