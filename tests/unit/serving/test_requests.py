@@ -112,7 +112,8 @@ def test_completions(complete, fields, param, message):
         (
             {"response_format": SCHEMA},
             "response_format.json_schema.schema",
-            "must be a JSON schema that texts can have, got: Unsatisfiable schema: minLength (2) is greater than maxLength (1)",
+            "must be a JSON schema that texts can have, got: "
+            "Unsatisfiable schema: minLength (2) is greater than maxLength (1)",
         ),
         (
             {"response_format": {"type": "json_object"}, "stop": "a"},
