@@ -196,7 +196,7 @@ class Server:
         await send_json(send, await while_there(receive, lambda: embeddings.answer(request)))
 
     async def _openapi(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        await send_json(send, openapi(__version__))
+        await send_json(send, openapi(__version__, self._served.names))
 
     async def _models(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         served = self._served

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -43,17 +44,21 @@ _STATUSES = {
 }
 
 
-def openapi(version: str) -> dict[str, Any]:
+def openapi(version: str, models: Sequence[str]) -> dict[str, Any]:
     """Return the description, as of OpenAPI 3.1.
 
     Args:
         version: of cstool
+        models: their names
     """
     refs = "#/components/schemas/{model}"
     kinds = [(kind, "validation") for kind, _ in POSTS.values()]
     names, found = models_json_schema(kinds, ref_template=refs)  # type: ignore[arg-type]
     schemas = found.get("$defs", {})
     schemas["Error"] = _ERROR
+    for schema in schemas.values():
+        if (field := schema.get("properties", {}).get("model")) is not None:
+            field["enum"] = [*models, None] if "anyOf" in field else list(models)
     paths: dict[str, Any] = {}
     for path, (kind, text) in POSTS.items():
         body = {"required": True, "content": {"application/json": {"schema": names[kind, "validation"]}}}
@@ -64,7 +69,7 @@ def openapi(version: str) -> dict[str, Any]:
     few = {status: _STATUSES[status] for status in ("401", "403", "421", "503")}
     for path, text in _GETS.items():
         paths[path] = {"get": {"summary": text, "responses": _responses(few)}}
-    model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    model = {"name": "model", "in": "path", "required": True, "schema": {"enum": list(models)}}
     for path in ("/v1/models/{model}", "/public/v1/models/{model}"):
         responses = _responses({**few, "404": _STATUSES["404"]})
         paths[path] = {"get": {"summary": "One model.", "parameters": [model], "responses": responses}}
