@@ -29,6 +29,7 @@ BUDGETS_S = {
     "tests/unit/inference": 25,
     "tests/unit/model": 50,
     "tests/unit/plan": 270,
+    "tests/unit/serving": 40,
     "tests/unit/training": 500,
     "tests/end_to_end": 880,
     "tests/reference": 5,

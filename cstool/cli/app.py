@@ -36,6 +36,7 @@ COMMANDS = {
     "config": "model.commands.config",
     "run": "cli.run",
     "finetune": "cli.finetune",
+    "serve": "serving.commands.serve",
     "job": "appliance.commands.job",
     "appliance": "appliance.commands.appliance",
     "checkpoint": "cli.checkpoint",
@@ -55,6 +56,10 @@ EXAMPLES = {
     "finetune": (
         "cstool finetune checkpoints/gpt_tiny:latest chats.jsonl --output tuned",
         "cstool finetune gpt2_folder chats.jsonl --output tuned --epochs 1 --merge tuned.mdl",
+    ),
+    "serve": (
+        "cstool serve checkpoints/gpt_tiny:latest",
+        "cstool serve checkpoints/gpt_tiny:latest --adapter chats=tuned/checkpoints:latest --port 0",
     ),
     "validate": ("cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",),
 }

@@ -47,6 +47,10 @@ class AdapterSet:
     def __len__(self) -> int:
         return len(self._adapters)
 
+    def with_none(self) -> AdapterSet:
+        """The same adapters from number 1 on; 0 is for none of them."""
+        return AdapterSet([{}, *self._adapters]) if self._adapters else self
+
     def choose(self, chosen: Sequence[int], news: News) -> None:
         """Set the adapter of each row of the next pass.
 

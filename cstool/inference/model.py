@@ -121,6 +121,8 @@ class InferenceModel(Walks):
         params = params.answering
         assert isinstance(params.model, AnsweringParams)
         start = choose_start(params, checkpoint_path, None, trains=False, link=link)
+        self.checkpoint = start.path
+        """file with the weights"""
         unfolded = params
         if folds and folds_untied(start.path):
             params = replace(params, model=params.model.model_copy(update={"share_embedding_weights": False}))

@@ -1,5 +1,6 @@
 """The stream of weights of a model that answers: panels that stay where they are, or come anew for each pass."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -25,6 +26,7 @@ class WeightStream:
         self.is_resident = memoryx.arrays.file is None and self.nodes == 1
         """whether weights stay where they are; else each pass streams all of them"""
         self._held: dict[Panel, Weights] = {}
+        self._lock = threading.Lock()
         self._passes = 0
         self._ahead: tuple[Sequence[Panel], Sequence[Panel]] | None = None
         """panels that other ranks send ahead: of every pass, and of a pass whose logits are wanted"""
@@ -93,8 +95,11 @@ class WeightStream:
 
     def _resident(self, panel: Panel) -> Weights:
         if (weights := self._held.get(panel)) is None:
-            weights = self._held[panel] = self._source.acquire(panel)
-            self.streamed_bytes += self._memoryx.stream_bytes(panel)
+            # A server has a second thread with walks of its own.
+            with self._lock:
+                if (weights := self._held.get(panel)) is None:
+                    weights = self._held[panel] = self._source.acquire(panel)
+                    self.streamed_bytes += self._memoryx.stream_bytes(panel)
         return weights
 
     def close(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from collections.abc import Collection
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cstool.foundation.http.names import is_own
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -29,17 +29,14 @@ _HEADERS = {
 class Guards:
     """Middleware: security headers; requests that were made for another host are refused.
 
-    A page from elsewhere may have its name lead to this machine (DNS rebinding), and would then be of the same origin
-    as this one. The browser says which name it used, and only a number or a name of this machine is accepted.
-
     Args:
         app: the guarded application
-        names: of this machine, beside localhost and all numbers
+        names: of this machine, beside all numbers; see `cstool.foundation.http.names`
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
         self.app = app
-        self.names = {"localhost", *(name.lower() for name in names)}
+        self.names = {name.lower() for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -54,39 +51,8 @@ class Guards:
                     headers[name] = value
             await send(message)
 
-        app = self.app if self.accepts(Headers(scope=scope).getlist("host")) else _REFUSED
+        app = self.app if is_own(Headers(scope=scope).getlist("host"), self.names) else _REFUSED
         await app(scope, receive, send_guarded)
-
-    def accepts(self, hosts: list[str]) -> bool:
-        """Say whether a request was made for this machine; see the class."""
-        if len(hosts) != 1:
-            return False
-        name = host_of(hosts[0])
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return name in self.names
-        return True
-
-
-def host_of(header: str) -> str:
-    """Return the host in a Host header, in lower case, without the port and a last dot; "" where there is none."""
-    text = header.strip().lower()
-    if text.startswith("["):
-        host, closing, port = text[1:].partition("]")
-        return host if closing and (not port or _is_port(port)) else ""
-    host, colon, port = text.partition(":")
-    return "" if colon and not _is_port(f":{port}") else host.removesuffix(".")
-
-
-def own_names(host: str) -> set[str]:
-    """Return names under which a page that listens at an address is found."""
-    name = socket.gethostname().lower()
-    return {host.lower(), name, name.partition(".")[0]}
-
-
-def _is_port(text: str) -> bool:
-    return text.startswith(":") and (text == ":" or (text[1:].isascii() and text[1:].isdigit()))
 
 
 _REFUSED = PlainTextResponse("This page is not served under that name.\n", status_code=421)

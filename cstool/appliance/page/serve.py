@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cstool.appliance.page.viewer import is_loopback, read_token
 from cstool.foundation.errors import CstoolError
+from cstool.foundation.http.listening import USUAL_HOST, address, listen, resolved
+from cstool.foundation.http.names import is_loopback, own_names
+from cstool.foundation.http.secret import read_token
 
 if TYPE_CHECKING:
     import uvicorn
 
     from cstool.appliance.queue.root import Root
 
-USUAL_HOST = "127.0.0.1"
 USUAL_PORT = 8650
 _FAREWELL_S = 2
 """for answers that are under way when it ends"""
@@ -60,7 +61,6 @@ def make_server(root: Root, host: str, port: int, token_file: Path | None) -> tu
         import uvicorn
 
         from cstool.appliance.page.app import make_app
-        from cstool.appliance.page.guards import own_names
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in ("starlette", "uvicorn"):
@@ -69,7 +69,7 @@ def make_server(root: Root, host: str, port: int, token_file: Path | None) -> tu
     from cstool.appliance.queue.queue import Queue
 
     token = None if token_file is None else read_token(token_file)
-    family, where = _resolved(host, port)
+    family, where = resolved(host, port)
     if token is None and not is_loopback(where[0]):
         raise CstoolError(
             f"--host {host}: others can reach this address, so --token_file must be given",
@@ -91,40 +91,7 @@ def make_server(root: Root, host: str, port: int, token_file: Path | None) -> tu
         server_header=False,
         timeout_graceful_shutdown=_FAREWELL_S,
     )
-    return uvicorn.Server(config), _listener(family, where, host)
-
-
-def address(host: str, listener: socket.socket) -> str:
-    """Return where a browser finds the page."""
-    shown, port = listener.getsockname()[:2]
-    name = socket.gethostname() if shown in ("0.0.0.0", "::") else host
-    return f"http://[{name}]:{port}/" if ":" in name else f"http://{name}:{port}/"
-
-
-def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    if not 0 <= port <= 65535:
-        raise CstoolError(f"--port: must be 0 to 65535, got {port}")
-    try:
-        found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise CstoolError(f"--host {host}: must be an address of this machine, is none") from None
-    family, _, _, _, where = min(found, key=lambda one: one[0] != socket.AF_INET)
-    return socket.AddressFamily(family), (str(where[0]), int(where[1]))
-
-
-def _listener(family: socket.AddressFamily, where: tuple[str, int], host: str) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(where)
-        listener.listen(128)  # from here on a browser waits for the answer
-    except OSError as error:
-        listener.close()
-        raise CstoolError(
-            f"--host {host} --port {where[1]}: cannot listen there, got: {error.strerror}",
-            "--port 0 takes any that is free",
-        ) from None
-    return listener
+    return uvicorn.Server(config), listen(family, where, host)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import grp
 import hmac
-import ipaddress
 import os
 import pwd
 import socket
@@ -18,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cstool.foundation.errors import CstoolError
+from cstool.foundation.http.names import is_loopback
+from cstool.foundation.http.secret import shown_token, user_name
 
 Address = tuple[str, int]
 """host, as a number, and port"""
@@ -28,7 +28,6 @@ _OVERFLOW = 65534
 """the kernel's number for a user without a number here, unless it was told otherwise"""
 _FORWARDING = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 """headers of a proxy: the owner of its socket runs the proxy, and is not the viewer"""
-_LEAST_TOKEN, _MOST_TOKEN = 16, 4096
 
 
 @dataclass(frozen=True)
@@ -65,19 +64,9 @@ def viewer_of(
     if client is not None and server is not None and not any(name in headers for name in _FORWARDING):
         is_here = is_loopback(client[0]) and is_loopback(server[0])
         user_id = user_of_peer(client, server)
-    if token is not None and hmac.compare_digest(_shown_token(headers), token):
+    if token is not None and hmac.compare_digest(shown_token(headers), token):
         return Viewer(os.geteuid(), has_token=True, is_here=is_here)
     return Viewer(user_id, is_here=is_here)
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether an address, a number, is one of this machine that others cannot reach."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
 
 
 def user_of_peer(client: Address, server: Address, proc: Path = Path("/proc/net")) -> int | None:
@@ -137,51 +126,6 @@ def may_reach(user_id: int | None, folder: Path) -> bool:
         return all(may_read(user_id, os.stat(part), bits=1) for part in (real, *real.parents))
     except OSError:
         return False
-
-
-def user_name(user_id: int) -> str:
-    """Return the name of a user, or the number where there is none."""
-    try:
-        return pwd.getpwuid(user_id).pw_name
-    except KeyError:
-        return str(user_id)
-
-
-def read_token(file: Path) -> bytes:
-    """Return the token in a file: one line, which only this user may read.
-
-    Raises:
-        CstoolError: the file is not there, others may read it, or its content is no token
-    """
-    rule = f"{file}: must have a token for the page"
-    hint = f"(umask 077; python -c 'import secrets; print(secrets.token_urlsafe())' > {file}) makes one"
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        raise CstoolError(f"{rule}, got: {error.strerror}", hint) from None
-    entry = os.fstat(descriptor)
-    if not stat.S_ISREG(entry.st_mode):
-        os.close(descriptor)
-        raise CstoolError(f"{rule}, is no file", hint)
-    with open(descriptor, "rb") as stream:
-        if entry.st_uid != os.geteuid():
-            raise CstoolError(f"{file}: must belong to {user_name(os.geteuid())}, is of {user_name(entry.st_uid)}")
-        if stat.S_IMODE(entry.st_mode) & 0o077:
-            raise CstoolError(
-                f"{file}: nobody else may read it, got mode {stat.S_IMODE(entry.st_mode):04o}", f"chmod 600 {file}"
-            )
-        token = stream.read(_MOST_TOKEN + 1).strip()
-    if not _LEAST_TOKEN <= len(token) <= _MOST_TOKEN or not all(33 <= byte <= 126 for byte in token):
-        raise CstoolError(
-            f"{rule}, which is {_LEAST_TOKEN} to {_MOST_TOKEN} letters, digits or marks on one line, has other content",
-            hint,
-        )
-    return token
-
-
-def _shown_token(headers: Mapping[str, str]) -> bytes:
-    scheme, _, shown = headers.get("authorization", "").partition(" ")
-    return shown.strip().encode("latin-1", "replace") if scheme.lower() == "bearer" else b""
 
 
 def _ends(family: int, address: Address) -> str | None:

@@ -113,7 +113,8 @@ def serve_page(
     root: Path | None, host: str | None, port: int | None, token_file: Path | None, say: Callable[[str], object]
 ) -> None:
     """Serve the page of an appliance until Ctrl-C or SIGTERM; arguments and errors as of `appliance.page.serve`."""
-    from cstool.appliance.page.serve import USUAL_HOST, USUAL_PORT, serve
+    from cstool.appliance.page.serve import USUAL_PORT, serve
+    from cstool.foundation.http.listening import USUAL_HOST
 
     serve(open_root(root, makes=False), host or USUAL_HOST, USUAL_PORT if port is None else port, token_file, say=say)
 

@@ -240,7 +240,7 @@ def plan_text(params: Params, prompts: Sequence[str], tokenizer: str | None = No
     from cstool.model.params import DecoderParams
 
     request, model = make_request(params, prompts, **asked), generator_of(params.model)
-    loaded = _tokenizer(params, tokenizer)
+    loaded = tokenizer_of_texts(params, tokenizer)
     return TextPlan(request, loaded, encode_prompts(model, loaded, request), isinstance(model, DecoderParams))
 
 
@@ -394,8 +394,13 @@ def check_output(path: Path | None, endings: tuple[str, ...], label: str) -> Non
         raise InferenceError(f"{label} {path}: must be a file in a folder that can be written, got {found}")
 
 
-def _tokenizer(params: Params, named: str | None) -> Tokenizer:
-    """Load the named tokenizer, or the tokenizer of the data set, or the one beside a converted checkpoint."""
+def tokenizer_of_texts(params: Params, named: str | None) -> Tokenizer:
+    """Load the named tokenizer, or the tokenizer of the data set, or the one beside a converted checkpoint.
+
+    Raises:
+        InferenceError: no tokenizer is named
+        DataError: it cannot be loaded
+    """
     from cstool.model.params import EncoderDecoderParams, TokenLinesParams
     from cstool.training.data import load_tokenizer, pair_tokenizer, tokenizer_beside, tokenizer_of
 

@@ -132,6 +132,7 @@ class ChatTemplate:
         *,
         asks: bool = False,
         marked: bool = False,
+        others: Mapping[str, Any] | None = None,
     ) -> str:
         """Return the text of messages.
 
@@ -141,6 +142,7 @@ class ChatTemplate:
             asks: whether the begin of an answer follows
             marked: whether the characters `BEGIN` and `END` are around the assistant's parts, where the template has
                 the tag
+            others: further values that some templates read, such as enable_thinking
 
         Raises:
             TemplateFault: the template refuses the messages, fails, takes too many steps, or writes too much
@@ -148,7 +150,7 @@ class ChatTemplate:
         from jinja2 import TemplateError
 
         self._environment.begin((BEGIN, END) if marked else ("", ""))
-        values = {**self._named, "messages": messages, "tools": tools, "documents": None}
+        values = {**(others or {}), **self._named, "messages": messages, "tools": tools, "documents": None}
         pieces, size = [], 0
         try:
             for piece in self._template.generate(**values, add_generation_prompt=asks):

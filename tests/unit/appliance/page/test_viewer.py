@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cstool.appliance.page.viewer import Viewer, is_loopback, may_reach, may_read, read_token, user_of_peer, viewer_of
+from cstool.appliance.page.viewer import Viewer, may_reach, may_read, user_of_peer, viewer_of
+from cstool.foundation.http.names import is_loopback
+from cstool.foundation.http.secret import read_token
 from tests.page_server import token_file
 from tests.unit.appliance.queue.queues import refused
 

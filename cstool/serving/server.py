@@ -1,0 +1,129 @@
+"""The server: connections with limits, and an end that lets answers end first."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from cstool.serving.refusals import Refused
+from cstool.serving.served import Limits
+
+
+def protocol(limits: Limits) -> type[H11Protocol]:
+    """Return the class of connections, with a time for headers, and a number of connections at a time."""
+
+    class Connection(H11Protocol):
+        """A connection."""
+
+        def connection_made(self, transport: Any) -> None:
+            """Begin, or refuse to."""
+            super().connection_made(transport)
+            self._late = self.loop.call_later(limits.headers_s, self._is_late)
+            if len(self.connections) > limits.connections:
+                refused = Refused(503, "too many connections", code="too_many_connections")
+                self._answer_and_close("503 Service Unavailable", refused, "Retry-After: 1\r\n")
+
+        def handle_events(self) -> None:
+            """Handle what has come."""
+            before = self.cycle
+            super().handle_events()
+            if self.cycle is not before:
+                self._late.cancel()
+
+        def on_response_complete(self) -> None:
+            """Wait for the next request, whose headers have their time from their first byte on."""
+            super().on_response_complete()
+            self._late.cancel()
+
+        def data_received(self, data: bytes) -> None:
+            """Take bytes."""
+            cycle: Any = self.cycle  # None before the first request, whatever uvicorn's types say
+            if self._late.cancelled() and (cycle is None or cycle.response_complete):
+                self._late = self.loop.call_later(limits.headers_s, self._is_late)
+            super().data_received(data)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            """End."""
+            self._late.cancel()
+            super().connection_lost(exc)
+
+        def send_400_response(self, msg: str) -> None:
+            """Refuse what is no HTTP, or HTTP that may mean two things."""
+            self._answer_and_close("400 Bad Request", Refused(400, msg, code="invalid_http"))
+
+        def _is_late(self) -> None:
+            refused = Refused(408, f"the headers must come within {limits.headers_s:g} s")
+            self._answer_and_close("408 Request Timeout", refused)
+
+        def _answer_and_close(self, status: str, refused: Refused, more: str = "") -> None:
+            content = refused.content()
+            head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+            if not self.transport.is_closing():
+                self.transport.write(f"{head}{more}Connection: close\r\n\r\n".encode() + content)
+                self.transport.close()
+
+    return Connection
+
+
+class DrainingServer(uvicorn.Server):
+    """Ends by the first signal when all answers have ended, and by the second at once.
+
+    Args:
+        app: the application
+        limits: of connections
+        drain_s: most time for answers to end
+        is_idle: says whether none is under way
+        close: ends what is still under way
+    """
+
+    def __init__(
+        self, app: ASGIApp, limits: Limits, drain_s: float, is_idle: Callable[[], bool], close: Callable[[], None]
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=protocol(limits),
+                ws="none",
+                loop="asyncio",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                # Who asks is whoever has the connection, not what a header says.
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=2,
+            )
+        )
+        self._drain_s, self._is_idle, self._close = drain_s, is_idle, close
+        self.is_ending = False
+        self._end_at: float | None = None
+
+    def end(self) -> None:
+        """Take no new requests, let answers end, then end."""
+        self.is_ending = True
+        self._end_at = time.monotonic() + self._drain_s
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
+        """Take a signal."""
+        if self.is_ending:
+            self.should_exit = self.force_exit = True
+        else:
+            self.end()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look whether it may end; called ten times a second."""
+        if self._end_at is not None and not self.should_exit:
+            # An answer that the engine has ended is sent in the next moments.
+            tasks = [task for task in self.server_state.tasks if not task.done()]
+            if (self._is_idle() and not tasks) or time.monotonic() > self._end_at:
+                self.should_exit = True
+        if self.should_exit:
+            await asyncio.get_running_loop().run_in_executor(None, self._close)
+        return await super().on_tick(counter)

@@ -1,0 +1,97 @@
+"""Answers over HTTP: whole, or as a stream of events; clients that go, and clients that do not read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Send
+
+from cstool.serving.refusals import Refused, encoded
+from cstool.serving.replies import TooSlow
+
+T = TypeVar("T")
+KEEP_ALIVE = b": still at work\n\n"
+"""a comment, which clients skip"""
+DONE = b"data: [DONE]\n\n"
+
+
+def event(document: Any) -> bytes:
+    """An event of a stream."""
+    return b"data: " + encoded(document) + b"\n\n"
+
+
+async def send_json(send: Send, document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+    """Send a whole answer."""
+    await send_bytes(send, encoded(document), "application/json", status, headers)
+
+
+async def send_bytes(
+    send: Send, content: bytes, kind: str, status: int = 200, headers: Mapping[str, str] | None = None
+) -> None:
+    """Send a whole answer of a kind of content."""
+    found = {"Content-Type": kind, "Content-Length": str(len(content)), "Cache-Control": "no-store", **(headers or {})}
+    await send({"type": "http.response.start", "status": status, "headers": _raw(found)})
+    await send({"type": "http.response.body", "body": content})
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+
+
+async def while_there(receive: Receive, work: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of some work; end it when the client goes.
+
+    Raises:
+        ClientDisconnect: the client is gone
+    """
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    task, watch = asyncio.ensure_future(work()), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ClientDisconnect
+    finally:
+        for each in (task, watch):
+            each.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task
+
+
+async def send_events(send: Send, events: AsyncIterator[bytes], write_s: float) -> None:
+    """Send a stream of events, and its end.
+
+    Args:
+        events: what is sent; a `Refused` in it becomes its last event
+        write_s: time for a client to make room
+
+    Raises:
+        TooSlow: it does not
+    """
+
+    async def write(message: dict[str, Any]) -> None:
+        try:
+            await asyncio.wait_for(send(message), write_s)
+        except TimeoutError:
+            raise TooSlow from None
+
+    headers = {
+        "Content-Type": "text/event-stream; charset=utf-8",
+        "Cache-Control": "no-store",
+        "X-Accel-Buffering": "no",
+    }
+    await write({"type": "http.response.start", "status": 200, "headers": _raw(headers)})
+    try:
+        async for content in events:
+            await write({"type": "http.response.body", "body": content, "more_body": True})
+    except Refused as refused:
+        await write({"type": "http.response.body", "body": event(refused.document()), "more_body": True})
+    await write({"type": "http.response.body", "body": DONE, "more_body": False})

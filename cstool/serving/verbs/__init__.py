@@ -1,0 +1,1 @@
+"""The work of the commands of serving, for Python as well."""
