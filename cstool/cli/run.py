@@ -69,7 +69,7 @@ def run(
         if infers:
             # Of several trainers the last one has the model that the file comes to.
             how: dict[str, Any] = {"lanes": lanes, "executor": flags.executor, "as_json": as_json, "link": link}
-            infer(trainers[-1], asked, checkpoint_path=checkpoint_path, **how)
+            infer(trainers[-1], asked, checkpoint_path=checkpoint_path, precision=flags.precision, **how)
             return
         request = RunRequest(
             **{field.name: getattr(flags, field.name) for field in fields(RunRequest)} | {"lanes": lanes}

@@ -19,7 +19,7 @@ from cstool.inference.walk import Walks
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.graphs import SampleForm, build_graph
 from cstool.model.graphs.tuning import tuned
-from cstool.model.ir import Graph
+from cstool.model.ir import Graph, panels_of
 from cstool.model.params import (
     DecoderParams,
     DprParams,
@@ -28,12 +28,15 @@ from cstool.model.params import (
     FcMnistParams,
     Params,
 )
+from cstool.training.kernels.gemm_providers import FLOAT32
 from cstool.training.kernels.one_thread import one_blas_thread
+from cstool.training.kernels.quantized_rows import FORMATS
 from cstool.training.machine.cluster import TABLE
 from cstool.training.machine.grains import available_cores
 from cstool.training.machine.host_memory import available_memory_bytes
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx_store import keeps_adapters_apart, open_backing
+from cstool.training.machine.precision import matrices_of_products
 from cstool.training.machine.prepare import needed_kernels, prepare_kernels, prepare_model_dir
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.ranks.orders import spread_memoryx
@@ -97,6 +100,8 @@ class InferenceModel(Walks):
         adapters: checkpoints of adapters of the checkpoint, a text for each of which is made of a prompt
         folds: whether adapters in the checkpoint are folded into its weights, where that needs no copy of a base in a
             file; else they stand beside them
+        precision: of the weights of products: "float32", "bfloat16", or a format of 8 or 4 bits, one of `FORMATS`; None
+            for that of the params
         progress: is told each stage of the work
 
     Raises:
@@ -113,9 +118,14 @@ class InferenceModel(Walks):
         executor: str = TABLE,
         adapters: Sequence[Path] = (),
         folds: bool = True,
+        precision: str | None = None,
         progress: Progress,
     ) -> None:
         check_answers(params)
+        quantized = precision in FORMATS
+        if precision is not None:
+            host = params.precision.model_copy(update={"host": FLOAT32 if quantized else precision})
+            params = replace(params, precision=host)
         # A commit of DPO has its reference, too, one with adapters its base: the answering model is read out of it.
         is_all = params.answering is params and not params.tuning.adapters
         params = params.answering
@@ -131,8 +141,8 @@ class InferenceModel(Walks):
             params = unfolded
             kept = _kept(params, folds=False)
         graph, sparsity, self.params = kept.graph, kept.sparsity, params
-        self.precision = params.host_precision
-        """of the weights of products: bfloat16 has half the bytes"""
+        self.precision = precision or params.host_precision
+        """of the weights of products: bfloat16 has half the bytes of float32, formats of 8 bits a quarter"""
         with ExitStack() as stack:
             if os.access(params.model_dir, os.W_OK):
                 prepare_model_dir(params.model_dir)
@@ -147,7 +157,8 @@ class InferenceModel(Walks):
             others = spread_memoryx(kept, backing, link=link, lanes=lanes, seed=params.seed, apart=1)
             stack.callback(others.close)
             self.memoryx = others.memoryx
-            prepare_kernels(progress, needed_kernels(graph, self.precision, sparsity.groups, answers=True))
+            needs = needed_kernels(graph, self.precision, sparsity.groups, answers=True)
+            prepare_kernels(progress, needs)
             position, _ = restore(self.memoryx, params, start, progress)
             self.step = position.step
             """step of the training that it comes from"""
@@ -155,6 +166,9 @@ class InferenceModel(Walks):
             team, stream = Team(lanes or available_cores()), WeightStream(self.memoryx, others)
             stack.callback(team.close)
             stack.callback(stream.close)
+            if quantized:
+                panels = [panel for weight in graph.weights.values() for panel in panels_of(weight)]
+                stream.take(panels, matrices_of_products(graph), self.precision)
             super().__init__(graph, stream, team, executor, chosen)
             self._stack = stack.pop_all()
 

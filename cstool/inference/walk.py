@@ -26,6 +26,15 @@ from cstool.training.kernels.driver import NativeError
 from cstool.training.kernels.embedding import sinusoids
 from cstool.training.kernels.loss import bend_logits
 from cstool.training.kernels.mixture import choose_experts, chosen_experts, expert_rows
+from cstool.training.kernels.quantized import (
+    NO_ROWS,
+    QuantizedMatrix,
+    QuantizedRows,
+    lend_rows,
+    quantize_rows,
+    quantized_linear,
+    quantized_linear_by_turns,
+)
 from cstool.training.kernels.recording import NotRecordableError, needs_interpreter
 from cstool.training.kernels.residual import token_factors
 from cstool.training.kernels.rowwise import TOKENS, linear, linear_by_turns
@@ -53,13 +62,15 @@ MOST_LAYOUTS = 4
 """layouts that are kept, for passes of so many different sizes"""
 MOST_TABLES = 8
 """tables that are kept, likewise"""
+MOST_SHAPES = 64
+"""shapes of x, likewise, for which quantised rows have memory"""
 
 
 class _Product(NamedTuple):
     """y = x weight^T + bias."""
 
     x: Array
-    weight: Weights
+    weight: Weights | QuantizedMatrix
     bias: Array | None
     y: Array
 
@@ -122,6 +133,8 @@ class Walk:
         self._given = {tensor.name for tensor in graph.inputs}
         self.classes = next(graph.weights[op.weights[0]].shape[0] for op in reversed(graph.ops) if op.weights)
         self._scratches = [Scratch() for _ in range(team.size)]
+        self._quantized: dict[tuple[int, ...], QuantizedRows] = {}
+        """memory for rows of x that meet quantised weights, by the shape of x"""
         self._scores = [np.empty((BLOCK_TOKENS, memory.longest), np.float32) for _ in range(team.size)]
         self._layouts: dict[int, _Layout] = {}
         self._made_biases: dict[tuple[tuple[str, ...], Attention], Array] = {}
@@ -343,7 +356,7 @@ class Walk:
 
     def _multiply(self, products: Sequence[_Product]) -> None:
         """Compute several products; the team shares the rows of all dense weights together."""
-        dense: list[tuple[Array, _Product]] = []
+        dense: list[tuple[Array | QuantizedMatrix, _Product]] = []
         for product in products:
             weight = product.weight
             if isinstance(weight, SparseMatrix):
@@ -355,18 +368,41 @@ class Walk:
             else:
                 dense.append((weight.dense() if isinstance(weight, SparseMatrix) else weight, product))
         numbers = sum(weight.size for weight, _ in dense)
-        if not self.team.shares(numbers):
-            for weight, product in dense:
-                linear(product.x, weight, product.bias, product.y)
+        shares = self.team.shares(numbers)
+        if shares:
+            needs_interpreter()
+        rows = self._quantized_rows(dense)
+        if not shares:
+            for matrix, product in dense:
+                if isinstance(matrix, QuantizedMatrix):
+                    quantized_linear(rows, matrix, product.bias, product.y)
+                else:
+                    linear(product.x, matrix, product.bias, product.y)
             return
-        needs_interpreter()
         taken = np.zeros(len(dense) * TAKEN_APART, np.int64)
 
         def work(_member: int, _members: int) -> None:
-            for k, (weight, product) in enumerate(dense):
-                linear_by_turns(product.x, weight, product.bias, product.y, taken, k * TAKEN_APART)
+            for k, (matrix, product) in enumerate(dense):
+                index = k * TAKEN_APART
+                if isinstance(matrix, QuantizedMatrix):
+                    quantized_linear_by_turns(rows, matrix, product.bias, product.y, taken, index)
+                else:
+                    linear_by_turns(product.x, matrix, product.bias, product.y, taken, index)
 
         self.team.run(work, numbers)
+
+    def _quantized_rows(self, products: Sequence[tuple[Array | QuantizedMatrix, _Product]]) -> QuantizedRows:
+        """The rows of x of several products as quantised weights meet them; products of one call have the same x."""
+        for weight, product in products:
+            if isinstance(weight, QuantizedMatrix):
+                shape = product.x.shape
+                if (memory := self._quantized.get(shape)) is None:
+                    if len(self._quantized) >= MOST_SHAPES:
+                        self._quantized.clear()
+                    memory = self._quantized[shape] = lend_rows(len(product.x), weight)
+                quantize_rows(product.x, weight.group, memory)
+                return memory
+        return NO_ROWS
 
     def _router(self, planned: PlannedOp, call: Call, _news: News) -> None:
         x, logits = call.inputs[0], call.kept["logits"]

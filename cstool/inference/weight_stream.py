@@ -1,11 +1,17 @@
 """The stream of weights of a model that answers: panels that stay where they are, or come anew for each pass."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
+from typing import Any
 
+import numpy as np
+
+from cstool.foundation.errors import ClusterError, NonFiniteError
 from cstool.model.ir import Panel
 from cstool.training.kernels.call import Weights
+from cstool.training.kernels.quantized import quantize
 from cstool.training.machine.memoryx.memoryx import MemoryX
 from cstool.training.machine.ranks.orders import BeginPasses, NextPass, OtherRanks
 
@@ -27,6 +33,8 @@ class WeightStream:
         """whether weights stay where they are; else each pass streams all of them"""
         self._held: dict[Panel, Weights] = {}
         self._lock = threading.Lock()
+        self._taken: dict[Panel, Any] = {}
+        """panels that are here for good, in memory of their own: dense, or a `QuantizedMatrix`"""
         self._passes = 0
         self._ahead: tuple[Sequence[Panel], Sequence[Panel]] | None = None
         """panels that other ranks send ahead: of every pass, and of a pass whose logits are wanted"""
@@ -34,6 +42,56 @@ class WeightStream:
         """sent out so far [bytes]"""
         self.arrived_bytes = 0
         """share of it that came from other ranks [bytes]"""
+
+    def take(self, panels: Sequence[Panel], quantized: Collection[str], precision: str) -> None:
+        """Take all weights into memory, some of them quantised; from then on none streams.
+
+        Weights of a file or of other ranks come once. Those in memory go, one by one, as they are quantised.
+
+        Args:
+            panels: of all weights, weight by weight
+            quantized: names of the matrices that are, where they are dense
+            precision: the name of a format of `quantized_rows`
+
+        Raises:
+            NonFiniteError: a number is infinite or none, or too large for the format
+            ClusterError: sparse weights are not in the memory of this process
+        """
+        if not self.is_resident:
+            if self.nodes > 1:
+                self._others.order(BeginPasses(panels, ()))
+            self._source.expect(panels, 0, 1)
+            self.want(panels)
+        for weight, group in groupby(panels, lambda panel: panel.weight):
+            for panel in group:
+                found = self._source.acquire(panel)
+                try:
+                    self._take(panel, found, precision if weight in quantized else None)
+                finally:
+                    if panel not in self._held:
+                        self._source.release(panel)
+            if self.is_resident and all(panel in self._taken for panel in panels if panel.weight == weight):
+                self._memoryx.forget(weight)
+        self.is_resident = True
+
+    def _take(self, panel: Panel, found: Weights, precision: str | None) -> None:
+        """Keep a panel that was acquired: as it is, in a copy, or quantised."""
+        size_bytes = self._memoryx.stream_bytes(panel)
+        if precision is not None and isinstance(found, np.ndarray):
+            try:
+                made = quantize(np.ascontiguousarray(found), precision)
+            except ValueError as error:
+                hint = "the checkpoint may be of a run that went astray: cstool checkpoint verify"
+                raise NonFiniteError(f"{panel.weight}: {error}", hint) from error
+            self._taken[panel], size_bytes = made, made.nbytes
+        elif self.is_resident:
+            self._held[panel] = found
+        elif isinstance(found, np.ndarray):
+            self._taken[panel] = found.copy()
+        else:
+            rule = "must be in the memory of one process where other weights are quantised"
+            raise ClusterError(f"{panel.weight}: sparse weights {rule}", "--memoryx ram, and one rank")
+        self.streamed_bytes += size_bytes
 
     def begin_pass(self, body: Sequence[Panel], head: Sequence[Panel], *, takes_head: bool) -> None:
         """Say which panels a pass takes, in order, so that they are fetched ahead.
@@ -74,8 +132,8 @@ class WeightStream:
             self._source.want(panels, 1)
 
     @contextmanager
-    def lent(self, panels: Sequence[Panel]) -> Iterator[list[Weights]]:
-        """Lend panels for the length of a context."""
+    def lent(self, panels: Sequence[Panel]) -> Iterator[list[Any]]:
+        """Lend panels for the length of a context: `Weights`, or `QuantizedMatrix`."""
         if self.is_resident:
             yield [self._resident(panel) for panel in panels]
             return
@@ -93,7 +151,9 @@ class WeightStream:
             for panel in taken:
                 self._source.release(panel)
 
-    def _resident(self, panel: Panel) -> Weights:
+    def _resident(self, panel: Panel) -> Any:
+        if (taken := self._taken.get(panel)) is not None:
+            return taken
         if (weights := self._held.get(panel)) is None:
             # A server has a second thread with walks of its own.
             with self._lock:

@@ -50,6 +50,7 @@ def infer(
     as_json: bool,
     link: Link,
     executor: str = "table",
+    precision: str | None = None,
 ) -> None:
     """Answer, and show it; at another rank than rank 0, help it to.
 
@@ -61,6 +62,7 @@ def infer(
         as_json: print one document on stdout
         link: to other ranks
         executor: "table" or "python": who calls the kernels
+        precision: of the weights of products; None for that of the params
 
     Raises:
         ToldElsewhere: it is over, and this is not rank 0
@@ -82,6 +84,7 @@ def infer(
             link=link,
             executor=executor,
             adapters=flags.adapter or (),
+            precision=precision,
         ) as model,
     ):
         document: dict[str, Any] = {

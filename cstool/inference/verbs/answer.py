@@ -50,6 +50,7 @@ def open_model(
     checkpoint_path: str | Path | None = None,
     adapters: Sequence[str | Path] = (),
     lanes: int | None = None,
+    precision: Literal["float32", "bfloat16", "int8", "q8_0", "q4_0", "mxfp4"] | None = None,
     progress: Literal["auto", "none"] | Progress = "auto",
 ) -> InferenceModel:
     """Open a trained model, ready to answer; a context manager, which closes it.
@@ -61,6 +62,7 @@ def open_model(
         checkpoint_path: of a params file: this one (`FILE`, `DIR:STEP`), not the latest
         adapters: checkpoints of adapters of that checkpoint; each prompt gets a text with each of them
         lanes: host threads; None for one per core. Results do not depend on it
+        precision: of the weights of products; None for that of the params
         progress: "auto" shows it in a notebook and on a terminal; "none"; or an object that is told
 
     Raises:
@@ -81,7 +83,9 @@ def open_model(
         params = params_of(path, overrides or (), {})
     with progress_of(progress) as shown:
         found = [_checkpoint(str(adapter)) for adapter in adapters]
-        return InferenceModel(params, checkpoint_path=path, adapters=found, lanes=lanes, progress=shown)
+        return InferenceModel(
+            params, checkpoint_path=path, adapters=found, lanes=lanes, precision=precision, progress=shown
+        )
 
 
 def _checkpoint(named: str) -> Path:
@@ -297,6 +301,7 @@ def open_logged(
     link: Link,
     executor: str = "table",
     adapters: Sequence[Path] = (),
+    precision: str | None = None,
 ) -> Iterator[InferenceModel]:
     """Yield the trained model of params, with a log in their model_dir, where that can be written.
 
@@ -308,6 +313,7 @@ def open_logged(
         link: to other ranks, which keep a part of the weights each; see `keep_weights`
         executor: "table" or "python": who calls the kernels. Answers do not depend on it
         adapters: checkpoints of adapters of that checkpoint
+        precision: of the weights of products; None for that of the params
 
     Raises:
         CstoolError: any error that the user can act on
@@ -331,6 +337,7 @@ def open_logged(
             link=link,
             executor=executor,
             adapters=[_checkpoint(str(adapter)) for adapter in adapters],
+            precision=precision,
             progress=screen.progress,
         )
         model = stack.enter_context(opened)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from cstool.foundation.errors import CstoolError
 from cstool.foundation.terminal.options import flag, option
 from cstool.foundation.terminal.report import missing_option
 from cstool.model.commands.completion import complete_artifact, complete_checkpoint
@@ -108,8 +109,11 @@ class RunFlags:
         ),
     ] = "table"
     precision: Annotated[
-        Literal["float32", "bfloat16"] | None,
-        flag("--precision", "Operands of products on this host; if not given, as in the params file."),
+        Literal["float32", "bfloat16", "int8", "q8_0", "q4_0", "mxfp4"] | None,
+        flag(
+            "--precision",
+            "Operands of products on this host; if not given, as in the params file. Of 8 or 4 bits only to infer.",
+        ),
     ] = None
     memoryx: Annotated[
         Literal["auto", "ram", "file"] | None,
@@ -156,6 +160,11 @@ def load_run(
     from cstool.training.verbs.trained import trained_params
 
     given = {name: value for name, value in vars(flags).items() if not (is_job and name == "job_labels")}
+    if flags.precision not in (None, "float32", "bfloat16"):
+        if flags.mode != "infer":
+            rule = f"must be float32 or bfloat16 with --mode {flags.mode}, got {flags.precision}"
+            raise CstoolError(f"--precision: {rule}", "weights of 8 or 4 bits are for --mode infer")
+        given["precision"] = "float32"
     overrides = flags.set_ or (), typed("--", **given, logging=logging)
     if flags.params is not None:
         return load_trainers(flags.params, *overrides), flags.checkpoint_path

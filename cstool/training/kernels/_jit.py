@@ -31,15 +31,12 @@ def elementwise(function: Kernel, of: str = "") -> Kernel:
     Args:
         of: a word for the things that the closure of the function has captured; each word has a file of its own
     """
-    if of:
-        # Numba makes the symbols of a kernel from this name.
-        function.__qualname__ = f"{function.__name__}.{of}"
-    return _compiled(function, is_named=bool(of), fastmath=CONTRACT)
+    return _compiled(function, of, fastmath=CONTRACT)
 
 
-def exact(function: Kernel) -> Kernel:
-    """Compile a kernel that rounds each product and each sum, in their order, as NumPy does."""
-    return _compiled(function)
+def exact(function: Kernel, of: str = "") -> Kernel:
+    """Compile a kernel that rounds each product and each sum, in their order, as NumPy does; `of` as above."""
+    return _compiled(function, of)
 
 
 def exact_inlined(function: Kernel) -> Kernel:
@@ -71,11 +68,14 @@ class _Recordable(CPUDispatcher):
         return into.kernel(self, arguments)
 
 
-def _compiled(function: Kernel, *, is_named: bool = False, **options: Any) -> Kernel:
+def _compiled(function: Kernel, of: str = "", **options: Any) -> Kernel:
+    if of:
+        # Numba makes the symbols of a kernel from this name.
+        function.__qualname__ = f"{function.__name__}.{of}"
     compiled: Any = njit(**_OPTIONS, **options)(function)
     compiled.__class__ = _Recordable
     folder = kernel_folder().path
     # Any other function with a closure is part of others, and kept with them: no name tells the captured variables.
-    if folder is not None and (is_named or function.__closure__ is None):
+    if folder is not None and (of or function.__closure__ is None):
         compiled._cache = KernelCache(function, folder)
     return compiled  # type: ignore[no-any-return]

@@ -26,6 +26,7 @@ from cstool.training.kernels import (
     loss,
     magnitudes,
     mixture,
+    quantized,
     random,
     rowwise,
     sparse,
@@ -42,6 +43,7 @@ from cstool.training.kernels.driver import Table
 from cstool.training.kernels.fma import FmaGemm
 from cstool.training.kernels.gemm import NUMPY
 from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, EMULATED, FLOAT32, choose_gemm
+from cstool.training.kernels.quantized_rows import FORMATS
 from cstool.training.kernels.recording import NotRecordableError, Recording, recorded
 from cstool.training.kernels.table import KERNELS
 
@@ -67,6 +69,8 @@ MAGNITUDES, TABLES, CHOOSING_KERNELS = "magnitudes", "tables", "choosing"
 """needs of other kernels than those of ops; `PRODUCT_KERNELS` is a provider of products of bfloat16, or of float32"""
 UPDATE_KERNELS, FIRST_VALUES = "updates", "first_values"
 """first words of needs: the name of an optimizer follows, or of an initializer"""
+QUANTIZED_KERNELS = "quantized"
+"""first word of needs: the name of a format of weights follows"""
 ROWS, SLICES = "rows", "slices"
 """words for parts of the kernels of a model that answers"""
 DROPOUT, BIASES, BENT, FORWARD, PAIRS = "dropout", "biases", "bent", "forward", "pairs"
@@ -330,6 +334,18 @@ def _choosing(_forms: Collection[str]) -> None:
     choosing.choose_rows(_float32(1, 8), 0, 1, rows, integers.copy(), _float32(1), *tops)
 
 
+def _quantized(forms: Collection[str]) -> None:
+    """Compile products with quantised weights, into whole arrays and into slices of columns, and rows of tables."""
+    for name in forms:
+        weight, x = quantized.quantize(_float32(4, 8), name), _float32(2, 8)
+        rows = quantized.lend_rows(2, weight)
+        quantized.quantize_rows(x, weight.group, rows)
+        for y in (_float32(2, 4), _float32(2, 8)[:, :4]):
+            quantized.quantized_linear(rows, weight, None, y)
+            quantized.quantized_linear_by_turns(rows, weight, None, y, np.zeros(1, np.int64), 0)
+        weight.gather(np.zeros(2, np.int32), 0, 4, x)
+
+
 def _of_bfloat16(_forms: Collection[str]) -> None:
     bits, wide = _bfloat16(2, 8), _float32(2, 8)
     linear.column_sum(bits, _float32(8))
@@ -396,6 +412,7 @@ _SAMPLES: Mapping[str, _Sample] = {
     OpKind.COMBINE: _Sample(400, _combine, is_narrow=True),
     SPARSE_KERNELS: _Sample(2300, _sparse_linear, ((FORWARD, None),), is_narrow=True),
     BFLOAT16_KERNELS: _Sample(400, _of_bfloat16),
+    QUANTIZED_KERNELS: _Sample(2000, _quantized, ((*FORMATS,),)),
     PRODUCT_KERNELS: _Sample(900, _products, ((FLOAT32, None),)),
 }
 """by the first word of a need, those that most models need first"""

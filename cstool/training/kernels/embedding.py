@@ -9,6 +9,7 @@ from cstool.training.kernels._jit import elementwise
 from cstool.training.kernels.bfloat16 import widen
 from cstool.training.kernels.call import NOTHING, Call, Rows
 from cstool.training.kernels.linear import column_sum
+from cstool.training.kernels.quantized import QuantizedMatrix
 from cstool.training.kernels.random import Draws, dropout_apply, mask_memory, mask_row
 from cstool.training.kernels.recording import needs_interpreter, recording
 from cstool.training.kernels.tables import BLOCK_ROWS, shared_tables
@@ -91,6 +92,10 @@ def _position_backward(delta_y, start, sequence, turn, delta_x, grad_table, draw
 
 def embedding_forward(c: Call) -> None:
     """Look up the ids (T,) int32 that lie in the panel (rows, H) of a table; rows of other tokens are left alone."""
+    table: object = c.weights[0]
+    if isinstance(table, QuantizedMatrix):
+        table.gather(c.inputs[0], c.start, c.stop, c.outputs[0])
+        return
     _gather(c.inputs[0], c.weight(0), c.start, c.stop, c.outputs[0])
 
 

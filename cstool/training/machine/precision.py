@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from cstool.model.ir import Graph, Op, OpKind, matrices_of, panels_of
+from cstool.model.params.sections.tuning import LORA_WEIGHTS
 from cstool.training.kernels.gemm_providers import BFLOAT16_NAME
 
 _MAKERS = frozenset(
@@ -47,6 +48,12 @@ class Narrow:
 
 
 ALL_FLOAT32 = Narrow()
+
+
+def matrices_of_products(graph: Graph) -> frozenset[str]:
+    """Return the names of the matrices that products take, but for those of adapters; see `_PRODUCTS`."""
+    found = (name for op in graph.ops if op.kind in _PRODUCTS for name in matrices_of(op))
+    return frozenset(name for name in found if not name.endswith(LORA_WEIGHTS))
 
 
 def narrow_in(precision: str, graph: Graph) -> Narrow:

@@ -16,6 +16,7 @@ from cstool.training.kernels.compile import (
     FORWARD,
     MAGNITUDES,
     PRODUCT_KERNELS,
+    QUANTIZED_KERNELS,
     SPARSE_KERNELS,
     TABLES,
     UPDATE_KERNELS,
@@ -27,6 +28,7 @@ from cstool.training.kernels.compile import (
 )
 from cstool.training.kernels.fastest import timed_shapes
 from cstool.training.kernels.gemm_providers import BFLOAT16_NAME, FLOAT32
+from cstool.training.kernels.quantized_rows import FORMATS
 from cstool.training.kernels.second_process import second_process
 from cstool.training.machine.grains import GRAIN_TOKENS, available_cores
 from cstool.training.machine.host_memory import memory_budget_bytes
@@ -58,7 +60,7 @@ def needed_kernels(
 
     Args:
         graph: of its model
-        precision: of the run
+        precision: of the run; of a model that answers perhaps a format of quantised weights
         sparse: its sparse weights
         optimizer: None for a run that does not train
         answers: whether the model answers, row by row
@@ -73,6 +75,8 @@ def needed_kernels(
     needs |= {f"{SPARSE_KERNELS} {FORWARD}"} if sparse else set()
     if optimizer is not None:
         needs.add(f"{UPDATE_KERNELS} {rule_name(optimizer)}")
+    if precision in FORMATS:
+        needs.add(f"{QUANTIZED_KERNELS} {precision}")
     if precision == BFLOAT16_NAME:
         # Rows are multiplied one by one where a model answers.
         needs = {*in_bfloat16(needs), *(() if answers else [PRODUCT_KERNELS])}

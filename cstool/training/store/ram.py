@@ -117,6 +117,12 @@ class RamStore:
     def want(self, rows: Sequence[tuple[str, int, int]], times: int) -> None:
         """Do nothing: all is here."""
 
+    def drop(self, name: str) -> None:
+        """Let go of an array; loans stay valid."""
+        with self._lock:
+            self._array(name)
+            del self._arrays[name]
+
     def close(self) -> None:
         """Let go of all arrays; loans stay valid."""
         with self._lock:

@@ -14,14 +14,17 @@ from cstool.inference.team import Team
 from cstool.inference.walk import Walk, Walks
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.graphs import build_graph
-from cstool.model.ir import Graph
+from cstool.model.ir import Graph, panels_of
 from cstool.model.params import SparsityParams
 from cstool.training.kernels.cached_attention import News
+from cstool.training.kernels.gemm_providers import FLOAT32
+from cstool.training.kernels.quantized_rows import FORMATS
 from cstool.training.machine.cluster import TABLE
 from cstool.training.machine.memoryx.kept_model import KeptModel
 from cstool.training.machine.memoryx.shards import deal_panels
 from cstool.training.machine.memoryx.sparse_weights import DENSE, SparsityRules
 from cstool.training.machine.memoryx_store import ShardFile
+from cstool.training.machine.precision import matrices_of_products
 from cstool.training.machine.ranks.link import ALONE, Link
 from cstool.training.machine.sparsity import KernelChooser
 from cstool.training.store import FileStore
@@ -60,7 +63,9 @@ def walking(
         settings |= {"store": FileStore(file, 2**24, slots=1, adopt=False, direct=False), "waiting_bytes": 0}
         settings["file"] = ShardFile(file.parent, False, 2**24, 1, None)
     usual: dict[str, Any] = {"seed": 3, "memory_bytes": 0}
-    with make_appliance(graph, **usual, precision=precision, **settings) as appliance:
+    quantized = precision if precision in FORMATS else None
+    host = FLOAT32 if quantized else precision
+    with make_appliance(graph, **usual, precision=host, **settings) as appliance:
         if sparsity is None:
             randomize(appliance)
         else:
@@ -69,6 +74,9 @@ def walking(
         appliance.memoryx.begin_evaluation(0, None)
         team, stream = Team(threads), WeightStream(appliance.memoryx, appliance.others)
         try:
+            if quantized is not None:
+                panels = [panel for weight in graph.weights.values() for panel in panels_of(weight)]
+                stream.take(panels, matrices_of_products(graph), quantized)
             yield Walks(graph, stream, team, executor).walk(sequences, capacity), weights
         finally:
             stream.close()

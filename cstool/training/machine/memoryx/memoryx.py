@@ -155,6 +155,12 @@ class MemoryX:
         """Give a panel back."""
         self._stream.release(panel)
 
+    def forget(self, weight: str) -> None:
+        """Let go of a dense weight in main memory that nobody will ask for again, where nothing is trained."""
+        self._stream.forget(weight)
+        if isinstance(self.arrays.store, RamStore):
+            self.arrays.store.drop(self.arrays.streamed(weight))
+
     def receive(self, panel: Panel, op: str, payload: Payload) -> None:
         """Take the sum of a panel's gradient from one op, with its buffer; update the panel once all are there."""
         assert self._updates is not None, "who sends gradients trains"

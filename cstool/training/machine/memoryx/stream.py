@@ -125,6 +125,10 @@ class WeightStream:
             self._standing[panel] = self._find_standing(panel)
         return self._standing[panel]
 
+    def forget(self, weight: str) -> None:
+        """Let go of the arrays of a weight that nobody will acquire again."""
+        self._standing = {panel: array for panel, array in self._standing.items() if panel.weight != weight}
+
     def _find_standing(self, panel: Panel) -> Array | None:
         arrays, name = self._arrays, self._arrays.streamed(panel.weight)
         if not arrays.store.in_place or panel.weight in arrays.sparse or panel.weight in arrays.dropped:
