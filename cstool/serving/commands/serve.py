@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.terminal.options import argument, flag, option
 from cstool.foundation.terminal.screen import screen_on
 from cstool.foundation.words import BYTE_UNITS, parse_quantity
-from cstool.serving.verbs.serving import DRAIN_S, MOST_BATCH, MOST_QUEUE, USUAL_PORT, ServeRequest
+from cstool.serving.verbs.serving import DRAIN_S, MOST_BATCH, MOST_QUEUE, USUAL_PORT, Precision, ServeRequest
 from cstool.serving.verbs.serving import serve as run
 
 
@@ -60,8 +60,17 @@ class _ServeFlags:
         ),
     ] = None
     precision: Annotated[
-        Literal["float32", "bfloat16"] | None,
-        flag("--precision", "Operands of products.", show_default="as trained"),
+        Precision | None,
+        flag("--precision", "Weights of products, of 32, 16, 8 or 4 bits.", show_default="as trained"),
+    ] = None
+    draft: Annotated[
+        str | None,
+        option(
+            "--draft",
+            "lookup|CHECKPOINT",
+            "Draft tokens by the text so far, or by a smaller model of the same tokenizer; answers stay the same.",
+            show_default="by predictions alone",
+        ),
     ] = None
     chat_template: Annotated[
         str | None,
@@ -107,7 +116,8 @@ def serve(
         context=flags.context,
         kv_memory=None if flags.kv_memory is None else _bytes(flags.kv_memory),
         max_tokens=flags.max_tokens,
-        overrides=[] if flags.precision is None else [f"trainer.init.precision.host={flags.precision}"],
+        precision=flags.precision,
+        draft=flags.draft,
         chat_template=flags.chat_template,
         tokenizer=flags.tokenizer,
         served_model_name=flags.served_model_name,

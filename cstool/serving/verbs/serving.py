@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cstool.serving.served import Served
     from cstool.serving.server import DrainingServer
 
+Precision = Literal["float32", "bfloat16", "int8", "q8_0", "q4_0", "mxfp4"]
 USUAL_PORT = 8000
 KEY_VARIABLE = "CSTOOL_API_KEY"
 MOST_BATCH, MOST_QUEUE = 64, 1024
@@ -45,7 +46,9 @@ class ServeRequest:
         kv_memory: for keys and values [bytes]; None for half of the free memory
         max_tokens: of answers that do not say how many; None for the params' value, else the rest of the context for
             a chat, and 16 for a completion
-        overrides: of the params
+        precision: of the weights of products, as of `open_model`
+        draft: "lookup" drafts what followed the last tokens before; or a checkpoint of a smaller model of the same
+            tokenizer, as of `open_model`; None drafts predictions of requests alone
         chat_template: "cstool" or a file; None for the tokenizer's own, or else that of cstool
         tokenizer: "bytes" or a tokenizers JSON file; None for the tokenizer of the training data
         served_model_name: the name that the model is asked by; None for the name of its file or folder
@@ -65,7 +68,8 @@ class ServeRequest:
     context: int | None = None
     kv_memory: int | None = None
     max_tokens: int | None = None
-    overrides: Sequence[str] = ()
+    precision: Precision | None = None
+    draft: str | None = None
     chat_template: str | None = None
     tokenizer: str | None = None
     served_model_name: str | None = None
@@ -146,13 +150,16 @@ def made_server(
         model = stack.enter_context(
             open_model(
                 request.trained,
-                overrides=request.overrides,
                 adapters=list(request.adapters.values()),
                 lanes=request.lanes,
+                precision=request.precision,
                 progress=progress,
             )
         )
-        served = served_model(model, request)
+        small = None
+        if request.draft not in (None, "lookup"):
+            small = stack.enter_context(open_model(request.draft, lanes=request.lanes, progress=progress))
+        served = served_model(model, request, small)
         engine = served.engine
         if engine is not None:
             stack.callback(engine.close)
@@ -170,12 +177,16 @@ def made_server(
         yield server, listener
 
 
-def served_model(model: InferenceModel, request: ServeRequest) -> Served:
+def served_model(model: InferenceModel, request: ServeRequest, small: InferenceModel | None = None) -> Served:
     """Return an open model, ready to be asked; its engine runs, where it makes text.
+
+    Args:
+        small: a smaller model that drafts
 
     Raises:
         CstoolError: it cannot be served
     """
+    from cstool.inference.drafts import PASS_TOKENS, Drafts, Guessed, LookedUp
     from cstool.inference.verbs.answer import tokenizer_of_texts
     from cstool.inference.verbs.asking import is_encoder
     from cstool.model.params import DecoderParams
@@ -195,13 +206,21 @@ def served_model(model: InferenceModel, request: ServeRequest) -> Served:
     tokenizer: Any = tokenizer_of_texts(model.params, request.tokenizer)
     template = template_of(request.chat_template, tokenizer)
     model.adapters = model.adapters.with_none()
+    drafts: Drafts = LookedUp() if request.draft is not None else Predicted()
+    if small is not None:
+        other = small.params.model
+        if not isinstance(other, DecoderParams) or other.vocab_size != section.vocab_size:
+            rule = f"must be a decoder with the {section.vocab_size:,} tokens of the model"
+            sizes = getattr(other, "vocab_size", None)
+            raise InferenceError(f"--draft: {rule}, got {other.name}" + (f" with {sizes:,}" if sizes else ""))
+        drafts = Guessed(small.walk(PASS_TOKENS, other.max_position_embeddings))
     engine = Engine(
         model,
         capacity=min(request.context or section.max_position_embeddings, section.max_position_embeddings),
         max_batch=request.max_batch,
         max_queue=request.max_queue,
         kv_bytes=request.kv_memory,
-        drafts=Predicted(),
+        drafts=drafts,
     )
     ends = set(turn_ends(template, tokenizer))
     if tokenizer.end_of_text is not None:
