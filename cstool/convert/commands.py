@@ -16,7 +16,7 @@ from cstool.model.commands.options import params_option
 if TYPE_CHECKING:
     from cstool.convert.convert import Converted
 
-SourceFormat = Literal["cstool", "hf", "vendor", "peft"]
+SourceFormat = Literal["cstool", "hf", "gguf", "vendor", "peft"]
 TargetFormat = Literal["dense", "sparse", "hf", "peft"]
 TARGETS = {
     **dict.fromkeys(("sparsity", "param_filter"), "sparse"),
@@ -31,7 +31,8 @@ def convert(
         Path,
         argument(
             "SOURCE",
-            "A checkpoint (file, DIR:STEP or DIR:latest), or a safetensors file or folder of Hugging Face's or PEFT's.",
+            "A checkpoint (file, DIR:STEP or DIR:latest), a safetensors file or folder of Hugging Face's or PEFT's, or "
+            "a GGUF file.",
             complete_checkpoint,
         ),
     ],
@@ -43,8 +44,8 @@ def convert(
         TargetFormat | None,
         flag(
             "--to",
-            "Format of TARGET: cstool's own, dense or sparse, Hugging Face's, or, for adapters, PEFT's; hf, vendor and "
-            "peft become dense.",
+            "Format of TARGET: cstool's own, dense or sparse, Hugging Face's, or, for adapters, PEFT's; hf, gguf, "
+            "vendor and peft become dense.",
         ),
     ] = None,
     params: Annotated[
@@ -91,11 +92,12 @@ def convert(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert a checkpoint: dense and sparse, Hugging Face's models, PEFT's adapters, the vendor's own files.
+    """Convert a checkpoint: dense and sparse, Hugging Face's models, GGUF, PEFT's adapters, the vendor's own files.
 
     It streams: a model is never whole in memory. Nothing is overwritten. Of DPO the policy is taken. Models of Hugging
     Face are supported if their model_type is gpt2, llama, mistral, mixtral, qwen2, qwen3, phi3, phi, gptj, gpt_neox,
-    falcon, bloom, gpt_bigcode, starcoder2, gemma2, bert, roberta, esm, dpr, t5 or vit.
+    falcon, bloom, gpt_bigcode, starcoder2, gemma2, bert, roberta, esm, dpr, t5 or vit. GGUF files may be of gpt2,
+    llama, qwen2, qwen3 or gemma2.
     """
     of_hf = {"shard_size": shard_size, "tokenizer": tokenizer}
     if to != "peft" and base is None:

@@ -11,6 +11,9 @@ import cstool
 from cstool.convert.adapters import FOLD, check_base, read_adapters, read_heads, write_adapters
 from cstool.convert.checkpoint_target import write_checkpoint
 from cstool.convert.described import Described, describe
+from cstool.convert.gguf_reader import is_gguf
+from cstool.convert.gguf_source import GgufSource
+from cstool.convert.gguf_tokenizer import gguf_tokenizer
 from cstool.convert.hf_source import HfPartsSource, HfSource
 from cstool.convert.hf_target import CONFIG_NAME, check_free, write_hf
 from cstool.convert.hf_tokenizer import choose_tokenizer, describe_tokenizer, tokenizer_file
@@ -29,7 +32,7 @@ from cstool.training.store import ADAPTERS, CheckpointReader, Progress, find_che
 from cstool.training.store.foreign import check_no_adapter
 from cstool.training.store.saved_state import no_progress
 
-FORMATS = ("cstool", "hf", "vendor", "peft")
+FORMATS = ("cstool", "hf", "gguf", "vendor", "peft")
 """formats that can be read"""
 TARGETS = ("dense", "sparse", "hf", "peft")
 """formats that can be written"""
@@ -131,8 +134,10 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
             assert described is not None
             described.parts(named)
     config = _config_path(request.target, to, described)
-    beside = tokenizer_file(request.source, source_format == "hf")
+    beside = None if source_format == "gguf" else tokenizer_file(request.source, source_format == "hf")
     files = {} if to == "hf" else _carried(beside, request.target)
+    made, left_out = ({}, ()) if source_format != "gguf" else gguf_tokenizer(request.source, request.target, to)
+    files |= made
     carried = next(iter(files), None)
     _check_new(request.target, to, config, files)
     takes_policy = of_policy or (source_format == "vendor" and described is not whole)
@@ -141,7 +146,7 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
         if described is not None:
             check_weights(source, described.graph)
         kept: dict[str, Kept] = {}
-        notes = [] if described is None else list(described.notes)
+        notes = [*([] if described is None else described.notes), *left_out]
         if to == "hf":
             assert described is not None
             needs_none = isinstance(described.model, VisionTransformerParams) and request.tokenizer is None
@@ -158,8 +163,8 @@ def convert(request: Request, progress: Progress = no_progress) -> Converted:
             elif isinstance(source, CstoolSource) and not source.sparse:
                 raise CheckpointError(f"{source.path}: must have sparse weights to become dense, it has none")
             size_bytes = write_checkpoint(source, request.target, kept, progress)
-            for path, source_file in files.items():
-                _write_new(path, source_file.read_bytes())
+            for path, content in files.items():
+                _write_new(path, content)
             if config is not None:
                 assert described is not None
                 _write_new(
@@ -194,8 +199,8 @@ def _from_peft(request: Request, progress: Progress) -> Converted:
         layers = read_peft(folder, part, weights)
     where = str(folder / ADAPTER_CONFIG)
     size_bytes = write_adapters(request.target, base, described, layers, where, progress, heads)
-    for path, source_file in files.items():
-        _write_new(path, source_file.read_bytes())
+    for path, content in files.items():
+        _write_new(path, content)
     count = _count(layers) + len(heads)
     return Converted(request.target, None, next(iter(files), None), "peft", "dense", size_bytes, count, {}, ())
 
@@ -235,6 +240,8 @@ def _format_of(path: Path) -> str:
     """Return the format of a source; cstool's by default, whose reader then reports the error."""
     if path.is_dir() or path.suffix in (".safetensors", ".json"):
         return "hf"
+    if path.suffix == ".gguf" or is_gguf(path):
+        return "gguf"
     return "vendor" if is_vendor_checkpoint(path) else "cstool"
 
 
@@ -245,6 +252,9 @@ def _open(path: Path, source_format: str, described: Described | None) -> Source
     values = {"__metadata__": [_metadata(described)]}
     if source_format == "vendor":
         return VendorSource(path, described.model, described.graph, values)
+    if source_format == "gguf":
+        _, model = described.as_hf()
+        return GgufSource(path, model, described.graph, values)
     first, *others = described.parts()
     if others:
         return HfPartsSource(path, (first, *others), values)
@@ -267,12 +277,13 @@ def _config_path(target: Path, to: str, described: Described | None) -> Path | N
     return target.parent / f"{target.stem}.yaml" if described is not None and described.is_new else None
 
 
-def _carried(beside: Path | None, target: Path) -> dict[Path, Path]:
-    """Files of a tokenizer that go with a checkpoint, to -> from, the tokenizers JSON file first."""
+def _carried(beside: Path | None, target: Path) -> dict[Path, bytes]:
+    """Files of a tokenizer that go with a checkpoint, and their content, the tokenizers JSON file first."""
     if beside is None:
         return {}
     to = tokenizer_beside(target)
-    return {to: beside, **{file_beside(to, name): path for name, path in files_beside(beside).items()}}
+    others = {file_beside(to, name): path for name, path in files_beside(beside).items()}
+    return {path: source.read_bytes() for path, source in ({to: beside} | others).items()}
 
 
 def _check_new(target: Path, to: str, config: Path | None, tokenizer: Iterable[Path]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from cstool.convert.gguf_reader import GgufReader
+from cstool.convert.gguf_source import gguf_config
 from cstool.convert.hf_config import (
     check_config,
     config_family,
@@ -101,9 +103,9 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
     """
     if source_format == "hf" and is_dpr_folder(path):
         return _described_dpr(path, params)
-    beside = config_path(path)
-    has_config = source_format == "hf" and os.path.lexists(beside)
-    config = read_json(beside) if has_config else {}
+    beside = path if source_format == "gguf" else config_path(path)
+    has_config = source_format == "gguf" or (source_format == "hf" and os.path.lexists(beside))
+    config = (_config_in(path) if source_format == "gguf" else read_json(beside)) if has_config else {}
     family = config_family(beside, config) if has_config else None
     if family is not None and family.model_type == DPR:
         names = " and ".join(FOLDERS.values())
@@ -131,6 +133,12 @@ def describe(path: Path, source_format: str, params: Params | None) -> Described
     where = "in" if path.is_dir() else "beside"
     why = f"there is no {beside.name} {where} {path}" if source_format == "hf" else "the checkpoint does not"
     raise CheckpointError(f"--params: must be given, since it says which model this is, and {why}")
+
+
+def _config_in(path: Path) -> dict[str, Any]:
+    """Return the metadata of a GGUF file as a config.json, or raise CheckpointError."""
+    with GgufReader(path) as reader:
+        return gguf_config(reader)
 
 
 def _described_dpr(path: Path, params: Params | None) -> Described:

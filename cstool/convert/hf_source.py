@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cstool.convert.gguf_reader import GgufReader
 from cstool.convert.hf_family import Family, HfModel, HfPart
 from cstool.convert.hf_keys import text
 from cstool.convert.hf_names import BUFFERS, HEAD, WORDS, places_of, tensor_shapes, ties_of
@@ -25,6 +26,7 @@ _TABLES = {
 """tensors, by our names, whose rows a key counts: the key of the params, and of config.json where it has another"""
 
 
+Reader = SafetensorsReader | GgufReader
 _IS_OUTPUT = re.compile(r".+\.decoder\.weight").fullmatch
 _TIE = ("share_embedding_weights", "tie_word_embeddings")
 
@@ -44,20 +46,33 @@ def _newer(tensor: str) -> str:
 class HfSource(Source):
     """A folder, an index or a file of safetensors with Hugging Face's names, of a model. See `Source`.
 
+    Args:
+        reader: of other files that have such tensors; None for safetensors
+        described_by: file that says which model it is; None for config.json, if that is there
+
     Raises:
         CheckpointError: they are damaged, or of another model
     """
 
-    def __init__(self, path: Path, family: Family, model: HfModel, graph: Graph, values: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        family: Family,
+        model: HfModel,
+        graph: Graph,
+        values: Mapping[str, Any],
+        reader: Reader | None = None,
+        described_by: str | None = None,
+    ) -> None:
         self.path = path
         self.values = values
         self.notes = []
         self.links = {f"model.{alias}": f"model.{weight}" for alias, weight in graph.aliases.items()}
         self.shapes = {f"model.{name}": weight.shape for name, weight in graph.weights.items()}
-        self._is_described = config_path(path).exists()
+        self._described_by = described_by or ("config.json" if config_path(path).exists() else None)
         self._places = places_of(family, model, graph)
         self._family = family
-        self._reader: SafetensorsReader = SafetensorsReader(path)
+        self._reader: Reader = reader or SafetensorsReader(path)
         with self._or_closed():
             self._names = self._find_names()
             self._check(tensor_shapes(family, model, self._places, graph), model)
@@ -93,7 +108,7 @@ class HfSource(Source):
             for ours, keys in _TABLES.items()
             if ours in self._family.names and hasattr(model, keys[0])
         }
-        hint = "config.json describes a model with other tensors" if self._is_described else HINT
+        hint = f"{self._described_by} describes a model with other tensors" if self._described_by else HINT
         ties, passed = ties_of(self._family), self._family.passed_tensors
         for tensor, shape in shapes.items():
             if tensor not in self._names:
@@ -146,7 +161,7 @@ class HfSource(Source):
     def _said(self, keys: tuple[str, ...], value: int) -> str:
         """Return a value of the key that describes the model: of the params, or of config.json where there is one."""
         read = [key.theirs for key in self._family.keys if key.theirs in keys]
-        key, where = (read[0], "config.json") if self._is_described and read else (keys[0], "the params")
+        key, where = (read[0], self._described_by) if self._described_by and read else (keys[0], "the params")
         return f"{key}: {text(value)} in {where}"
 
 

@@ -70,7 +70,7 @@ class SafetensorsReader(Opened):
         self._tensors: dict[str, _Stored] = {}
         with self._or_closed():
             for number, file in enumerate(self._files):
-                self._descriptors.append(_open(file))
+                self._descriptors.append(open_file(file))
                 for name, stored in _read_header(number, file, self._descriptors[number]).items():
                     if listed and listed.get(name) != file.name:
                         rule = "must have no tensor that the index does not place there"
@@ -155,7 +155,7 @@ def _find(path: Path) -> tuple[list[Path], dict[str, str]]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file of bounded length that holds a mapping, or raise CheckpointError."""
-    descriptor = _open(path)
+    descriptor = open_file(path)
     try:
         size_bytes = os.fstat(descriptor).st_size
         if size_bytes > MOST_HEADER_BYTES:
@@ -167,7 +167,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return _parse(path, data.tobytes(), "must be a JSON file with a mapping")
 
 
-def _open(path: Path) -> int:
+def open_file(path: Path) -> int:
+    """Open a regular file for reading; return its descriptor, or raise CheckpointError."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise CheckpointError(f"{path}: must be a regular file, it is not")
