@@ -24,7 +24,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.step import MODELS
-from cstool.inference.decoding import decode
+from cstool.inference.decoding import Decoder
 from cstool.inference.sampling import Sampling
 from cstool.inference.sequences import TokenRequest
 from cstool.inference.team import Team
@@ -80,8 +80,11 @@ class Ours:
         began = time.perf_counter()
         first_s = 0.0
         requests = [TokenRequest(number, prompt, count, GREEDY) for number, prompt in enumerate(prompts)]
-        for step in decode(self.walk, requests, uses_cache=uses_cache):
-            made += [token for one in step if one.prompt == 0 for token in one.tokens]
+        decoder = Decoder(self.walk, uses_cache=uses_cache)
+        for request in requests:
+            decoder.admit(request)
+        while decoder.is_busy:
+            made += [token for one in decoder.step() if one.prompt == 0 for token in one.tokens]
             first_s = first_s or time.perf_counter() - began
         return made, first_s, time.perf_counter() - began - first_s
 

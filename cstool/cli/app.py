@@ -59,7 +59,7 @@ EXAMPLES = {
     ),
     "serve": (
         "cstool serve checkpoints/gpt_tiny:latest",
-        "cstool serve checkpoints/gpt_tiny:latest --adapter chats=tuned/checkpoints:latest --port 0",
+        "cstool serve checkpoints/gpt_tiny:latest --adapter a=tuned:latest --port 0",
     ),
     "validate": ("cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",),
 }

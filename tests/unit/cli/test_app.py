@@ -95,10 +95,7 @@ run CSX --params x.yaml => cstool run: got unexpected extra argument(s) (CSX)
 run eval -p x.yaml => cstool run: got unexpected extra argument(s) (eval)\nhint: did you mean --mode eval?
 run y.yaml -p x.yaml => cstool run: got unexpected extra argument(s) (y.yaml)\nhint: LOOK
 chat => cstool: no such command 'chat'
-    hint: there is no conversation: `cstool run --params FILE --mode infer --prompt TEXT` generates
-serve => cstool: no such command 'serve'
-    hint: no model is served: `cstool run --params FILE --mode infer --prompt TEXT` generates;
-        `cstool appliance serve` shows jobs on a web page
+    hint: `cstool serve CHECKPOINT` answers chats, as OpenAI's API
 plot => cstool: no such command 'plot'
     hint: there is no command for it: compile, validate and `fabric routes` draw with --plot or -o,
         TensorBoard shows losses

@@ -11,7 +11,7 @@ from tokenizers import models, pre_tokenizers, processors
 from cstool.convert.hf_tokenizer import describe_tokenizer
 from cstool.inference.prompts import encode_prompts
 from cstool.inference.request import Request
-from cstool.inference.verbs.answer import _tokenizer
+from cstool.inference.verbs.answer import tokenizer_of_texts
 from cstool.training.data import (
     PreferencePlan,
     TextRequest,
@@ -90,7 +90,7 @@ def test_a_tokenizer_that_is_named_stands_in_for_one_that_is_gone(tmp_path, made
     none = {"train_dataloader": None, "val_dataloaders": (), "eval_dataloaders": ()}
     folders = (tmp_path / "text" / "train",)
     params = SimpleNamespace(model=decoder_params(vocab_size=5), path=tmp_path / "p.yaml", data_folders=folders, **none)
-    found = _tokenizer(params, str(words))
+    found = tokenizer_of_texts(params, str(words))
     assert (found.name, found.begins_texts) == (str(words), False)
 
 

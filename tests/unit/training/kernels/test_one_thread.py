@@ -57,6 +57,8 @@ def test_where_another_thread_has_its_way_with_blas_there_is_an_error(monkeypatc
     """As where somebody called `threadpool_limits(4)` without `with`."""
     restored = []
     limits = SimpleNamespace(restore_original_limits=lambda: restored.append(1))
+    # A model that other tests share may be open.
+    monkeypatch.setattr(one_thread._State, "users", 0)
     monkeypatch.setattr(one_thread, "threadpool_limits", lambda count, user_api: limits)
     monkeypatch.setattr(one_thread, "threadpool_info", lambda: [{"user_api": "blas", "num_threads": 4}])
     with pytest.raises(ClusterError) as caught, one_blas_thread():
