@@ -181,3 +181,10 @@ def test_a_bug_is_not_turned_into_a_message():
 def test_a_hint_has_no_label_of_its_own(capsys):
     print_error("broken\nhint: mend it", label="note")
     assert capsys.readouterr().err == "note: broken\nhint: mend it\n"
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "train_and_eval", "eval_all"])
+def test_only_answers_have_weights_of_8_and_4_bits(mode, cstool):
+    rule = f"--precision: must be float32 or bfloat16 with --mode {mode}, got q4_0"
+    found = cstool("run", "--params", "gpt_tiny", "--mode", mode, "--precision", "q4_0").refusal
+    assert found == error(rule, "weights of 8 or 4 bits are for --mode infer")

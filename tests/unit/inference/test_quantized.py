@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from cstool.foundation.errors import ClusterError, NonFiniteError
+from cstool.inference.adapters import AdapterSet, LowRank
+from cstool.inference.walk import Walks
 from cstool.inference.weight_stream import WeightStream
-from cstool.model.ir import panels_of
+from cstool.model.ir import OpKind, panels_of
+from cstool.training.kernels.cached_attention import News
 from cstool.training.kernels.quantized import QuantizedMatrix
 from cstool.training.kernels.quantized_rows import FORMATS
 from cstool.training.machine.cluster import INTERPRETER
@@ -97,3 +100,22 @@ def test_sparse_weights_stay_as_they_are_and_must_be_in_memory(tmp_path):
         pass
     rule = "sparse weights must be in the memory of one process where other weights are quantised"
     assert str(caught.value) == f"{name}: {rule}\nhint: --memoryx ram, and one rank"
+
+
+def test_adapters_read_float32_beside_quantised_weights():
+    """The sequence with an adapter answers as the base and the adapter's product; the other one as the base alone."""
+    graph, rng = one_token(**FAMILIES["llama"]), np.random.default_rng(2)
+    op = next(op for op in graph.ops if op.kind is OpKind.LINEAR and op.name.endswith("proj_q_dense_layer"))
+    outputs, inputs = graph.weights[op.weights[0]].shape
+    low = LowRank(*(rng.normal(size=shape).astype(np.float32) for shape in ((2, inputs), (outputs, 2))))
+    ids = {"input_ids": np.array([3, 1, 4, 3, 1, 4], np.int32)}
+    found = {}
+    for precision in ("float32", "int8"):
+        with walking(graph, sequences=2, capacity=LENGTH, precision=precision) as (base, _):
+            adapters = AdapterSet([{op.weights[0]: low}, {}])
+            walk = Walks(graph, base.stream, base.team, adapters=adapters).walk(2, LENGTH)
+            found[precision] = walk.run(ids, News.of([0, 1], [3, 3]), np.array([2, 5]), [0, 1])
+            plain = logits_of(base, [3, 1, 4], [2])
+            np.testing.assert_array_equal(found[precision][1:], plain)
+            assert np.abs(found[precision][0] - plain[0]).max() > 0.01
+    assert np.abs(found["int8"] - found["float32"]).mean() < NEAR["int8"] * found["float32"].std()
