@@ -57,10 +57,7 @@ EXAMPLES = {
         "cstool finetune checkpoints/gpt_tiny:latest chats.jsonl --output tuned",
         "cstool finetune gpt2_folder chats.jsonl --output tuned --epochs 1 --merge tuned.mdl",
     ),
-    "serve": (
-        "cstool serve checkpoints/gpt_tiny:latest",
-        "cstool serve checkpoints/gpt_tiny:latest --adapter a=tuned:latest --port 0",
-    ),
+    "serve": ("cstool serve checkpoints/gpt_tiny:latest", "cstool serve gpt_tiny --served_model_name gpt --port 0"),
     "validate": ("cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",),
 }
 """examples of the functions `NAME`; all other names are groups, `NAME_app`"""

@@ -156,6 +156,9 @@ def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, exam
             shutil.rmtree(f"datasets/{name}")
     if example.startswith(("cstool job", "cstool appliance")):
         jobs(example)
+    if example.startswith("cstool serve"):
+        # It ends as soon as it can be reached.
+        monkeypatch.setattr("cstool.serving.server.DrainingServer.run", lambda server, sockets: None)
     if example == "cstool job list":
         assert cstool("job", "submit", "--params", "gpt_tiny", "--num_steps", "1").code == 0
     command, _, target = example.partition(" > ")
