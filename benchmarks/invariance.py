@@ -1,0 +1,106 @@
+"""Ask a server for texts one by one, then many at a time in random company; count the answers that changed.
+
+The server may be any with OpenAI's API that takes tokens as prompts, and gives log probabilities::
+
+    cstool serve checkpoints/gpt_tiny:latest --draft lookup --kv_memory 8MiB
+    python -m benchmarks.invariance http://127.0.0.1:8000 --requests 500 --together 1,4,16
+
+Prompts are random tokens below `--vocabulary`; some begin alike, some repeat themselves, so that caches and drafts have
+something to do. Half of the requests take the likeliest token, half draw with a seed of their own. An answer changed
+if its text, or a log probability of it, is not the same as when the request was alone, to the last digit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import numpy as np
+
+WAIT_S = 600.0
+
+
+class Answer(NamedTuple):
+    """The parts of an answer that must not change."""
+
+    text: str
+    logprobs: tuple[float, ...]
+
+
+class Server:
+    """A server with OpenAI's API.
+
+    Args:
+        url: such as http://127.0.0.1:8000
+        model: its name; None for the first of `/v1/models`
+    """
+
+    def __init__(self, url: str, model: str | None) -> None:
+        parts = urlsplit(url)
+        self._place = parts.hostname or "", parts.port or 80
+        self._model = model or self._ask("GET", "/v1/models")["data"][0]["id"]
+
+    def _ask(self, method: str, path: str, document: Any = None) -> Any:
+        connection = http.client.HTTPConnection(*self._place, timeout=WAIT_S)
+        try:
+            body = None if document is None else json.dumps(document)
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            content = response.read()
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise SystemExit(f"{path}: {response.status} {content[:300].decode(errors='replace')}")
+        return json.loads(content)
+
+    def complete(self, request: dict[str, Any]) -> Answer:
+        """Return the answer to a request."""
+        asked = {"model": self._model, "logprobs": 1, **request}
+        choice = self._ask("POST", "/v1/completions", asked)["choices"][0]
+        return Answer(choice["text"], tuple(choice["logprobs"]["token_logprobs"]))
+
+
+def make_requests(count: int, vocabulary: int, longest: int, seed: int = 1) -> list[dict[str, Any]]:
+    """Return random requests, of up to `longest` tokens with their answers."""
+    rng = np.random.default_rng(seed)
+    begins = rng.integers(1, vocabulary, (4, longest // 2)).tolist()
+    found = []
+    for number in range(count):
+        own = rng.integers(1, vocabulary, rng.integers(1, longest // 4)).tolist()
+        prompt = [*begins[number % 4], *own] if number % 3 == 0 else own if number % 3 == 1 else own[:6] * 4
+        drawn = {"temperature": 1.0, "top_p": 0.9} if number % 2 else {"temperature": 0}
+        tokens = int(rng.integers(1, longest // 4))
+        found.append({"prompt": prompt, "max_tokens": tokens, "seed": number, **drawn})
+    return found
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url")
+    parser.add_argument("--model", help="name of the model (default: the first that the server has)")
+    parser.add_argument("--requests", type=int, default=500)
+    parser.add_argument("--together", default="1,4,16", help="requests at a time, of each round (default: 1,4,16)")
+    parser.add_argument("--vocabulary", type=int, default=256, help="tokens of prompts are below (default: 256)")
+    parser.add_argument("--longest", type=int, default=240, help="most tokens of a text (default: 240)")
+    arguments = parser.parse_args()
+    server = Server(arguments.url, arguments.model)
+    requests = make_requests(arguments.requests, arguments.vocabulary, arguments.longest)
+    alone = [server.complete(request) for request in requests]
+    print(f"{sum(len(answer.logprobs) for answer in alone):,} tokens of {len(alone)} answers, one by one")
+    rng = np.random.default_rng(2)
+    for together in map(int, arguments.together.split(",")):
+        order = rng.permutation(len(requests)).tolist()
+        with ThreadPoolExecutor(together) as threads:
+            answers = list(threads.map(lambda number: server.complete(requests[number]), order))
+        texts = sum(answer.text != alone[number].text for number, answer in zip(order, answers, strict=True))
+        changed = sum(answer != alone[number] for number, answer in zip(order, answers, strict=True))
+        print(f"{together:3} at a time: {texts} texts changed, {changed} answers with their log probabilities")
+
+
+if __name__ == "__main__":
+    main()
