@@ -278,6 +278,9 @@ def _bytes_of(stored: _Stored) -> int:
 
 def is_gguf(path: Path) -> bool:
     """Whether a file begins as a GGUF file does."""
+    # A pipe would keep its reader waiting.
+    if not path.is_file():
+        return False
     try:
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
