@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
-from cstool.inference.sampling import Sampling
+from cstool.inference.sampling import Choice, Sampling
 from tests.end_to_end.refusals import Outcome, error
 from tests.end_to_end.runs import TEXT, gpt_params
 from tests.unit.training.machine.machines import rewrite
@@ -196,14 +196,14 @@ def test_a_terminal_gets_no_control_characters(infer, monkeypatch):
 
 def test_ctrl_c_ends_it_with_what_there_is(infer, monkeypatch):
     whole = infer("--prompt", "abc", "--prompt", "xyz", *GREEDY, "--json").document
-    choose = Sampling.choose
+    choice = Sampling.choice
 
-    def interrupted(self: Sampling, logits: np.ndarray, prompt: int, position: int) -> int:
+    def interrupted(self: Sampling, prompt: int, position: int) -> Choice:
         if (prompt, position) == (1, 3 + 5):
             signal.raise_signal(signal.SIGINT)
-        return choose(self, logits, prompt, position)
+        return choice(self, prompt, position)
 
-    monkeypatch.setattr(Sampling, "choose", interrupted)
+    monkeypatch.setattr(Sampling, "choice", interrupted)
     outcome = infer("--prompt", "abc", "--prompt", "xyz", *GREEDY, "--json")
     assert outcome.code == 130
     assert outcome.stderr.endswith("interrupted: stopped by SIGINT after 12 tokens\n")
@@ -212,7 +212,7 @@ def test_ctrl_c_ends_it_with_what_there_is(infer, monkeypatch):
     assert [completion["finish_reason"] for completion in found] == ["interrupted", "interrupted"]
     assert [c["tokens"] for c in found] == [c["tokens"][:6] for c in whole["completions"]]
     # By turns, of the second nothing is there.
-    monkeypatch.setattr(Sampling, "choose", lambda *_: signal.raise_signal(signal.SIGINT) or 1)
+    monkeypatch.setattr(Sampling, "choice", lambda *of: signal.raise_signal(signal.SIGINT) or choice(*of))
     outcome = infer("--prompt", "abc", "--prompt", "xyz", "--batch_size", "1", "--json")
     found = [(c["prompt"], len(c["tokens"]), c["finish_reason"]) for c in json.loads(outcome.stdout)["completions"]]
     assert found == [("abc", 1, "interrupted"), ("xyz", 0, "interrupted")]

@@ -6,12 +6,11 @@ import signal
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import pytest
 
 import cstool as api
 from cstool.foundation.errors import EstimateError
-from cstool.inference.sampling import Sampling
+from cstool.inference.sampling import Choice, Sampling
 from cstool.training.data import TextRequest, prepare_text
 from cstool.training.host import calibrate
 from tests.end_to_end.runs import TEXT, gpt_params
@@ -60,14 +59,14 @@ def test_text_that_goes_into_a_file_is_not_on_the_terminal(cstool, ready, tmp_pa
 
 
 def test_ctrl_c_is_answered_below_the_text(ready, monkeypatch):
-    choose = Sampling.choose
+    choice = Sampling.choice
 
-    def interrupted(self: Sampling, logits: np.ndarray, prompt: int, position: int) -> int:
+    def interrupted(self: Sampling, prompt: int, position: int) -> Choice:
         if position == 3 + 5:
             signal.raise_signal(signal.SIGINT)
-        return choose(self, logits, prompt, position)
+        return choice(self, prompt, position)
 
-    monkeypatch.setattr(Sampling, "choose", interrupted)
+    monkeypatch.setattr(Sampling, "choice", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         asked = "--mode infer --temperature 0 --prompt abc --logging WARNING".split()
