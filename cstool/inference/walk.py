@@ -15,7 +15,7 @@ from cstool.foundation.errors import NonFiniteError
 from cstool.inference.adapters import NO_ADAPTERS, AdapterSet
 from cstool.inference.memory import KvCache, SequenceMemory
 from cstool.inference.pass_table import PassTable
-from cstool.inference.team import Team
+from cstool.inference.team import TAKEN_APART, Team
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.ir import Graph, Op, OpKind, Panel, rules_of
 from cstool.training.kernels.attention_form import Attention
@@ -37,7 +37,7 @@ from cstool.training.kernels.quantized import (
 )
 from cstool.training.kernels.recording import NotRecordableError, needs_interpreter
 from cstool.training.kernels.residual import token_factors
-from cstool.training.kernels.rowwise import TOKENS, linear, linear_by_turns
+from cstool.training.kernels.rowwise import TOKENS, linear, linear_by_turns, take_rows
 from cstool.training.kernels.sparse import SparseMatrix, sparse_linear_forward
 from cstool.training.kernels.table import KERNELS
 from cstool.training.machine.cluster import TABLE
@@ -54,13 +54,13 @@ PASS_ROWS = 512
 SPARSE_DENSITY = 1 / 3
 """density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
 reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
-TAKEN_APART = 16
-"""distance between the counters of two products, of the rows that members have taken: two cache lines"""
+FEW_ROWS = 16
+"""most rows of a pass with several tokens of a sequence that a table is written for"""
 _UNCHECKED = partial(np.errstate, over="ignore", invalid="ignore")
 """an overflow is found in the logits"""
 MOST_LAYOUTS = 4
 """layouts that are kept, for passes of so many different sizes"""
-MOST_TABLES = 8
+MOST_TABLES = 16
 """tables that are kept, likewise"""
 MOST_SHAPES = 64
 """shapes of x, likewise, for which quantised rows have memory"""
@@ -108,8 +108,8 @@ class Walk:
         memory: all that is kept of earlier tokens
         capacity: most tokens of a sequence; positions are below it
         adapters: that sequences choose from
-        executor: of `training/machine/cluster.py`: by tables run passes with one new token of each sequence, where
-            weights stay, and where each member of the team would work alone; the bits are the same
+        executor: of `training/machine/cluster.py`: by tables run passes over a few rows, where weights stay; the bits
+            are the same
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class Walk:
         self.keeps: Mapping[str, Array] = {}
         """(slots, heads, capacity, D) by tensor: where keys and values go that another walk attends to"""
         self.passes = 0
-        self._tables: dict[int, PassTable] = {}
-        """by number of rows"""
+        self._tables: dict[tuple[int, int, bool], PassTable] = {}
+        """by number of rows, and of rows with logits, and whether the team shares attention"""
         attentions = [op for op in graph.ops if op.kind is OpKind.ATTENTION]
         self._query_width = max((graph.tensors[op.inputs[0]].shape[-1] for op in attentions), default=0)
         self._can_have_tables = (
@@ -180,6 +180,14 @@ class Walk:
         Returns:
             (n, classes) float32, as the loss has them in training
         """
+        if len(news.slots) and news.counts.sum() <= FEW_ROWS and inputs.keys() == {self.ids}:
+            found = self._by_table(inputs[self.ids], news.slots, news.counts, news.before, wanted)
+            if found is not None:
+                return found
+        return self._by_walk(inputs, news, wanted, adapters)
+
+    def _by_walk(self, inputs: Mapping[str, Array], news: News, wanted: Array, adapters: Sequence[int]) -> Array:
+        """Run a pass as `run` does, by the interpreter."""
         if self.adapters:
             self.adapters.choose(adapters, news)
         layout = self._pass(inputs, news, takes_head=len(wanted) > 0)
@@ -202,45 +210,71 @@ class Walk:
         Returns:
             logits of all of them, as `run`
         """
-        attended = 2 * (sum(before) + len(ids)) * self._query_width
-        if self._can_have_tables and not self.keeps and not self.team.shares(attended):
-            try:
-                logits = self._table(len(ids)).run(ids, slots, before)
-            except NotRecordableError:
-                self._can_have_tables = False
-            except NativeError:
-                # The interpreter finds out which exception it was.
-                pass
-            else:
-                self.passes += 1
-                return logits
+        wanted = range(len(ids))
+        if (logits := self._by_table(ids, slots, None, before, wanted)) is not None:
+            return logits
         inputs = {self.ids: np.array(ids, np.int32)}
-        return self.run(inputs, News.of(slots, [1] * len(ids), before), np.arange(len(ids)), adapters)
+        return self._by_walk(inputs, News.of(slots, [1] * len(ids), before), np.array(wanted), adapters)
 
-    def _table(self, sequences: int) -> PassTable:
-        """A table for so many sequences or a few more.
+    def _by_table(
+        self,
+        ids: Sequence[int] | Array,
+        slots: Sequence[int] | Array,
+        counts: Sequence[int] | Array | None,
+        before: Sequence[int] | Array,
+        wanted: Sequence[int] | Array,
+    ) -> Array | None:
+        """Run a pass by a table; return the logits, or None where there is no table for it. See `PassTable.run`."""
+        if not self._can_have_tables or self.keeps:
+            return None
+        keys = sum(before) + len(ids) if counts is None else int(((before + counts) * counts).sum())  # type: ignore[operator]
+        try:
+            logits = self._table(len(ids), len(wanted), keys).run(ids, slots, counts, before, wanted)
+        except NotRecordableError:
+            self._can_have_tables = False
+        except NativeError:
+            # The interpreter finds out which exception it was.
+            pass
+        else:
+            self.passes += 1
+            return logits
+        return None
+
+    def _table(self, tokens: int, wanted: int, keys: int) -> PassTable:
+        """A table for so many tokens and logits, or a few more.
+
+        Args:
+            keys: that are attended to: by them the team shares attention or not
 
         Raises:
             NotRecordableError: there can be none
         """
-        rows = 1 if sequences == 1 else -(-sequences // TOKENS) * TOKENS
-        found = self._tables.pop(rows, None)
+        rows, logits_rows = _whole_tiles(tokens), _whole_tiles(wanted)
+        key = rows, logits_rows, self.team.shares(2 * keys * self._query_width)
+        found = self._tables.pop(key, None)
         if found is None:
             if len(self._tables) >= MOST_TABLES:
                 del self._tables[next(iter(self._tables))]
             layout = _Layout(self.graph, rows, self._scratches[0])
+            head, call = layout.head
+            x = np.empty((logits_rows, call.inputs[0].shape[1]), np.float32)
             # While calls are written down, none may be needed to make a weight.
             with self.stream.lent([*layout.body_panels, *layout.head_panels]):
                 steps = [self._settled(group) for group in layout.groups]
+            for planned in layout.plan.ops:
+                if planned.op.kind is OpKind.ATTENTION:
+                    self._biases(planned, self._form(planned, self.capacity))
 
-            def walk(news: News, logits: Array) -> None:
+            def walk(news: News, which: Array, logits: Array) -> None:
                 for step in steps:
                     step(news)
-                self._logits(*layout.head, None, logits)
+                if len(which):
+                    take_rows(call.inputs[0], which, x)
+                    self._logits_of(head, x, logits)
 
-            found = PassTable(layout.slot.arrays[self.ids], self.classes, walk)
+            found = PassTable(layout.slot.arrays[self.ids], logits_rows, self.classes, walk, self.team, keys)
         # The one that was used last is the last to go.
-        self._tables[rows] = found
+        self._tables[key] = found
         return found
 
     def states(self, inputs: Mapping[str, Array], news: News) -> Array:
@@ -369,8 +403,6 @@ class Walk:
                 dense.append((weight.dense() if isinstance(weight, SparseMatrix) else weight, product))
         numbers = sum(weight.size for weight, _ in dense)
         shares = self.team.shares(numbers)
-        if shares:
-            needs_interpreter()
         rows = self._quantized_rows(dense)
         if not shares:
             for matrix, product in dense:
@@ -379,7 +411,7 @@ class Walk:
                 else:
                     linear(product.x, matrix, product.bias, product.y)
             return
-        taken = np.zeros(len(dense) * TAKEN_APART, np.int64)
+        taken = self.team.counters(len(dense))
 
         def work(_member: int, _members: int) -> None:
             for k, (matrix, product) in enumerate(dense):
@@ -456,7 +488,7 @@ class Walk:
         self.memory.append(name, news, k, v)
         pages, news = self.memory.gather(name, news)
         is_given = planned.op.inputs[1] in self._given
-        form = Attention.of(planned.op.attributes, self.capacity, pages.keys.shape[2] if is_given else self.capacity)
+        form = self._form(planned, pages.keys.shape[2] if is_given else self.capacity)
         biases = self._biases(planned, form)
         seen = int(((news.before + news.counts) * news.counts).sum()) * q.shape[1]
         pairs = len(news.slots) * form.heads
@@ -466,6 +498,9 @@ class Walk:
             cached_attention(q, news, pages, form, biases, part, call.outputs[0], self._scores[member])
 
         self.team.run(work, 2 * seen)
+
+    def _form(self, planned: PlannedOp, keys: int) -> Attention:
+        return Attention.of(planned.op.attributes, self.capacity, keys)
 
     def _token_dropout(self, planned: PlannedOp, call: Call, news: News) -> None:
         x, ids, _ = call.inputs
@@ -487,11 +522,14 @@ class Walk:
             self._made_biases[planned.op.weights, form] = found
         return found
 
-    def _logits(self, planned: PlannedOp, call: Call, wanted: Array | None, logits: Array) -> None:
-        """Compute the logits of some rows; None for all of them."""
+    def _logits(self, planned: PlannedOp, call: Call, wanted: Array, logits: Array) -> None:
+        """Compute the logits of some rows."""
         is_adapted = "low_rank" in planned.op.attributes
         read = call.inputs[:: len(call.inputs) - 1] if is_adapted else call.inputs[:1]
-        x, *small = (rows if wanted is None else np.ascontiguousarray(rows[wanted]) for rows in read)
+        x, *small = (np.ascontiguousarray(rows[wanted]) for rows in read)
+        self._logits_of(planned, x, logits, *small)
+
+    def _logits_of(self, planned: PlannedOp, x: Array, logits: Array, *small: Array) -> None:
         for product in self._by_panels(planned, x, logits, *small):
             self._multiply([product])
         a = planned.op.attributes
@@ -551,6 +589,14 @@ def _is_product(op: Op) -> bool:
 
 def _rows_of(bias: Weights, panel: Panel) -> Array | None:
     return bias[panel.start : panel.stop] if isinstance(bias, np.ndarray) else None
+
+
+def _whole_tiles(rows: int) -> int:
+    """So many rows or a few more, as tables have them."""
+    if rows <= 1:
+        return rows
+    tile = TOKENS if rows <= FEW_ROWS else 2 * TOKENS
+    return -(-rows // tile) * tile
 
 
 def _sequences(news: News) -> list[tuple[slice, int]]:

@@ -320,10 +320,11 @@ def _answering(forms: Collection[str]) -> None:
         cached_attention.cached_attention(
             x, news, cached_attention.Pages(cache, cache, table), form, biases, (0, 2), _float32(2, 8), scores
         )
+        rowwise.take_rows(x, one, _float32(1, 8))
         loss.bend_logits(x, 2.0, None)
-        Table(Recording()).run()
         spin.publish(one, 0, 1)
         spin.spin(one, 0, 1, 1)
+        crew.compile_crew(Table(Recording()))
 
 
 def _choosing(_forms: Collection[str]) -> None:

@@ -285,6 +285,14 @@ def _linear_whole(x, weight, bias, y, rows):  # type: ignore[no-untyped-def]
     _linear(x, weight, bias, y, 0, count, 0, memory)
 
 
+@elementwise
+def take_rows(x, rows, y):  # type: ignore[no-untyped-def]
+    """Copy rows of x, (T, width) float32, to y, (n, width) float32, by their numbers, (n,) int64."""
+    for i in range(rows.shape[0]):
+        for j in range(x.shape[1]):
+            y[i, j] = x[rows[i], j]
+
+
 _NO_BIAS = np.zeros(0, np.float32)
 
 
