@@ -180,7 +180,7 @@ class Walk:
         Returns:
             (n, classes) float32, as the loss has them in training
         """
-        if len(news.slots) and news.counts.sum() <= FEW_ROWS and inputs.keys() == {self.ids}:
+        if 0 < news.counts.sum() <= FEW_ROWS and news.counts.min() > 0 and inputs.keys() == {self.ids}:
             found = self._by_table(inputs[self.ids], news.slots, news.counts, news.before, wanted)
             if found is not None:
                 return found

@@ -158,7 +158,7 @@ def test_several_tokens_of_a_sequence_have_the_bits_of_the_interpreters(name, th
         assert all((table._program is None) == (threads == 1) for table in walk._tables.values())
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8", "q4_0"])
 def test_a_team_that_shares_the_ops_of_a_table_changes_no_token(precision, monkeypatch):
     monkeypatch.setattr("cstool.inference.team.WORTH_SHARING", 100)
     graph, found = one_token(layers=2, sequence=CAPACITY, **FAMILIES["llama"]), []
