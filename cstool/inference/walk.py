@@ -7,7 +7,7 @@ Each op runs on all rows, with the kernels of training where these go row by row
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from cstool.foundation.errors import NonFiniteError
 from cstool.inference.adapters import NO_ADAPTERS, AdapterSet
 from cstool.inference.memory import KvCache, SequenceMemory
 from cstool.inference.pass_table import PassTable
+from cstool.inference.skipping import Product, ZeroSkipping
 from cstool.inference.team import TAKEN_APART, Team
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.ir import Graph, Op, OpKind, Panel, rules_of
@@ -66,15 +67,6 @@ MOST_SHAPES = 64
 """shapes of x, likewise, for which quantised rows have memory"""
 
 
-class _Product(NamedTuple):
-    """y = x weight^T + bias."""
-
-    x: Array
-    weight: Weights | QuantizedMatrix
-    bias: Array | None
-    y: Array
-
-
 class _Layout:
     """The memory of a pass over so many rows, and its calls."""
 
@@ -110,6 +102,7 @@ class Walk:
         adapters: that sequences choose from
         executor: of `training/machine/cluster.py`: by tables run passes over a few rows, where weights stay; the bits
             are the same
+        zeros: skips zeros of activations; None for one of its own
     """
 
     def __init__(
@@ -121,8 +114,10 @@ class Walk:
         capacity: int,
         executor: str = TABLE,
         adapters: AdapterSet = NO_ADAPTERS,
+        zeros: ZeroSkipping | None = None,
     ) -> None:
         self.graph = graph
+        self.zeros = zeros or ZeroSkipping()
         self.stream = stream
         self.adapters = adapters
         self.team = team
@@ -345,6 +340,14 @@ class Walk:
         panels = planned.matrix_panels
         if _is_product(planned.op):
             every = list(self._products(group))
+            packed = self.zeros.packed(planned.op, self.graph, every) if len(group) == 1 else None
+            if packed is not None:
+
+                def skip(_news: News) -> None:
+                    self.zeros.multiply(every, packed, self.team)
+                    self._adapt(group)
+
+                return skip
 
             def multiply(_news: News) -> None:
                 self._multiply(every)
@@ -369,12 +372,12 @@ class Walk:
                     planned.kernel.forward(call)
             call.let_go()
 
-    def _products(self, group: Sequence[tuple[PlannedOp, Call]]) -> Iterator[_Product]:
+    def _products(self, group: Sequence[tuple[PlannedOp, Call]]) -> Iterator[Product]:
         """Yield the products of linear ops, each while its weights are lent."""
         for planned, call in group:
             yield from self._by_panels(planned, call.inputs[0], call.outputs[0])
 
-    def _by_panels(self, planned: PlannedOp, x: Array, y: Array, small: Array | None = None) -> Iterator[_Product]:
+    def _by_panels(self, planned: PlannedOp, x: Array, y: Array, small: Array | None = None) -> Iterator[Product]:
         """Yield the products of an op: each panel once, in the order in which the stream was told to expect them.
 
         With the last input of an output layer that has an adapter, the adapter's product is added in the end.
@@ -384,13 +387,13 @@ class Walk:
             for panel in planned.matrix_panels:
                 with self.stream.lent([panel]) as (weight,):
                     bias = _rows_of(vectors[0], panel) if has_bias else None
-                    yield _Product(x, weight, bias, y[:, panel.start : panel.stop])
+                    yield Product(x, weight, bias, y[:, panel.start : panel.stop])
             if small is not None and isinstance(vectors[-1], np.ndarray):
                 np.add(y, small @ vectors[-1].T, out=y)
 
-    def _multiply(self, products: Sequence[_Product]) -> None:
+    def _multiply(self, products: Sequence[Product]) -> None:
         """Compute several products; the team shares the rows of all dense weights together."""
-        dense: list[tuple[Array | QuantizedMatrix, _Product]] = []
+        dense: list[tuple[Array | QuantizedMatrix, Product]] = []
         for product in products:
             weight = product.weight
             if isinstance(weight, SparseMatrix):
@@ -423,7 +426,7 @@ class Walk:
 
         self.team.run(work, numbers)
 
-    def _quantized_rows(self, products: Sequence[tuple[Array | QuantizedMatrix, _Product]]) -> QuantizedRows:
+    def _quantized_rows(self, products: Sequence[tuple[Array | QuantizedMatrix, Product]]) -> QuantizedRows:
         """The rows of x of several products as quantised weights meet them; products of one call have the same x."""
         for weight, product in products:
             if isinstance(weight, QuantizedMatrix):
@@ -460,7 +463,7 @@ class Walk:
                     x, y = expert_rows(call)
                     if len(x):
                         bias = _rows_of(vectors[call.matrix], panel) if vectors else None
-                        self._multiply([_Product(x, weight, bias, y[:, panel.start : panel.stop])])
+                        self._multiply([Product(x, weight, bias, y[:, panel.start : panel.stop])])
             call.let_go()
 
     def _position(self, planned: PlannedOp, call: Call, news: News) -> None:
@@ -543,7 +546,7 @@ class Walks:
         graph: the model
         stream: where weights come from
         team: threads
-        executor, adapters: as of `Walk`
+        executor, adapters, zeros: as of `Walk`
     """
 
     def __init__(
@@ -553,8 +556,10 @@ class Walks:
         team: Team,
         executor: str = TABLE,
         adapters: AdapterSet = NO_ADAPTERS,
+        zeros: ZeroSkipping | None = None,
     ) -> None:
         self.graph, self.stream, self.team, self.executor, self.adapters = graph, stream, team, executor, adapters
+        self.zeros = zeros or ZeroSkipping()
 
     def walk(
         self,
@@ -573,7 +578,7 @@ class Walks:
         """
         graph = graph or self.graph
         memory = KvCache(graph, sequences, capacity, sources, pages)
-        return Walk(graph, self.stream, self.team, memory, capacity, self.executor, self.adapters)
+        return Walk(graph, self.stream, self.team, memory, capacity, self.executor, self.adapters, self.zeros)
 
 
 def _group_of(read: Collection[str], op: tuple[PlannedOp, Call]) -> tuple[OpKind, tuple[str, ...]]:
