@@ -325,9 +325,9 @@ def _answering(forms: Collection[str]) -> None:
         loss.bend_logits(x, 2.0, None)
         spin.publish(one, 0, 1)
         spin.spin(one, 0, 1, 1)
-        table = Table(Recording())
-        table.run()
-        crew.compile_crew(table)
+        nothing = Table(Recording())
+        nothing.run()
+        crew.compile_crew(nothing)
 
 
 def _skipping(forms: Collection[str]) -> None:

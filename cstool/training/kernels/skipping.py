@@ -48,7 +48,7 @@ _VECTORS = BLOCK // LANES
 _AHEAD = 6
 """columns that are fetched ahead"""
 _INT32_BYTES = 4
-WORTH = 0.45
+WORTH = 0.35
 """share of the work of a dense product up to which skipping pays: columns are no line of memory, rows are"""
 
 
@@ -95,7 +95,7 @@ _sum_of_bfloat16: Any = _make_sum(of_bfloat16=True)
 
 @elementwise
 def _list_columns(x, places, starts):  # type: ignore[no-untyped-def]
-    """List the columns of a row of x that are not zero, for each partial sum; return their number.
+    """List the columns of a row of x that are not zero, for each partial sum.
 
     Args:
         places: (in + columns ahead,) int32: number of the column among those of its partial sum
@@ -110,7 +110,6 @@ def _list_columns(x, places, starts):  # type: ignore[no-untyped-def]
     starts[LANES] = found
     for i in range(_AHEAD):
         places[found + i] = 0
-    return found
 
 
 @elementwise
@@ -132,16 +131,19 @@ def _skip_by_turns(  # type: ignore[no-untyped-def]
     x, weight, packed, bias, y, taken, index, turn, tallies, is_first
 ):
     tokens, width, count, blocks = x.shape[0], x.shape[1], weight.shape[0], packed.shape[0]
-    places, starts = np.empty((tokens, width + _AHEAD), np.int32), np.empty((tokens, LANES + 1), np.int64)
     found = 0
     for t in range(tokens):
-        found += _list_columns(x[t], places[t], starts[t])
+        for j in range(width):
+            found += x[t, j] != 0
     if is_first:
         tallies[0] += tokens * width - found
         tallies[1] += tokens * width
     if found * blocks * BLOCK > WORTH * width * count * -(-tokens // TOKENS):
         linear_turns(x, weight, bias, y, taken, index, turn)
         return
+    places, starts = np.empty((tokens, width + _AHEAD), np.int32), np.empty((tokens, LANES + 1), np.int64)
+    for t in range(tokens):
+        _list_columns(x[t], places[t], starts[t])
     sums, memory = np.empty((LANES, BLOCK), np.float32), np.empty((1, width), np.float32)
     column_bytes = BLOCK * packed.itemsize
     block = take(taken.ctypes.data + index * 8, 1)
