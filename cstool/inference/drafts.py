@@ -55,6 +55,14 @@ class LookedUp:
                 room -= len(sequence.drafts)
 
 
+class Predicted(LookedUp):
+    """Drafts for requests with a prediction alone: others pay nothing."""
+
+    def propose(self, sequences: Sequence[TokenSequence]) -> None:
+        """See `Drafts.propose`."""
+        super().propose([sequence for sequence in sequences if sequence.request.prediction])
+
+
 def looked_up(sequence: TokenSequence, most: int) -> list[int]:
     """Return up to so many tokens that may follow, by what followed the last ones before."""
     prediction = list(sequence.request.prediction)
@@ -117,8 +125,7 @@ class Guessed:
             choices = []
             for each in sequences:
                 assert isinstance(each.request.choice, Sampling)
-                draws = each.request.prompt if each.request.draws is None else each.request.draws
-                choices.append(each.request.choice.choice(draws, len(each.tokens) + len(each.drafts)))
+                choices.append(each.request.choice.choice(each.request.draw_key, len(each.tokens) + len(each.drafts)))
             for each, token in zip(sequences, choose_tokens(logits, choices).tokens.tolist(), strict=True):
                 each.drafts.append(token)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +22,6 @@ class Drawing:
         assert isinstance(request.choice, Sampling)
         self.request, self._sampling = request, request.choice
         self.running = [TokenSequence(request, -1, list(request.tokens))]
-        self._draws = request.prompt if request.draws is None else request.draws
         self._has_penalties = bool(request.frequency_penalty or request.presence_penalty)
         self._counts: Counter[int] = Counter()
         """of the tokens that followed the prompt, where there are penalties"""
@@ -34,15 +34,13 @@ class Drawing:
         counts, found = self._counts.copy(), []
         made = len(sequence.tokens) - len(request.tokens)
         for ahead, draft in enumerate([*sequence.drafts, None]):
-            plain = self._sampling.choice(self._draws, len(sequence.tokens) + ahead)
+            plain = self._sampling.choice(request.draw_key, len(sequence.tokens) + ahead)
             changes = self._changes(counts, made + ahead)
             allowed = None
             if request.grammar is not None:
                 allowed = request.grammar.allowed().view(np.uint8)
             if changes is not None or allowed is not None or request.top is not None:
-                plain = Choice(
-                    plain.temperature, plain.top_k, plain.top_p, plain.min_p, plain.draw, changes, allowed, request.top
-                )
+                plain = replace(plain, changes=changes, allowed=allowed, top_logprobs=request.top)
             found.append(plain)
             if draft is not None and self._has_penalties:
                 counts[draft] += 1

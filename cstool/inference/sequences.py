@@ -99,6 +99,11 @@ class TokenRequest:
     grammar: Grammar | None = None
     prediction: Sequence[int] = ()
 
+    @property
+    def draw_key(self) -> int:
+        """Key of its draws, beside the seed and the position."""
+        return self.prompt if self.draws is None else self.draws
+
 
 @dataclass
 class TokenSequence:

@@ -186,14 +186,13 @@ def served_model(model: InferenceModel, request: ServeRequest, small: InferenceM
     Raises:
         CstoolError: it cannot be served
     """
-    from cstool.inference.drafts import PASS_TOKENS, Drafts, Guessed, LookedUp
+    from cstool.inference.drafts import PASS_TOKENS, Drafts, Guessed, LookedUp, Predicted
     from cstool.inference.verbs.answer import tokenizer_of_texts
     from cstool.inference.verbs.asking import is_encoder
     from cstool.model.params import DecoderParams
     from cstool.serving.conversations import template_of, turn_ends
     from cstool.serving.embeddings import DecoderEmbedder, Embeddings, EncoderEmbedder
     from cstool.serving.engine import Engine
-    from cstool.serving.predicted import Predicted
     from cstool.serving.served import Limits, Served
 
     section, name = model.params.model, request.served_model_name or _name(request.trained)
