@@ -126,6 +126,9 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=1, help="answered together (default: 1)")
     parser.add_argument("--without_cache", action="store_true", help="against cstool without its cache")
     parser.add_argument("--without_tables", action="store_true", help="against cstool with the interpreter's walk")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default=FLOAT32, help=f"of cstool against itself (default: {FLOAT32})"
+    )
     arguments = parser.parse_args()
     threads = len(os.sched_getaffinity(0))
     capacity = arguments.prompt_tokens + arguments.tokens
@@ -134,16 +137,16 @@ def main() -> None:
         return Ours(threads, arguments.prompts, capacity, precision, arguments.model, executor)
 
     models = {f"cstool {precision}": ours(precision) for precision in PRECISIONS}
-    wide = models[f"cstool {FLOAT32}"]
+    wide = models[f"cstool {arguments.precision}"]
     size = (arguments.prompts, arguments.prompt_tokens)
     prompts = np.random.default_rng(0).integers(0, wide.walk.classes, size).tolist()
     sides: dict[str, Side] = {name: model.run for name, model in models.items()}
     if arguments.without_cache:
         sides = {"cstool": wide.run, "without the cache": partial(wide.run, uses_cache=False)}
     elif arguments.without_tables:
-        sides = {"cstool": wide.run, "the interpreter's walk": ours(executor=INTERPRETER).run}
+        sides = {"cstool": wide.run, "the interpreter's walk": ours(arguments.precision, INTERPRETER).run}
     else:
-        sides |= {f"PyTorch {p}": torch_side(wide, threads, p) for p in PRECISIONS}
+        sides |= {f"PyTorch {p}": torch_side(models[f"cstool {FLOAT32}"], threads, p) for p in PRECISIONS}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     said: dict[str, list[int]] = {}
     for number in range(arguments.rounds + 1):

@@ -63,14 +63,19 @@ class Speed:
     """resident: in memory; streamed: from a file or other ranks, in every pass"""
     precision: str = "float32"
     """of the weights of products: float32 or bfloat16"""
+    activation_zeros: float | None = None
+    """share of zeros among the numbers that layers behind relu, or a relation of it, met in passes over a few tokens;
+    None where there are no such layers"""
     nodes: int = 1
     """ranks that keep weights"""
     arrived_bytes: int = 0
     """bytes of weights from other ranks"""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it ready for JSON; of one rank without the entries of several ranks."""
+        """Return it ready for JSON; without entries of several ranks, or of zeros, where there are none."""
         found = asdict(self)
+        if self.activation_zeros is None:
+            del found["activation_zeros"]
         if self.nodes == 1:
             del found["nodes"], found["arrived_bytes"]
         return found
@@ -166,6 +171,7 @@ def answer(
     speed.first_token_s = sum(firsts) / len(firsts)
     speed.tokens_per_s = later / later_s if later and later_s else speed.tokens / max(speed.seconds, 1e-9)
     speed.streamed_bytes = model.stream.streamed_bytes
+    speed.activation_zeros = model.zeros.share
     speed.nodes, speed.arrived_bytes = model.stream.nodes, model.stream.arrived_bytes
     names: list[str | None] = [*model.adapter_names] or [None]
     completions = [text.completion(names[number % ways]) for number, text in enumerate(texts)]

@@ -7,7 +7,7 @@ Each op runs on all rows, with the kernels of training where these go row by row
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from cstool.foundation.errors import NonFiniteError
 from cstool.inference.adapters import NO_ADAPTERS, AdapterSet
 from cstool.inference.memory import KvCache, SequenceMemory
 from cstool.inference.pass_table import PassTable
-from cstool.inference.team import Team
+from cstool.inference.skipping import Product, ZeroSkipping
+from cstool.inference.team import TAKEN_APART, Team
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.ir import Graph, Op, OpKind, Panel, rules_of
 from cstool.training.kernels.attention_form import Attention
@@ -37,7 +38,7 @@ from cstool.training.kernels.quantized import (
 )
 from cstool.training.kernels.recording import NotRecordableError, needs_interpreter
 from cstool.training.kernels.residual import token_factors
-from cstool.training.kernels.rowwise import TOKENS, linear, linear_by_turns
+from cstool.training.kernels.rowwise import TOKENS, linear, linear_by_turns, take_rows
 from cstool.training.kernels.sparse import SparseMatrix, sparse_linear_forward
 from cstool.training.kernels.table import KERNELS
 from cstool.training.machine.cluster import TABLE
@@ -54,25 +55,16 @@ PASS_ROWS = 512
 SPARSE_DENSITY = 1 / 3
 """density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
 reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
-TAKEN_APART = 16
-"""distance between the counters of two products, of the rows that members have taken: two cache lines"""
+FEW_ROWS = 16
+"""most rows of a pass with several tokens of a sequence that a table is written for"""
 _UNCHECKED = partial(np.errstate, over="ignore", invalid="ignore")
 """an overflow is found in the logits"""
 MOST_LAYOUTS = 4
 """layouts that are kept, for passes of so many different sizes"""
-MOST_TABLES = 8
+MOST_TABLES = 16
 """tables that are kept, likewise"""
 MOST_SHAPES = 64
 """shapes of x, likewise, for which quantised rows have memory"""
-
-
-class _Product(NamedTuple):
-    """y = x weight^T + bias."""
-
-    x: Array
-    weight: Weights | QuantizedMatrix
-    bias: Array | None
-    y: Array
 
 
 class _Layout:
@@ -108,8 +100,9 @@ class Walk:
         memory: all that is kept of earlier tokens
         capacity: most tokens of a sequence; positions are below it
         adapters: that sequences choose from
-        executor: of `training/machine/cluster.py`: by tables run passes with one new token of each sequence, where
-            weights stay, and where each member of the team would work alone; the bits are the same
+        executor: of `training/machine/cluster.py`: by tables run passes over a few rows, where weights stay; the bits
+            are the same
+        zeros: skips zeros of activations; None for one of its own
     """
 
     def __init__(
@@ -121,8 +114,10 @@ class Walk:
         capacity: int,
         executor: str = TABLE,
         adapters: AdapterSet = NO_ADAPTERS,
+        zeros: ZeroSkipping | None = None,
     ) -> None:
         self.graph = graph
+        self.zeros = zeros or ZeroSkipping()
         self.stream = stream
         self.adapters = adapters
         self.team = team
@@ -144,8 +139,8 @@ class Walk:
         self.keeps: Mapping[str, Array] = {}
         """(slots, heads, capacity, D) by tensor: where keys and values go that another walk attends to"""
         self.passes = 0
-        self._tables: dict[int, PassTable] = {}
-        """by number of rows"""
+        self._tables: dict[tuple[int, int, bool], PassTable] = {}
+        """by number of rows, and of rows with logits, and whether the team shares attention"""
         attentions = [op for op in graph.ops if op.kind is OpKind.ATTENTION]
         self._query_width = max((graph.tensors[op.inputs[0]].shape[-1] for op in attentions), default=0)
         self._can_have_tables = (
@@ -180,6 +175,14 @@ class Walk:
         Returns:
             (n, classes) float32, as the loss has them in training
         """
+        if 0 < news.counts.sum() <= FEW_ROWS and news.counts.min() > 0 and inputs.keys() == {self.ids}:
+            found = self._by_table(inputs[self.ids], news.slots, news.counts, news.before, wanted)
+            if found is not None:
+                return found
+        return self._by_walk(inputs, news, wanted, adapters)
+
+    def _by_walk(self, inputs: Mapping[str, Array], news: News, wanted: Array, adapters: Sequence[int]) -> Array:
+        """Run a pass as `run` does, by the interpreter."""
         if self.adapters:
             self.adapters.choose(adapters, news)
         layout = self._pass(inputs, news, takes_head=len(wanted) > 0)
@@ -202,45 +205,71 @@ class Walk:
         Returns:
             logits of all of them, as `run`
         """
-        attended = 2 * (sum(before) + len(ids)) * self._query_width
-        if self._can_have_tables and not self.keeps and not self.team.shares(attended):
-            try:
-                logits = self._table(len(ids)).run(ids, slots, before)
-            except NotRecordableError:
-                self._can_have_tables = False
-            except NativeError:
-                # The interpreter finds out which exception it was.
-                pass
-            else:
-                self.passes += 1
-                return logits
+        wanted = range(len(ids))
+        if (logits := self._by_table(ids, slots, None, before, wanted)) is not None:
+            return logits
         inputs = {self.ids: np.array(ids, np.int32)}
-        return self.run(inputs, News.of(slots, [1] * len(ids), before), np.arange(len(ids)), adapters)
+        return self._by_walk(inputs, News.of(slots, [1] * len(ids), before), np.array(wanted), adapters)
 
-    def _table(self, sequences: int) -> PassTable:
-        """A table for so many sequences or a few more.
+    def _by_table(
+        self,
+        ids: Sequence[int] | Array,
+        slots: Sequence[int] | Array,
+        counts: Sequence[int] | Array | None,
+        before: Sequence[int] | Array,
+        wanted: Sequence[int] | Array,
+    ) -> Array | None:
+        """Run a pass by a table; return the logits, or None where there is no table for it. See `PassTable.run`."""
+        if not self._can_have_tables or self.keeps:
+            return None
+        keys = sum(before) + len(ids) if counts is None else int(((before + counts) * counts).sum())  # type: ignore[operator]
+        try:
+            logits = self._table(len(ids), len(wanted), keys).run(ids, slots, counts, before, wanted)
+        except NotRecordableError:
+            self._can_have_tables = False
+        except NativeError:
+            # The interpreter finds out which exception it was.
+            pass
+        else:
+            self.passes += 1
+            return logits
+        return None
+
+    def _table(self, tokens: int, wanted: int, keys: int) -> PassTable:
+        """A table for so many tokens and logits, or a few more.
+
+        Args:
+            keys: that are attended to: by them the team shares attention or not
 
         Raises:
             NotRecordableError: there can be none
         """
-        rows = 1 if sequences == 1 else -(-sequences // TOKENS) * TOKENS
-        found = self._tables.pop(rows, None)
+        rows, logits_rows = _whole_tiles(tokens), _whole_tiles(wanted)
+        key = rows, logits_rows, self.team.shares(2 * keys * self._query_width)
+        found = self._tables.pop(key, None)
         if found is None:
             if len(self._tables) >= MOST_TABLES:
                 del self._tables[next(iter(self._tables))]
             layout = _Layout(self.graph, rows, self._scratches[0])
+            head, call = layout.head
+            x = np.empty((logits_rows, call.inputs[0].shape[1]), np.float32)
             # While calls are written down, none may be needed to make a weight.
             with self.stream.lent([*layout.body_panels, *layout.head_panels]):
                 steps = [self._settled(group) for group in layout.groups]
+            for planned in layout.plan.ops:
+                if planned.op.kind is OpKind.ATTENTION:
+                    self._biases(planned, self._form(planned, self.capacity))
 
-            def walk(news: News, logits: Array) -> None:
+            def walk(news: News, which: Array, logits: Array) -> None:
                 for step in steps:
                     step(news)
-                self._logits(*layout.head, None, logits)
+                if len(which):
+                    take_rows(call.inputs[0], which, x)
+                    self._logits_of(head, x, logits)
 
-            found = PassTable(layout.slot.arrays[self.ids], self.classes, walk)
+            found = PassTable(layout.slot.arrays[self.ids], logits_rows, self.classes, walk, self.team, keys)
         # The one that was used last is the last to go.
-        self._tables[rows] = found
+        self._tables[key] = found
         return found
 
     def states(self, inputs: Mapping[str, Array], news: News) -> Array:
@@ -311,6 +340,14 @@ class Walk:
         panels = planned.matrix_panels
         if _is_product(planned.op):
             every = list(self._products(group))
+            packed = self.zeros.packed(planned.op, self.graph, every) if len(group) == 1 else None
+            if packed is not None:
+
+                def skip(_news: News) -> None:
+                    self.zeros.multiply(every, packed, self.team)
+                    self._adapt(group)
+
+                return skip
 
             def multiply(_news: News) -> None:
                 self._multiply(every)
@@ -335,12 +372,12 @@ class Walk:
                     planned.kernel.forward(call)
             call.let_go()
 
-    def _products(self, group: Sequence[tuple[PlannedOp, Call]]) -> Iterator[_Product]:
+    def _products(self, group: Sequence[tuple[PlannedOp, Call]]) -> Iterator[Product]:
         """Yield the products of linear ops, each while its weights are lent."""
         for planned, call in group:
             yield from self._by_panels(planned, call.inputs[0], call.outputs[0])
 
-    def _by_panels(self, planned: PlannedOp, x: Array, y: Array, small: Array | None = None) -> Iterator[_Product]:
+    def _by_panels(self, planned: PlannedOp, x: Array, y: Array, small: Array | None = None) -> Iterator[Product]:
         """Yield the products of an op: each panel once, in the order in which the stream was told to expect them.
 
         With the last input of an output layer that has an adapter, the adapter's product is added in the end.
@@ -350,13 +387,13 @@ class Walk:
             for panel in planned.matrix_panels:
                 with self.stream.lent([panel]) as (weight,):
                     bias = _rows_of(vectors[0], panel) if has_bias else None
-                    yield _Product(x, weight, bias, y[:, panel.start : panel.stop])
+                    yield Product(x, weight, bias, y[:, panel.start : panel.stop])
             if small is not None and isinstance(vectors[-1], np.ndarray):
                 np.add(y, small @ vectors[-1].T, out=y)
 
-    def _multiply(self, products: Sequence[_Product]) -> None:
+    def _multiply(self, products: Sequence[Product]) -> None:
         """Compute several products; the team shares the rows of all dense weights together."""
-        dense: list[tuple[Array | QuantizedMatrix, _Product]] = []
+        dense: list[tuple[Array | QuantizedMatrix, Product]] = []
         for product in products:
             weight = product.weight
             if isinstance(weight, SparseMatrix):
@@ -369,8 +406,6 @@ class Walk:
                 dense.append((weight.dense() if isinstance(weight, SparseMatrix) else weight, product))
         numbers = sum(weight.size for weight, _ in dense)
         shares = self.team.shares(numbers)
-        if shares:
-            needs_interpreter()
         rows = self._quantized_rows(dense)
         if not shares:
             for matrix, product in dense:
@@ -379,7 +414,7 @@ class Walk:
                 else:
                     linear(product.x, matrix, product.bias, product.y)
             return
-        taken = np.zeros(len(dense) * TAKEN_APART, np.int64)
+        taken = self.team.counters(len(dense))
 
         def work(_member: int, _members: int) -> None:
             for k, (matrix, product) in enumerate(dense):
@@ -391,7 +426,7 @@ class Walk:
 
         self.team.run(work, numbers)
 
-    def _quantized_rows(self, products: Sequence[tuple[Array | QuantizedMatrix, _Product]]) -> QuantizedRows:
+    def _quantized_rows(self, products: Sequence[tuple[Array | QuantizedMatrix, Product]]) -> QuantizedRows:
         """The rows of x of several products as quantised weights meet them; products of one call have the same x."""
         for weight, product in products:
             if isinstance(weight, QuantizedMatrix):
@@ -428,7 +463,7 @@ class Walk:
                     x, y = expert_rows(call)
                     if len(x):
                         bias = _rows_of(vectors[call.matrix], panel) if vectors else None
-                        self._multiply([_Product(x, weight, bias, y[:, panel.start : panel.stop])])
+                        self._multiply([Product(x, weight, bias, y[:, panel.start : panel.stop])])
             call.let_go()
 
     def _position(self, planned: PlannedOp, call: Call, news: News) -> None:
@@ -456,7 +491,7 @@ class Walk:
         self.memory.append(name, news, k, v)
         pages, news = self.memory.gather(name, news)
         is_given = planned.op.inputs[1] in self._given
-        form = Attention.of(planned.op.attributes, self.capacity, pages.keys.shape[2] if is_given else self.capacity)
+        form = self._form(planned, pages.keys.shape[2] if is_given else self.capacity)
         biases = self._biases(planned, form)
         seen = int(((news.before + news.counts) * news.counts).sum()) * q.shape[1]
         pairs = len(news.slots) * form.heads
@@ -466,6 +501,9 @@ class Walk:
             cached_attention(q, news, pages, form, biases, part, call.outputs[0], self._scores[member])
 
         self.team.run(work, 2 * seen)
+
+    def _form(self, planned: PlannedOp, keys: int) -> Attention:
+        return Attention.of(planned.op.attributes, self.capacity, keys)
 
     def _token_dropout(self, planned: PlannedOp, call: Call, news: News) -> None:
         x, ids, _ = call.inputs
@@ -487,11 +525,14 @@ class Walk:
             self._made_biases[planned.op.weights, form] = found
         return found
 
-    def _logits(self, planned: PlannedOp, call: Call, wanted: Array | None, logits: Array) -> None:
-        """Compute the logits of some rows; None for all of them."""
+    def _logits(self, planned: PlannedOp, call: Call, wanted: Array, logits: Array) -> None:
+        """Compute the logits of some rows."""
         is_adapted = "low_rank" in planned.op.attributes
         read = call.inputs[:: len(call.inputs) - 1] if is_adapted else call.inputs[:1]
-        x, *small = (rows if wanted is None else np.ascontiguousarray(rows[wanted]) for rows in read)
+        x, *small = (np.ascontiguousarray(rows[wanted]) for rows in read)
+        self._logits_of(planned, x, logits, *small)
+
+    def _logits_of(self, planned: PlannedOp, x: Array, logits: Array, *small: Array) -> None:
         for product in self._by_panels(planned, x, logits, *small):
             self._multiply([product])
         a = planned.op.attributes
@@ -505,7 +546,7 @@ class Walks:
         graph: the model
         stream: where weights come from
         team: threads
-        executor, adapters: as of `Walk`
+        executor, adapters, zeros: as of `Walk`
     """
 
     def __init__(
@@ -515,8 +556,10 @@ class Walks:
         team: Team,
         executor: str = TABLE,
         adapters: AdapterSet = NO_ADAPTERS,
+        zeros: ZeroSkipping | None = None,
     ) -> None:
         self.graph, self.stream, self.team, self.executor, self.adapters = graph, stream, team, executor, adapters
+        self.zeros = zeros or ZeroSkipping()
 
     def walk(
         self,
@@ -535,7 +578,7 @@ class Walks:
         """
         graph = graph or self.graph
         memory = KvCache(graph, sequences, capacity, sources, pages)
-        return Walk(graph, self.stream, self.team, memory, capacity, self.executor, self.adapters)
+        return Walk(graph, self.stream, self.team, memory, capacity, self.executor, self.adapters, self.zeros)
 
 
 def _group_of(read: Collection[str], op: tuple[PlannedOp, Call]) -> tuple[OpKind, tuple[str, ...]]:
@@ -551,6 +594,14 @@ def _is_product(op: Op) -> bool:
 
 def _rows_of(bias: Weights, panel: Panel) -> Array | None:
     return bias[panel.start : panel.stop] if isinstance(bias, np.ndarray) else None
+
+
+def _whole_tiles(rows: int) -> int:
+    """So many rows or a few more, as tables have them."""
+    if rows <= 1:
+        return rows
+    tile = TOKENS if rows <= FEW_ROWS else 2 * TOKENS
+    return -(-rows // tile) * tile
 
 
 def _sequences(news: News) -> list[tuple[slice, int]]:

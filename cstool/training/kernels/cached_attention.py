@@ -175,7 +175,7 @@ def _attend(  # type: ignore[no-untyped-def]
     memory = np.empty(scores.shape[1], scores.dtype)
     q_stride, score_stride = q.strides[0], scores.strides[0]
     for pair in range(pairs[0], pairs[1]):
-        k, head = pair // heads, pair % heads
+        head, k = pair // news.slots.shape[0], pair % news.slots.shape[0]
         b, count, start_row, had = news.slots[k], news.counts[k], news.starts[k], news.before[k]
         pages, kv_head = table[b], head // sharing
         for block in range(0, count, BLOCK_TOKENS):
@@ -229,7 +229,7 @@ def cached_attention(
         pages: keys and values
         form: formula of scores; `sequence` is the largest length of a sequence
         biases: (A, distances) float32 of the form, the biases of weights included; (0, 0) where there are none
-        pairs: start and stop among the pairs of sequence and head, the heads of a sequence after one another
+        pairs: start and stop among the pairs of head and sequence, the sequences of a head after one another
         context: (T, A * D) float32; the columns of the pairs' heads are written
         scores: (BLOCK_TOKENS, capacity) float32, scratch
     """

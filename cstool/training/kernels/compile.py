@@ -29,6 +29,7 @@ from cstool.training.kernels import (
     quantized,
     random,
     rowwise,
+    skipping,
     sparse,
     spin,
 )
@@ -65,7 +66,7 @@ _WIDE = _float32(2, 8)
 _NOTHING_DROPPED = random.Dropout(0.0, (0, 0), 0, 0, 1)
 
 BFLOAT16_KERNELS, PRODUCT_KERNELS, SPARSE_KERNELS, ANSWERING_KERNELS = "bfloat16", "products", "sparse", "answering"
-MAGNITUDES, TABLES, CHOOSING_KERNELS = "magnitudes", "tables", "choosing"
+MAGNITUDES, TABLES, CHOOSING_KERNELS, SKIPPING_KERNELS = "magnitudes", "tables", "choosing", "skipping"
 """needs of other kernels than those of ops; `PRODUCT_KERNELS` is a provider of products of bfloat16, or of float32"""
 UPDATE_KERNELS, FIRST_VALUES = "updates", "first_values"
 """first words of needs: the name of an optimizer follows, or of an initializer"""
@@ -320,10 +321,23 @@ def _answering(forms: Collection[str]) -> None:
         cached_attention.cached_attention(
             x, news, cached_attention.Pages(cache, cache, table), form, biases, (0, 2), _float32(2, 8), scores
         )
+        rowwise.take_rows(x, one, _float32(1, 8))
         loss.bend_logits(x, 2.0, None)
-        Table(Recording()).run()
         spin.publish(one, 0, 1)
         spin.spin(one, 0, 1, 1)
+        nothing = Table(Recording())
+        nothing.run()
+        crew.compile_crew(nothing)
+
+
+def _skipping(forms: Collection[str]) -> None:
+    x, y, tallies, one = _float32(2, 16), _float32(2, 4), np.zeros(2, np.int64), np.zeros(1, np.int64)
+    weight = (_bfloat16 if BFLOAT16_KERNELS in forms else _float32)(4, 16)
+    packed = skipping.pack(weight)
+    assert packed is not None
+    for target in (y, _float32(2, 8)[:, :4]):
+        skipping.skipping_linear(x, weight, packed, None, target, tallies)
+        skipping.skipping_linear_by_turns(x, weight, packed, None, target, tallies, one, 0, is_first=True)
 
 
 def _choosing(_forms: Collection[str]) -> None:
@@ -397,6 +411,7 @@ _SAMPLES: Mapping[str, _Sample] = {
     FIRST_VALUES: _Sample(400, _first_values, (("normal", "truncated_normal", "uniform"),)),
     UPDATE_KERNELS: _Sample(150, _updates, (("adam", "sgd", "lion", "adafactor"),)),
     ANSWERING_KERNELS: _Sample(1500, _answering, ((ROWS, SLICES, None),), is_narrow=True),
+    SKIPPING_KERNELS: _Sample(3000, _skipping, is_narrow=True),
     CHOOSING_KERNELS: _Sample(5000, _choosing),
     OpKind.RMS_NORM: _Sample(500, _rms_norm, is_narrow=True),
     OpKind.ROTARY: _Sample(300, _rotary, is_narrow=True),
@@ -456,7 +471,10 @@ def to_answer(needs: Collection[str]) -> frozenset[str]:
     found = {OpKind.POSITION_EMBEDDING if _first(need) == OpKind.POSITION_EMBEDDING else need for need in others}
     if any(_first(need) == OpKind.ATTENTION and BIASES in need.split() for need in needs):
         found.add(f"{OpKind.ATTENTION} {BIASES}")
-    parts = (CHOOSING_KERNELS, ANSWERING_KERNELS, f"{ANSWERING_KERNELS} {ROWS}", f"{ANSWERING_KERNELS} {SLICES}")
+    parts = [CHOOSING_KERNELS, ANSWERING_KERNELS, f"{ANSWERING_KERNELS} {ROWS}", f"{ANSWERING_KERNELS} {SLICES}"]
+    # The functions that make zeros, alone or as gates.
+    if any({"relu", "squared_relu"} & {*need.split()} for need in needs):
+        parts.append(SKIPPING_KERNELS)
     return frozenset([*parts, *(f"{need} {FORWARD}" for need in found)])
 
 

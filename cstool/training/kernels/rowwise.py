@@ -222,7 +222,7 @@ def add_weighted(shares, rows, first, y):  # type: ignore[no-untyped-def]
             y[d] += shares[j] * rows[first + j, d]
 
 
-def _multiply(x: Any, weight: Any, y: Any, start: int, stop: int, following: int, memory: Any) -> None:
+def multiply_columns(x: Any, weight: Any, y: Any, start: int, stop: int, following: int, memory: Any) -> None:
     """Compute columns `start` to `stop` of y = x weight^T. To be called from kernels.
 
     Args:
@@ -231,7 +231,7 @@ def _multiply(x: Any, weight: Any, y: Any, start: int, stop: int, following: int
     """
 
 
-@overload(_multiply)
+@overload(multiply_columns)
 def _multiplied(x, weight, y, start, stop, following, memory):  # type: ignore[no-untyped-def]  # noqa: ARG001
     def by_floats(x, weight, y, start, stop, following, memory):  # type: ignore[no-untyped-def]  # noqa: ARG001
         stride, column = weight.strides[0], y.ctypes.data + start * FLOAT_BYTES
@@ -260,7 +260,7 @@ def _multiplied(x, weight, y, start, stop, following, memory):  # type: ignore[n
 
 @elementwise
 def _linear(x, weight, bias, y, start, stop, following, memory):  # type: ignore[no-untyped-def]
-    _multiply(x, weight, y, start, stop, following, memory)
+    multiply_columns(x, weight, y, start, stop, following, memory)
     if bias.shape[0] > 0:
         for t in range(y.shape[0]):
             for r in range(start, stop):
@@ -268,7 +268,8 @@ def _linear(x, weight, bias, y, start, stop, following, memory):  # type: ignore
 
 
 @elementwise
-def _linear_by_turns(x, weight, bias, y, taken, index, rows):  # type: ignore[no-untyped-def]
+def linear_turns(x, weight, bias, y, taken, index, rows):  # type: ignore[no-untyped-def]
+    """The kernel of `linear_by_turns`; `bias` is empty for none, `rows` of the weight are a turn."""
     count, wide = weight.shape[0], weight.itemsize == FLOAT_BYTES or x.shape[0] <= FEW_TOKENS
     memory = np.empty((0 if wide else rows, x.shape[1]), np.float32)
     start = take(taken.ctypes.data + index * 8, rows)
@@ -285,15 +286,24 @@ def _linear_whole(x, weight, bias, y, rows):  # type: ignore[no-untyped-def]
     _linear(x, weight, bias, y, 0, count, 0, memory)
 
 
+@elementwise
+def take_rows(x, rows, y):  # type: ignore[no-untyped-def]
+    """Copy rows of x, (T, width) float32, to y, (n, width) float32, by their numbers, (n,) int64."""
+    for i in range(rows.shape[0]):
+        for j in range(x.shape[1]):
+            y[i, j] = x[rows[i], j]
+
+
 _NO_BIAS = np.zeros(0, np.float32)
 
 
 def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray) -> None:
     """Compute y = x weight^T + bias; the arrays are as for `linear_by_turns`, and so are the bits."""
-    _linear_whole(x, weight, _NO_BIAS if bias is None else bias, y, _rows_of_turn(weight))
+    _linear_whole(x, weight, _NO_BIAS if bias is None else bias, y, rows_of_turn(weight))
 
 
-def _rows_of_turn(weight: np.ndarray) -> int:
+def rows_of_turn(weight: np.ndarray) -> int:
+    """Rows of a weight that a thread takes at a time."""
     rows: int = TURN_NUMBERS // weight.shape[1] // LONE_ROWS * LONE_ROWS
     return max(LONE_ROWS, rows)
 
@@ -313,4 +323,4 @@ def linear_by_turns(
         taken: (n,) int64, shared
         index: of the counter of rows that are taken already; 0 at first
     """
-    _linear_by_turns(x, weight, _NO_BIAS if bias is None else bias, y, taken, index, _rows_of_turn(weight))
+    linear_turns(x, weight, _NO_BIAS if bias is None else bias, y, taken, index, rows_of_turn(weight))

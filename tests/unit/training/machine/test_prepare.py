@@ -163,7 +163,7 @@ def test_what_a_run_needs_beside_the_kernels_of_its_ops(monkeypatch) -> None:
     assert needed(graph, "float32", ["a.weight"], optimizer) == evaluates | {"sparse", "sparse forward", "updates adam"}
     assert needed(graph, "bfloat16", []) == evaluates | narrow | {"products"}
     answers = {"activation relu forward", "magnitudes forward"}
-    answers |= {"answering", "answering rows", "answering slices", "choosing"}
+    answers |= {"answering", "answering rows", "answering slices", "choosing", "skipping"}
     assert needed(graph, "float32", [], answers=True) == answers
     assert needed(graph, "float32", ["a.weight"], answers=True) == answers | {"sparse forward"}
     # Rows are multiplied one by one.
