@@ -8,6 +8,12 @@ The server may be any with OpenAI's API that takes tokens as prompts, and gives 
 Prompts are random tokens below `--vocabulary`; some begin alike, some repeat themselves, so that caches and drafts have
 something to do. Half of the requests take the likeliest token, half draw with a seed of their own. An answer changed
 if its text, or a log probability of it, is not the same as when the request was alone, to the last digit.
+
+`--models all` spreads the requests over all models of the server, its adapters among them. `--answers FILE` keeps the
+answers to requests that were alone; where there is such a file, they must be those of it, so that a server with other
+threads, drafts or memory can be compared::
+
+    python -m benchmarks.invariance http://127.0.0.1:8000 --models all --answers answers.json
 """
 
 from __future__ import annotations
@@ -15,7 +21,9 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -36,13 +44,15 @@ class Server:
 
     Args:
         url: such as http://127.0.0.1:8000
-        model: its name; None for the first of `/v1/models`
     """
 
-    def __init__(self, url: str, model: str | None) -> None:
+    def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._place = parts.hostname or "", parts.port or 80
-        self._model = model or self._ask("GET", "/v1/models")["data"][0]["id"]
+
+    def models(self) -> list[str]:
+        """Return the names of its models."""
+        return [model["id"] for model in self._ask("GET", "/v1/models")["data"]]
 
     def _ask(self, method: str, path: str, document: Any = None) -> Any:
         connection = http.client.HTTPConnection(*self._place, timeout=WAIT_S)
@@ -59,13 +69,14 @@ class Server:
 
     def complete(self, request: dict[str, Any]) -> Answer:
         """Return the answer to a request."""
-        asked = {"model": self._model, "logprobs": 1, **request}
-        choice = self._ask("POST", "/v1/completions", asked)["choices"][0]
+        choice = self._ask("POST", "/v1/completions", {"logprobs": 1, **request})["choices"][0]
         return Answer(choice["text"], tuple(choice["logprobs"]["token_logprobs"]))
 
 
-def make_requests(count: int, vocabulary: int, longest: int, seed: int = 1) -> list[dict[str, Any]]:
-    """Return random requests, of up to `longest` tokens with their answers."""
+def make_requests(
+    count: int, vocabulary: int, longest: int, models: Sequence[str], seed: int = 1
+) -> list[dict[str, Any]]:
+    """Return random requests to several models, of up to `longest` tokens with their answers."""
     rng = np.random.default_rng(seed)
     begins = rng.integers(1, vocabulary, (4, longest // 2)).tolist()
     found = []
@@ -74,32 +85,47 @@ def make_requests(count: int, vocabulary: int, longest: int, seed: int = 1) -> l
         prompt = [*begins[number % 4], *own] if number % 3 == 0 else own if number % 3 == 1 else own[:6] * 4
         drawn = {"temperature": 1.0, "top_p": 0.9} if number % 2 else {"temperature": 0}
         tokens = int(rng.integers(1, longest // 4))
-        found.append({"prompt": prompt, "max_tokens": tokens, "seed": number, **drawn})
+        model = models[number // 6 % len(models)]
+        found.append({"model": model, "prompt": prompt, "max_tokens": tokens, "seed": number, **drawn})
     return found
+
+
+def count_changed(answers: Sequence[Answer], before: Sequence[Answer]) -> str:
+    """Say how many answers are not those of before."""
+    pairs = list(zip(answers, before, strict=True))
+    texts = sum(answer.text != other.text for answer, other in pairs)
+    changed = sum(answer != other for answer, other in pairs)
+    return f"{texts} texts changed, {changed} answers with their log probabilities"
 
 
 def main() -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
-    parser.add_argument("--model", help="name of the model (default: the first that the server has)")
+    parser.add_argument("--models", help="names, or all (default: the first that the server has)")
+    parser.add_argument("--answers", type=Path, help="file that keeps, or has, the answers to requests that were alone")
     parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--together", default="1,4,16", help="requests at a time, of each round (default: 1,4,16)")
     parser.add_argument("--vocabulary", type=int, default=256, help="tokens of prompts are below (default: 256)")
     parser.add_argument("--longest", type=int, default=240, help="most tokens of a text (default: 240)")
     arguments = parser.parse_args()
-    server = Server(arguments.url, arguments.model)
-    requests = make_requests(arguments.requests, arguments.vocabulary, arguments.longest)
+    server = Server(arguments.url)
+    there = server.models()
+    models = there if arguments.models == "all" else arguments.models.split(",") if arguments.models else there[:1]
+    requests = make_requests(arguments.requests, arguments.vocabulary, arguments.longest, models)
     alone = [server.complete(request) for request in requests]
     print(f"{sum(len(answer.logprobs) for answer in alone):,} tokens of {len(alone)} answers, one by one")
+    if arguments.answers is not None and arguments.answers.exists():
+        kept = json.loads(arguments.answers.read_text())
+        print(f"beside {arguments.answers}: {count_changed(alone, [Answer(text, tuple(log)) for text, log in kept])}")
+    elif arguments.answers is not None:
+        arguments.answers.write_text(json.dumps(alone))
     rng = np.random.default_rng(2)
     for together in map(int, arguments.together.split(",")):
         order = rng.permutation(len(requests)).tolist()
         with ThreadPoolExecutor(together) as threads:
             answers = list(threads.map(lambda number: server.complete(requests[number]), order))
-        texts = sum(answer.text != alone[number].text for number, answer in zip(order, answers, strict=True))
-        changed = sum(answer != alone[number] for number, answer in zip(order, answers, strict=True))
-        print(f"{together:3} at a time: {texts} texts changed, {changed} answers with their log probabilities")
+        print(f"{together:3} at a time: {count_changed(answers, [alone[number] for number in order])}")
 
 
 if __name__ == "__main__":
