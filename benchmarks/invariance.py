@@ -78,13 +78,13 @@ def make_requests(
 ) -> list[dict[str, Any]]:
     """Return random requests to several models, of up to `longest` tokens with their answers."""
     rng = np.random.default_rng(seed)
-    begins = rng.integers(1, vocabulary, (4, longest // 2)).tolist()
+    begins = rng.integers(1, vocabulary, (4, longest * 11 // 20)).tolist()
     found = []
     for number in range(count):
-        own = rng.integers(1, vocabulary, rng.integers(1, longest // 4)).tolist()
+        own = rng.integers(1, vocabulary, rng.integers(1, longest // 5)).tolist()
         prompt = [*begins[number % 4], *own] if number % 3 == 0 else own if number % 3 == 1 else own[:6] * 4
         drawn = {"temperature": 1.0, "top_p": 0.9} if number % 2 else {"temperature": 0}
-        tokens = int(rng.integers(1, longest // 4))
+        tokens = int(rng.integers(1, longest // 5))
         model = models[number // 6 % len(models)]
         found.append({"model": model, "prompt": prompt, "max_tokens": tokens, "seed": number, **drawn})
     return found
