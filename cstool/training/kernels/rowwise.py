@@ -51,15 +51,18 @@ TURN_NUMBERS = 32 * 1024
 """numbers of a weight that a thread takes at a time, about: some ten microseconds of reading them"""
 LONE_ROWS = 8
 """rows of the weight that go with a single row of x: the weight is read once, and this many sums hide their latency"""
+FETCHED_BYTES = 12 * 1024
+"""largest tile of a weight whose successor is fetched while several rows of x are multiplied with it: a longer one takes
+too much of the fastest cache, and the CPU fetches long rows ahead by itself"""
 FEW_TOKENS = 8
 """most rows of x for which bfloat16 becomes floats in registers, once for `TOKENS` of them"""
 
 
-def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool) -> Any:
+def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool, *, fetches: bool = False) -> Any:
     """Return dot(x, x_stride, weight, weight_stride, y, y_stride, width, after), which writes a tile of x weight^T.
 
-    Addresses and strides in bytes; `rows` is 1 or a multiple of 4; `of_bfloat16` is about the weight. A single row of
-    x waits for memory: the next tile, at `after`, is prefetched meanwhile.
+    Addresses and strides in bytes; `rows` is 1 or a multiple of 4; `of_bfloat16` is about the weight. A tile that
+    `fetches` waits for memory: the next one, at `after`, is prefetched meanwhile.
     """
 
     def emit(
@@ -82,7 +85,7 @@ def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool) -> Any:
         def body(i: Value, *sums: Value) -> Sequence[Value]:
             left = [m.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES))) for m in xs]
             right = [_numbers(b, m, i, of_bfloat16, LANES) for m in weights]
-            if tokens == 1 and rows > 1:
+            if fetches:
                 # In the order of memory: eight streams at once are half as fast.
                 row_bytes = rows * _size_bytes(of_bfloat16)
                 line = b.add(after, b.mul(i, ir.Constant(INT64, row_bytes)))
@@ -134,8 +137,10 @@ def _rest(b: Builder, x: Memory, weight: Memory, of_bfloat16: bool) -> Any:
 
 def _make_dots(of_bfloat16: bool) -> Any:
     tile: Any = _make_dot_tile(TOKENS, ROWS, of_bfloat16)
-    line: Any = _make_dot_tile(1, LONE_ROWS, of_bfloat16)
+    last_tile: Any = _make_dot_tile(TOKENS, ROWS, of_bfloat16, fetches=True)
+    line: Any = _make_dot_tile(1, LONE_ROWS, of_bfloat16, fetches=True)
     one: Any = _make_dot_tile(1, 1, of_bfloat16)
+    size = _size_bytes(of_bfloat16)
 
     def dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width, after):  # type: ignore[no-untyped-def]
         whole = tokens - tokens % TOKENS
@@ -143,8 +148,13 @@ def _make_dots(of_bfloat16: bool) -> Any:
             for r in range(0, rows if rows >= ROWS else 0, ROWS):
                 at = min(r, rows - ROWS)
                 row, column = weight + at * weight_stride, y + at * FLOAT_BYTES
-                for t in range(0, whole, TOKENS):
+                last = whole - TOKENS if ROWS * width * size <= FETCHED_BYTES else whole
+                for t in range(0, last, TOKENS):
                     tile(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width, row)
+                ahead = row + ROWS * weight_stride if r + ROWS < rows else after
+                for t in range(last, whole, TOKENS):
+                    place = column + t * y_stride
+                    last_tile(x + t * x_stride, x_stride, row, weight_stride, place, y_stride, width, ahead)
         first = whole if rows >= ROWS else 0
         for r in range(0, rows if rows >= LONE_ROWS else 0, LONE_ROWS):
             at = min(r, rows - LONE_ROWS)
