@@ -12,16 +12,10 @@ from starlette.types import Receive, Send
 
 from cstool.serving.refusals import Refused, encoded
 from cstool.serving.replies import TooSlow
+from cstool.serving.shapes import event
 
 T = TypeVar("T")
-KEEP_ALIVE = b": still at work\n\n"
-"""a comment, which clients skip"""
 DONE = b"data: [DONE]\n\n"
-
-
-def event(document: Any) -> bytes:
-    """An event of a stream."""
-    return b"data: " + encoded(document) + b"\n\n"
 
 
 async def send_json(send: Send, document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
