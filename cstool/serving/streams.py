@@ -72,8 +72,10 @@ async def send_events(send: Send, events: AsyncIterator[bytes], write_s: float) 
     """
 
     async def write(message: dict[str, Any]) -> None:
+        # Not wait_for, which in Python 3.11 may lose the cancellation of an answer whose client is gone.
         try:
-            await asyncio.wait_for(send(message), write_s)
+            async with asyncio.timeout(write_s):
+                await send(message)
         except TimeoutError:
             raise TooSlow from None
 
