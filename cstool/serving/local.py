@@ -80,9 +80,8 @@ def _collect(loop: asyncio.AbstractEventLoop, answers: Any, came: SimpleQueue[by
             came.put(content)
 
     try:
-        loop.run_until_complete(collect())
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(collect())
         came.put(None)
     except BaseException as error:
         came.put(error)
-    finally:
-        loop.close()

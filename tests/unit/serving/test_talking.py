@@ -1,5 +1,6 @@
 """Conversations: alike with a model in this process and with a server, and what is kept when one goes wrong."""
 
+import gc
 import http.client
 import json
 import signal
@@ -84,7 +85,7 @@ def test_closing_ends_an_answer(both):
     wait_until(lambda: not both.running(), "the answers must end")
 
 
-def test_ctrl_c_ends_an_answer(both):
+def test_ctrl_c_ends_an_answer(both, caplog):
     events = both.model.events(TEXT, {**ASKED, "prompt": "a", "max_tokens": -1, "n": 64})
     next(events)
     threading.Timer(0.02, lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)).start()
@@ -92,6 +93,8 @@ def test_ctrl_c_ends_an_answer(both):
         list(events)
     wait_until(lambda: not both.running(), "the answers must end")
     assert list(both.model.events(CHAT, {**ASKED, "messages": USER}))
+    gc.collect()
+    assert caplog.text == ""
 
 
 def test_a_talk_goes_on_from_its_answers(both, ask):
