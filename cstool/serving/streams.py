@@ -78,6 +78,8 @@ async def send_events(send: Send, events: AsyncIterator[bytes], write_s: float) 
                 await send(message)
         except TimeoutError:
             raise TooSlow from None
+        # A send that need not wait lets nobody else have a turn: not even the news that the client is gone.
+        await asyncio.sleep(0)
 
     headers = {
         "Content-Type": "text/event-stream; charset=utf-8",

@@ -94,7 +94,7 @@ def test_ctrl_c_ends_an_answer(both, caplog):
     wait_until(lambda: not both.running(), "the answers must end")
     assert list(both.model.events(CHAT, {**ASKED, "messages": USER}))
     gc.collect()
-    assert caplog.text == ""
+    assert "was destroyed" not in caplog.text
 
 
 def test_a_talk_goes_on_from_its_answers(both, ask):
