@@ -133,6 +133,8 @@ def chat(
         context=flags.context,
         lanes=flags.lanes,
     )
+    if sys.stdin is None:
+        raise CstoolError("stdin: must have messages, it is closed")
     with screen_on(sys.stderr) as screen, opened_talk(request, progress=screen.progress) as talk:
         if talk.is_plain and flags.chat_template != PLAIN:
             _note(_NO_TEMPLATE)

@@ -58,6 +58,12 @@ def test_the_first_error_ends_lines(chat):
     assert chat(b"\xff") == (2, "", f"{NOTE}error: stdin: line 1 must be text in UTF-8, got invalid start byte\n")
 
 
+def test_no_stdin(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(sys, "argv", ["cstool", "chat", "no.mdl"])
+    assert (main(), capsys.readouterr().err) == (2, "error: stdin: must have messages, it is closed\n")
+
+
 def test_numbers_of_an_answer(chat):
     stderr = chat("abc\n", "--max_tokens", 3, "--verbose", "--chat_template", "plain")[2]
     begin, middle, end = stderr.split("; ")

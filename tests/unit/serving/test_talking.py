@@ -6,6 +6,8 @@ import json
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from cstool.foundation.errors import AnswerError, CstoolError
 from cstool.serving.client import Client
 from cstool.serving.local import Local
+from cstool.serving.refusals import Refused
 from cstool.serving.verbs.talking import Answer, Answering, Talk, TalkRequest, opened_talk
 from tests.patience import PATIENCE_S, wait_until
 from tests.served_model import serving
@@ -300,6 +303,15 @@ def test_what_cannot_be_opened():
         ("seed", 2**63, "must be below 9.22337e+18, got 9223372036854775808"),
     ):
         assert refused(trained="a", fields={name: value}) == f"--{name}: {rule}"
+
+
+def test_a_model_without_text(monkeypatch):
+    def needs_tokenizer():
+        raise Refused(400, "it makes vectors alone")
+
+    encoder = SimpleNamespace(needs_tokenizer=needs_tokenizer)
+    monkeypatch.setattr("cstool.serving.verbs.talking.opened", lambda *_: nullcontext(encoder))
+    assert refused(trained="bert") == "bert: must be a model that makes text, makes vectors alone"
 
 
 @pytest.mark.parametrize("names", [[], ["a", "b"]])
