@@ -37,6 +37,7 @@ COMMANDS = {
     "run": "cli.run",
     "finetune": "cli.finetune",
     "serve": "serving.commands.serve",
+    "chat": "serving.commands.chat",
     "job": "appliance.commands.job",
     "appliance": "appliance.commands.appliance",
     "checkpoint": "cli.checkpoint",
@@ -58,6 +59,11 @@ EXAMPLES = {
         "cstool finetune gpt2_folder chats.jsonl --output tuned --epochs 1 --merge tuned.mdl",
     ),
     "serve": ("cstool serve checkpoints/gpt_tiny:latest", "cstool serve gpt_tiny --served_model_name gpt --port 0"),
+    "chat": (
+        "cstool chat checkpoints/gpt_tiny:latest",
+        "cstool chat gpt_tiny --chat_template cstool --temperature 0.7",
+        "cstool chat --url http://127.0.0.1:8000",
+    ),
     "validate": ("cstool validate --params gpt_tiny --sparsity 0.5 --num_steps 20 --plot sparse.svg",),
 }
 """examples of the functions `NAME`; all other names are groups, `NAME_app`"""

@@ -25,8 +25,7 @@ from cstool.serving.schema import (
     ToolChoice,
 )
 from cstool.serving.served import Served
-from cstool.serving.shapes import chat_logprobs, closing, usage
-from cstool.serving.streams import KEEP_ALIVE, event
+from cstool.serving.shapes import KEEP_ALIVE, chat_logprobs, closing, event, usage
 from cstool.serving.tools import ToolForm
 from cstool.training.data.chat_templates import ChatTemplate
 

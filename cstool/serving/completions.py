@@ -15,9 +15,8 @@ from cstool.serving.refusals import Refused
 from cstool.serving.replies import Mailbox, News, Reply, news_of
 from cstool.serving.schema import CompletionRequest
 from cstool.serving.served import Served
-from cstool.serving.shapes import closing, finite, shown, top_logprobs, usage
+from cstool.serving.shapes import KEEP_ALIVE, closing, event, finite, shown, top_logprobs, usage
 from cstool.serving.spelling import SpelledText
-from cstool.serving.streams import KEEP_ALIVE, event
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,11 @@ class Mailbox:
 
     async def take(self, wait_s: float | None = None) -> list[News]:
         """Return all news, at least one; none only after so long a time."""
+        # News may come without an end: others have their turn in between.
+        await asyncio.sleep(0)
         try:
-            await asyncio.wait_for(self._event.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await self._event.wait()
         except TimeoutError:
             return []
         with self._lock:

@@ -7,8 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cstool.inference.sequences import LogProbability
+from cstool.serving.refusals import encoded
 from cstool.serving.replies import Reply, time_info
 from cstool.serving.spelling import Spelling
+
+KEEP_ALIVE = b": still at work\n\n"
+"""a comment, which clients skip"""
+
+
+def event(document: Any) -> bytes:
+    """An event of a stream."""
+    return b"data: " + encoded(document) + b"\n\n"
 
 
 def usage(prompt_tokens: int, replies: Sequence[Reply], each: int, tokens: int, reasoning: int = 0) -> dict[str, Any]:

@@ -12,16 +12,10 @@ from starlette.types import Receive, Send
 
 from cstool.serving.refusals import Refused, encoded
 from cstool.serving.replies import TooSlow
+from cstool.serving.shapes import event
 
 T = TypeVar("T")
-KEEP_ALIVE = b": still at work\n\n"
-"""a comment, which clients skip"""
 DONE = b"data: [DONE]\n\n"
-
-
-def event(document: Any) -> bytes:
-    """An event of a stream."""
-    return b"data: " + encoded(document) + b"\n\n"
 
 
 async def send_json(send: Send, document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
@@ -78,10 +72,14 @@ async def send_events(send: Send, events: AsyncIterator[bytes], write_s: float) 
     """
 
     async def write(message: dict[str, Any]) -> None:
+        # Not wait_for, which in Python 3.11 may lose the cancellation of an answer whose client is gone.
         try:
-            await asyncio.wait_for(send(message), write_s)
+            async with asyncio.timeout(write_s):
+                await send(message)
         except TimeoutError:
             raise TooSlow from None
+        # A send that need not wait lets nobody else have a turn: not even the news that the client is gone.
+        await asyncio.sleep(0)
 
     headers = {
         "Content-Type": "text/event-stream; charset=utf-8",

@@ -1,5 +1,6 @@
 """Every command has examples in its help, and each of them works as it is written."""
 
+import io
 import json
 import shlex
 import shutil
@@ -159,13 +160,17 @@ def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, exam
     if example.startswith("cstool serve"):
         # It ends as soon as it can be reached.
         monkeypatch.setattr("cstool.serving.server.DrainingServer.run", lambda server, sockets: None)
+    if example.startswith("cstool chat"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"def \n")))
+        monkeypatch.setattr("cstool.serving.client.Client.models", lambda _: ["gpt"])
+        monkeypatch.setattr("cstool.serving.client.Client.events", lambda *_: (yield {"choices": [{"text": "f"}]}))
     if example == "cstool job list":
         assert cstool("job", "submit", "--params", "gpt_tiny", "--num_steps", "1").code == 0
     command, _, target = example.partition(" > ")
     with Path(target or "printed").open("w", encoding="utf-8") as out, redirect_stdout(out):
         outcome = cstool(*shlex.split(command)[1:])
     assert outcome.code == 0, outcome.stderr
-    # Of jobs it is said, too, that nobody is there who would start them.
+    # Of jobs it is said, too, that nobody is there who would start them; of a model, that it has no template.
     said = [line for line in without_machine_warnings(outcome.stderr) if " INFO:   " not in line]
-    assert [line for line in said if not line.startswith("job wsjob-")] == []
+    assert [line for line in said if not line.startswith(("job wsjob-", "note: "))] == []
     assert Path(target or "printed").stat().st_size

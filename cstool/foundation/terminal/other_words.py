@@ -58,7 +58,7 @@ OTHER_COMMANDS = {
     "validate_all": "`cstool run --params FILE --mode eval_all` evaluates every checkpoint",
     **dict.fromkeys(("lm_eval", "bigcode_eval"), _NO_HARNESS),
     **dict.fromkeys(("infer", "generate", "predict", "sample", "complete"), _GENERATES),
-    "chat": "`cstool serve CHECKPOINT` answers chats, as OpenAI's API",
+    "talk": "`cstool chat CHECKPOINT` talks with a model",
     **dict.fromkeys(("plot", "draw", "graph"), _PLOTS),
     **dict.fromkeys(("report", "summary", "summarize"), _REPORTS),
     **dict.fromkeys(("data_preprocess", "preprocess", "prepare"), "`cstool data prepare text` makes a data set"),

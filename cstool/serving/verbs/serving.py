@@ -137,8 +137,6 @@ def made_server(
         if missing not in ("starlette", "uvicorn", "h11"):
             raise
         raise CstoolError(f"a server needs {missing}, which is not installed", "pip install 'cstool[serve]'") from None
-    from cstool.inference.verbs.answer import open_model
-
     key, (family, where) = request.key(), resolved(request.host, request.port)
     if key is None and not is_loopback(where[0]):
         raise CstoolError(
@@ -147,6 +145,32 @@ def made_server(
         )
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listen(family, where, request.host))
+        served = stack.enter_context(opened(request, progress))
+        engine = served.engine
+        server: DrainingServer
+
+        def is_idle() -> bool:
+            load = None if engine is None else engine.load()
+            return load is None or load.running + load.waiting == 0
+
+        app = Server(served, lambda: server.is_ending)
+        guarded = Guards(app, own_names(request.host), key, request.allow_origin)
+        server = DrainingServer(
+            guarded, served.limits, request.drain_s, is_idle, lambda: None if engine is None else engine.close()
+        )
+        yield server, listener
+
+
+@contextlib.contextmanager
+def opened(request: ServeRequest, progress: Literal["auto", "none"] | Progress) -> Iterator[Served]:
+    """Yield the model of a request, ready to be asked; at the end its engine ends.
+
+    Raises:
+        CstoolError: it cannot be served so
+    """
+    from cstool.inference.verbs.answer import open_model
+
+    with contextlib.ExitStack() as stack:
         model = stack.enter_context(
             open_model(
                 request.trained,
@@ -160,21 +184,9 @@ def made_server(
         if request.draft not in (None, "lookup"):
             small = stack.enter_context(open_model(request.draft, lanes=request.lanes, progress=progress))
         served = served_model(model, request, small)
-        engine = served.engine
-        if engine is not None:
-            stack.callback(engine.close)
-        server: DrainingServer
-
-        def is_idle() -> bool:
-            load = None if engine is None else engine.load()
-            return load is None or load.running + load.waiting == 0
-
-        app = Server(served, lambda: server.is_ending)
-        guarded = Guards(app, own_names(request.host), key, request.allow_origin)
-        server = DrainingServer(
-            guarded, served.limits, request.drain_s, is_idle, lambda: None if engine is None else engine.close()
-        )
-        yield server, listener
+        if served.engine is not None:
+            stack.callback(served.engine.close)
+        yield served
 
 
 def served_model(model: InferenceModel, request: ServeRequest, small: InferenceModel | None = None) -> Served:

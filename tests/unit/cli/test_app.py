@@ -94,8 +94,8 @@ run CSX --params x.yaml => cstool run: got unexpected extra argument(s) (CSX)
     hint: there is one device only, the cluster in software; leave CSX out
 run eval -p x.yaml => cstool run: got unexpected extra argument(s) (eval)\nhint: did you mean --mode eval?
 run y.yaml -p x.yaml => cstool run: got unexpected extra argument(s) (y.yaml)\nhint: LOOK
-chat => cstool: no such command 'chat'
-    hint: `cstool serve CHECKPOINT` answers chats, as OpenAI's API
+talk => cstool: no such command 'talk'
+    hint: `cstool chat CHECKPOINT` talks with a model
 plot => cstool: no such command 'plot'
     hint: there is no command for it: compile, validate and `fabric routes` draw with --plot or -o,
         TensorBoard shows losses

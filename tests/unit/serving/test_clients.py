@@ -88,18 +88,24 @@ def test_cerebras(server):
 
 @pytest.mark.parametrize("streams", [True, False])
 def test_a_client_that_hangs_up_ends_its_answer(server, streams):
-    body = json.dumps({"model": "m", "prompt": "a", "max_tokens": -1, "n": 128, "stream": streams, "seed": 1}).encode()
+    body = json.dumps({"model": "m", "prompt": "a", "max_tokens": -1, "n": 64, "stream": streams, "seed": 1}).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     gone = 'cstool_http_requests_total{path="/v1/completions",status="499"}'
-    before = metrics(server).get(gone, 0)
+    begin = metrics(server)
     with socket.create_connection((server.host, server.port), PATIENCE_S) as connection:
         connection.sendall(head + body)
         while not metrics(server)["cstool_requests_running"]:
             pass
+        # Part of a stream is read, so that the server is busy with it.
+        read = 0
+        while streams and read < 500_000:
+            read += len(connection.recv(65536))
     end = time.monotonic() + PATIENCE_S
-    while (found := metrics(server)).get(gone, 0) == before or found["cstool_requests_running"]:
+    while (found := metrics(server)).get(gone, 0) == begin.get(gone, 0) or found["cstool_requests_running"]:
         assert time.monotonic() < end
     assert found["cstool_requests_waiting"] == 0
+    name = "cstool_generated_tokens_total"
+    assert found[name] - begin[name] < 64 * 255
 
 
 @pytest.mark.parametrize(
