@@ -37,6 +37,7 @@ COMMANDS = {
     "run": "cli.run",
     "finetune": "cli.finetune",
     "serve": "serving.commands.serve",
+    "bench": "serving.commands.bench",
     "job": "appliance.commands.job",
     "appliance": "appliance.commands.appliance",
     "checkpoint": "cli.checkpoint",

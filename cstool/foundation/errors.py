@@ -96,6 +96,19 @@ class InferenceError(CstoolError):
     """A model cannot answer as asked."""
 
 
+class AnswerError(CstoolError):
+    """A request that is not answered, as the one who asks sees it.
+
+    Args:
+        message, hint: of any error
+        code: a word for programs, where the one who refuses gives it
+    """
+
+    def __init__(self, message: str, hint: str | None = None, *, code: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.code = code
+
+
 class NonFiniteError(CstoolError):
     """Training, or a model that answers, ran into NaN or infinity."""
 

@@ -20,6 +20,7 @@ from tests.appliances import end_processes_of
 from tests.end_to_end.refusals import without_machine_warnings
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
 from tests.reference.preprocessing_cases import HOOKS, write_tokenizer
+from tests.stub_client import StubClient
 from tests.shown_jobs import Shown
 from tests.unit.csl.fabric.waits import sender_and_receiver
 from tests.unit.training.data.chat_samples import messages
@@ -159,6 +160,8 @@ def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, exam
     if example.startswith("cstool serve"):
         # It ends as soon as it can be reached.
         monkeypatch.setattr("cstool.serving.server.DrainingServer.run", lambda server, sockets: None)
+    if example.startswith("cstool bench serve"):
+        monkeypatch.setattr("cstool.serving.client.Client", StubClient)
     if example == "cstool job list":
         assert cstool("job", "submit", "--params", "gpt_tiny", "--num_steps", "1").code == 0
     command, _, target = example.partition(" > ")
