@@ -20,8 +20,8 @@ from tests.appliances import end_processes_of
 from tests.end_to_end.refusals import without_machine_warnings
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
 from tests.reference.preprocessing_cases import HOOKS, write_tokenizer
-from tests.stub_client import StubClient
 from tests.shown_jobs import Shown
+from tests.stub_client import StubClient
 from tests.unit.csl.fabric.waits import sender_and_receiver
 from tests.unit.training.data.chat_samples import messages
 
