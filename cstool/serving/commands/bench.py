@@ -31,7 +31,7 @@ MOST_KINDS = 3
 """of errors that are shown of a round"""
 FORMS = {"tokens": "of random tokens", "texts": "of random words", "chats": "of random words, as chats"}
 
-bench_app = new_group("Measure how fast things run on this host.")
+bench_app = new_group("Measure speed: of a server under load.", "cstool bench serve http://127.0.0.1:8000")
 
 
 @dataclass(frozen=True, kw_only=True)
