@@ -25,8 +25,8 @@ class StubClient:
         prompt = document.get("prompt")
         if not isinstance(prompt, self.takes):
             raise AnswerError(f"no {type(prompt).__name__}")
-        yield {"choices": [{"text": ""}]}
-        yield from ({"choices": [{"text": "word "}]} for _ in range(self.words))
+        yield from ({"choices": [{"text": text}]} for text in ("", *["word "] * (self.words - 1)))
+        yield {"choices": [{"text": "", "finish_reason": "length"}]}
         # Two tokens for each word, and three of a template.
         text = prompt if prompt is not None else document["messages"][0]["content"]
         tokens = len(text) if isinstance(text, list) else 2 * len(text.split()) + 3

@@ -214,7 +214,7 @@ class Load:
             now = time.perf_counter() - due
             if self._is_over.is_set():
                 raise AnswerError("stopped")
-            if any(map(_text, event.get("choices") or ())):
+            if any(map(_has_token, event.get("choices") or ())):
                 pieces.append(now)
             usage = event.get("usage") or usage
         whole = time.perf_counter() - due
@@ -279,7 +279,9 @@ class Load:
         return Round(concurrency, rate, answers, errors, time.perf_counter() - began)
 
 
-def _text(choice: Mapping[str, Any]) -> bool:
-    """Whether a choice of an event has text, or thoughts."""
-    found = choice.get("delta") or choice
-    return any(found.get(name) for name in ("text", "content", "reasoning", "reasoning_content"))
+def _has_token(choice: Mapping[str, Any]) -> bool:
+    """Whether a choice of an event has a token: in chats text or thoughts, elsewhere any text before the end."""
+    delta = choice.get("delta")
+    if delta is None:
+        return bool(choice.get("text")) or choice.get("finish_reason") is None
+    return any(delta.get(name) for name in ("content", "reasoning", "reasoning_content"))

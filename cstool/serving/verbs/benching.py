@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SYSTEM = "cs3"
 """kind of the modelled systems"""
 LEAST_REQUESTS, TIMES = 16, 4
+_LOADER = "trainer.fit.train_dataloader={batch_size: 1, data_processor: GptHDF5MapDataProcessor, data_dir: .}"
+"""of a model without data, as converted ones are: an estimate needs one, and nothing about answers depends on it"""
 
 
 @dataclass(frozen=True)
@@ -169,10 +171,15 @@ def _params(request: BenchRequest) -> Params:
     from cstool.training.verbs.trained import trained_params
 
     named = str(request.params)
-    if is_params_file(named):
-        params = load_params(named)
-    else:
-        _, params = trained_params(Path(f"{named}:latest" if Path(named).is_dir() else named), (), {})
+
+    def load(*overrides: str) -> Params:
+        if is_params_file(named):
+            return load_params(named, overrides=overrides)
+        return trained_params(Path(f"{named}:latest" if Path(named).is_dir() else named), overrides, {})[1]
+
+    params = load()
+    if params.compiled_dataloader is None:
+        params = load(_LOADER)
     make_infer_request(params, SYSTEM, prompt_tokens=1, new_tokens=1, batches=(1,))
     most: int = params.model.max_position_embeddings  # type: ignore[union-attr]
     if request.prompt_tokens + request.max_tokens > most:

@@ -19,9 +19,8 @@ trainer:
             max_position_embeddings: 64}
     optimizer: {AdamW: {learning_rate: 0.1}}
     loop: {max_steps: 5}
-  fit:
-    train_dataloader: {data_processor: GptHDF5MapDataProcessor, data_dir: ., batch_size: 16}
 """)
+"""without data, as of a converted model"""
 
 
 def load_of(client, **prompts) -> Load:
@@ -64,8 +63,8 @@ def test_a_server_that_takes_no_form():
 
 
 def test_a_server_that_counts_no_tokens(monkeypatch):
-    event = {"choices": [{"delta": {"content": "a"}}]}
-    monkeypatch.setattr(StubClient, "events", lambda *_: iter([event, event]))
+    deltas = [{"role": "assistant", "content": ""}, {"content": "a"}, {"reasoning": "b"}, {}]
+    monkeypatch.setattr(StubClient, "events", lambda *_: iter([{"choices": [{"delta": delta}]} for delta in deltas]))
     answer = load_of(StubClient()).ask(0)
     assert (answer.tokens, answer.prompt_tokens) == (2, None)
 
