@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -53,16 +54,18 @@ class Client:
         Raises:
             AnswerError: the server is not there, refuses, or breaks off
         """
-        for line in self._lines("POST", path, {**document, "stream": True}):
-            if not line.startswith(b"data:"):
-                continue
-            content = line[5:].strip()
-            if content == b"[DONE]":
-                return
-            event = self._parsed(content)
-            if event.get("error"):
-                raise self._refusal("", content)
-            yield event
+        # Closed at once, whatever ends it: the server makes the answer until then.
+        with contextlib.closing(self._lines("POST", path, {**document, "stream": True})) as lines:
+            for line in lines:
+                if not line.startswith(b"data:"):
+                    continue
+                content = line[5:].strip()
+                if content == b"[DONE]":
+                    return
+                event = self._parsed(content)
+                if event.get("error"):
+                    raise self._refusal("", content)
+                yield event
         raise AnswerError(f"{self._url}: the answer broke off")
 
     def models(self) -> list[str]:
@@ -77,7 +80,7 @@ class Client:
         except (KeyError, TypeError):
             raise AnswerError(f"{self._url}: must be a server with OpenAI's API, has no list of models") from None
 
-    def _lines(self, method: str, path: str, document: Mapping[str, Any] | None = None) -> Iterator[bytes]:
+    def _lines(self, method: str, path: str, document: Mapping[str, Any] | None = None) -> Generator[bytes, None, None]:
         """Yield the lines of an answer."""
         connection = self._kind(self._host, self._port, timeout=CONNECT_S)
         try:
