@@ -38,6 +38,7 @@ COMMANDS = {
     "finetune": "cli.finetune",
     "serve": "serving.commands.serve",
     "chat": "serving.commands.chat",
+    "bench": "serving.commands.bench",
     "job": "appliance.commands.job",
     "appliance": "appliance.commands.appliance",
     "checkpoint": "cli.checkpoint",

@@ -18,6 +18,7 @@ from cstool.serving.asking import cancel
 from cstool.serving.bodies import read_document
 from cstool.serving.description import openapi
 from cstool.serving.metrics import CONTENT_TYPE, Answers, Histogram, joined, plain
+from cstool.serving.page import PAGE_PATHS, send_page
 from cstool.serving.refusals import Refused, busy
 from cstool.serving.replies import Mailbox, Reply, TooSlow
 from cstool.serving.schema import (
@@ -100,6 +101,7 @@ class Server:
             "/detokenize": {"POST": self._detokenize},
             "/health": {"GET": self._health},
             "/metrics": {"GET": self._metrics},
+            **{path: {"GET": send_page} for path in PAGE_PATHS},
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cstool.foundation.http.names import is_own
 from cstool.foundation.http.secret import shown_token
+from cstool.serving.page import PAGE_PATHS
 from cstool.serving.refusals import Refused
 from cstool.serving.streams import send_bytes, send_json
 
@@ -19,8 +20,8 @@ _HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
 }
-OPEN_PATHS = ("/health", "/public/v1/models")
-"""asked without the key"""
+OPEN_PATHS = ("/health", "/public/v1/models", *PAGE_PATHS)
+"""asked without the key; the page holds no secret"""
 
 
 class Guards:

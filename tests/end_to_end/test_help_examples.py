@@ -22,6 +22,7 @@ from tests.end_to_end.refusals import without_machine_warnings
 from tests.end_to_end.worked import PROJECT, run, save_checkpoints, write_data, write_params
 from tests.reference.preprocessing_cases import HOOKS, write_tokenizer
 from tests.shown_jobs import Shown
+from tests.stub_client import StubClient
 from tests.unit.csl.fabric.waits import sender_and_receiver
 from tests.unit.training.data.chat_samples import messages
 
@@ -164,6 +165,8 @@ def test_an_example_works_as_it_is_written(prepared, tmp_path, monkeypatch, exam
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"def \n")))
         monkeypatch.setattr("cstool.serving.client.Client.models", lambda _: ["gpt"])
         monkeypatch.setattr("cstool.serving.client.Client.events", lambda *_: (yield {"choices": [{"text": "f"}]}))
+    if example.startswith("cstool bench serve"):
+        monkeypatch.setattr("cstool.serving.client.Client", StubClient)
     if example == "cstool job list":
         assert cstool("job", "submit", "--params", "gpt_tiny", "--num_steps", "1").code == 0
     command, _, target = example.partition(" > ")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import Browser, open_browser
 from tests.patience import wait_until
 from tests.slurm import MISSING, Slurm, slurm
 from tests.unit.cli.conftest import cstool  # noqa: F401
@@ -25,3 +26,10 @@ def cluster() -> Iterator[Slurm]:
             patch.setenv(name, value)
         yield found
         wait_until(lambda: not found.jobs(), "jobs are left")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real browser without a window."""
+    with open_browser() as found:
+        yield found

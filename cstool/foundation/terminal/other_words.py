@@ -59,6 +59,7 @@ OTHER_COMMANDS = {
     **dict.fromkeys(("lm_eval", "bigcode_eval"), _NO_HARNESS),
     **dict.fromkeys(("infer", "generate", "predict", "sample", "complete"), _GENERATES),
     "talk": "`cstool chat CHECKPOINT` talks with a model",
+    **dict.fromkeys(("benchmark", "load_test"), "`cstool bench serve URL` measures how fast a server answers"),
     **dict.fromkeys(("plot", "draw", "graph"), _PLOTS),
     **dict.fromkeys(("report", "summary", "summarize"), _REPORTS),
     **dict.fromkeys(("data_preprocess", "preprocess", "prepare"), "`cstool data prepare text` makes a data set"),

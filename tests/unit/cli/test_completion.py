@@ -14,7 +14,7 @@ from tests.end_to_end.refusals import rows
 from tests.shown_jobs import Shown
 
 COMMANDS = [
-    *("data", "model", "config", "run", "finetune", "serve", "chat", "job", "appliance"),
+    *("data", "model", "config", "run", "finetune", "serve", "chat", "bench", "job", "appliance"),
     *("checkpoint", "validate", "estimate", "compile", "system", "fabric"),
 ]
 
