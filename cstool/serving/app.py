@@ -227,6 +227,7 @@ class Server:
 
     async def _health(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         served = self._served
+        served.check_weights()
         failure = None if served.engine is None else served.engine.failure
         if failure is not None:
             await send_json(

@@ -6,11 +6,12 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from cstool.foundation.errors import CheckpointError
 from cstool.inference.sampling import Sampling
 from cstool.inference.sequences import TokenRequest
 from cstool.serving.engine import Full
 from cstool.serving.grammars import AnswerGrammar
-from cstool.serving.refusals import Refused, busy
+from cstool.serving.refusals import Refused, busy, changed
 from cstool.serving.replies import Mailbox, Reply
 from cstool.serving.schema import Generation
 from cstool.serving.served import Served
@@ -190,6 +191,8 @@ def check_ended(replies: Sequence[Reply]) -> None:
     for reply in replies:
         if reply.finish_reason == "error":
             error = reply.ticket.error if reply.ticket is not None else None
+            if isinstance(error, CheckpointError):
+                raise changed(error)
             raise Refused(500, "the model failed" if error is None else error.message, code="engine_error")
         if reply.finish_reason not in FINISH_REASONS:
             raise Refused(503, "the answer was ended before its time", code="interrupted")

@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cstool.foundation.errors import DataError
+from cstool.foundation.errors import CheckpointError, DataError
 from cstool.inference.model import InferenceModel
 from cstool.model.params import DecoderParams
 from cstool.serving.embeddings import Embeddings
 from cstool.serving.engine import Engine
 from cstool.serving.grammars import Grammars
-from cstool.serving.refusals import Refused
+from cstool.serving.refusals import Refused, changed
 from cstool.serving.spelling import Spelling
 from cstool.serving.tools import form_of
 from cstool.training.data import Tokenizer, begun
@@ -91,17 +91,17 @@ class Served:
         return _stamp(self.model.checkpoint) != self._file
 
     def check_weights(self) -> None:
-        """Check that weights that stream from a file are still those of the model.
+        """Check that weights which stream from a checkpoint are still those of the model.
 
         A file that was replaced stays open as it was; one that was written to is no longer the same.
 
         Raises:
             Refused: it was written to
         """
-        now = None if self.model.stream.is_resident else _stamp(self.model.checkpoint)
-        if now is not None and self._file is not None and now != self._file and now[0] == self._file[0]:
-            rule = f"the checkpoint {self.model.checkpoint} was changed while it was served; start the server again"
-            raise Refused(503, rule, code="checkpoint_changed")
+        try:
+            self.model.stream.check_source()
+        except CheckpointError as error:
+            raise changed(error) from None
 
     def needs_tokenizer(self) -> Tokenizer:
         """The tokenizer.
