@@ -17,7 +17,7 @@ from cstool.serving.served import Limits
 
 
 def protocol(limits: Limits) -> type[H11Protocol]:
-    """Return the class of connections, with a time for headers, and a number of connections at a time."""
+    """Return the class of connections, with a time for headers and for reading, and a number of them at a time."""
 
     class Connection(H11Protocol):
         """A connection."""
@@ -25,6 +25,8 @@ def protocol(limits: Limits) -> type[H11Protocol]:
         def connection_made(self, transport: Any) -> None:
             """Begin, or refuse to."""
             super().connection_made(transport)
+            self._unsent: int | None = None
+            self._watch = self.loop.call_later(limits.write_s, self._look)
             self._late = self.loop.call_later(limits.headers_s, self._is_late)
             if len(self.connections) > limits.connections:
                 refused = Refused(503, "too many connections", code="too_many_connections")
@@ -49,9 +51,25 @@ def protocol(limits: Limits) -> type[H11Protocol]:
                 self._late = self.loop.call_later(limits.headers_s, self._is_late)
             super().data_received(data)
 
+        def resume_writing(self) -> None:
+            """Go on: the client has read."""
+            self._unsent = None
+            super().resume_writing()
+
+        def _look(self) -> None:
+            """Drop a client that reads nothing: its connection would never close, as it waits to be read to the end."""
+            size = self.transport.get_write_buffer_size()
+            waits = size > 0 and (self.flow.write_paused or self.transport.is_closing())
+            if waits and self._unsent is not None and size >= self._unsent:
+                self.transport.abort()
+                return
+            self._unsent = size if waits else None
+            self._watch = self.loop.call_later(limits.write_s, self._look)
+
         def connection_lost(self, exc: Exception | None) -> None:
             """End."""
             self._late.cancel()
+            self._watch.cancel()
             super().connection_lost(exc)
 
         def send_400_response(self, msg: str) -> None:

@@ -15,7 +15,7 @@ from cstool.foundation.errors import CstoolError
 from cstool.serving.served import Limits
 from cstool.serving.verbs import serving as verbs
 from cstool.serving.verbs.serving import ServeRequest, made_server
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.served_model import Served, serving
 
 USER = [{"role": "user", "content": "abc"}]
@@ -129,6 +129,36 @@ def test_headers_that_do_not_come(checkpoint, monkeypatch):
         with socket.create_connection((server.host, server.port), PATIENCE_S):
             answer = raw(server, b"")
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"] == "too many connections"
+
+
+def posted(server: Served, path: str, document: Any, receive_bytes: int) -> socket.socket:
+    """Send a request by a client that has a buffer of this size, and return its connection."""
+    connection = socket.socket()
+    connection.settimeout(PATIENCE_S)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    connection.connect((server.host, server.port))
+    body = json.dumps(document, separators=(",", ":")).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    return connection
+
+
+def test_a_client_that_reads_slowly_gets_all_and_one_that_does_not_read_is_dropped(checkpoint, monkeypatch):
+    monkeypatch.setattr("cstool.serving.served.Limits", lambda **_: Limits(write_s=0.2))
+    # It takes megabytes, and so seconds, to fill the buffers of both ends.
+    few, many = ({"tokens": [97] * count} for count in (200_000, 2_000_000))
+    stream = {"model": "m", "prompt": "a", "n": 128, "max_tokens": -1, "logprobs": 20, "stream": True, "seed": 1}
+    with serving(checkpoint, served_model_name="m") as server:
+        connections = server.server.server_state.connections
+        with posted(server, "/detokenize", few, 2**16) as slow:
+            content = b""
+            while part := slow.recv(4096):
+                content += part
+        assert json.loads(content.partition(b"\r\n\r\n")[2]) == {"prompt": "a" * 200_000}
+        with posted(server, "/detokenize", many, 4096), posted(server, "/v1/completions", stream, 4096):
+            gone = 'cstool_http_requests_total{path="/v1/completions",status="499"}'
+            wait_until(lambda: gone in metrics(server) and not connections, "both are dropped")
+        assert metrics(server)["cstool_requests_running"] == 0
 
 
 def test_an_end_waits_for_answers(checkpoint):
