@@ -86,8 +86,17 @@ class Drawing:
         # The keys and values of drafts that were right are in the memory; the last token is in no pass yet.
         sequence.cached = len(sequence.tokens) - 1
         logprobs = () if request.top is None else log_probabilities(chosen)[: len(tokens)]
-        numbers = {"accepted": right, "rejected": wrong, "reused": sequence.reused}
-        return Made(request.prompt, tokens, reason, logprobs=logprobs, echo=echo, **numbers)
+        return Made(
+            request.prompt,
+            tokens,
+            reason,
+            logprobs=logprobs,
+            echo=echo,
+            accepted=right,
+            rejected=wrong,
+            predicted=sequence.drafts_predicted,
+            reused=sequence.reused,
+        )
 
     def cut_short(self) -> Made:
         """End it here."""

@@ -117,6 +117,8 @@ class TokenSequence:
     """tokens that are in the memory"""
     drafts: list[int] = field(default_factory=list)
     """tokens that may follow, and go through the next pass"""
+    drafts_predicted: bool = False
+    """whether they are of the request's prediction"""
     logits: Array | None = None
     """(1 + drafts, V) float32: of the next token and of the ones behind drafts; None until they are there"""
     reused: int = 0
@@ -237,6 +239,8 @@ class Made(NamedTuple):
     """tokens of them that were drafted"""
     rejected: int = 0
     """drafts that were wrong, or behind the last token"""
+    predicted: bool = False
+    """whether these drafts were of the request's prediction"""
     reused: int = 0
     """tokens of the prompt that were in the memory from others"""
 

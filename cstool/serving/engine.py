@@ -87,7 +87,9 @@ class Ticket:
     cached_tokens: int = 0
     """prompt tokens that were in memory from requests before"""
     accepted_tokens: int = 0
+    """tokens of its prediction that came true"""
     rejected_tokens: int = 0
+    """tokens of its prediction that were tried in vain"""
     error: CstoolError | None = None
     """why it could not go on; its finish_reason is then "error" """
     _engine: Engine | None = field(default=None, repr=False)
@@ -267,8 +269,9 @@ class Engine:
         """Give tokens to the one who asked for them."""
         ticket, sums = self._running[made.prompt], self._sums
         ticket.times.first = ticket.times.first or time.perf_counter()
-        ticket.accepted_tokens += made.accepted
-        ticket.rejected_tokens += made.rejected
+        if made.predicted:
+            ticket.accepted_tokens += made.accepted
+            ticket.rejected_tokens += made.rejected
         with self._changed:
             sums.tokens += len(made.tokens)
             sums.accepted_tokens += made.accepted

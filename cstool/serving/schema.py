@@ -202,6 +202,8 @@ class ChatRequest(Generation):
     reasoning_effort: Literal["none", "low", "medium", "high"] | None = None
     reasoning_format: Literal["none", "parsed", "text_parsed", "raw", "hidden"] | None = None
     clear_thinking: bool | None = None
+    disable_reasoning: bool | None = None
+    model_parameters: dict[str, Any] | None = None
 
 
 class CompletionRequest(Generation):
@@ -219,6 +221,7 @@ class CompletionRequest(Generation):
     suffix: str | None = None
     return_raw_tokens: bool | None = None
     grammar_root: str | None = None
+    reasoning_format: Literal["none", "parsed", "text_parsed", "raw", "hidden"] | None = None
 
 
 class EmbeddingRequest(_Fields):
