@@ -44,8 +44,12 @@ class GramIndex:
 class Grammar(Protocol):
     """Says which tokens may follow; one for each sequence."""
 
-    def allowed(self) -> NDArray[np.uint32]:
-        """Tokens that may be next: bit t % 32 of word t // 32 is 1 for token t; (ceil(vocabulary / 32),) uint32."""
+    def allowed(self, drafts: Sequence[int]) -> Sequence[NDArray[np.uint32]]:
+        """Tokens that may be next, and behind each draft, up to the first draft that may not follow.
+
+        Returns:
+            At least one mask, (ceil(vocabulary / 32),) uint32: bit t % 32 of word t // 32 is 1 for token t
+        """
         ...
 
     def take(self, token: int) -> None:
@@ -155,8 +159,8 @@ class TokenSequence:
 
     @property
     def draft_limit(self) -> int:
-        """Most tokens that may be drafted: none behind the last token that may follow, none where a grammar chooses."""
-        if self.request.grammar is not None or not isinstance(self.request.choice, Sampling):
+        """Most tokens that may be drafted: none behind the last token that may follow."""
+        if not isinstance(self.request.choice, Sampling):
             return 0
         return min(self.draft_reach, self.request.max_tokens - len(self.made) - 1)
 

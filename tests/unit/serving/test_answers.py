@@ -165,6 +165,17 @@ def test_a_prediction_changes_no_token(chat):
     assert found["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] > 5
 
 
+def test_a_prediction_of_json_changes_no_token(chat):
+    pytest.importorskip("llguidance")
+    asked = {"response_format": {"type": "json_object"}, "max_tokens": 60, **NO_SPACE}
+    plain = chat(**asked).json
+    content = plain["choices"][0]["message"]["content"]
+    for prediction in (content, content[:10] + "}" + content[10:]):
+        found = chat(**asked, prediction={"type": "content", "content": prediction}).json
+        assert found["choices"] == plain["choices"]
+        assert found["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] > 5
+
+
 def test_vectors(ask):
     def vectors(**fields):
         return ask("/v1/embeddings", {"model": "m", **fields})
