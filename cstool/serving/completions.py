@@ -37,6 +37,7 @@ def plan(served: Served, request: CompletionRequest) -> CompletionPlan:
     Raises:
         Refused: it cannot be
     """
+    served.needs_engine()
     none = None, ""
     for name, allowed in {"suffix": none, "grammar_root": none, "reasoning_format": (None, "none", "raw")}.items():
         if getattr(request, name) not in allowed:
