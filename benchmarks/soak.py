@@ -51,7 +51,7 @@ PAGES = 24
 """of keys and values: too few for all answers at a time, so that some give theirs back"""
 WARM = 1000
 """requests before memory is measured first"""
-GROWTH = 0.02
+GROWTH = 0.05
 """of memory, at most, from then to the end"""
 KINDS = {
     "whole": 46,

@@ -49,7 +49,8 @@ class WeightStream:
         Weights of a file or of other ranks come once. Those in memory go, one by one, as they are quantised.
 
         Args:
-            panels: of all weights, weight by weight
+            panels: of all weights, weight by weight; those that were taken before are left out. Where weights are in
+                memory, they may be those of some weights
             quantized: names of the matrices that are, where they are dense
             precision: the name of a format of `quantized_rows`
 
@@ -63,6 +64,7 @@ class WeightStream:
                 self._others.order(BeginPasses(panels, ()))
             self._source.expect(panels, 0, 1)
             self.want(panels)
+        panels = [panel for panel in panels if panel not in self._taken]
         for weight, group in groupby(panels, lambda panel: panel.weight):
             for panel in group:
                 found = self._acquire(panel)

@@ -1,4 +1,4 @@
-"""A checkpoint that changes on disk while it is served: no answer has mixed weights."""
+"""Weights of a server: a checkpoint that changes gives no mixed answers, a quantised one takes little memory."""
 
 import asyncio
 import os
@@ -13,6 +13,9 @@ import pytest
 from cstool.inference.verbs.answer import open_model
 from cstool.serving.app import Server
 from cstool.serving.verbs.serving import ServeRequest, served_model
+from cstool.training.machine.memoryx.arrays import ModelArrays
+from cstool.training.machine.memoryx.memoryx import MemoryX
+from cstool.training.machine.precision import matrices_of_products
 from tests.served_model import Answer, asked
 
 COMPLETION = {"model": "m", "prompt": "the abc", "max_tokens": 8, "temperature": 0}
@@ -75,3 +78,25 @@ def test_weights_that_stream_from_a_file(copied):
         for path, document in (("/v1/completions", COMPLETION), ("/v1/embeddings", COMPLETION), ("/health", None)):
             answer = ask(path, document)
             assert (answer.status, answer.json["error"]) == (503, refusal(copied))
+
+
+def test_a_matrix_is_made_smaller_before_the_next_one_is_read(checkpoint, monkeypatch):
+    """So memory never has all of them in float32."""
+    told: list[str] = []
+
+    def recorded(owner: Any, name: str, tell: Callable[..., str]) -> None:
+        plain = getattr(owner, name)
+
+        def call(*given: Any) -> Any:
+            told.append(tell(*given))
+            return plain(*given)
+
+        monkeypatch.setattr(owner, name, call)
+
+    recorded(ModelArrays, "load", lambda _, array, read: f"read {array.removeprefix('model.')}")
+    recorded(MemoryX, "forget", lambda _, weight: f"drop {weight}")
+    with open_model(checkpoint, lanes=1, precision="int8", progress="none") as model:
+        matrices = matrices_of_products(model.graph)
+    assert len(matrices) > 8
+    assert all(told[told.index(f"read {name}") + 1] == f"drop {name}" for name in matrices)
+    assert sum(each.startswith("drop") for each in told) == len(matrices)
