@@ -47,6 +47,8 @@ from cstool.training.data.text_request import TextRequest
 
 CONTEXT = 512
 WAIT_S = 60.0
+TAKEN_S = 0.25
+"""time within which a server takes a request up"""
 PAGES = 24
 """of keys and values: too few for all answers at a time, so that some give theirs back"""
 WARM = 1000
@@ -155,6 +157,8 @@ class Server:
         flags += ["--kv_memory", f"{PAGES * page_bytes // 1024}KiB", "--lanes", "1"]
         self.signal: int | None = None
         """that it was told to end by"""
+        self.ended_at = 0.0
+        """when that was [s]"""
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "cstool", "serve", str(checkpoint), *flags],
@@ -221,7 +225,7 @@ class Server:
 
     def end(self, number: int) -> int:
         """Send a signal; return the exit code."""
-        self.signal = number
+        self.signal, self.ended_at = number, time.monotonic()
         self.process.send_signal(number)
         code = self.process.wait(WAIT_S * 2)
         assert self.process.stdout is not None
@@ -333,12 +337,14 @@ class Soak:
                     return
                 self.sent += 1
             kind = draws.choices(list(KINDS), list(KINDS.values()))[0]
-            server = self.server
+            server, began = self.server, time.monotonic()
             try:
                 outcome = self._one(kind, server, draws)
             except (Cut, OSError) as error:
                 is_begun = isinstance(error, Cut) and error.is_begun
-                allowed = server.signal == signal.SIGKILL or (server.signal == signal.SIGTERM and not is_begun)
+                # A request that the server had before SIGTERM gets its answer; one on its way then may get none.
+                is_late = server.signal == signal.SIGTERM and began > server.ended_at - TAKEN_S and not is_begun
+                allowed = server.signal == signal.SIGKILL or is_late
                 outcome = "ended with the server" if allowed else f"FAULT {error!r}"
                 while self.server is server and server.signal is not None:
                     time.sleep(0.01)

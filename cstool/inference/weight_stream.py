@@ -87,7 +87,7 @@ class WeightStream:
         return found
 
     def check_source(self) -> None:
-        """Check that weights which stream from a checkpoint are still those of the model.
+        """Check that a checkpoint from which weights stream is as it was opened.
 
         Raises:
             CheckpointError: it was written to since it was opened

@@ -50,7 +50,7 @@ class Generating(Protocol):
 
 @dataclass
 class Numbers:
-    """What is counted."""
+    """Counts and times of requests."""
 
     answers: Answers = field(default_factory=Answers)
     first_token: Histogram = field(

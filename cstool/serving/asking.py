@@ -20,7 +20,7 @@ from cstool.serving.spelling import SpelledText
 MOST_ANSWERS = 128
 """of one request"""
 FEW_TOKENS = 16
-"""of a completion that does not say how many, as of OpenAI"""
+"""of a completion without a number of tokens, as of OpenAI"""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def check_room(served: Served, tokens: Sequence[int], param: str) -> None:
 def submit(served: Served, asked: Asked, prompts: Sequence[Sequence[int]], each: int, mailbox: Mailbox) -> list[Reply]:
     """Queue requests of the engine: so many answers for each prompt.
 
-    The draws of an answer are keyed by its number in the request, so they are the same whatever else runs.
+    The draws of an answer are keyed by its number in the request, so they are the same in any company.
 
     Raises:
         Refused: the queue is full, or there are too many answers

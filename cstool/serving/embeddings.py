@@ -107,7 +107,7 @@ class EncoderEmbedder:
 
     Args:
         model: that is open
-        tokenizer: a vocabulary; None for that of the params
+        tokenizer: a vocabulary; None for the one in the params
     """
 
     def __init__(self, model: InferenceModel, tokenizer: str | None) -> None:

@@ -77,7 +77,7 @@ class _Words:
         self.tokens, self.special_token_ids, self.eos_token_id, self.bos_token_id = tokens, list(special), end, None
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """Return some tokens of a text; they need not be those of the tokenizer."""
+        """Return some tokens of a text; the tokenizer may give others."""
         content = text.encode() if isinstance(text, str) else text
         by_content = {word: number for number, word in enumerate(self.tokens) if word}
         longest = max(map(len, by_content))

@@ -169,7 +169,7 @@ class Generation(_Fields):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     user: str | None = None
-    """who asks; it changes nothing, and is not kept"""
+    """name of the user; it changes nothing, and is not kept"""
     prompt_cache_key: Annotated[str, Field(max_length=1024)] | None = None
     """changes nothing: prompts that begin alike share memory with any key"""
     service_tier: Literal["auto", "default", "flex", "priority"] | None = None

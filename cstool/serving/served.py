@@ -26,13 +26,13 @@ from cstool.training.data.chat_templates import ChatTemplate
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may be, and how long things may take.
+    """Limits of requests, in bytes and seconds.
 
     Args:
         body_bytes: of a body
         body_s: for it to come
         headers_s: for the headers of a request to come
-        write_s: for a client to read what it was sent
+        write_s: for a client to read a part of its answer
         keep_alive_s: between two signs of life in a stream
         connections: at a time
         max_tokens: of a request that does not say it; None for the rest of the context in a chat, 16 elsewhere
@@ -91,7 +91,7 @@ class Served:
         return _stamp(self.model.checkpoint) != self._file
 
     def check_weights(self) -> None:
-        """Check that weights which stream from a checkpoint are still those of the model.
+        """Check that a checkpoint from which weights stream is as it was opened.
 
         A file that was replaced stays open as it was; one that was written to is no longer the same.
 
@@ -220,7 +220,7 @@ class Served:
 
 
 def _stamp(path: Path | None) -> tuple[int, int, int] | None:
-    """What tells a file from another one in its place."""
+    """Marks of a file; another one in its place has others."""
     try:
         found = None if path is None else path.stat()
     except OSError:

@@ -33,7 +33,7 @@ def protocol(limits: Limits) -> type[H11Protocol]:
                 self._answer_and_close("503 Service Unavailable", refused, "Retry-After: 1\r\n")
 
         def handle_events(self) -> None:
-            """Handle what has come."""
+            """Handle the bytes that have come."""
             before = self.cycle
             super().handle_events()
             if self.cycle is not before:
@@ -73,7 +73,7 @@ def protocol(limits: Limits) -> type[H11Protocol]:
             super().connection_lost(exc)
 
         def send_400_response(self, msg: str) -> None:
-            """Refuse what is no HTTP, or HTTP that may mean two things."""
+            """Refuse bytes that are no HTTP, or may mean two things."""
             self._answer_and_close("400 Bad Request", Refused(400, msg, code="invalid_http"))
 
         def _is_late(self) -> None:
@@ -98,7 +98,7 @@ class DrainingServer(uvicorn.Server):
         limits: of connections
         drain_s: most time for answers to end
         is_idle: says whether none is under way
-        close: ends what is still under way
+        close: ends the answers that are still under way
     """
 
     def __init__(
