@@ -138,9 +138,10 @@ class DrainingServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Look whether it may end; called ten times a second."""
         if self._end_at is not None and not self.should_exit:
-            # An answer that the engine has ended is sent in the next moments.
+            # An answer that the engine has ended is sent in the next moments, and read as fast as its client can.
             tasks = [task for task in self.server_state.tasks if not task.done()]
-            if (self._is_idle() and not tasks) or time.monotonic() > self._end_at:
+            unsent = sum(each.transport.get_write_buffer_size() for each in self.server_state.connections)
+            if (self._is_idle() and not tasks and not unsent) or time.monotonic() > self._end_at:
                 self.should_exit = True
         if self.should_exit:
             await asyncio.get_running_loop().run_in_executor(None, self._close)

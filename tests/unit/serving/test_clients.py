@@ -19,6 +19,7 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.served_model import Served, serving
 
 USER = [{"role": "user", "content": "abc"}]
+MANY = {"tokens": [97] * 300_000}
 
 
 @pytest.fixture(scope="module")
@@ -131,11 +132,13 @@ def test_headers_that_do_not_come(checkpoint, monkeypatch):
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"] == "too many connections"
 
 
-def posted(server: Served, path: str, document: Any, receive_bytes: int) -> socket.socket:
-    """Send a request by a client that has a buffer of this size, and return its connection."""
+def posted(server: Served, path: str, document: Any) -> socket.socket:
+    """Send a request, with small buffers at both ends, and return the connection."""
+    wait_until(lambda: server.server.started, "the server has begun")
+    server.server.servers[0].sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**14)
     connection = socket.socket()
     connection.settimeout(PATIENCE_S)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**14)
     connection.connect((server.host, server.port))
     body = json.dumps(document, separators=(",", ":")).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
@@ -143,19 +146,22 @@ def posted(server: Served, path: str, document: Any, receive_bytes: int) -> sock
     return connection
 
 
+def read_slowly(connection: socket.socket) -> Any:
+    """Read an answer, a little at a time."""
+    content = b""
+    while part := connection.recv(4096):
+        content += part
+    return json.loads(content.partition(b"\r\n\r\n")[2])
+
+
 def test_a_client_that_reads_slowly_gets_all_and_one_that_does_not_read_is_dropped(checkpoint, monkeypatch):
     monkeypatch.setattr("cstool.serving.served.Limits", lambda **_: Limits(write_s=0.2))
-    # It takes megabytes, and so seconds, to fill the buffers of both ends.
-    few, many = ({"tokens": [97] * count} for count in (200_000, 2_000_000))
     stream = {"model": "m", "prompt": "a", "n": 128, "max_tokens": -1, "logprobs": 20, "stream": True, "seed": 1}
     with serving(checkpoint, served_model_name="m") as server:
         connections = server.server.server_state.connections
-        with posted(server, "/detokenize", few, 2**16) as slow:
-            content = b""
-            while part := slow.recv(4096):
-                content += part
-        assert json.loads(content.partition(b"\r\n\r\n")[2]) == {"prompt": "a" * 200_000}
-        with posted(server, "/detokenize", many, 4096), posted(server, "/v1/completions", stream, 4096):
+        with posted(server, "/detokenize", MANY) as slow:
+            assert read_slowly(slow) == {"prompt": "a" * 300_000}
+        with posted(server, "/detokenize", MANY), posted(server, "/v1/completions", stream):
             gone = 'cstool_http_requests_total{path="/v1/completions",status="499"}'
             wait_until(lambda: gone in metrics(server) and not connections, "both are dropped")
         assert metrics(server)["cstool_requests_running"] == 0
@@ -180,6 +186,16 @@ def test_an_end_waits_for_answers(checkpoint):
         other.close()
         assert answer.read().endswith(b"data: [DONE]\n\n")
         connection.close()
+
+
+def test_an_end_waits_for_a_client_that_reads_slowly(checkpoint):
+    with serving(checkpoint, served_model_name="m") as server:
+        connections = server.server.server_state.connections
+        with posted(server, "/detokenize", MANY) as slow:
+            wait_until(lambda: any(each.transport.get_write_buffer_size() for each in connections), "it is sent")
+            server.server.end()
+            assert not asyncio.run(server.server.on_tick(1))
+            assert read_slowly(slow) == {"prompt": "a" * 300_000}
 
 
 def refused(**asked: Any) -> tuple[str, str | None]:
