@@ -106,7 +106,7 @@ class Decoder:
         waiting = [sequence for each in self._under_way for sequence in each.running if sequence.logits is None]
         going_on = [sequence for sequence in waiting if sequence.goes_on]
         for sequence in going_on:
-            sequence.drafts = []
+            sequence.drafts, sequence.drafts_predicted = [], False
         self._drafts.propose(going_on)
         pieces: dict[int, tuple[TokenSequence, int]] = {}
         room = PASS_ROWS

@@ -51,7 +51,7 @@ class LookedUp:
         room = PASS_TOKENS - len(sequences)
         for sequence in sequences:
             if (most := min(room, MOST_DRAFTS, sequence.draft_limit)) > 0:
-                sequence.drafts = looked_up(sequence, most)
+                sequence.drafts, sequence.drafts_predicted = looked_up(sequence, most)
                 room -= len(sequence.drafts)
 
 
@@ -63,18 +63,22 @@ class Predicted(LookedUp):
         super().propose([sequence for sequence in sequences if sequence.request.prediction])
 
 
-def looked_up(sequence: TokenSequence, most: int) -> list[int]:
-    """Return up to so many tokens that may follow, by what followed the last ones before."""
+def looked_up(sequence: TokenSequence, most: int) -> tuple[list[int], bool]:
+    """Return up to so many tokens that may follow, as they followed the last ones before.
+
+    Returns:
+        They, and whether the request's prediction has them
+    """
     prediction = list(sequence.request.prediction)
     made = sequence.made
     if prediction and prediction[: len(made)] == made:
-        return prediction[len(made) : len(made) + most]
+        return prediction[len(made) : len(made) + most], True
     for text, skip in ((prediction, 0), (sequence.tokens, 1)):
         index = sequence.grams(of_prediction=text is prediction)
         place = index.follows(text, sequence.tokens[-GRAM_TOKENS:], skip)
         if place is not None:
-            return text[place : place + most]
-    return []
+            return text[place : place + most], text is prediction
+    return [], False
 
 
 @dataclass

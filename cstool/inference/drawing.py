@@ -27,18 +27,19 @@ class Drawing:
         """of the tokens that followed the prompt, where there are penalties"""
 
     def choices(self) -> list[Choice]:
-        """How the next token is chosen, and those after each of the drafts."""
+        """How the next token is chosen, and those after each of the drafts that may follow."""
         sequence, request = self.running[0], self.request
         if request.max_tokens == 0:
             return []
         counts, found = self._counts.copy(), []
-        made = len(sequence.tokens) - len(request.tokens)
-        for ahead, draft in enumerate([*sequence.drafts, None]):
+        made, drafts = len(sequence.tokens) - len(request.tokens), sequence.drafts
+        masks = None if request.grammar is None else request.grammar.allowed(drafts)
+        if masks is not None:
+            drafts = drafts[: len(masks) - 1]
+        for ahead, draft in enumerate([*drafts, None]):
             plain = self._sampling.choice(request.draw_key, len(sequence.tokens) + ahead)
             changes = self._changes(counts, made + ahead)
-            allowed = None
-            if request.grammar is not None:
-                allowed = request.grammar.allowed().view(np.uint8)
+            allowed = None if masks is None else masks[ahead].view(np.uint8)
             if changes is not None or allowed is not None or request.top is not None:
                 plain = replace(plain, changes=changes, allowed=allowed, top_logprobs=request.top)
             found.append(plain)
@@ -69,7 +70,8 @@ class Drawing:
             return Made(request.prompt, [], "length", echo=echo)
         tokens: list[int] = []
         reason, right = None, 0
-        for token, draft in zip(chosen.tokens.tolist(), [*sequence.drafts, None], strict=True):
+        drafts = sequence.drafts[: len(chosen.tokens) - 1]
+        for token, draft in zip(chosen.tokens.tolist(), [*drafts, None], strict=True):
             sequence.tokens.append(token)
             tokens.append(token)
             if self._has_penalties:
@@ -86,8 +88,17 @@ class Drawing:
         # The keys and values of drafts that were right are in the memory; the last token is in no pass yet.
         sequence.cached = len(sequence.tokens) - 1
         logprobs = () if request.top is None else log_probabilities(chosen)[: len(tokens)]
-        numbers = {"accepted": right, "rejected": wrong, "reused": sequence.reused}
-        return Made(request.prompt, tokens, reason, logprobs=logprobs, echo=echo, **numbers)
+        return Made(
+            request.prompt,
+            tokens,
+            reason,
+            logprobs=logprobs,
+            echo=echo,
+            accepted=right,
+            rejected=wrong,
+            predicted=sequence.drafts_predicted,
+            reused=sequence.reused,
+        )
 
     def cut_short(self) -> Made:
         """End it here."""

@@ -159,16 +159,24 @@ class InferenceModel(Walks):
             self.memoryx = others.memoryx
             needs = needed_kernels(graph, self.precision, sparsity.groups, answers=True)
             prepare_kernels(progress, needs)
-            position, _ = restore(self.memoryx, params, start, progress)
+            stream = WeightStream(self.memoryx, others)
+            stack.callback(stream.close)
+            matrices = matrices_of_products(graph) if quantized else frozenset()
+
+            def loaded(weight: str) -> None:
+                # Each is made smaller before the next one comes.
+                if stream.is_resident and weight in matrices and weight not in self.memoryx.arrays.sparse:
+                    stream.take(panels_of(graph.weights[weight]), matrices, self.precision)
+
+            position, _ = restore(self.memoryx, params, start, progress, loaded)
             self.step = position.step
             """step of the training that it comes from"""
             self.memoryx.begin_evaluation(self.step, None)
-            team, stream = Team(lanes or available_cores()), WeightStream(self.memoryx, others)
+            team = Team(lanes or available_cores())
             stack.callback(team.close)
-            stack.callback(stream.close)
             if quantized:
                 panels = [panel for weight in graph.weights.values() for panel in panels_of(weight)]
-                stream.take(panels, matrices_of_products(graph), self.precision)
+                stream.take(panels, matrices, self.precision)
             super().__init__(graph, stream, team, executor, chosen)
             self._stack = stack.pop_all()
 

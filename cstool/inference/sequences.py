@@ -44,8 +44,12 @@ class GramIndex:
 class Grammar(Protocol):
     """Says which tokens may follow; one for each sequence."""
 
-    def allowed(self) -> NDArray[np.uint32]:
-        """Tokens that may be next: bit t % 32 of word t // 32 is 1 for token t; (ceil(vocabulary / 32),) uint32."""
+    def allowed(self, drafts: Sequence[int]) -> Sequence[NDArray[np.uint32]]:
+        """Tokens that may be next, and behind each draft, up to the first draft that may not follow.
+
+        Returns:
+            At least one mask, (ceil(vocabulary / 32),) uint32: bit t % 32 of word t // 32 is 1 for token t
+        """
         ...
 
     def take(self, token: int) -> None:
@@ -117,6 +121,8 @@ class TokenSequence:
     """tokens that are in the memory"""
     drafts: list[int] = field(default_factory=list)
     """tokens that may follow, and go through the next pass"""
+    drafts_predicted: bool = False
+    """whether they are of the request's prediction"""
     logits: Array | None = None
     """(1 + drafts, V) float32: of the next token and of the ones behind drafts; None until they are there"""
     reused: int = 0
@@ -153,8 +159,8 @@ class TokenSequence:
 
     @property
     def draft_limit(self) -> int:
-        """Most tokens that may be drafted: none behind the last token that may follow, none where a grammar chooses."""
-        if self.request.grammar is not None or not isinstance(self.request.choice, Sampling):
+        """Most tokens that may be drafted: none behind the last token that may follow."""
+        if not isinstance(self.request.choice, Sampling):
             return 0
         return min(self.draft_reach, self.request.max_tokens - len(self.made) - 1)
 
@@ -237,6 +243,8 @@ class Made(NamedTuple):
     """tokens of them that were drafted"""
     rejected: int = 0
     """drafts that were wrong, or behind the last token"""
+    predicted: bool = False
+    """whether these drafts were of the request's prediction"""
     reused: int = 0
     """tokens of the prompt that were in the memory from others"""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cstool.foundation.errors import ClusterError, NonFiniteError
+from cstool.foundation.errors import CheckpointError, ClusterError, NonFiniteError
 from cstool.model.ir import Panel
 from cstool.training.kernels.call import Weights
 from cstool.training.kernels.quantized import quantize
@@ -49,22 +49,25 @@ class WeightStream:
         Weights of a file or of other ranks come once. Those in memory go, one by one, as they are quantised.
 
         Args:
-            panels: of all weights, weight by weight
+            panels: of all weights, weight by weight; those that were taken before are left out. Where weights are in
+                memory, they may be those of some weights
             quantized: names of the matrices that are, where they are dense
             precision: the name of a format of `quantized_rows`
 
         Raises:
             NonFiniteError: a number is infinite or none, or too large for the format
             ClusterError: sparse weights are not in the memory of this process
+            CheckpointError: their file was written to meanwhile
         """
         if not self.is_resident:
             if self.nodes > 1:
                 self._others.order(BeginPasses(panels, ()))
             self._source.expect(panels, 0, 1)
             self.want(panels)
+        panels = [panel for panel in panels if panel not in self._taken]
         for weight, group in groupby(panels, lambda panel: panel.weight):
             for panel in group:
-                found = self._source.acquire(panel)
+                found = self._acquire(panel)
                 try:
                     self._take(panel, found, precision if weight in quantized else None)
                 finally:
@@ -73,6 +76,25 @@ class WeightStream:
             if self.is_resident and all(panel in self._taken for panel in panels if panel.weight == weight):
                 self._memoryx.forget(weight)
         self.is_resident = True
+
+    def _acquire(self, panel: Panel) -> Weights:
+        found = self._source.acquire(panel)
+        try:
+            self.check_source()
+        except CheckpointError:
+            self._source.release(panel)
+            raise
+        return found
+
+    def check_source(self) -> None:
+        """Check that a checkpoint from which weights stream is as it was opened.
+
+        Raises:
+            CheckpointError: it was written to since it was opened
+        """
+        file = self._memoryx.arrays.file
+        if not self.is_resident and file is not None and file.base is not None:
+            file.base.check_unwritten()
 
     def _take(self, panel: Panel, found: Weights, precision: str | None) -> None:
         """Keep a panel that was acquired: as it is, in a copy, or quantised."""
@@ -133,7 +155,11 @@ class WeightStream:
 
     @contextmanager
     def lent(self, panels: Sequence[Panel]) -> Iterator[list[Any]]:
-        """Lend panels for the length of a context: `Weights`, or `QuantizedMatrix`."""
+        """Lend panels for the length of a context: `Weights`, or `QuantizedMatrix`.
+
+        Raises:
+            CheckpointError: see `check_source`
+        """
         if self.is_resident:
             yield [self._resident(panel) for panel in panels]
             return
@@ -141,7 +167,7 @@ class WeightStream:
         try:
             weights = []
             for panel in panels:
-                weights.append(self._source.acquire(panel))
+                weights.append(self._acquire(panel))
                 taken.append(panel)
                 size_bytes = self._memoryx.stream_bytes(panel)
                 self.streamed_bytes += size_bytes

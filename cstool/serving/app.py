@@ -51,7 +51,7 @@ class Generating(Protocol):
 
 @dataclass
 class Numbers:
-    """What is counted."""
+    """Counts and times of requests."""
 
     answers: Answers = field(default_factory=Answers)
     first_token: Histogram = field(
@@ -229,6 +229,7 @@ class Server:
 
     async def _health(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         served = self._served
+        served.check_weights()
         failure = None if served.engine is None else served.engine.failure
         if failure is not None:
             await send_json(

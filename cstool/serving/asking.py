@@ -6,11 +6,12 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from cstool.foundation.errors import CheckpointError
 from cstool.inference.sampling import Sampling
 from cstool.inference.sequences import TokenRequest
 from cstool.serving.engine import Full
 from cstool.serving.grammars import AnswerGrammar
-from cstool.serving.refusals import Refused, busy
+from cstool.serving.refusals import Refused, busy, changed
 from cstool.serving.replies import Mailbox, Reply
 from cstool.serving.schema import Generation
 from cstool.serving.served import Served
@@ -19,7 +20,7 @@ from cstool.serving.spelling import SpelledText
 MOST_ANSWERS = 128
 """of one request"""
 FEW_TOKENS = 16
-"""of a completion that does not say how many, as of OpenAI"""
+"""of a completion without a number of tokens, as of OpenAI"""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def check_room(served: Served, tokens: Sequence[int], param: str) -> None:
 def submit(served: Served, asked: Asked, prompts: Sequence[Sequence[int]], each: int, mailbox: Mailbox) -> list[Reply]:
     """Queue requests of the engine: so many answers for each prompt.
 
-    The draws of an answer are keyed by its number in the request, so they are the same whatever else runs.
+    The draws of an answer are keyed by its number in the request, so they are the same in any company.
 
     Raises:
         Refused: the queue is full, or there are too many answers
@@ -190,6 +191,8 @@ def check_ended(replies: Sequence[Reply]) -> None:
     for reply in replies:
         if reply.finish_reason == "error":
             error = reply.ticket.error if reply.ticket is not None else None
+            if isinstance(error, CheckpointError):
+                raise changed(error)
             raise Refused(500, "the model failed" if error is None else error.message, code="engine_error")
         if reply.finish_reason not in FINISH_REASONS:
             raise Refused(503, "the answer was ended before its time", code="interrupted")

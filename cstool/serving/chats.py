@@ -52,6 +52,9 @@ def plan(served: Served, request: ChatRequest) -> ChatPlan:
     served.needs_engine()
     if request.top_logprobs is not None and not request.logprobs:
         raise Refused(400, "top_logprobs: must go with logprobs, got no logprobs", "top_logprobs", "invalid_value")
+    if request.model_parameters:
+        rule = "must be left out or empty, the model has none"
+        raise Refused(400, f"model_parameters: {rule}", "model_parameters", "unsupported")
     template = served.template
     assert template is not None
     others = _others(request, template)
@@ -90,13 +93,21 @@ def _others(request: ChatRequest, template: ChatTemplate) -> dict[str, Any]:
         Refused: it does not read them
     """
     found: dict[str, Any] = {}
-    if request.reasoning_effort is not None:
+    effort, name = request.reasoning_effort, "reasoning_effort"
+    if request.disable_reasoning:
+        name = "disable_reasoning"
+        if effort not in (None, "none"):
+            raise Refused(400, f"{name}: must go with no reasoning_effort, got {effort}", name, "invalid_value")
+        # A model without thoughts has none to leave out.
+        thinks = any(word in template.source for word in (THINK, "enable_thinking", "reasoning_effort"))
+        effort = "none" if thinks else None
+    if effort is not None:
         if "reasoning_effort" in template.source:
-            found["reasoning_effort"] = request.reasoning_effort
+            found["reasoning_effort"] = effort
         if "enable_thinking" in template.source:
-            found["enable_thinking"] = request.reasoning_effort != "none"
+            found["enable_thinking"] = effort != "none"
         if not found:
-            raise _unread("reasoning_effort", template)
+            raise _unread(name, template)
     if request.clear_thinking is not None:
         if "clear_thinking" not in template.source:
             raise _unread("clear_thinking", template)

@@ -36,8 +36,10 @@ def plan(served: Served, request: CompletionRequest) -> CompletionPlan:
     Raises:
         Refused: it cannot be
     """
-    for name in ("suffix", "grammar_root"):
-        if getattr(request, name) not in (None, ""):
+    served.needs_engine()
+    none = None, ""
+    for name, allowed in {"suffix": none, "grammar_root": none, "reasoning_format": (None, "none", "raw")}.items():
+        if getattr(request, name) not in allowed:
             raise Refused(400, f"{name}: must be left out, this server does not do it", name, "unsupported")
     n = request.n or 1
     best_of = n if request.best_of is None else request.best_of

@@ -19,7 +19,7 @@ def template_of(asked: str | None, tokenizer: ByteTokenizer | FileTokenizer) -> 
     """Return the template of a server's conversations.
 
     Args:
-        asked: "cstool" or a file; None for the tokenizer's own, or where it has none that of cstool
+        asked: "cstool" or a file; None for the tokenizer's own template, or cstool's where it has none
 
     Raises:
         DataError: a file is missing or damaged, or holds no template

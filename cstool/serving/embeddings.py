@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.foundation.errors import CstoolError
+from cstool.foundation.errors import CheckpointError, CstoolError
 from cstool.inference.model import InferenceModel
 from cstool.inference.team import Team
 from cstool.inference.verbs.asking import ask, plan_texts
 from cstool.inference.walk import PASS_ROWS, Walks, check_finite
 from cstool.model.params import DprParams
-from cstool.serving.refusals import Refused, busy
+from cstool.serving.refusals import Refused, busy, changed
 from cstool.serving.schema import EmbeddingRequest
 from cstool.training.kernels.cached_attention import News
 
@@ -107,7 +107,7 @@ class EncoderEmbedder:
 
     Args:
         model: that is open
-        tokenizer: a vocabulary; None for that of the params
+        tokenizer: a vocabulary; None for the one in the params
     """
 
     def __init__(self, model: InferenceModel, tokenizer: str | None) -> None:
@@ -123,6 +123,8 @@ class EncoderEmbedder:
         try:
             plan = plan_texts(self._model.params, words, self._tokenizer, embed=pooling)
             found = ask(self._model, words, embed=pooling, tokenizer=self._tokenizer).embeddings
+        except CheckpointError as error:
+            raise changed(error) from None
         except CstoolError as error:
             raise Refused(400, f"input: {error.message}", "input", "invalid_value") from None
         return Embedded(list(found), sum(len(text.tokens) for text in plan.encoded))

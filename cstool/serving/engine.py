@@ -87,7 +87,9 @@ class Ticket:
     cached_tokens: int = 0
     """prompt tokens that were in memory from requests before"""
     accepted_tokens: int = 0
+    """tokens of its prediction that came true"""
     rejected_tokens: int = 0
+    """tokens of its prediction that were tried in vain"""
     error: CstoolError | None = None
     """why it could not go on; its finish_reason is then "error" """
     _engine: Engine | None = field(default=None, repr=False)
@@ -99,7 +101,7 @@ class Ticket:
             self._engine.wake()
 
     def numbered(self, number: int) -> TokenRequest:
-        """The request under a number; what goes wrong in its own code ends this request alone."""
+        """The request under a number; a fault in its own code ends this request alone."""
 
         def finish(tokens: Sequence[int]) -> str | None:
             try:
@@ -111,7 +113,7 @@ class Ticket:
         return replace(self.request, prompt=number, draws=self.request.draws or 0, finish=finish)
 
     def give(self, made: Made) -> None:
-        """Give tokens to the one who asked."""
+        """Give tokens to the client."""
         try:
             self.take(made)
         except Exception as error:
@@ -142,7 +144,7 @@ class Engine:
         capacity: most tokens of a sequence, its prompt included
         max_batch: most requests whose tokens are made side by side
         max_queue: most requests that wait
-        kv_bytes: memory for keys and values [bytes]; None for what all requests may need, up to half of the free memory
+        kv_bytes: memory for keys and values [bytes]; None for the need of all requests, up to half of the free memory
         drafts: tokens that may follow
 
     Raises:
@@ -179,7 +181,7 @@ class Engine:
     def submit(self, request: TokenRequest, take: Take) -> Ticket:
         """Queue a request; its tokens are given to `take`, the last ones with a finish_reason.
 
-        Finish reasons: those of the request's `finish`, "length", "context", "interrupted" (cancelled, or the engine
+        Finish reasons: any of the request's `finish`, "length", "context", "interrupted" (cancelled, or the engine
         ends), "error" (see `Ticket.error`).
 
         Raises:
@@ -199,7 +201,7 @@ class Engine:
             self._changed.notify_all()
 
     def load(self) -> Load:
-        """How busy it is, and what it has done."""
+        """Its load now, and its work so far."""
         with self._changed:
             sums, pool = self._sums, self._pool
             return Load(
@@ -218,7 +220,7 @@ class Engine:
             )
 
     def close(self, wait_s: float = 0.0) -> None:
-        """Take no more requests; let those that are there end, at most so long; then end the rest."""
+        """Take no more requests; wait for the ones under way, at most so long; then end the rest."""
         with self._changed:
             self._is_ending = True
             self._changed.notify_all()
@@ -239,7 +241,7 @@ class Engine:
             self._fail(error)
 
     def _admit(self) -> bool:
-        """Let requests in, and those out that are cancelled; False at the end."""
+        """Let requests in, and cancelled ones out; False at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._running or self._is_ending)
             cancelled = [number for number, ticket in self._running.items() if ticket.is_cancelled]
@@ -264,11 +266,12 @@ class Engine:
             return bool(self._running or self._waiting or not self._is_ending)
 
     def _give(self, made: Made) -> None:
-        """Give tokens to the one who asked for them."""
+        """Give tokens to their client."""
         ticket, sums = self._running[made.prompt], self._sums
         ticket.times.first = ticket.times.first or time.perf_counter()
-        ticket.accepted_tokens += made.accepted
-        ticket.rejected_tokens += made.rejected
+        if made.predicted:
+            ticket.accepted_tokens += made.accepted
+            ticket.rejected_tokens += made.rejected
         with self._changed:
             sums.tokens += len(made.tokens)
             sums.accepted_tokens += made.accepted

@@ -6,7 +6,7 @@ The package llguidance reads the grammars. It knows tokens by their bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,19 +41,33 @@ class AnswerGrammar:
         """Whether the text is whole, and nothing may follow."""
         return bool(self._matcher.is_stopped())
 
-    def allowed(self) -> NDArray[np.uint32]:
+    def allowed(self, drafts: Sequence[int]) -> list[NDArray[np.uint32]]:
         """See `Grammar.allowed`."""
-        if self.fault is None:
-            found = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
-            if found.any() and not self._matcher.is_error():
-                return found
+        if self.fault is not None:
+            return [self._all]
+        if (mask := _mask(self._matcher)) is None:
             self.fault = self._matcher.get_error() or "no token may follow"
-        return self._all
+            return [self._all]
+        found = [mask]
+        # A fault behind a draft is none of this text, so drafts are tried on a copy.
+        ahead = self._matcher.deep_copy() if drafts else None
+        for draft in drafts:
+            assert ahead is not None
+            if not ahead.try_consume_tokens([draft]) or ahead.is_stopped() or (mask := _mask(ahead)) is None:
+                break
+            found.append(mask)
+        return found
 
     def take(self, token: int) -> None:
         """See `Grammar.take`."""
         if self.fault is None and not self._matcher.consume_token(token):
             self.fault = self._matcher.get_error() or f"token {token} may not follow"
+
+
+def _mask(matcher: LLMatcher) -> NDArray[np.uint32] | None:
+    """The tokens that may follow; None where none may, or where the grammar cannot go on."""
+    found = np.frombuffer(matcher.compute_bitmask(), np.uint32)
+    return found if found.any() and not matcher.is_error() else None
 
 
 class _Words:
@@ -63,7 +77,7 @@ class _Words:
         self.tokens, self.special_token_ids, self.eos_token_id, self.bos_token_id = tokens, list(special), end, None
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """Return some tokens of a text; they need not be those of the tokenizer."""
+        """Return some tokens of a text; the tokenizer may give others."""
         content = text.encode() if isinstance(text, str) else text
         by_content = {word: number for number, word in enumerate(self.tokens) if word}
         longest = max(map(len, by_content))

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from cstool.foundation.errors import CheckpointError
+
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -62,6 +64,11 @@ def busy(*, is_ending: bool) -> Refused:
     if is_ending:
         return Refused(503, "the server is about to end", code="shutting_down", headers={"Retry-After": "5"})
     return Refused(429, "too many requests wait already", code="queue_full", headers={"Retry-After": "1"})
+
+
+def changed(error: CheckpointError) -> Refused:
+    """The refusal of a request whose weights would be mixed ones."""
+    return Refused(503, f"{error.message}; start the server again", code="checkpoint_changed")
 
 
 def encoded(document: Any) -> bytes:

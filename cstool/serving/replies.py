@@ -25,10 +25,10 @@ class TooSlow(Exception):
 
 @dataclass(frozen=True)
 class News:
-    """What there is of an answer since the last time.
+    """The news of an answer since the last time.
 
     Args:
-        index: of the answer among those of its request
+        index: of the answer in its request
         pieces: of its text
         finish_reason: of the engine; None where more follows
     """
@@ -103,7 +103,7 @@ class Reply:
     mailbox: Mailbox
     grammar: AnswerGrammar | None = None
     tokens: list[int] = field(default_factory=list)
-    """that followed the prompt, with those that ended it"""
+    """behind the prompt, and the ones that ended it are among them"""
     logprobs: list[LogProbability] = field(default_factory=list)
     """of `tokens`, where they are asked for"""
     echo: Sequence[LogProbability] = ()

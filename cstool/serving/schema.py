@@ -169,7 +169,7 @@ class Generation(_Fields):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     user: str | None = None
-    """who asks; it changes nothing, and is not kept"""
+    """name of the user; it changes nothing, and is not kept"""
     prompt_cache_key: Annotated[str, Field(max_length=1024)] | None = None
     """changes nothing: prompts that begin alike share memory with any key"""
     service_tier: Literal["auto", "default", "flex", "priority"] | None = None
@@ -202,6 +202,8 @@ class ChatRequest(Generation):
     reasoning_effort: Literal["none", "low", "medium", "high"] | None = None
     reasoning_format: Literal["none", "parsed", "text_parsed", "raw", "hidden"] | None = None
     clear_thinking: bool | None = None
+    disable_reasoning: bool | None = None
+    model_parameters: dict[str, Any] | None = None
 
 
 class CompletionRequest(Generation):
@@ -219,6 +221,7 @@ class CompletionRequest(Generation):
     suffix: str | None = None
     return_raw_tokens: bool | None = None
     grammar_root: str | None = None
+    reasoning_format: Literal["none", "parsed", "text_parsed", "raw", "hidden"] | None = None
 
 
 class EmbeddingRequest(_Fields):

@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cstool.foundation.errors import DataError
+from cstool.foundation.errors import CheckpointError, DataError
 from cstool.inference.model import InferenceModel
 from cstool.model.params import DecoderParams
 from cstool.serving.embeddings import Embeddings
 from cstool.serving.engine import Engine
 from cstool.serving.grammars import Grammars
-from cstool.serving.refusals import Refused
+from cstool.serving.refusals import Refused, changed
 from cstool.serving.spelling import Spelling
 from cstool.serving.tools import form_of
 from cstool.training.data import Tokenizer, begun
@@ -26,13 +26,13 @@ from cstool.training.data.chat_templates import ChatTemplate
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may be, and how long things may take.
+    """Limits of requests, in bytes and seconds.
 
     Args:
         body_bytes: of a body
         body_s: for it to come
         headers_s: for the headers of a request to come
-        write_s: for a client to read what it was sent
+        write_s: for a client to read a part of its answer
         keep_alive_s: between two signs of life in a stream
         connections: at a time
         max_tokens: of a request that does not say it; None for the rest of the context in a chat, 16 elsewhere
@@ -91,17 +91,17 @@ class Served:
         return _stamp(self.model.checkpoint) != self._file
 
     def check_weights(self) -> None:
-        """Check that weights that stream from a file are still those of the model.
+        """Check that a checkpoint from which weights stream is as it was opened.
 
         A file that was replaced stays open as it was; one that was written to is no longer the same.
 
         Raises:
             Refused: it was written to
         """
-        now = None if self.model.stream.is_resident else _stamp(self.model.checkpoint)
-        if now is not None and self._file is not None and now != self._file and now[0] == self._file[0]:
-            rule = f"the checkpoint {self.model.checkpoint} was changed while it was served; start the server again"
-            raise Refused(503, rule, code="checkpoint_changed")
+        try:
+            self.model.stream.check_source()
+        except CheckpointError as error:
+            raise changed(error) from None
 
     def needs_tokenizer(self) -> Tokenizer:
         """The tokenizer.
@@ -220,7 +220,7 @@ class Served:
 
 
 def _stamp(path: Path | None) -> tuple[int, int, int] | None:
-    """What tells a file from another one in its place."""
+    """Marks of a file; another one in its place has others."""
     try:
         found = None if path is None else path.stat()
     except OSError:

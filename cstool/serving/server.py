@@ -17,7 +17,7 @@ from cstool.serving.served import Limits
 
 
 def protocol(limits: Limits) -> type[H11Protocol]:
-    """Return the class of connections, with a time for headers, and a number of connections at a time."""
+    """Return the class of connections, with a time for headers and for reading, and a number of them at a time."""
 
     class Connection(H11Protocol):
         """A connection."""
@@ -25,13 +25,15 @@ def protocol(limits: Limits) -> type[H11Protocol]:
         def connection_made(self, transport: Any) -> None:
             """Begin, or refuse to."""
             super().connection_made(transport)
+            self._unsent: int | None = None
+            self._watch = self.loop.call_later(limits.write_s, self._look)
             self._late = self.loop.call_later(limits.headers_s, self._is_late)
             if len(self.connections) > limits.connections:
                 refused = Refused(503, "too many connections", code="too_many_connections")
                 self._answer_and_close("503 Service Unavailable", refused, "Retry-After: 1\r\n")
 
         def handle_events(self) -> None:
-            """Handle what has come."""
+            """Handle the bytes that have come."""
             before = self.cycle
             super().handle_events()
             if self.cycle is not before:
@@ -49,13 +51,29 @@ def protocol(limits: Limits) -> type[H11Protocol]:
                 self._late = self.loop.call_later(limits.headers_s, self._is_late)
             super().data_received(data)
 
+        def resume_writing(self) -> None:
+            """Go on: the client has read."""
+            self._unsent = None
+            super().resume_writing()
+
+        def _look(self) -> None:
+            """Drop a client that reads nothing: its connection would never close, as it waits to be read to the end."""
+            size = self.transport.get_write_buffer_size()
+            waits = size > 0 and (self.flow.write_paused or self.transport.is_closing())
+            if waits and self._unsent is not None and size >= self._unsent:
+                self.transport.abort()
+                return
+            self._unsent = size if waits else None
+            self._watch = self.loop.call_later(limits.write_s, self._look)
+
         def connection_lost(self, exc: Exception | None) -> None:
             """End."""
             self._late.cancel()
+            self._watch.cancel()
             super().connection_lost(exc)
 
         def send_400_response(self, msg: str) -> None:
-            """Refuse what is no HTTP, or HTTP that may mean two things."""
+            """Refuse bytes that are no HTTP, or may mean two things."""
             self._answer_and_close("400 Bad Request", Refused(400, msg, code="invalid_http"))
 
         def _is_late(self) -> None:
@@ -80,7 +98,7 @@ class DrainingServer(uvicorn.Server):
         limits: of connections
         drain_s: most time for answers to end
         is_idle: says whether none is under way
-        close: ends what is still under way
+        close: ends the answers that are still under way
     """
 
     def __init__(
@@ -120,9 +138,10 @@ class DrainingServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Look whether it may end; called ten times a second."""
         if self._end_at is not None and not self.should_exit:
-            # An answer that the engine has ended is sent in the next moments.
+            # An answer that the engine has ended is sent in the next moments, and read as fast as its client can.
             tasks = [task for task in self.server_state.tasks if not task.done()]
-            if (self._is_idle() and not tasks) or time.monotonic() > self._end_at:
+            unsent = sum(each.transport.get_write_buffer_size() for each in self.server_state.connections)
+            if (self._is_idle() and not tasks and not unsent) or time.monotonic() > self._end_at:
                 self.should_exit = True
         if self.should_exit:
             await asyncio.get_running_loop().run_in_executor(None, self._close)

@@ -1,4 +1,4 @@
-"""Tokens as bytes: what each adds to a text, put together to whole characters; texts that end it are looked for."""
+"""Tokens as bytes: the part of each in a text, put together to whole characters; texts that end it are looked for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _byte_level() -> dict[str, int]:
 class Spelling:
     """The bytes of the tokens of a tokenizer, each by itself.
 
-    They are a help where several tokens make one character; a text is always what the tokenizer decodes.
+    They are a help where several tokens make one character; a text is always as the tokenizer decodes it.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -79,7 +79,7 @@ class Spelled:
     Args:
         token: its id
         place: among the tokens that followed the prompt
-        content: what it adds to the text; of a character of several tokens a part of its bytes
+        content: its bytes in the text; of a character of several tokens a part of its bytes
     """
 
     token: int
@@ -183,7 +183,7 @@ class SpelledText:
 
 
 def _first(pieces: Sequence[Piece], count: int) -> list[Piece]:
-    """The first characters of pieces; of the last token only what is in them."""
+    """The first characters of pieces; of the last token only its bytes in them."""
     found = []
     for piece in pieces:
         if count <= 0:

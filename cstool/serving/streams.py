@@ -64,7 +64,7 @@ async def send_events(send: Send, events: AsyncIterator[bytes], write_s: float) 
     """Send a stream of events, and its end.
 
     Args:
-        events: what is sent; a `Refused` in it becomes its last event
+        events: the parts of the stream; a `Refused` becomes the last of them
         write_s: time for a client to make room
 
     Raises:

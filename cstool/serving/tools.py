@@ -1,8 +1,13 @@
 """Calls of tools: the forms in which models write them, read and enforced.
 
-A chat template that takes tools tells the model a form, and the form is known by words in the template: that of Hermes
-and Qwen, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`; that of Mistral, `[TOOL_CALLS] [{"name": ...,
-"arguments": {...}}]`; that of Llama 3.1, `{"name": ..., "parameters": {...}}` in place of a text.
+A chat template that takes tools tells the model a form, and the form is known by words in the template:
+
+- Hermes and Qwen: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`
+- Mistral, up to version 7 of its tokenizers: `[TOOL_CALLS] [{"name": ..., "arguments": {...}}]`
+- Mistral, from version 11 on: `[TOOL_CALLS]NAME[ARGS]{...}`, and in version 11 `[CALL_ID]ID` behind the name
+- Llama 3.1: `{"name": ..., "parameters": {...}}` in place of a text
+
+Source of Mistral's: the package mistral-common, `tokens/tokenizers/instruct.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from cstool.serving.grammars import JSON_OPTIONS
 from cstool.serving.schema import Tool
 from cstool.training.data.chat_templates import ChatTemplate
 
+_ARGS, _CALL_ID = "[ARGS]", "[CALL_ID]"
 _LETTERS = string.ascii_letters + string.digits
 
 
@@ -51,7 +57,7 @@ class ToolForm:
         begins_text: whether an answer is a call from its first character on, or has none
     """
 
-    name: Literal["hermes", "mistral", "llama"]
+    name: Literal["hermes", "mistral", "mistral_args", "llama"]
     begins: tuple[str, ...]
     end: str | None
     key: str
@@ -59,13 +65,27 @@ class ToolForm:
 
     def calls_of(self, text: str) -> list[Call]:
         """Return the calls in a text between begin and end; [] if it is anything else."""
-        core = text.strip().removeprefix("<|python_tag|>")
         try:
-            found = json.loads(core)
+            if self.name == "mistral_args":
+                return self._marked(text)
+            found = json.loads(text.strip().removeprefix("<|python_tag|>"))
         except (ValueError, RecursionError):
             return []
         calls = [self._call(each) for each in (found if isinstance(found, list) else [found])]
         return [call for call in calls if call is not None] if None not in calls else []
+
+    def _marked(self, text: str) -> list[Call]:
+        """The calls in a text of names, marks and arguments, or raise ValueError."""
+        calls: list[Call] = []
+        while text.strip():
+            head, _, rest = text.strip().removeprefix(self.begins[0]).partition(_ARGS)
+            found, end = json.JSONDecoder().raw_decode(rest.lstrip())
+            call = self._call({"name": head.partition(_CALL_ID)[0].strip(), self.key: found})
+            if call is None or not call.name:
+                return []
+            calls.append(call)
+            text = rest.lstrip()[end:]
+        return calls
 
     def _call(self, found: Any) -> Call | None:
         if not isinstance(found, dict) or not isinstance(found.get("name"), str):
@@ -88,8 +108,7 @@ class ToolForm:
         rules = [r"thought[lazy]: /(.|\n)*<\/think>\n?\n?/"] if thinks else []
         rules.append("one: " + " | ".join(f"one_{number}" for number in range(len(tools))))
         for number, tool in enumerate(tools):
-            head = f"{{{json.dumps('name')}: {json.dumps(tool.function.name)}, {json.dumps(self.key)}: "
-            rules.append(f'one_{number}: {json.dumps(head)} arguments_{number} "}}"')
+            rules.append(f"one_{number}: {self._frame(tool.function.name, f'arguments_{number}', special)}")
             # Each schema stands by itself, so that references inside it hold.
             rules.append(f"arguments_{number}: %json {json.dumps(_schema(tool))}")
         if self.name == "hermes":
@@ -100,12 +119,22 @@ class ToolForm:
             more = ' (", " one)*' if many else ""
             start = f'{before}{_mark(self.begins[0], special)} " "? "[" one{more} "]"'
         else:
-            start = f"{before}one"
+            start = f"{before}one" + ("+" if many and self.name == "mistral_args" else "")
         return "\n".join(["%llguidance {}", f"start: {start}", *rules, ""])
+
+    def _frame(self, name: str, arguments: str, special: Mapping[str, int]) -> str:
+        """A call as a rule of a grammar, around the rule of its arguments."""
+        if self.name != "mistral_args":
+            head = f"{{{json.dumps('name')}: {json.dumps(name)}, {json.dumps(self.key)}: "
+            return f'{json.dumps(head)} {arguments} "}}"'
+        begin, call_id, args = (_mark(mark, special) for mark in (self.begins[0], _CALL_ID, _ARGS))
+        numbered = f"({call_id} /[a-zA-Z0-9]{{9}}/)? " if _CALL_ID in special else ""
+        return f"{begin} {json.dumps(name)} {numbered}{args} {arguments}"
 
 
 HERMES = ToolForm("hermes", ("<tool_call>",), "</tool_call>", "arguments")
 MISTRAL = ToolForm("mistral", ("[TOOL_CALLS]",), None, "arguments")
+MISTRAL_ARGS = ToolForm("mistral_args", ("[TOOL_CALLS]",), None, "arguments")
 LLAMA = ToolForm("llama", ("{", "<|python_tag|>"), None, "parameters", begins_text=True)
 
 
@@ -116,8 +145,8 @@ def form_of(template: ChatTemplate) -> ToolForm | None:
         return None
     if HERMES.begins[0] in source and "<function=" not in source:
         return HERMES
-    if MISTRAL.begins[0] in source and "[ARGS]" not in source:
-        return MISTRAL
+    if MISTRAL.begins[0] in source:
+        return MISTRAL_ARGS if _ARGS in source else MISTRAL
     if '"parameters": dictionary' in source or "<|python_tag|>" in source:
         return LLAMA
     return None

@@ -30,7 +30,7 @@ DRAIN_S = 60.0
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """What is served, and how.
+    """An order to serve a model.
 
     Args:
         trained: as of `open_model`
@@ -44,12 +44,12 @@ class ServeRequest:
         max_queue: most that wait
         context: most tokens of a prompt and its answer together; None for as many as the model has positions for
         kv_memory: for keys and values [bytes]; None for half of the free memory
-        max_tokens: of answers that do not say how many; None for the params' value, else the rest of the context for
+        max_tokens: of answers whose request has no number; None for the params' value, else the rest of the context for
             a chat, and 16 for a completion
         precision: of the weights of products, as of `open_model`
-        draft: "lookup" drafts what followed the last tokens before; or a checkpoint of a smaller model of the same
+        draft: "lookup" drafts from the text so far; or a checkpoint of a smaller model of the same
             tokenizer, as of `open_model`; None drafts predictions of requests alone
-        chat_template: "cstool" or a file; None for the tokenizer's own, or else that of cstool
+        chat_template: "cstool" or a file; None for the tokenizer's own template, or else cstool's
         tokenizer: "bytes" or a tokenizers JSON file; None for the tokenizer of the training data
         served_model_name: the name that the model is asked by; None for the name of its file or folder
         lanes: host threads; None for one per core

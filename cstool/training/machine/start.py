@@ -3,7 +3,7 @@
 import logging
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -192,8 +192,17 @@ def _require_model(states: frozenset[str]) -> None:
         raise CheckpointError(f"--load_checkpoint_states: must have model in it for an evaluation, got {got}")
 
 
-def restore(memoryx: MemoryX, params: Params, start: Start, progress: Progress) -> tuple[Position, dict[str, Any]]:
+def restore(
+    memoryx: MemoryX,
+    params: Params,
+    start: Start,
+    progress: Progress,
+    loaded: Callable[[str], object] = lambda weight: None,
+) -> tuple[Position, dict[str, Any]]:
     """Load the starting point of a run into MemoryX, or random weights; shows the progress of verifying a file.
+
+    Args:
+        loaded: takes the name of each weight that comes from elsewhere, once it is there
 
     Returns:
         where the run is, and the values of the saved state beside its arrays, none for random weights
@@ -206,7 +215,7 @@ def restore(memoryx: MemoryX, params: Params, start: Start, progress: Progress) 
         memoryx.initialize(params.seed)
         log.info("No checkpoint was provided. Using randomly initialized model parameters.")
         return Position(), {}
-    restored = _Restoring(memoryx, params, start, progress)
+    restored = _Restoring(memoryx, params, start, progress, loaded)
     found = restored.from_commit(start.committed) if start.committed else restored.from_checkpoint(start.path)
     if "model" in start.states:
         log.info("Model state found in checkpoint and loaded successfully.")
@@ -219,13 +228,14 @@ class _Restoring:
     params: Params
     start: Start
     progress: Progress
+    loaded: Callable[[str], object]
 
     def _load(self, reader: SavedState) -> tuple[Position, dict[str, Any]]:
         """Read a state into the store of this run, whose weights begin at random where that may lack some."""
         states, strict = self.start.states, not self.params.checkpoint.disable_strict_checkpoint_loading
         if not strict or states != ALL_STATES:
             self.memoryx.initialize(self.params.seed)
-        return load_state(reader, self.memoryx, states=states, strict=strict)
+        return load_state(reader, self.memoryx, states=states, strict=strict, loaded=self.loaded)
 
     def from_checkpoint(self, checkpoint: Path) -> tuple[Position, dict[str, Any]]:
         log.info(f"Loading weights from checkpoint {checkpoint}")

@@ -3,7 +3,7 @@
 import logging
 import math
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,13 +177,19 @@ def adopt_state(store: FileStore, memoryx: MemoryX) -> Position:
 
 
 def load_state(
-    reader: SavedState, memoryx: MemoryX, *, states: frozenset[str], strict: bool
+    reader: SavedState,
+    memoryx: MemoryX,
+    *,
+    states: frozenset[str],
+    strict: bool,
+    loaded: Callable[[str], object] = lambda weight: None,
 ) -> tuple[Position, dict[str, Any]]:
     """Read a checkpoint, or commits of MemoryX, into MemoryX.
 
     Args:
         strict: whether the checkpoint must hold exactly the weights of the model; if not, weights that it lacks stay
             as they are, and the encoder of a BERT with other heads is taken
+        loaded: takes the name of each weight once it is there
 
     Returns:
         where the run is, and the values of the checkpoint
@@ -227,13 +233,14 @@ def load_state(
             memoryx.arrays.load(f"model.{weight}", reader.in_order(there))
         if weight in memoryx.arrays.sparse or f"model.{weight}" in sparse.shapes:
             _load_sparse(sparse, memoryx, weight, arrays, keeps_state="optimizer" in states)
-            continue
+            arrays = []
         for name in arrays:
             found = f"{_written(reader.shape(name))} {reader.dtype(name)}"
             kept = f"{_written(memoryx.arrays.shape(name))} float32"
             if found != kept:
                 raise CheckpointError(f"{reader.path}: {name} must be {kept}, got {found}")
             memoryx.arrays.load(name, reader.in_order(name))
+        loaded(weight)
     values = reader.values()
     if not trains:
         position = Position(step_of(reader.path, {"global_step": 0, **values}))

@@ -23,6 +23,19 @@ class BaseFile(BlockFile):
         self.places = {name: reader.place(name) for name in names}
         # The very file that was checked, should another take its name.
         super().__init__(reader.path, os.dup(reader.fileno()))
+        self._stamp = self._stamp_now()
+
+    def _stamp_now(self) -> tuple[int, int]:
+        found = os.fstat(self._descriptor)
+        return found.st_size, found.st_mtime_ns
+
+    def check_unwritten(self) -> None:
+        """Check that the file is as it was opened, or raise CheckpointError.
+
+        A file that takes its name changes nothing.
+        """
+        if self._stamp_now() != self._stamp:
+            raise CheckpointError(f"{self.path}: must stay as it is while its weights stream, it was written to")
 
     def check(self, name: str, checksum: int) -> None:
         """Compare the checksum of all bytes of a tensor with the file's, or raise CheckpointError."""

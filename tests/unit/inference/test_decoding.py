@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cstool.foundation.errors import NonFiniteError
 from cstool.inference import decoding
 from cstool.inference.decoding import Decoder
-from cstool.inference.drafts import PASS_TOKENS, Guessed, LookedUp
+from cstool.inference.drafts import PASS_TOKENS, Drafts, Guessed, LookedUp, NoDrafts
 from cstool.inference.memory import KvCache
 from cstool.inference.sampling import Beams, Sampling
 from cstool.inference.sequences import Made, TokenRequest, TokenSequence
@@ -256,22 +256,40 @@ def test_a_request_that_is_cancelled_gives_its_pages_back(mixed):
     assert paged.memory.pool.available == 4
 
 
-def test_a_grammar_chooses_among_its_tokens(mixed):
-    class OnlyEven:
-        taken: list[int] = []
+def test_a_grammar_chooses_among_its_tokens_with_drafts_and_without(mixed):
+    class OddAndEven:
+        """Odd and even tokens in turn."""
 
-        def allowed(self) -> np.ndarray:
-            bits = np.arange(32) % 2 == len(self.taken) % 2
-            return np.packbits(bits, bitorder="little").view(np.uint32)
+        def __init__(self) -> None:
+            self.taken: list[int] = []
+
+        def allowed(self, drafts: Sequence[int]) -> list[np.ndarray]:
+            turns = [len(self.taken) % 2]
+            for draft in drafts:
+                if draft % 2 != turns[-1]:
+                    break
+                turns.append(1 - turns[-1])
+            return [np.packbits(np.arange(32) % 2 == turn, bitorder="little").view(np.uint32) for turn in turns]
 
         def take(self, token: int) -> None:
             self.taken.append(token)
 
     walk, _ = mixed
-    grammar = OnlyEven()
-    decoder = Decoder(walk, drafts=LookedUp())
-    decoder.admit(TokenRequest(0, [1, 2, 1, 2, 1, 2], 6, Sampling(1.0), grammar=grammar))
-    while decoder.is_busy:
-        decoder.step()
-    assert len(grammar.taken) == 6
-    assert all(token % 2 != k % 2 for k, token in enumerate(grammar.taken, 1))
+
+    def tokens_of(prediction: Sequence[int], drafts: Drafts) -> tuple[list[int], int, int]:
+        grammar, made = OddAndEven(), []
+        decoder = Decoder(walk, drafts=drafts)
+        request = TokenRequest(0, [1, 2, 1], 12, Sampling(1.0), grammar=grammar, prediction=prediction)
+        decoder.admit(request)
+        while decoder.is_busy:
+            made += decoder.step()
+        return grammar.taken, sum(one.accepted for one in made), sum(one.rejected for one in made)
+
+    tokens, *none = tokens_of([], NoDrafts())
+    assert none == [0, 0]
+    assert [token % 2 for token in tokens] == [0, 1] * 6
+    found, right, wrong = tokens_of(tokens, LookedUp())
+    assert (found, right > 5, wrong) == (tokens, True, 0)
+    # One of the predicted tokens may not follow.
+    found, right, wrong = tokens_of([*tokens[:3], tokens[3] + 1, *tokens[4:]], LookedUp())
+    assert (found, right > 0, wrong > 0) == (tokens, True, True)

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from cstool.serving.tools import MISTRAL_ARGS
+
 ALPHABET = "defghijklmnopqrstuvwxyz. abcdefghijklmnopqrstuvwxyz. "
 NO_SPACE = {"seed": 1, "logit_bias": dict.fromkeys(("9", "10", "32"), -100)}
 """the model, which knows nothing of JSON, would fill its context with white space"""
@@ -102,6 +104,17 @@ def test_a_chat(chat):
     assert (chunks[-1]["choices"][0]["delta"], chunks[-1]["choices"][0]["finish_reason"]) == ({}, "length")
 
 
+def test_fields_of_the_vendor_that_ask_for_little_or_nothing(chat, complete):
+    def tokens(**fields):
+        return chat(max_tokens=1, **fields).json["usage"]["prompt_tokens"]
+
+    plain = tokens()
+    # The template has a mark for a model that is not to think.
+    assert tokens(disable_reasoning=True) == tokens(reasoning_effort="none") == plain + len("<think></think>")
+    assert tokens(disable_reasoning=False, model_parameters={}) == plain
+    assert complete(reasoning_format="raw", max_tokens=1).status == 200
+
+
 def test_json_of_a_schema(chat):
     pytest.importorskip("llguidance")
     schema = {
@@ -133,12 +146,34 @@ def test_calls_of_tools(chat):
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
+def test_calls_in_a_form_of_names_and_marks(chat, served, monkeypatch):
+    pytest.importorskip("llguidance")
+    monkeypatch.setattr(served, "form", MISTRAL_ARGS)
+    asked = {"tools": [WEATHER], "tool_choice": "required", **NO_SPACE}
+    for many in (False, True):
+        (choice,) = chat(**asked, parallel_tool_calls=many, max_tokens=200).json["choices"]
+        call, *others = choice["message"]["tool_calls"]
+        assert (call["function"]["name"], json.loads(call["function"]["arguments"])["x"] in "pq") == ("f", True)
+        assert not others or many
+
+
 def test_a_prediction_changes_no_token(chat):
     plain = chat(max_tokens=30, temperature=0).json
     text = plain["choices"][0]["message"]["content"]
     found = chat(max_tokens=30, temperature=0, prediction={"type": "content", "content": text}).json
     assert found["choices"] == plain["choices"]
     assert found["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] > 5
+
+
+def test_a_prediction_of_json_changes_no_token(chat):
+    pytest.importorskip("llguidance")
+    asked = {"response_format": {"type": "json_object"}, "max_tokens": 60, **NO_SPACE}
+    plain = chat(**asked).json
+    content = plain["choices"][0]["message"]["content"]
+    for prediction in (content, content[:10] + "}" + content[10:]):
+        found = chat(**asked, prediction={"type": "content", "content": prediction}).json
+        assert found["choices"] == plain["choices"]
+        assert found["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] > 5
 
 
 def test_vectors(ask):

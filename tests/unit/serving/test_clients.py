@@ -15,10 +15,11 @@ from cstool.foundation.errors import CstoolError
 from cstool.serving.served import Limits
 from cstool.serving.verbs import serving as verbs
 from cstool.serving.verbs.serving import ServeRequest, made_server
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.served_model import Served, serving
 
 USER = [{"role": "user", "content": "abc"}]
+MANY = {"tokens": [97] * 300_000}
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +138,41 @@ def test_headers_that_do_not_come(checkpoint, monkeypatch):
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["message"] == "too many connections"
 
 
+def posted(server: Served, path: str, document: Any) -> socket.socket:
+    """Send a request, with small buffers at both ends, and return the connection."""
+    wait_until(lambda: server.server.started, "the server has begun")
+    server.server.servers[0].sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**14)
+    connection = socket.socket()
+    connection.settimeout(PATIENCE_S)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**14)
+    connection.connect((server.host, server.port))
+    body = json.dumps(document, separators=(",", ":")).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    return connection
+
+
+def read_slowly(connection: socket.socket) -> Any:
+    """Read an answer, a little at a time."""
+    content = b""
+    while part := connection.recv(4096):
+        content += part
+    return json.loads(content.partition(b"\r\n\r\n")[2])
+
+
+def test_a_client_that_reads_slowly_gets_all_and_one_that_does_not_read_is_dropped(checkpoint, monkeypatch):
+    monkeypatch.setattr("cstool.serving.served.Limits", lambda **_: Limits(write_s=0.2))
+    stream = {"model": "m", "prompt": "a", "n": 128, "max_tokens": -1, "logprobs": 20, "stream": True, "seed": 1}
+    with serving(checkpoint, served_model_name="m") as server:
+        connections = server.server.server_state.connections
+        with posted(server, "/detokenize", MANY) as slow:
+            assert read_slowly(slow) == {"prompt": "a" * 300_000}
+        with posted(server, "/detokenize", MANY), posted(server, "/v1/completions", stream):
+            gone = 'cstool_http_requests_total{path="/v1/completions",status="499"}'
+            wait_until(lambda: gone in metrics(server) and not connections, "both are dropped")
+        assert metrics(server)["cstool_requests_running"] == 0
+
+
 def test_an_end_waits_for_answers(checkpoint):
     with serving(checkpoint, served_model_name="m") as server:
         connection = http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE_S)
@@ -156,6 +192,16 @@ def test_an_end_waits_for_answers(checkpoint):
         other.close()
         assert answer.read().endswith(b"data: [DONE]\n\n")
         connection.close()
+
+
+def test_an_end_waits_for_a_client_that_reads_slowly(checkpoint):
+    with serving(checkpoint, served_model_name="m") as server:
+        connections = server.server.server_state.connections
+        with posted(server, "/detokenize", MANY) as slow:
+            wait_until(lambda: any(each.transport.get_write_buffer_size() for each in connections), "it is sent")
+            server.server.end()
+            assert not asyncio.run(server.server.on_tick(1))
+            assert read_slowly(slow) == {"prompt": "a" * 300_000}
 
 
 def refused(**asked: Any) -> tuple[str, str | None]:

@@ -4,6 +4,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,19 @@ def test_a_fault_of_the_engine_ends_all_requests(walks, caplog):
         assert isinstance(running.failure, ZeroDivisionError)
         with pytest.raises(Full):
             Client(running, TokenRequest(0, [1], 1, Sampling(0.0)))
+
+
+def test_a_request_counts_its_own_prediction_alone(walks):
+    request = TokenRequest(0, [1, 2, 3] * 4, 60, Sampling(0.0))
+    with engine(walks, drafts=LookedUp()) as running:
+        plain = Client(running, request)
+        tokens, _ = plain.wait()
+        load = running.load()
+        assert (load.accepted_tokens > 0, plain.ticket.accepted_tokens, plain.ticket.rejected_tokens) == (True, 0, 0)
+        predicted = Client(running, replace(request, prediction=tokens[:40]))
+        assert predicted.wait()[0] == tokens
+        # Behind the prediction the text so far is looked at again.
+        assert 30 < predicted.ticket.accepted_tokens <= 40
 
 
 def test_memory_must_suffice_for_one_sequence(walks):

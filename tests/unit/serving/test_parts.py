@@ -4,7 +4,7 @@ import pytest
 
 from cstool.serving.parts import Divider
 from cstool.serving.spelling import Piece, Spelled
-from cstool.serving.tools import HERMES, LLAMA, MISTRAL
+from cstool.serving.tools import HERMES, LLAMA, MISTRAL, MISTRAL_ARGS
 from tests.unit.serving.test_spelling import shown
 
 CALL = '{"name": "f", "arguments": {"x": "ü"}}'
@@ -45,6 +45,13 @@ def divided(text: str, size: int, thinks="no", form=None, many=True) -> list[tup
         (f"<tool_call>{CALL}</tool_call>" * 2, {"form": HERMES, "many": False}, [("calls", 'f {"x": "ü"}')]),
         ("a <tool", {"form": HERMES}, [("content", "a <tool")]),
         (f"[TOOL_CALLS] [{CALL}, {CALL}]", {"form": MISTRAL}, [("calls", 'f {"x": "ü"} f {"x": "ü"}')]),
+        (
+            'a[TOOL_CALLS]f[ARGS]{"x": "[TOOL_CALLS]"}[TOOL_CALLS]g[CALL_ID]abcdefghi[ARGS] {}',
+            {"form": MISTRAL_ARGS},
+            [("content", "a"), ("calls", 'f {"x": "[TOOL_CALLS]"} g {}')],
+        ),
+        ("[TOOL_CALLS]f[ARGS][1]", {"form": MISTRAL_ARGS}, [("content", "f[ARGS][1]")]),
+        ("[TOOL_CALLS]f{}", {"form": MISTRAL_ARGS}, [("content", "f{}")]),
         (CALL.replace("arguments", "parameters"), {"form": LLAMA}, [("calls", 'f {"x": "ü"}')]),
         ('{"a": 1}', {"form": LLAMA}, [("content", '{"a": 1}')]),
         ("so {", {"form": LLAMA}, [("content", "so {")]),

@@ -51,6 +51,7 @@ SCHEMA = {
         ({"prompt": "a" * 256}, "prompt", "must have fewer tokens than the context of the model, 256, got 256"),
         ({"suffix": "a"}, "suffix", "must be left out, this server does not do it"),
         ({"grammar_root": "a"}, "grammar_root", "must be left out, this server does not do it"),
+        ({"reasoning_format": "hidden"}, "reasoning_format", "must be left out, this server does not do it"),
         ({"n": 3, "best_of": 2}, "best_of", "must be at least n, 3, got 2"),
         ({"best_of": 2, "stream": True}, "best_of", "must be n, 1, in a stream, got 2"),
         ({"prompt": ["a", "b"], "n": 65}, "n", "must be at most 128 answers in all, got 2 prompts of 65"),
@@ -126,6 +127,12 @@ def test_completions(complete, fields, param, message):
             "must have a type of 'text', 'json_object', 'json_schema', got an object of 1",
         ),
         ({"clear_thinking": True}, "clear_thinking", None),
+        (
+            {"disable_reasoning": True, "reasoning_effort": "low"},
+            "disable_reasoning",
+            "must go with no reasoning_effort, got low",
+        ),
+        ({"model_parameters": {"a": 1}}, "model_parameters", "must be left out or empty, the model has none"),
     ],
 )
 def test_chats(chat, fields, param, message):
