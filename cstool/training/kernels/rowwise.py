@@ -52,8 +52,8 @@ TURN_NUMBERS = 32 * 1024
 LONE_ROWS = 8
 """rows of the weight that go with a single row of x: the weight is read once, and this many sums hide their latency"""
 FETCHED_BYTES = 12 * 1024
-"""largest tile of a weight whose successor is fetched while several rows of x are multiplied with it: a longer one takes
-too much of the fastest cache, and the CPU fetches long rows ahead by itself"""
+"""largest tile of a weight whose successor is fetched while several rows of x are multiplied with it: a longer one
+takes too much of the fastest cache, and the CPU fetches long rows ahead by itself"""
 FEW_TOKENS = 8
 """most rows of x for which bfloat16 becomes floats in registers, once for `TOKENS` of them"""
 
