@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from cstool.foundation.errors import ClusterError
 from cstool.inference.drafts import LookedUp
 from cstool.inference.sampling import Sampling
-from cstool.inference.sequences import Made, TokenRequest
+from cstool.inference.sequences import Finish, Made, TokenRequest
 from cstool.inference.walk import Walks
 from cstool.serving.engine import Engine, Full, Ticket
 from tests.models import FAMILIES
@@ -91,14 +91,26 @@ def test_each_of_many_clients_gets_the_tokens_that_it_gets_alone(walks):
     assert (load.running, load.waiting, load.kv_pages, load.kv_pages_total) == (0, 0, 0, 4)
 
 
+def until(told: threading.Event) -> Finish:
+    """Hold the engine after a first token: it would be at the last one before anything else can happen."""
+
+    def finish(tokens: Sequence[int]) -> str | None:
+        assert len(tokens) == 1 or told.wait(30)
+        return None
+
+    return finish
+
+
 def test_a_cancelled_request_ends_and_the_others_go_on(walks):
+    told = threading.Event()
     with engine(walks, max_batch=1) as running:
-        first = Client(running, TokenRequest(0, [1, 2], 200, Sampling(0.0)))
+        first = Client(running, TokenRequest(0, [1, 2], 200, Sampling(0.0), until(told)))
         waits = Client(running, TokenRequest(0, [1, 2], 3, Sampling(0.0)))
         last = Client(running, TokenRequest(0, [1, 2], 3, Sampling(0.0)))
         assert first.next().finish_reason is None
         waits.ticket.cancel()
         first.ticket.cancel()
+        told.set()
         assert first.wait()[1] == "interrupted"
         assert waits.wait() == ([], "interrupted")
         assert last.wait()[1] == "length"
@@ -106,14 +118,16 @@ def test_a_cancelled_request_ends_and_the_others_go_on(walks):
 
 
 def test_a_full_queue_takes_no_more(walks):
+    told = threading.Event()
     with engine(walks, max_batch=1, max_queue=1) as running:
-        first = Client(running, TokenRequest(0, [1, 2], 250, Sampling(0.0)))
+        first = Client(running, TokenRequest(0, [1, 2], 250, Sampling(0.0), until(told)))
         first.next()
         second = Client(running, TokenRequest(0, [3], 1, Sampling(0.0)))
         with pytest.raises(Full, match="^the queue is full$") as full:
             Client(running, TokenRequest(0, [4], 1, Sampling(0.0)))
         assert not full.value.is_ending
         first.ticket.cancel()
+        told.set()
         assert second.wait()[1] == "length"
 
 
