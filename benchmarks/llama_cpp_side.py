@@ -1,10 +1,10 @@
 """The side of llama.cpp in `beside_llama_cpp`; a Python with the packages ik-llama-cpp-python and gguf runs this file.
 
-`write FOLDER MODEL` writes a model with random weights, MODEL-bf16.gguf and MODEL-q8_0.gguf. `serve FILE THREADS` loads a
-file and answers lines on standard input, see `beside_llama_cpp.serve`. Nothing of cstool is imported.
+`write FOLDER MODEL` writes a model with random weights, MODEL-bf16.gguf and MODEL-q8_0.gguf. `serve FILE THREADS SEQUENCES
+TOKENS` loads a file and answers lines on standard input, see `serve`. Nothing of cstool is imported.
 
-IK_LLAMA_CPP_LIB_PATH names another libllama.so of the same version, such as one compiled for this CPU: the package's own
-has no AVX-512.
+IK_LLAMA_CPP_LIB_PATH names another libllama.so of the same version, such as one compiled for this CPU: the package's
+own has no AVX-512.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SHAPES = {
     "llama_1b": Shape(22, 2048, 32, 4, 5632, 32000),
     "tiny": Shape(2, 64, 4, 2, 160, 256),
 }
-"""a Llama about as large as GPT-2 small, at whose own graph ik_llama.cpp stops; one with the sizes of TinyLlama 1.1B; and
-one to try out this file"""
+"""a Llama about as large as GPT-2 small, at whose own graph ik_llama.cpp stops; one with the sizes of TinyLlama 1.1B;
+and one to try out this file"""
 POSITIONS = 2048
 
 
@@ -147,7 +147,7 @@ class Peer:
         return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self.vocabulary,))
 
     def run(self, prompts: list[list[int]], count: int) -> dict[str, Any]:
-        """Go on from prompts of one length by so many tokens; see `beside_llama_cpp.serve`."""
+        """Go on from prompts of one length by so many tokens; see `serve`."""
         self._api.llama_kv_cache_clear(self._context)
         began, length, numbers = time.perf_counter(), len(prompts[0]), list(range(len(prompts)))
         made: list[list[int]] = [[] for _ in prompts]
@@ -169,7 +169,12 @@ class Peer:
 
 
 def serve(run: Any) -> None:
-    """Answer lines of JSON, [prompts, tokens], with lines of JSON, until the input ends."""
+    """Answer lines of JSON with lines of JSON, until the input ends.
+
+    Args:
+        run: called with prompts, lists of tokens, and the number of tokens that follow; returns `tokens` of each prompt,
+            `first_s`, the time until all have their first, and `rest_s`, that of the others [s]
+    """
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     print("ready", file=out, flush=True)
@@ -184,9 +189,7 @@ def main() -> None:
         write(Path(rest[0]), rest[1])
         return
     path, threads, sequences, tokens, *options = rest
-    peer = Peer(
-        path, int(threads), int(sequences), int(tokens), repacks="repack" in options, flash="flash" in options
-    )
+    peer = Peer(path, int(threads), int(sequences), int(tokens), repacks="repack" in options, flash="flash" in options)
     serve(peer.run)
 
 

@@ -51,15 +51,18 @@ TURN_NUMBERS = 32 * 1024
 """numbers of a weight that a thread takes at a time, about: some ten microseconds of reading them"""
 LONE_ROWS = 8
 """rows of the weight that go with a single row of x: the weight is read once, and this many sums hide their latency"""
+FETCHED_BYTES = 16 * 1024
+"""most bytes of such a tile that the program fetches ahead. Rows of a larger one are long: the processor itself fetches
+along each, and the next tile would take the first cache before this one is done"""
 FEW_TOKENS = 8
 """most rows of x for which bfloat16 becomes floats in registers, once for `TOKENS` of them"""
 
 
-def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool) -> Any:
+def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool, *, fetches: bool = False) -> Any:
     """Return dot(x, x_stride, weight, weight_stride, y, y_stride, width, after), which writes a tile of x weight^T.
 
-    Addresses and strides in bytes; `rows` is 1 or a multiple of 4; `of_bfloat16` is about the weight. A single row of
-    x waits for memory: the next tile, at `after`, is prefetched meanwhile.
+    Addresses and strides in bytes; `rows` is 1 or a multiple of 4; `of_bfloat16` is about the weight. With
+    `fetches` the next tile, at `after`, is prefetched meanwhile.
     """
 
     def emit(
@@ -82,7 +85,7 @@ def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool) -> Any:
         def body(i: Value, *sums: Value) -> Sequence[Value]:
             left = [m.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES))) for m in xs]
             right = [_numbers(b, m, i, of_bfloat16, LANES) for m in weights]
-            if tokens == 1 and rows > 1:
+            if fetches:
                 # In the order of memory: eight streams at once are half as fast.
                 row_bytes = rows * _size_bytes(of_bfloat16)
                 line = b.add(after, b.mul(i, ir.Constant(INT64, row_bytes)))
@@ -135,6 +138,8 @@ def _rest(b: Builder, x: Memory, weight: Memory, of_bfloat16: bool) -> Any:
 def _make_dots(of_bfloat16: bool) -> Any:
     tile: Any = _make_dot_tile(TOKENS, ROWS, of_bfloat16)
     line: Any = _make_dot_tile(1, LONE_ROWS, of_bfloat16)
+    short: Any = _make_dot_tile(1, LONE_ROWS, of_bfloat16, fetches=True)
+    most = FETCHED_BYTES // LONE_ROWS // _size_bytes(of_bfloat16)
     one: Any = _make_dot_tile(1, 1, of_bfloat16)
 
     def dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width, after):  # type: ignore[no-untyped-def]
@@ -151,7 +156,11 @@ def _make_dots(of_bfloat16: bool) -> Any:
             row, column = weight + at * weight_stride, y + at * FLOAT_BYTES
             ahead = row + LONE_ROWS * weight_stride if r + LONE_ROWS < rows else after
             for t in range(first, tokens):
-                line(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width, ahead)
+                place = column + t * y_stride, y_stride, width, ahead
+                if width <= most:
+                    short(x + t * x_stride, x_stride, row, weight_stride, *place)
+                else:
+                    line(x + t * x_stride, x_stride, row, weight_stride, *place)
         if rows < LONE_ROWS:
             for t in range(first, tokens):
                 for r in range(rows):
