@@ -1,7 +1,7 @@
 """The side of llama.cpp in `beside_llama_cpp`; a Python with the packages ik-llama-cpp-python and gguf runs this file.
 
-`write FOLDER MODEL` writes a model with random weights, MODEL-bf16.gguf and MODEL-q8_0.gguf. `serve FILE THREADS SEQUENCES
-TOKENS` loads a file and answers lines on standard input, see `serve`. Nothing of cstool is imported.
+`write FOLDER MODEL` writes a model with random weights, MODEL-bf16.gguf and MODEL-q8_0.gguf. `serve FILE THREADS
+SEQUENCES TOKENS` loads a file and answers lines on standard input, see `serve`. Nothing of cstool is imported.
 
 IK_LLAMA_CPP_LIB_PATH names another libllama.so of the same version, such as one compiled for this CPU: the package's
 own has no AVX-512.
@@ -172,8 +172,8 @@ def serve(run: Any) -> None:
     """Answer lines of JSON with lines of JSON, until the input ends.
 
     Args:
-        run: called with prompts, lists of tokens, and the number of tokens that follow; returns `tokens` of each prompt,
-            `first_s`, the time until all have their first, and `rest_s`, that of the others [s]
+        run: called with prompts, lists of tokens, and the number of tokens that follow; returns `tokens` of each
+            prompt, `first_s`, the time until all have their first, and `rest_s`, that of the others [s]
     """
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
