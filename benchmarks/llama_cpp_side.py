@@ -38,7 +38,7 @@ class Shape(NamedTuple):
 SHAPES = {
     "llama_125m": Shape(12, 768, 12, 4, 2048, 32000),
     "llama_1b": Shape(22, 2048, 32, 4, 5632, 32000),
-    "tiny": Shape(2, 64, 4, 2, 160, 256),
+    "tiny": Shape(2, 256, 4, 2, 640, 256),
 }
 """a Llama about as large as GPT-2 small, at whose own graph ik_llama.cpp stops; one with the sizes of TinyLlama 1.1B;
 and one to try out this file"""
