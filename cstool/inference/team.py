@@ -29,6 +29,9 @@ SPINS = 200_000
 millisecond, some ops of a pass over one token. A wake-up takes a fifth of the time of such an op"""
 WORTH_SHARING = 256 * 1024
 """numbers read, from which on a second thread pays: waking one takes about as long as reading so many"""
+BY_CREW = 4
+"""times as few numbers are worth sharing in a pass that is written down: members of a crew are awake, and a leg of it
+takes a microsecond or two"""
 
 
 class SharedRecording(Recording):
@@ -106,9 +109,14 @@ class Team:
             served += 1
             publish(self._numbers, _LINE * member + _LINE // 2, served)
 
-    def shares(self, numbers: int) -> bool:
-        """Whether more than the caller work where so many numbers are read."""
-        return self.size > 1 and numbers >= WORTH_SHARING
+    def shares(self, numbers: int, *, by_crew: bool = False) -> bool:
+        """Whether more than the caller work where so many numbers are read.
+
+        Args:
+            by_crew: in a pass that is written down, as every pass is while it is recorded
+        """
+        least = WORTH_SHARING // BY_CREW if by_crew or recording() is not None else WORTH_SHARING
+        return self.size > 1 and numbers >= least
 
     def run(self, work: Work, numbers: int) -> None:
         """Let all members work, or the caller alone where there is too little to do.

@@ -245,7 +245,7 @@ class Walk:
             NotRecordableError: there can be none
         """
         rows, logits_rows = _whole_tiles(tokens), _whole_tiles(wanted)
-        key = rows, logits_rows, self.team.shares(2 * keys * self._query_width)
+        key = rows, logits_rows, self.team.shares(2 * keys * self._query_width, by_crew=True)
         found = self._tables.pop(key, None)
         if found is None:
             if len(self._tables) >= MOST_TABLES:

@@ -52,8 +52,10 @@ TURN_NUMBERS = 32 * 1024
 LONE_ROWS = 8
 """rows of the weight that go with a single row of x: the weight is read once, and this many sums hide their latency"""
 FETCHED_BYTES = 12 * 1024
-"""largest tile of a weight whose successor is fetched while several rows of x are multiplied with it: a longer one
-takes too much of the fastest cache, and the CPU fetches long rows ahead by itself"""
+"""largest tile of a weight whose successor is fetched while several rows of x are multiplied with it. Rows of a larger
+one are long: the processor itself fetches along each, and the next tile would take the first cache too soon"""
+LONE_FETCHED_BYTES = 16 * 1024
+"""the same beside a single row of x, which needs little of the cache"""
 FEW_TOKENS = 8
 """most rows of x for which bfloat16 becomes floats in registers, once for `TOKENS` of them"""
 
@@ -138,7 +140,8 @@ def _rest(b: Builder, x: Memory, weight: Memory, of_bfloat16: bool) -> Any:
 def _make_dots(of_bfloat16: bool) -> Any:
     tile: Any = _make_dot_tile(TOKENS, ROWS, of_bfloat16)
     last_tile: Any = _make_dot_tile(TOKENS, ROWS, of_bfloat16, fetches=True)
-    line: Any = _make_dot_tile(1, LONE_ROWS, of_bfloat16, fetches=True)
+    line: Any = _make_dot_tile(1, LONE_ROWS, of_bfloat16)
+    short: Any = _make_dot_tile(1, LONE_ROWS, of_bfloat16, fetches=True)
     one: Any = _make_dot_tile(1, 1, of_bfloat16)
     size = _size_bytes(of_bfloat16)
 
@@ -161,7 +164,11 @@ def _make_dots(of_bfloat16: bool) -> Any:
             row, column = weight + at * weight_stride, y + at * FLOAT_BYTES
             ahead = row + LONE_ROWS * weight_stride if r + LONE_ROWS < rows else after
             for t in range(first, tokens):
-                line(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width, ahead)
+                place = column + t * y_stride, y_stride, width, ahead
+                if LONE_ROWS * width * size <= LONE_FETCHED_BYTES:
+                    short(x + t * x_stride, x_stride, row, weight_stride, *place)
+                else:
+                    line(x + t * x_stride, x_stride, row, weight_stride, *place)
         if rows < LONE_ROWS:
             for t in range(first, tokens):
                 for r in range(rows):

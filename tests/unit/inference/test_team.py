@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cstool.inference import team as team_module
-from cstool.inference.team import WORTH_SHARING, Team
+from cstool.inference.team import BY_CREW, WORTH_SHARING, Team
 from cstool.training.kernels.bfloat16 import narrowed
 from cstool.training.kernels.rowwise import FEW_TOKENS, linear_by_turns
 
@@ -76,3 +76,11 @@ def test_a_product_by_turns_has_the_bits_of_the_whole(rows, tokens, narrow):
     team.run(lambda member, members: linear_by_turns(x, weight, bias, turns, taken, 0), WORTH_SHARING)
     team.close()
     np.testing.assert_array_equal(turns, whole)
+
+
+def test_a_crew_shares_smaller_ops():
+    team, pair = Team(1), Team(2)
+    assert [pair.shares(n) for n in (WORTH_SHARING - 1, WORTH_SHARING)] == [False, True]
+    assert [pair.shares(n // BY_CREW, by_crew=True) for n in (WORTH_SHARING - 1, WORTH_SHARING)] == [False, True]
+    assert not team.shares(WORTH_SHARING, by_crew=True)
+    pair.close()

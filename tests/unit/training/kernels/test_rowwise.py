@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cstool.training.kernels.bfloat16 import narrowed, widened
-from cstool.training.kernels.rowwise import FEW_TOKENS, LONE_ROWS, ROWS, TOKENS, add_weighted, linear_by_turns
+from cstool.training.kernels.rowwise import (
+    FETCHED_BYTES,
+    FEW_TOKENS,
+    LONE_ROWS,
+    ROWS,
+    TOKENS,
+    add_weighted,
+    linear_by_turns,
+)
 from tests.unit.training.kernels.calls import said_by_a_process
 from tests.unit.training.kernels.tolerances import assert_close
 
@@ -80,6 +88,15 @@ def test_a_row_has_the_same_bits_alone_and_among_any_others(seed, tokens, rows, 
     np.testing.assert_array_equal(together, alone)
     order = np.random.default_rng(seed).permutation(tokens)
     np.testing.assert_array_equal(product(x[order].copy(), weight, bias), together[order])
+
+
+@pytest.mark.parametrize("size_bytes", [2, 4])
+def test_a_row_alone_has_its_bits_with_short_rows_and_with_long_ones(size_bytes, rng):
+    most = FETCHED_BYTES // LONE_ROWS // size_bytes
+    for width in (most, most + 1):
+        x, weight = arrays(rng, (TOKENS, width), (2 * LONE_ROWS, width))
+        held = narrowed(weight) if size_bytes == 2 else weight
+        np.testing.assert_array_equal(product(x[:1], held), product(x, held)[:1])
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 40), st.data())
