@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cstool.training.kernels.bfloat16 import narrowed, widened
 from cstool.training.kernels.rowwise import (
-    FETCHED_BYTES,
     FEW_TOKENS,
+    LONE_FETCHED_BYTES,
     LONE_ROWS,
     ROWS,
     TOKENS,
@@ -92,7 +92,7 @@ def test_a_row_has_the_same_bits_alone_and_among_any_others(seed, tokens, rows, 
 
 @pytest.mark.parametrize("size_bytes", [2, 4])
 def test_a_row_alone_has_its_bits_with_short_rows_and_with_long_ones(size_bytes, rng):
-    most = FETCHED_BYTES // LONE_ROWS // size_bytes
+    most = LONE_FETCHED_BYTES // LONE_ROWS // size_bytes
     for width in (most, most + 1):
         x, weight = arrays(rng, (TOKENS, width), (2 * LONE_ROWS, width))
         held = narrowed(weight) if size_bytes == 2 else weight
