@@ -331,8 +331,8 @@ def _answering(forms: Collection[str]) -> None:
 
 
 def _skipping(forms: Collection[str]) -> None:
-    x, y, tallies, one = _float32(2, 16), _float32(2, 4), np.zeros(2, np.int64), np.zeros(1, np.int64)
-    weight = (_bfloat16 if BFLOAT16_KERNELS in forms else _float32)(4, 16)
+    x, y, tallies, one = _float32(2, 32), _float32(2, 4), np.zeros(2, np.int64), np.zeros(1, np.int64)
+    weight = (_bfloat16 if BFLOAT16_KERNELS in forms else _float32)(4, 32)
     packed = skipping.pack(weight)
     assert packed is not None
     for target in (y, _float32(2, 8)[:, :4]):

@@ -4,8 +4,9 @@ A BLAS chooses its kernels, and with them the order of sums, by the shape of the
 the result is summed in one order, beside any other rows: 16 partial sums along the row, then these together, then
 the rest of the row. So a token gets the same bits alone, in a batch, and as a part of its whole prompt.
 
-Weights may be bfloat16; they become floats as they are read, so the result is the same as with float32 weights.
-Where there are many rows of x a few rows of the weight become floats in memory first.
+Weights may be bfloat16. Then rows of x are rounded to it as well, and a partial sum is over pairs, of each two the
+second first: that of 16 lanes is an instruction of CPUs with AVX512_BF16, on others two with the same bits. Products
+are exact, sums are float32.
 
 Single-threaded, without the interpreter lock; ranges of the rows of a weight may go to different threads.
 """
@@ -40,8 +41,9 @@ from cstool.training.kernels._vectors import (
     splat,
     sums_of_four,
 )
-from cstool.training.kernels.bfloat16 import widen
+from cstool.training.kernels.bfloat16 import narrow
 from cstool.training.kernels.spin import take
+from cstool.training.kernels.vdpbf16ps import add_products
 
 ROWS = FOUR
 """rows of the weight that a tile has"""
@@ -56,16 +58,20 @@ FETCHED_BYTES = 12 * 1024
 one are long: the processor itself fetches along each, and the next tile would take the first cache too soon"""
 LONE_FETCHED_BYTES = 16 * 1024
 """the same beside a single row of x, which needs little of the cache"""
-FEW_TOKENS = 8
-"""most rows of x for which bfloat16 becomes floats in registers, once for `TOKENS` of them"""
+NEAR_TOKENS = 32
+"""rows of x that go with all rows of a turn before the next of them do, so that they stay in the second cache"""
+LONG_TURN_NUMBERS = 4 * TURN_NUMBERS
+"""the same as `TURN_NUMBERS` beside more rows of x than these, all of which are read for each turn"""
 
 
-def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool, *, fetches: bool = False) -> Any:
+def _make_dot_tile(tokens: int, rows: int, of_pairs: bool, *, lines_ahead: int = 0) -> Any:
     """Return dot(x, x_stride, weight, weight_stride, y, y_stride, width, after), which writes a tile of x weight^T.
 
-    Addresses and strides in bytes; `rows` is 1 or a multiple of 4; `of_bfloat16` is about the weight. A tile that
-    `fetches` waits for memory: the next one, at `after`, is prefetched meanwhile.
+    Addresses and strides in bytes; `rows` is 1 or a multiple of 4. Of pairs both operands are bfloat16, else float32.
+    With each 64 bytes of a row so many lines of memory are prefetched: those from `after` on.
     """
+    size, per_item = (BFLOAT16_BYTES, 2) if of_pairs else (FLOAT_BYTES, 1)
+    add = add_products if of_pairs else multiply_add
 
     def emit(
         b: Builder,
@@ -81,22 +87,20 @@ def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool, *, fetches: bool =
         def lines(address: Value, stride: Value, count: int) -> list[Memory]:
             return [Memory(b, b.add(address, b.mul(stride, ir.Constant(INT64, i)))) for i in range(count)]
 
-        xs, weights = lines(x, x_stride, tokens), lines(weight, weight_stride, rows)
-        whole = b.and_(n, ir.Constant(INT64, -LANES))
-
         def body(i: Value, *sums: Value) -> Sequence[Value]:
-            left = [m.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES))) for m in xs]
-            right = [_numbers(b, m, i, of_bfloat16, LANES) for m in weights]
-            if fetches:
+            offset = b.mul(i, ir.Constant(INT64, size))
+            left, right = ([m.load(offset) for m in operand] for operand in (xs, weights))
+            line = b.add(after, b.mul(offset, ir.Constant(INT64, lines_ahead)))
+            for k in range(lines_ahead):
                 # In the order of memory: eight streams at once are half as fast.
-                row_bytes = rows * _size_bytes(of_bfloat16)
-                line = b.add(after, b.mul(i, ir.Constant(INT64, row_bytes)))
-                for offset in range(0, row_bytes * LANES, LINE_BYTES):
-                    emit_prefetch(b, b.add(line, ir.Constant(INT64, offset)))
-            return [multiply_add(b, left[k // rows], right[k % rows], total) for k, total in enumerate(sums)]
+                emit_prefetch(b, b.add(line, ir.Constant(INT64, k * LINE_BYTES)))
+            return [add(b, left[k // rows], right[k % rows], total) for k, total in enumerate(sums)]
 
+        xs, weights = lines(x, x_stride, tokens), lines(weight, weight_stride, rows)
+        step = LANES * per_item
+        whole = b.and_(n, ir.Constant(INT64, -step))
         zeros = [ir.Constant(VECTOR, [0.0] * LANES)] * (tokens * rows)
-        sums = loop(b, ir.Constant(INT64, 0), whole, LANES, zeros, body)
+        sums = loop(b, ir.Constant(INT64, 0), whole, step, zeros, body)
         for t, line in enumerate(lines(y, y_stride, tokens)):
             for r in range(0, rows, FOUR):
                 group = [sums[t * rows + min(r + j, rows - 1)] for j in range(FOUR)]
@@ -109,85 +113,84 @@ def _make_dot_tile(tokens: int, rows: int, of_bfloat16: bool, *, fetches: bool =
                     with otherwise:
                         for j in range(min(FOUR, rows)):
                             begun = b.extract_element(quad, ir.Constant(INT32, j))
-                            (total,) = loop(b, whole, n, 1, [begun], _rest(b, xs[t], weights[r + j], of_bfloat16))
+                            (total,) = loop(b, whole, n, 1, [begun], _rest(b, xs[t], weights[r + j], of_pairs))
                             line.store((r + j) * FLOAT_BYTES, total)
 
     return emitted(emit, 8)
 
 
-def _numbers(b: Builder, memory: Memory, i: Value, of_bfloat16: bool, lanes: int | None) -> Value:
-    """Load floats from the i-th on: `lanes` of them as a vector; None for a single one."""
-    offset = b.mul(i, ir.Constant(INT64, _size_bytes(of_bfloat16)))
-    if of_bfloat16:
-        return memory.load_bfloat16(offset, lanes)
-    return memory.load(offset, FLOAT if lanes is None else VECTOR)
-
-
-def _size_bytes(of_bfloat16: bool) -> int:
-    return BFLOAT16_BYTES if of_bfloat16 else FLOAT_BYTES
-
-
 def _rest(b: Builder, x: Memory, weight: Memory, of_bfloat16: bool) -> Any:
     """Return the body of a loop over the last elements of a row, one by one."""
 
+    def number(memory: Memory, i: Value) -> Value:
+        if of_bfloat16:
+            return memory.load_bfloat16(b.mul(i, ir.Constant(INT64, BFLOAT16_BYTES)), None)
+        return memory.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES)), FLOAT)
+
     def body(i: Value, total: Value) -> Sequence[Value]:
-        number = x.load(b.mul(i, ir.Constant(INT64, FLOAT_BYTES)), FLOAT)
-        return [multiply_add(b, number, _numbers(b, weight, i, of_bfloat16, None), total)]
+        return [multiply_add(b, number(x, i), number(weight, i), total)]
 
     return body
 
 
-def _make_dots(of_bfloat16: bool) -> Any:
-    tile: Any = _make_dot_tile(TOKENS, ROWS, of_bfloat16)
-    last_tile: Any = _make_dot_tile(TOKENS, ROWS, of_bfloat16, fetches=True)
-    line: Any = _make_dot_tile(1, LONE_ROWS, of_bfloat16)
-    short: Any = _make_dot_tile(1, LONE_ROWS, of_bfloat16, fetches=True)
-    one: Any = _make_dot_tile(1, 1, of_bfloat16)
-    size = _size_bytes(of_bfloat16)
+def _make_dots(of_pairs: bool) -> Any:
+    tile: Any = _make_dot_tile(TOKENS, ROWS, of_pairs)
+    quarter: Any = _make_dot_tile(TOKENS, ROWS, of_pairs, lines_ahead=1)
+    last: Any = _make_dot_tile(TOKENS, ROWS, of_pairs, lines_ahead=ROWS)
+    line: Any = _make_dot_tile(1, LONE_ROWS, of_pairs)
+    short: Any = _make_dot_tile(1, LONE_ROWS, of_pairs, lines_ahead=LONE_ROWS)
+    one: Any = _make_dot_tile(1, 1, of_pairs)
+    size = BFLOAT16_BYTES if of_pairs else FLOAT_BYTES
 
     def dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width, after):  # type: ignore[no-untyped-def]
-        whole = tokens - tokens % TOKENS
-        if whole:
-            for r in range(0, rows if rows >= ROWS else 0, ROWS):
+        whole = tokens - tokens % TOKENS if rows >= ROWS else 0
+        # The next rows of the weight are fetched by the first tiles, a row by each, or all of them by the last tile.
+        quarters = ROWS * TOKENS if whole >= ROWS * TOKENS else 0
+        final = whole - TOKENS if quarters == 0 and ROWS * width * size <= FETCHED_BYTES else whole
+        for begin in range(0, whole, NEAR_TOKENS):
+            end = min(begin + NEAR_TOKENS, whole)
+            for r in range(0, rows, ROWS):
                 at = min(r, rows - ROWS)
                 row, column = weight + at * weight_stride, y + at * FLOAT_BYTES
-                last = whole - TOKENS if ROWS * width * size <= FETCHED_BYTES else whole
-                for t in range(0, last, TOKENS):
-                    tile(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width, row)
                 ahead = row + ROWS * weight_stride if r + ROWS < rows else after
-                for t in range(last, whole, TOKENS):
-                    place = column + t * y_stride
-                    last_tile(x + t * x_stride, x_stride, row, weight_stride, place, y_stride, width, ahead)
-        first = whole if rows >= ROWS else 0
+                for t in range(begin, end, TOKENS):
+                    begins, place = x + t * x_stride, column + t * y_stride
+                    if t < quarters:
+                        next_row = ahead + t // TOKENS * weight_stride
+                        quarter(begins, x_stride, row, weight_stride, place, y_stride, width, next_row)
+                    elif t < final:
+                        tile(begins, x_stride, row, weight_stride, place, y_stride, width, row)
+                    else:
+                        last(begins, x_stride, row, weight_stride, place, y_stride, width, ahead)
         for r in range(0, rows if rows >= LONE_ROWS else 0, LONE_ROWS):
             at = min(r, rows - LONE_ROWS)
             row, column = weight + at * weight_stride, y + at * FLOAT_BYTES
             ahead = row + LONE_ROWS * weight_stride if r + LONE_ROWS < rows else after
-            for t in range(first, tokens):
+            for t in range(whole, tokens):
                 place = column + t * y_stride, y_stride, width, ahead
                 if LONE_ROWS * width * size <= LONE_FETCHED_BYTES:
                     short(x + t * x_stride, x_stride, row, weight_stride, *place)
                 else:
                     line(x + t * x_stride, x_stride, row, weight_stride, *place)
         if rows < LONE_ROWS:
-            for t in range(first, tokens):
+            for t in range(whole, tokens):
                 for r in range(rows):
                     row, column = weight + r * weight_stride, y + r * FLOAT_BYTES
                     one(x + t * x_stride, x_stride, row, weight_stride, column + t * y_stride, y_stride, width, row)
 
     # Compiled forms are linked by name and types. Forms compiled in different processes may have the same number, and
     # two functions that differ in the variables they capture must not have the same name as well.
-    dots.__qualname__ = "dots_of_bfloat16" if of_bfloat16 else "dots_of_float32"
+    dots.__qualname__ = "dots_of_pairs" if of_pairs else "dots_of_floats"
     return elementwise(dots)
 
 
-dots: Any = _make_dots(of_bfloat16=False)
+dots: Any = _make_dots(of_pairs=False)
 """dots(x, x_stride, tokens, weight, weight_stride, rows, y, y_stride, width, after) writes x weight^T, (tokens, rows).
 
 Addresses and strides in bytes, all of floats; the memory to be read next begins at `after`. Where the number of rows
 of a weight does not divide evenly, the last ones are computed together with rows before them, again."""
-_dots_of_bfloat16: Any = _make_dots(of_bfloat16=True)
-"""the same of a weight in bfloat16"""
+_dots_of_pairs: Any = _make_dots(of_pairs=True)
+"""the same of x and a weight in bfloat16"""
 
 
 def _make_weighted_sum(vectors: int) -> Any:
@@ -239,45 +242,50 @@ def add_weighted(shares, rows, first, y):  # type: ignore[no-untyped-def]
             y[d] += shares[j] * rows[first + j, d]
 
 
-def multiply_columns(x: Any, weight: Any, y: Any, start: int, stop: int, following: int, memory: Any) -> None:
+def rounded(x: Any, weight: Any) -> Any:  # noqa: ARG001
+    """Return x, (T, in) float32, as it meets a weight: itself, or rounded to bfloat16. To be called from kernels."""
+
+
+@overload(rounded)
+def _rounded(x, weight):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    if isinstance(weight.dtype, types.Float):
+        return lambda x, weight: x  # noqa: ARG005
+
+    def to_bfloat16(x, weight):  # type: ignore[no-untyped-def]  # noqa: ARG001
+        found = np.empty(x.shape, np.uint16)
+        for t in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                found[t, j] = narrow(x[t, j], found)
+        return found
+
+    return to_bfloat16
+
+
+def multiply_columns(x: Any, weight: Any, y: Any, start: int, stop: int, following: int) -> None:
     """Compute columns `start` to `stop` of y = x weight^T. To be called from kernels.
 
     Args:
+        x: of `rounded`
         following: row of the weight with which the thread will go on
-        memory: (rows, in) float32, for rows of a bfloat16 weight
     """
 
 
 @overload(multiply_columns)
-def _multiplied(x, weight, y, start, stop, following, memory):  # type: ignore[no-untyped-def]  # noqa: ARG001
-    def by_floats(x, weight, y, start, stop, following, memory):  # type: ignore[no-untyped-def]  # noqa: ARG001
+def _multiplied(x, weight, y, start, stop, following):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    compute = dots if isinstance(weight.dtype, types.Float) else _dots_of_pairs
+
+    def multiplied(x, weight, y, start, stop, following):  # type: ignore[no-untyped-def]
         stride, column = weight.strides[0], y.ctypes.data + start * FLOAT_BYTES
         row, after = weight.ctypes.data + start * stride, weight.ctypes.data + following * stride
         place = column, y.strides[0], x.shape[1], after
-        dots(x.ctypes.data, x.strides[0], x.shape[0], row, stride, stop - start, *place)
+        compute(x.ctypes.data, x.strides[0], x.shape[0], row, stride, stop - start, *place)
 
-    def by_bfloat16(x, weight, y, start, stop, following, memory):  # type: ignore[no-untyped-def]
-        stride, column = weight.strides[0], y.ctypes.data + start * FLOAT_BYTES
-        row, after = weight.ctypes.data + start * stride, weight.ctypes.data + following * stride
-        if x.shape[0] <= FEW_TOKENS:
-            place = column, y.strides[0], x.shape[1], after
-            _dots_of_bfloat16(x.ctypes.data, x.strides[0], x.shape[0], row, stride, stop - start, *place)
-            return
-        row, stride = memory.ctypes.data, memory.strides[0]
-        for first in range(start, stop, memory.shape[0]):
-            rows = min(memory.shape[0], stop - first)
-            for r in range(rows):
-                for j in range(x.shape[1]):
-                    memory[r, j] = widen(weight[first + r, j])
-            place = y.ctypes.data + first * FLOAT_BYTES, y.strides[0], x.shape[1], row
-            dots(x.ctypes.data, x.strides[0], x.shape[0], row, stride, rows, *place)
-
-    return by_floats if isinstance(weight.dtype, types.Float) else by_bfloat16
+    return multiplied
 
 
 @elementwise
-def _linear(x, weight, bias, y, start, stop, following, memory):  # type: ignore[no-untyped-def]
-    multiply_columns(x, weight, y, start, stop, following, memory)
+def _linear(x, weight, bias, y, start, stop, following):  # type: ignore[no-untyped-def]
+    multiply_columns(x, weight, y, start, stop, following)
     if bias.shape[0] > 0:
         for t in range(y.shape[0]):
             for r in range(start, stop):
@@ -286,21 +294,23 @@ def _linear(x, weight, bias, y, start, stop, following, memory):  # type: ignore
 
 @elementwise
 def linear_turns(x, weight, bias, y, taken, index, rows):  # type: ignore[no-untyped-def]
-    """The kernel of `linear_by_turns`; `bias` is empty for none, `rows` of the weight are a turn."""
-    count, wide = weight.shape[0], weight.itemsize == FLOAT_BYTES or x.shape[0] <= FEW_TOKENS
-    memory = np.empty((0 if wide else rows, x.shape[1]), np.float32)
+    """The kernel of `linear_by_turns`; x is of `rounded`, `bias` is empty for none, `rows` of the weight are a turn."""
+    count = weight.shape[0]
     start = take(taken.ctypes.data + index * 8, rows)
     while start < count:
         following = take(taken.ctypes.data + index * 8, rows)
-        _linear(x, weight, bias, y, start, min(start + rows, count), following if following < count else start, memory)
+        _linear(x, weight, bias, y, start, min(start + rows, count), following if following < count else start)
         start = following
 
 
 @elementwise
-def _linear_whole(x, weight, bias, y, rows):  # type: ignore[no-untyped-def]
-    count, wide = weight.shape[0], weight.itemsize == FLOAT_BYTES or x.shape[0] <= FEW_TOKENS
-    memory = np.empty((0 if wide else rows, x.shape[1]), np.float32)
-    _linear(x, weight, bias, y, 0, count, 0, memory)
+def _linear_by_turns(x, weight, bias, y, taken, index, rows):  # type: ignore[no-untyped-def]
+    linear_turns(rounded(x, weight), weight, bias, y, taken, index, rows)
+
+
+@elementwise
+def _linear_whole(x, weight, bias, y):  # type: ignore[no-untyped-def]
+    _linear(rounded(x, weight), weight, bias, y, 0, weight.shape[0], 0)
 
 
 @elementwise
@@ -316,12 +326,13 @@ _NO_BIAS = np.zeros(0, np.float32)
 
 def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray) -> None:
     """Compute y = x weight^T + bias; the arrays are as for `linear_by_turns`, and so are the bits."""
-    _linear_whole(x, weight, _NO_BIAS if bias is None else bias, y, rows_of_turn(weight))
+    _linear_whole(x, weight, _NO_BIAS if bias is None else bias, y)
 
 
-def rows_of_turn(weight: np.ndarray) -> int:
+def rows_of_turn(x: np.ndarray, weight: np.ndarray) -> int:
     """Rows of a weight that a thread takes at a time."""
-    rows: int = TURN_NUMBERS // weight.shape[1] // LONE_ROWS * LONE_ROWS
+    numbers = TURN_NUMBERS if len(x) <= NEAR_TOKENS else LONG_TURN_NUMBERS
+    rows: int = numbers // weight.shape[1] // LONE_ROWS * LONE_ROWS
     return max(LONE_ROWS, rows)
 
 
@@ -340,4 +351,4 @@ def linear_by_turns(
         taken: (n,) int64, shared
         index: of the counter of rows that are taken already; 0 at first
     """
-    linear_turns(x, weight, _NO_BIAS if bias is None else bias, y, taken, index, rows_of_turn(weight))
+    _linear_by_turns(x, weight, _NO_BIAS if bias is None else bias, y, taken, index, rows_of_turn(x, weight))

@@ -28,6 +28,7 @@ from cstool.training.kernels._vectors import (
     FLOAT,
     FLOAT_BYTES,
     INT16,
+    INT32,
     INT64,
     LANES,
     LINE_BYTES,
@@ -41,6 +42,7 @@ from cstool.training.kernels._vectors import (
     first_lanes,
     has_instructions,
     loop,
+    multiply_add,
     shuffle,
     splat,
     transposed,
@@ -300,6 +302,26 @@ def _multiply(places, form, a_memory, b_memory, sums):  # type: ignore[no-untype
                                 _tile_rounded(*panel, begun, begun_row, is_begun, target, form.out_row, *size)
                             else:
                                 _tile(*panel, begun, begun_row, is_begun, total, total_row, *size)
+
+
+def add_products(b: Builder, left: Value, right: Value, total: Value) -> Value:
+    """Add to each of 16 floats the products of two pairs, the second first; vectors of 32 bfloat16 come as floats.
+
+    Without the instruction the bits are the same, but for numbers below the least normal one.
+    """
+    if missing_instructions() is None:
+        return b.call(_ADD_PRODUCTS, [total, left, right])
+    words = ir.VectorType(INT32, LANES)
+
+    def second(pairs: Value) -> Value:
+        upper = ir.Constant(words, [0xFFFF0000] * LANES)
+        return b.bitcast(b.and_(b.bitcast(pairs, words), upper), VECTOR)
+
+    def first(pairs: Value) -> Value:
+        return b.bitcast(b.shl(b.bitcast(pairs, words), ir.Constant(words, [16] * LANES)), VECTOR)
+
+    total = multiply_add(b, second(left), second(right), total)
+    return multiply_add(b, first(left), first(right), total)
 
 
 def missing_instructions() -> str | None:

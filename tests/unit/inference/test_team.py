@@ -8,7 +8,7 @@ import pytest
 from cstool.inference import team as team_module
 from cstool.inference.team import BY_CREW, WORTH_SHARING, Team
 from cstool.training.kernels.bfloat16 import narrowed
-from cstool.training.kernels.rowwise import FEW_TOKENS, linear_by_turns
+from cstool.training.kernels.rowwise import NEAR_TOKENS, linear_by_turns
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -64,7 +64,7 @@ def test_threads_end_when_the_team_is_closed():
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 1000])
-@pytest.mark.parametrize(("tokens", "narrow"), [(3, False), (3, True), (FEW_TOKENS + 1, True)])
+@pytest.mark.parametrize(("tokens", "narrow"), [(3, False), (3, True), (NEAR_TOKENS + 1, True)])
 def test_a_product_by_turns_has_the_bits_of_the_whole(rows, tokens, narrow):
     rng = np.random.default_rng(rows)
     x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((tokens, 300), (rows, 300)))

@@ -28,7 +28,7 @@ def bfloat16(x: np.ndarray) -> np.ndarray:
     has_bias=st.booleans(),
 )
 def test_bits_are_those_without_skipping(seed, tokens, rows, width, share, narrow, has_bias):
-    numbers = np.random.default_rng(seed)
+    numbers, width = np.random.default_rng(seed), 2 * width if narrow else width
     x = numbers.standard_normal((tokens, width)).astype(np.float32)
     x[numbers.random(x.shape) < share] = 0
     weight = numbers.standard_normal((rows, width)).astype(np.float32)
@@ -75,10 +75,11 @@ def test_infinities_and_nan_in_x_go_everywhere():
 @pytest.mark.parametrize("number", [np.inf, np.nan])
 @pytest.mark.parametrize("narrow", [False, True])
 def test_weights_that_are_not_finite_are_not_packed(number, narrow):
-    weight = np.ones((2, 16), np.float32)
+    weight = np.ones((2, 32), np.float32)
     weight[1, 3] = number
     assert pack(bfloat16(weight) if narrow else weight) is None
 
 
-def test_widths_that_are_no_multiple_of_16_are_not_packed():
+def test_rows_of_no_whole_vectors_are_not_packed():
     assert pack(np.ones((2, 24), np.float32)) is None
+    assert pack(bfloat16(np.ones((2, 48), np.float32))) is None
