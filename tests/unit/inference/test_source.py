@@ -44,7 +44,7 @@ def check_loss(name: str, sources: Sequence[Sequence[int]], sequence: int, preci
     params = encoder_decoder_params(**{"layers": 2, **ENCODER_DECODERS[name]})
     whole = build_graph(params, SampleForm(source.shape[1], targets=TARGETS))
     expected = reference.loss(whole, weights, batch, 3, None, [1.0])
-    assert losses(logits, labels).sum() == pytest.approx(expected, rel=LOSS)
+    assert losses(logits, labels).sum() == pytest.approx(expected, rel=LOSS[precision])
 
 
 @pytest.mark.parametrize(
