@@ -8,7 +8,7 @@ Run from the project's folder, with a Python beside that has the packages ik-lla
 Files with random weights are written once (`llama_cpp_side`), and converted (`cstool checkpoint convert`). Each side is
 a process, which keeps its model; they take turns. Of `cstool q8_0` and llama.cpp's `q8_0` every weight has the same
 code. The likeliest token is taken every time, no text ends early, and keys and values are those of each by itself:
-float32 here, float16 there.
+float32 here, float16 there. `--company` counts texts that change beside 15 others, and does not measure.
 """
 
 from __future__ import annotations
@@ -74,9 +74,12 @@ class Side:
 
     def run(self, case: Case, vocabulary: int, seed: int = 0) -> dict[str, Any]:
         """Take a turn; see `serve`."""
-        prompts = np.random.default_rng(seed).integers(1, vocabulary, (case.prompts, case.length)).tolist()
+        return self.ask(np.random.default_rng(seed).integers(1, vocabulary, (case.prompts, case.length)), case.count)
+
+    def ask(self, prompts: np.ndarray, count: int) -> dict[str, Any]:
+        """Go on from prompts, (prompts, length), by so many tokens; see `serve`."""
         assert self._process.stdin is not None
-        print(json.dumps([prompts, case.count]), file=self._process.stdin, flush=True)
+        print(json.dumps([prompts.tolist(), count]), file=self._process.stdin, flush=True)
         found: dict[str, Any] = json.loads(self._line())
         return found
 
@@ -93,13 +96,14 @@ class Side:
             self._process.kill()
 
 
-def serve_ours(path: Path, precision: str) -> None:
-    """Be the side of cstool: answer [prompts, tokens] with `tokens` of each, `first_s` and `rest_s`."""
+def serve_ours(path: Path, precision: str, *, scores: bool) -> None:
+    """Be the side of cstool, see `serve`; log probabilities take time, and come if they are asked for."""
     from cstool.inference.decoding import Decoder
     from cstool.inference.sampling import Sampling
     from cstool.inference.sequences import TokenRequest
     from cstool.inference.verbs.answer import open_model
 
+    greedy = Sampling(temperature=0.0)
     with open_model(path, precision=precision, progress="none") as model:  # type: ignore[arg-type]
         walks = {}
 
@@ -109,15 +113,18 @@ def serve_ours(path: Path, precision: str) -> None:
                 walks[len(prompts)] = model.walk(len(prompts), capacity)
             began, first_s = time.perf_counter(), 0.0
             made: list[list[int]] = [[] for _ in prompts]
+            logs: list[list[float]] = [[] for _ in prompts]
             decoder = Decoder(walks[len(prompts)])
             for number, prompt in enumerate(prompts):
-                decoder.admit(TokenRequest(number, prompt, count, Sampling(temperature=0.0)))
+                decoder.admit(TokenRequest(number, prompt, count, greedy, top=0 if scores else None))
             while decoder.is_busy:
                 for one in decoder.step():
                     made[one.prompt] += one.tokens
+                    logs[one.prompt] += [each.logprob for each in one.logprobs]
                 if not first_s and all(made):
                     first_s = time.perf_counter() - began
-            return {"tokens": made, "first_s": first_s, "rest_s": time.perf_counter() - began - first_s}
+            rest_s = time.perf_counter() - began - first_s
+            return {"tokens": made, "scores": logs, "first_s": first_s, "rest_s": rest_s}
 
         serve(run)
 
@@ -170,7 +177,7 @@ def open_sides(arguments: argparse.Namespace, model: str, form: str) -> dict[str
     library = {} if arguments.library is None else {"IK_LLAMA_CPP_LIB_PATH": str(arguments.library)}
     sides = {f"llama.cpp {form}": Side(command, library)}
     for precision in PAIRS[form]:
-        ours = ["--serve", str(arguments.folder / f"{model}.mdl"), precision]
+        ours = ["--serve", str(arguments.folder / f"{model}.mdl"), precision, *["--company"] * arguments.company]
         sides[f"cstool {precision}"] = Side([sys.executable, "-m", "benchmarks.beside_llama_cpp", *ours], {})
     return sides
 
@@ -217,6 +224,24 @@ def measure(arguments: argparse.Namespace, model: str, form: str) -> list[dict[s
     return rows
 
 
+def count_changed(arguments: argparse.Namespace, model: str, form: str) -> None:
+    """Print how many texts of each side are others beside 15 than alone."""
+    case = CASES["16 users"]
+    for name, side in open_sides(arguments, model, form).items():
+        texts = scores = total = 0
+        for seed in range(arguments.rounds):
+            rng = np.random.default_rng(seed)
+            prompts = rng.integers(1, SHAPES[model].vocabulary, (case.prompts, case.length))
+            together = side.ask(prompts, case.count)
+            for number in range(case.prompts):
+                alone = side.ask(prompts[number : number + 1], case.count)
+                texts += alone["tokens"][0] != together["tokens"][number]
+                scores += alone["scores"][0] != together["scores"][number]
+                total += 1
+        side.end()
+        print(f"{model:11} {name:16} of {total} texts {texts} changed, {scores} with the scores of tokens", flush=True)
+
+
 def report(row: dict[str, Any]) -> str:
     """Return a row as a line of text."""
     fast, least, most = row["as_fast"]
@@ -239,16 +264,20 @@ def main() -> None:
     parser.add_argument("--forms", nargs="*", choices=PAIRS, default=list(PAIRS))
     parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side (default: 5)")
+    parser.add_argument("--company", action="store_true", help="count texts that change beside others")
     parser.add_argument("--json", type=Path, help="for a line with each row")
     parser.add_argument("--serve", nargs=2, metavar=("CHECKPOINT", "PRECISION"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        serve_ours(Path(arguments.serve[0]), arguments.serve[1])
+        serve_ours(Path(arguments.serve[0]), arguments.serve[1], scores=arguments.company)
         return
     arguments.threads = len(os.sched_getaffinity(0))
     for model in arguments.models:
         prepare(arguments, model)
         for form in arguments.forms:
+            if arguments.company:
+                count_changed(arguments, model, form)
+                continue
             for row in measure(arguments, model, form):
                 print(report(row), flush=True)
                 if arguments.json is not None:

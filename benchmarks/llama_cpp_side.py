@@ -45,6 +45,13 @@ and one to try out this file"""
 POSITIONS = 2048
 
 
+class Token(NamedTuple):
+    """A token, and its logit."""
+
+    number: int
+    logit: float
+
+
 def tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the names of all tensors, and their shapes, rows first."""
     width, of_kv = shape.width, shape.width // shape.heads * shape.kv_heads
@@ -126,7 +133,7 @@ class Peer:
             raise SystemExit(f"{path}: llama.cpp cannot read it")
         self.vocabulary = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self._model))
 
-    def _pass(self, ids: list[int], places: list[int], sequences: list[int], wanted: list[int]) -> np.ndarray:
+    def _pass(self, ids: list[int], places: list[int], sequences: list[int], wanted: list[int]) -> list[Token]:
         """Run a pass; return the likeliest token after each row that is wanted."""
         api, count = self._api, len(ids)
         batch = api.llama_batch_init(count, 0, 1)
@@ -138,9 +145,10 @@ class Peer:
             batch.logits[i] = 1
         if api.llama_decode(self._context, batch) != 0:
             raise SystemExit("llama_decode failed")
-        found = [self._logits(i).argmax() for i in wanted]
+        rows = [self._logits(i) for i in wanted]
+        found = [Token(int(row.argmax()), float(row.max())) for row in rows]
         api.llama_batch_free(batch)
-        return np.array(found)
+        return found
 
     def _logits(self, row: int) -> np.ndarray:
         pointer = self._api.llama_get_logits_ith(self._context, row)
@@ -150,7 +158,7 @@ class Peer:
         """Go on from prompts of one length by so many tokens; see `serve`."""
         self._api.llama_kv_cache_clear(self._context)
         began, length, numbers = time.perf_counter(), len(prompts[0]), list(range(len(prompts)))
-        made: list[list[int]] = [[] for _ in prompts]
+        made: list[list[Token]] = [[] for _ in prompts]
         # As many whole prompts as a pass takes.
         beside = max(1, 512 // length)
         for first in range(0, len(prompts), beside):
@@ -159,13 +167,15 @@ class Peer:
             places, whose = list(range(length)) * len(part), [number for number in part for _ in range(length)]
             ends = [(k + 1) * length - 1 for k in range(len(part))]
             for number, token in zip(part, self._pass(rows, places, whose, ends), strict=True):
-                made[number].append(int(token))
+                made[number].append(token)
         first_s = time.perf_counter() - began
         for place in range(length, length + count - 1):
-            found = self._pass([each[-1] for each in made], [place] * len(prompts), numbers, numbers)
+            found = self._pass([each[-1].number for each in made], [place] * len(prompts), numbers, numbers)
             for each, token in zip(made, found, strict=True):
-                each.append(int(token))
-        return {"tokens": made, "first_s": first_s, "rest_s": time.perf_counter() - began - first_s}
+                each.append(token)
+        rest_s = time.perf_counter() - began - first_s
+        tokens, scores = ([[token[k] for token in each] for each in made] for k in range(2))
+        return {"tokens": tokens, "scores": scores, "first_s": first_s, "rest_s": rest_s}
 
 
 def serve(run: Any) -> None:
@@ -173,7 +183,8 @@ def serve(run: Any) -> None:
 
     Args:
         run: called with prompts, lists of tokens, and the number of tokens that follow; returns `tokens` of each
-            prompt, `first_s`, the time until all have their first, and `rest_s`, that of the others [s]
+            prompt, `scores` of these (logits, or log probabilities), `first_s`, the time until all have their first,
+            and `rest_s`, that of the others [s]
     """
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
