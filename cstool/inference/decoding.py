@@ -11,9 +11,10 @@ from cstool.inference.beams import Search
 from cstool.inference.drafts import Drafts, NoDrafts
 from cstool.inference.drawing import Drawing
 from cstool.inference.memory import KvCache
+from cstool.inference.passes import PASS_ROWS, check_finite
 from cstool.inference.sampling import Chosen, Sampling, choose_tokens
 from cstool.inference.sequences import Made, TokenRequest, TokenSequence
-from cstool.inference.walk import PASS_ROWS, Walk, check_finite
+from cstool.inference.walk import Walk
 from cstool.training.kernels.cached_attention import News
 
 Stopped = Callable[[], bool]

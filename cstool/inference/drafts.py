@@ -17,9 +17,10 @@ from typing import Protocol
 
 import numpy as np
 
+from cstool.inference.passes import PASS_ROWS
 from cstool.inference.sampling import Sampling, choose_tokens
 from cstool.inference.sequences import GRAM_TOKENS, TokenSequence
-from cstool.inference.walk import PASS_ROWS, Walk
+from cstool.inference.walk import Walk
 from cstool.training.kernels.cached_attention import News
 
 PASS_TOKENS = 8

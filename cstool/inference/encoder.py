@@ -25,7 +25,8 @@ from cstool.inference.encoder_answers import (
     Word,
 )
 from cstool.inference.model import InferenceModel
-from cstool.inference.walk import Walk, check_finite, whole_passes
+from cstool.inference.passes import check_finite, whole_passes
+from cstool.inference.walk import Walk
 from cstool.model.graphs import Answer, Side, answering_graph, build_graph, embedding_graph
 from cstool.model.ir import Graph
 from cstool.model.params import (

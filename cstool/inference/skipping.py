@@ -5,10 +5,10 @@ few rows take a second copy of them, packed by columns (`training/kernels/skippi
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from cstool.inference.products import Product
 from cstool.inference.team import TAKEN_APART, Team
 from cstool.model.ir import Graph, Op, OpKind
 from cstool.training.kernels.call import Array, Weights
@@ -19,15 +19,6 @@ MOST_ROWS = 16
 """of a pass: with more, nearly every column meets another number"""
 _MAKES_ZEROS = ("relu", "squared_relu")
 _ACTIVATIONS = (OpKind.ACTIVATION, OpKind.GATED_ACTIVATION)
-
-
-class Product(NamedTuple):
-    """y = x weight^T + bias."""
-
-    x: Array
-    weight: Weights | QuantizedMatrix
-    bias: Array | None
-    y: Array
 
 
 class ZeroSkipping:

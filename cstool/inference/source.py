@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from cstool.inference.memory import KvCache
-from cstool.inference.walk import Walk, Walks, whole_passes
+from cstool.inference.passes import whole_passes
+from cstool.inference.walk import Walk, Walks
 from cstool.model.graphs import TARGETS
 from cstool.model.ir import Graph, Op, Segment
 from cstool.training.kernels.cached_attention import News

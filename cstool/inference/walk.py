@@ -4,42 +4,32 @@ Each op runs on all rows, with the kernels of training where these go row by row
 `cached_attention` elsewhere. So the results of a row do not depend on the rows beside it, to the bit.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from cstool.foundation.errors import NonFiniteError
 from cstool.inference.adapters import NO_ADAPTERS, AdapterSet
 from cstool.inference.memory import KvCache, SequenceMemory
 from cstool.inference.pass_table import PassTable
-from cstool.inference.skipping import Product, ZeroSkipping
-from cstool.inference.team import TAKEN_APART, Team
+from cstool.inference.products import Product, Products, rows_of
+from cstool.inference.skipping import ZeroSkipping
+from cstool.inference.team import Team
 from cstool.inference.weight_stream import WeightStream
 from cstool.model.ir import Graph, Op, OpKind, Panel, rules_of
 from cstool.training.kernels.attention_form import Attention
 from cstool.training.kernels.cached_attention import BLOCK_TOKENS, News, append, cached_attention
 from cstool.training.kernels.cached_positions import add_new_positions, turn_new
-from cstool.training.kernels.call import Call, Weights
+from cstool.training.kernels.call import Call
 from cstool.training.kernels.driver import NativeError
 from cstool.training.kernels.embedding import sinusoids
 from cstool.training.kernels.loss import bend_logits
 from cstool.training.kernels.mixture import choose_experts, chosen_experts, expert_rows
-from cstool.training.kernels.quantized import (
-    NO_ROWS,
-    QuantizedMatrix,
-    QuantizedRows,
-    lend_rows,
-    quantize_rows,
-    quantized_linear,
-    quantized_linear_by_turns,
-)
-from cstool.training.kernels.recording import NotRecordableError, needs_interpreter
+from cstool.training.kernels.recording import NotRecordableError
 from cstool.training.kernels.residual import token_factors
-from cstool.training.kernels.rowwise import TOKENS, linear, linear_by_turns, take_rows
-from cstool.training.kernels.sparse import SparseMatrix, sparse_linear_forward
+from cstool.training.kernels.rowwise import TOKENS, take_rows
 from cstool.training.kernels.table import KERNELS
 from cstool.training.machine.cluster import TABLE
 from cstool.training.machine.csx import GrainSlot, Scratch
@@ -50,11 +40,6 @@ from cstool.training.store import aligned_empty
 Array = np.ndarray[Any, Any]
 _RunOp = Callable[[PlannedOp, Call, News], None]
 
-PASS_ROWS = 512
-"""most tokens of a pass: enough for products as fast as they get, few enough for activations to stay small"""
-SPARSE_DENSITY = 1 / 3
-"""density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
-reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
 FEW_ROWS = 16
 """most rows of a pass with several tokens of a sequence that a table is written for"""
 _UNCHECKED = partial(np.errstate, over="ignore", invalid="ignore")
@@ -63,8 +48,6 @@ MOST_LAYOUTS = 4
 """layouts that are kept, for passes of so many different sizes"""
 MOST_TABLES = 16
 """tables that are kept, likewise"""
-MOST_SHAPES = 64
-"""shapes of x, likewise, for which quantised rows have memory"""
 
 
 class _Layout:
@@ -128,8 +111,7 @@ class Walk:
         self._given = {tensor.name for tensor in graph.inputs}
         self.classes = next(graph.weights[op.weights[0]].shape[0] for op in reversed(graph.ops) if op.weights)
         self._scratches = [Scratch() for _ in range(team.size)]
-        self._quantized: dict[tuple[int, ...], QuantizedRows] = {}
-        """memory for rows of x that meet quantised weights, by the shape of x"""
+        self._products = Products(stream, team, self._scratches[0])
         self._scores = [np.empty((BLOCK_TOKENS, memory.longest), np.float32) for _ in range(team.size)]
         self._layouts: dict[int, _Layout] = {}
         self._made_biases: dict[tuple[tuple[str, ...], Attention], Array] = {}
@@ -328,8 +310,8 @@ class Walk:
         """Run a group of ops, linear ones that read the same a panel at a time."""
         planned, call = group[0]
         if _is_product(planned.op):
-            for product in self._products(group):
-                self._multiply([product])
+            for linear, io in group:
+                self._products.compute(linear, io.inputs[0], io.outputs[0])
             self._adapt(group)
         else:
             self._run_op.get(planned.op.kind, self._as_in_training)(planned, call, news)
@@ -339,7 +321,11 @@ class Walk:
         planned, call = group[0]
         panels = planned.matrix_panels
         if _is_product(planned.op):
-            every = list(self._products(group))
+            every = [
+                product
+                for linear, io in group
+                for product in self._products.by_panels(linear, io.inputs[0], io.outputs[0])
+            ]
             packed = self.zeros.packed(planned.op, self.graph, every) if len(group) == 1 else None
             if packed is not None:
 
@@ -350,7 +336,7 @@ class Walk:
                 return skip
 
             def multiply(_news: News) -> None:
-                self._multiply(every)
+                self._products.multiply(every)
                 self._adapt(group)
 
             return multiply
@@ -372,78 +358,10 @@ class Walk:
                     planned.kernel.forward(call)
             call.let_go()
 
-    def _products(self, group: Sequence[tuple[PlannedOp, Call]]) -> Iterator[Product]:
-        """Yield the products of linear ops, each while its weights are lent."""
-        for planned, call in group:
-            yield from self._by_panels(planned, call.inputs[0], call.outputs[0])
-
-    def _by_panels(self, planned: PlannedOp, x: Array, y: Array, small: Array | None = None) -> Iterator[Product]:
-        """Yield the products of an op: each panel once, in the order in which the stream was told to expect them.
-
-        With the last input of an output layer that has an adapter, the adapter's product is added in the end.
-        """
-        with self.stream.lent(planned.vector_panels) as vectors:
-            has_bias = len(vectors) > (small is not None)
-            for panel in planned.matrix_panels:
-                with self.stream.lent([panel]) as (weight,):
-                    bias = _rows_of(vectors[0], panel) if has_bias else None
-                    yield Product(x, weight, bias, y[:, panel.start : panel.stop])
-            if small is not None and isinstance(vectors[-1], np.ndarray):
-                np.add(y, small @ vectors[-1].T, out=y)
-
-    def _multiply(self, products: Sequence[Product]) -> None:
-        """Compute several products; the team shares the rows of all dense weights together."""
-        dense: list[tuple[Array | QuantizedMatrix, Product]] = []
-        for product in products:
-            weight = product.weight
-            if isinstance(weight, SparseMatrix):
-                needs_interpreter()
-            if isinstance(weight, SparseMatrix) and weight.pattern.density <= SPARSE_DENSITY:
-                sparse_linear_forward(
-                    product.x, weight.pattern, weight.values, product.bias, product.y, self._scratches[0]
-                )
-            else:
-                dense.append((weight.dense() if isinstance(weight, SparseMatrix) else weight, product))
-        numbers = sum(weight.size for weight, _ in dense)
-        shares = self.team.shares(numbers)
-        rows = self._quantized_rows(dense)
-        if not shares:
-            for matrix, product in dense:
-                if isinstance(matrix, QuantizedMatrix):
-                    quantized_linear(rows, matrix, product.bias, product.y)
-                else:
-                    linear(product.x, matrix, product.bias, product.y)
-            return
-        taken = self.team.counters(len(dense))
-
-        def work(_member: int, _members: int) -> None:
-            for k, (matrix, product) in enumerate(dense):
-                index = k * TAKEN_APART
-                if isinstance(matrix, QuantizedMatrix):
-                    quantized_linear_by_turns(rows, matrix, product.bias, product.y, taken, index)
-                else:
-                    linear_by_turns(product.x, matrix, product.bias, product.y, taken, index)
-
-        self.team.run(work, numbers)
-
-    def _quantized_rows(self, products: Sequence[tuple[Array | QuantizedMatrix, Product]]) -> QuantizedRows:
-        """The rows of x of several products as quantised weights meet them; products of one call have the same x."""
-        for weight, product in products:
-            if isinstance(weight, QuantizedMatrix):
-                shape = product.x.shape
-                if (memory := self._quantized.get(shape)) is None:
-                    if len(self._quantized) >= MOST_SHAPES:
-                        self._quantized.clear()
-                    memory = self._quantized[shape] = lend_rows(len(product.x), weight)
-                quantize_rows(product.x, weight.group, memory)
-                return memory
-        return NO_ROWS
-
     def _router(self, planned: PlannedOp, call: Call, _news: News) -> None:
         x, logits = call.inputs[0], call.kept["logits"]
         rows = np.empty((len(x), len(logits)), np.float32)
-        for product in self._by_panels(planned, x, rows):
-            self._multiply([product])
+        self._products.compute(planned, x, rows)
         np.copyto(logits, rows.T)
         choose_experts(call)
         if self.stream.skips:
@@ -462,8 +380,8 @@ class Walk:
                     call.hold([weight, *vectors], panel, is_first, is_last)
                     x, y = expert_rows(call)
                     if len(x):
-                        bias = _rows_of(vectors[call.matrix], panel) if vectors else None
-                        self._multiply([Product(x, weight, bias, y[:, panel.start : panel.stop])])
+                        bias = rows_of(vectors[call.matrix], panel) if vectors else None
+                        self._products.multiply([Product(x, weight, bias, y[:, panel.start : panel.stop])])
             call.let_go()
 
     def _position(self, planned: PlannedOp, call: Call, news: News) -> None:
@@ -533,8 +451,7 @@ class Walk:
         self._logits_of(planned, x, logits, *small)
 
     def _logits_of(self, planned: PlannedOp, x: Array, logits: Array, *small: Array) -> None:
-        for product in self._by_panels(planned, x, logits, *small):
-            self._multiply([product])
+        self._products.compute(planned, x, logits, *small)
         a = planned.op.attributes
         bend_logits(logits, a["logits_scale"], a["logits_softcap"])
 
@@ -592,10 +509,6 @@ def _is_product(op: Op) -> bool:
     return op.kind is OpKind.LINEAR
 
 
-def _rows_of(bias: Weights, panel: Panel) -> Array | None:
-    return bias[panel.start : panel.stop] if isinstance(bias, np.ndarray) else None
-
-
 def _whole_tiles(rows: int) -> int:
     """So many rows or a few more, as tables have them."""
     if rows <= 1:
@@ -610,39 +523,3 @@ def _sequences(news: News) -> list[tuple[slice, int]]:
         (slice(start, start + count), before)
         for start, count, before in zip(*(part.tolist() for part in news[1:]), strict=True)
     ]
-
-
-def whole_passes(lengths: Sequence[int], batch_size: int | None = None) -> Iterator[list[int]]:
-    """Yield the numbers of the texts of each pass.
-
-    Args:
-        lengths: tokens of each text, at least one text
-        batch_size: texts of a pass; None for as many as have `PASS_ROWS` tokens, at least one
-    """
-    numbers: list[int] = []
-    rows = 0
-    for number, length in enumerate(lengths):
-        is_full = rows + length > PASS_ROWS if batch_size is None else len(numbers) == batch_size
-        if numbers and is_full:
-            yield numbers
-            numbers, rows = [], 0
-        numbers.append(number)
-        rows += length
-    yield numbers
-
-
-def check_finite(numbers: Array, which: str) -> None:
-    """Check the results of a pass.
-
-    Args:
-        numbers: (n,) float32
-        which: as messages name them
-
-    Raises:
-        NonFiniteError: one is not finite
-    """
-    if not np.isfinite(numbers).all():
-        raise NonFiniteError(
-            f"{which} must be finite, got {numbers[~np.isfinite(numbers)][0]}",
-            "the checkpoint may be of a run that went astray: cstool checkpoint verify, or an earlier one",
-        )

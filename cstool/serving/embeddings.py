@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from cstool.foundation.errors import CheckpointError, CstoolError
 from cstool.inference.model import InferenceModel
+from cstool.inference.passes import PASS_ROWS, check_finite
 from cstool.inference.team import Team
 from cstool.inference.verbs.asking import ask, plan_texts
-from cstool.inference.walk import PASS_ROWS, Walks, check_finite
+from cstool.inference.walk import Walks
 from cstool.model.params import DprParams
 from cstool.serving.refusals import Refused, busy, changed
 from cstool.serving.schema import EmbeddingRequest

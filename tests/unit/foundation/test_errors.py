@@ -9,7 +9,7 @@ from cstool.foundation.errors import CstoolError, ParamsError, fault_of
 
 WITH_2 = """
     CstoolError ParamsError DataError CheckpointError DamagedCheckpointError StoreError ClusterError EstimateError
-    CompileError ArtifactError TraceError InferenceError
+    CompileError ArtifactError TraceError InferenceError AnswerError
     ToldElsewhere
 """
 EXIT_CODES = dict.fromkeys(WITH_2.split(), 2) | {"NonFiniteError": 1, "RankLostError": 1, "Interrupted": 130}

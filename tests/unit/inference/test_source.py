@@ -73,7 +73,7 @@ def test_tokens_depend_on_their_source_alone(name, tmp_path, monkeypatch):
         tokens = made(together, START * 3, count)
         assert made(together, START * 3, count, uses_cache=False) == tokens
         assert [made(walk_from(model, [source], 1, TARGETS), START, count)[0] for source in SOURCES] == tokens
-        monkeypatch.setattr("cstool.inference.walk.PASS_ROWS", 9)
+        monkeypatch.setattr("cstool.inference.passes.PASS_ROWS", 9)
         by_turns = walk_from(model, SOURCES, 1, TARGETS)
         assert by_turns.passes == 2
         assert made(by_turns, START * 3, count) == tokens

@@ -159,7 +159,7 @@ def test_sparse_weights_count_whichever_kernel_computes(density):
     found, rules = [], sparse_rules(graph, density)
     for limit in (0.0, 1.0):
         with pytest.MonkeyPatch.context() as patch, walking(graph, capacity=LENGTH, sparsity=rules) as (walk, _):
-            patch.setattr(walking_module, "SPARSE_DENSITY", limit)
+            patch.setattr("cstool.inference.products.SPARSE_DENSITY", limit)
             found.append(logits_of(walk, range(LENGTH)))
             np.testing.assert_array_equal(logits_of(walk, [0]), found[-1][:1])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)

@@ -11,6 +11,12 @@ from cstool.serving.client import Client
 from tests.patience import PATIENCE_S, in_thread
 
 
+def is_whole(request: bytes) -> bool:
+    head, end, body = request.partition(b"\r\n\r\n")
+    length = re.search(rb"\r\nContent-Length: (\d+)", head)
+    return bool(end) and len(body) == (int(length[1]) if length else 0)
+
+
 @contextmanager
 def answering(content: bytes):
     """A server that gives one answer, whatever it is asked; yields its URL, and the request that came."""
@@ -21,7 +27,7 @@ def answering(content: bytes):
         def answer() -> None:
             connection, _ = listener.accept()
             with connection:
-                while not b"".join(came).endswith((b"}", b"\r\n\r\n")) or b"HTTP/1.1\r\n" not in came[0]:
+                while not is_whole(b"".join(came)):
                     came.append(connection.recv(65536))
                 connection.sendall(content)
 
