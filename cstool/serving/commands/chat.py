@@ -17,7 +17,7 @@ from cstool.foundation.plain_text import one_line
 from cstool.foundation.terminal.options import flag, option
 from cstool.foundation.terminal.report import print_error
 from cstool.foundation.terminal.screen import TextOutput, screen_on
-from cstool.serving.verbs.serving import Precision
+from cstool.serving.commands.flags import LanesFlag, PrecisionFlag, TokenizerFlag
 from cstool.serving.verbs.talking import PLAIN, Answer, Talk, TalkRequest, opened_talk
 
 MARKS = '"""'
@@ -65,10 +65,7 @@ class _ChatFlags:
     ] = None
     seed: Annotated[int | None, option("--seed", "N", "Of the draws; /retry takes the next one.")] = None
     adapter: Annotated[str | None, option("--adapter", "FILE", "Answer with adapters beside the checkpoint.")] = None
-    precision: Annotated[
-        Precision | None,
-        flag("--precision", "Weights of products, of 32, 16, 8 or 4 bits.", show_default="as trained"),
-    ] = None
+    precision: PrecisionFlag = None
     draft: Annotated[
         str | None,
         option("--draft", "lookup|CHECKPOINT", "Draft tokens, as `cstool serve` does; answers stay the same."),
@@ -77,17 +74,12 @@ class _ChatFlags:
         str | None,
         option("--chat_template", "cstool|plain|FILE", "Writes conversations.", show_default="the tokenizer's own"),
     ] = None
-    tokenizer: Annotated[
-        str | None,
-        option("--tokenizer", "bytes|FILE", "Bytes, or a tokenizers JSON file.", show_default="the data set's"),
-    ] = None
+    tokenizer: TokenizerFlag = None
     context: Annotated[
         int | None,
         option("--context", "N", "Most tokens of the conversation.", show_default="the model's", min=2),
     ] = None
-    lanes: Annotated[
-        int | None, option("--lanes", "N", "Threads that compute.", show_default="one per core", min=1)
-    ] = None
+    lanes: LanesFlag = None
     url: Annotated[str | None, option("--url", "URL", "Server to talk with, in place of a checkpoint.")] = None
     model: Annotated[str | None, option("--model", "NAME", "Model of the server.", show_default="its only one")] = None
     api_key: Annotated[

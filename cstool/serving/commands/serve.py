@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 from cstool.foundation.errors import CstoolError
-from cstool.foundation.terminal.options import argument, flag, option
+from cstool.foundation.terminal.options import argument, option
 from cstool.foundation.terminal.screen import screen_on
 from cstool.foundation.words import BYTE_UNITS, parse_quantity
-from cstool.serving.verbs.serving import DRAIN_S, MOST_BATCH, MOST_QUEUE, USUAL_PORT, Precision, ServeRequest
+from cstool.serving.commands.flags import LanesFlag, PrecisionFlag, TokenizerFlag
+from cstool.serving.verbs.serving import DRAIN_S, MOST_BATCH, MOST_QUEUE, USUAL_PORT, ServeRequest
 from cstool.serving.verbs.serving import serve as run
 
 
@@ -59,10 +60,7 @@ class _ServeFlags:
             min=1,
         ),
     ] = None
-    precision: Annotated[
-        Precision | None,
-        flag("--precision", "Weights of products, of 32, 16, 8 or 4 bits.", show_default="as trained"),
-    ] = None
+    precision: PrecisionFlag = None
     draft: Annotated[
         str | None,
         option(
@@ -76,10 +74,7 @@ class _ServeFlags:
         str | None,
         option("--chat_template", "cstool|FILE", "Writes conversations.", show_default="the tokenizer's own"),
     ] = None
-    tokenizer: Annotated[
-        str | None,
-        option("--tokenizer", "bytes|FILE", "Bytes, or a tokenizers JSON file.", show_default="the data set's"),
-    ] = None
+    tokenizer: TokenizerFlag = None
     served_model_name: Annotated[
         str | None,
         option("--served_model_name", "NAME", "Name of the model.", show_default="that of its file or folder"),
@@ -87,9 +82,7 @@ class _ServeFlags:
     drain: Annotated[float, option("--drain", "SECONDS", "Time for answers to end before the server does.", min=0)] = (
         DRAIN_S
     )
-    lanes: Annotated[
-        int | None, option("--lanes", "N", "Threads that compute.", show_default="one per core", min=1)
-    ] = None
+    lanes: LanesFlag = None
 
 
 def serve(
