@@ -8,7 +8,8 @@ Run from the project's folder, with a Python beside that has the packages ik-lla
 Files with random weights are written once (`llama_cpp_side`), and converted (`cstool checkpoint convert`). Each side is
 a process, which keeps its model; they take turns. Of `cstool q8_0` and llama.cpp's `q8_0` every weight has the same
 code. The likeliest token is taken every time, no text ends early, and keys and values are those of each by itself:
-float32 here, float16 there. `--company` counts texts that change beside 15 others, and does not measure.
+float32 here, float16 there. `--company` counts texts that change beside 15 others, and does not measure. `--share`
+measures cstool alone, beside a sum over memory.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ PEER = Path(__file__).with_name("llama_cpp_side.py")
 SETTLE_S = 0.2
 TOKENS = 1536
 """of all sequences, at most"""
+WARM_UP_TOKENS = 3
 SUMMED_NUMBERS = 64 * 2**20
 """of 8 bytes, to measure how fast memory is read"""
 
@@ -242,6 +244,26 @@ def count_changed(arguments: argparse.Namespace, model: str, form: str) -> None:
         print(f"{model:11} {name:16} of {total} texts {texts} changed, {scores} with the scores of tokens", flush=True)
 
 
+def tell_share(arguments: argparse.Namespace, model: str, precision: str) -> None:
+    """Print how fast tokens of one user read weights, beside sums over memory in turns."""
+    from cstool.inference.verbs.answer import open_model
+
+    memory, passes = Memory(arguments.threads), 40
+    path = arguments.folder / f"{model}.mdl"
+    with open_model(path, precision=precision, progress="none") as opened:  # type: ignore[arg-type]
+        walk = opened.walk(1, passes + WARM_UP_TOKENS)
+        slot, seconds, rates = walk.memory.open(), [], []
+        for place in range(passes + WARM_UP_TOKENS):
+            began = time.perf_counter()
+            walk.next([1], [slot], [place])
+            seconds.append(time.perf_counter() - began)
+            if place % 4 == 0:
+                rates.append(memory.bytes_per_s() / 1e9)
+    read = BYTES[precision] * read_numbers(model) / median(seconds[WARM_UP_TOKENS:]) / 1e9
+    share = read / median(rates)
+    print(f"{model:11} {precision:8} {read:.1f} GB/s, a sum {median(rates):.1f} GB/s: {share:.0%}", flush=True)
+
+
 def report(row: dict[str, Any]) -> str:
     """Return a row as a line of text."""
     fast, least, most = row["as_fast"]
@@ -265,6 +287,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", choices=CASES, default=list(CASES))
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side (default: 5)")
     parser.add_argument("--company", action="store_true", help="count texts that change beside others")
+    parser.add_argument("--share", action="store_true", help="of the speed of memory that tokens of one user reach")
     parser.add_argument("--json", type=Path, help="for a line with each row")
     parser.add_argument("--serve", nargs=2, metavar=("CHECKPOINT", "PRECISION"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -275,6 +298,10 @@ def main() -> None:
     for model in arguments.models:
         prepare(arguments, model)
         for form in arguments.forms:
+            if arguments.share:
+                for precision in PAIRS[form]:
+                    tell_share(arguments, model, precision)
+                continue
             if arguments.company:
                 count_changed(arguments, model, form)
                 continue
