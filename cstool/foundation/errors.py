@@ -97,11 +97,11 @@ class InferenceError(CstoolError):
 
 
 class AnswerError(CstoolError):
-    """A request that is not answered, as the one who asks sees it.
+    """A request without an answer, as a client sees it.
 
     Args:
         message, hint: of any error
-        code: a word for programs, where the one who refuses gives it
+        code: the server's word for programs; None without one
     """
 
     def __init__(self, message: str, hint: str | None = None, *, code: str | None = None) -> None:

@@ -30,7 +30,7 @@ SPARSE_DENSITY = 1 / 3
 """density up to which the sparse kernel computes with a weight: it takes some three times as long per element as
 reading a dense one from main memory does. Nothing of the pass decides, so that bits do not depend on it"""
 MOST_SHAPES = 64
-"""shapes of x, kept, for which quantised rows have memory"""
+"""shapes of x with memory for quantised rows, at most"""
 
 
 class Product(NamedTuple):

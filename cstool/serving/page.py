@@ -12,7 +12,7 @@ _STATIC = Path(__file__).parent / "static"
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PAGE_PATHS = {
     f"/{name}".removesuffix("index.html"): name
-    for name in (*("index.html", "page.css", "page.js", "server.js", "turns.js", "icon.svg"),)
+    for name in ("index.html", "page.css", "page.js", "server.js", "turns.js", "icon.svg")
 }
 """names of the files by their paths"""
 _HEADERS = {

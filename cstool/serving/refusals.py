@@ -67,7 +67,7 @@ def busy(*, is_ending: bool) -> Refused:
 
 
 def changed(error: CheckpointError) -> Refused:
-    """The refusal of a request whose weights would be mixed ones."""
+    """The refusal of a request that would mix the weights of two files."""
     return Refused(503, f"{error.message}; start the server again", code="checkpoint_changed")
 
 

@@ -161,7 +161,7 @@ def _only(names: Sequence[str]) -> str:
 
 
 def _params(request: BenchRequest) -> Params:
-    """The params of the model, which the cluster can be asked about.
+    """The params of the model, for questions about the cluster.
 
     Raises:
         CstoolError: there are none, or the model does not answer prompts of such a length
