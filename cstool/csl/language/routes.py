@@ -124,8 +124,9 @@ def color_config(value: Value, place: Place) -> ColorConfig:
 
 
 def _positions(switches: dict[str, Value], start: Route, place: Place) -> list[Route]:
-    """Routes of positions 1 to 3; each replaces the input ports or the output ports of position 0."""
+    """Routes of positions 1 to 3: each replaces the input ports or the output ports of the position before it."""
     result: list[Route] = []
+    before = start
     for number, name in enumerate(("pos1", "pos2", "pos3"), start=1):
         if name not in switches:
             continue
@@ -134,11 +135,12 @@ def _positions(switches: dict[str, Value], start: Route, place: Place) -> list[R
         fields = known_fields(switches[name], f".{name}", ("rx", "tx", "invalid"), place)
         if _flag(fields, "invalid", place):
             break
-        rx = ports_of(fields["rx"], f".{name}.rx", place) if "rx" in fields else start.rx
-        tx = ports_of(fields["tx"], f".{name}.tx", place) if "tx" in fields else start.tx
+        rx = ports_of(fields["rx"], f".{name}.rx", place) if "rx" in fields else before.rx
+        tx = ports_of(fields["tx"], f".{name}.tx", place) if "tx" in fields else before.tx
         if not rx or not tx:
             raise CslError(f".{name} leaves the color without {'a source' if not rx else 'a destination'}", place)
-        result.append(Route(rx, tx))
+        before = Route(rx, tx)
+        result.append(before)
     return result
 
 
