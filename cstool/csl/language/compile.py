@@ -104,7 +104,8 @@ class Compilation:
             return str(path)
         if name.startswith("<") or name.endswith(">"):
             raise CslError(f"a library is <name>, a file has no < or >, got {name}", place)
-        folders = list(dict.fromkeys(map(Path, [Path(module.path).parent, self.folder, *self.options.import_paths])))
+        beside = [os.path.dirname(module.path), self.folder, *self.options.import_paths]
+        folders = list(dict.fromkeys(map(Path, beside)))
         for folder in folders:
             path = folder / name
             if path.is_file():
