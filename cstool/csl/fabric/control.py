@@ -2,17 +2,18 @@
 
 A router executes the first command that is left. Where its color pops, later routers do not see that command.
 
-    bit 31      the lower half holds commands 3 to 7, not data
-    22 to 30    commands 0 to 2, three bits each: the command, and in the third bit that the CE does not get the wavelet
+    bit 31      the lower half holds commands, not data
+    22 to 29    the first 8 of the bits of all commands
     16 to 21    the control task that it activates
-    0 to 15     data for that task, or commands 3 to 7 in bits 0 to 14
+    0 to 15     data for that task, or the other 16 bits of all commands
 
-A payload of more than one command whose lower half is not empty holds commands there without bit 31, too: only a
-single command comes with data. So programs may pack eight commands by hand.
+Eight commands of three bits: the command, and in the third bit that the CE does not get the wavelet. A payload with
+more in bits 22 to 29 than its first command, and a lower half that is not empty, holds commands there without bit 31,
+too: only a single command comes with data. So programs may pack eight commands by hand.
 
 Documented is that data is the lower half (SDK 2.10 documentation, tutorial "Switches and Control Entrypoints"), that
-there are eight commands at most, and their names (SDK 2.10 documentation, `<control>`). The other places are ours;
-programs go through `<control>`.
+there are eight commands at most, and their names (SDK 2.10 documentation, `<control>`). Programs that pack commands by
+hand show where their bits are (xdslproject/wse-stencil, `switches.csl`). Bit 31 is ours.
 """
 
 from typing import NamedTuple
@@ -21,7 +22,7 @@ NOP, ADVANCE, RESET, TEARDOWN = range(4)
 """Commands: nothing, to the next switch position, to position 0, stop and call the CE."""
 
 MAX_COMMANDS = 8
-SHORT_COMMANDS = 3
+SHORT_COMMANDS = 2
 """commands of a payload that has room for data in its lower half"""
 
 ENTRYPOINT_SHIFT = 16
@@ -31,7 +32,8 @@ NO_TASK = 31
 _BITS = 3
 _CE_IGNORE = 4
 _HIGH_SHIFT = 22
-_HIGH_MASK = (1 << SHORT_COMMANDS * _BITS) - 1
+_HIGH_BITS = 8
+_HIGH_MASK = (1 << _HIGH_BITS) - 1
 _TASK_MASK = 0x3F
 _LONG = 1 << 31
 
@@ -71,7 +73,7 @@ def encode(commands: tuple[tuple[int, bool], ...], task: int = NO_TASK, data: in
     for at, (command, ignore) in enumerate(commands):
         bits |= (command | (_CE_IGNORE if ignore else 0)) << _BITS * at
     if len(commands) > SHORT_COMMANDS:
-        data = bits >> SHORT_COMMANDS * _BITS
+        data = bits >> _HIGH_BITS
     long = _LONG if len(commands) > SHORT_COMMANDS else 0
     return long | (bits & _HIGH_MASK) << _HIGH_SHIFT | task << ENTRYPOINT_SHIFT | data
 
@@ -82,10 +84,10 @@ def pop(payload: int) -> int:
     low = payload & 0xFFFF
     long = _LONG if _is_long(payload) else 0
     if long:
-        commands |= low << SHORT_COMMANDS * _BITS
+        commands |= low << _HIGH_BITS
     commands >>= _BITS
     if long:
-        low = commands >> SHORT_COMMANDS * _BITS
+        low = commands >> _HIGH_BITS
     return long | (commands & _HIGH_MASK) << _HIGH_SHIFT | payload & _TASK_MASK << ENTRYPOINT_SHIFT | low
 
 

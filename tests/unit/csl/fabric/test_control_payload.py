@@ -32,3 +32,10 @@ def test_eight_commands_packed_by_hand_need_no_mark() -> None:
     for command, ignore in several:
         assert control.decode(bare)[:3] == (command, ignore, control.NO_TASK)
         bare = control.pop(bare)
+
+
+def test_bits_of_eight_commands_lie_in_two_parts() -> None:
+    """Three bits a command: eight of them from bit 22 on, sixteen from bit 0 on. So the third command is in both."""
+    third, last = ((control.NOP, False),) * 2 + ((control.ADVANCE, True),), ((control.NOP, False),) * 7 + ((2, True),)
+    assert control.encode(third) & ~(1 << 31) == 0b01 << 28 | 31 << 16 | 1
+    assert control.encode(last) & ~(1 << 31) == 31 << 16 | 0b110 << 13

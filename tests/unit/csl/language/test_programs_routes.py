@@ -67,13 +67,9 @@ def test_eight_commands_packed_by_hand_reach_router_after_router(tmp_path: Path,
     # all eight are hidden from CEs; each router behind the sender's takes one off
     send = """
   const commands = [8]u32{ 0, 0, 0, 1, 1, 0, 0, 0 };
-  var high: u32 = 0;
-  var low: u32 = 0;
-  for (@range(u16, 8)) |k| {
-    const bits = commands[k] | 4;
-    if (k < 3) { high |= bits << 3 * k; } else { low |= bits << 3 * (k - 3); }
-  }
-  @mov32(command, high << 22 | 31 << 16 | low);
+  var all: u32 = 0;
+  for (@range(u16, 8)) |k| { all |= (commands[k] | 4) << 3 * k; }
+  @mov32(command, (all & 0xff) << 22 | 31 << 16 | all >> 8);
   @mov16(one, 7);"""
     layout = ROW.replace("CONFIG", config).replace("width = 4", "width = 6")
     run = Run(tmp_path, {"layout.csl": layout, **pair(send)}, arch)
