@@ -150,14 +150,16 @@ def affine(at: Any, counts: list[int], place: Place) -> tuple[int, list[int]]:
         counts: extents
         place: for messages
     """
-    zero = [0] * len(counts)
-    start = at(zero)
+    start = at([0] * len(counts))
     strides = []
     for axis, count in enumerate(counts):
-        if count < 2:
+        step = [int(axis == k) for k in range(len(counts))]
+        try:
+            strides.append(at(step) - start)
+        except CslError:  # a table of indices may end here
+            if count > 1:
+                raise
             strides.append(0)
-            continue
-        strides.append(at([int(axis == k) for k in range(len(counts))]) - start)
     last = [max(count - 1, 0) for count in counts]
     if at(last) != start + sum(stride * each for stride, each in zip(strides, last, strict=True)):
         raise CslError("the indices of a tensor access are sums of multiples of its variables", place)

@@ -28,6 +28,8 @@ ROUTES, .switches = .{ .pos1 = .{ .rx = EAST, .tx = WEST }, .pos2 = .{ .rx = SOU
 ROUTES, .teardown = true ==> ColorConfig((Route(1, 8),), teardown=True)
 ROUTES, .switches = .{ .pos1 = .{ .tx = WEST }, .pos2 = .{ .rx = EAST, .tx = .{ SOUTH, RAMP } }, MODES }
   ColorConfig((Route(1, 8), Route(1, 2), Route(4, 17)), 1, True, "pop_on_advance")
+ROUTES, .switches = .{ .pos1 = .{ .tx = WEST }, .pos2 = .{ .rx = EAST }, .pos3 = .{ .tx = SOUTH } }
+  ColorConfig((Route(1, 8), Route(1, 2), Route(4, 2), Route(4, 16)))
 ROUTES, .switches = .{ .pop_mode = .always_pop } ==> ColorConfig((Route(1, 8),), pop="always_pop")
 ROUTES, .switches = .{ .pos1 = .{ .invalid = true } } ==> ColorConfig((Route(1, 8),))
 ROUTES, .filter = .{ .kind = .{ .range = true }, .min_idx = 2, .max_idx = 5 }
