@@ -133,7 +133,9 @@ class Scope:
 
     # --- names ---
 
-    def declare(self, name: str, what: "Local | Value | RunTime | Constant", place: Place | None, changes: bool = False) -> None:
+    def declare(
+        self, name: str, what: "Local | Value | RunTime | Constant", place: Place | None, changes: bool = False
+    ) -> None:
         """Add a name; `_` is none.
 
         Args:

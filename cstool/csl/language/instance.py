@@ -6,7 +6,8 @@
 
 It is called once per instance, after all `comptime` blocks ran. It compiles each root, and all that they call, from the
 syntax tree: `root.function.declaration.body` in the scope of `evaluate.specialise(root.function, ...)`. It asks
-`instance` for addresses (`Variable.address()`, `Constant.address()`, `instance.allocate` for variables of functions), for the color of a queue, and for `instance.arch`.
+`instance` for addresses (`Variable.address()`, `Constant.address()`, `instance.allocate` for variables of functions),
+for the color of a queue, and for `instance.arch`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
