@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cstool.csl.fabric.arch import SRAM_BYTES, Arch
+from cstool.csl.fabric.arch import OWN_QUEUES, SRAM_BYTES, Arch
 from cstool.csl.fabric.program import ColorConfig, FifoBuffer, Symbol
 from cstool.csl.language.limits import Limits
 from cstool.csl.language.module import Constant
@@ -230,6 +230,8 @@ class Instance:
 
     def queue_color(self, queue: int, output: bool) -> int | None:
         """The color that a queue is bound to so far."""
+        if queue >= OWN_QUEUES:
+            return queue - OWN_QUEUES
         bound = (self.output_queues if output else self.input_queues).get(queue)
         return None if bound is None else bound[0]
 

@@ -25,6 +25,14 @@ def test_commands_come_one_after_the_other(several: list[tuple[int, bool]], task
         payload = control.pop(payload)
 
 
+def test_a_teardown_for_one_router_is_what_the_vendor_says() -> None:
+    assert control.encode(((control.TEARDOWN, True), *((control.NOP, True),) * 7)) == 0x9DF9249
+
+
+def test_commands_behind_two_that_say_nothing_are_marked() -> None:
+    assert control.encode(((1, False), (0, False), (0, False), (1, False))) == 1 << 31 | 1 << 22 | 31 << 16 | 1 << 1
+
+
 def test_eight_commands_packed_by_hand_need_no_mark() -> None:
     several = ((control.ADVANCE, True), (control.RESET, False), (control.NOP, True), *((control.ADVANCE, True),) * 5)
     marked = control.encode(several, control.NO_TASK)
