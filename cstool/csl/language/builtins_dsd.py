@@ -3,7 +3,7 @@
 Where a part of a DSD is known at run time alone, `emit_dsd.py` makes code of it.
 """
 
-from cstool.csl.fabric.arch import COLORS
+from cstool.csl.fabric.arch import COLORS, OWN_QUEUES
 from cstool.csl.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl
 from cstool.csl.fabric.interface import placed_dsd
 from cstool.csl.fabric.program import FifoBuffer
@@ -60,8 +60,8 @@ def _get_dsd(called: Called) -> Value:
 def _fabric_in(called: Called) -> FabricIn:
     place = called.at(1)
     fields = fields_of(called, 1, FABIN_FIELDS)
-    queue = _queue(fields, "input_queue", types.INPUT_QUEUE, place)
-    if "fabric_color" in fields:
+    queue = _queue(called.instance, fields, "input_queue", types.INPUT_QUEUE, place)
+    if "fabric_color" in fields and queue < OWN_QUEUES:
         color = color_number(fields["fabric_color"], place)
         called.instance.bind_queue(queue, color, output=False, place=place, implied=True)
     on_control = None
@@ -76,7 +76,9 @@ def _extent(fields: dict[str, Value], place: Place) -> int:
     return extent_of(fields["extent"], place)
 
 
-def _queue(fields: dict[str, Value], name: str, type_: OpaqueType, place: Place) -> int:
+def _queue(instance: Instance, fields: dict[str, Value], name: str, type_: OpaqueType, place: Place) -> int:
+    if name not in fields and "fabric_color" in fields and instance.arch.name == "wse2":
+        return OWN_QUEUES + color_number(fields["fabric_color"], place)
     if name not in fields:
         raise CslError(f"a DSD on the fabric needs .{name}", place)
     value = fields[name]
@@ -134,7 +136,7 @@ def task_number(instance: Instance, value: Value, place: Place) -> int:
 def _fabric_out(called: Called) -> FabricOut:
     place, instance = called.at(1), called.instance
     fields = fields_of(called, 1, FABOUT_FIELDS)
-    queue = _queue(fields, "output_queue", types.OUTPUT_QUEUE, place)
+    queue = _queue(instance, fields, "output_queue", types.OUTPUT_QUEUE, place)
     bound = instance.queue_color(queue, output=True)
     if "fabric_color" in fields:
         color = color_number(fields["fabric_color"], place)

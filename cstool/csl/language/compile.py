@@ -104,8 +104,8 @@ class Compilation:
             return str(path)
         if name.startswith("<") or name.endswith(">"):
             raise CslError(f"a library is <name>, a file has no < or >, got {name}", place)
-        beside = [os.path.dirname(module.path), self.folder, *self.options.import_paths]
-        folders = list(dict.fromkeys(map(Path, beside)))
+        known = (os.path.dirname(module.path), self.folder, *self.options.import_paths)
+        folders = [Path(each) for each in dict.fromkeys(known)]
         for folder in folders:
             path = folder / name
             if path.is_file():

@@ -6,8 +6,8 @@
 
 It is called once per instance, after all `comptime` blocks ran. It compiles each root, and all that they call, from the
 syntax tree: `root.function.declaration.body` in the scope of `evaluate.specialise(root.function, ...)`. It asks
-`instance` for addresses (`Variable.address()`, `Constant.address()`, `instance.allocate` for arrays that functions
-declare), for the color of a queue, and for `instance.arch`.
+`instance` for addresses (`Variable.address()`, `Constant.address()`, `instance.allocate` for variables of functions),
+for the color of a queue, and for `instance.arch`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cstool.csl.fabric.arch import SRAM_BYTES, Arch
+from cstool.csl.fabric.arch import OWN_QUEUES, SRAM_BYTES, Arch
 from cstool.csl.fabric.program import ColorConfig, FifoBuffer, Symbol
 from cstool.csl.language.limits import Limits
 from cstool.csl.language.source import CslError, Place
@@ -246,6 +246,8 @@ class Instance:
 
     def queue_color(self, queue: int, output: bool) -> int | None:
         """The color that a queue is bound to so far."""
+        if queue >= OWN_QUEUES:
+            return queue - OWN_QUEUES
         bound = (self.output_queues if output else self.input_queues).get(queue)
         return None if bound is None else bound[0]
 
