@@ -80,6 +80,9 @@ class Ring:
         buffer: its place, and the tasks that it activates
         memory: memory of its PE
         changed: called after a push or pop, with the task to activate
+
+    Attributes:
+        lengths: elements of operations that write it (True) or read it (False), where the program has set them
     """
 
     buffer: FifoBuffer
@@ -87,6 +90,7 @@ class Ring:
     changed: Callable[[int | None], None]
     head: int = 0
     length: int = 0
+    lengths: dict[bool, int] = field(default_factory=dict)
 
     def push(self, bits: int) -> None:
         """Put an element behind the last; there must be room."""

@@ -121,6 +121,12 @@ def _bind_control_task(called: Called) -> Value:
     return _bind(called, "control", number, letters)
 
 
+@builtin("bind_task", 2, 2, (COMPTIME,), "@bind_data_task or @bind_local_task, as SDK 0.9 named both")
+def _bind_task(called: Called) -> Value:
+    task = _task(called, "local")
+    return _bind_data_task(called) if task.declaration.parameters else _bind_local_task(called)
+
+
 @builtin("activate", 1, 1, AT_START, "lets a local task run")
 def _activate(called: Called) -> Value:
     number = task_number(called.instance, called.arguments[0], called.at(0))

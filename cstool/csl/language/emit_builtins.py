@@ -76,7 +76,7 @@ def _ptrcast(frame: Frame, node: syntax.Builtin) -> Code:
     return code.retyped(target)
 
 
-@BUILTINS.at("get_int", "__id")
+@BUILTINS.at("get_int", "get_color_id", "__id")
 def _number(frame: Frame, node: syntax.Builtin) -> Code:
     code = frame.expression(node.arguments[0])
     if not isinstance(code.type, OpaqueType | types.EnumType | IntType):
@@ -203,14 +203,14 @@ def _set_active_prng(frame: Frame, node: syntax.Builtin) -> Code:
     return NOTHING
 
 
-@BUILTINS.at("get_config")
+@BUILTINS.at("get_config", "get_config_unchecked")
 def _get_config(frame: Frame, node: syntax.Builtin) -> Code:
     address = frame.typed(node.arguments[0], types.U16, "the address of @get_config")
     frame.cost(costs.LOAD)
     return Code(types.U16, f"pe.config_read({address.python})", reads=True)
 
 
-@BUILTINS.at("set_config")
+@BUILTINS.at("set_config", "set_config_unchecked")
 def _set_config(frame: Frame, node: syntax.Builtin) -> Code:
     made = _arguments(frame, node, (types.U16, types.U16))
     frame.cost(costs.STORE)
