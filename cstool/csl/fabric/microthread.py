@@ -255,7 +255,8 @@ class Thread:
         if self.pushed is not None and self.pushed.length >= self.pushed.buffer.capacity:
             return self._fifo_stops(now)
         if self.indexed:
-            self.index = self.inputs[0].items[0][1] >> 16 if self.inputs else self.done
+            first = self.settings.first_index or 0
+            self.index = self.inputs[0].items[0][1] >> 16 if self.inputs else first + self.done & 0xFFFF
         result = self.compute(*[read() for read in self.readers])
         if self.put is not None:
             self.put(result)

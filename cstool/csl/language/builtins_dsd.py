@@ -5,7 +5,7 @@ Where a part of a DSD is known at run time alone, `emit_dsd.py` makes code of it
 
 from typing import Any, NamedTuple
 
-from cstool.csl.fabric.arch import COLORS
+from cstool.csl.fabric.arch import COLORS, OWN_QUEUES
 from cstool.csl.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl
 from cstool.csl.fabric.interface import placed_dsd
 from cstool.csl.fabric.program import FifoBuffer
@@ -150,14 +150,16 @@ def affine(at: Any, counts: list[int], place: Place) -> tuple[int, list[int]]:
         counts: extents
         place: for messages
     """
-    zero = [0] * len(counts)
-    start = at(zero)
+    start = at([0] * len(counts))
     strides = []
     for axis, count in enumerate(counts):
-        if count < 2:
+        step = [int(axis == k) for k in range(len(counts))]
+        try:
+            strides.append(at(step) - start)
+        except CslError:  # a table of indices may end here
+            if count > 1:
+                raise
             strides.append(0)
-            continue
-        strides.append(at([int(axis == k) for k in range(len(counts))]) - start)
     last = [max(count - 1, 0) for count in counts]
     if at(last) != start + sum(stride * each for stride, each in zip(strides, last, strict=True)):
         raise CslError("the indices of a tensor access are sums of multiples of its variables", place)
@@ -249,8 +251,8 @@ def _access_of_address(fields: dict[str, Value], place: Place) -> Access:
 def _fabric_in(called: Called) -> FabricIn:
     place = called.at(1)
     fields = fields_of(called, 1, FABIN_FIELDS)
-    queue = _queue(fields, "input_queue", types.INPUT_QUEUE, place)
-    if "fabric_color" in fields:
+    queue = _queue(called.instance, fields, "input_queue", types.INPUT_QUEUE, place)
+    if "fabric_color" in fields and queue < OWN_QUEUES:
         color = color_number(fields["fabric_color"], place)
         called.instance.bind_queue(queue, color, output=False, place=place, implied=True)
     on_control = None
@@ -265,7 +267,9 @@ def _extent(fields: dict[str, Value], place: Place) -> int:
     return extent_of(fields["extent"], place)
 
 
-def _queue(fields: dict[str, Value], name: str, type_: OpaqueType, place: Place) -> int:
+def _queue(instance: Instance, fields: dict[str, Value], name: str, type_: OpaqueType, place: Place) -> int:
+    if name not in fields and "fabric_color" in fields and instance.arch.name == "wse2":
+        return OWN_QUEUES + color_number(fields["fabric_color"], place)
     if name not in fields:
         raise CslError(f"a DSD on the fabric needs .{name}", place)
     value = fields[name]
@@ -324,7 +328,7 @@ def task_number(instance: Instance, value: Value, place: Place) -> int:
 def _fabric_out(called: Called) -> FabricOut:
     place, instance = called.at(1), called.instance
     fields = fields_of(called, 1, FABOUT_FIELDS)
-    queue = _queue(fields, "output_queue", types.OUTPUT_QUEUE, place)
+    queue = _queue(instance, fields, "output_queue", types.OUTPUT_QUEUE, place)
     bound = instance.queue_color(queue, output=True)
     if "fabric_color" in fields:
         color = color_number(fields["fabric_color"], place)

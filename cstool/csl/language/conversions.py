@@ -104,8 +104,6 @@ def coerces(source: Type, target: Type) -> bool:
         return holds(target, source)
     if isinstance(source, PointerType) and isinstance(target, PointerType):
         return pointer_coerces(source, target)
-    if isinstance(source, FunctionType) and isinstance(target, FunctionType):
-        return source.parameters == target.parameters and source.result == target.result
     return target == types.STRUCT and isinstance(source, StructType)
 
 

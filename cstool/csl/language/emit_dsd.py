@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from cstool.csl.fabric.arch import ANY_COLOR, OWN_QUEUES
 from cstool.csl.language import conversions, costs, evaluate, syntax, types
 from cstool.csl.language.emit_builtins import BUILTINS
 from cstool.csl.language.emit_code import Code, atom, joined, known
@@ -152,7 +153,12 @@ def _fabric(frame: Frame, type_: Type, fields: dict[str, Code], node: syntax.Bui
                 frame.program.outputs.update(color for color, _ in frame.program.instance.output_queues.values())
     if "fabric_color" in fields and ("fabric_color" in late or "output_queue" in late):
         color = fields["fabric_color"].converted(types.COLOR, node.place, "'.fabric_color'")
-        parts.append(f"color={color.python}")
+        if type_ == types.FABOUT:
+            parts.append(f"color={color.python}")
+        else:
+            frame.program.inputs.add(ANY_COLOR)
+        if not fields.keys() & {"input_queue", "output_queue"}:
+            parts.append(f"queue={OWN_QUEUES} + {color.operand}")
         if color.known:
             frame.program.outputs.add(color.value)
     text = frame.program.constant("stream", type_, made)

@@ -6,8 +6,8 @@
 
 It is called once per instance, after all `comptime` blocks ran. It compiles each root, and all that they call, from the
 syntax tree: `root.function.declaration.body` in the scope of `evaluate.specialise(root.function, ...)`. It asks
-`instance` for addresses (`Variable.address()`, `Constant.address()`, `instance.allocate` for arrays that functions
-declare), for the color of a queue, and for `instance.arch`.
+`instance` for addresses (`Variable.address()`, `Constant.address()`, `instance.allocate` for variables of functions),
+for the color of a queue, and for `instance.arch`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cstool.csl.fabric.arch import SRAM_BYTES, Arch
+from cstool.csl.fabric.arch import OWN_QUEUES, SRAM_BYTES, Arch
 from cstool.csl.fabric.program import ColorConfig, FifoBuffer, Symbol
 from cstool.csl.language.limits import Limits
+from cstool.csl.language.module import Constant
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import Type
-from cstool.csl.language.values import FunctionValue, to_bytes
+from cstool.csl.language.values import FunctionValue, Value, to_bytes
 
 if TYPE_CHECKING:
     from cstool.csl.language.compile import Compilation
@@ -126,6 +127,7 @@ class Instance:
     blocks: list[Block] = field(default_factory=list)
     pointed: list[FunctionValue] = field(default_factory=list)
     root: "Module | None" = None
+    _constants: dict[tuple[Type, str], Constant] = field(default_factory=dict)
     _end: int = DATA_START
     _bytes: bytearray = field(default_factory=bytearray)
 
@@ -228,8 +230,15 @@ class Instance:
 
     def queue_color(self, queue: int, output: bool) -> int | None:
         """The color that a queue is bound to so far."""
+        if queue >= OWN_QUEUES:
+            return queue - OWN_QUEUES
         bound = (self.output_queues if output else self.input_queues).get(queue)
         return None if bound is None else bound[0]
+
+    def constant(self, name: str, place: Place, module: "Module", value: Value) -> Constant:
+        """A known value that a function takes the address of: equal ones are in SRAM once."""
+        made = Constant(name, place, module, value)
+        return self._constants.setdefault((value[0], repr(value[1])), made)
 
     def pointer_to(self, function: FunctionValue) -> int:
         """The value of a pointer to a function: a number behind all addresses of SRAM."""

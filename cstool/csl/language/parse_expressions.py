@@ -121,11 +121,13 @@ class ExpressionParser(Cursor):
         return type_
 
     def type_after_colon(self) -> syntax.Expression | None:
-        """Read `: T` if it is there."""
+        """Read `: T` if it is there. Only here a type may be `task() void`: elsewhere that calls a function `task`."""
         if not self.accept(":"):
             return None
         if self.token.kind in ("=", ";", ",", ")", "}"):
             raise self.expected("a type after ':'")
+        if self.is_word("task") and self.ahead() == "(":
+            return self._function_type(self.advance())
         return self.type_()
 
     def _pointer(self, star: Token) -> syntax.Expression:
@@ -157,7 +159,7 @@ class ExpressionParser(Cursor):
     def _function_type(self, word: Token) -> syntax.Expression:
         if self.token.kind == "name" and self.ahead() == "(":
             raise self.error("a function is declared at the top level of a file", self.since(word.start))
-        opening = self.expect("(", "after 'fn'")
+        opening = self.expect("(", f"after '{word.text}'")
         parameters = []
         for _ in self.items(")", opening):
             if self.token.kind == "name" and self.ahead() == ":":
@@ -165,7 +167,7 @@ class ExpressionParser(Cursor):
                 self.advance()
             parameters.append(self.type_())
         result = self.type_()
-        return syntax.FunctionType(self.since(word.start), tuple(parameters), result)
+        return syntax.FunctionType(self.since(word.start), word.text, tuple(parameters), result)
 
     def _suffixes(self, value: syntax.Expression, start: int) -> syntax.Expression:
         while True:

@@ -19,8 +19,9 @@ const table = [4]u16{ 1, 2, 3, 4 };
 VECTORS = """
 .tensor_access = |i|{10} -> a[i] ==> 0 10 4    .tensor_access = |i|{n} -> a[2 * i + 1] ==> 4 3 8
 .tensor_access = |i|{5} -> a[9 - i] ==> 36 5 -4    .tensor_access = |i|{42} -> a[i] ==> 0 42 4
-.tensor_access = |i|{4} -> a[5] ==> 20 4 0    .tensor_access = |i|{1} -> a[i + n] ==> 12 1 0
-.tensor_access = |i|{0} -> a[i] ==> 0 0 0    .tensor_access = |i|{4} -> p4.*[i] ==> 0 4 4
+.tensor_access = |i|{4} -> a[5] ==> 20 4 0    .tensor_access = |i|{1} -> a[2 * i + n] ==> 12 1 8
+.tensor_access = |i|{0} -> a[i] ==> 0 0 4    .tensor_access = |i|{1} -> a[table[i + 3]] ==> 16 1 0
+.tensor_access = |i|{4} -> p4.*[i] ==> 0 4 4
 .tensor_access = |i|{4} -> p[i + 2] ==> 8 4 4    .base_address = &a, .extent = 10 ==> 0 10 4
 .base_address = &a, .extent = 2, .offset = 3, .stride = 2 ==> 12 2 8    .base_address = p, .extent = 2 ==> 0 2 4
 """

@@ -89,7 +89,9 @@ REFUSED = r"""
 @export_symbol(plain); @export_symbol(plain); ==> a symbol is exported once, got 'plain' again | the other one
 @set_color_config(0, 0, c, .{}); ==> @set_color_config stands in a layout block alone
 @set_local_color_config(c, to_east); @set_local_color_config(c, to_west);
-  color 4 has one config at a PE, got another one | the first one
+  a color is configured once at a PE, got color 4 again | the first one
+@bind_data_task(local, @get_data_task_id(@get_input_queue(4)));
+  a data task takes the data of a wavelet, got a task without parameters (task local(data: u32) void)
 @assert(1 == 2); ==> @assert failed
 """
 
