@@ -33,12 +33,14 @@ class Mem4d(NamedTuple):
         extents: elements, the slowest dimension first
         strides: bytes, likewise
         width: bytes of an element
+        indexed: as of `Mem1d`: the index counts elements in their order
     """
 
     address: int
     extents: tuple[int, ...]
     strides: tuple[int, ...]
     width: int
+    indexed: bool = False
 
 
 class FabricIn(NamedTuple):

@@ -11,6 +11,8 @@ Time is in cycles. Assumptions of the model, with their sources:
   time. A wavelet for several outputs leaves when all can take it (F05).
 - A router takes a wavelet from the ports of its switch position; from another port it waits in its buffer for a
   position that takes it. Two ports at once are an error (F11: undefined, "the router does not arbitrate").
+- A wavelet of a position without outputs is dropped. xDSL's programs for WSE-3 have such routes at the last PE of a
+  row, to which nobody listens; the documentation is silent.
 - A control wavelet leaves by the old position; the wavelets behind it go by the new one (SDK 2.10 documentation,
   "Switches and Control Entrypoints"). Every router that it passes executes the first command left in it.
 - A color with `color_swap_x` leaves EAST and WEST as the color that differs in the lowest bit (SDK 2.10
@@ -180,7 +182,7 @@ class Network:
         if flow.teardown:
             reason = f"color {flow.color} is in teardown"
         elif route is None:
-            reason = f"position {flow.position} sends nowhere"
+            reason = f"the color has no position {flow.position}"
         elif not route.rx >> buffer.side & 1:
             reason = f"position {flow.position} takes from {ports_text(route.rx, ' and ', 'nowhere')} only"
         else:

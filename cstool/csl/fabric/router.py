@@ -102,7 +102,7 @@ class Way:
 
 
 STOPPED = Way(0, 0)
-"""A way for no wavelet: teardown, or a position that sends nowhere."""
+"""A way for no wavelet: teardown, or a position that is not there."""
 
 
 class Flow:
@@ -173,7 +173,7 @@ class Flow:
         """The route of the position; None if nothing passes."""
         positions = self.config.positions
         route = positions[self.position] if self.position < len(positions) else None
-        return None if self.teardown or route is None or not route.tx else route
+        return None if self.teardown else route
 
     def color_at(self, port: int) -> int:
         """The color of its wavelets behind an output port."""

@@ -438,7 +438,6 @@ def test_waiting_says_what_each_buffer_waits_for():
     ("route", "reason"),
     [
         ("RN>R", "position 1 takes from RAMP and NORTH only"),
-        ("W>", "position 1 sends nowhere"),
         (">R", "position 1 takes from nowhere only"),
     ],
 )

@@ -109,7 +109,7 @@ class Twin:
             if (hx, hy) != (x, y) or config.teardown or config.current >= len(config.positions):
                 continue
             route = config.positions[config.current]
-            if route.rx >> side & 1 and route.tx:
+            if route.rx >> side & 1:
                 if color in here:
                     conflicts.append((x, y, color, (here[color][0], side)))
                 here[color] = (side, wavelet)
@@ -270,7 +270,7 @@ def any_routes(random: Random, width, height, wild):
     places = [(x, y) for y in range(height) for x in range(width)]
     tx = {
         (x, y): [
-            set(random.choices((RAMP, *inside(width, height, x, y)), k=random.choice((1, 1, 1, 2, 3))))
+            set(random.choices((RAMP, *inside(width, height, x, y)), k=random.choice((0, 1, 1, 1, 2, 3))))
             for _ in range(random.choice((1, 1, 2, 3, 4)))
         ]
         for x, y in places
