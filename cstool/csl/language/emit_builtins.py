@@ -237,11 +237,13 @@ _CALLS = {"__activate": "activate", "__unblock": "unblock", "__config_write": "c
 def _intrinsic(frame: Frame, node: syntax.Builtin) -> Code:
     name = node.name
     what = INTRINSICS[name]
-    if name == "__say":
+    if name in ("__say", "__print"):
         return _say(frame, node)
     frame.cost(what.cycles, 4)
     if name in ("__pe_x", "__pe_y"):
         return Code(types.U16, f"pe.{name[-1]}")
+    if name in ("__fabric_x", "__fabric_y"):
+        return Code(types.U16, f"pe.{name[2:]}")
     if name == "__time":
         return _time(frame, node)
     if what.parameters[:1] == ("float",):
@@ -275,7 +277,7 @@ def _time(frame: Frame, node: syntax.Builtin) -> Code:
 
 
 def _say(frame: Frame, node: syntax.Builtin) -> Code:
-    """`@__say(text, fields)`: the k-th `{}` is the k-th field."""
+    """`@__say(text, fields)`, and `@__print`: the k-th `{}` is the k-th field."""
     text = evaluate.evaluate(node.arguments[0], frame.scope)
     fields = list((frame.expression(node.arguments[1]).parts or {}).values())
     pieces = re.split(r"\{([a-z]*)\}", str(text[1]))
@@ -288,4 +290,4 @@ def _say(frame: Frame, node: syntax.Builtin) -> Code:
         for at, piece in enumerate(pieces)
         if at % 2 or piece
     ]
-    return frame.timed(f"pe.say({' + '.join(out) or repr('')})")
+    return frame.timed(f"pe.{node.name[2:]}({' + '.join(out) or repr('')})")
