@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from cstool.csl.fabric.arch import SRAM_BYTES, Arch
 from cstool.csl.fabric.program import ColorConfig, FifoBuffer, Symbol
 from cstool.csl.language.limits import Limits
-from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.source import CslError, Keeper, Place
 from cstool.csl.language.types import Type
 from cstool.csl.language.values import FunctionValue, to_bytes
 
@@ -102,6 +102,7 @@ class Instance:
         phase: the present phase: "layout" block, "comptime" block, or "value": an expression without effects
         depth: calls that run now, one inside the other
         limits: limits of the whole compilation
+        keeper: keeps errors of functions and of `comptime` blocks, if the compilation looks for several
         root: the module of the file itself; files that are imported once it is set run their `comptime` blocks
     """
 
@@ -112,6 +113,7 @@ class Instance:
     phase: str = "value"
     depth: int = 0
     limits: Limits = field(default_factory=Limits)
+    keeper: Keeper = field(default_factory=Keeper)
     tasks: dict[int, BoundTask] = field(default_factory=dict)
     blocked: dict[int, Place] = field(default_factory=dict)
     activated: dict[int, Place] = field(default_factory=dict)
