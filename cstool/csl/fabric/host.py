@@ -115,7 +115,7 @@ class Host:
 
         def write(pe: int) -> bool:
             y, x = divmod(pe, self._program.width)
-            address = self._target(pe, name, elements * bits // 8)
+            address = self._target(pe, name, elements, bits)
             raw = data[y - at.y, x - at.x].tobytes()
             self._simulation.pes[pe].u8[address : address + len(raw)] = raw
             return False
@@ -135,9 +135,8 @@ class Host:
 
         def read(pe: int) -> bool:
             y, x = divmod(pe, self._program.width)
-            size = elements * bits // 8
-            address = self._target(pe, name, size)
-            raw = self._simulation.pes[pe].u8[address : address + size]
+            address = self._target(pe, name, elements, bits)
+            raw = self._simulation.pes[pe].u8[address : address + elements * bits // 8]
             result[y - at.y, x - at.x] = np.frombuffer(raw, "<u2" if bits == 16 else "<u4")
             return False
 
@@ -162,12 +161,13 @@ class Host:
         self._begin(command, everywhere, start, 0)
         return command
 
-    def stream_in(self, color: int, at: Rectangle, values: NDArray[np.uint32], bits: int) -> Command:
-        """Send values [height, width, elements] as wavelets; done when input queues have them all."""
+    def stream_in(self, color: int, at: Rectangle, values: NDArray[np.uint32]) -> Command:
+        """Send values [height, width, elements] as wavelets, all 32 bits; done when input queues have them all.
+
+        Of 16-bit data, too: programs give its upper half an index.
+        """
         self._check(at)
         command = Command(f"memcpy_h2d streams {values.shape[2]} wavelets of color {color} to {at}")
-        if bits == 16:
-            values = values & np.uint32(0xFFFF)
         self._arrive(command)
         command.left += values.size
         start = max(self._channel_free, float(self._events.now))
@@ -309,13 +309,19 @@ class Host:
         if self._blocked.pop(pe, None) is not None:
             self._events.at(self._events.now, self._advance, pe)
 
-    def _target(self, pe: int, name: str, size: int) -> int:
-        """Address of `size` bytes that an exported pointer points to."""
+    def _target(self, pe: int, name: str, elements: int, bits: int) -> int:
+        """Address of elements that an exported pointer points to."""
         place = self._program.name(pe)
         endpoint = self._simulation.pes[pe]
         symbol = endpoint.program.symbols.get(name)
         if symbol is None or symbol.kind != "variable":
             raise SimulationError(f"{place}: its program must export '{name}', {endpoint.program.name} does not")
+        size = elements * bits // 8
+        if bits == 16 and BYTES[symbol.letter] == 4:
+            raise SimulationError(
+                f"{place}: MEMCPY_16BIT is for elements of 16 bits, those of '{name}' have 32",
+                "MEMCPY_32BIT copies them",
+            )
         known = symbol.count * BYTES[symbol.letter]
         if known and size > known:
             raise SimulationError(f"{place}: '{name}' has {known} bytes, the host asks for {size}")

@@ -46,7 +46,8 @@ class ColorConfig:
         pop: "no_pop", "always_pop", "pop_on_advance": whether a control wavelet loses the command that it executed
         teardown: whether the color starts in teardown: no wavelet passes until the program ends it
         filter: of wavelets that go down the ramp
-        swap: output ports at which the lowest bit of a wavelet's color is flipped (`color_swap_x` 1, `color_swap_y` 2)
+        swap: output ports at which the lowest bit of a wavelet's color is flipped: `color_swap_x` 1 (EAST and WEST),
+            `color_swap_y` 2 (NORTH and SOUTH), both 3 (all of these, and RAMP)
     """
 
     positions: tuple[Route, ...]
@@ -134,7 +135,7 @@ class PEProgram:
         colors: configs that the program itself sets for its PE (`@set_local_color_config`), by color
         fifos: by number
         symbols: exported symbols, by name
-        inputs: colors that something in the program takes from the ramp
+        inputs: colors that something in the program takes from the ramp; `arch.ANY_COLOR` among them: any color
         outputs: colors that something in the program sends
     """
 

@@ -40,7 +40,7 @@ class Options:
         fabric_offsets: column and row of the fabric at which the rectangle begins
         memcpy: whether the host uses memcpy, which needs space around the rectangle, and colors
         channels: channels of memcpy; any number has the same effect here
-        import_paths: folders where imported files are looked for after the importer's own
+        import_paths: folders where imported files are looked for after the importer's own and the layout's
         fp16_format: type that `@fp16()` returns
         name_exports: whether the layout names the exports of programs; if not, everything is named
         max_inlined_iterations: turns of a loop at compile time; None for the default of `limits`
@@ -80,6 +80,7 @@ class Compilation:
         self.options = options
         self.arch = ARCHS[options.arch]
         self.limits = Limits(options.max_inlined_iterations, options.comptime_func_depth_limit)
+        self.folder = ""  # of the layout's file
         self.streams: dict[str, int] = {}
         self.memcpy_rectangle: tuple[int, int] | None = None  # width and height that <memcpy/get_params> was given
         self.warnings: list[CslError] = []
@@ -99,7 +100,7 @@ class Compilation:
         return file
 
     def resolve(self, name: str, module: Module, place: Place) -> str:
-        """The path of a file that a module names: relative to the module, or in one of the import paths.
+        """The path of a file that a module names: relative to the module, to the layout, or to an import path.
 
         Raises:
             CslError: there is no such file.
@@ -111,7 +112,8 @@ class Compilation:
             return str(path)
         if name.startswith("<") or name.endswith(">"):
             raise CslError(f"a library is <name>, a file has no < or >, got {name}", place)
-        folders = [Path(module.path).parent, *map(Path, self.options.import_paths)]
+        known = (os.path.dirname(module.path), self.folder, *self.options.import_paths)
+        folders = [Path(each) for each in dict.fromkeys(known)]
         for folder in folders:
             path = folder / name
             if path.is_file():
@@ -224,6 +226,7 @@ class Compilation:
         )
 
     def _lay_out(self, path: str) -> None:
+        self.folder = os.path.dirname(path)
         layout = Instance(self, self.arch, shown_path(path), True, limits=self.limits, keeper=self.keeper)
         root = layout.root = self._module(layout, path, path, False, self.options.params, None)
         for warning in list(layout.warnings):
@@ -258,7 +261,7 @@ class Compilation:
                 raise unknown_param(root, name)
         instance.root = root
         with _in_program(tile, self.keeper):
-            for name in root.params:
+            for name in tile.params:
                 root.lookup(name, None)
             self.run_comptime(root)
             self.warnings += instance.warnings
@@ -396,7 +399,7 @@ def compile_csl(
         arch: "wse2" or "wse3"
         params: of the layout's file, by name: numbers, bool, or text
         colors: likewise, colors
-        import_paths: folders where imported files are looked for after the importer's own
+        import_paths: folders where imported files are looked for after the importer's own and the layout's
         say: takes the text of `@comptime_print`
         emit: for tests: a function that turns functions into Python
         on_warning: takes likely mistakes

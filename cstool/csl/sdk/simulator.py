@@ -107,7 +107,7 @@ class Session:
                 values = np.broadcast_to(words.reshape(shape), (at.height, at.width, shape[2]))
                 if op == "copy_in":
                     return host.copy_in(header["to"], at, values, header["bits"], words.size)
-                return host.stream_in(header["to"], at, values, header["bits"])
+                return host.stream_in(header["to"], at, values)
             case "copy_out":
                 return host.copy_out(header["from"], Rectangle(*header["at"]), header["elements"], header["bits"])
             case "stream_out":

@@ -132,7 +132,9 @@ def test_changed_dsds() -> None:
     assert value("@set_dsd_stride(d, -2)", before) == Mem1d(64, 4, -8, 4)
     assert value("@set_dsd_base_addr(d, &a[2])", before) == Mem1d(72, 4, 4, 4)
     assert bad("@set_dsd_length(d, -1)", before) == "the length must fit u16 (0 to 65535), got -1"
-    assert bad("@set_dsd_base_addr(d, 4)", before) == "@set_dsd_base_addr takes a pointer, got comptime_int 4"
+    assert (
+        bad("@set_dsd_base_addr(d, 4)", before) == "@set_dsd_base_addr takes a pointer or an array, got comptime_int 4"
+    )
     assert (
         bad("@increment_dsd_offset(5, 1, f32)", before) == "@increment_dsd_offset takes a DSD in SRAM, got comptime_int"
     )

@@ -69,7 +69,7 @@ REFUSED = r"""
 @bind_control_task(control, id);
   @bind_control_task takes a control_task_id, got local_task_id 12 (@get_control_task_id)
 @bind_control_task(word, @get_control_task_id(40)); ==> a control task takes the 16 bits of data of a control wavelet
-@activate(local); ==> 'local' is not bound to a task id (@bind_local_task binds it)
+@activate(local); ==> 'local' is not bound to a task id (@bind_local_task(local, ...))
 @block(5); ==> expected a task id, got comptime_int 5
 @initialize_queue(q, .{ .colour = c });
   @initialize_queue has the fields color, priority, control_transform, simd_mode, got .colour (did you mean color?)

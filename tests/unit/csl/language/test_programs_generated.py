@@ -72,3 +72,27 @@ def test_a_position_keeps_what_it_does_not_say_from_the_one_before(tmp_path: Pat
     }"""
     run = Run(tmp_path, {"layout.csl": ROW.replace("CONFIG", config), **pair("  @mov16(one, 7);")}, arch)
     assert [got[0] for got in run.row("got")] == [0, 7, 7, 0]
+
+
+def test_the_address_of_a_constant_of_a_function(one: One) -> None:
+    """It is in SRAM once; its value is known at compile time, too."""
+    pe = one("""
+var out = @zeros([6]f32);
+var sizes = @zeros([2]u16);
+var kept: *const [3]f32;
+fn keep(values: *const [3]f32) void { kept = values; }
+fn first(value: *const u16) u16 { return value.*; }
+---
+const north: [3]f32 = [3]f32{ 0.5, 1.0, 2.0 };
+const pointer: *const [3]f32 = &north;
+keep(pointer);
+for (@range(u16, 3)) |i| { out[i] = kept.*[i]; }
+const vector = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> north[i] });
+@fmuls(@set_dsd_length(@increment_dsd_offset(out_dsd, 3, f32), 3), vector, 10.0);
+const count: u16 = 4;
+const four = @zeros([count]u16);
+sizes[0] = first(&count);
+sizes[1] = @element_count(@type_of(four));
+""")
+    assert pe["out"].tolist() == [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
+    assert pe["sizes"].tolist() == [4, 4]
