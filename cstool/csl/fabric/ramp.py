@@ -117,7 +117,7 @@ class Ramp:
                     f"@{name} writes to output queue {operand.queue}, @initialize_queue must bind a color to it, "
                     "none is bound"
                 )
-            self._senders[operand.color] = self._pe.simulation.sender(operand.color)
+            self._senders[operand.color] = self._pe.simulation.sender(self._pe.index, operand.color)
         return queue
 
     # --- wavelets ---

@@ -15,7 +15,7 @@ from cstool.csl.language.exports import check_exports
 from cstool.csl.language.instance import EmittedCode, Instance, Root, largest_text
 from cstool.csl.language.layout import Layout, Tile
 from cstool.csl.language.limits import IMPORT, Limits
-from cstool.csl.language.module import Module, unknown_param
+from cstool.csl.language.module import Module, Variable, unknown_param
 from cstool.csl.language.parse import parse
 from cstool.csl.language.source import CslError, Keeper, Place, Source, shown_path, text_of
 from cstool.csl.language.values import FALSE, TRUE, Value, integer
@@ -170,7 +170,9 @@ class Compilation:
                     with keeping():
                         evaluate.execute(declaration, evaluate.Scope(module))
                 elif isinstance(declaration, syntax.Declare) and declaration.linkage == "export":
-                    module.lookup(declaration.name, declaration.place)
+                    binding = module.lookup(declaration.name, declaration.place)
+                    if isinstance(binding, Variable):
+                        binding.address()  # the host reads it, whether the program uses it or not
 
     # --- asked for by builtins ---
 
@@ -301,6 +303,7 @@ class Compilation:
             colors={color: config for color, (config, _) in sorted(instance.colors.items())},
             fifos=tuple(instance.fifos),
             symbols={name: symbol for name, (symbol, _, _) in instance.symbols.items()},
+            variables={} if instance.root is None else instance.root.variables(),
             inputs=code.inputs,
             outputs=code.outputs,
         )

@@ -39,6 +39,9 @@ def _as(frame: Frame, node: syntax.Builtin) -> Code:
     conversions.check_cast(code.type, target, node.place)
     if code.known:
         return known(conversions.cast(code.pair, target, node.place))
+    if isinstance(target, types.EnumType) and types.is_int(code.type):
+        frame.cost(costs.ALU)
+        return code.cast(target.tag).retyped(target)
     if target.comptime_only:
         raise CslError(f"@as({target}, ...) needs a value that is known at compile time, got {code.type}", node.place)
     if code.fields is not None or not types.is_number(target) and target != types.BOOL:

@@ -115,8 +115,8 @@ def _run(flags: argparse.Namespace) -> int:
     return max([_check(Path(layout), flags) for layout in flags.layouts])
 
 
-def _options(path: Path, flags: argparse.Namespace) -> tuple[dict[str, Any], dict[str, str]]:
-    """Arguments of `compile_csl` by name, and values of params and colors as text."""
+def _options(path: Path, flags: argparse.Namespace) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """Arguments of `compile_csl` by name, and the values of params and of colors as text."""
     if not path.is_file():
         raise UsageError(
             f"{path}: must be a file with a layout block, {'is none' if path.exists() else 'is not there'}"
@@ -142,7 +142,7 @@ def _options(path: Path, flags: argparse.Namespace) -> tuple[dict[str, Any], dic
         "import_paths": [*flags.import_path, *filter(None, os.environ.get("CSL_IMPORT_PATH", "").split(os.pathsep))],
         "colors": {name: int(color) for name, color in colors.items()},
     }
-    return extra, texts | color_texts
+    return extra, texts, color_texts
 
 
 def _check(path: Path, flags: argparse.Namespace) -> int:
@@ -164,7 +164,7 @@ def _compile(path: Path, flags: argparse.Namespace) -> None:
     from cstool.csl.language.source import CslError
 
     warnings: list[CslError] = []
-    options, texts = _options(path, flags)
+    options, texts, color_texts = _options(path, flags)
     program = compile_csl(path, say=print, on_warning=warnings.append, **options)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -173,7 +173,14 @@ def _compile(path: Path, flags: argparse.Namespace) -> None:
     fabric, offset = place(
         program, flags.fabric_dims, flags.fabric_offsets, flags.memcpy, flags.width_west_buf, flags.width_east_buf
     )
-    program = replace(program, params=texts, fabric=fabric, offset=offset, channels=flags.channels)
+    program = replace(
+        program,
+        params=texts | color_texts,
+        colors=color_texts,
+        fabric=fabric,
+        offset=offset,
+        channels=flags.channels,
+    )
     try:
         write_program(program, flags.output)
     except OSError as error:
@@ -182,7 +189,7 @@ def _compile(path: Path, flags: argparse.Namespace) -> None:
         raise
     if flags.output_json is not None:
         target = Path(flags.output_json or f"{flags.output}.json")
-        write_replacing(target, json.dumps({"params": dict(program.params)}, indent=1) + "\n")
+        write_replacing(target, json.dumps({"params": dict(program.params), "colors": color_texts}, indent=1) + "\n")
     if flags.out_routes:
         print("".join(f"{line}\n" for line in routes_text(program)), end="")
     if flags.verbose:
