@@ -14,6 +14,7 @@ from cstool.csl.fabric.operations import FUSED, UNFUSED
 from cstool.csl.fabric.pe import ProcessingElement
 from cstool.csl.fabric.program import FabricProgram, PEProgram
 from cstool.csl.fabric.stats import Stats
+from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
 from cstool.csl.fabric.wavelet import Events, Wavelet
 
 OnTrace = Callable[..., None]
@@ -30,6 +31,7 @@ class Simulation:
         fused: whether a multiply-add rounds once
         on_trace: called as `trace` describes; None costs nothing
         on_say: called with cycle, PE index and a line that a program prints
+        time_model: how long a PE takes for what it does
 
     Attributes:
         events: all events; `events.now` is the cycle
@@ -47,11 +49,13 @@ class Simulation:
         on_trace: OnTrace | None = None,
         on_say: Callable[[int, int, str], None] | None = None,
         events: Events | None = None,
+        time_model: TimeModel = SIMULATOR,
     ) -> None:
         self.program = program
         self.max_cycles = max_cycles
         self.operations = FUSED if fused else UNFUSED
         self.on_trace = on_trace
+        self.time_model = time_model
         self.on_say = on_say or (lambda time, pe, text: None)
         self.on_unblock: Callable[[int], None] = lambda pe: None
         self.events = Events() if events is None else events
