@@ -13,6 +13,11 @@ COLORS = 24
 
 TASK_IDS = 64
 
+OWN_QUEUES = 8
+"""Queue numbers from here on: the own queue of color 0, 1, ... On WSE-2 a stream without a queue has its color's."""
+ANY_COLOR = -1
+"""Among colors that a program takes: any, which is known at run time alone."""
+
 PORTS = ("RAMP", "WEST", "EAST", "NORTH", "SOUTH")
 """Ports of a router, by number. y grows to the SOUTH."""
 RAMP, WEST, EAST, NORTH, SOUTH = range(5)

@@ -2,17 +2,18 @@
 
 A router executes the first command that is left. Where its color pops, later routers do not see that command.
 
-    bit 31      the lower half holds commands 3 to 7, not data
-    22 to 30    commands 0 to 2, three bits each: the command, and in the third bit that the CE does not get the wavelet
+    22 to 29    commands 0 to 7, three bits each, begin here: the command, and in the third bit that the CE does not
+    0 to 15     get the wavelet. They go on in the lower half; the third bit of command 2 is bit 0
     16 to 21    the control task that it activates
-    0 to 15     data for that task, or commands 3 to 7 in bits 0 to 14
+    0 to 15     data for that task, where there is but one command
+    31          a mark: the lower half holds commands, though commands 1 and 2 say nothing
 
-A payload of more than one command whose lower half is not empty holds commands there without bit 31, too: only a
-single command comes with data. So programs may pack eight commands by hand.
+So a payload whose bits 25 to 29 are empty has data in its lower half, unless it is marked.
 
 Documented is that data is the lower half (SDK 2.10 documentation, tutorial "Switches and Control Entrypoints"), that
-there are eight commands at most, and their names (SDK 2.10 documentation, `<control>`). The other places are ours;
-programs go through `<control>`.
+there are eight commands at most, and their names (SDK 2.10 documentation, `<control>`). The places of commands are as
+in the vendor's `benchmark-libs/allreduce` (a teardown for one router, hidden from CEs, is 0x9df9249) and in payloads
+that xdslproject/wse-stencil packs by hand. The mark is ours.
 """
 
 from typing import NamedTuple
@@ -21,8 +22,6 @@ NOP, ADVANCE, RESET, TEARDOWN = range(4)
 """Commands: nothing, to the next switch position, to position 0, stop and call the CE."""
 
 MAX_COMMANDS = 8
-SHORT_COMMANDS = 3
-"""commands of a payload that has room for data in its lower half"""
 
 ENTRYPOINT_SHIFT = 16
 NO_TASK = 31
@@ -31,9 +30,10 @@ NO_TASK = 31
 _BITS = 3
 _CE_IGNORE = 4
 _HIGH_SHIFT = 22
-_HIGH_MASK = (1 << SHORT_COMMANDS * _BITS) - 1
+_HIGH_BITS = 8
+_HIGH_MASK = (1 << _HIGH_BITS) - 1
 _TASK_MASK = 0x3F
-_LONG = 1 << 31
+_MARK = 1 << 31
 
 
 class Control(NamedTuple):
@@ -55,7 +55,7 @@ class Control(NamedTuple):
 def decode(payload: int) -> Control:
     """Decode `payload` as the next router and CE do."""
     first = payload >> _HIGH_SHIFT
-    data = 0 if _is_long(payload) else payload & 0xFFFF
+    data = 0 if _has_more(payload) else payload & 0xFFFF
     return Control(first & 3, bool(first & _CE_IGNORE), payload >> ENTRYPOINT_SHIFT & _TASK_MASK, data)
 
 
@@ -70,25 +70,23 @@ def encode(commands: tuple[tuple[int, bool], ...], task: int = NO_TASK, data: in
     bits = 0
     for at, (command, ignore) in enumerate(commands):
         bits |= (command | (_CE_IGNORE if ignore else 0)) << _BITS * at
-    if len(commands) > SHORT_COMMANDS:
-        data = bits >> SHORT_COMMANDS * _BITS
-    long = _LONG if len(commands) > SHORT_COMMANDS else 0
-    return long | (bits & _HIGH_MASK) << _HIGH_SHIFT | task << ENTRYPOINT_SHIFT | data
+    return _packed(bits, task) if len(commands) > 1 else bits << _HIGH_SHIFT | task << ENTRYPOINT_SHIFT | data
 
 
 def pop(payload: int) -> int:
     """`payload` without its first command; `NOP` follows the last."""
-    commands = payload >> _HIGH_SHIFT & _HIGH_MASK
-    low = payload & 0xFFFF
-    long = _LONG if _is_long(payload) else 0
-    if long:
-        commands |= low << SHORT_COMMANDS * _BITS
-    commands >>= _BITS
-    if long:
-        low = commands >> SHORT_COMMANDS * _BITS
-    return long | (commands & _HIGH_MASK) << _HIGH_SHIFT | payload & _TASK_MASK << ENTRYPOINT_SHIFT | low
+    if not _has_more(payload):
+        return payload & (_TASK_MASK << ENTRYPOINT_SHIFT | 0xFFFF)
+    bits = payload >> _HIGH_SHIFT & _HIGH_MASK | (payload & 0xFFFF) << _HIGH_BITS
+    return _packed(bits >> _BITS, payload >> ENTRYPOINT_SHIFT & _TASK_MASK)
 
 
-def _is_long(payload: int) -> bool:
-    several = payload >> _HIGH_SHIFT + _BITS & (_HIGH_MASK >> _BITS)
-    return bool(payload & _LONG or (several and payload & 0xFFFF))
+def _packed(bits: int, task: int) -> int:
+    """A payload of several commands."""
+    payload = (bits & _HIGH_MASK) << _HIGH_SHIFT | task << ENTRYPOINT_SHIFT | bits >> _HIGH_BITS
+    return payload if _has_more(payload) or not payload & 0xFFFF else payload | _MARK
+
+
+def _has_more(payload: int) -> bool:
+    """Whether there are commands behind the first, so that the lower half is not data."""
+    return bool(payload & _MARK or payload >> _HIGH_SHIFT + _BITS & _HIGH_MASK >> _BITS)

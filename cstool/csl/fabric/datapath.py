@@ -76,7 +76,7 @@ class Datapath:
             queue.shared = queue.user is not None
             if queue.user is not None and pe.arch.name == "wse2":
                 raise pe.error(
-                    f"@{thread.name} reads input queue {queue.number}, no other operation may read it at the same "
+                    f"@{thread.name} reads {queue.label}, no other operation may read it at the same "
                     f"time, @{queue.user.name} on {queue.user.label} does",
                     thread.task,
                 )

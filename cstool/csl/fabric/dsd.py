@@ -15,7 +15,7 @@ class Mem1d(NamedTuple):
         stride: bytes from one element to the next; 0 is one element, again and again
         width: bytes of an element of the array that it was made from, 2 or 4 (an operation has its own)
         indexed: `wavelet_index_offset`: the index of the k-th element is the upper half of the k-th wavelet of the
-            operation's fabric input
+            operation's fabric input; without one, it is `Settings.first_index` + k
     """
 
     address: int
@@ -33,16 +33,18 @@ class Mem4d(NamedTuple):
         extents: elements, the slowest dimension first
         strides: bytes, likewise
         width: bytes of an element
+        indexed: as of `Mem1d`: the index counts elements in their order
     """
 
     address: int
     extents: tuple[int, ...]
     strides: tuple[int, ...]
     width: int
+    indexed: bool = False
 
 
 class FabricIn(NamedTuple):
-    """`extent` wavelets from an input queue."""
+    """`extent` wavelets from an input queue, or from the own queue of a color (`arch.OWN_QUEUES`)."""
 
     queue: int
     extent: int
@@ -53,7 +55,7 @@ class FabricOut(NamedTuple):
     """`extent` wavelets to an output queue.
 
     Args:
-        queue: the output queue
+        queue: the output queue, or the own queue of their color (`arch.OWN_QUEUES`)
         color: their color
         extent: wavelets
         control: whether they are control wavelets
@@ -112,7 +114,8 @@ class Settings(NamedTuple):
         unblock: the task (or, from 64 on, input queue + 64) to unblock at its end
         microthread: `ut_id`, where the program names one (WSE-3)
         priority: "high", "medium" or "low"
-        first_index: `.index`: the value that the wavelets' upper halves start with
+        first_index: `.index`: the index of the first element: in the upper half of a wavelet that is sent, and of a
+            vector in memory that takes an index where no wavelet brings one
         on_control: for its fabric input
         saturate: not wrapped but saturated, where the operation has that
     """

@@ -6,6 +6,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from cstool.csl.fabric import vector
+from cstool.csl.fabric.arch import OWN_QUEUES
 from cstool.csl.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Mem4d, Operand, Pointer, Settings
 from cstool.csl.fabric.dsr_file import PLAIN
 from cstool.csl.fabric.interface import Wait
@@ -49,7 +50,7 @@ class Issue:
         pe = self._pe
         operation, settings, held = self._prepared(name, operands, settings)
         if not _waits(held):
-            self._in_memory(operation, operands, held)
+            self._in_memory(operation, operands, _from_index(held, settings))
             pe.main.complete(settings, pe.settle())
             return True
         thread = self._thread(operation, operands, held, settings, None)
@@ -80,7 +81,7 @@ class Issue:
         time = pe.settle()
         if not _waits(held):
             # Done in bulk; only its end takes place later.
-            self._in_memory(operation, operands, held)
+            self._in_memory(operation, operands, _from_index(held, settings))
             self._end_at(settings, pe.settle())
             pe.set_cycles(time - pe.base)
             return
@@ -229,7 +230,8 @@ class Issue:
             return settings.microthread
         for operand in held:
             if isinstance(operand, (FabricIn, FabricOut)):
-                return operand.queue
+                queue = operand.queue
+                return queue if queue < OWN_QUEUES else (queue - OWN_QUEUES) % self._pe.arch.microthreads
         return self._pe.datapath.free_number()
 
     def _end_at(self, settings: Settings, time: int) -> None:
@@ -244,6 +246,19 @@ class Issue:
 def _waits(held: tuple[Operand, ...]) -> bool:
     """Whether an operation may have to wait for one of its operands."""
     return any(isinstance(operand, (FabricIn, FabricOut, Fifo)) for operand in held)
+
+
+def _from_index(held: tuple[Operand, ...], settings: Settings) -> tuple[Operand, ...]:
+    """Operands in memory, moved to the first index where they take one."""
+    first = settings.first_index
+    if not first:
+        return held
+    return tuple(
+        operand._replace(address=operand.address + first * operand.stride)
+        if isinstance(operand, Mem1d) and operand.indexed
+        else operand
+        for operand in held
+    )
 
 
 def _letters(operation: Operation, sources: "list[Operand] | tuple[Operand, ...]") -> tuple[str, ...]:

@@ -91,7 +91,7 @@ class Thread:
         pe, kind = self.pe, raw(letter) if move else letter
         if isinstance(operand, Pointer):
             operand = Mem1d(operand.address, self.count, 0, BYTES[letter])
-        if isinstance(operand, Mem1d) and operand.indexed:
+        if isinstance(operand, (Mem1d, Mem4d)) and operand.indexed:
             self.indexed = True
             return partial(self._read_indexed, operand, kind)
         if isinstance(operand, (Mem1d, Mem4d)):
@@ -125,7 +125,7 @@ class Thread:
             letter = raw(letter)
         if isinstance(operand, Pointer):
             operand = Mem1d(operand.address, self.count, 0, BYTES[letter])
-        if isinstance(operand, Mem1d) and operand.indexed:
+        if isinstance(operand, (Mem1d, Mem4d)) and operand.indexed:
             self.indexed = True
             self.put = partial(self._write_indexed, operand, letter)
         elif isinstance(operand, (Mem1d, Mem4d)):
@@ -172,16 +172,23 @@ class Thread:
 
         return put
 
-    def _address(self, operand: Mem1d, size: int) -> int:
-        address = operand.address + self.index * operand.stride
+    def _address(self, operand: Mem1d | Mem4d, size: int) -> int:
+        if isinstance(operand, Mem1d):
+            address = operand.address + self.index * operand.stride
+        else:
+            address, index = operand.address, self.index
+            for extent_, stride in zip(operand.extents[:0:-1], operand.strides[:0:-1], strict=True):
+                index, at = divmod(index, max(extent_, 1))
+                address += at * stride
+            address += index * operand.strides[0]
         if not 0 <= address <= SRAM_BYTES - size:
             self.pe.check_bounds(self.name, Mem1d(address, 1, 0, size), 1, size, self.task)
         return address
 
-    def _read_indexed(self, operand: Mem1d, letter: str) -> int | float:
+    def _read_indexed(self, operand: Mem1d | Mem4d, letter: str) -> int | float:
         return self.pe.memory.load(letter, self._address(operand, BYTES[letter]))
 
-    def _write_indexed(self, operand: Mem1d, letter: str, value: Any) -> None:
+    def _write_indexed(self, operand: Mem1d | Mem4d, letter: str, value: Any) -> None:
         self.pe.memory.store(letter, self._address(operand, BYTES[letter]), value)
 
     # --- its elements ---
@@ -255,7 +262,8 @@ class Thread:
         if self.pushed is not None and self.pushed.length >= self.pushed.buffer.capacity:
             return self._fifo_stops(now)
         if self.indexed:
-            self.index = self.inputs[0].items[0][1] >> 16 if self.inputs else self.done
+            first = self.settings.first_index or 0
+            self.index = self.inputs[0].items[0][1] >> 16 if self.inputs else first + self.done & 0xFFFF
         result = self.compute(*[read() for read in self.readers])
         if self.put is not None:
             self.put(result)

@@ -11,10 +11,13 @@ Time is in cycles. Assumptions of the model, with their sources:
   time. A wavelet for several outputs leaves when all can take it (F05).
 - A router takes a wavelet from the ports of its switch position; from another port it waits in its buffer for a
   position that takes it. Two ports at once are an error (F11: undefined, "the router does not arbitrate").
+- A wavelet of a position without outputs is dropped. xDSL's programs for WSE-3 have such routes at the last PE of a
+  row, to which nobody listens; the documentation is silent.
 - A control wavelet leaves by the old position; the wavelets behind it go by the new one (SDK 2.10 documentation,
   "Switches and Control Entrypoints"). Every router that it passes executes the first command left in it.
 - A color with `color_swap_x` leaves EAST and WEST as the color that differs in the lowest bit (SDK 2.10
-  documentation, "Color Swap"); with `color_swap_y`, NORTH and SOUTH. Down the ramp it keeps its color.
+  documentation, "Color Swap"); with `color_swap_y`, NORTH and SOUTH. Down the ramp it keeps its color, but with both
+  swaps it is swapped there, too.
 
 Events of one cycle do not depend on each other: actions of PEs, and credits, count from the next cycle on. So the order
 of events within a cycle does not matter. Only questions of a PE are answered with the present state: the network moves
@@ -106,7 +109,7 @@ class Network:
 
     def release(self, pe: int, color: int) -> None:
         """The CE took a wavelet of `color` out of its input queue: the router may send another."""
-        exit_ = self._wiring.flow(pe, color, RAMP).exit
+        exit_ = self._wiring.router(pe).exits.get(color)
         if exit_ is None:
             raise RuntimeError(f"PE {pe} released a wavelet of color {color} that it never accepted")
         self._cycle(self._events.now + 1).credits.append(exit_)
@@ -166,9 +169,9 @@ class Network:
         """Wavelets by (PE index, output port, color) so far, in order; each counts at each output that it took."""
         links: list[Link] = []
         for router in self._wiring.routers:
-            for flow in router.flows.values() if router else ():
-                links += [buffer for buffer in flow.buffers if buffer and buffer.source]
-                links += [flow.exit] if flow.exit else []
+            if router is not None:
+                buffers = (buffer for flow in router.flows.values() for buffer in flow.buffers)
+                links += [*(buffer for buffer in buffers if buffer and buffer.source), *router.exits.values()]
         return dict(sorted(((link.pe, link.port, link.color), link.count) for link in links if link.count))
 
     def _wait(self, buffer: Buffer) -> BufferWait:
@@ -179,7 +182,7 @@ class Network:
         if flow.teardown:
             reason = f"color {flow.color} is in teardown"
         elif route is None:
-            reason = f"position {flow.position} sends nowhere"
+            reason = f"the color has no position {flow.position}"
         elif not route.rx >> buffer.side & 1:
             reason = f"position {flow.position} takes from {ports_text(route.rx, ' and ', 'nowhere')} only"
         else:
@@ -299,9 +302,10 @@ class Network:
                     if exit_:
                         exit_.free -= 1
                         exit_.count += 1
-                        self._cycle(now + RAMP_CYCLES).accepted.append((router.pe, wavelet))
+                        out = wavelet if flow.plain else wavelet._replace(color=exit_.color)
+                        self._cycle(now + RAMP_CYCLES).accepted.append((router.pe, out))
                         if on_hop:
-                            on_hop(now, router.pe, RAMP, wavelet)
+                            on_hop(now, router.pe, RAMP, out)
                     del buffer.queue[0]
                     if buffer.queue:
                         again = True

@@ -46,7 +46,8 @@ class ColorConfig:
         pop: "no_pop", "always_pop", "pop_on_advance": whether a control wavelet loses the command that it executed
         teardown: whether the color starts in teardown: no wavelet passes until the program ends it
         filter: of wavelets that go down the ramp
-        swap: output ports at which the lowest bit of a wavelet's color is flipped (`color_swap_x` 1, `color_swap_y` 2)
+        swap: output ports at which the lowest bit of a wavelet's color is flipped: `color_swap_x` 1 (EAST and WEST),
+            `color_swap_y` 2 (NORTH and SOUTH), both 3 (all of these, and RAMP)
     """
 
     positions: tuple[Route, ...]
@@ -134,7 +135,8 @@ class PEProgram:
         colors: configs that the program itself sets for its PE (`@set_local_color_config`), by color
         fifos: by number
         symbols: exported symbols, by name
-        inputs: colors that something in the program takes from the ramp
+        variables: global variables of the file itself that have memory, by name
+        inputs: colors that something in the program takes from the ramp; `arch.ANY_COLOR` among them: any color
         outputs: colors that something in the program sends
     """
 
@@ -151,8 +153,14 @@ class PEProgram:
     colors: Mapping[int, ColorConfig] = field(default_factory=dict)
     fifos: tuple[FifoBuffer, ...] = ()
     symbols: Mapping[str, Symbol] = field(default_factory=dict)
+    variables: Mapping[str, Symbol] = field(default_factory=dict)
     inputs: frozenset[int] = frozenset()
     outputs: frozenset[int] = frozenset()
+
+    def variable(self, name: str) -> Symbol | None:
+        """An exported variable, or one of the file; None: there is none of this name."""
+        found = self.symbols.get(name) or self.variables.get(name)
+        return None if found is None or found.kind != "variable" else found
 
 
 @dataclass(frozen=True)
@@ -175,6 +183,41 @@ class Exported:
 
 
 @dataclass(frozen=True)
+class HostPort:
+    """A stream between the host and one PE, of a layout in Python.
+
+    Args:
+        name: name for host scripts
+        x, y: column and row of the PE in the rectangle
+        color: color between the host and the PE
+        is_input: whether the host sends
+        size: words that the port at its other end is made for; 0: unknown
+    """
+
+    name: str
+    x: int
+    y: int
+    color: int
+    is_input: bool
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Initial:
+    """Values of a variable at the start of a run.
+
+    Args:
+        variable: its name
+        pes: [n] int32: PEs
+        content: [n, bytes] uint8: the bytes that each has
+    """
+
+    variable: str
+    pes: NDArray[np.int32]
+    content: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
 class FabricProgram:
     """A rectangle of PEs with all data to run it.
 
@@ -187,12 +230,16 @@ class FabricProgram:
             programs are in it already.
         configs: distinct configs
         exported: names for the host
-        params: values of `--params`, by name, as text
+        params: values of `--params` and `--colors`, by name, as text
+        colors: those of `--colors` alone
         fabric: columns and rows of the fabric, halo and all
         offset: x and y of the rectangle in it
         memcpy: whether the host talks to it through memcpy
         streams: colors by use: "MEMCPYH2D_1" -> 0
         channels: I/O channels between the host and the fabric
+        ports: streams of single PEs
+        origin: column and row by which host scripts know the first PE; layouts in Python count on the fabric
+        data: values that variables have at the start, beside those of their programs
     """
 
     arch: str
@@ -204,11 +251,15 @@ class FabricProgram:
     configs: tuple[ColorConfig, ...] = ()
     exported: tuple[Exported, ...] = ()
     params: Mapping[str, str] = field(default_factory=dict)
+    colors: Mapping[str, str] = field(default_factory=dict)
     fabric: tuple[int, int] = (0, 0)
     offset: tuple[int, int] = (0, 0)
     memcpy: bool = True
     streams: Mapping[str, int] = field(default_factory=dict)
     channels: int = 1
+    ports: tuple[HostPort, ...] = ()
+    origin: tuple[int, int] = (0, 0)
+    data: tuple[Initial, ...] = ()
 
     def name(self, pe: int) -> str:
         """A PE by its column and row, for messages: `PE 1.0`. PEs are numbered y * width + x."""

@@ -40,6 +40,11 @@ class InputQueue:
     shared: bool = False
     flush: bool = False
 
+    @property
+    def label(self) -> str:
+        """Its name in messages."""
+        return f"the queue of color {self.color}" if self.number is None else f"input queue {self.number}"
+
     def take(self) -> int:
         """Take the head; return its data."""
         data = self.items.popleft()[1]
@@ -52,7 +57,7 @@ class OutputQueue:
     """Wavelets that wait for the ramp, of any color: (color, data, whether control).
 
     Args:
-        number: its number
+        number: its number; None for the own queue of a color (WSE-2)
         capacity: wavelets
 
     Attributes:
@@ -60,7 +65,7 @@ class OutputQueue:
         flush: whether the teardown task is to be activated once it is empty
     """
 
-    number: int
+    number: int | None
     capacity: int
     items: deque[tuple[int, int, bool]] = field(default_factory=deque)
     stopped: bool = False

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cstool.csl.fabric.arch import COLORS
+from cstool.csl.fabric.arch import ANY_COLOR, COLORS, OWN_QUEUES
 from cstool.csl.fabric.dsd import FabricOut
 from cstool.csl.fabric.queues import InputQueue, OutputQueue
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
@@ -61,10 +61,12 @@ class Ramp:
                 if task.queue is not None:
                     self._numbered[task.queue] = own
             self.inputs[color_of].task = task_id
-        for color in sorted(program.inputs):
-            # A control task may be all that takes wavelets of a color.
+        for color in sorted(program.inputs - {ANY_COLOR}):
             if color not in self.inputs:
                 self.inputs[color] = InputQueue(None, color, OWN_QUEUE)
+        # WSE-2 needs no queue for what a control task takes, of any color.
+        controlled = any(task.kind == "control" for task in program.tasks.values())
+        self._takes_any = arch.name == "wse2" and (controlled or ANY_COLOR in program.inputs)
         for number in sorted(program.output_queues):
             self._outputs[number] = OutputQueue(number, arch.output_queues[number])
 
@@ -73,10 +75,21 @@ class Ramp:
         for color, queue in self.inputs.items():
             queue.release = self._pe.simulation.releaser(self._pe.index, color)
 
+    def _own(self, color: int) -> InputQueue:
+        """The queue of a color; its own if it has none yet (WSE-2)."""
+        queue = self.inputs.get(color)
+        if queue is None:
+            queue = self.inputs[color] = InputQueue(None, color, OWN_QUEUE)
+            queue.release = self._pe.simulation.releaser(self._pe.index, color)
+            self._pe.main.picker.queues.append(queue)
+        return queue
+
     # --- queues that an operation names ---
 
     def input_queue(self, number: int, name: str) -> InputQueue:
         """The input queue that operation `name` reads."""
+        if number >= OWN_QUEUES:
+            return self._own(number - OWN_QUEUES)
         queue = self._numbered.get(number)
         if queue is None:
             raise self._pe.error(
@@ -88,27 +101,30 @@ class Ramp:
         """The output queue that operation `name` writes to."""
         queue = self._outputs.get(operand.queue)
         if queue is None:
-            arch = self._pe.arch
-            if operand.queue >= len(arch.output_queues):
+            arch, number = self._pe.arch, operand.queue
+            if number >= OWN_QUEUES:
+                queue = self._outputs[number] = OutputQueue(None, OWN_QUEUE)
+            elif number >= len(arch.output_queues):
                 raise self._pe.error(
-                    f"@{name} writes to output queue {operand.queue}, {arch.name} must have it, "
+                    f"@{name} writes to output queue {number}, {arch.name} must have it, "
                     f"it has {len(arch.output_queues)}"
                 )
-            queue = self._outputs[operand.queue] = OutputQueue(operand.queue, arch.output_queues[operand.queue])
+            else:
+                queue = self._outputs[number] = OutputQueue(number, arch.output_queues[number])
         if operand.color not in self._senders:
             if not 0 <= operand.color < COLORS:
                 raise self._pe.error(
                     f"@{name} writes to output queue {operand.queue}, @initialize_queue must bind a color to it, "
                     "none is bound"
                 )
-            self._senders[operand.color] = self._pe.simulation.sender(operand.color)
+            self._senders[operand.color] = self._pe.simulation.sender(self._pe.index, operand.color)
         return queue
 
     # --- wavelets ---
 
     def room(self, color: int) -> int:
         """Wavelets that the input queue of `color` holds; 0: it has no reader."""
-        queue = self.inputs.get(color)
+        queue = self._own(color) if self._takes_any else self.inputs.get(color)
         return 0 if queue is None else queue.capacity
 
     def accept(self, wavelet: Wavelet) -> None:

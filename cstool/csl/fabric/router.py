@@ -6,13 +6,16 @@
 from dataclasses import dataclass, field
 
 from cstool.csl.fabric import control
-from cstool.csl.fabric.arch import PORTS, RAMP
+from cstool.csl.fabric.arch import EAST, PORTS, RAMP, WEST
 from cstool.csl.fabric.filters import Counter, Range, start
 from cstool.csl.fabric.program import ColorConfig, Filter, Route
 from cstool.csl.fabric.wavelet import Wavelet
 
 BUFFER = 2
 """wavelets that a router holds per input port and color: enough for one a cycle while credits take a cycle to return"""
+
+BOTH_SWAPS = 3
+"""`ColorConfig.swap` of a color with both swaps, which is swapped down the ramp, too"""
 
 RAMP_REGISTERS = 2
 """wavelets that stand on a ramp itself, one for each of its two cycles: so it carries one a cycle into a queue of 2"""
@@ -99,7 +102,7 @@ class Way:
 
 
 STOPPED = Way(0, 0)
-"""A way for no wavelet: teardown, or a position that sends nowhere."""
+"""A way for no wavelet: teardown, or a position that is not there."""
 
 
 class Flow:
@@ -116,7 +119,6 @@ class Flow:
         filter: of wavelets that go down the ramp
         plain: whether data wavelets go as they are: no filter, no color swap
         buffers: by input port, made for the first wavelet
-        exit: down the ramp, made for the first wavelet
         way: the present way of wavelets; None: not looked up yet
     """
 
@@ -126,7 +128,6 @@ class Flow:
         "color",
         "config",
         "ending",
-        "exit",
         "filter",
         "pending",
         "plain",
@@ -140,7 +141,6 @@ class Flow:
         self.router = router
         self.color = color
         self.buffers: list[Buffer | None] = [None] * len(PORTS)
-        self.exit: Exit | None = None
         self.filter: Range | Counter | None = start(config.filter) if config.filter else None
         self.pending: ColorConfig | None = None
         self.ending = False
@@ -173,7 +173,13 @@ class Flow:
         """The route of the position; None if nothing passes."""
         positions = self.config.positions
         route = positions[self.position] if self.position < len(positions) else None
-        return None if self.teardown or route is None or not route.tx else route
+        return None if self.teardown else route
+
+    def color_at(self, port: int) -> int:
+        """The color of its wavelets behind an output port."""
+        swap = self.config.swap
+        swaps = swap == BOTH_SWAPS if port == RAMP else swap >> (port not in (EAST, WEST)) & 1
+        return self.color ^ swaps
 
     def found(self, way: Way) -> Way:
         """Keep the way of this position."""
@@ -232,6 +238,7 @@ class Router:
         pe: its index
         flows: by color, if a wavelet or a change has come to it
         heads: buffers that hold something, by color and port
+        exits: down the ramp, by the color that wavelets have there
         last: the color that was served first last time; the turn begins behind it
         awake: the last cycle in which it is to be looked at
         sent: the last cycle in which its CE sent
@@ -240,6 +247,7 @@ class Router:
     pe: int
     flows: dict[int, Flow] = field(default_factory=dict)
     heads: list[Buffer] = field(default_factory=list)
+    exits: dict[int, Exit] = field(default_factory=dict)
     last: int = -1
     awake: int = -1
     sent: int = -1

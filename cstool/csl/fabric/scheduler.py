@@ -57,7 +57,7 @@ class Picker:
     __slots__ = ("_ids", "active", "blocked", "calls", "last", "queues", "tasks", "unblocked")
 
     def __init__(
-        self, tasks: Mapping[int, Task], blocked: frozenset[int], activated: Sequence[int], queues: Sequence[InputQueue]
+        self, tasks: Mapping[int, Task], blocked: frozenset[int], activated: Sequence[int], queues: list[InputQueue]
     ) -> None:
         self.tasks = tasks
         self.blocked = set(blocked)

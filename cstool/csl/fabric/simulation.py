@@ -60,14 +60,19 @@ class Simulation:
         self.on_unblock: Callable[[int], None] = lambda pe: None
         self.events = Events() if events is None else events
         self.pes: list[ProcessingElement] = []
-        self._taken: dict[int, Callable[[int], None]] = {}
-        self._sent: dict[int, Callable[[int, Wavelet], None]] = {}
+        self._taken: dict[tuple[int | None, int], Callable[[int], None]] = {}  # by PE (None: all) and color
+        self._sent: dict[tuple[int | None, int], Callable[[int, Wavelet], None]] = {}  # likewise
         self._code: dict[int, Callable[[Any], dict[str, Any]]] = {}
         self._begun = False
         self.network = Network(program, self.events, self.pes, None if on_trace is None else self._hop)
         tiles = program.tiles.reshape(-1).tolist()
         for index, tile in enumerate(tiles):
             self.pes.append(ProcessingElement(self, index, program.programs[tile]))
+        for initial in program.data:
+            for pe, raw in zip(initial.pes.tolist(), initial.content, strict=True):
+                variable = self.pes[pe].program.variable(initial.variable)
+                assert variable is not None  # whoever made the program has looked
+                self.pes[pe].u8[variable.address : variable.address + len(raw)] = raw.tobytes()
 
     # --- time ---
 
@@ -106,16 +111,19 @@ class Simulation:
         """Run a function of the compiled code (`Symbol.function`) as a task, once the main thread of `pe` is free."""
         self.pes[pe].launch(function, arguments)
 
-    def from_host(self, color: int, on_taken: Callable[[int], None]) -> None:
-        """Declare that the host, not the network, brings wavelets of `color`.
+    def from_host(self, color: int, on_taken: Callable[[int], None], pe: int | None = None) -> None:
+        """Declare that the host, not the network, brings wavelets of `color` to all PEs, or to one.
 
         The host may send at most `pes[i].room(color)` wavelets ahead of the calls of `on_taken(i)`.
         """
-        self._taken[color] = on_taken
+        self._taken[pe, color] = on_taken
 
-    def to_host(self, color: int, on_sent: Callable[[int, Wavelet], None]) -> None:
-        """Declare that wavelets of PEs on `color` go to the host: `on_sent(pe_index, wavelet)`, one a cycle and PE."""
-        self._sent[color] = on_sent
+    def to_host(self, color: int, on_sent: Callable[[int, Wavelet], None], pe: int | None = None) -> None:
+        """Declare that wavelets of PEs on `color`, of all or of one, go to the host.
+
+        `on_sent(pe_index, wavelet)` is called, one a cycle and PE.
+        """
+        self._sent[pe, color] = on_sent
 
     def stats(self) -> Stats:
         """Counts so far."""
@@ -134,12 +142,12 @@ class Simulation:
 
     def releaser(self, pe: int, color: int) -> Callable[[], None]:
         """A function that a PE calls after it took a wavelet of `color` out of its queue."""
-        taken = self._taken.get(color)
+        taken = self._taken.get((pe, color)) or self._taken.get((None, color))
         return partial(self.network.release, pe, color) if taken is None else partial(taken, pe)
 
-    def sender(self, color: int) -> tuple[Callable[[int, int], bool], Callable[[int, Wavelet], None]]:
-        """`can_send` and `send` of a color."""
-        sent = self._sent.get(color)
+    def sender(self, pe: int, color: int) -> tuple[Callable[[int, int], bool], Callable[[int, Wavelet], None]]:
+        """`can_send` and `send` of a color of a PE."""
+        sent = self._sent.get((pe, color)) or self._sent.get((None, color))
         return (self.network.can_send, self.network.send) if sent is None else (_always, sent)
 
     def _hop(self, time: int, pe: int, port: int, wavelet: Wavelet) -> None:

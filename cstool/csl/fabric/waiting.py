@@ -50,7 +50,7 @@ class ThreadWait(_AtPE):
         kind: "receive" and "send" wavelets; "pop" and "push" elements of a FIFO; "thread": a microthread that is taken
         task: name of the task that runs it, or that started it; "" if unknown
         place: its place in the source: "pe.csl:40:5"; the task's place if its own is unknown
-        queue: the input or output queue
+        queue: the input or output queue; None: the color's own
         color: color of the queue
         number: of the FIFO ("pop", "push") or of the microthread ("thread")
         done: elements done
@@ -92,9 +92,10 @@ class ThreadWait(_AtPE):
         who = main if self.thread == MAIN else f"{self.thread}{started}"
         at = f", {self.place}," if self.place else ""
         done = f"{self.done:,} of {self.extent:,}"
+        queue = "" if self.queue is None else f" (queue {self.queue})"
         what = {
-            "receive": f"for color {self.color} (queue {self.queue}), {done} wavelets came",
-            "send": f"to send color {self.color} (queue {self.queue}), {done} wavelets sent",
+            "receive": f"for color {self.color}{queue}, {done} wavelets came",
+            "send": f"to send color {self.color}{queue}, {done} wavelets sent",
             "pop": f"for FIFO {self.number}, which is empty, {done} elements done",
             "push": f"for FIFO {self.number}, which is full, {done} elements done",
             "thread": f"for microthread {self.number}, which is busy",
@@ -136,7 +137,7 @@ class QueueWait(_AtPE):
     """Wavelets that came up the ramp, and that neither an operation nor a data task takes.
 
     Args:
-        queue: the input queue
+        queue: the input queue; -1: the color's own
         color: of the wavelets
         count: number of wavelets
         blocked: whether the queue is blocked
@@ -156,7 +157,8 @@ class QueueWait(_AtPE):
 
     def __str__(self) -> str:
         but = "is blocked" if self.blocked else "nothing takes them"
-        return f"input queue {self.queue} holds {counted(self.count, 'wavelet')} of color {self.color}, but {but}"
+        queue = "the color's own input queue" if self.queue < 0 else f"input queue {self.queue}"
+        return f"{queue} holds {counted(self.count, 'wavelet')} of color {self.color}, but {but}"
 
 
 @dataclass(frozen=True)

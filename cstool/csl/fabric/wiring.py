@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from cstool.csl.fabric import errors
-from cstool.csl.fabric.arch import EAST, OPPOSITE, PORTS, RAMP, WEST
+from cstool.csl.fabric.arch import OPPOSITE, PORTS, RAMP
 from cstool.csl.fabric.program import FabricProgram, Route
 from cstool.csl.fabric.router import STOPPED, Buffer, Exit, Flow, Router, Way
 from cstool.csl.fabric.wavelet import Wavelet
@@ -84,18 +84,19 @@ class Wiring:
     def _exit(self, flow: Flow, route: Route) -> Exit | None:
         if not route.tx >> RAMP & 1:
             return None
-        if flow.exit is None:
-            flow.exit = Exit(flow.router, flow.color, self._pes[flow.router.pe].room(flow.color))
-        return flow.exit
+        router, color = flow.router, flow.color_at(RAMP)
+        exit_ = router.exits.get(color)
+        if exit_ is None:
+            exit_ = router.exits[color] = Exit(router, color, self._pes[router.pe].room(color))
+        return exit_
 
     def _link(self, flow: Flow, port: int) -> Buffer:
         pe = flow.router.pe
         beside = self._program.beside(pe, port)
         if beside is None:
             raise errors.off_rectangle(self._program, pe, flow.color, port)
-        color = flow.color ^ (flow.config.swap >> (port not in (EAST, WEST)) & 1)
         side = OPPOSITE[port]
-        there = self.flow(beside, color, side)
+        there = self.flow(beside, flow.color_at(port), side)
         buffer = there.buffers[side]
         if buffer is None:
             buffer = there.buffers[side] = Buffer(flow.router, pe, port, there, side)

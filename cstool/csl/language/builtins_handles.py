@@ -2,9 +2,10 @@
 
 from cstool.csl.fabric.arch import COLORS, TASK_IDS
 from cstool.csl.fabric.dsd import Dsr
-from cstool.csl.language import types
-from cstool.csl.language.builtins_table import Called, builtin
+from cstool.csl.language import syntax, types, values
+from cstool.csl.language.builtins_table import COMPTIME, RUN, Called, builtin
 from cstool.csl.language.builtins_values import ALSO_RUN, ANYWHERE, is_handle, number_of, type_argument
+from cstool.csl.language.evaluate_core import Scope
 from cstool.csl.language.source import CslError
 from cstool.csl.language.types import EnumType, OpaqueType
 from cstool.csl.language.values import Value, describe, integer
@@ -106,6 +107,18 @@ def _get_dsr(called: Called) -> Value:
     if not 0 <= number < count:
         raise CslError(f"a {type_} of {arch.name} is 0 to {count - 1}, got {number}", called.at(1))
     return type_, Dsr(file, number)
+
+
+@builtin("load_to_dsr", 2, 3, (COMPTIME, RUN), "puts a DSD into a register")
+def _load_to_dsr(called: Called) -> Value:
+    """At compile time: before the program runs. The code does it, first of all."""
+    scope = Scope(called.scope.module)
+    names = []
+    for at, value in enumerate(called.arguments):
+        scope.declare(f".{at}", value, None)  # a name that no program can have
+        names.append(syntax.Name(called.at(at), f".{at}"))
+    called.instance.loads.append((syntax.Builtin(called.place, called.node.name, tuple(names)), scope))
+    return values.VOID
 
 
 @builtin("get_filter_id", 1, 1, ANYWHERE, "the filter of a color")

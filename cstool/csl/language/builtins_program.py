@@ -100,6 +100,12 @@ def _bind_data_task(called: Called) -> Value:
     by_queue = called.instance.arch.data_tasks_by_queue
     number = _id(called, types.DATA_TASK, *([] if by_queue else [types.COLOR]))
     letters = _letters(called, "data")
+    if not letters:
+        raise CslError(
+            "a data task takes the data of a wavelet, got a task without parameters",
+            called.at(0),
+            f"task {_task(called, 'data').declaration.name}(data: u32) void",
+        )
     if _bits(letters) > 32:
         bits = _bits(letters)
         raise CslError(f"a data task takes the 32 bits of a wavelet, its parameters have {bits}", called.at(0))
@@ -191,9 +197,9 @@ def _set_local_color_config(called: Called) -> Value:
     config = color_config(called.arguments[1], called.at(1))
     instance = called.instance
     before = instance.colors.get(color)
-    if before is not None and before[0] != config:
+    if before is not None:
         raise CslError(
-            f"color {color} has one config at a PE, got another one",
+            f"a color is configured once at a PE, got color {color} again",
             called.place,
             notes=((before[1], "the first one"),),
         )

@@ -183,7 +183,6 @@ for _name, _forms in FORMS.items():
     _least = min(map(len, _forms))
     run_time(_name, _least, _least + 1, f"dest = {MEANINGS[_name]}")
 run_time("map", 2, 9, "calls a function for each element of DSDs")
-run_time("load_to_dsr", 2, 3, "puts a DSD into a register")
 run_time("queue_flush", 1, 1, "calls the teardown task when a queue is empty", "wse3")
 run_time("random16", 0, 0, "16 pseudo-random bits")
 run_time("set_active_prng", 1, 1, "chooses a generator of pseudo-random bits")

@@ -51,7 +51,7 @@ def type_argument(called: Called, index: int) -> Type:
 # --- conversions ---
 
 
-@builtin("as", 2, 2, ALSO_RUN, "converts between numbers and bool")
+@builtin("as", 2, 2, ALSO_RUN, "converts numbers, bool, and integers to enums")
 def _as(called: Called) -> Value:
     return conversions.cast(called.arguments[1], type_argument(called, 0), called.place)
 

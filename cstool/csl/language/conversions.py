@@ -4,7 +4,8 @@ Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins"; where it is 
 
 - A type converts to another without `@as` if the other has all its values (i16 -> i32, u8 -> i16, f16 -> f32).
   A known value becomes another integer type if it fits. There are no other implicit conversions.
-- `@as` converts between numbers and bool; to an integer of fewer bits it drops bits; a float is rounded towards zero.
+- `@as` converts numbers, bool, and integers to enums; to an integer of fewer bits it drops bits; a float is rounded
+  towards zero.
 """
 
 import math
@@ -103,8 +104,6 @@ def coerces(source: Type, target: Type) -> bool:
         return holds(target, source)
     if isinstance(source, PointerType) and isinstance(target, PointerType):
         return pointer_coerces(source, target)
-    if isinstance(source, FunctionType) and isinstance(target, FunctionType):
-        return source.parameters == target.parameters and source.result == target.result
     return target == types.STRUCT and isinstance(source, StructType)
 
 
@@ -241,6 +240,11 @@ def cast(value: Value, target: Type, place: Place | None) -> Value:
         return target, _truncate(data, place)
     if types.is_float(target):
         return target, round_float(target, _to_float(data))
+    if isinstance(target, EnumType) and types.is_int(source):
+        if target.member(data) is None:
+            numbers = ", ".join(f"{name} = {number}" for name, number in target.members)
+            raise CslError(f"{target} has no member {data}", place, f"its members: {numbers}")
+        return target, data
     return coerce(value, target, place)
 
 
@@ -253,12 +257,12 @@ def check_cast(source: Type, target: Type, place: Place | None) -> None:
     numeric = (types.is_number(source) or source == BOOL) and (types.is_number(target) or target == BOOL)
     if numeric or coerces(source, target):
         return
-    if (isinstance(target, EnumType) and source == types.ENUM_LITERAL) or (
+    if (isinstance(target, EnumType) and (source == types.ENUM_LITERAL or types.is_int(source))) or (
         source == types.STRUCT and isinstance(target, StructType | ArrayType)
     ):
         return
     hint = "the number behind it: @get_int(...)" if isinstance(source, OpaqueType) and types.is_int(target) else None
-    raise CslError(f"@as converts between numbers and bool, got {source} to {target}", place, hint)
+    raise CslError(f"@as converts numbers, bool, and integers to enums, got {source} to {target}", place, hint)
 
 
 def _truncate(data: Any, place: Place | None) -> int:

@@ -6,7 +6,7 @@ from functools import partial
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
 from cstool.csl.language.builtins_handles import HANDLES
-from cstool.csl.language.emit_code import NOTHING, Code, Level, is_raw, joined, known, rounded
+from cstool.csl.language.emit_code import NOTHING, Code, Level, atom, is_raw, joined, known, rounded
 from cstool.csl.language.emit_frame import EXPRESSIONS, Frame
 from cstool.csl.language.emit_memory import address_in
 from cstool.csl.language.intrinsics import INTRINSICS
@@ -39,6 +39,9 @@ def _as(frame: Frame, node: syntax.Builtin) -> Code:
     conversions.check_cast(code.type, target, node.place)
     if code.known:
         return known(conversions.cast(code.pair, target, node.place))
+    if isinstance(target, types.EnumType) and types.is_int(code.type):
+        frame.cost(costs.ALU)
+        return code.cast(target.tag).retyped(target)
     if target.comptime_only:
         raise CslError(f"@as({target}, ...) needs a value that is known at compile time, got {code.type}", node.place)
     if code.fields is not None or not types.is_number(target) and target != types.BOOL:
@@ -106,6 +109,21 @@ def _field(frame: Frame, node: syntax.Builtin) -> Code:
     return frame.expression(syntax.Field(node.place, node.arguments[0], name[1]))
 
 
+@BUILTINS.at("concat_structs")
+def _concat_structs(frame: Frame, node: syntax.Builtin) -> Code:
+    """Of structs with fields that are known at run time alone."""
+    joint: dict[str, Code] = {}
+    for code, argument in zip(frame.made(node.arguments), node.arguments, strict=True):
+        parts = {} if code.type == types.VOID else code.parts
+        if parts is None:
+            raise CslError(f"@concat_structs takes anonymous structs here, got {code.type}", argument.place)
+        for name, part in parts.items():
+            if name in joint:
+                raise CslError(f"@concat_structs takes different fields, got '{name}' twice", argument.place)
+            joint[name] = part
+    return Code(types.STRUCT, fields=joint)
+
+
 # --- assertions ---
 
 
@@ -146,8 +164,13 @@ def task_id(frame: Frame, code: Code, what: str, *, queues: bool, place: Place) 
     Raises:
         CslError: it is neither.
     """
+    instance = frame.program.instance
+    if types.points_to_function(code.type):
+        if not code.known:
+            return atom(types.U16, f"TASKS[{code.python}]", [code])
+        code = known((code.type, instance.function_at(code.value)))
     if code.known and isinstance(code.value, FunctionValue):
-        return known((types.U16, _bound(frame, code.value, place)))
+        return known((types.U16, instance.task_id(code.value, place)))
     if code.type in _TASKS or (queues and code.type == types.COLOR):
         return code.retyped(types.U16)
     if queues and code.type == types.INPUT_QUEUE:
@@ -156,14 +179,6 @@ def task_id(frame: Frame, code: Code, what: str, *, queues: bool, place: Place) 
         return joined(types.U16, f"64 + {code.operand}", [code])
     kinds = "a task, its id or an input queue" if queues else "a task or its id"
     raise CslError(f"{what} takes {kinds}, got {code.type}", place)
-
-
-def _bound(frame: Frame, function: FunctionValue, place: Place) -> int:
-    for number, task in sorted(frame.program.instance.tasks.items()):
-        if task.root.function == function:
-            return number
-    name = function.declaration.name
-    raise CslError(f"'{name}' is not bound to a task id", place, f"@bind_local_task({name}, ...)")
 
 
 @BUILTINS.at("queue_flush")

@@ -41,10 +41,10 @@ def _declare(frame: Frame, node: syntax.Declare) -> bool:
 
 
 def _declare_const(frame: Frame, node: syntax.Declare, code: Code) -> None:
-    lives = node.name in frame.escaping and not code.type.comptime_only and frame.program.in_sram(code.type)
-    if code.known and not (lives and not isinstance(code.type, ArrayType)):
+    if code.known:
         frame.declare(node.name, code.pair)
         return
+    lives = node.name in frame.escaping and not code.type.comptime_only and frame.program.in_sram(code.type)
     if lives or isinstance(code.type, ArrayType):
         _in_sram(frame, node.name, code.type, node.place, code, const=True)
         return

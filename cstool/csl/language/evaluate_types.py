@@ -96,7 +96,7 @@ def _pointer_type(node: syntax.PointerType, scope: Scope) -> Code:
 def _function_type(node: syntax.FunctionType, scope: Scope) -> Code:
     def make(*data: Value) -> Value:
         *parameters, result = [type_ for _, type_ in data]
-        return types.TYPE, types.FunctionType(tuple(parameters), result)
+        return types.TYPE, types.FunctionType(tuple(parameters), result, node.kind)
 
     return mapped(make, *[type_code(each, scope) for each in (*node.parameters, node.result)])
 

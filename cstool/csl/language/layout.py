@@ -203,7 +203,7 @@ class Layout:
         """`@set_color_config`.
 
         Raises:
-            CslError: the config is wrong, or the color has another one there.
+            CslError: the config is wrong, or the color has one there.
         """
         at = self._index(x, y, called)
         number = self._config_number(config, called.at(3))
@@ -219,9 +219,9 @@ class Layout:
         if sites is None:
             sites = self._colors[color] = array("i", [-1]) * (self.width * self.height)
         before = sites[at]
-        if before >= 0 and self._sites[before][0] != number:
+        if before >= 0:
             raise CslError(
-                f"color {color} has one config at a PE, got another one for PE {x[1]},{y[1]}",
+                f"a color is configured once at a PE, got color {color} again at PE {x[1]},{y[1]}",
                 called.place,
                 notes=((self._sites[before][1], "the first one"),),
             )
@@ -254,7 +254,7 @@ class Layout:
             local: by program, its own configs, by color
 
         Raises:
-            CslError: a program and the layout configure a color differently.
+            CslError: a program and the layout configure a color at one PE.
         """
         of_site = np.array([number for number, _ in self._sites] + [-1], np.int32)  # index -1: none
         routes = {
@@ -266,12 +266,12 @@ class Layout:
                 here = tiles == program
                 number = self.number_of(config)
                 if color in routes:
-                    clash = here & (routes[color] >= 0) & (routes[color] != number)
+                    clash = here & (routes[color] >= 0)
                     if clash.any():
                         y, x = np.argwhere(clash)[0]
                         first = self._sites[self._colors[color][int(y) * self.width + int(x)]][1]
                         raise CslError(
-                            f"color {color} has one config at a PE, got another one for PE {x},{y}",
+                            f"a color is configured once at a PE, got color {color} again at PE {x},{y}",
                             place,
                             notes=((first, "the layout's"),),
                         )

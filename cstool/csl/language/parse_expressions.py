@@ -112,10 +112,11 @@ class ExpressionParser(Cursor):
     def type_(self) -> syntax.Expression:
         """Read an operand without operators, such as a type. It does not end in a literal's `{`."""
         token = self.token
-        if token.kind not in ("*", "**", "[", "fn"):
+        kind = "fn" if self.is_word("task") and self._is_task_type() else token.kind
+        if kind not in ("*", "**", "[", "fn"):
             return self._suffixes(self._atom(), token.start)
         self.deeper()
-        read = {"*": self._pointer, "**": self._pointer, "[": self._array, "fn": self._function_type}[token.kind]
+        read = {"*": self._pointer, "**": self._pointer, "[": self._array, "fn": self._function_type}[kind]
         type_ = read(self.advance())
         self.shallower()
         return type_
@@ -157,7 +158,7 @@ class ExpressionParser(Cursor):
     def _function_type(self, word: Token) -> syntax.Expression:
         if self.token.kind == "name" and self.ahead() == "(":
             raise self.error("a function is declared at the top level of a file", self.since(word.start))
-        opening = self.expect("(", "after 'fn'")
+        opening = self.expect("(", f"after '{word.text}'")
         parameters = []
         for _ in self.items(")", opening):
             if self.token.kind == "name" and self.ahead() == ":":
@@ -165,7 +166,17 @@ class ExpressionParser(Cursor):
                 self.advance()
             parameters.append(self.type_())
         result = self.type_()
-        return syntax.FunctionType(self.since(word.start), tuple(parameters), result)
+        return syntax.FunctionType(self.since(word.start), word.text, tuple(parameters), result)
+
+    def _is_task_type(self) -> bool:
+        """Whether `task (...)` is a type: a result follows, which a call of a function named `task` does not have."""
+        if self.ahead() != "(":
+            return False
+        at, depth = 2, 1
+        while depth and self.ahead(at) != "end":
+            depth += {"(": 1, ")": -1}.get(self.ahead(at), 0)
+            at += 1
+        return self.ahead(at) in ("name", "*", "[", "fn")
 
     def _suffixes(self, value: syntax.Expression, start: int) -> syntax.Expression:
         while True:

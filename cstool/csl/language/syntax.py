@@ -163,8 +163,9 @@ class PointerType(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionType(Expression):
-    """`fn(u16, f32)void`."""
+    """`fn(u16, f32)void`; kind is "fn" or "task"."""
 
+    kind: str
     parameters: tuple[Expression, ...]
     result: Expression
 

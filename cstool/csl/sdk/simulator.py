@@ -111,11 +111,12 @@ class Session:
                 values = np.broadcast_to(words.reshape(shape), (at.height, at.width, shape[2]))
                 if op == "copy_in":
                     return host.copy_in(header["to"], at, values, header["bits"], words.size)
-                return host.stream_in(header["to"], at, values, header["bits"])
+                return host.stream_in(header["to"], at, values, header.get("text"))
             case "copy_out":
                 return host.copy_out(header["from"], Rectangle(*header["at"]), header["elements"], header["bits"])
             case "stream_out":
-                return host.stream_out(header["from"], Rectangle(*header["at"]), header["elements"], header["bits"])
+                at = Rectangle(*header["at"])
+                return host.stream_out(header["from"], at, header["elements"], header["bits"], header.get("text"))
             case "launch":
                 return host.launch(header["name"], tuple(header["arguments"]))
             case "poll" if not self._stopped:

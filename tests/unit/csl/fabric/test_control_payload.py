@@ -25,6 +25,14 @@ def test_commands_come_one_after_the_other(several: list[tuple[int, bool]], task
         payload = control.pop(payload)
 
 
+def test_a_teardown_for_one_router_is_what_the_vendor_says() -> None:
+    assert control.encode(((control.TEARDOWN, True), *((control.NOP, True),) * 7)) == 0x9DF9249
+
+
+def test_commands_behind_two_that_say_nothing_are_marked() -> None:
+    assert control.encode(((1, False), (0, False), (0, False), (1, False))) == 1 << 31 | 1 << 22 | 31 << 16 | 1 << 1
+
+
 def test_eight_commands_packed_by_hand_need_no_mark() -> None:
     several = ((control.ADVANCE, True), (control.RESET, False), (control.NOP, True), *((control.ADVANCE, True),) * 5)
     marked = control.encode(several, control.NO_TASK)
@@ -32,3 +40,10 @@ def test_eight_commands_packed_by_hand_need_no_mark() -> None:
     for command, ignore in several:
         assert control.decode(bare)[:3] == (command, ignore, control.NO_TASK)
         bare = control.pop(bare)
+
+
+def test_bits_of_eight_commands_lie_in_two_parts() -> None:
+    """Three bits a command: eight of them from bit 22 on, sixteen from bit 0 on. So the third command is in both."""
+    third, last = ((control.NOP, False),) * 2 + ((control.ADVANCE, True),), ((control.NOP, False),) * 7 + ((2, True),)
+    assert control.encode(third) & ~(1 << 31) == 0b01 << 28 | 31 << 16 | 1
+    assert control.encode(last) & ~(1 << 31) == 31 << 16 | 0b110 << 13

@@ -8,7 +8,7 @@ import pytest
 
 from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.host import CYCLES_PER_WORD, LATENCY, Host, Rectangle
-from cstool.csl.fabric.program import Exported, FabricProgram, PEProgram, Symbol
+from cstool.csl.fabric.program import Exported, FabricProgram, PEProgram, Symbol, Task
 from cstool.csl.fabric.simulation import Simulation
 
 # `work(cycles)` counts its calls at byte 0 and unblocks after so many cycles; on PE 0.0 after ten times as many.
@@ -114,13 +114,17 @@ ONE = Rectangle(0, 0, 1, 1)
             lambda host: host.copy_out("n", Rectangle(0, 0, 2, 2), 1, 32),
             "PE 1.1: its program must export 'n', empty.csl does not",
         ),
-        (lambda host: host.copy_out("n", ONE, 3, 16), "PE 0.0: 'n' has 4 bytes, the host asks for 6"),
+        (lambda host: host.copy_out("n", ONE, 3, 32), "PE 0.0: 'n' has 4 bytes, the host asks for 12"),
+        (
+            lambda host: host.copy_out("n", ONE, 1, 16),
+            "PE 0.0: MEMCPY_16BIT is for elements of 16 bits, those of 'n' have 32\nhint: MEMCPY_32BIT copies them",
+        ),
         (
             lambda host: host.copy_out("far", ONE, 2, 16),
             "PE 0.0: 4 bytes from 'far' on must lie in its 49152 bytes of SRAM, it points to 49150",
         ),
         (
-            lambda host: host.stream_in(3, Rectangle(0, 1, 1, 1), np.ones((1, 1, 1), np.uint32), 32),
+            lambda host: host.stream_in(3, Rectangle(0, 1, 1, 1), np.ones((1, 1, 1), np.uint32)),
             "PE 0.1: the host streams wavelets of color 3 to it, its program must take them, no input queue is bound "
             "to that color\nhint: bind one with @initialize_queue, and read it with a data task or a fabin_dsd",
         ),
@@ -154,3 +158,19 @@ def test_the_end_tells_of_a_few_pes_only() -> None:
     lines = host.stop()
     assert len(lines) == 7
     assert lines[-1] == "14 more PEs likewise"
+
+
+def test_a_stream_of_16_bits_keeps_the_upper_half_of_each_word() -> None:
+    code = """
+def program(pe):
+    def take(low, high):
+        pe.u16[0], pe.u16[1] = low, high
+    return {"take": take}
+"""
+    tasks = {3: Task("take", "data", ("H", "H"), color=3)}
+    pe = PEProgram("pe.csl", "wse2", code, tasks=tasks, inputs=frozenset({3}))
+    fabric = FabricProgram("wse2", 1, 1, np.zeros((1, 1), np.int32), (pe,), streams={"MEMCPYH2D_1": 3})
+    host = Host(Simulation(fabric))
+    host.finish(host.stream_in(3, ONE, np.full((1, 1, 1), 7 << 16 | 9, np.uint32)))
+    host.stop()
+    assert host._simulation.pes[0].u16[:2].tolist() == [9, 7]

@@ -320,6 +320,13 @@ def test_a_swapped_color_alternates_along_a_row_and_keeps_its_color_down_the_ram
     assert [wavelet.color for _, _, _, wavelet in sorted(run.arrivals)] == [0, 1, 0]
 
 
+def test_with_both_swaps_a_color_is_swapped_down_the_ramp_too():
+    configs = {(0, 0, 6): config("R>RE", swap=3), (1, 0, 7): config("W>R", swap=3)}
+    run = ran(Case(2, 1, configs, {(0, 0): data(9, color=6)}))
+    assert {(x, wavelet.color) for _, x, _, wavelet in run.arrivals} == {(0, 7), (1, 6)}
+    assert len(run.arrivals) == 18
+
+
 def test_a_swap_in_y_does_not_count_in_x():
     configs = {(0, 0, 6): config("R>ES", swap=2), (1, 0, 6): config("W>R"), (0, 1, 7): config("N>R")}
     run = ran(Case(2, 2, configs, {(0, 0): data(1, color=6)}))
@@ -431,7 +438,6 @@ def test_waiting_says_what_each_buffer_waits_for():
     ("route", "reason"),
     [
         ("RN>R", "position 1 takes from RAMP and NORTH only"),
-        ("W>", "position 1 sends nowhere"),
         (">R", "position 1 takes from nowhere only"),
     ],
 )

@@ -109,7 +109,7 @@ class Twin:
             if (hx, hy) != (x, y) or config.teardown or config.current >= len(config.positions):
                 continue
             route = config.positions[config.current]
-            if route.rx >> side & 1 and route.tx:
+            if route.rx >> side & 1:
                 if color in here:
                     conflicts.append((x, y, color, (here[color][0], side)))
                 here[color] = (side, wavelet)
@@ -137,8 +137,9 @@ class Twin:
             ports.remove(RAMP)
         links = {}
         for port in ports:
-            swap = config.swap & 2 if port in VERTICAL else config.swap & 1
-            links[port] = ("exit", x, y, color) if port == RAMP else ("link", x, y, port, color ^ bool(swap))
+            swap = config.swap == 3 if port == RAMP else config.swap & 2 if port in VERTICAL else config.swap & 1
+            there = color ^ bool(swap)
+            links[port] = ("exit", x, y, there) if port == RAMP else ("link", x, y, port, there)
         return ports, links
 
     def goes_down(self, x, y, color, wavelet):
@@ -166,11 +167,11 @@ class Twin:
             wavelet = self.obey(key, config, wavelet)
         for port, link in links.items():
             self.sent[link] += 1
+            out = wavelet._replace(color=link[-1])
             if port == RAMP:
-                self.descending[self.now + 2].append((x, y, wavelet))
-                self.hops.append((self.now, x, y, port, wavelet))
+                self.descending[self.now + 2].append((x, y, out))
+                self.hops.append((self.now, x, y, port, out))
             else:
-                out = wavelet._replace(color=link[-1])
                 dx, dy = STEP[port]
                 self.coming[self.now + 1].append((x + dx, y + dy, out.color, OPPOSITE[port], out))
                 self.hops.append((self.now, x, y, port, out))
@@ -269,7 +270,7 @@ def any_routes(random: Random, width, height, wild):
     places = [(x, y) for y in range(height) for x in range(width)]
     tx = {
         (x, y): [
-            set(random.choices((RAMP, *inside(width, height, x, y)), k=random.choice((1, 1, 1, 2, 3))))
+            set(random.choices((RAMP, *inside(width, height, x, y)), k=random.choice((0, 1, 1, 1, 2, 3))))
             for _ in range(random.choice((1, 1, 2, 3, 4)))
         ]
         for x, y in places

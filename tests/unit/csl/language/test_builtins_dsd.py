@@ -19,8 +19,9 @@ const table = [4]u16{ 1, 2, 3, 4 };
 VECTORS = """
 .tensor_access = |i|{10} -> a[i] ==> 0 10 4    .tensor_access = |i|{n} -> a[2 * i + 1] ==> 4 3 8
 .tensor_access = |i|{5} -> a[9 - i] ==> 36 5 -4    .tensor_access = |i|{42} -> a[i] ==> 0 42 4
-.tensor_access = |i|{4} -> a[5] ==> 20 4 0    .tensor_access = |i|{1} -> a[i + n] ==> 12 1 0
-.tensor_access = |i|{0} -> a[i] ==> 0 0 0    .tensor_access = |i|{4} -> p4.*[i] ==> 0 4 4
+.tensor_access = |i|{4} -> a[5] ==> 20 4 0    .tensor_access = |i|{1} -> a[2 * i + n] ==> 12 1 8
+.tensor_access = |i|{0} -> a[i] ==> 0 0 4    .tensor_access = |i|{1} -> a[table[i + 3]] ==> 16 1 0
+.tensor_access = |i|{4} -> p4.*[i] ==> 0 4 4
 .tensor_access = |i|{4} -> p[i + 2] ==> 8 4 4    .base_address = &a, .extent = 10 ==> 0 10 4
 .base_address = &a, .extent = 2, .offset = 3, .stride = 2 ==> 12 2 8    .base_address = p, .extent = 2 ==> 0 2 4
 """
@@ -131,7 +132,9 @@ def test_changed_dsds() -> None:
     assert value("@set_dsd_stride(d, -2)", before) == Mem1d(64, 4, -8, 4)
     assert value("@set_dsd_base_addr(d, &a[2])", before) == Mem1d(72, 4, 4, 4)
     assert bad("@set_dsd_length(d, -1)", before) == "the length must fit u16 (0 to 65535), got -1"
-    assert bad("@set_dsd_base_addr(d, 4)", before) == "@set_dsd_base_addr takes a pointer, got comptime_int 4"
+    assert (
+        bad("@set_dsd_base_addr(d, 4)", before) == "@set_dsd_base_addr takes a pointer or an array, got comptime_int 4"
+    )
     assert (
         bad("@increment_dsd_offset(5, 1, f32)", before) == "@increment_dsd_offset takes a DSD in SRAM, got comptime_int"
     )

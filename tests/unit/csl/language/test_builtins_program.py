@@ -69,7 +69,7 @@ REFUSED = r"""
 @bind_control_task(control, id);
   @bind_control_task takes a control_task_id, got local_task_id 12 (@get_control_task_id)
 @bind_control_task(word, @get_control_task_id(40)); ==> a control task takes the 16 bits of data of a control wavelet
-@activate(local); ==> 'local' is not bound to a task id (@bind_local_task binds it)
+@activate(local); ==> 'local' is not bound to a task id (@bind_local_task(local, ...))
 @block(5); ==> expected a task id, got comptime_int 5
 @initialize_queue(q, .{ .colour = c });
   @initialize_queue has the fields color, priority, control_transform, simd_mode, got .colour (did you mean color?)
@@ -89,7 +89,9 @@ REFUSED = r"""
 @export_symbol(plain); @export_symbol(plain); ==> a symbol is exported once, got 'plain' again | the other one
 @set_color_config(0, 0, c, .{}); ==> @set_color_config stands in a layout block alone
 @set_local_color_config(c, to_east); @set_local_color_config(c, to_west);
-  color 4 has one config at a PE, got another one | the first one
+  a color is configured once at a PE, got color 4 again | the first one
+@bind_data_task(local, @get_data_task_id(@get_input_queue(4)));
+  a data task takes the data of a wavelet, got a task without parameters (task local(data: u32) void)
 @assert(1 == 2); ==> @assert failed
 """
 

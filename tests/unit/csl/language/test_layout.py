@@ -168,8 +168,8 @@ layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "needs.csl", .{ .count = 1, 
   DIR/needs.csl has no param 'cont' (did you mean count?)
 layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "needs.csl", .{ .count = 1.5 }); }
   param 'count' must be i16, got comptime_float 1.5 (convert it: @as(i16, ...)) | declared here
-ONE: @set_color_config(0, 0, @get_color(1), EAST_ONLY); @set_color_config(0, 0, @get_color(1), WEST_ONLY);
-  color 1 has one config at a PE, got another one for PE 0,0 | the first one
+ONE: @set_color_config(0, 0, @get_color(1), EAST_ONLY); @set_color_config(0, 0, @get_color(1), EAST_ONLY);
+  a color is configured once at a PE, got color 1 again at PE 0,0 | the first one
 ONE: @set_color_config(0, 0, @get_color(22), EAST_ONLY); ==> color 22 is memcpy's own, like 21 to 23
 ONE: @set_color_config(0, 0, true, EAST_ONLY); ==> expected a color, got bool true
 ONE: @set_color_config(0, 0, @get_color(1), 5); ==> a color's config is a struct, got comptime_int 5
@@ -188,7 +188,7 @@ def test_refused_layouts(tmp_path: Path, layout: str, message: str) -> None:
     if layout.startswith("ONE: "):
         layout = ONE % layout.removeprefix("ONE: ")
     layout = layout.replace("EAST_ONLY", EAST).replace("WEST_ONLY", WEST)
-    text = bad_layout(tmp_path, layout, {"needs.csl": "param count: i16;"})
+    text = bad_layout(tmp_path, layout, {"needs.csl": "param count: i16; comptime { const now = count; }"})
     assert text.replace(str(tmp_path), "DIR") == message
 
 
@@ -198,8 +198,8 @@ comptime { @comptime_assert(false); } ==> @comptime_assert failed | program of P
 task t(x: u32) void {} comptime { @bind_data_task(t, @get_data_task_id(@get_input_queue(3))); }
   the input queue 3 of data task 't' must be bound to a color (@initialize_queue(queue, .{ .color = c }))
   | program of PE 0,0
-comptime { @set_local_color_config(@get_color(2), EAST_ONLY); } & @set_color_config(0, 0, @get_color(2), WEST_ONLY);
-  color 2 has one config at a PE, got another one for PE 0,0 | the layout's
+comptime { @set_local_color_config(@get_color(2), EAST_ONLY); } & @set_color_config(0, 0, @get_color(2), EAST_ONLY);
+  a color is configured once at a PE, got color 2 again at PE 0,0 | the layout's
 const a = @import_module("pe.csl"); ==> pe.csl imports itself | program of PE 0,0
 EXPORTS & @export_name("aa", [*]f32, true);
   what a program exports is named in the layout too, 'a' is not (did you mean aa?)

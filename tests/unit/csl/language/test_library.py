@@ -138,7 +138,7 @@ def test_characters_and_directions(on_wse3: One) -> None:
     assert on_wse3("""
 const ascii = @import_module("<ascii>");
 const turn = @import_module("<directions>");
-var words = @zeros([6]u16);
+var words = @zeros([7]u16);
 ---
 words[0] = ascii.to_upper(97);
 words[1] = @as(u16, ascii.is_space(9));
@@ -146,7 +146,8 @@ words[2] = @as(u16, ascii.is_alnum(58));
 words[3] = @as(u16, turn.rotate_180(EAST) == WEST);
 words[4] = @as(u16, turn.rotate_clockwise(NORTH) == EAST);
 words[5] = @as(u16, turn.flip_vertical(EAST) == EAST);
-""")["words"].tolist() == [65, 1, 0, 1, 1, 1]
+words[6] = @as(u16, turn.flip(NORTH) == SOUTH);
+""")["words"].tolist() == [65, 1, 0, 1, 1, 1, 1]
 
 
 def test_payloads_of_control_wavelets(on_wse3: One) -> None:

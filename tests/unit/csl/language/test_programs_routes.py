@@ -67,13 +67,9 @@ def test_eight_commands_packed_by_hand_reach_router_after_router(tmp_path: Path,
     # all eight are hidden from CEs; each router behind the sender's takes one off
     send = """
   const commands = [8]u32{ 0, 0, 0, 1, 1, 0, 0, 0 };
-  var high: u32 = 0;
-  var low: u32 = 0;
-  for (@range(u16, 8)) |k| {
-    const bits = commands[k] | 4;
-    if (k < 3) { high |= bits << 3 * k; } else { low |= bits << 3 * (k - 3); }
-  }
-  @mov32(command, high << 22 | 31 << 16 | low);
+  var bits: u32 = 0;
+  for (@range(u16, 8)) |k| { bits |= (commands[k] | 4) << 3 * k; }
+  @mov32(command, (bits & 0xff) << 22 | 31 << 16 | bits >> 8);
   @mov16(one, 7);"""
     layout = ROW.replace("CONFIG", config).replace("width = 4", "width = 6")
     run = Run(tmp_path, {"layout.csl": layout, **pair(send)}, arch)
@@ -140,3 +136,42 @@ comptime {
     # the command has come everywhere; then PE 1 keeps for itself what it handed on before
     assert run.row("handled") == [[1], [1], [1]]
     assert [got[:2] for got in run.row("got")[1:]] == [[6, 0], [5, 0]]
+
+
+def test_on_wse2_a_stream_has_the_queue_of_its_color_and_control_needs_none(tmp_path: Path) -> None:
+    send = """
+param c: color;
+const ctrl = @import_module("<control>");
+const out = @get_dsd(fabout_dsd, .{ .extent = 3, .fabric_color = c });
+const command = @get_dsd(fabout_dsd, .{ .extent = 1, .fabric_color = @get_color(4), .control = true });
+task main() void {
+  @mov16(out, 7);
+  @mov32(command, ctrl.encode_single_payload(ctrl.opcode.NOP, false, @get_control_task_id(40), 9));
+}
+comptime {
+  @bind_local_task(main, @get_local_task_id(9));
+  @activate(@get_local_task_id(9));
+}
+"""
+    take = """
+param c: color;
+const in = @get_dsd(fabin_dsd, .{ .extent = 3, .fabric_color = c });
+var got = @zeros([4]u16);
+const first = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> got[i] });
+task main() void { @mov16(first, in); }
+task called(data: u16) void { got[3] = data; }
+comptime {
+  @bind_local_task(main, @get_local_task_id(9));
+  @activate(@get_local_task_id(9));
+  @bind_control_task(called, @get_control_task_id(40));
+}
+"""
+    config = """
+    for (@range(u16, 2)) |k| {
+      @set_color_config(x, 0, @get_color(3 + k), .{ .routes = .{ .rx = .{ WEST }, .tx = .{ RAMP } } });
+    }
+    @set_color_config(0, 0, @get_color(4), .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ EAST } } });"""
+    layout = ROW.replace("CONFIG", config).replace("width = 4", "width = 2")
+    run = Run(tmp_path, {"layout.csl": layout, "send.csl": send, "take.csl": take}, "wse2")
+    run.simulation.run_until()
+    assert run.array("got", 1).tolist() == [7, 7, 7, 9]

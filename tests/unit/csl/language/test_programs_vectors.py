@@ -211,3 +211,14 @@ var z = @zeros([1]f32);
 """)
     assert pe["y"].tolist() == [1.5, -1.5, 1.0]
     assert pe["z"].tolist() == [1.5]
+
+
+def test_a_vector_takes_its_first_index_from_the_setting(one: One) -> None:
+    assert one("""
+var a = [6]u16{ 1, 2, 3, 4, 5, 6 };
+var b = @zeros([6]u16);
+const from = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{2} -> a[i], .wavelet_index_offset = true });
+const to = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{2} -> b[i] });
+---
+@mov16(to, from, .{ .index = 3 });
+""")["b"].tolist() == [4, 5, 0, 0, 0, 0]
