@@ -9,7 +9,6 @@ from cstool.csl.fabric.program import FabricProgram, Route
 from cstool.csl.fabric.router import STOPPED, Buffer, Exit, Flow, Router, Way
 from cstool.csl.fabric.wavelet import Wavelet
 
-
 NOT_YET = -1
 """room of a color without a queue, where the program may bind one while it runs"""
 
@@ -18,7 +17,9 @@ class Endpoint(Protocol):
     """Interface of a PE to the network, which keeps to the credits: a PE never has to refuse a wavelet."""
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: it has no reader, `NOT_YET`: it may get one. Asked when the first one comes.
+        """Wavelets that the input queue of `color` holds; 0: it has no reader, `NOT_YET`: it may get one.
+
+        Asked when the first one comes.
 
         Two more may be accepted before any was released: they stood on the ramp (`router.RAMP_REGISTERS`).
         """
