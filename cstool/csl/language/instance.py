@@ -102,6 +102,7 @@ class Instance:
         is_layout: whether it is the layout
         phase: the present phase: "layout" block, "comptime" block, or "value": an expression without effects
         depth: calls that run now, one inside the other
+        effects: calls so far of functions that may have an effect
         limits: limits of the whole compilation
         root: the module of the file itself; files that are imported once it is set run their `comptime` blocks
     """
@@ -112,6 +113,7 @@ class Instance:
     is_layout: bool
     phase: str = "value"
     depth: int = 0
+    effects: int = 0
     limits: Limits = field(default_factory=Limits)
     tasks: dict[int, BoundTask] = field(default_factory=dict)
     blocked: dict[int, Place] = field(default_factory=dict)
