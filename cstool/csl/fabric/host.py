@@ -55,12 +55,14 @@ class Command:
         result: [height, width, elements] from the fabric; None for a command without a result
         left: parts that are not done; one of them is having begun
         started: the cycle at which it reached the fabric
+        wavelets: wavelets of a stream
     """
 
     text: str
     result: NDArray[np.uint32] | None = None
     left: int = 1
     started: int = 0
+    wavelets: int = 0
 
     @property
     def done(self) -> bool:
@@ -99,6 +101,7 @@ class Host:
         self._blocked: dict[int, str] = {}  # PE index: the function that it is in
         self._queues: defaultdict[int, deque[tuple[Command, Action]]] = defaultdict(deque)
         self._open: list[Command] = []
+        self._sent: defaultdict[tuple[int, int, int], int] = defaultdict(int)  # wavelets, by column, row and color
         simulation.on_unblock = self._unblock
 
     # --- commands: each returns as soon as the fabric has it ---
@@ -161,13 +164,16 @@ class Host:
         self._begin(command, everywhere, start, 0)
         return command
 
-    def stream_in(self, color: int, at: Rectangle, values: NDArray[np.uint32]) -> Command:
+    def stream_in(self, color: int, at: Rectangle, values: NDArray[np.uint32], text: str | None = None) -> Command:
         """Send values [height, width, elements] as wavelets, all 32 bits; done when input queues have them all.
 
         Of 16-bit data, too: programs give its upper half an index.
         """
         self._check(at)
-        command = Command(f"memcpy_h2d streams {values.shape[2]} wavelets of color {color} to {at}")
+        command = Command(text or f"memcpy_h2d streams {values.shape[2]} wavelets of color {color} to {at}")
+        command.wavelets = values.size
+        if at.width * at.height == 1:
+            self._sent[at.x, at.y, color] += values.size
         self._arrive(command)
         command.left += values.size
         start = max(self._channel_free, float(self._events.now))
@@ -181,12 +187,13 @@ class Host:
         command.part()
         return command
 
-    def stream_out(self, color: int, at: Rectangle, elements: int, bits: int) -> Command:
+    def stream_out(self, color: int, at: Rectangle, elements: int, bits: int, text: str | None = None) -> Command:
         """Take wavelets into `result`; of 16-bit elements the low halves."""
         self._check(at)
         mask = 0xFFFF if bits == 16 else 0xFFFFFFFF
         result = np.zeros((at.height, at.width, elements), np.uint32)
-        command = Command(f"memcpy_d2h takes {elements} wavelets of color {color} from {at}", result)
+        command = Command(text or f"memcpy_d2h takes {elements} wavelets of color {color} from {at}", result)
+        command.wavelets = result.size
         self._arrive(command)
         command.left += result.size
         for pe, y, x in self._inside(at):
@@ -339,11 +346,19 @@ class Host:
         if self._blocked:
             pe, function = min(self._blocked.items())
             hint = f"{self._program.name(pe)} is in {function}(), which has not called unblock_cmd_stream()"
+        for port in self._program.ports:
+            sent = self._sent[port.x, port.y, port.color] if port.is_input else 0
+            if port.size and sent % port.size:
+                sent_text = counted(sent, "word")
+                hint = f"the host sent {sent_text} to '{port.name}', whose port is made for {port.size} at a time"
+        text = command.text
+        if command.wavelets:
+            text += f", {command.wavelets - command.left} of {counted(command.wavelets, 'wavelet')} passed"
         simulation = self._simulation
         waits = [*simulation.network.waiting(), *(wait for each in simulation.pes for wait in each.waiting())]
         host = [other.text for other in self._open if not other.done]
         return SimulationError(
-            f"the fabric stands still, and the host's command is not done: {command.text}",
+            f"the fabric stands still, and the host's command is not done: {text}",
             hint,
             deadlock_report(self._program, self._events.now, waits, simulation.network.config, host),
         )

@@ -65,7 +65,7 @@ class Task:
 
     Args:
         function: its name in the compiled code
-        kind: "local", "data" or "control"
+        kind: "local", "data", "control", or "teardown": calls the program's handlers
         argument: for a data task: its arguments from the 32 bits of a wavelet, a letter each, low bits first:
             "w" all as u32, "i" i32, "f" f32, "H" u16, "h" i16, "e" f16; () is none.
             A control task takes the data half: () or one 16-bit letter.
@@ -117,6 +117,21 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class Handler:
+    """A function that the teardown task calls.
+
+    Args:
+        kind: "color": while that is in teardown; "input" or "output": while a queue that is to be flushed is empty
+        number: of the color or queue
+        function: its name in the compiled code
+    """
+
+    kind: str
+    number: int
+    function: str
+
+
+@dataclass(frozen=True)
 class PEProgram:
     """One CSL file with its parameters, compiled.
 
@@ -128,6 +143,7 @@ class PEProgram:
         memory: the first bytes of SRAM when the program starts; the rest is zero
         sram: bytes by their use, largest first: ("A: [24]f32", 96)
         tasks: by task id
+        handlers: what a task of kind "teardown" calls, one after the other
         blocked: task ids that start blocked
         activated: local task ids that start activated
         input_queues: color by queue, where bound
@@ -135,6 +151,7 @@ class PEProgram:
         colors: configs that the program itself sets for its PE (`@set_local_color_config`), by color
         fifos: by number
         symbols: exported symbols, by name
+        variables: global variables of the file itself that have memory, by name
         inputs: colors that something in the program takes from the ramp; `arch.ANY_COLOR` among them: any color
         outputs: colors that something in the program sends
     """
@@ -145,6 +162,7 @@ class PEProgram:
     memory: bytes = b""
     sram: tuple[tuple[str, int], ...] = ()
     tasks: Mapping[int, Task] = field(default_factory=dict)
+    handlers: tuple[Handler, ...] = ()
     blocked: frozenset[int] = frozenset()
     activated: tuple[int, ...] = ()
     input_queues: Mapping[int, int] = field(default_factory=dict)
@@ -152,8 +170,14 @@ class PEProgram:
     colors: Mapping[int, ColorConfig] = field(default_factory=dict)
     fifos: tuple[FifoBuffer, ...] = ()
     symbols: Mapping[str, Symbol] = field(default_factory=dict)
+    variables: Mapping[str, Symbol] = field(default_factory=dict)
     inputs: frozenset[int] = frozenset()
     outputs: frozenset[int] = frozenset()
+
+    def variable(self, name: str) -> Symbol | None:
+        """An exported variable, or one of the file; None: there is none of this name."""
+        found = self.symbols.get(name) or self.variables.get(name)
+        return None if found is None or found.kind != "variable" else found
 
 
 @dataclass(frozen=True)
@@ -176,6 +200,41 @@ class Exported:
 
 
 @dataclass(frozen=True)
+class HostPort:
+    """A stream between the host and one PE, of a layout in Python.
+
+    Args:
+        name: name for host scripts
+        x, y: column and row of the PE in the rectangle
+        color: color between the host and the PE
+        is_input: whether the host sends
+        size: words that the port at its other end is made for; 0: unknown
+    """
+
+    name: str
+    x: int
+    y: int
+    color: int
+    is_input: bool
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Initial:
+    """Values of a variable at the start of a run.
+
+    Args:
+        variable: its name
+        pes: [n] int32: PEs
+        content: [n, bytes] uint8: the bytes that each has
+    """
+
+    variable: str
+    pes: NDArray[np.int32]
+    content: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
 class FabricProgram:
     """A rectangle of PEs with all data to run it.
 
@@ -188,12 +247,16 @@ class FabricProgram:
             programs are in it already.
         configs: distinct configs
         exported: names for the host
-        params: values of `--params`, by name, as text
+        params: values of `--params` and `--colors`, by name, as text
+        colors: those of `--colors` alone
         fabric: columns and rows of the fabric, halo and all
         offset: x and y of the rectangle in it
         memcpy: whether the host talks to it through memcpy
         streams: colors by use: "MEMCPYH2D_1" -> 0
         channels: I/O channels between the host and the fabric
+        ports: streams of single PEs
+        origin: column and row by which host scripts know the first PE; layouts in Python count on the fabric
+        data: values that variables have at the start, beside those of their programs
     """
 
     arch: str
@@ -205,11 +268,15 @@ class FabricProgram:
     configs: tuple[ColorConfig, ...] = ()
     exported: tuple[Exported, ...] = ()
     params: Mapping[str, str] = field(default_factory=dict)
+    colors: Mapping[str, str] = field(default_factory=dict)
     fabric: tuple[int, int] = (0, 0)
     offset: tuple[int, int] = (0, 0)
     memcpy: bool = True
     streams: Mapping[str, int] = field(default_factory=dict)
     channels: int = 1
+    ports: tuple[HostPort, ...] = ()
+    origin: tuple[int, int] = (0, 0)
+    data: tuple[Initial, ...] = ()
 
     def name(self, pe: int) -> str:
         """A PE by its column and row, for messages: `PE 1.0`. PEs are numbered y * width + x."""

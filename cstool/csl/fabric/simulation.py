@@ -17,6 +17,7 @@ from cstool.csl.fabric.stats import Stats
 from cstool.csl.fabric.wavelet import Events, Wavelet
 
 OnTrace = Callable[..., None]
+OnLine = Callable[[int, int, str], None]
 INTERVAL = 0.25
 """seconds between two looks at the running task: it affects when an endless one is noticed, not whether it is"""
 
@@ -29,7 +30,8 @@ class Simulation:
         max_cycles: limit of cycles, an error if the program has not ended by then; None: no limit
         fused: whether a multiply-add rounds once
         on_trace: called as `trace` describes; None costs nothing
-        on_say: called with cycle, PE index and a line that a program prints
+        on_say: called with cycle, PE index and a line that a program traces (<debug>)
+        on_print: likewise, that a program prints (<simprint>)
 
     Attributes:
         events: all events; `events.now` is the cycle
@@ -45,25 +47,32 @@ class Simulation:
         max_cycles: int | None = None,
         fused: bool = True,
         on_trace: OnTrace | None = None,
-        on_say: Callable[[int, int, str], None] | None = None,
+        on_say: OnLine | None = None,
+        on_print: OnLine | None = None,
         events: Events | None = None,
     ) -> None:
         self.program = program
         self.max_cycles = max_cycles
         self.operations = FUSED if fused else UNFUSED
         self.on_trace = on_trace
-        self.on_say = on_say or (lambda time, pe, text: None)
+        self.on_say = on_say or _unheard
+        self.on_print = on_print or _unheard
         self.on_unblock: Callable[[int], None] = lambda pe: None
         self.events = Events() if events is None else events
         self.pes: list[ProcessingElement] = []
-        self._taken: dict[int, Callable[[int], None]] = {}
-        self._sent: dict[int, Callable[[int, Wavelet], None]] = {}
+        self._taken: dict[tuple[int | None, int], Callable[[int], None]] = {}  # by PE (None: all) and color
+        self._sent: dict[tuple[int | None, int], Callable[[int, Wavelet], None]] = {}  # likewise
         self._code: dict[int, Callable[[Any], dict[str, Any]]] = {}
         self._begun = False
         self.network = Network(program, self.events, self.pes, None if on_trace is None else self._hop)
         tiles = program.tiles.reshape(-1).tolist()
         for index, tile in enumerate(tiles):
             self.pes.append(ProcessingElement(self, index, program.programs[tile]))
+        for initial in program.data:
+            for pe, raw in zip(initial.pes.tolist(), initial.content, strict=True):
+                variable = self.pes[pe].program.variable(initial.variable)
+                assert variable is not None  # whoever made the program has looked
+                self.pes[pe].u8[variable.address : variable.address + len(raw)] = raw.tobytes()
 
     # --- time ---
 
@@ -102,16 +111,24 @@ class Simulation:
         """Run a function of the compiled code (`Symbol.function`) as a task, once the main thread of `pe` is free."""
         self.pes[pe].launch(function, arguments)
 
-    def from_host(self, color: int, on_taken: Callable[[int], None]) -> None:
-        """Declare that the host, not the network, brings wavelets of `color`.
+    def from_host(self, color: int, on_taken: Callable[[int], None], pe: int | None = None) -> None:
+        """Declare that the host, not the network, brings wavelets of `color` to all PEs, or to one.
 
         The host may send at most `pes[i].room(color)` wavelets ahead of the calls of `on_taken(i)`.
         """
-        self._taken[color] = on_taken
+        self._taken[pe, color] = on_taken
 
-    def to_host(self, color: int, on_sent: Callable[[int, Wavelet], None]) -> None:
-        """Declare that wavelets of PEs on `color` go to the host: `on_sent(pe_index, wavelet)`, one a cycle and PE."""
-        self._sent[color] = on_sent
+    def to_host(self, color: int, on_sent: Callable[[int, Wavelet], None], pe: int | None = None) -> None:
+        """Declare that wavelets of PEs on `color`, of all or of one, go to the host.
+
+        `on_sent(pe_index, wavelet)` is called, one a cycle and PE.
+        """
+        self._sent[pe, color] = on_sent
+
+    def end_lines(self) -> None:
+        """Print lines that programs have begun, and not ended."""
+        for pe in self.pes:
+            pe.end_line()
 
     def stats(self) -> Stats:
         """Counts so far."""
@@ -130,17 +147,21 @@ class Simulation:
 
     def releaser(self, pe: int, color: int) -> Callable[[], None]:
         """A function that a PE calls after it took a wavelet of `color` out of its queue."""
-        taken = self._taken.get(color)
+        taken = self._taken.get((pe, color)) or self._taken.get((None, color))
         return partial(self.network.release, pe, color) if taken is None else partial(taken, pe)
 
-    def sender(self, color: int) -> tuple[Callable[[int, int], bool], Callable[[int, Wavelet], None]]:
-        """`can_send` and `send` of a color."""
-        sent = self._sent.get(color)
+    def sender(self, pe: int, color: int) -> tuple[Callable[[int, int], bool], Callable[[int, Wavelet], None]]:
+        """`can_send` and `send` of a color of a PE."""
+        sent = self._sent.get((pe, color)) or self._sent.get((None, color))
         return (self.network.can_send, self.network.send) if sent is None else (_always, sent)
 
     def _hop(self, time: int, pe: int, port: int, wavelet: Wavelet) -> None:
         assert self.on_trace is not None
         self.on_trace(time, pe, "hop", port, wavelet.color, wavelet.data, wavelet.control)
+
+
+def _unheard(time: int, pe: int, text: str) -> None:
+    """Nobody reads what programs say."""
 
 
 def _always(pe: int, color: int) -> bool:  # noqa: ARG001

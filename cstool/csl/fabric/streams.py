@@ -43,7 +43,7 @@ class _Drain:
 
 
 class Streams:
-    """All streams of a simulation: one by color of `FabricProgram.streams`.
+    """All streams of a simulation: those of `FabricProgram.streams`, of all PEs, and of `FabricProgram.ports`.
 
     Args:
         simulation: the simulation, not yet run
@@ -54,11 +54,14 @@ class Streams:
         self._events = simulation.events
         self._feeds: dict[tuple[int, int], _Feed] = {}
         self._drains: defaultdict[tuple[int, int], _Drain] = defaultdict(_Drain)
-        for name, color in sorted(simulation.program.streams.items()):
-            if name.startswith("MEMCPYH2D"):
-                simulation.from_host(color, partial(self._taken, color))
+        program = simulation.program
+        everywhere = [(name.startswith("MEMCPYH2D"), color, None) for name, color in program.streams.items()]
+        of_one = [(port.is_input, port.color, port.y * program.width + port.x) for port in program.ports]
+        for is_input, color, pe in everywhere + of_one:
+            if is_input:
+                simulation.from_host(color, partial(self._taken, color), pe)
             else:
-                simulation.to_host(color, self._sent)
+                simulation.to_host(color, self._sent, pe)
 
     def feed(self, pe: int, color: int, start: int, data: int, taken: Callable[[], None]) -> None:
         """Send a wavelet to a PE after all before it, not before cycle `start`; call `taken` once it is in the queue.

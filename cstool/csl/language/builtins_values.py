@@ -51,7 +51,7 @@ def type_argument(called: Called, index: int) -> Type:
 # --- conversions ---
 
 
-@builtin("as", 2, 2, ALSO_RUN, "converts between numbers and bool")
+@builtin("as", 2, 2, ALSO_RUN, "converts numbers, bool, and integers to enums")
 def _as(called: Called) -> Value:
     return conversions.cast(called.arguments[1], type_argument(called, 0), called.place)
 
@@ -285,6 +285,12 @@ def _strcat(called: Called) -> Value:
     parts = [string_of(called, at) for at in range(len(called.arguments))]
     check_size(sum(map(len, parts)), MOST_CHARACTERS, A_STRING, called.place)
     return types.STRING, "".join(parts)
+
+
+@builtin("get_string_from_byte", 1, 1, ANYWHERE, "the string of one byte")
+def _get_string_from_byte(called: Called) -> Value:
+    byte = conversions.coerce(called.arguments[0], types.U8, called.at(0), "a byte")[1]
+    return types.STRING, chr(byte)
 
 
 @builtin("strlen", 1, 1, ANYWHERE, "the bytes of a string")

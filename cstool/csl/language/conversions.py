@@ -4,7 +4,8 @@ Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins"; where it is 
 
 - A type converts to another without `@as` if the other has all its values (i16 -> i32, u8 -> i16, f16 -> f32).
   A known value becomes another integer type if it fits. There are no other implicit conversions.
-- `@as` converts between numbers and bool; to an integer of fewer bits it drops bits; a float is rounded towards zero.
+- `@as` converts numbers, bool, and integers to enums; to an integer of fewer bits it drops bits; a float is rounded
+  towards zero.
 """
 
 import math
@@ -84,12 +85,14 @@ def holds(wide: Type, narrow: Type) -> bool:
 
 
 def pointer_coerces(source: PointerType, target: PointerType) -> bool:
-    """Whether a pointer converts implicitly: to an array -> to many of its elements; to const."""
+    """Whether a pointer converts implicitly: to an array -> to many of its elements; to one -> to `[1]`; to const."""
     if source.const and not target.const:
         return False
     if source.pointee == target.pointee and (source.many == target.many or target.many):
         return True
     pointee = source.pointee
+    if isinstance(target.pointee, ArrayType) and target.pointee.shape == (1,):
+        return not source.many and target.pointee.element == pointee
     if isinstance(pointee, FunctionType):
         return coerces(pointee, target.pointee)
     return target.many and isinstance(pointee, ArrayType) and pointee.element == target.pointee
@@ -239,6 +242,11 @@ def cast(value: Value, target: Type, place: Place | None) -> Value:
         return target, _truncate(data, place)
     if types.is_float(target):
         return target, round_float(target, _to_float(data))
+    if isinstance(target, EnumType) and types.is_int(source):
+        if target.member(data) is None:
+            numbers = ", ".join(f"{name} = {number}" for name, number in target.members)
+            raise CslError(f"{target} has no member {data}", place, f"its members: {numbers}")
+        return target, data
     return coerce(value, target, place)
 
 
@@ -251,12 +259,12 @@ def check_cast(source: Type, target: Type, place: Place | None) -> None:
     numeric = (types.is_number(source) or source == BOOL) and (types.is_number(target) or target == BOOL)
     if numeric or coerces(source, target):
         return
-    if (isinstance(target, EnumType) and source == types.ENUM_LITERAL) or (
+    if (isinstance(target, EnumType) and (source == types.ENUM_LITERAL or types.is_int(source))) or (
         source == types.STRUCT and isinstance(target, StructType | ArrayType)
     ):
         return
     hint = "the number behind it: @get_int(...)" if isinstance(source, OpaqueType) and types.is_int(target) else None
-    raise CslError(f"@as converts between numbers and bool, got {source} to {target}", place, hint)
+    raise CslError(f"@as converts numbers, bool, and integers to enums, got {source} to {target}", place, hint)
 
 
 def _truncate(data: Any, place: Place | None) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cstool.csl.fabric.program import Symbol
 from cstool.csl.language import conversions, syntax, types, values
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import Type
@@ -167,6 +168,21 @@ class Module:
             del self._evaluating[name]
         self._bindings[name] = binding
         return binding
+
+    def variables(self) -> dict[str, Symbol]:
+        """Variables and constants that have memory by now, by name; a struct, or one of several types, as bytes."""
+        found = {}
+        for name, binding in self._bindings.items():
+            if binding._address is not None:
+                type_ = binding.type
+                while isinstance(type_, types.ArrayType):
+                    type_ = type_.element
+                letter = type_.letter or "B"
+                size = type_.size if type_.letter else 1
+                found[name] = Symbol(
+                    "variable", binding._address, letter=letter, count=binding.type.size // max(size, 1)
+                )
+        return found
 
     def _evaluate(self, declaration: syntax.Param | syntax.Declare | syntax.Function) -> Binding:
         from cstool.csl.language import evaluate  # it needs modules itself

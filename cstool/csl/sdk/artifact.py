@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from cstool.csl.fabric.arch import ARCHS, COLORS, PORTS
 from cstool.csl.fabric.arrays import DAMAGE, check_numbers, read_arrays, read_file
-from cstool.csl.fabric.program import Exported, FabricProgram, PEProgram
+from cstool.csl.fabric.program import Exported, FabricProgram, HostPort, Initial, PEProgram
 from cstool.csl.sdk.plain import from_plain, to_plain
 from cstool.foundation.atomic_file import is_inner_name, write_replacing
 from cstool.foundation.errors import CstoolError
 
 FORMAT = 1
-_ARRAYS = ("tiles", "routes", "programs")
+_ARRAYS = ("tiles", "routes", "programs", "data")
 LETTERS = {"w": "u32", "i": "i32", "f": "f32", "H": "u16", "h": "i16", "e": "f16", "B": "u8", "b": "i8"}
 """CSL's names of element types, by their letter"""
 
@@ -52,6 +52,8 @@ class Summary:
         memcpy: whether it was compiled with `--memcpy`
         exported: names for the host
         streams: colors by use
+        ports: streams of single PEs
+        origin: column and row by which host scripts know the first PE
         params: values of `--params`, as text
     """
 
@@ -64,6 +66,8 @@ class Summary:
     memcpy: bool
     exported: tuple[Exported, ...]
     streams: Mapping[str, int]
+    ports: tuple[HostPort, ...]
+    origin: tuple[int, int]
     params: Mapping[str, str]
 
 
@@ -81,8 +85,14 @@ def write_program(program: FabricProgram, folder: Path) -> None:
         files[f"pe_{number}.py"] = each.code.encode()
         files[f"pe_{number}.bin"] = each.memory
         files[f"pe_{number}.json"] = _json(to_plain(each, without=("code", "memory")))
-    files["fabric.json"] = _json(to_plain(program, without=_ARRAYS) | {"distinct": len(program.programs)})
-    arrays = {"tiles": program.tiles} | {f"color_{color}": route for color, route in program.routes.items()}
+    plain = to_plain(program, without=_ARRAYS)
+    files["fabric.json"] = _json(
+        plain | {"distinct": len(program.programs), "data": [each.variable for each in program.data]}
+    )
+    arrays: dict[str, NDArray[Any]] = {"tiles": program.tiles}
+    arrays |= {f"color_{color}": route for color, route in program.routes.items()}
+    for number, initial in enumerate(program.data):
+        arrays |= {f"pes_{number}": initial.pes, f"data_{number}": initial.content}
     files["fabric.npz"] = _npz(arrays)
     temporary = folder / f".bin-{secrets.token_hex(4)}"
     temporary.mkdir()
@@ -125,6 +135,8 @@ def read_summary(folder: Path) -> Summary:
             told["memcpy"],
             exported,
             dict(told["streams"]),
+            from_plain(tuple[HostPort, ...], told.get("ports", [])),
+            _pair(told.get("origin", (0, 0))),
             dict(told["params"]),
         )
 
@@ -163,9 +175,14 @@ def read_program(folder: Path) -> FabricProgram:
     with _damage(folder / "bin/fabric.npz"):
         arrays = read_arrays(files["bin/fabric.npz"])
         tiles = arrays.pop("tiles")
+        data = tuple(
+            Initial(name, arrays.pop(f"pes_{number}"), arrays.pop(f"data_{number}"))
+            for number, name in enumerate(plain.pop("data", ()))
+        )
         routes = {int(name.removeprefix("color_")): table for name, table in arrays.items()}
     with _damage(folder):
-        program: FabricProgram = from_plain(FabricProgram, plain, tiles=tiles, routes=routes, programs=programs)
+        given = {"tiles": tiles, "routes": routes, "programs": programs, "data": data}
+        program: FabricProgram = from_plain(FabricProgram, plain, **given)
         _check(program)
         return program
 
@@ -227,6 +244,7 @@ def _told(program: FabricProgram) -> dict[str, Any]:
         "format": FORMAT,
         "arch": program.arch,
         "params": dict(program.params),
+        "colors": dict(program.colors),
         "rectangle": [program.width, program.height],
         "fabric_dims": list(program.fabric),
         "fabric_offsets": list(program.offset),
@@ -234,6 +252,8 @@ def _told(program: FabricProgram) -> dict[str, Any]:
         "channels": program.channels,
         "exported": [_told_export(number, each) for number, each in enumerate(program.exported)],
         "streams": dict(program.streams),
+        "ports": to_plain(program.ports),
+        "origin": list(program.origin),
         "programs": [
             {
                 "file": each.name,

@@ -10,6 +10,11 @@ from cstool.csl.fabric.operations import DTYPES
 from cstool.csl.fabric.program import Exported
 from cstool.csl.sdk.artifact import LETTERS
 from cstool.csl.sdk.client import SdkRuntimeError
+from cstool.csl.sdk.geometry import IntVector
+
+Cell = tuple[int, int]
+"""column and row"""
+Point = IntVector | tuple[int, int]
 
 
 def listed(what: str, names: list[Any]) -> str:
@@ -24,13 +29,14 @@ def value_of(name: str, role: str, member: Any, kind: type[Enum]) -> Any:
     return member.value
 
 
-def check_array(name: str, role: str, array: Any, size: int | None = None) -> None:
-    """Check that an array of the host has `size` words of 32 bits; None: any number but 0."""
+def check_array(name: str, role: str, array: Any, size: int | None = None, *, halves: bool = False) -> None:
+    """Check that an array of the host has `size` words of 32 bits (None: any number but 0), or of 16 with `halves`."""
     if not isinstance(array, np.ndarray):
         raise SdkRuntimeError(f"{name}: {role} must be a NumPy array, got {type(array).__name__}")
-    if array.dtype.itemsize != 4 or array.dtype.kind not in "uif":
+    if array.dtype.itemsize not in ((2, 4) if halves else (4,)) or array.dtype.kind not in "uif":
+        kinds = "a type of 16 or 32 bits" if halves else "uint32, int32 or float32"
         raise SdkRuntimeError(
-            f"{name}: {role} must be an array of uint32, int32 or float32, got {array.dtype}",
+            f"{name}: {role} must be an array of {kinds}, got {array.dtype}",
             "input_array_to_u32 makes such of 16-bit data" if array.dtype.itemsize == 2 else None,
         )
     if size is None and not array.size:
@@ -39,9 +45,9 @@ def check_array(name: str, role: str, array: Any, size: int | None = None) -> No
         raise SdkRuntimeError(f"{name}: {role} must have {size} elements, got {array.size}")
 
 
-def check_target(name: str, dest: Any, size: int | None = None) -> None:
+def check_target(name: str, dest: Any, size: int | None = None, *, halves: bool = False) -> None:
     """Check likewise that an array of the host can be filled."""
-    check_array(name, "dest", dest, size)
+    check_array(name, "dest", dest, size, halves=halves)
     if not (dest.flags.c_contiguous and dest.flags.writeable):
         raise SdkRuntimeError(f"{name}: dest must be contiguous and writable, it is not")
 
@@ -77,3 +83,16 @@ def whole_numbers(name: str, *numbers: Any) -> tuple[int, ...]:
         return tuple(operator.index(number) for number in numbers)
     except TypeError:
         raise SdkRuntimeError(f"{name}: columns, rows and counts must be whole numbers, got {numbers}") from None
+
+
+def point_of(what: str, point: Point) -> Cell:
+    """Column and row of an IntVector, or of a pair.
+
+    Raises:
+        SdkRuntimeError: it is neither
+    """
+    try:
+        x, y = whole_numbers(what, *point)
+    except (TypeError, ValueError):
+        raise SdkRuntimeError(f"{what}: an IntVector must be given, got {point!r}", "IntVector(x, y)") from None
+    return x, y

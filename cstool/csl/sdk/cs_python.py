@@ -4,6 +4,7 @@ It runs in this Python, and ends like the script: with its exit code, or with a 
 """
 
 import ast
+import itertools
 import linecache
 import os
 import runpy
@@ -34,8 +35,8 @@ _OURS = (
     "<frozen runpy",
 )
 """files whose frames are not shown in tracebacks"""
-_PACKAGE = f"{SITE.parent}{os.sep}"
-"""files whose frames are not shown below an error that they raise: the user can mend the script's own line alone"""
+_PACKAGE = f"{SITE.parents[1]}{os.sep}"
+"""files whose frames, and all below, are not shown for an error that they raise: the user can mend the script alone"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,20 +112,22 @@ def _guarded(run: Any) -> int:
         return 1
     except BaseException as error:
         report = traceback.TracebackException.from_exception(error)
-        _leave_out(report, (*_OURS, _PACKAGE) if isinstance(error, CstoolError | KeyboardInterrupt) else _OURS)
+        _leave_out(report, isinstance(error, CstoolError | KeyboardInterrupt))
         _flush()
         print("".join(report.format()), end="", file=sys.stderr)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
-def _leave_out(report: traceback.TracebackException | None, files: tuple[str, ...]) -> None:
-    """Take frames of this program's out of a traceback: the script's frames matter."""
+def _leave_out(report: traceback.TracebackException | None, of_script: bool) -> None:
+    """Take frames of this program's out of a traceback; `of_script`: and all from the first of the package on."""
     while report is not None:
-        kept = [frame for frame in report.stack if not frame.filename.startswith(files)]
+        kept = [frame for frame in report.stack if not frame.filename.startswith(_OURS)]
+        if of_script:
+            kept = list(itertools.takewhile(lambda frame: not frame.filename.startswith(_PACKAGE), kept))
         # A syntax error of the script has no frame of its own, and then no heading.
         report.stack = traceback.StackSummary.from_list(kept) if kept else None  # type: ignore[assignment]
-        _leave_out(report.__cause__, files)
+        _leave_out(report.__cause__, of_script)
         report = report.__context__
 
 

@@ -146,7 +146,14 @@ def _run(flags: argparse.Namespace) -> None:
     fabric, offset = place(
         program, flags.fabric_dims, flags.fabric_offsets, flags.memcpy, flags.width_west_buf, flags.width_east_buf
     )
-    program = replace(program, params=texts | color_texts, fabric=fabric, offset=offset, channels=flags.channels)
+    program = replace(
+        program,
+        params=texts | color_texts,
+        colors=color_texts,
+        fabric=fabric,
+        offset=offset,
+        channels=flags.channels,
+    )
     try:
         write_program(program, flags.output)
     except OSError as error:
@@ -155,7 +162,7 @@ def _run(flags: argparse.Namespace) -> None:
         raise
     if flags.output_json is not None:
         target = Path(flags.output_json or f"{flags.output}.json")
-        write_replacing(target, json.dumps({"params": dict(program.params)}, indent=1) + "\n")
+        write_replacing(target, json.dumps({"params": dict(program.params), "colors": color_texts}, indent=1) + "\n")
     if flags.out_routes:
         print("".join(f"{line}\n" for line in routes_text(program)), end="")
     if flags.verbose:

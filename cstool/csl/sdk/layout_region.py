@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cstool.csl.sdk.checks import Cell, Point, point_of, whole_numbers
 from cstool.csl.sdk.client import SdkRuntimeError
 from cstool.csl.sdk.geometry import IntRectangle, IntVector
 from cstool.csl.sdk.layout_types import Color, Edge, EdgeRouteInfo, PortHandle, Positions, RoutingPosition, positions_of
 
-Cell = tuple[int, int]
-"""column and row"""
 Param = bool | int | float | str | Color
+_NOTHING: Any = object()
 
 
 class CodeRegion:
@@ -28,6 +29,7 @@ class CodeRegion:
     """
 
     def __init__(self, path: str, name: str, width: int, height: int) -> None:
+        width, height = whole_numbers(f"region '{name}'", width, height)
         if min(width, height) < 1:
             raise SdkRuntimeError(f"region '{name}': it must have at least one PE, got {width} x {height}")
         self.path = path
@@ -36,6 +38,7 @@ class CodeRegion:
         self.height = height
         self.corner: Cell | None = None
         self.params: dict[Cell, dict[str, Param]] = {cell: {} for cell in self.cells()}
+        self.data: dict[str, dict[Cell, NDArray[Any]]] = {}
         self.paints: dict[Color, dict[Cell, Positions]] = {}
         self.ports: list[PortHandle] = []
 
@@ -54,24 +57,57 @@ class CodeRegion:
 
     def place(self, x: int, y: int) -> None:
         """Set the column and row of the fabric of its first PE."""
-        if min(x, y) < 0:
+        self.corner = point_of(f"place of region '{self.name}'", (x, y))
+        if min(self.corner) < 0:
             raise SdkRuntimeError(f"place: region '{self.name}' must lie on the fabric, got {x},{y}")
-        self.corner = int(x), int(y)
 
     def color(self, name: str, value: int | None = None) -> Color:
         """Make a color of this region's own."""
-        return Color(f"{self.name}.{name}", value)
+        return Color(name, value, region=self.name)
 
-    def set_param_all(self, name: str, value: Any) -> None:
-        """Set a parameter of the program for all PEs: a number, bool, text, or a color."""
-        given = self._param("set_param_all", name, value)
+    def set_param_all(self, name: str | Color, value: Any = _NOTHING) -> None:
+        """Set a parameter of the program for all PEs: a number, bool, text, or a color.
+
+        A color alone is the value of the parameter of its name.
+        """
+        name, given = self._param("set_param_all", name, value)
         for params in self.params.values():
             params[name] = given
 
-    def set_param(self, x: int, y: int, name: str, value: Any) -> None:
-        """Set a parameter of the program for one PE."""
-        given = self._param("set_param", name, value)
-        self.params[self._cell("set_param", (x, y))][name] = given
+    def set_param(self, pe: Point, name: str | Color, value: Any = _NOTHING) -> None:
+        """Set a parameter of the program for one PE, as `set_param_all`."""
+        name, given = self._param("set_param", name, value)
+        self.params[self._cell("set_param", pe)][name] = given
+
+    def set_symbol_all(self, symbol: str, data: NDArray[Any], width: int, height: int) -> None:
+        """Set the values that a variable has at the start, of all PEs: each gets its block of a matrix.
+
+        Args:
+            symbol: a variable of the program
+            data: [height * width], row by row, or [height, width]; of the variable's type
+            width, height: columns and rows of the matrix; multiples of the region's own
+        """
+        what = f"set_symbol_all of '{symbol}'"
+        width, height = whole_numbers(what, width, height)
+        values = np.asarray(data)
+        if values.size != width * height:
+            raise SdkRuntimeError(f"{what}: data must have {width} x {height} elements, got {values.size}")
+        if width < 1 or height < 1 or width % self.width or height % self.height:
+            raise SdkRuntimeError(
+                f"{what}: width and height must be multiples of the region's {self.width} x {self.height} PEs, "
+                f"got {width} x {height}"
+            )
+        columns, rows = width // self.width, height // self.height
+        matrix = values.reshape(height, width)
+        self.data[symbol] = {
+            (x, y): matrix[y * rows : (y + 1) * rows, x * columns : (x + 1) * columns].ravel().copy()
+            for x, y in self.cells()
+        }
+
+    def set_symbol(self, pe: Point, symbol: str, data: NDArray[Any]) -> None:
+        """Set the values that a variable has at the start, of one PE: [elements], of the variable's type."""
+        cell = self._cell("set_symbol", pe)
+        self.data.setdefault(symbol, {})[cell] = np.asarray(data).ravel().copy()
 
     # --- routes ---
 
@@ -89,13 +125,14 @@ class CodeRegion:
         _check_kind("paint", color, Color)
         positions = positions_of(f"paint of {color!r}", routes)
         cells = [(x, y) for y in range(at.min.y, at.max.y + 1) for x in range(at.min.x, at.max.x + 1)]
-        for cell in cells:
+        for cell in (cells[0], cells[-1]) if cells else ():
             self._cell("paint", cell)
         self.paints.setdefault(color, {}).update(dict.fromkeys(cells, positions))
 
-    def paint(self, at: IntVector, color: Color, routes: Sequence[RoutingPosition]) -> None:
+    def paint(self, at: Point, color: Color, routes: Sequence[RoutingPosition]) -> None:
         """Route a color at one PE."""
-        self.paint_range(IntRectangle(at, at), color, routes)
+        pe = IntVector(*self._cell("paint", at))
+        self.paint_range(IntRectangle(pe, pe), color, routes)
 
     # --- ports ---
 
@@ -127,7 +164,7 @@ class CodeRegion:
         if size < 1:
             raise SdkRuntimeError(f"a port of region '{self.name}' must have a data_size of at least 1, got {size}")
         side = "input" if is_input else "output"
-        what = f"{side} port '{prefix}{color.name}' of region '{self.name}'"
+        what = f"{side} port '{prefix}{color.shown}' of region '{self.name}'"
         port = PortHandle(
             self, color, edge, is_input, positions_of(what, routes, (side, edge.value)), int(size), prefix
         )
@@ -138,7 +175,8 @@ class CodeRegion:
 
     # --- inside ---
 
-    def _cell(self, what: str, cell: Cell) -> Cell:
+    def _cell(self, what: str, pe: Point) -> Cell:
+        cell = point_of(what, pe)
         if cell not in self.params:
             raise SdkRuntimeError(
                 f"{what}: a PE of region '{self.name}' is 0,0 to {self.width - 1},{self.height - 1}, "
@@ -146,20 +184,21 @@ class CodeRegion:
             )
         return cell
 
-    def _param(self, what: str, name: Any, value: Any) -> Param:
+    def _param(self, what: str, name: str | Color, value: Any) -> tuple[str, Param]:
+        if isinstance(name, Color) and value is _NOTHING:
+            return name.name, name
         if not isinstance(name, str) or not name.isidentifier():
             raise SdkRuntimeError(f"{what}: the name of a parameter must be given, got {name!r}")
         if isinstance(value, np.bool_):
-            return bool(value)
+            return name, bool(value)
         if isinstance(value, (bool, str, Color)):
-            return value
+            return name, value
         if isinstance(value, numbers.Integral):
-            return int(value)
+            return name, int(value)
         if isinstance(value, numbers.Real):
-            return float(value)
-        raise SdkRuntimeError(
-            f"{what}: parameter '{name}' must be a number, bool, text or Color, got {type(value).__name__}"
-        )
+            return name, float(value)
+        given = "none" if value is _NOTHING else type(value).__name__
+        raise SdkRuntimeError(f"{what}: parameter '{name}' must be a number, bool, text or Color, got {given}")
 
 
 def _check_kind(what: str, value: Any, kind: type) -> None:

@@ -3,10 +3,10 @@
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
-from cstool.csl.fabric.arch import EAST, NORTH, OPPOSITE, SOUTH, STEP, WEST
+from cstool.csl.fabric.arch import COLORS, EAST, NORTH, OPPOSITE, SOUTH, STEP, WEST
+from cstool.csl.sdk.checks import Cell
 from cstool.csl.sdk.client import SdkRuntimeError
-from cstool.csl.sdk.layout_region import Cell
-from cstool.csl.sdk.layout_types import HOST_IN, Color, Positions
+from cstool.csl.sdk.layout_types import Color, Positions
 
 Bounds = tuple[int, int, int, int]
 """first column and row, and the column and row after the last"""
@@ -106,10 +106,10 @@ class Colors:
         for color, cells in sorted(self._cells.items(), key=lambda item: item[0].value is None):
             near = {result[other]: other for other in result if not cells.isdisjoint(self._cells[other])}
             if color.value is None:
-                free = next((number for number in range(HOST_IN) if number not in near), None)
+                free = next((number for number in range(COLORS) if number not in near), None)
                 if free is None:
                     x, y = min(cells)
-                    raise SdkRuntimeError(f"{color!r}: no number is free of {HOST_IN}, it begins at PE {x}.{y}")
+                    raise SdkRuntimeError(f"{color!r}: no number is free of {COLORS}, it begins at PE {x}.{y}")
                 result[color] = free
                 continue
             if color.value in near:

@@ -2,13 +2,13 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
 from cstool.csl.fabric.arch import PORTS
+from cstool.csl.sdk.checks import Cell
 from cstool.csl.sdk.client import SdkRuntimeError
-from cstool.csl.sdk.layout_region import Cell
 from cstool.csl.sdk.layout_types import Color, Positions
 
 MOVER = """\
@@ -61,12 +61,18 @@ def layout_text(
     return "// Written from a layout in Python.\nlayout {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 
 
-def params_text(params: Mapping[str, Any], numbers: Mapping[Color, int]) -> str:
-    """Parameters as a struct of CSL; `numbers` has the number of each color in it."""
+def params_text(params: Mapping[str, Any], colors: Mapping[Color, int], numbers: Set[str]) -> str:
+    """Parameters as a struct of CSL.
+
+    Args:
+        params: values by name
+        colors: the number of each color in it
+        numbers: names of parameters that take the number of a color, not the color
+    """
     fields = []
     for name, value in sorted(params.items()):
         if isinstance(value, Color):
-            text = f"@get_color({numbers[value]})"
+            text = str(colors[value]) if name in numbers else f"@get_color({colors[value]})"
         elif isinstance(value, bool):
             text = "true" if value else "false"
         elif isinstance(value, str):

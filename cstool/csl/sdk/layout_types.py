@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cstool.csl.fabric.arch import COLORS, EAST, NORTH, RAMP, SOUTH, WEST
+from cstool.csl.sdk.checks import whole_numbers
 from cstool.csl.sdk.client import SdkRuntimeError
 
 if TYPE_CHECKING:
     from cstool.csl.sdk.layout_region import CodeRegion
 
-HOST_IN, HOST_OUT = 22, 23
-"""colors of host streams between the host and the PE where they reach the fabric; memcpy's own, elsewhere"""
 MOST_POSITIONS = 4
 """switch positions of a color at a router"""
 
@@ -39,27 +38,39 @@ class Edge(enum.Enum):
     RIGHT = EAST
 
 
+class FP16TYPE(enum.Enum):
+    """Formats of 16-bit floats; F16 alone is simulated."""
+
+    F16 = "f16"
+    BF16 = "bf16"
+    CB16 = "cb16"
+
+
 class Color:
     """A color: routes and parameters of programs name it.
 
     Two colors of the same name are different colors.
 
     Args:
-        name: for messages
+        name: of the parameter that it is given to, too
         value: its number; None: a number is chosen when the layout is compiled
+        region: the region that it was made for, in messages
 
     Raises:
-        SdkRuntimeError: no layout may use that number
+        SdkRuntimeError: there is no such color
     """
 
-    def __init__(self, name: str, value: int | None = None) -> None:
-        if value is not None and not 0 <= value < HOST_IN:
-            raise SdkRuntimeError(f"Color '{name}': its value must be 0 to {HOST_IN - 1}, got {value}")
+    def __init__(self, name: str, value: int | None = None, *, region: str = "") -> None:
+        if not isinstance(name, str):
+            raise SdkRuntimeError(f"Color: its name must be text, got {type(name).__name__}")
+        if value is not None and whole_numbers(f"Color '{name}'", value)[0] not in range(COLORS):
+            raise SdkRuntimeError(f"Color '{name}': its value must be 0 to {COLORS - 1}, got {value}")
         self.name = name
         self.value = value
+        self.shown = f"{region}.{name}" if region else name
 
     def __repr__(self) -> str:
-        return f"color '{self.name}'"
+        return f"color '{self.shown}'"
 
 
 class RoutingPosition:
@@ -121,23 +132,31 @@ class PortHandle:
 
     def __str__(self) -> str:
         kind = "input" if self.is_input else "output"
-        return f"{kind} port '{self.prefix}{self.color.name}' of region '{self.region.name}'"
+        return f"{kind} port '{self.prefix}{self.color.shown}' of region '{self.region.name}'"
 
 
 @dataclass(eq=False)
-class Stream:
-    """A stream between the host and a port, for `SdkRuntime.send` and `SdkRuntime.receive`.
+class HostStream:
+    """A stream of the host, for `SdkRuntime.send` and `SdkRuntime.receive`.
 
     Args:
-        port: its port
-        at: column and row of the program at which it reaches the fabric; None before the layout is compiled
+        name: name for the host script
+        color: color within the layout
+        is_input: whether the host sends
+        port: the port; None: the stream of `_from_loc`, which ends at `at`
+        at: column and row of the fabric: of the PE that the host reaches, or of the stream's end; None: any PE does
+        size: words that one transfer is made for; 0: any
     """
 
-    port: PortHandle
+    name: str
+    color: Color
+    is_input: bool
+    port: PortHandle | None = None
     at: tuple[int, int] | None = None
+    size: int = 0
 
     def __str__(self) -> str:
-        return f"the stream of the {self.port}"
+        return f"{'input' if self.is_input else 'output'} stream '{self.name}'"
 
 
 def positions_of(what: str, routes: Any, implied: tuple[str, int] | None = None) -> Positions:
@@ -177,6 +196,3 @@ def _routes(what: str, routes: Any) -> tuple[Route, ...]:
     if not isinstance(routes, Sequence) or not all(isinstance(route, Route) for route in routes):
         raise SdkRuntimeError(f"{what}: must get a list of Routes, got {routes!r}")
     return tuple(routes)
-
-
-assert HOST_OUT < COLORS

@@ -6,6 +6,7 @@ Names, arguments and their meaning follow the vendor's reference (SDK 2.10 docum
 import json
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.csl.fabric.operations import DTYPES
-from cstool.csl.fabric.program import Exported
+from cstool.csl.fabric.program import Exported, FabricProgram, HostPort
 from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import ProgramError, read_program, read_summary
-from cstool.csl.sdk.checks import argument_of, check_array, check_target, declared, listed, value_of, whole_numbers
+from cstool.csl.sdk.checks import (
+    Point,
+    argument_of,
+    check_array,
+    check_target,
+    declared,
+    listed,
+    point_of,
+    value_of,
+    whole_numbers,
+)
 from cstool.csl.sdk.client import SdkRuntimeError, Simulator, Task
-from cstool.csl.sdk.layout_types import HOST_IN, HOST_OUT, Stream
 from cstool.csl.sdk.platforms import (
     MemcpyDataType,
     MemcpyOrder,
@@ -26,6 +36,7 @@ from cstool.csl.sdk.platforms import (
     SdkExecutionPlatform,
     refuse_wafer,
 )
+from cstool.foundation.words import counted, did_you_mean
 
 Array = NDArray[Any]
 
@@ -80,6 +91,10 @@ class SdkRuntime:
         self._running = False
         _latest[self._program.path.resolve()] = self
 
+    @cached_property
+    def _whole(self) -> FabricProgram:
+        return read_program(self._program.path)
+
     # --- its life ---
 
     def load(self) -> None:
@@ -114,9 +129,10 @@ class SdkRuntime:
             )
         return self._numbers[symbol]
 
-    def coord_logical_to_physical(self, coord: tuple[int, int]) -> tuple[int, int]:
-        """Column and row of a PE of the program on the fabric."""
-        return coord[0] + self._program.offset[0], coord[1] + self._program.offset[1]
+    def coord_logical_to_physical(self, coord: Point) -> tuple[int, int]:
+        """Column and row of a PE on the fabric. Those of a layout in Python count on the fabric already."""
+        (x, y), (left, top) = point_of("coord_logical_to_physical", coord), self._program.offset
+        return x + left - self._program.origin[0], y + top - self._program.origin[1]
 
     # --- copies and streams ---
 
@@ -175,23 +191,33 @@ class SdkRuntime:
         return self._ready(name).ask(name, header, block=not how.nonblock, take=take)
 
     def read_symbol(self, px: int, py: int, symbol: str, dtype: Any = None) -> Array:
-        """The elements of an exported variable, or of the target of an exported pointer, at one PE of the program."""
+        """The elements of a variable, or of the target of an exported pointer, at one PE.
+
+        Args:
+            px, py: column and row in the program; of a layout in Python: on the fabric
+            symbol: name of an export, or of a variable of the program's file
+            dtype: type of the result; None: the variable's own
+        """
         memory = self.memory(px, py)
-        if symbol not in self._numbers:
-            self.get_id(symbol)
-        program, pe = read_program(self._program.path), py * self._program.width + px
-        of_pe = program.program_of(pe)
-        symbols = of_pe.symbols if of_pe else {}
-        if symbol not in symbols or symbols[symbol].kind != "variable":
-            exported = listed("it exports", sorted(symbols))
-            raise SdkRuntimeError(f"{program.name(pe)}: its program must export '{symbol}', {exported}")
-        found = symbols[symbol]
+        program = self._whole
+        of_pe = program.program_of((py - program.origin[1]) * program.width + px - program.origin[0])
+        found = None if of_pe is None else of_pe.variable(symbol)
+        if of_pe is None or found is None:
+            known = {} if of_pe is None else {**of_pe.symbols, **of_pe.variables}
+            names = sorted(name for name, each in known.items() if each.kind == "variable")
+            raise SdkRuntimeError(
+                f"read_symbol: the program of PE {px}.{py} must have a variable '{symbol}', {listed('it has', names)}",
+                did_you_mean(symbol, names),
+            )
         own = np.dtype(DTYPES[found.letter])
         address = found.address
         if found.pointer is not None:
             address = int(memory[found.pointer : found.pointer + 2].view("<u2")[0])
         raw = memory[address : address + max(found.count, 1) * own.itemsize]
-        return raw.view(own if dtype is None else np.dtype(dtype)).copy()
+        kind = _dtype_of(dtype, own)
+        if raw.size % kind.itemsize:
+            raise SdkRuntimeError(f"read_symbol: the {raw.size} bytes of '{symbol}' are no {kind.name}s")
+        return raw.view(kind).copy()
 
     def memory(self, px: int, py: int) -> NDArray[np.uint8]:
         """The SRAM of one PE of the program, as it is now."""
@@ -208,9 +234,13 @@ class SdkRuntime:
 
     def _of_pe(self, name: str, op: str, px: int, py: int) -> wire.Words:
         """The simulator's answer about one PE."""
-        self._check_rectangle(name, (px, py, 1, 1), 1)
+        (px, py), (left, top) = whole_numbers(name, px, py), self._program.origin
+        width, height = self._program.width, self._program.height
+        if not (0 <= px - left < width and 0 <= py - top < height):
+            last = f"{left + width - 1},{top + height - 1}"
+            raise SdkRuntimeError(f"{name}: a PE of the program is {left},{top} to {last}, got {px},{py}")
         found: list[wire.Words] = []
-        self._loaded(name).ask(name, {"op": op, "pe": py * self._program.width + px}, take=found.append)
+        self._loaded(name).ask(name, {"op": op, "pe": (py - top) * width + px - left}, take=found.append)
         return found[0]
 
     # --- functions ---
@@ -254,49 +284,72 @@ class SdkRuntime:
 
     # --- ports of SdkLayout ---
 
-    def send(self, stream: Stream, data: Array, nonblock: bool = False) -> Task:
-        """Send an array of words of 32 bits to an input port.
+    def get_port_id(self, name: str) -> int:
+        """Number of a stream of a layout, by its name; `send` and `receive` take either."""
+        names = [port.name for port in self._program.ports]
+        if name not in names:
+            raise SdkRuntimeError(
+                f"get_port_id: '{name}' must be a stream of the layout, {listed('it has', names)}",
+                did_you_mean(str(name), names),
+            )
+        return names.index(name)
+
+    def send(self, stream: str | int, data: Array, nonblock: bool = False) -> Task:
+        """Send an array to an input port, a wavelet for each element.
 
         Args:
-            stream: result of `create_input_stream`
-            data: [words]
+            stream: name or number of the stream: result of `create_input_stream`, or of `get_port_id`
+            data: [elements] of a type of 32 bits, or of 16, which go in the low halves
             nonblock: whether to return before the fabric has taken all of them
         """
-        header = {"op": "stream_in", "to": HOST_IN, "at": self._port("send", stream, True), "bits": 32}
-        check_array("send", "data", data)
-        words = np.ascontiguousarray(data).reshape(-1).view(np.uint32)
+        port = self._port("send", stream, True)
+        check_array("send", "data", data, halves=True)
+        flat = np.ascontiguousarray(data).reshape(-1)
+        words = flat.view(np.uint32) if flat.itemsize == 4 else flat.view(np.uint16).astype(np.uint32)
+        text = f"send of {counted(words.size, 'word')} to '{port.name}'"
+        header = {"op": "stream_in", "to": port.color, "at": [port.x, port.y, 1, 1], "bits": 32, "text": text}
         return self._ready("send").ask("send", header | {"shape": [1, 1, words.size]}, words, block=not nonblock)
 
-    def receive(self, stream: Stream, dest: Array, size: int | None = None, nonblock: bool = False) -> Task:
-        """Take words of 32 bits from an output port into a host array, filled when the task is done.
+    def receive(self, stream: str | int, dest: Array, size: int | None = None, nonblock: bool = False) -> Task:
+        """Take wavelets from an output port into a host array, filled when the task is done.
 
         Args:
-            stream: result of `create_output_stream`
-            dest: [words]
-            size: words; None: the size of `dest`
+            stream: likewise: result of `create_output_stream`, or of `get_port_id`
+            dest: [elements] of a type of 32 bits, or of 16, which gets the low halves
+            size: elements; None: the size of `dest`
             nonblock: whether to return before it is done
         """
-        at = self._port("receive", stream, False)
-        check_target("receive", dest)
+        port = self._port("receive", stream, False)
+        check_target("receive", dest, halves=True)
         (size,) = whole_numbers("receive", dest.size if size is None else size)
         if not 1 <= size <= dest.size:
             raise SdkRuntimeError(f"receive: size must be 1 to {dest.size}, as dest has room, got {size}")
-        header = {"op": "stream_out", "from": HOST_OUT, "at": at, "elements": size, "bits": 32}
-        flat = dest.reshape(-1).view(np.uint32)
+        text = f"receive of {counted(size, 'word')} from '{port.name}'"
+        at = [port.x, port.y, 1, 1]
+        header = {"op": "stream_out", "from": port.color, "at": at, "elements": size, "bits": 32, "text": text}
+        flat = dest.reshape(-1).view(np.uint32 if dest.itemsize == 4 else np.uint16)
 
         def take(words: wire.Words) -> None:
-            flat[:size] = words
+            flat[:size] = words.astype(flat.dtype)
 
         return self._ready("receive").ask("receive", header, block=not nonblock, take=take)
 
-    def _port(self, name: str, stream: Any, is_input: bool) -> list[int]:
-        """The rectangle of the PE where a stream reaches the fabric."""
-        if not isinstance(stream, Stream) or stream.port.is_input != is_input:
-            maker = "create_input_stream" if is_input else "create_output_stream"
-            raise SdkRuntimeError(f"{name}: what SdkLayout.{maker} made is expected, got {stream}")
-        if stream.at is None:
-            raise SdkRuntimeError(f"{name}: the layout must be compiled first, that of {stream} is not")
-        return [*stream.at, 1, 1]
+    def _port(self, name: str, stream: Any, is_input: bool) -> HostPort:
+        """A stream of the layout, by name or number."""
+        ports = self._program.ports
+        if isinstance(stream, str):
+            found = next((port for port in ports if port.name == stream), None)
+        else:
+            (number,) = whole_numbers(name, stream)
+            found = ports[number] if 0 <= number < len(ports) else None
+        names = [port.name for port in ports if port.is_input == is_input]
+        if found is None or found.is_input != is_input:
+            kind = "input" if is_input else "output"
+            raise SdkRuntimeError(
+                f"{name}: an {kind} stream of the layout must be given, got {stream!r}, {listed('it has', names)}",
+                did_you_mean(str(stream), names) or f"SdkLayout.create_{kind}_stream returns its name",
+            )
+        return found
 
     # --- inside ---
 
@@ -373,6 +426,13 @@ class SdkRuntime:
         if color not in colors:
             raise SdkRuntimeError(f"{name}: {color} must be a {kind} color, {listed('the program has', colors)}")
         return int(color)
+
+
+def _dtype_of(dtype: Any, own: "np.dtype[Any]") -> "np.dtype[Any]":
+    try:
+        return own if dtype is None else np.dtype(dtype)
+    except TypeError:
+        raise SdkRuntimeError(f"read_symbol: dtype must be a type of NumPy, got {dtype!r}") from None
 
 
 def _traced_value(text: str) -> int | float | str:

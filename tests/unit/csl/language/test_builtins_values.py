@@ -40,7 +40,8 @@ REFUSED = r"""
 @zerso([2]i16) ==> unknown builtin @zerso (did you mean @zeros?)
 @frobnicate() ==> unknown builtin @frobnicate
 @__pe_x() ==> unknown builtin @__pe_x
-@dfilt(1) ==> @dfilt is not supported: what it filters is not documented well enough to simulate
+@set_empty_queue_handler(1)
+  @set_empty_queue_handler is not supported: handlers of empty queues are not simulated; use @queue_flush
 @zeros() ==> @zeros takes 1 argument, got 0
 @range(i16) ==> @range takes 2 to 4 arguments, got 1
 @zeros(i16) ==> @zeros takes an array type, got i16
@@ -48,7 +49,7 @@ REFUSED = r"""
 @range(f32, 3) ==> @range counts in an integer type, got f32
 @range(i16, 0, 5, 0) ==> the step of @range is not 0
 @as(i16, @get_color(1))
-  @as converts between numbers and bool, got color to i16 (the number behind it: @get_int(...))
+  @as converts numbers, bool, and integers to enums, got color to i16 (the number behind it: @get_int(...))
 @as(i16, 1.0 / 0.0) ==> @as to an integer needs a finite number, got inf
 @bitcast(u16, @as(f32, 1.0)) ==> @bitcast keeps the number of bits, got f32 (32) to u16 (16)
 @bitcast(color, 1) ==> @bitcast is for numbers, bool, packed structs and pointers, got color

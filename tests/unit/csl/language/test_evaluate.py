@@ -231,11 +231,13 @@ fn moved(q: Point) Point { var r = q; r.x += 10; return r; }
 FIELDS = """
 p.x + p.y ==> i16 7    moved(p).x ==> i16 13    p.x ==> i16 3    @get_int(m) ==> u16 6    m == Mode.FASTER ==> true
 m == .SLOW ==> false    switch (m) { .SLOW => 1, .FAST, .FASTER => 2 } ==> 2    e.half ==> u16 22136
+@as(Mode, 5) == Mode.FAST ==> true    @as(Mode, @as(u16, 6)) == Mode.FASTER ==> true
 @bitcast(u8, Bits{ .low = 5, .high = 3 }) ==> u8 29
 """
 NO_FIELDS = """
 Point{ .y = 1 } ==> the literal: Point needs the field 'x', which has no default
 Point{ .x = 1, .z = 1 } ==> the literal: Point has the fields x, y, got .z
+@as(Mode, 4) ==> Mode has no member 4 (its members: SLOW = 0, FAST = 5, FASTER = 6)
 Mode.SLO ==> Mode has the members SLOW, FAST, FASTER, got .SLO (did you mean SLOW?)
 Either{ .word = 1, .half = 2 } ==> the literal: a union is given one of its fields, got 2
 """

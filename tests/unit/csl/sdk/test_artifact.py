@@ -52,6 +52,7 @@ def test_out_json_tells_people(tmp_path: Path) -> None:
         "format": 1,
         "arch": "wse2",
         "params": {"N": "6"},
+        "colors": {},
         "rectangle": [3, 2],
         "fabric_dims": [10, 4],
         "fabric_offsets": [4, 1],
@@ -67,6 +68,8 @@ def test_out_json_tells_people(tmp_path: Path) -> None:
             {"id": 6, "name": "bad", "kind": "function", "parameters": []},
         ],
         "streams": {"MEMCPYD2H_1": 1, "MEMCPYH2D_1": 0},
+        "ports": [],
+        "origin": [0, 0],
         "programs": [{"file": "pe.csl", "code": "bin/pe_0.py", "pes": 6, "sram_bytes": 34}],
     }
     assert "def program(pe):" in (tmp_path / "bin/pe_0.py").read_text()

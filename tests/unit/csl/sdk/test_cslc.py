@@ -100,10 +100,14 @@ def test_every_other_flag(compiler, monkeypatch, ended):
     assert call["import_paths"] == ["a", "b", "c", "d"]
     assert (call["max_inlined_iterations"], call["comptime_func_depth_limit"]) == (7, 8)
     params = {"size": "1", "red": "3", "blue": "4", "green": "5"}
-    assert json.loads(Path("there.json").read_text()) == {"params": params}
+    assert json.loads(Path("there.json").read_text()) == {
+        "params": params,
+        "colors": {"red": "3", "blue": "4", "green": "5"},
+    }
     assert json.loads(Path("there/out.json").read_text())["params"] == params
+    assert json.loads(Path("there/out.json").read_text())["colors"] == {"red": "3", "blue": "4", "green": "5"}
     assert cslc.main(["layout.csl", "--memcpy", "--output-json=p.json", "--params=a:1", "-o", "other"]) == 0
-    assert json.loads(Path("p.json").read_text()) == {"params": {"a": "1"}}
+    assert json.loads(Path("p.json").read_text()) == {"params": {"a": "1"}, "colors": {}}
 
 
 def test_out_routes(compiler, ended):

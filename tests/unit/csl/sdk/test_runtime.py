@@ -239,10 +239,19 @@ def h2d(runtime: SdkRuntime, **changes: Any) -> Any:
         (lambda r: r.launch("scale", np.float32(1)),
          "launch: argument 1 of scale(u32): must be an integer, got float32"),
         (lambda r: r.load(), "load: the program is loaded already"),
-        (lambda r: r.send(0, 0), "send: what SdkLayout.create_input_stream made is expected, got 0"),
-        (lambda r: r.receive(0, 0), "receive: what SdkLayout.create_output_stream made is expected, got 0"),
-        (lambda r: r.read_symbol(0, 0, "scale"),
-         "PE 0.0: its program must export 'scale', it exports: A, B, bad, fixed, scale, slow, stuck"),
+        (lambda r: r.send(0, 0),
+         "send: an input stream of the layout must be given, got 0, it has: none\n"
+         "hint: SdkLayout.create_input_stream returns its name"),
+        (lambda r: r.receive(0, 0),
+         "receive: an output stream of the layout must be given, got 0, it has: none\n"
+         "hint: SdkLayout.create_output_stream returns its name"),
+        (lambda r: r.get_port_id("x"), "get_port_id: 'x' must be a stream of the layout, it has: none"),
+        (lambda r: r.read_symbol(0, 0, "fixd"),
+         "read_symbol: the program of PE 0.0 must have a variable 'fixd', it has: A, B, fixed\n"
+         "hint: did you mean fixed?"),
+        (lambda r: r.read_symbol(3, 0, "A"), "read_symbol: a PE of the program is 0,0 to 2,1, got 3,0"),
+        (lambda r: r.read_symbol(0, 0, "A", "u99"), "read_symbol: dtype must be a type of NumPy, got 'u99'"),
+        (lambda r: r.read_symbol(0, 0, "B", np.uint32), "read_symbol: the 10 bytes of 'B' are no uint32s"),
     ],
 )  # fmt: skip
 def test_refused_before_it_is_asked(shared, call, expected):
@@ -328,7 +337,7 @@ def test_a_stream_that_never_comes(runtime):
     told = message(lambda: d2h(runtime, streaming=True, src=1))
     assert told.splitlines()[0] == (
         "the fabric stands still, and the host's command is not done: "
-        "memcpy_d2h takes 6 wavelets of color 1 from PEs 0.0 to 2.1"
+        "memcpy_d2h takes 6 wavelets of color 1 from PEs 0.0 to 2.1, 0 of 36 wavelets passed"
     )
 
 

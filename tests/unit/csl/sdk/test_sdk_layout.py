@@ -12,7 +12,7 @@ from cstool.csl.sdk.debug import debug_util
 from cstool.csl.sdk.geometry import IntRectangle, IntVector
 from cstool.csl.sdk.layout_program import SdkLayout
 from cstool.csl.sdk.layout_region import CodeRegion
-from cstool.csl.sdk.layout_types import Color, Edge, PortHandle, Route, RoutingPosition, Stream, get_edge_routing
+from cstool.csl.sdk.layout_types import Color, Edge, PortHandle, Route, RoutingPosition, get_edge_routing
 from cstool.csl.sdk.platforms import SdkTarget, get_platform
 from cstool.csl.sdk.runtime import SdkRuntime
 from tests.unit.csl.sdk.sdk_programs import message
@@ -183,7 +183,7 @@ def test_edges_of_several_pes(target: SdkTarget, start: Start) -> None:
         region.set_param_all("count", 3)
         region.set_param_all(name, region.color(name))
     for y in range(2):
-        source.set_param(0, y, "number", 10.0 * y)
+        source.set_param(IntVector(0, y), "number", 10.0 * y)
     sink.set_param_all("addend", 0.5)
     sink.set_param_all("tx", back := Color("back"))
     tx, rx = source.params[0, 0]["tx"], sink.params[0, 0]["rx"]
@@ -229,7 +229,7 @@ comptime {
     for name, value in {**values, "most": np.uint32(0xFFFFFFFF)}.items():
         region.set_param_all(name, value)
     layout.compile()
-    assert len(read_program(Path("out")).programs) == 2
+    assert len(read_program(Path("out")).programs) == 1
 
 
 def test_switch_positions() -> None:
@@ -239,12 +239,12 @@ def test_switch_positions() -> None:
     region.paint_all(Color("c", 5), way(Route.WEST, Route.RAMP) + way(Route.RAMP, Route.EAST))
     layout.compile(out_prefix="made/out")
     assert Path("made/out/layout.csl").read_text().splitlines()[-2:] == [
-        "  for (@range(i16, 1, 4, 1)) |x| { @set_color_config(x, 1, @get_color(5), .{ .routes = .{ .rx = .{ WEST }, "
+        "  for (@range(i16, 0, 3, 1)) |x| { @set_color_config(x, 0, @get_color(5), .{ .routes = .{ .rx = .{ WEST }, "
         ".tx = .{ RAMP } }, .switches = .{ .pos1 = .{ .rx = .{ RAMP }, .tx = .{ EAST } } } }); }",
         "}",
     ]
     runtime = SdkRuntime("made/out")
-    assert runtime.coord_logical_to_physical((1, 1)) == (2, 3)
+    assert runtime.coord_logical_to_physical((2, 3)) == (2, 3)
     assert [position.rx for position in read_program(Path("made/out")).configs[0].positions] == [2, 1]
 
 
@@ -307,17 +307,17 @@ def test_colors() -> None:
     layout, region = one_region()
     region.paint_all(Color("x", 3), way(Route.WEST, Route.RAMP))
     region.set_param_all("y", Color("y", 3))
-    refuses(layout.compile, "color 'y' and color 'x' must have different numbers at PE 1.1, both are 3")
+    refuses(layout.compile, "color 'y' and color 'x' must have different numbers at PE 0.0, both are 3")
     layout, region = one_region()
-    for number in range(23):
+    for number in range(25):
         region.set_param_all(f"c{number}", Color(f"c{number}"))
-    refuses(layout.compile, "color 'c22': no number is free of 22, it begins at PE 1.1")
-    refuses(lambda: Color("c", 22), "Color 'c': its value must be 0 to 21, got 22")
+    refuses(layout.compile, "color 'c24': no number is free of 24, it begins at PE 0.0")
+    refuses(lambda: Color("c", 24), "Color 'c': its value must be 0 to 23, got 24")
     layout, region = one_region()
     color = Color("x")
     region.paint_all(color, way(Route.EAST, Route.RAMP))
     layout.create_input_stream(region.create_input_port(color, Edge.LEFT, TO_RAMP, 1))
-    given = "the input port 'x' of region 'a' gives color 'x' another one at PE 1.1"
+    given = "the input port 'x' of region 'a' gives color 'x' another one at PE 0.0"
     refuses(layout.compile, f"compile: a color has one route at a PE, {given}")
 
 
@@ -347,7 +347,7 @@ def test_no_way(of_host: bool) -> None:
         (lambda r: r.set_param_all("x", [1]),
          "set_param_all: parameter 'x' must be a number, bool, text or Color, got list"),
         (lambda r: r.set_param_all("x y", 1), "set_param_all: the name of a parameter must be given, got 'x y'"),
-        (lambda r: r.set_param(2, 0, "x", 1), "set_param: a PE of region 'r' is 0,0 to 1,0, got 2,0"),
+        (lambda r: r.set_param(IntVector(2, 0), "x", 1), "set_param: a PE of region 'r' is 0,0 to 1,0, got 2,0"),
         (lambda r: r.paint(IntVector(0, 1), Color("c"), way(Route.RAMP, Route.EAST)),
          "paint: a PE of region 'r' is 0,0 to 1,0, got 0,1"),
         (lambda r: r.paint_all(3, TO_RAMP), "paint: one of type Color must be given, got int"),
@@ -384,23 +384,25 @@ def test_send_and_receive(start: Start) -> None:
     words = np.zeros(5, np.float32)
     cases: list[tuple[Callable[[], Any], str]] = [
         (lambda: runtime.send(receive, words),
-         "send: what SdkLayout.create_input_stream made is expected, got the stream of the output port 'one.tx' of "
-         "region 'one'"),
+         "send: an input stream of the layout must be given, got 'one_tx_out', it has: one_rx_in\n"
+         "hint: did you mean one_rx_in?"),
         (lambda: runtime.receive(send, words),
-         "receive: what SdkLayout.create_output_stream made is expected, got the stream of the input port 'one.rx' of "
-         "region 'one'"),
-        (lambda: runtime.send(Stream(into), words),
-         "send: the layout must be compiled first, that of the stream of the input port 'one.rx' of region 'one' is "
-         "not"),
+         "receive: an output stream of the layout must be given, got 'one_rx_in', it has: one_tx_out\n"
+         "hint: did you mean one_tx_out?"),
+        (lambda: runtime.send(2.5, words),  # type: ignore[arg-type]
+         "send: columns, rows and counts must be whole numbers, got (2.5,)"),
         (lambda: runtime.send(send, words[:0]), "send: data must have at least 1 element, got none"),
         (lambda: runtime.send(send, np.zeros(3)),
-         "send: data must be an array of uint32, int32 or float32, got float64"),
+         "send: data must be an array of a type of 16 or 32 bits, got float64"),
         (lambda: runtime.receive(receive, words, 6), "receive: size must be 1 to 5, as dest has room, got 6"),
         (lambda: runtime.receive(receive, np.zeros(9, np.float32)[::2]),
          "receive: dest must be contiguous and writable, it is not"),
     ]  # fmt: skip
     for call, expected in cases:
         refuses(call, expected)
-    # Nobody sends anything: the answer never comes.
-    stuck = "the fabric stands still, and the host's command is not done: memcpy_d2h takes 5 wavelets of color 23"
-    assert message(lambda: runtime.receive(receive, words)).startswith(f"{stuck} from PE 2.1\n")
+    # The program adds five numbers at a time, and the host sends three.
+    runtime.send(send, words[:3])
+    hint = "hint: the host sent 3 words to 'one_rx_in', whose port is made for 5 at a time"
+    stuck = "the fabric stands still, and the host's command is not done: receive of 5 words from 'one_tx_out'"
+    began = f"{stuck}, 0 of 5 wavelets passed\n{hint}\n\n"
+    assert message(lambda: runtime.receive(receive, words)).startswith(began)
