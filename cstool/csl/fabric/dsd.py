@@ -33,12 +33,18 @@ class Mem4d(NamedTuple):
         extents: elements, the slowest dimension first
         strides: bytes, likewise
         width: bytes of an element
+        indexed: as of `Mem1d`: the index counts elements in their order
+        wrap: of a circular buffer, which has one dimension: its elements; 0: it is none
+        first: likewise, the element that it begins with
     """
 
     address: int
     extents: tuple[int, ...]
     strides: tuple[int, ...]
     width: int
+    indexed: bool = False
+    wrap: int = 0
+    first: int = 0
 
 
 class FabricIn(NamedTuple):

@@ -91,7 +91,7 @@ class Thread:
         pe, kind = self.pe, raw(letter) if move else letter
         if isinstance(operand, Pointer):
             operand = Mem1d(operand.address, self.count, 0, BYTES[letter])
-        if isinstance(operand, Mem1d) and operand.indexed:
+        if isinstance(operand, (Mem1d, Mem4d)) and operand.indexed:
             self.indexed = True
             return partial(self._read_indexed, operand, kind)
         if isinstance(operand, (Mem1d, Mem4d)):
@@ -125,7 +125,7 @@ class Thread:
             letter = raw(letter)
         if isinstance(operand, Pointer):
             operand = Mem1d(operand.address, self.count, 0, BYTES[letter])
-        if isinstance(operand, Mem1d) and operand.indexed:
+        if isinstance(operand, (Mem1d, Mem4d)) and operand.indexed:
             self.indexed = True
             self.put = partial(self._write_indexed, operand, letter)
         elif isinstance(operand, (Mem1d, Mem4d)):
@@ -133,9 +133,8 @@ class Thread:
             places, store = pe.memory.writer(operand, self.count, letter)
             self.put = _stored(iter(places).__next__, store)
         elif isinstance(operand, FabricOut):
-            self.up = operand
-            self.output = pe.ramp.output_queue(operand, self.name)
-            self.put = self._sender(operand, letter)
+            self.output, self.up = pe.ramp.output_queue(operand, self.name)
+            self.put = self._sender(self.up, letter)
         elif isinstance(operand, Fifo):
             self.pushed = ring = pe.fifos[operand.number]
             self.put = lambda value: ring.push(encode(letter, value))
@@ -172,16 +171,23 @@ class Thread:
 
         return put
 
-    def _address(self, operand: Mem1d, size: int) -> int:
-        address = operand.address + self.index * operand.stride
+    def _address(self, operand: Mem1d | Mem4d, size: int) -> int:
+        if isinstance(operand, Mem1d):
+            address = operand.address + self.index * operand.stride
+        else:
+            address, index = operand.address, self.index
+            for extent_, stride in zip(operand.extents[:0:-1], operand.strides[:0:-1], strict=True):
+                index, at = divmod(index, max(extent_, 1))
+                address += at * stride
+            address += index * operand.strides[0]
         if not 0 <= address <= SRAM_BYTES - size:
             self.pe.check_bounds(self.name, Mem1d(address, 1, 0, size), 1, size, self.task)
         return address
 
-    def _read_indexed(self, operand: Mem1d, letter: str) -> int | float:
+    def _read_indexed(self, operand: Mem1d | Mem4d, letter: str) -> int | float:
         return self.pe.memory.load(letter, self._address(operand, BYTES[letter]))
 
-    def _write_indexed(self, operand: Mem1d, letter: str, value: Any) -> None:
+    def _write_indexed(self, operand: Mem1d | Mem4d, letter: str, value: Any) -> None:
         self.pe.memory.store(letter, self._address(operand, BYTES[letter]), value)
 
     # --- its elements ---
@@ -265,6 +271,18 @@ class Thread:
             self.pe.datapath.finish(self, now + 1)
         return True
 
+    def drop(self, now: int) -> bool:
+        """`step` of `@dfilt`: drops a wavelet; each control wavelet counts, data does not."""
+        (queue,) = self.inputs
+        if not queue.items or queue.items[0][0] >= now:
+            self.stalled = not queue.items
+            return False
+        self.done += queue.items[0][2]
+        queue.take()
+        if self.done >= self.count:
+            self.pe.datapath.finish(self, now + 1)
+        return True
+
     def _fifo_stops(self, now: int) -> bool:
         """A FIFO is empty or full: a microthread waits, the main thread's operation ends (SDK documentation, DSRs)."""
         if self.number is None and not self.call:
@@ -300,8 +318,10 @@ class Thread:
             self.output.items.append((self.up.color, control.encode(((control.ADVANCE, True),)), True))
 
 
-def extent(operands: Sequence[Operand]) -> int:
+def extent(operands: Sequence[Operand], lengths: Sequence[int] = ()) -> int:
     """Elements of an operation: the shortest of its vectors in memory, else of its streams; 1 if there is neither.
+
+    `lengths` are those that the program set for its FIFOs; they count like extents of streams.
 
     The documentation says nothing of extents that differ. Memory counts here, as the vendor's game-of-life needs: it
     sends a vector of two elements to an output of extent 1, and needs both at the other side.
@@ -312,7 +332,7 @@ def extent(operands: Sequence[Operand]) -> int:
         if isinstance(operand, (Mem1d, Mem4d))
     ]
     streams = [operand.extent for operand in operands if isinstance(operand, (FabricIn, FabricOut))]
-    return min(in_memory or streams, default=1)
+    return min(in_memory or [*streams, *lengths], default=1)
 
 
 def _word_bits(value: int) -> int:

@@ -3,8 +3,6 @@
 Where a part of a DSD is known at run time alone, `emit_dsd.py` makes code of it.
 """
 
-from typing import Any, NamedTuple
-
 from cstool.csl.fabric.arch import COLORS, OWN_QUEUES
 from cstool.csl.fabric.dsd import FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl
 from cstool.csl.fabric.interface import placed_dsd
@@ -12,21 +10,19 @@ from cstool.csl.fabric.program import FifoBuffer
 from cstool.csl.language import conversions, syntax, types, values
 from cstool.csl.language.builtins_table import RUN, VALUE, Called, builtin, special
 from cstool.csl.language.builtins_values import number_of, type_argument
-from cstool.csl.language.evaluate_core import EXPRESSIONS, Code, Frame, NotKnown, Scope, constant
+from cstool.csl.language.evaluate_core import Code, Frame, Scope, constant, mapped
 from cstool.csl.language.evaluate_expressions import resolve
-from cstool.csl.language.evaluate_places import address_of, index_count
+from cstool.csl.language.evaluate_places import address_of, addressed
 from cstool.csl.language.instance import Instance
-from cstool.csl.language.module import Constant, Variable
-from cstool.csl.language.routes import known_fields
+from cstool.csl.language.routes import choice, known_fields
 from cstool.csl.language.source import CslError, Place
-from cstool.csl.language.types import ArrayType, OpaqueType, PointerType, Type
+from cstool.csl.language.tensors import CIRCULAR, FIELDS, check_element, circular_dsd, extent_of, memory_dsd
+from cstool.csl.language.types import ArrayType, OpaqueType, PointerType
 from cstool.csl.language.values import FunctionValue, Reference, Value, describe
 
-ACCESS = types.BasicType("tensor access")
 UNKNOWN_COLOR = -1
 """Color of a `FabricOut` without one of its own: a later `comptime` block may bind its queue to a color (WSE-3)."""
 
-MEMORY_FIELDS = ("tensor_access", "base_address", "extent", "offset", "stride", "wavelet_index_offset")
 FABIN_FIELDS = (
     *("extent", "input_queue", "fabric_color", "on_control", "control_transform", "simd_mode", "priority"),
     *("wavelet_index_offset", "control"),
@@ -37,133 +33,6 @@ FABOUT_FIELDS = (
 )
 # `simd_mode`, `priority`, `control_transform` affect the speed or the order of operations in hardware, which are not
 # modelled.
-
-
-class Access(NamedTuple):
-    """A tensor access `|i, j|{M, N} -> A[i, 2 * j]`; addresses and strides are bytes.
-
-    Args:
-        element: type of the elements
-        address: of the first one
-        extents: by variable
-        strides: likewise
-    """
-
-    element: Type
-    address: int
-    extents: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
-@EXPRESSIONS.at(syntax.TensorAccess)
-def _tensor_access(node: syntax.TensorAccess, scope: Scope) -> Code:
-    extents = [scope.expression(extent) for extent in node.extents]
-    base = _base_pointer(node.base, scope)
-    inner = scope.child()
-    slots = [inner.local(name, node.place, changes=False) for name in node.variables]
-    indices = [inner.expression(index) for index in node.indices]
-    place = node.place
-    extent_places = [extent.place for extent in node.extents]
-
-    def run(frame: Frame) -> Value:
-        scope.shape.fit(frame)
-        counts = [extent_of(extent.run(frame), where) for extent, where in zip(extents, extent_places, strict=True)]
-        type_, address = base.run(frame)
-        if isinstance(address, Reference):
-            raise CslError("a DSD is of an array in SRAM, got one of a function that runs at compile time", place)
-        array = _array_behind(type_, node.base.place)
-
-        def at(point: list[int]) -> int:
-            for slot, value in zip(slots, point, strict=True):
-                frame[slot] = (types.COMPTIME_INT, value)
-            return element_offset(array, [index.run(frame) for index in indices], place)
-
-        start, strides = affine(at, counts, place)
-        element = array.element if isinstance(array, ArrayType) else array
-        size = element.size
-        return ACCESS, Access(
-            element, address + start * size, tuple(counts), tuple(stride * size for stride in strides)
-        )
-
-    return Code(run)
-
-
-def extent_of(value: Value, place: Place) -> int:
-    """An extent of a DSD.
-
-    Raises:
-        CslError: it is no integer, or not of 16 bits.
-    """
-    if not types.is_int(value[0]):
-        raise CslError(f"an extent is an integer, got {describe(value)}", place)
-    if not 0 <= value[1] <= types.U16.most:
-        raise CslError(f"an extent is 0 to {types.U16.most}, got {value[1]}", place)
-    return int(value[1])
-
-
-def _array_behind(type_: Type, place: Place) -> ArrayType | Type:
-    """The array of a tensor access, or the element type where its size is not known."""
-    if isinstance(type_, PointerType) and type_.many:
-        return type_.pointee
-    if isinstance(type_, PointerType) and isinstance(type_.pointee, ArrayType):
-        return type_.pointee
-    raise CslError(f"a tensor access goes over an array, got {type_}", place)
-
-
-def _base_pointer(node: syntax.Expression, scope: Scope) -> Code:
-    """Code of a pointer to the array of a tensor access."""
-    what = resolve(node, scope)
-    if isinstance(what, Constant) and isinstance(what.type, PointerType):
-        return constant(what.value)
-    if isinstance(what, Variable) and isinstance(what.type, PointerType):
-        raise NotKnown(f"the pointer '{what.name}' must be known at compile time, it is a variable", node.place)
-    if what is not None and not isinstance(what, Constant | Variable):
-        type_ = getattr(what, "type", None)
-        if isinstance(type_, PointerType):
-            raise NotKnown("the pointer must be known at compile time, it is a variable", node.place)
-        if type_ is None:
-            code = scope.expression(node)
-            if code.value is None or isinstance(code.value[0], PointerType):
-                return code
-            raise NotKnown("the address of a constant of a function is known at run time alone", node.place)
-    return address_of(node, scope)
-
-
-def element_offset(array: ArrayType | Type, indices: list[Value], place: Place) -> int:
-    """Offset of an element in its array, in elements; bounds are not checked, as hardware does not."""
-    shape = array.shape if isinstance(array, ArrayType) else (0,)
-    if len(indices) != len(shape):
-        raise CslError(f"{array} takes {index_count(len(shape))}, got {len(indices)}", place)
-    at = 0
-    for (type_, index), extent in zip(indices, shape, strict=True):
-        if not types.is_int(type_):
-            raise CslError(f"an index is an integer, got {type_}", place)
-        at = at * extent + index
-    return at
-
-
-def affine(at: Any, counts: list[int], place: Place) -> tuple[int, list[int]]:
-    """Start and strides of an index function of the variables, which must be affine.
-
-    Args:
-        at: elements from the array's start, given the variables
-        counts: extents
-        place: for messages
-    """
-    start = at([0] * len(counts))
-    strides = []
-    for axis, count in enumerate(counts):
-        step = [int(axis == k) for k in range(len(counts))]
-        try:
-            strides.append(at(step) - start)
-        except CslError:  # a table of indices may end here
-            if count > 1:
-                raise
-            strides.append(0)
-    last = [max(count - 1, 0) for count in counts]
-    if at(last) != start + sum(stride * each for stride, each in zip(strides, last, strict=True)):
-        raise CslError("the indices of a tensor access are sums of multiples of its variables", place)
-    return start, strides
 
 
 # --- @get_dsd ---
@@ -178,74 +47,15 @@ def fields_of(called: Called, index: int, known: tuple[str, ...]) -> dict[str, V
 def _get_dsd(called: Called) -> Value:
     type_ = type_argument(called, 0)
     if type_ == types.MEM1D or type_ == types.MEM4D:
-        return type_, _memory_dsd(called, type_)
+        return type_, memory_dsd(type_, fields_of(called, 1, FIELDS), called.at(1))
     if type_ == types.FABIN:
         return type_, _fabric_in(called)
     if type_ == types.FABOUT:
         return type_, _fabric_out(called)
     if type_ == types.CIRCBUF:
-        raise CslError("circular buffers (circbuf_dsd) are not simulated", called.at(0), "a FIFO or a mem1d_dsd may do")
-    raise CslError(f"@get_dsd makes mem1d_dsd, mem4d_dsd, fabin_dsd or fabout_dsd, got {type_}", called.at(0))
-
-
-def _memory_dsd(called: Called, type_: Type) -> Mem1d | Mem4d:
-    place = called.at(1)
-    fields = fields_of(called, 1, MEMORY_FIELDS)
-    if "tensor_access" in fields:
-        kind, access = fields["tensor_access"]
-        if kind != ACCESS:
-            raise CslError(f".tensor_access is '|i|{{N}} -> A[i]', got {describe(fields['tensor_access'])}", place)
-    else:
-        access = _access_of_address(fields, place)
-    dsd = memory_dsd(type_, access, place)
-    indexed = fields.get("wavelet_index_offset")
-    if indexed is None or not conversions.coerce(indexed, types.BOOL, place, ".wavelet_index_offset")[1]:
-        return dsd
-    if isinstance(dsd, Mem4d):
-        raise CslError("a mem4d_dsd with .wavelet_index_offset is not simulated", place, "use a mem1d_dsd")
-    return dsd._replace(indexed=True)
-
-
-def memory_dsd(type_: Type, access: Access, place: Place) -> Mem1d | Mem4d:
-    """The DSD of a tensor access.
-
-    Raises:
-        CslError: it has too many variables, or its elements are unfit for DSDs.
-    """
-    width = check_element(access.element, place)
-    if type_ == types.MEM1D:
-        if len(access.extents) != 1:
-            raise CslError(f"a mem1d_dsd has one variable, got {len(access.extents)}", place, "mem4d_dsd has up to 4")
-        return Mem1d(access.address, access.extents[0], access.strides[0], width)
-    if len(access.extents) > 4:
-        raise CslError(f"a mem4d_dsd has up to 4 variables, got {len(access.extents)}", place)
-    return Mem4d(access.address, access.extents, access.strides, width)
-
-
-def check_element(type_: Type, place: Place) -> int:
-    """Bytes of an element of a DSD.
-
-    Raises:
-        CslError: it is not 2 or 4.
-    """
-    if type_.size not in (2, 4) or type_.letter is None:
-        raise CslError(f"a DSD has elements of 16 or 32 bits, got {type_}", place)
-    return type_.size
-
-
-def _access_of_address(fields: dict[str, Value], place: Place) -> Access:
-    """`.base_address = &A, .extent = n, .offset = k, .stride = s`: offset and stride in elements."""
-    for name in ("base_address", "extent"):
-        if name not in fields:
-            raise CslError(f"@get_dsd needs .{name}, or .tensor_access", place)
-    type_, address = fields["base_address"]
-    if not isinstance(type_, PointerType) or isinstance(address, Reference):
-        raise CslError(f".base_address is a pointer, got {describe(fields['base_address'])}", place)
-    element = type_.element
-    offset = conversions.coerce(fields.get("offset", values.integer(0)), types.I32, place, ".offset")[1]
-    stride = conversions.coerce(fields.get("stride", values.integer(1)), types.I16, place, ".stride")[1]
-    extent = extent_of(fields["extent"], place)
-    return Access(element, address + offset * element.size, (extent,), (stride * element.size,))
+        return type_, circular_dsd(fields_of(called, 1, CIRCULAR), called.at(1))
+    makes = "mem1d_dsd, mem4d_dsd, circbuf_dsd, fabin_dsd or fabout_dsd"
+    raise CslError(f"@get_dsd makes {makes}, got {type_}", called.at(0))
 
 
 def _fabric_in(called: Called) -> FabricIn:
@@ -313,11 +123,10 @@ def task_number(instance: Instance, value: Value, place: Place) -> int:
         CslError: it is neither, or the task has no id yet.
     """
     type_, data = value
+    if types.points_to_function(type_):
+        data = instance.function_at(data)
     if isinstance(data, FunctionValue):
-        for number, task in instance.tasks.items():
-            if task.root.function == data:
-                return number
-        raise CslError(f"'{data.declaration.name}' is not bound to a task id", place, "@bind_local_task binds it")
+        return instance.task_id(data, place)
     if type_ == types.INPUT_QUEUE:
         return int(data) + 64
     if type_ in (types.LOCAL_TASK, types.DATA_TASK, types.CONTROL_TASK, types.COLOR):
@@ -348,18 +157,23 @@ def _fabric_out(called: Called) -> FabricOut:
 # --- changes of DSDs ---
 
 
-@builtin("set_dsd_base_addr", 2, 2, (VALUE, RUN), "the DSD at another address")
-def _set_dsd_base_addr(called: Called) -> Value:
-    type_, dsd = called.arguments[0]
-    if not isinstance(dsd, Mem1d | Mem4d):
-        raise CslError(f"@set_dsd_base_addr takes a DSD in SRAM, got {type_}", called.at(0))
-    target, address = called.arguments[1]
-    if not isinstance(target, PointerType) or isinstance(address, Reference):
-        raise CslError(f"@set_dsd_base_addr takes a pointer, got {describe((target, address))}", called.at(1))
-    width = target.element.size
-    if isinstance(dsd, Mem1d) and width in (2, 4):
-        return type_, placed_dsd(dsd, address, width)
-    return type_, dsd._replace(address=address)
+@special("set_dsd_base_addr", 2, 2, (VALUE, RUN), "the DSD at another address")
+def _set_dsd_base_addr(node: syntax.Builtin, scope: Scope) -> Code:
+    places = [argument.place for argument in node.arguments]
+
+    def make(value: Value, pointer: Value) -> Value:
+        type_, dsd = value
+        if not isinstance(dsd, Mem1d | Mem4d):
+            raise CslError(f"@set_dsd_base_addr takes a DSD in SRAM, got {type_}", places[0])
+        target, address = pointer
+        if not isinstance(target, PointerType) or isinstance(address, Reference):
+            raise CslError(f"@set_dsd_base_addr takes a pointer or an array, got {describe(pointer)}", places[1])
+        width = target.element.size
+        if isinstance(dsd, Mem1d) and width in (2, 4):
+            return type_, placed_dsd(dsd, address, width)
+        return type_, dsd._replace(address=address)
+
+    return mapped(make, *map(scope.expression, (node.arguments[0], addressed(node.arguments[1], scope))))
 
 
 @builtin("set_dsd_length", 2, 2, (VALUE, RUN), "the DSD with another extent")
@@ -392,6 +206,8 @@ def _increment_dsd_offset(called: Called) -> Value:
 
 # --- FIFOs ---
 
+_FIFO_ACTIONS = ("full_action", "empty_action")
+
 
 @special("allocate_fifo", 1, 2, (VALUE,), "a FIFO in the memory of an array")
 def _allocate_fifo(node: syntax.Builtin, scope: Scope) -> Code:
@@ -411,7 +227,11 @@ def _allocate_fifo(node: syntax.Builtin, scope: Scope) -> Code:
             raise CslError(f"@allocate_fifo takes a global array, got {type_}", buffer.place)
         width = check_element(array.element, buffer.place)
         names = ("activate_push", "activate_pop")
-        fields = fields_of(called, 1, names) if len(node.arguments) > 1 else {}
+        fields = fields_of(called, 1, (*names, *_FIFO_ACTIONS)) if len(node.arguments) > 1 else {}
+        for name in _FIFO_ACTIONS:
+            kinds = ("test_or_suspend", "terminate", "suspend", "fault")
+            if name in fields and choice(fields[name], f".{name}", kinds, place) != kinds[0]:
+                raise CslError(f".{name} is simulated as test_or_suspend alone, got {describe(fields[name])}", place)
         push, pop = (task_number(instance, fields[name], place) if name in fields else None for name in names)
         instance.fifos.append(FifoBuffer(address, array.count, width, push, pop))
         return types.FIFO, Fifo(len(instance.fifos) - 1)

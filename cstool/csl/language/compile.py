@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
-from cstool.csl.fabric.program import FabricProgram, PEProgram, Task
+from cstool.csl.fabric.program import FabricProgram, Handler, PEProgram, Task
+from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.language import evaluate, syntax, types
 from cstool.csl.language.instance import EmittedCode, Instance, Root, largest_text
 from cstool.csl.language.layout import Layout, Tile
@@ -23,6 +24,8 @@ from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import did_you_mean
 
 LIBRARY = Path(__file__).parent / "library"
+MULTI, MEMCPY = "memcpy_multi/", "memcpy/"
+"""Folders of the library: one has all that the other has."""
 _RECURSION = 20_000
 """Python's limit while programs are compiled: code of CSL runs as nested Python functions."""
 
@@ -40,7 +43,7 @@ class Options:
         fabric_offsets: column and row of the fabric at which the rectangle begins
         memcpy: whether the host uses memcpy, which needs space around the rectangle, and colors
         channels: channels of memcpy; any number has the same effect here
-        import_paths: folders where imported files are looked for after the importer's own
+        import_paths: folders where imported files are looked for after the importer's own and the layout's
         fp16_format: type that `@fp16()` returns
         name_exports: whether the layout names the exports of programs; if not, everything is named
         max_inlined_iterations: turns of a loop at compile time; None for the default of `limits`
@@ -73,6 +76,7 @@ class Compilation:
         self.options = options
         self.arch = ARCHS[options.arch]
         self.limits = Limits(options.max_inlined_iterations, options.comptime_func_depth_limit)
+        self.folder = ""  # of the layout's file
         self.streams: dict[str, int] = {}
         self.memcpy_rectangle: tuple[int, int] | None = None  # width and height that <memcpy/get_params> was given
         self.warnings: list[CslError] = []
@@ -91,19 +95,20 @@ class Compilation:
         return file
 
     def resolve(self, name: str, module: Module, place: Place) -> str:
-        """The path of a file that a module names: relative to the module, or in one of the import paths.
+        """The path of a file that a module names: relative to the module, to the layout, or to an import path.
 
         Raises:
             CslError: there is no such file.
         """
         if name.startswith("<") and name.endswith(">"):
-            path = LIBRARY / f"{name[1:-1]}.csl"
+            path = LIBRARY / f"{name[1:-1].replace(MULTI, MEMCPY, 1)}.csl"
             if not path.is_file() or not path.resolve().is_relative_to(LIBRARY.resolve()):
                 raise CslError(f"unknown library {name}", place, did_you_mean(name, library_names()))
             return str(path)
         if name.startswith("<") or name.endswith(">"):
             raise CslError(f"a library is <name>, a file has no < or >, got {name}", place)
-        folders = [Path(module.path).parent, *map(Path, self.options.import_paths)]
+        known = (os.path.dirname(module.path), self.folder, *self.options.import_paths)
+        folders = [Path(each) for each in dict.fromkeys(known)]
         for folder in folders:
             path = folder / name
             if path.is_file():
@@ -184,6 +189,7 @@ class Compilation:
 
     def run(self, path: str) -> FabricProgram:
         """Compile the layout in a file, and the programs that it names."""
+        self.folder = os.path.dirname(path)
         layout = Instance(self, self.arch, shown_path(path), True, limits=self.limits)
         root = layout.root = self._module(layout, path, path, False, self.options.params, None)
         for warning in list(layout.warnings):
@@ -234,7 +240,7 @@ class Compilation:
                 raise unknown_param(root, name)
         instance.root = root
         with _in_program(tile):
-            for name in root.params:
+            for name in tile.params:
                 root.lookup(name, None)
             self.run_comptime(root)
         self.warnings += instance.warnings
@@ -255,12 +261,16 @@ class Compilation:
                 largest_text(sram),
             )
         _check_queues(instance)
+        _check_handlers(instance)
         tasks = {
             number: Task(
                 bound.root.name, bound.root.kind, bound.root.letters, bound.queue, bound.color, str(bound.place)
             )
             for number, bound in sorted(instance.tasks.items())
         }
+        handlers = sorted(instance.handlers.items())
+        if handlers:
+            tasks[TEARDOWN_TASK] = Task("teardown", "teardown", place=str(handlers[0][1].place))
         return PEProgram(
             name=instance.name,
             arch=self.arch.name,
@@ -268,6 +278,7 @@ class Compilation:
             memory=instance.memory,
             sram=sram,
             tasks=tasks,
+            handlers=tuple(Handler(kind, number, bound.root.name) for (kind, number), bound in handlers),
             blocked=frozenset(instance.blocked),
             activated=tuple(instance.activated),
             input_queues={queue: color for queue, (color, _) in sorted(instance.input_queues.items())},
@@ -317,6 +328,18 @@ def _check_queues(instance: Instance) -> None:
                 bound.place,
                 "@initialize_queue(queue, .{ .color = c })",
             )
+
+
+def _check_handlers(instance: Instance) -> None:
+    """Check that the teardown task of a program with handlers is not one of the program's own."""
+    bound = instance.tasks.get(TEARDOWN_TASK)
+    if bound is not None and instance.handlers:
+        first = next(iter(instance.handlers.values()))
+        raise CslError(
+            f"task id {TEARDOWN_TASK} calls handlers, or has a task of its own, got '{bound.root.name}' and handlers",
+            bound.place,
+            notes=((first.place, "a handler"),),
+        )
 
 
 def _emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
@@ -411,7 +434,7 @@ def compile_csl(
         arch: "wse2" or "wse3"
         params: of the layout's file, by name: numbers, bool, or text
         colors: likewise, colors
-        import_paths: folders where imported files are looked for after the importer's own
+        import_paths: folders where imported files are looked for after the importer's own and the layout's
         say: takes the text of `@comptime_print`
         emit: for tests: a function that turns functions into Python
         on_warning: takes likely mistakes

@@ -24,6 +24,7 @@ from cstool.csl.language.limits import FUNCTION
 from cstool.csl.language.module import Variable
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, OpaqueType, PointerType, StructType, Type
+from cstool.csl.language.values import FunctionValue
 
 _REGISTERED = (emit_loops, emit_vector)
 """modules that fill the tables of statements, expressions and builtins"""
@@ -38,7 +39,7 @@ _IMPORTS = {
     "quotient ratio remainder shift shown store64",
 }
 """imports of compiled code, by module"""
-_OWN = "pe program R NAN INFINITY FUNCTIONS"
+_OWN = "pe program R NAN INFINITY FUNCTIONS TASKS"
 _BUILTINS = "bool bytearray bytes enumerate float int len list memoryview range tuple"
 TAKEN = frozenset(" ".join([*_IMPORTS.values(), *VIEWS.values(), _OWN, _BUILTINS]).split())
 """all names that compiled code uses for itself: names of the program differ from them"""
@@ -262,6 +263,8 @@ class ProgramText:
         """
         found: dict[int, Written] = {}
         for function in self.instance.pointed:  # it grows meanwhile
+            if _is_task(function):
+                continue
             parameters = [type_ or types.VOID for type_ in evaluate.function_type(function).parameters]
             place = function.declaration.place
             written = self.function(evaluate.specialise(function, parameters, place), place)
@@ -272,10 +275,22 @@ class ProgramText:
 
     # --- the whole ---
 
+    def loads(self) -> list[str]:
+        """Lines of what registers hold when the program begins. They take no cycles."""
+        lines: list[str] = []
+        for node, scope in self.instance.loads:
+            frame = Frame(self, scope, "", node.place, types.VOID)
+            frame.indent = 1
+            frame.expression(node)
+            lines += [line for line in frame.lines if "pe.cycles" not in line]
+        return lines
+
     def text(self, roots: Sequence[tuple[str, Written]], pointed: dict[int, Written]) -> str:
         """The whole text of the program."""
+        loads = self.loads()
         body = [line for written in self._order for line in ["", *written.lines]]
-        used = set(re.findall(r"[A-Za-z_]\w*", "\n".join([*body, *self._constant_lines, *self._object_lines])))
+        lines = [*body, *loads, *self._constant_lines, *self._object_lines]
+        used = set(re.findall(r"[A-Za-z_]\w*", "\n".join(lines)))
         out = [repr(f"{self.instance.name} for {self.instance.arch.name}."), ""]
         out += _imports(used)
         out += ["", "def program(pe):"]
@@ -284,9 +299,13 @@ class ProgramText:
                 out.append(f"    {VIEWS[letter]} = pe.{VIEWS[letter].lower()}")
         if "R" in used:
             out.append(f"    R = memoryview(bytearray({4 * self._cells})).cast('f')  # what is put here is rounded")
-        out += [f"    {line}" for line in [*self._constant_lines, *self._object_lines]]
+        out += [*(f"    {line}" for line in [*self._constant_lines, *self._object_lines]), *loads]
         if "FUNCTIONS" in used:
             out.append("    FUNCTIONS = {}  # by what points to them")
+        if "TASKS" in used:
+            pairs = ((each, self.instance.task_id(each, None)) for each in self.instance.pointed if _is_task(each))
+            table = ", ".join(f"{self.instance.pointer_to(task)}: {number}" for task, number in pairs)
+            out.append(f"    TASKS = {{{table}}}  # ids, by what points to them")
         out += body
         if "FUNCTIONS" in used:
             table = ", ".join(f"{pointer}: {written.name}" for pointer, written in pointed.items())
@@ -297,6 +316,10 @@ class ProgramText:
     def code_bytes(self) -> dict[str, int]:
         """Modelled bytes of machine code by function."""
         return {each.name: each.instructions * costs.INSTRUCTION_BYTES for each in self._order}
+
+
+def _is_task(function: FunctionValue) -> bool:
+    return function.declaration.kind == "task"
 
 
 def _called_from(error: CslError, declared: syntax.Function, place: Place | None) -> CslError:

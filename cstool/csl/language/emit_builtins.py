@@ -6,7 +6,7 @@ from functools import partial
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
 from cstool.csl.language.builtins_handles import HANDLES
-from cstool.csl.language.emit_code import NOTHING, Code, Level, is_raw, joined, known, rounded
+from cstool.csl.language.emit_code import NOTHING, Code, Level, atom, is_raw, joined, known, rounded
 from cstool.csl.language.emit_frame import EXPRESSIONS, Frame
 from cstool.csl.language.emit_memory import address_in
 from cstool.csl.language.intrinsics import INTRINSICS
@@ -79,7 +79,7 @@ def _ptrcast(frame: Frame, node: syntax.Builtin) -> Code:
     return code.retyped(target)
 
 
-@BUILTINS.at("get_int", "__id")
+@BUILTINS.at("get_int", "get_color_id", "__id")
 def _number(frame: Frame, node: syntax.Builtin) -> Code:
     code = frame.expression(node.arguments[0])
     if not isinstance(code.type, OpaqueType | types.EnumType | IntType):
@@ -107,6 +107,21 @@ def _field(frame: Frame, node: syntax.Builtin) -> Code:
     if name[0] != types.STRING:
         raise CslError(f"@field takes the name of a field, got {values.describe(name)}", node.arguments[1].place)
     return frame.expression(syntax.Field(node.place, node.arguments[0], name[1]))
+
+
+@BUILTINS.at("concat_structs")
+def _concat_structs(frame: Frame, node: syntax.Builtin) -> Code:
+    """Of structs with fields that are known at run time alone."""
+    joint: dict[str, Code] = {}
+    for code, argument in zip(frame.made(node.arguments), node.arguments, strict=True):
+        parts = {} if code.type == types.VOID else code.parts
+        if parts is None:
+            raise CslError(f"@concat_structs takes anonymous structs here, got {code.type}", argument.place)
+        for name, part in parts.items():
+            if name in joint:
+                raise CslError(f"@concat_structs takes different fields, got '{name}' twice", argument.place)
+            joint[name] = part
+    return Code(types.STRUCT, fields=joint)
 
 
 # --- assertions ---
@@ -149,8 +164,13 @@ def task_id(frame: Frame, code: Code, what: str, *, queues: bool, place: Place) 
     Raises:
         CslError: it is neither.
     """
+    instance = frame.program.instance
+    if types.points_to_function(code.type):
+        if not code.known:
+            return atom(types.U16, f"TASKS[{code.python}]", [code])
+        code = known((code.type, instance.function_at(code.value)))
     if code.known and isinstance(code.value, FunctionValue):
-        return known((types.U16, _bound(frame, code.value, place)))
+        return known((types.U16, instance.task_id(code.value, place)))
     if code.type in _TASKS or (queues and code.type == types.COLOR):
         return code.retyped(types.U16)
     if queues and code.type == types.INPUT_QUEUE:
@@ -159,14 +179,6 @@ def task_id(frame: Frame, code: Code, what: str, *, queues: bool, place: Place) 
         return joined(types.U16, f"64 + {code.operand}", [code])
     kinds = "a task, its id or an input queue" if queues else "a task or its id"
     raise CslError(f"{what} takes {kinds}, got {code.type}", place)
-
-
-def _bound(frame: Frame, function: FunctionValue, place: Place) -> int:
-    for number, task in sorted(frame.program.instance.tasks.items()):
-        if task.root.function == function:
-            return number
-    name = function.declaration.name
-    raise CslError(f"'{name}' is not bound to a task id", place, f"@bind_local_task({name}, ...)")
 
 
 @BUILTINS.at("queue_flush")
@@ -194,14 +206,14 @@ def _set_active_prng(frame: Frame, node: syntax.Builtin) -> Code:
     return NOTHING
 
 
-@BUILTINS.at("get_config")
+@BUILTINS.at("get_config", "get_config_unchecked")
 def _get_config(frame: Frame, node: syntax.Builtin) -> Code:
     address = frame.typed(node.arguments[0], types.U16, "the address of @get_config")
     frame.cost(costs.LOAD)
     return Code(types.U16, f"pe.config_read({address.python})", reads=True)
 
 
-@BUILTINS.at("set_config")
+@BUILTINS.at("set_config", "set_config_unchecked")
 def _set_config(frame: Frame, node: syntax.Builtin) -> Code:
     made = _arguments(frame, node, (types.U16, types.U16))
     frame.cost(costs.STORE)
@@ -225,11 +237,13 @@ _CALLS = {"__activate": "activate", "__unblock": "unblock", "__config_write": "c
 def _intrinsic(frame: Frame, node: syntax.Builtin) -> Code:
     name = node.name
     what = INTRINSICS[name]
-    if name == "__say":
+    if name in ("__say", "__print"):
         return _say(frame, node)
     frame.cost(what.cycles, 4)
     if name in ("__pe_x", "__pe_y"):
         return Code(types.U16, f"pe.{name[-1]}")
+    if name in ("__fabric_x", "__fabric_y"):
+        return Code(types.U16, f"pe.{name[2:]}")
     if name == "__time":
         return _time(frame, node)
     if what.parameters[:1] == ("float",):
@@ -263,7 +277,7 @@ def _time(frame: Frame, node: syntax.Builtin) -> Code:
 
 
 def _say(frame: Frame, node: syntax.Builtin) -> Code:
-    """`@__say(text, fields)`: the k-th `{}` is the k-th field."""
+    """`@__say(text, fields)`, and `@__print`: the k-th `{}` is the k-th field."""
     text = evaluate.evaluate(node.arguments[0], frame.scope)
     fields = list((frame.expression(node.arguments[1]).parts or {}).values())
     pieces = re.split(r"\{([a-z]*)\}", str(text[1]))
@@ -276,4 +290,4 @@ def _say(frame: Frame, node: syntax.Builtin) -> Code:
         for at, piece in enumerate(pieces)
         if at % 2 or piece
     ]
-    return frame.timed(f"pe.say({' + '.join(out) or repr('')})")
+    return frame.timed(f"pe.{node.name[2:]}({' + '.join(out) or repr('')})")

@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 from cstool.csl.fabric.arch import ANY_COLOR, OWN_QUEUES
 from cstool.csl.language import conversions, costs, evaluate, syntax, types
 from cstool.csl.language.emit_builtins import BUILTINS
-from cstool.csl.language.emit_code import Code, atom, joined, known
+from cstool.csl.language.emit_code import Code, atom
 from cstool.csl.language.emit_frame import Frame
+from cstool.csl.language.emit_tensors import length, memory_dsd
+from cstool.csl.language.evaluate_places import addressed
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import OpaqueType, PointerType, Type
 from cstool.csl.language.values import Value
@@ -29,10 +31,15 @@ def struct_fields(frame: Frame, node: syntax.Expression) -> dict[str, Code]:
         CslError: it is no such struct.
     """
     code = frame.expression(node)
-    parts = {} if code.known and code.type == types.VOID else code.parts
+    parts = settings_in(code)
     if parts is None:
         raise CslError(f"a struct of settings stands here, got {code.type}", node.place)
     return parts
+
+
+def settings_in(code: Code) -> dict[str, Code] | None:
+    """Likewise, of code; None if it is no such struct."""
+    return {} if code.known and code.type == types.VOID else code.parts
 
 
 def flag(code: Code, name: str, place: Place) -> bool:
@@ -74,50 +81,11 @@ def _get_dsd(frame: Frame, node: syntax.Builtin) -> Code:
     type_ = evaluate.evaluate_type(node.arguments[0], frame.scope)
     fields = struct_fields(frame, node.arguments[1])
     frame.cost(costs.DSD_CHANGE * len(fields), 2)
-    if type_ == types.MEM1D and "tensor_access" not in fields:
-        return _memory(fields, node)
+    if type_ in _MEMORY:
+        indexed = fields.get("wavelet_index_offset")
+        by_index = indexed is not None and flag(indexed, "wavelet_index_offset", node.place)
+        return memory_dsd(frame, type_, fields, by_index, node)
     return _fabric(frame, type_, fields, node)
-
-
-def _memory(fields: dict[str, Code], node: syntax.Builtin) -> Code:
-    """A vector in memory: base, extent, stride and offset may all be known at run time alone."""
-    for name in fields:
-        if name not in ("base_address", "extent", "stride", "offset", "wavelet_index_offset"):
-            raise CslError(f"a mem1d_dsd has no '.{name}'", node.place)
-    base, extent = fields.get("base_address"), fields.get("extent")
-    if base is None or extent is None:
-        raise CslError("a mem1d_dsd needs .base_address and .extent, or .tensor_access", node.place)
-    if not isinstance(base.type, PointerType):
-        raise CslError(f"'.base_address' must be a pointer, got {base.type}", node.place)
-    width = base.type.element.size
-    if width not in (2, 4):
-        raise CslError(f"a DSD is over elements of 16 or 32 bits, got {base.type.element}", node.place)
-    address = base.operand
-    offset = fields.get("offset")
-    if offset is not None:
-        moved = offset.converted(types.I16, node.place, "'.offset'")
-        address += f" + {moved.operand} * {width}"
-    count = length(extent, _EXTENT, node.place)
-    stride = fields.get("stride", known((types.COMPTIME_INT, 1)))
-    step = stride.converted(types.I16, node.place, "'.stride'")
-    step_text = str(step.value * width) if step.known else f"{step.operand} * {width}"
-    indexed = fields.get("wavelet_index_offset")
-    extra = ", True" if indexed is not None and flag(indexed, "wavelet_index_offset", node.place) else ""
-    text = f"Mem1d({address}, {count.python}, {step_text}, {width}{extra})"
-    return atom(types.MEM1D, text, [base, extent, stride, *([] if offset is None else [offset])])
-
-
-def length(code: Code, what: str, place: Place) -> Code:
-    """A number of elements: u16; or i16, known not to be negative or assumed so.
-
-    Raises:
-        CslError: it is no 16-bit integer.
-    """
-    if code.known or code.type == types.U16 or conversions.coerces(code.type, types.U16):
-        return code.converted(types.U16, place, what)
-    if code.type == types.I16:
-        return joined(types.U16, f"{code.operand} & 0xffff", [code])
-    raise CslError(f"{what} must be u16, got {code.type}", place, "convert it: @as(u16, ...)")
 
 
 def _fabric(frame: Frame, type_: Type, fields: dict[str, Code], node: syntax.Builtin) -> Code:
@@ -170,7 +138,10 @@ def _changed(name: str, types_: Sequence[Type]) -> Callable[[Callable[..., Code]
 
     def put(change: Callable[..., Code]) -> Callable[..., Code]:
         def make(frame: Frame, node: syntax.Builtin) -> Code:
-            dsd, value = frame.made(node.arguments[:2])
+            arguments = node.arguments[:2]
+            if node.name == "set_dsd_base_addr":
+                arguments = (arguments[0], addressed(arguments[1], frame.scope))
+            dsd, value = frame.made(arguments)
             frame.cost(costs.DSD_CHANGE)
             if not isinstance(dsd.type, OpaqueType) or not dsd.type.is_dsd:
                 raise CslError(f"@{node.name} takes a DSD, got {dsd.type}", node.arguments[0].place)
@@ -197,7 +168,7 @@ def _increment(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> Co
 @_changed("set_dsd_base_addr", _MEMORY)
 def _set_base(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> Code:  # noqa: ARG001
     if not isinstance(value.type, PointerType):
-        raise CslError(f"@{node.name} takes a pointer, got {value.type}", node.arguments[1].place)
+        raise CslError(f"@{node.name} takes a pointer or an array, got {value.type}", node.arguments[1].place)
     element = value.type.element
     if dsd.type != types.MEM1D or element.size not in (2, 4):
         return atom(dsd.type, f"{dsd.operand}._replace(address={value.python})", [dsd, value])
@@ -216,3 +187,13 @@ def _set_stride(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> C
     kept = dsd if dsd.text.isidentifier() else frame.variable(dsd, "dsd")
     text = f"{kept.text}._replace(stride={step.operand} * {kept.text}.width)"
     return atom(dsd.type, text, [kept, step])
+
+
+@BUILTINS.at("set_fifo_read_length", "set_fifo_write_length")
+def _set_fifo_length(frame: Frame, node: syntax.Builtin) -> Code:
+    fifo, value = frame.made(node.arguments)
+    if fifo.type != types.FIFO or not fifo.known:
+        raise CslError(f"@{node.name} takes a FIFO that is known at compile time, got {fifo.type}", node.place)
+    count = length(value, "the length", node.arguments[1].place)
+    frame.cost(costs.DSD_CHANGE)
+    return frame.timed(f"pe.fifos[{fifo.value.number}].lengths[{'write' in node.name}] = {count.python}")

@@ -8,6 +8,7 @@ from cstool.csl.language.emit_code import NOTHING, Code, Level, atom, joined, kn
 from cstool.csl.language.emit_frame import EXPRESSIONS, Frame, Local
 from cstool.csl.language.emit_places import address_of
 from cstool.csl.language.evaluate import Scope
+from cstool.csl.language.limits import FOLDED
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import FloatType, FunctionType, IntType, OpaqueType, PointerType, Type
 from cstool.csl.language.values import FunctionValue
@@ -263,6 +264,8 @@ def _call_by_pointer(frame: Frame, pointer: Code, node: syntax.Call) -> Code:
     function = pointer.type.pointee
     assert isinstance(function, FunctionType)
     assert function.result is not None
+    if function.kind == "task":
+        raise CslError("a task is activated, not called", node.place, "@activate(p)")
     if len(node.arguments) != len(function.parameters):
         wanted = counted(len(function.parameters), "argument")
         raise CslError(f"{function} takes {wanted}, got {len(node.arguments)}", node.place)
@@ -302,18 +305,32 @@ def call_with(frame: Frame, function: FunctionValue, arguments: Sequence[Code], 
             f"{function.declaration.name}() gives {chosen.result}, so all its arguments must be known at compile time",
             node.place,
         )
-    if isinstance(chosen.result, OpaqueType) and all(code.known for code in arguments):
-        # A DSD, a color, an id that can be known is: then it is known which code sends or takes which color.
-        try:
-            return known(evaluate.call(function, [code.pair for code in arguments], node.place))
-        except evaluate.NotKnown:
-            pass
+    folded = _folded(frame, function, chosen.result, arguments, node)
+    if folded is not None:
+        return folded
     written = frame.program.function(chosen, node.place)
     passed = []
     for at, name, type_ in chosen.parameters:
         code = arguments[at].converted(type_, node.place, f"parameter '{name}'")
         passed.append(frame.settled(code))
     return _called(frame, written.result, written.name, passed, "(yield from {})" if written.waits else None)
+
+
+def _folded(
+    frame: Frame, function: FunctionValue, result: Type, arguments: Sequence[Code], node: syntax.Expression
+) -> Code | None:
+    """The value of a call whose arguments are known, unless its code reads or changes memory, or takes long.
+
+    Optimising compilers do so; and of a DSD, a color or an id it is known then which code sends or takes which color.
+    """
+    scalar = isinstance(result, IntType | FloatType | types.EnumType | OpaqueType) or result == types.BOOL
+    if not scalar or not all(code.known for code in arguments):
+        return None
+    try:
+        with frame.program.instance.limits.within(FOLDED):
+            return known(evaluate.call(function, [code.pair for code in arguments], node.place))
+    except CslError:  # if its code is wrong, run time says so
+        return None
 
 
 def _in_place(frame: Frame, function: FunctionValue, arguments: Sequence[Code], node: syntax.Expression) -> Code:

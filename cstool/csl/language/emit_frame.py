@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from cstool.csl.language import evaluate, syntax
 from cstool.csl.language.emit_code import NOTHING, Code, known
 from cstool.csl.language.evaluate import RunTime, Scope
-from cstool.csl.language.module import Constant
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import Type
 from cstool.csl.language.values import Value
@@ -182,7 +181,7 @@ class Frame:
 
     # --- names ---
 
-    def declare(self, name: str, what: Local | Value | Constant, place: Place | None = None) -> None:
+    def declare(self, name: str, what: Local | Value, place: Place | None = None) -> None:
         """Declare a name in the innermost block.
 
         Raises:

@@ -8,7 +8,7 @@ from cstool.csl.language import costs, evaluate, syntax, types
 from cstool.csl.language.emit_code import Code, Level, atom, is_raw, joined, known
 from cstool.csl.language.emit_frame import EXPRESSIONS, Frame, Local
 from cstool.csl.language.emit_memory import Address, address_in, read, write
-from cstool.csl.language.module import Constant, Variable
+from cstool.csl.language.module import Variable
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, FunctionType, OpaqueType, PointerType, StructType, Type
 from cstool.foundation.words import did_you_mean
@@ -60,8 +60,6 @@ def _named(frame: Frame, node: syntax.Name) -> Spot:
         if local.address is not None:
             return Spot(local.type, name, local.const, address=Address(local.address))
         return Spot(local.type, name, local.const, variable=local.variable, code=local.code)
-    if isinstance(local, Constant):
-        return _global(frame, local)
     value = evaluate.try_comptime(node, frame.scope)
     if value is not None and local is not None:
         return Spot(value[0], f"'{node.name}'", True, code=known(value))

@@ -41,14 +41,12 @@ def _declare(frame: Frame, node: syntax.Declare) -> bool:
 
 
 def _declare_const(frame: Frame, node: syntax.Declare, code: Code) -> None:
-    lives = node.name in frame.escaping and not code.type.comptime_only and frame.program.in_sram(code.type)
     if code.known:
-        instance, module = frame.program.instance, frame.scope.module
-        named = instance.constant(node.name, node.place, module, code.pair) if lives else code.pair
-        frame.declare(node.name, named, node.place)
+        frame.declare(node.name, code.pair)
         return
+    lives = node.name in frame.escaping and not code.type.comptime_only and frame.program.in_sram(code.type)
     if lives or isinstance(code.type, ArrayType):
-        _on_stack(frame, node.name, code.type, node.place, code, const=True)
+        _in_sram(frame, node.name, code.type, node.place, code, const=True)
         return
     if code.fields is not None:
         kept = {name: frame.variable(each, f"{node.name}_{name}") for name, each in code.fields.items()}
@@ -72,7 +70,7 @@ def _declare_var(frame: Frame, node: syntax.Declare, code: Code, what: str) -> N
     has_parts = isinstance(type_, ArrayType) or (isinstance(type_, StructType) and not is_raw(type_))
     if frame.program.in_sram(type_) and (node.name in frame.escaping or has_parts):
         undefined = node.value is None or (isinstance(node.value, syntax.Name) and node.value.name == "undefined")
-        _on_stack(frame, node.name, type_, node.place, None if undefined else code, const=False)
+        _in_sram(frame, node.name, type_, node.place, None if undefined else code, const=False)
         return
     code = frame.settled(code)
     frame.cost(costs.ALU)
@@ -98,11 +96,14 @@ def _check_runtime(code: Code, place: Place, what: str) -> None:
         raise CslError(f"{what} must exist at run time, got {code.type}", place)
 
 
-def _on_stack(frame: Frame, name: str, type_: Type, place: Place, code: Code | None, *, const: bool) -> None:
+def _in_sram(frame: Frame, name: str, type_: Type, place: Place, code: Code | None, *, const: bool) -> None:
     """A local on the stack area of SRAM, at an address of its own: functions do not call themselves."""
-    address = frame.program.stack(f"{frame.name}.{name}", type_, place)
-    if code is not None:
-        store(frame, Spot(type_, f"'{name}'", address=Address(address)), code, place)
+    if type_.size > 2048 and code is not None and code.known and const:
+        address = frame.program.instance.allocate(f"{frame.name}.{name}", type_, place, code.value)
+    else:
+        address = frame.program.stack(f"{frame.name}.{name}", type_, place)
+        if code is not None:
+            store(frame, Spot(type_, f"'{name}'", address=Address(address)), code, place)
     frame.declare(name, Local(type_, address, const=const), place)
 
 

@@ -4,13 +4,13 @@ An operation on memory and scalars alone is done at once (`pe.run`). An operatio
 (`yield from pe.wait`), or goes to a microthread (`pe.start`) with `.async = true`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
 from cstool.csl.language.emit_builtins import BUILTINS, task_id
 from cstool.csl.language.emit_code import Code, atom, tuple_of
-from cstool.csl.language.emit_dsd import flag, struct_fields, vector
+from cstool.csl.language.emit_dsd import flag, settings_in, struct_fields, vector
 from cstool.csl.language.emit_frame import Frame
 from cstool.csl.language.operands import FORMS, Form, Operand, say
 from cstool.csl.language.source import CslError, Place
@@ -21,7 +21,8 @@ from cstool.foundation.words import did_you_mean
 if TYPE_CHECKING:
     pass
 
-_MEMORY = (types.MEM1D, types.MEM4D)
+_MEMORY = (types.MEM1D, types.MEM4D, types.CIRCBUF)
+_DROPPING = (types.FABIN, types.DSR_SRC1)
 _FIFOS = (str(types.FIFO), "dsr_fifo_dest", "dsr_fifo_src1")
 _SCALARS: dict[str, tuple[Type, ...]] = {
     "H": (types.I16, types.U16),
@@ -40,26 +41,19 @@ def _operation(frame: Frame, node: syntax.Builtin) -> Code:
     """`@fadds(dest, a, b, .{ ... })`."""
     arguments = list(node.arguments)
     forms = FORMS[node.name]
-    settings_node = arguments.pop() if len(arguments) > min(len(form) for form in forms) else None
     made = frame.made(arguments)
-    if settings_node is not None and not _is_settings(frame, settings_node):
-        made.append(frame.expression(settings_node))
-        arguments.append(settings_node)
-        settings_node = None
+    fields = settings_in(made[-1]) if len(arguments) > min(len(form) for form in forms) else None
+    place = arguments[-1].place
+    if fields is not None:
+        del made[-1], arguments[-1]
     form = _form(node, forms, made)
+    if node.name == "dfilt" and made[0].type not in _DROPPING:
+        raise CslError(f"@dfilt takes a fabin_dsd or a dsr_src1, got {made[0].type}", place)
     operands = [
         operand(frame, code, each, which, argument)
         for code, each, which, argument in zip(made, form, _roles(form), arguments, strict=True)
     ]
-    settings = _settings(frame, settings_node, node.place)
-    return _write(frame, node, operands, settings)
-
-
-def _is_settings(frame: Frame, node: syntax.Expression) -> bool:
-    if isinstance(node, syntax.StructLiteral):
-        return node.type is None
-    value = evaluate.try_comptime(node, frame.scope)
-    return value is not None and isinstance(value[1], dict)
+    return _write(frame, node, operands, _settings(frame, fields or {}, place))
 
 
 def _roles(form: Form) -> list[str]:
@@ -115,6 +109,10 @@ def _integer_scalar(code: Code, targets: Sequence[Type], node: syntax.Expression
     return code.converted(targets[-1], node.place)
 
 
+_WITHOUT_EFFECT = ("simd_mode", "control_transform")
+"""settings of the hardware's speed or packing, which are not modelled"""
+
+
 class Setting(NamedTuple):
     """Settings behind the operands: whether the operation is asynchronous, and the text of `Settings(...)`."""
 
@@ -125,12 +123,10 @@ class Setting(NamedTuple):
 _PRIORITIES = ("high", "medium", "low")
 
 
-def _settings(frame: Frame, node: syntax.Expression | None, place: Place, extra: Sequence[str] = ()) -> Setting:
-    fields = {} if node is None else struct_fields(frame, node)
+def _settings(frame: Frame, fields: Mapping[str, Code], at: Place, extra: Sequence[str] = ()) -> Setting:
     asynchronous = False
     parts = []
     for name, code in fields.items():
-        at = place if node is None else node.place
         if name == "async":
             asynchronous = bool(flag(code, name, at))
         elif name in ("activate", "unblock"):
@@ -146,7 +142,7 @@ def _settings(frame: Frame, node: syntax.Expression | None, place: Place, extra:
             parts.append(f"saturate={flag(code, name, at)}")
         elif name == "on_control":
             parts.append(f"on_control={_on_control(frame, code, at)}")
-        elif name not in extra:
+        elif name not in (*_WITHOUT_EFFECT, *extra):
             names = ["async", "activate", "unblock", "on_control", "ut_id", "index", "priority", "saturate", *extra]
             raise CslError(f"there is no setting '.{name}'", at, did_you_mean(name, names))
     return Setting(asynchronous, f"Settings({', '.join(parts)})")
@@ -270,19 +266,30 @@ def _letter(type_: Type, node: syntax.Builtin) -> str:
 # --- DSRs ---
 
 
+@BUILTINS.at("load_to_dsr_xdsr", "load_to_dsr_xdsr_sr")
+def _load_with_more(frame: Frame, node: syntax.Builtin) -> Code:
+    """Registers for strides and bounds are named and checked; the one of the DSD has all that is simulated."""
+    count = 1 + node.name.count("_", len("load_to_dsr"))
+    for argument, wanted in zip(node.arguments[1:count], (types.XDSR, types.SR), strict=False):
+        code = frame.expression(argument)
+        parts = list((code.parts or {"0": code}).values())
+        if any(part.type != wanted for part in parts):
+            got = ", ".join(str(part.type) for part in parts)
+            raise CslError(f"@{node.name} takes an {wanted} here, got {got}", argument.place, f"@get_{wanted}(0)")
+    return _load_to_dsr(frame, syntax.Builtin(node.place, node.name, (node.arguments[0], *node.arguments[count:])))
+
+
 @BUILTINS.at("load_to_dsr")
 def _load_to_dsr(frame: Frame, node: syntax.Builtin) -> Code:
     register, dsd = frame.made(node.arguments[:2])
     if str(register.type) not in DSR_NAMES:
-        raise CslError(f"@load_to_dsr loads into a DSR, got {register.type}", node.arguments[0].place)
+        raise CslError(f"@{node.name} loads into a DSR, got {register.type}", node.arguments[0].place)
     if not isinstance(dsd.type, OpaqueType) or not dsd.type.is_dsd or str(dsd.type) in DSR_NAMES:
-        raise CslError(f"@load_to_dsr takes a DSD, got {dsd.type}", node.arguments[1].place)
-    settings_node = node.arguments[2] if len(node.arguments) == 3 else None
-    save = False
-    if settings_node is not None:
-        code = struct_fields(frame, settings_node).get("save_address")
-        save = code is not None and flag(code, "save_address", settings_node.place)
-    settings = _settings(frame, settings_node, node.place, ("save_address",))
+        raise CslError(f"@{node.name} takes a DSD, got {dsd.type}", node.arguments[1].place)
+    place = node.arguments[-1].place
+    fields = struct_fields(frame, node.arguments[2]) if len(node.arguments) == 3 else {}
+    save = "save_address" in fields and flag(fields["save_address"], "save_address", place)
+    settings = _settings(frame, fields, place, ("save_address", "single_step"))
     role = "dest" if dsd.type == types.FABOUT else "operand"
     made = [
         vector(frame, register, "register", node.arguments[0]),

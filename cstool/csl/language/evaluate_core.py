@@ -14,7 +14,7 @@ from cstool.csl.language.types import Type
 from cstool.csl.language.values import Value
 
 if TYPE_CHECKING:
-    from cstool.csl.language.module import Constant, Module
+    from cstool.csl.language.module import Module
 
 Frame = list[Any]
 Run = Callable[[Frame], Value]
@@ -121,7 +121,7 @@ class Scope:
         self.shape = Shape() if shape is None else shape
         self.has_frame = shape is not None
         self.calls = calls
-        self.names: dict[str, Local | Value | RunTime | Constant] = {}
+        self.names: dict[str, Local | Value | RunTime] = {}
         self.changing: set[str] = set()
         if type_of is None and parent is not None:
             type_of = parent.type_of
@@ -133,9 +133,7 @@ class Scope:
 
     # --- names ---
 
-    def declare(
-        self, name: str, what: "Local | Value | RunTime | Constant", place: Place | None, changes: bool = False
-    ) -> None:
+    def declare(self, name: str, what: Local | Value | RunTime, place: Place | None, changes: bool = False) -> None:
         """Add a name; `_` is none.
 
         Args:
@@ -169,7 +167,7 @@ class Scope:
             scope = scope.parent
         return scope
 
-    def find(self, name: str) -> "Local | Value | RunTime | Constant | None":
+    def find(self, name: str) -> Local | Value | RunTime | None:
         """A local name; None if it is not local (the module may have it)."""
         scope = self.holder(name)
         return None if scope is None else scope.names[name]

@@ -103,9 +103,9 @@ def _dereference(node: syntax.Dereference, scope: Scope) -> Code:
 
 
 def _pointer_to_function(function: values.FunctionValue, value: Value, scope: Scope) -> Code:
-    """Code of `&f`; of `f` itself for a generic function or a task, since no pointer at run time can have it."""
+    """Code of `&f`; of `f` itself for a generic function, since no pointer at run time can have it."""
     type_ = value[0]
-    if not isinstance(type_, types.FunctionType) or type_.kind != "fn" or None in type_.parameters:
+    if not isinstance(type_, types.FunctionType) or None in type_.parameters:
         return constant(value)
     return constant((PointerType(type_, const=True), scope.module.instance.pointer_to(function)))
 
@@ -180,11 +180,16 @@ def address_of(node: syntax.Expression, scope: Scope) -> Code:
     if isinstance(node, syntax.Field):
         return _address_of_field(node, scope)
     holder = None if what is None else scope.holder(name)
-    if holder is not None and not holder.has_frame:
-        raise NotKnown(
-            f"the address of '{name}' must be known at compile time, it is a constant of a function", node.place
-        )
+    if isinstance(what, tuple) and holder is not None and not holder.has_frame and name not in holder.changing:
+        return constant((PointerType(what[0], const=True), scope.module.instance.constant(name, what, node.place)))
     raise CslError("& takes a variable, an element or a field", node.place)
+
+
+def addressed(node: syntax.Expression, scope: Scope) -> syntax.Expression:
+    """`&node` where it is the name of an array and a pointer may stand; else the node itself."""
+    what: object = resolve(node, scope)
+    type_ = what[0] if isinstance(what, tuple) and not isinstance(what, Local) else getattr(what, "type", None)
+    return syntax.Unary(node.place, "&", node) if isinstance(type_, ArrayType) else node
 
 
 def _local_reference(local: Local) -> Run:

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING
 from cstool.csl.fabric.arch import OWN_QUEUES, SRAM_BYTES, Arch
 from cstool.csl.fabric.program import ColorConfig, FifoBuffer, Symbol
 from cstool.csl.language.limits import Limits
-from cstool.csl.language.module import Constant
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import Type
-from cstool.csl.language.values import FunctionValue, Value, to_bytes
+from cstool.csl.language.values import FunctionValue, Value, key_of, to_bytes
 
 if TYPE_CHECKING:
     from cstool.csl.language.compile import Compilation
+    from cstool.csl.language.evaluate_core import Scope
     from cstool.csl.language.module import Module
+    from cstool.csl.language.syntax import Builtin
 
 DATA_START = 64
 """Address of the first variable, bytes: a pointer that was never set (0) points at none."""
@@ -38,7 +39,7 @@ class Root:
     Args:
         name: its name in the compiled program (a key of the result of `program(pe)`)
         function: the function; never generic
-        kind: "local", "data", "control", "function" (of the host), "teardown"
+        kind: "local", "data", "control", "function" (of the host)
         letters: for a data or control task: its parameters, as `fabric.program.Task.argument`
     """
 
@@ -103,6 +104,8 @@ class Instance:
         phase: the present phase: "layout" block, "comptime" block, or "value": an expression without effects
         depth: calls that run now, one inside the other
         limits: limits of the whole compilation
+        handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
+        loads: calls of `@load_to_dsr` at compile time, with the scopes of their arguments
         root: the module of the file itself; files that are imported once it is set run their `comptime` blocks
     """
 
@@ -114,6 +117,7 @@ class Instance:
     depth: int = 0
     limits: Limits = field(default_factory=Limits)
     tasks: dict[int, BoundTask] = field(default_factory=dict)
+    handlers: dict[tuple[str, int], BoundTask] = field(default_factory=dict)
     blocked: dict[int, Place] = field(default_factory=dict)
     activated: dict[int, Place] = field(default_factory=dict)
     input_queues: dict[int, tuple[int, Place]] = field(default_factory=dict)
@@ -126,8 +130,9 @@ class Instance:
     warnings: list[CslError] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     pointed: list[FunctionValue] = field(default_factory=list)
+    loads: "list[tuple[Builtin, Scope]]" = field(default_factory=list)
     root: "Module | None" = None
-    _constants: dict[tuple[Type, str], Constant] = field(default_factory=dict)
+    _constants: dict[object, int] = field(default_factory=dict)
     _end: int = DATA_START
     _bytes: bytearray = field(default_factory=bytearray)
 
@@ -172,6 +177,19 @@ class Instance:
                     self._bytes.extend(bytes(address - len(self._bytes)))
                 self._bytes[address : address + size] = raw
         return address
+
+    def constant(self, name: str, value: Value, place: Place | None) -> int:
+        """The address of a constant of a function; equal constants are one.
+
+        Raises:
+            CslError: it exists at compile time alone, or SRAM is full.
+        """
+        if value[0].comptime_only:
+            raise CslError(f"'{name}' exists at compile time alone ({value[0]}): no address", place)
+        key = key_of(value)
+        if key not in self._constants:
+            self._constants[key] = self.allocate(name, value[0], place, value[1])
+        return self._constants[key]
 
     @property
     def data_bytes(self) -> int:
@@ -235,11 +253,6 @@ class Instance:
         bound = (self.output_queues if output else self.input_queues).get(queue)
         return None if bound is None else bound[0]
 
-    def constant(self, name: str, place: Place, module: "Module", value: Value) -> Constant:
-        """A known value that a function takes the address of: equal ones are in SRAM once."""
-        made = Constant(name, place, module, value)
-        return self._constants.setdefault((value[0], repr(value[1])), made)
-
     def pointer_to(self, function: FunctionValue) -> int:
         """The value of a pointer to a function: a number behind all addresses of SRAM."""
         if function not in self.pointed:
@@ -249,6 +262,18 @@ class Instance:
     def function_at(self, pointer: int) -> FunctionValue:
         """The function that `pointer_to` gave a number."""
         return self.pointed[(pointer - SRAM_BYTES) // 2]
+
+    def task_id(self, task: FunctionValue, place: Place | None) -> int:
+        """The id that a task is bound to.
+
+        Raises:
+            CslError: it is bound to none.
+        """
+        for number, bound in self.tasks.items():
+            if bound.root.function == task:
+                return number
+        name = task.declaration.name
+        raise CslError(f"'{name}' is not bound to a task id", place, f"@bind_local_task({name}, ...)")
 
     def root_of(self, function: FunctionValue, kind: str, letters: tuple[str, ...] = ()) -> Root:
         """The root for a function, under a name of its own."""

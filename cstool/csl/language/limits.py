@@ -1,5 +1,8 @@
 """Limits of compile time: turns of loops, calls, sizes of values. A program beyond them is taken for endless."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from cstool.csl.language.source import CslError, Place
 
 MOST_TURNS = 1_000_000
@@ -12,6 +15,8 @@ MOST_STEPS = 20_000_000
 """turns and calls of a whole compilation; they take about a minute"""
 INLINED, FUNCTION, IMPORT = 20, 100, 1000
 """steps of an unrolled turn, of a function, and of an import"""
+FOLDED = 1000
+"""steps of a call in a function whose arguments are known: beyond, it is left to run time"""
 MOST_BITS = 8192
 """bits of a `comptime_int`"""
 MOST_CHARACTERS = 2**20
@@ -48,6 +53,16 @@ class Limits:
                 place,
                 "fewer turns of the loops around this place do",
             )
+
+    @contextmanager
+    def within(self, steps: int) -> Iterator[None]:
+        """Run the body of the `with` in no more than these steps: an attempt."""
+        kept, self._left = self._left, min(steps, self._left)
+        given = self._left
+        try:
+            yield
+        finally:
+            self._left = kept - (given - max(self._left, 0))
 
     def check_turns(self, turns: int, what: str, place: Place, most: int) -> None:
         """Check the turns of a loop; `what` is its subject in the message: "a 'while' at compile time".

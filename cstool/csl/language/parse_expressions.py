@@ -112,22 +112,21 @@ class ExpressionParser(Cursor):
     def type_(self) -> syntax.Expression:
         """Read an operand without operators, such as a type. It does not end in a literal's `{`."""
         token = self.token
-        if token.kind not in ("*", "**", "[", "fn"):
+        kind = "fn" if self.is_word("task") and self._is_task_type() else token.kind
+        if kind not in ("*", "**", "[", "fn"):
             return self._suffixes(self._atom(), token.start)
         self.deeper()
-        read = {"*": self._pointer, "**": self._pointer, "[": self._array, "fn": self._function_type}[token.kind]
+        read = {"*": self._pointer, "**": self._pointer, "[": self._array, "fn": self._function_type}[kind]
         type_ = read(self.advance())
         self.shallower()
         return type_
 
     def type_after_colon(self) -> syntax.Expression | None:
-        """Read `: T` if it is there. Only here a type may be `task() void`: elsewhere that calls a function `task`."""
+        """Read `: T` if it is there."""
         if not self.accept(":"):
             return None
         if self.token.kind in ("=", ";", ",", ")", "}"):
             raise self.expected("a type after ':'")
-        if self.is_word("task") and self.ahead() == "(":
-            return self._function_type(self.advance())
         return self.type_()
 
     def _pointer(self, star: Token) -> syntax.Expression:
@@ -168,6 +167,16 @@ class ExpressionParser(Cursor):
             parameters.append(self.type_())
         result = self.type_()
         return syntax.FunctionType(self.since(word.start), word.text, tuple(parameters), result)
+
+    def _is_task_type(self) -> bool:
+        """Whether `task (...)` is a type: a result follows, which a call of a function named `task` does not have."""
+        if self.ahead() != "(":
+            return False
+        at, depth = 2, 1
+        while depth and self.ahead(at) != "end":
+            depth += {"(": 1, ")": -1}.get(self.ahead(at), 0)
+            at += 1
+        return self.ahead(at) in ("name", "*", "[", "fn")
 
     def _suffixes(self, value: syntax.Expression, start: int) -> syntax.Expression:
         while True:

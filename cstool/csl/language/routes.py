@@ -98,9 +98,8 @@ def color_config(value: Value, place: Place) -> ColorConfig:
     routes = known_fields(fields.get("routes", values.VOID), ".routes", either, place)
     rx = ports_of(routes["rx"], ".rx", place) if "rx" in routes else 0
     tx = ports_of(routes["tx"], ".tx", place) if "tx" in routes else 0
-    if ("routes" in fields or not _flag(fields, "teardown", place)) and not (rx and "tx" in routes):
-        missing = ".rx" if not rx else ".tx"
-        raise CslError(f"a route needs {missing}: where wavelets {'come from' if not rx else 'go'}", place)
+    if not ("rx" in routes or "tx" in routes or _flag(fields, "teardown", place)):
+        raise CslError("a route needs .rx or .tx, where wavelets come from or go", place)
     positions = [Route(rx, tx)]
     current, ring, pop = 0, False, POP_MODES[0]
     if "switches" in fields:
@@ -141,8 +140,6 @@ def _positions(switches: dict[str, Value], start: Route, place: Place) -> list[R
         before = result[-1] if result else start
         rx = ports_of(fields["rx"], f".{name}.rx", place) if "rx" in fields else before.rx
         tx = ports_of(fields["tx"], f".{name}.tx", place) if "tx" in fields else before.tx
-        if not rx:
-            raise CslError(f".{name} leaves the color without a source", place)
         result.append(Route(rx, tx))
     return result
 

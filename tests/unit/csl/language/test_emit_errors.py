@@ -72,14 +72,10 @@ _ = u << @as(u16, 16); ==> 5: a shift of u16 is by 0 to 15 bits, got 16
   6: @map takes a function first, got mem1d_dsd Mem1d(address=64, extent=8, stride=4, width=4, indexed=Fa...
 @load_to_dsr(a_dsd, a_dsd); ==> 14: @load_to_dsr loads into a DSR, got mem1d_dsd
 _ = @increment_dsd_offset(in_dsd, n, f32); ==> 5: @increment_dsd_offset takes mem1d_dsd or mem4d_dsd, got fabin_dsd
-_ = @set_dsd_base_addr(a_dsd, n); ==> 31: @set_dsd_base_addr takes a pointer, got i16
+_ = @set_dsd_base_addr(a_dsd, n); ==> 31: @set_dsd_base_addr takes a pointer or an array, got i16
 _ = @get_dsd(mem1d_dsd, .{ .base_address = &a, .extent = k });
   5: '.extent' must be u16, got i32 | convert it: @as(u16, ...)
 _ = &(n + 1); ==> 7: & takes a variable, an element or a field
-_ = @get_dsd(circbuf_dsd, .{ .base_address = &a, .extent = 4 });
-  14: circular buffers (circbuf_dsd) are not simulated | a FIFO or a mem1d_dsd may do
-_ = @get_dsd(mem4d_dsd, .{ .tensor_access = |i|{4} -> a[i], .wavelet_index_offset = true });
-  25: a mem4d_dsd with .wavelet_index_offset is not simulated | use a mem1d_dsd
 _ = pointer.*(1, 2); ==> 5: fn(i16)i16 takes 1 argument, got 2
 pointer = &none;
   11: 'pointer' must be *const fn(i16)i16, got *const fn()i16 49154 | convert it: @ptrcast(*const fn(i16)i16, ...)

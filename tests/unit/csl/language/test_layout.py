@@ -188,7 +188,7 @@ def test_refused_layouts(tmp_path: Path, layout: str, message: str) -> None:
     if layout.startswith("ONE: "):
         layout = ONE % layout.removeprefix("ONE: ")
     layout = layout.replace("EAST_ONLY", EAST).replace("WEST_ONLY", WEST)
-    text = bad_layout(tmp_path, layout, {"needs.csl": "param count: i16;"})
+    text = bad_layout(tmp_path, layout, {"needs.csl": "param count: i16; comptime { const now = count; }"})
     assert text.replace(str(tmp_path), "DIR") == message
 
 

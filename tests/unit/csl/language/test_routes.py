@@ -24,6 +24,8 @@ ROUTES ==> ColorConfig((Route(1, 8),))
 .routes = .{ .rx = WEST, .tx = .{} } ==> ColorConfig((Route(2, 0),))
 ROUTES, .switches = .{ .pos1 = .{ .rx = EAST, .tx = WEST }, .pos2 = .{ .rx = SOUTH }, .pos3 = .{ .tx = .{} } }
   ColorConfig((Route(1, 8), Route(4, 2), Route(16, 2), Route(16, 0)))
+.routes = .{ .tx = .{ EAST } } ==> ColorConfig((Route(0, 4),))
+.routes = .{ .rx = .{ RAMP } }, .switches = .{ .pos1 = .{ .rx = .{} } } ==> ColorConfig((Route(1, 0), Route(0, 0)))
 .teardown = true ==> ColorConfig((Route(0, 0),), teardown=True)
 ROUTES, .teardown = true ==> ColorConfig((Route(1, 8),), teardown=True)
 ROUTES, .switches = .{ .pos1 = .{ .tx = WEST }, .pos2 = .{ .rx = EAST, .tx = .{ SOUTH, RAMP } }, MODES }
@@ -49,15 +51,12 @@ def test_configs(text: str, expected: str) -> None:
 REFUSED = r"""
 .route = 1
   a color's config has the fields routes, switches, filter, teardown, color_swap_x, color_swap_y, got .route
+.routes = .{} ==> a route needs .rx or .tx, where wavelets come from or go
 .routes = 5 ==> .routes is a struct, got comptime_int 5
-.routes = .{ .rx = .{ RAMP } } ==> a route needs .tx: where wavelets go
-.routes = .{ .tx = .{ RAMP } } ==> a route needs .rx: where wavelets come from
-.routes = .{ .rx = .{}, .tx = .{ EAST } } ==> a route needs .rx: where wavelets come from
 .routes = .{ .rx = .{ 5 }, .tx = .{ EAST } }
   .rx is a direction or several, .{ WEST, RAMP }, got comptime_struct .{ 5 }
 .routes = .{ .rx = .{ RAMP, RAMP }, .tx = .{ EAST } } ==> .rx names a direction once, got RAMP twice
 ROUTES, .switches = .{ .pos2 = .{ .tx = WEST } } ==> .pos2 follows .pos1, which is not given
-ROUTES, .switches = .{ .pos1 = .{ .rx = .{} } } ==> .pos1 leaves the color without a source
 ROUTES, .switches = .{ .current_switch_pos = 4 } ==> .current_switch_pos is 0 to 3, got comptime_int 4
 ROUTES, .switches = .{ .current_switch_pos = 1 } ==> .current_switch_pos is a position that there is, got 1
 ROUTES, .switches = .{ .pop_mode = .never } ==> .pop_mode is one of no_pop, always_pop, pop_on_advance, got .never
