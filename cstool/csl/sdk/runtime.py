@@ -145,6 +145,8 @@ class SdkRuntime(LoadedProgram):
 
     def call(self, sym: str, params: list[Any], *, nonblock: bool = False) -> Task:
         """Like `launch`, with the arguments as words of 32 bits."""
+        if not isinstance(params, list | tuple | np.ndarray):
+            raise SdkRuntimeError(f"call: a list of arguments must be given, got {params!r}")
         function = self._function("call", sym, len(params))
         words = np.array([int(word) & 0xFFFFFFFF for word in params], "<u4")
         values = [
@@ -258,7 +260,7 @@ class SdkRuntime(LoadedProgram):
 
     def _variable(self, name: str, which: int | str) -> Exported:
         self._need_memcpy(name)
-        number = self.get_id(which) if isinstance(which, str) else int(which)
+        number = self._number(name, which) if isinstance(which, str) else whole_numbers(name, which)[0]
         if not 0 <= number < len(self._program.exported):
             raise SdkRuntimeError(f"{name}: a number that get_id returned is expected, got {number}")
         found = self._program.exported[number]
@@ -269,11 +271,12 @@ class SdkRuntime(LoadedProgram):
     def _function(self, name: str, symbol: str, given: int) -> Exported:
         """An exported function that takes as many arguments as are given."""
         self._need_memcpy(name)
-        found = self._program.exported[self.get_id(symbol)]
+        found = self._program.exported[self._number(name, symbol)]
         if found.kind != "function":
             raise SdkRuntimeError(f"{name}: '{symbol}' must be a function, it is a variable")
         if given != len(found.parameters):
-            raise SdkRuntimeError(f"{name}: {declared(found)} takes {len(found.parameters)} arguments, got {given}")
+            taken = counted(len(found.parameters), "argument")
+            raise SdkRuntimeError(f"{name}: {declared(found)} takes {taken}, got {given}")
         return found
 
     def _color(self, name: str, color: int | str, kind: str) -> int:

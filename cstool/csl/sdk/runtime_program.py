@@ -59,6 +59,11 @@ class LoadedProgram:
             if name not in _SETTINGS and (near := did_you_mean(name, _SETTINGS)):
                 raise SdkRuntimeError(f"SdkRuntime: there is no argument '{name}'", near)
         path = bindir.path if isinstance(bindir, SdkCompileArtifacts) else bindir
+        if not isinstance(path, str | os.PathLike):
+            raise SdkRuntimeError(
+                f"SdkRuntime: the directory of a compiled program must be given, got {path!r}",
+                "scripts often take it by --name: cs_python run.py --name out",
+            )
         try:
             self._program = read_summary(Path(path).absolute())
         except ProgramError as error:
@@ -115,9 +120,12 @@ class LoadedProgram:
 
     def get_id(self, symbol: str) -> int:
         """Number of an exported variable, for `memcpy_h2d` and `memcpy_d2h`."""
+        return self._number("get_id", symbol)
+
+    def _number(self, name: str, symbol: str) -> int:
         if symbol not in self._numbers:
             raise SdkRuntimeError(
-                f"get_id: '{symbol}' must be exported by the layout's @export_name, "
+                f"{name}: '{symbol}' must be exported by the layout's @export_name, "
                 f"{listed('exported', sorted(self._numbers))}",
                 did_you_mean(str(symbol), self._numbers),
             )

@@ -243,12 +243,16 @@ def h2d(runtime: SdkRuntime, **changes: Any) -> Any:
          "is_task_done: the result of a call with nonblock=True must be given, got None"),
         (lambda r: r.task_wait(3), "task_wait: the result of a call with nonblock=True must be given, got 3"),
         (lambda r: r.launch("A"), "launch: 'A' must be a function, it is a variable"),
-        (lambda r: r.launch("scale"), "launch: scale(u32) takes 1 arguments, got 0"),
-        (lambda r: r.call("scale", [1, 2]), "call: scale(u32) takes 1 arguments, got 2"),
+        (lambda r: r.launch("scale"), "launch: scale(u32) takes 1 argument, got 0"),
+        (lambda r: r.call("scale", [1, 2]), "call: scale(u32) takes 1 argument, got 2"),
         (lambda r: r.launch("scale", -1),
          "launch: argument 1 of scale(u32): must be 0 to 4294967295, got -1"),
         (lambda r: r.launch("scale", np.float32(1)),
          "launch: argument 1 of scale(u32): must be an integer, got float32"),
+        (lambda r: r.call("scale", 3), "call: a list of arguments must be given, got 3"),
+        (lambda r: r.launch("scal", 3), "launch: 'scal' must be exported by the layout's @export_name, "
+         "exported: A, B, bad, fixed, scale, slow, stuck\nhint: did you mean scale?"),
+        (lambda r: h2d(r, dest=None), "memcpy_h2d: columns, rows, counts and ids must be whole numbers, got (None,)"),
         (lambda r: r.load(), "load: the program is loaded already"),
         (lambda r: r.send(0, 0),
          "send: an input stream of the layout must be given, got 0, it has: none\n"
@@ -387,6 +391,10 @@ def test_arguments_of_a_runtime(folder):
     platform = get_platform(None, SimfabConfig(dump_core=True), SdkTarget.WSE3)
     told = message(lambda: SdkRuntime(folder, platform, memcpy_required=True))
     assert told == "SdkRuntime: the platform must be wse2, as the program is, got wse3"
+    assert message(lambda: SdkRuntime(None)) == (
+        "SdkRuntime: the directory of a compiled program must be given, got None\n"
+        "hint: scripts often take it by --name: cs_python run.py --name out"
+    )
     assert message(lambda: SdkRuntime(folder, cmaddr="1.2.3.4:9000")) == (
         "cmaddr: must be left out, programs are simulated here, got 1.2.3.4:9000"
     )

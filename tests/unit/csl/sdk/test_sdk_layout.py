@@ -390,7 +390,7 @@ def test_send_and_receive(start: Start) -> None:
          "receive: an output stream of the layout must be given, got 'one_rx_in', it has: one_tx_out\n"
          "hint: did you mean one_tx_out?"),
         (lambda: runtime.send(2.5, words),  # type: ignore[arg-type]
-         "send: columns, rows and counts must be whole numbers, got (2.5,)"),
+         "send: columns, rows, counts and ids must be whole numbers, got (2.5,)"),
         (lambda: runtime.send(send, words[:0]), "send: data must have at least 1 element, got none"),
         (lambda: runtime.send(send, np.zeros(3)),
          "send: data must be an array of a type of 16 or 32 bits, got float64"),
