@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from cstool.csl.fabric.arch import OWN_QUEUES, SRAM_BYTES, Arch
 from cstool.csl.fabric.program import ColorConfig, FifoBuffer, Symbol
 from cstool.csl.language.limits import Limits
-from cstool.csl.language.source import CslError, Place
+from cstool.csl.language.source import CslError, Keeper, Place
 from cstool.csl.language.types import Type
 from cstool.csl.language.values import FunctionValue, Value, key_of, to_bytes
 
@@ -105,6 +105,7 @@ class Instance:
         depth: calls that run now, one inside the other
         limits: limits of the whole compilation
         handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
+        keeper: keeps errors of functions and of `comptime` blocks, if the compilation looks for several
         loads: calls of `@load_to_dsr` at compile time, with the scopes of their arguments
         root: the module of the file itself; files that are imported once it is set run their `comptime` blocks
     """
@@ -116,6 +117,7 @@ class Instance:
     phase: str = "value"
     depth: int = 0
     limits: Limits = field(default_factory=Limits)
+    keeper: Keeper = field(default_factory=Keeper)
     tasks: dict[int, BoundTask] = field(default_factory=dict)
     handlers: dict[tuple[str, int], BoundTask] = field(default_factory=dict)
     blocked: dict[int, Place] = field(default_factory=dict)
