@@ -248,7 +248,7 @@ class FabricProgram:
         configs: distinct configs
         exported: names for the host
         params: values of `--params` and `--colors`, by name, as text
-        colors: those of `--colors` alone
+        colors: values of `--colors` alone
         fabric: columns and rows of the fabric, halo and all
         offset: x and y of the rectangle in it
         memcpy: whether the host talks to it through memcpy
@@ -256,7 +256,7 @@ class FabricProgram:
         channels: I/O channels between the host and the fabric
         ports: streams of single PEs
         origin: column and row by which host scripts know the first PE; layouts in Python count on the fabric
-        data: values that variables have at the start, beside those of their programs
+        data: values of variables at the start, beside their programs' own
     """
 
     arch: str
