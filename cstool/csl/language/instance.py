@@ -104,6 +104,7 @@ class Instance:
         phase: the present phase: "layout" block, "comptime" block, or "value": an expression without effects
         depth: calls that run now, one inside the other
         limits: limits of the whole compilation
+        exporters: the module of each variable or function with `export`, for those that say `extern`
         loads: calls of `@load_to_dsr` at compile time, with the scopes of their arguments
         root: the module of the file itself; files that are imported once it is set run their `comptime` blocks
     """
@@ -128,6 +129,7 @@ class Instance:
     warnings: list[CslError] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     pointed: list[FunctionValue] = field(default_factory=list)
+    exporters: "dict[str, Module]" = field(default_factory=dict)
     loads: "list[tuple[Builtin, Scope]]" = field(default_factory=list)
     root: "Module | None" = None
     _constants: dict[object, int] = field(default_factory=dict)
