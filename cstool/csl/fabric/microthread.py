@@ -133,9 +133,8 @@ class Thread:
             places, store = pe.memory.writer(operand, self.count, letter)
             self.put = _stored(iter(places).__next__, store)
         elif isinstance(operand, FabricOut):
-            self.up = operand
-            self.output = pe.ramp.output_queue(operand, self.name)
-            self.put = self._sender(operand, letter)
+            self.output, self.up = pe.ramp.output_queue(operand, self.name)
+            self.put = self._sender(self.up, letter)
         elif isinstance(operand, Fifo):
             self.pushed = ring = pe.fifos[operand.number]
             self.put = lambda value: ring.push(encode(letter, value))

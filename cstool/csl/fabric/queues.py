@@ -59,6 +59,7 @@ class OutputQueue:
     Args:
         number: its number; None for the own queue of a color (WSE-2)
         capacity: wavelets
+        color: the color that it is bound to; None where each operation names its own
 
     Attributes:
         stopped: whether the ramp refused its head, and the network has not reported room since
@@ -67,6 +68,7 @@ class OutputQueue:
 
     number: int | None
     capacity: int
+    color: int | None = None
     items: deque[tuple[int, int, bool]] = field(default_factory=deque)
     stopped: bool = False
     flush: bool = False

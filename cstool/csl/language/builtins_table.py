@@ -202,7 +202,6 @@ for _name in ("get_config", "get_config_unchecked"):
 for _name in ("set_config", "set_config_unchecked"):
     run_time(_name, 2, 2, "writes a word of the configuration")
 refused("bind_rotating_tasks", "tasks that take turns are not simulated; count in the task itself")
-refused("set_empty_queue_handler", "handlers of empty queues are not simulated; use @queue_flush")
 refused("get_symbol_id", "the host calls functions by name here, not by numbers of symbols")
 refused("get_symbol_value", "the host calls functions by name here, not by numbers of symbols")
 refused("has_exported_tensors", "the host calls functions by name here, not by numbers of symbols")

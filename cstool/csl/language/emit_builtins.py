@@ -241,19 +241,26 @@ def _arguments(frame: Frame, node: syntax.Builtin, wanted: Sequence[Type]) -> li
 
 # --- intrinsics ---
 
-_CALLS = {"__activate": "activate", "__unblock": "unblock", "__config_write": "config_write"}
+_CALLS = {
+    "__activate": "activate",
+    "__unblock": "unblock",
+    "__config_write": "config_write",
+    "__counter": "counter.set",
+}
 
 
 def _intrinsic(frame: Frame, node: syntax.Builtin) -> Code:
     name = node.name
     what = INTRINSICS[name]
-    if name == "__say":
+    if name in ("__say", "__print"):
         return _say(frame, node)
+    if name in ("__time", "__clock"):
+        return _time(frame, node, "counter.shows" if name == "__time" else "time")
     frame.cost(what.cycles, 4)
     if name in ("__pe_x", "__pe_y"):
         return Code(types.U16, f"pe.{name[-1]}")
-    if name == "__time":
-        return _time(frame, node)
+    if name in ("__fabric_x", "__fabric_y"):
+        return Code(types.U16, f"pe.{name[2:]}")
     if what.parameters[:1] == ("float",):
         return _function(frame, node)
     made = _arguments(frame, node, [types.U16] * len(node.arguments))
@@ -272,20 +279,21 @@ def _function(frame: Frame, node: syntax.Builtin) -> Code:
     return rounded(type_, f"function({node.name[2:]!r}, {text})", made, level=0)
 
 
-def _time(frame: Frame, node: syntax.Builtin) -> Code:
+def _time(frame: Frame, node: syntax.Builtin, reading: str) -> Code:
     pointer = frame.expression(node.arguments[0])
     frame.flush()
     clock, at = frame.fresh("clock"), address_in(pointer)
     frame.program.views.add("H")
-    frame.line(f"{clock} = pe.time()")
+    frame.line(f"{clock} = pe.{reading}()")
     for word in range(3):
         shifted = f"{clock} >> {16 * word}" if word else clock
         frame.line(f"U16[{at.plus(2 * word).text(2)}] = {shifted} & 0xffff")
+    frame.cost(INTRINSICS[node.name].cycles, 6)
     return NOTHING
 
 
 def _say(frame: Frame, node: syntax.Builtin) -> Code:
-    """`@__say(text, fields)`: the k-th `{}` is the k-th field."""
+    """`@__say(text, fields)`, and `@__print`: the k-th `{}` is the k-th field."""
     text = evaluate.evaluate(node.arguments[0], frame.scope)
     fields = list((frame.expression(node.arguments[1]).parts or {}).values())
     pieces = re.split(r"\{([a-z]*)\}", str(text[1]))
@@ -298,4 +306,4 @@ def _say(frame: Frame, node: syntax.Builtin) -> Code:
         for at, piece in enumerate(pieces)
         if at % 2 or piece
     ]
-    return frame.timed(f"pe.say({' + '.join(out) or repr('')})")
+    return frame.timed(f"pe.{node.name[2:]}({' + '.join(out) or repr('')})")
