@@ -12,7 +12,7 @@ from cstool.csl.fabric.dsr_file import PLAIN
 from cstool.csl.fabric.interface import Wait
 from cstool.csl.fabric.memory import encode
 from cstool.csl.fabric.microthread import Thread, extent
-from cstool.csl.fabric.operations import BYTES, Operation, raw
+from cstool.csl.fabric.operations import BYTES, SATURATED, Operation, raw
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
@@ -70,7 +70,9 @@ class Issue:
         operation = self._operations[name]
         settings = self._pe.registers.settings(operands, settings)
         if settings.saturate and operation.dest == "H":
-            raise self._pe.error(f"@{operation.name} with .saturate is not simulated")
+            if name not in SATURATED:
+                raise self._pe.error(f"@{operation.name} with .saturate is not simulated")
+            operation = SATURATED[name]
         return operation, settings, self._held(operands)
 
     def start(self, name: str, operands: tuple[Operand, ...], settings: Settings = PLAIN) -> None:
@@ -105,7 +107,7 @@ class Issue:
         """`@map` that may wait."""
         pe, held = self._pe, self._held(operands)
         given = callback.__code__.co_argcount
-        thread = Thread(pe, "map", PLAIN, None, extent(held), pe.main.running)
+        thread = Thread(pe, "map", PLAIN, None, self._extent(held, given), pe.main.running)
         thread.call = True
         thread.operands = operands
         for operand, letter in zip(held[:given], letters, strict=False):
@@ -176,7 +178,8 @@ class Issue:
         number: int | None,
     ) -> Thread:
         pe = self._pe
-        thread = Thread(pe, operation.name, settings, number, extent(held), pe.main.running)
+        dest_at = 0 if operation.dest else None
+        thread = Thread(pe, operation.name, settings, number, self._extent(held, dest_at), pe.main.running)
         thread.operands = operands
         thread.compute = self._chain(operation) if operation.chained else operation.compute
         sources = held[1:] if operation.dest else held
@@ -189,6 +192,8 @@ class Issue:
             thread.add_source(source, letter, operation.move)
         if operation.dest:
             thread.set_dest(held[0], operation.dest, operation.move)
+        if operation.name == "dfilt":
+            thread.step = thread.drop
         return thread
 
     def _chain(self, operation: Operation) -> Callable[..., int]:
@@ -216,6 +221,11 @@ class Issue:
         return timed
 
     # --- parts of these ---
+
+    def _extent(self, held: tuple[Operand, ...], dest_at: int | None) -> int:
+        """Elements of an operation; `dest_at` is the place of its destination among the operands."""
+        fifos = [(at == dest_at, self._pe.fifos[each.number]) for at, each in enumerate(held) if isinstance(each, Fifo)]
+        return extent(held, [ring.lengths[written] for written, ring in fifos if written in ring.lengths])
 
     def _held(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         """The operands, registers replaced by their contents."""

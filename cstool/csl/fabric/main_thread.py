@@ -21,7 +21,11 @@ from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.interface import Wait
 from cstool.csl.fabric.microthread import Thread
 from cstool.csl.fabric.program import Task
+from cstool.csl.fabric.scalar import finished
 from cstool.csl.fabric.scheduler import CALL, Call, Picked, Picker
+
+HANDLER = 2
+"""Cycles in which the teardown task finds out whether to call a handler. Ours: nothing is published."""
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
@@ -167,7 +171,8 @@ class MainThread:
         if pe.trace is not None:
             pe.trace(now, pe.index, "task", picked.task.function)
         try:
-            function = self._function(picked.task.function)
+            calls = picked.task.kind == "teardown"
+            function = self._call_handlers if calls else self._function(picked.task.function)
             result = self._at_once(lambda: function(*picked.arguments))
         except (IndexError, struct.error) as error:
             raise self._outside() from error
@@ -182,6 +187,14 @@ class MainThread:
         if self._functions is None:
             self._functions = self._pe.simulation.code(self._pe.program)(self._pe)
         return self._functions[name]
+
+    def _call_handlers(self) -> Wait:
+        """The teardown task of a program with handlers: it calls those of colors in teardown and of flushed queues."""
+        pe = self._pe
+        for handler in pe.program.handlers:
+            pe.cycles += HANDLER
+            if pe.tile.calls(handler):
+                yield from finished(self._function(handler.function)())
 
     def _run_on(self) -> None:
         """Let the task's generator run until it waits, or is done."""

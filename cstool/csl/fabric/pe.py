@@ -56,6 +56,7 @@ class ProcessingElement:
         self.simulation = simulation
         self.index = index
         self.y, self.x = divmod(index, simulation.program.width)
+        self.fabric_x, self.fabric_y = self.x + simulation.program.offset[0], self.y + simulation.program.offset[1]
         self.program = program
         self.arch = ARCHS[program.arch]
         self.trace = simulation.on_trace
@@ -64,6 +65,7 @@ class ProcessingElement:
         self.u32, self.i32, self.f32, self.f16 = memory.u32, memory.i32, memory.f32, memory.f16
         self.load, self.store = memory.load, memory.store
         self.base = self.cycles = 0
+        self._line = ""
         self.time_model = simulation.time_model
         self._pace, self._over = self.time_model.pace
         self._settled = self._beside = self._owed = 0
@@ -87,10 +89,11 @@ class ProcessingElement:
     # --- the simulation and the host ---
 
     def begin(self) -> None:
-        """Start the program: tasks that start activated may run, and the teardown task if a color is in teardown."""
+        """Start the program: tasks that start activated may run.
+
+        A color that starts in teardown calls nothing: the vendor's `benchmark-libs/allreduce` counts on that.
+        """
         self.ramp.connect()
-        if TEARDOWN_TASK in self.program.tasks and self.simulation.network.teardowns(self.index):
-            self.main.activate_at(TEARDOWN_TASK, 0)
         self.main.wake(0)
 
     def teardown(self, color: int) -> None:  # noqa: ARG002
@@ -161,16 +164,27 @@ class ProcessingElement:
         self.simulation.events.at(self.settle(), self.simulation.on_unblock, self.index)
 
     def queue_color(self, queue: int, output: bool) -> int | None:
-        """The color that a queue is bound to."""
-        return (self.program.output_queues if output else self.program.input_queues).get(queue)
+        """The color that a queue is bound to now."""
+        return self.ramp.color_of(queue, output)
 
     def queue_flush(self, queue: int, output: bool) -> None:
         """`@queue_flush`: activates the teardown task once the queue is empty."""
         self.ramp.flush(queue, output, self.settle())
 
     def say(self, text: str) -> None:
-        """Write a line of the log, for <debug> and <simprint>."""
+        """Write a line of the log, for <debug>."""
         self.simulation.on_say(self.settle(), self.index, text)
+
+    def print(self, text: str) -> None:
+        """Write to the log, for <simprint>: whole lines, each with its end."""
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self.simulation.on_print(self.settle(), self.index, line)
+
+    def end_line(self) -> None:
+        """End a line that the program has begun."""
+        if self._line:
+            self.print("\n")
 
     def fail(self, message: str, place: str) -> None:
         """End the simulation with an error: a failed `@assert`."""

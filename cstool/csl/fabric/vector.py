@@ -107,7 +107,7 @@ def compute(
         memory.array(source, count, kind) if isinstance(source, (Mem1d, Mem4d)) else np.dtype(DTYPES[kind]).type(source)
         for source, kind in sources
     ]
-    if operation.name == "add16":
+    if operation.name == "add16" and operation.dest == "H":
         carry = sum(int(np.broadcast_to(each, count)[-1]) for each in arrays) >> 16
     result = operation.bulk(*arrays)
     if isinstance(dest, Mem1d):
@@ -131,7 +131,7 @@ def in_order(
     result = 0
     for place, result in zip(places, map(operation.compute, *readers), strict=True):
         store(place, result)
-    return result >> 16 & 1 if operation.name == "add16" else carry
+    return result >> 16 & 1 if operation.name == "add16" and operation.dest == "H" else carry
 
 
 def _hazard(operation: Operation, count: int, dest: Memories, sources: Sequence[tuple[Source, str]]) -> bool:
@@ -150,6 +150,8 @@ def _hazard(operation: Operation, count: int, dest: Memories, sources: Sequence[
 
 def _folds(dest: Mem4d, size: int) -> bool:
     """Whether elements of a tensor may share bytes: a stride that is shorter than the dimensions inside it."""
+    if dest.wrap:
+        return dest.extents[0] > dest.wrap
     reach = size
     for extent, stride in sorted(zip(dest.extents, dest.strides, strict=True), key=lambda pair: abs(pair[1])):
         if extent < 2:

@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
-from cstool.csl.fabric.program import FabricProgram, PEProgram, Task
+from cstool.csl.fabric.program import FabricProgram, Handler, PEProgram, Task
+from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.language import evaluate, syntax, types
+from cstool.csl.language.exports import check_exports
 from cstool.csl.language.instance import EmittedCode, Instance, Root, largest_text
 from cstool.csl.language.layout import Layout, Tile
 from cstool.csl.language.limits import IMPORT, Limits
 from cstool.csl.language.module import Module, Variable, unknown_param
 from cstool.csl.language.parse import parse
-from cstool.csl.language.source import CslError, Place, Source, shown_path, text_of
-from cstool.csl.language.types import FunctionType, PointerType, Type
+from cstool.csl.language.source import CslError, Keeper, Place, Source, shown_path, text_of
 from cstool.csl.language.values import FALSE, TRUE, Value, integer
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import did_you_mean
 
 LIBRARY = Path(__file__).parent / "library"
+MULTI, MEMCPY = "memcpy_multi/", "memcpy/"
+"""Folders of the library: one has all that the other has."""
 _RECURSION = 20_000
 """Python's limit while programs are compiled: code of CSL runs as nested Python functions."""
 
@@ -67,9 +70,16 @@ class Compilation:
         options: the options
         emit: turns the functions of an instance into Python; None: `cstool.csl.language.emit`
         say: takes the text of `@comptime_print`; None: it is written to stdout
+        keeper: keeps errors, or ends the run with the first
     """
 
-    def __init__(self, options: Options, emit: Emit | None = None, say: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        emit: Emit | None = None,
+        say: Callable[[str], None] | None = None,
+        keeper: Keeper | None = None,
+    ) -> None:
         self.options = options
         self.arch = ARCHS[options.arch]
         self.limits = Limits(options.max_inlined_iterations, options.comptime_func_depth_limit)
@@ -79,6 +89,7 @@ class Compilation:
         self.warnings: list[CslError] = []
         self.layout = Layout(options, self.resolve)
         self.say = say or print
+        self.keeper = keeper or Keeper()
         self._emit = emit
         self._files: dict[str, syntax.File] = {}
 
@@ -98,7 +109,7 @@ class Compilation:
             CslError: there is no such file.
         """
         if name.startswith("<") and name.endswith(">"):
-            path = LIBRARY / f"{name[1:-1]}.csl"
+            path = LIBRARY / f"{name[1:-1].replace(MULTI, MEMCPY, 1)}.csl"
             if not path.is_file() or not path.resolve().is_relative_to(LIBRARY.resolve()):
                 raise CslError(f"unknown library {name}", place, did_you_mean(name, library_names()))
             return str(path)
@@ -151,13 +162,16 @@ class Compilation:
 
     def run_comptime(self, module: Module) -> None:
         """Run the compile time of a file: its imports, then its `comptime` blocks."""
+        keeping = self.keeper.keeping
         with module.instance.during("comptime"):
             for declaration in module.file.declarations:
                 if isinstance(declaration, syntax.Declare) and _is_import(declaration.value):
-                    module.lookup(declaration.name, declaration.place)
+                    with keeping():
+                        module.lookup(declaration.name, declaration.place)
             for declaration in module.file.declarations:
                 if isinstance(declaration, syntax.ComptimeBlock):
-                    evaluate.execute(declaration, evaluate.Scope(module))
+                    with keeping():
+                        evaluate.execute(declaration, evaluate.Scope(module))
                 elif isinstance(declaration, syntax.Declare) and declaration.linkage == "export":
                     binding = module.lookup(declaration.name, declaration.place)
                     if isinstance(binding, Variable):
@@ -185,9 +199,40 @@ class Compilation:
     # --- the run ---
 
     def run(self, path: str) -> FabricProgram:
-        """Compile the layout in a file, and the programs that it names."""
+        """Compile the layout in a file, and the programs that it names.
+
+        Raises:
+            CslError: the first error; a keeper that keeps errors has the others.
+        """
+        with self.keeper.keeping():
+            self._lay_out(path)
+            tiles = self.layout.tile_numbers()
+        compiled = []
+        for tile in self.layout.tiles:
+            with self.keeper.keeping():
+                compiled.append(self._compiled(tile))
+        self.keeper.stop()
+        instances = [each[0] for each in compiled if each is not None]
+        check_exports(self.layout, instances, self.options.name_exports)
+        routes = self.layout.routes(tiles, [instance.colors for instance in instances])
+        return FabricProgram(
+            arch=self.arch.name,
+            width=self.layout.width,
+            height=self.layout.height,
+            tiles=tiles,
+            programs=tuple(each[1] for each in compiled if each is not None),
+            routes=routes,
+            configs=tuple(self.layout.configs),
+            exported=tuple(exported for exported, _, _ in self.layout.exported.values()),
+            fabric=self.options.fabric_dims or (0, 0),
+            offset=self.options.fabric_offsets or (0, 0),
+            memcpy=self.options.memcpy,
+            streams=dict(self.streams),
+        )
+
+    def _lay_out(self, path: str) -> None:
         self.folder = os.path.dirname(path)
-        layout = Instance(self, self.arch, shown_path(path), True, limits=self.limits)
+        layout = Instance(self, self.arch, shown_path(path), True, limits=self.limits, keeper=self.keeper)
         root = layout.root = self._module(layout, path, path, False, self.options.params, None)
         for warning in list(layout.warnings):
             raise CslError(f"--params: {warning.message}", None, warning.hint)
@@ -197,6 +242,7 @@ class Compilation:
         if len(block) > 1:
             raise CslError("a file has one layout block", block[1].place, notes=((block[0].place, "the first one"),))
         self.run_comptime(root)
+        self.keeper.stop()
         with layout.during("layout"):
             evaluate.execute(block[0].body, evaluate.Scope(root))
         if self.layout.place is None:
@@ -209,43 +255,25 @@ class Compilation:
                 f"the rectangle must be that of <memcpy/get_params>, {served}, got {size[0]} x {size[1]}",
                 self.layout.place,
             )
-        tiles = self.layout.tile_numbers()
-        instances = [self._instance(tile) for tile in self.layout.tiles]
-        programs = tuple(self._program(*pair) for pair in zip(instances, self.layout.tiles, strict=True))
-        self._check_exports(instances)
-        routes = self.layout.routes(tiles, [instance.colors for instance in instances])
-        return FabricProgram(
-            arch=self.arch.name,
-            width=self.layout.width,
-            height=self.layout.height,
-            tiles=tiles,
-            programs=programs,
-            routes=routes,
-            configs=tuple(self.layout.configs),
-            exported=tuple(exported for exported, _, _ in self.layout.exported.values()),
-            fabric=self.options.fabric_dims or (0, 0),
-            offset=self.options.fabric_offsets or (0, 0),
-            memcpy=self.options.memcpy,
-            streams=dict(self.streams),
-        )
 
-    def _instance(self, tile: Tile) -> Instance:
-        instance = Instance(self, self.arch, shown_path(tile.path), False, limits=self.limits)
+    def _compiled(self, tile: Tile) -> tuple[Instance, PEProgram] | None:
+        """A program, with its instance; None where it has errors that are kept."""
+        before = self.keeper.failures
+        instance = Instance(self, self.arch, shown_path(tile.path), False, limits=self.limits, keeper=self.keeper)
         root = Module(instance, self.load(tile.path, shown_path(tile.path)), tile.path, False, tile.params, tile.place)
         for name in tile.params:
             if name not in root.params:
                 raise unknown_param(root, name)
         instance.root = root
-        with _in_program(tile):
+        with _in_program(tile, self.keeper):
             for name in tile.params:
                 root.lookup(name, None)
             self.run_comptime(root)
-        self.warnings += instance.warnings
-        return instance
-
-    def _program(self, instance: Instance, tile: Tile) -> PEProgram:
-        with _in_program(tile):
-            return self._finished(instance, (self._emit or _emit_program)(instance, list(instance.roots.values())))
+            self.warnings += instance.warnings
+            if self.keeper.failures > before:
+                return None
+            code = (self._emit or _emit_program)(instance, list(instance.roots.values()))
+            return None if self.keeper.failures > before else (instance, self._finished(instance, code))
 
     def _finished(self, instance: Instance, code: EmittedCode) -> PEProgram:
         sram = instance.sram(code.code_bytes)
@@ -258,12 +286,16 @@ class Compilation:
                 largest_text(sram),
             )
         _check_queues(instance)
+        _check_handlers(instance)
         tasks = {
             number: Task(
                 bound.root.name, bound.root.kind, bound.root.letters, bound.queue, bound.color, str(bound.place)
             )
             for number, bound in sorted(instance.tasks.items())
         }
+        handlers = sorted(instance.handlers.items())
+        if handlers:
+            tasks[TEARDOWN_TASK] = Task("teardown", "teardown", place=str(handlers[0][1].place))
         return PEProgram(
             name=instance.name,
             arch=self.arch.name,
@@ -271,6 +303,7 @@ class Compilation:
             memory=instance.memory,
             sram=sram,
             tasks=tasks,
+            handlers=tuple(Handler(kind, number, bound.root.name) for (kind, number), bound in handlers),
             blocked=frozenset(instance.blocked),
             activated=tuple(instance.activated),
             input_queues={queue: color for queue, (color, _) in sorted(instance.input_queues.items())},
@@ -282,33 +315,6 @@ class Compilation:
             inputs=code.inputs,
             outputs=code.outputs,
         )
-
-    def _check_exports(self, instances: list[Instance]) -> None:
-        """Check that names of the layout and symbols of the programs are the same, of the same types."""
-        seen = set()
-        for instance in instances:
-            for name, (_, type_, place) in instance.symbols.items():
-                seen.add(name)
-                if not self.options.name_exports:
-                    self.layout.export(name, type_, not (isinstance(type_, PointerType) and type_.const), place)
-                exported = self.layout.exported.get(name)
-                if exported is None:
-                    raise CslError(
-                        f"what a program exports is named in the layout too, '{name}' is not",
-                        place,
-                        did_you_mean(name, self.layout.exported) or f'@export_name("{name}", {_exported_type(type_)})',
-                    )
-                if not _same_export(exported[1], type_):
-                    raise CslError(
-                        f"'{name}' must be {exported[1]}, as the layout has it, got {_exported_type(type_)}",
-                        place,
-                        notes=((exported[2], "named here"),),
-                    )
-        for name, (_, _, place) in self.layout.exported.items():
-            if name not in seen:
-                raise CslError(
-                    f"no program exports '{name}'", place, did_you_mean(name, seen) or f'@export_symbol(..., "{name}")'
-                )
 
 
 def _check_queues(instance: Instance) -> None:
@@ -322,35 +328,36 @@ def _check_queues(instance: Instance) -> None:
             )
 
 
+def _check_handlers(instance: Instance) -> None:
+    """Check that the teardown task of a program with handlers is not one of the program's own."""
+    bound = instance.tasks.get(TEARDOWN_TASK)
+    if bound is not None and instance.handlers:
+        first = next(iter(instance.handlers.values()))
+        raise CslError(
+            f"task id {TEARDOWN_TASK} calls handlers, or has a task of its own, got '{bound.root.name}' and handlers",
+            bound.place,
+            notes=((first.place, "a handler"),),
+        )
+
+
 def _emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:
     from cstool.csl.language.emit import emit_program  # not needed to compile layouts alone
 
     return emit_program(instance, roots)
 
 
-def _exported_type(type_: Type) -> str:
-    if isinstance(type_, PointerType):
-        return str(PointerType(type_.element, True, type_.const))
-    return str(type_)
-
-
-def _same_export(named: Type, type_: Type) -> bool:
-    if isinstance(named, PointerType) and isinstance(type_, PointerType):
-        return named.pointee == type_.element
-    if isinstance(named, FunctionType) and isinstance(type_, FunctionType):
-        return named.parameters == type_.parameters and named.result == type_.result
-    return False
-
-
 @contextmanager
-def _in_program(tile: Tile) -> Iterator[None]:
+def _in_program(tile: Tile, keeper: Keeper) -> Iterator[None]:
     """Give errors the place of the `@set_tile_code` that uses the program."""
+    keeper.note = (tile.place, f"program of PE {tile.x},{tile.y}")
     try:
         yield
     except CslError as error:
         if error.place == tile.place or any(place == tile.place for place, _ in error.notes):
             raise
-        raise error.noted(tile.place, f"program of PE {tile.x},{tile.y}") from None
+        raise error.noted(*keeper.note) from None
+    finally:
+        keeper.note = None
 
 
 def _is_import(node: syntax.Node | None) -> bool:
@@ -405,6 +412,7 @@ def compile_csl(
     say: Callable[[str], None] | None = None,
     emit: Emit | None = None,
     on_warning: Callable[[CslError], None] | None = None,
+    keeper: Keeper | None = None,
     **options: Any,
 ) -> FabricProgram:
     """Compile a layout and its programs.
@@ -418,10 +426,11 @@ def compile_csl(
         say: takes the text of `@comptime_print`
         emit: for tests: a function that turns functions into Python
         on_warning: takes likely mistakes
+        keeper: keeps errors, so that one run finds several
         options: further `Options`, by name
 
     Raises:
-        CslError: the program has an error.
+        CslError: the program has an error, the first one.
         CstoolError: there is no such generation, or no such file.
     """
     if arch not in ARCHS:
@@ -434,7 +443,7 @@ def compile_csl(
     depth = chosen.comptime_func_depth_limit
     if depth is not None and depth < 1:
         raise CstoolError(f"comptime_func_depth_limit: must be at least 1, got {depth}")
-    compilation = Compilation(chosen, emit, say)
+    compilation = Compilation(chosen, emit, say, keeper)
     with _deep_recursion():
         program = compilation.run(os.path.abspath(path))
     for warning in compilation.warnings:

@@ -215,12 +215,13 @@ class ProgramText:
         written = Written(name, chosen.result)
         self._functions[chosen.key] = written
         self._depth += 1
-        try:
-            self._write(written, chosen)
-        except CslError as error:
-            raise _called_from(error, declared, place) from None
-        finally:
-            self._depth -= 1
+        with self.instance.keeper.keeping():
+            try:
+                self._write(written, chosen)
+            except CslError as error:
+                raise _called_from(error, declared, place) from None
+            finally:
+                self._depth -= 1
         written.done = True
         self._order.append(written)
         return written

@@ -39,6 +39,8 @@ INTRINSICS = {
     "__host_unblock": Intrinsic((), "void", "pe.host_unblock()"),
     "__pe_x": Intrinsic((), "u16", "pe.x"),
     "__pe_y": Intrinsic((), "u16", "pe.y"),
+    "__fabric_x": Intrinsic((), "u16", "pe.fabric_x"),
+    "__fabric_y": Intrinsic((), "u16", "pe.fabric_y"),
     "__time": Intrinsic(
         ("[*]u16",),
         "void",
@@ -54,6 +56,9 @@ INTRINSICS = {
         "void",
         "pe.say(the string, with `fabric.scalar.shown` of each value): values are the fields of the struct, or strings",
         cycles=0,
+    ),
+    "__print": Intrinsic(
+        ("string", "struct"), "void", "pe.print(likewise): a part of a line, or several with their ends", cycles=0
     ),
     "__memcpy_rectangle": Intrinsic(
         ("id", "id"), "void", "layout: the rectangle that memcpy serves; @set_rectangle must say the same", True, 0

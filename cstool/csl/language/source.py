@@ -2,6 +2,8 @@
 
 import os
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -90,6 +92,47 @@ class CslError(CstoolError):
         if self.hint is not None:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
+
+
+class Keeper:
+    """Decides whether the first error ends a compilation.
+
+    Args:
+        keeps: whether errors are kept, so that one run finds several
+
+    Attributes:
+        errors: errors so far, each once
+        failures: how often there was one
+        note: a place, and why it matters to the errors to come; None: none does
+    """
+
+    def __init__(self, keeps: bool = False) -> None:
+        self.keeps = keeps
+        self.errors: list[CslError] = []
+        self.failures = 0
+        self.note: tuple[Place, str] | None = None
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep an error of the body of the `with`, or raise it."""
+        try:
+            yield
+        except CslError as error:
+            if not self.keeps:
+                raise
+            self.keep(error)
+
+    def keep(self, error: CslError) -> None:
+        """Keep an error, unless it is there already."""
+        self.failures += 1
+        # A message has its place in it.
+        if all(each.message != error.message for each in self.errors):
+            self.errors.append(error if self.note is None else error.noted(*self.note))
+
+    def stop(self) -> None:
+        """Raise the first error, if there is one: what follows would only follow from it."""
+        if self.errors:
+            raise self.errors[0]
 
 
 def shown_path(path: str) -> str:

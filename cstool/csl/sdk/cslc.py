@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cstool import __version__
 from cstool.csl.fabric.arch import ARCHS, ports_text
@@ -19,6 +19,9 @@ from cstool.csl.sdk.artifact import write_program
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError, fault_of
 from cstool.foundation.plain_text import one_line
+
+if TYPE_CHECKING:
+    from cstool.csl.language.source import CslError
 
 MOST_CHANNELS = 16
 """I/O channels that memcpy can use (H16)"""
@@ -43,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # This flag has a value only behind an equals sign.
     words = [f"{word}=" if word == "--output-json" else word for word in words]
     try:
-        _run(_flags().parse_intermixed_args(words))
+        return _run(_flags().parse_intermixed_args(words))
     except KeyboardInterrupt:
         print("cslc: interrupted", file=sys.stderr)
         return 130
@@ -56,7 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, MemoryError) as error:
         _complain(fault_of(error) or CstoolError(str(error)))
         return 2
-    return 0
 
 
 def _complain(error: CstoolError) -> None:
@@ -71,7 +73,8 @@ def _flags() -> argparse.ArgumentParser:
     several: dict[str, Any] = {"action": "append", "default": []}
     near = "(default: as near as does)"
     number: dict[str, Any] = {"metavar": "N", "type": _whole}
-    add("layout", metavar="LAYOUT.csl", help="the file with the layout block")
+    add("layouts", metavar="LAYOUT.csl", nargs="+", help="the file with the layout block; with --check, several")
+    add("--check", action="store_true", help="write nothing; print all errors, a line each, for editors")
     add(
         "-o",
         dest="output",
@@ -103,12 +106,17 @@ def _flags() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(flags: argparse.Namespace) -> None:
-    # It takes a while to import, and `--help` does not need it.
-    from cstool.csl.language.compile import compile_csl
-    from cstool.csl.language.source import CslError
+def _run(flags: argparse.Namespace) -> int:
+    if len(flags.layouts) > 1 and not flags.check:
+        raise UsageError(f"one layout is compiled at a time, got {len(flags.layouts)}: {' '.join(flags.layouts)}")
+    if not flags.check:
+        _compile(Path(flags.layouts[0]), flags)
+        return 0
+    return max([_check(Path(layout), flags) for layout in flags.layouts])
 
-    path = Path(flags.layout)
+
+def _options(path: Path, flags: argparse.Namespace) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """Arguments of `compile_csl` by name, and the values of params and of colors as text."""
     if not path.is_file():
         raise UsageError(
             f"{path}: must be a file with a layout block, {'is none' if path.exists() else 'is not there'}"
@@ -124,21 +132,40 @@ def _run(flags: argparse.Namespace) -> None:
             raise UsageError(f"--colors: {name} must be a whole number, got {color_texts[name]}")
     limits = ("max_inlined_iterations", "comptime_func_depth_limit")
     extra = {name: value for name in limits if (value := getattr(flags, name)) is not None}
+    extra |= {
+        "arch": flags.arch,
+        "params": params,
+        "fabric_dims": flags.fabric_dims,
+        "fabric_offsets": flags.fabric_offsets,
+        "memcpy": flags.memcpy,
+        "channels": flags.channels,
+        "import_paths": [*flags.import_path, *filter(None, os.environ.get("CSL_IMPORT_PATH", "").split(os.pathsep))],
+        "colors": {name: int(color) for name, color in colors.items()},
+    }
+    return extra, texts, color_texts
+
+
+def _check(path: Path, flags: argparse.Namespace) -> int:
+    """Print the errors of a program; return the exit code."""
+    from cstool.csl.language.check import check_csl
+    from cstool.csl.language.source import CslError
+
     warnings: list[CslError] = []
-    program = compile_csl(
-        path,
-        arch=flags.arch,
-        params=params,
-        fabric_dims=flags.fabric_dims,
-        fabric_offsets=flags.fabric_offsets,
-        memcpy=flags.memcpy,
-        channels=flags.channels,
-        import_paths=[*flags.import_path, *filter(None, os.environ.get("CSL_IMPORT_PATH", "").split(os.pathsep))],
-        colors={name: int(color) for name, color in colors.items()},
-        say=print,
-        on_warning=warnings.append,
-        **extra,
-    )
+    errors = check_csl(path, on_warning=warnings.append, **_options(path, flags)[0])
+    for kind, found in (("error", errors), ("warning", warnings)):
+        for problem in found:
+            print("\n".join(problem_lines(problem, kind, one_line(str(path)))))
+    return int(bool(errors) or (bool(warnings) and flags.warnings_as_errors))
+
+
+def _compile(path: Path, flags: argparse.Namespace) -> None:
+    # It takes a while to import, and `--help` does not need it.
+    from cstool.csl.language.compile import compile_csl
+    from cstool.csl.language.source import CslError
+
+    warnings: list[CslError] = []
+    options, texts, color_texts = _options(path, flags)
+    program = compile_csl(path, say=print, on_warning=warnings.append, **options)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if warnings and flags.warnings_as_errors:
@@ -167,6 +194,25 @@ def _run(flags: argparse.Namespace) -> None:
         print("".join(f"{line}\n" for line in routes_text(program)), end="")
     if flags.verbose:
         print(summary_text(program, flags.output))
+
+
+def problem_lines(error: "CslError", kind: str, layout: str) -> list[str]:
+    """An error in lines that editors know, `file:line:column: error: message`; its notes and its hint are `note`.
+
+    Args:
+        error: the error
+        kind: "error" or "warning"
+        layout: name of the layout's file, for an error that is in no place
+    """
+    told = f"{layout}:1:1" if error.place is None else str(error.place)
+    text = error.message.removeprefix(f"{told}: ")
+    # Nobody can open a file of the library: the first place in the program stands for one.
+    notes = [(str(place), text) for place, text in error.notes if not place.source.name.startswith("<")]
+    where = notes[0][0] if told.startswith("<") and notes else told
+    found = [] if where == told else [(where, f"it was found at {told}")]
+    hint = [] if error.hint is None else [(where, error.hint)]
+    lines = [f"{place}: note: {one_line(text)}" for place, text in [*found, *notes, *hint]]
+    return [f"{where}: {kind}: {text}", *lines]
 
 
 def place(

@@ -62,7 +62,12 @@ class Session:
 
                 self._recorder = Recorder(program, time_model=time_model)
             self.simulation = Simulation(
-                program, max_cycles=_limit(), on_trace=self._recorder, on_say=self._say, time_model=time_model
+                program,
+                max_cycles=_limit(),
+                on_trace=self._recorder,
+                on_say=self._say,
+                on_print=self._print,
+                time_model=time_model,
             )
             self._host = Host(self.simulation, self._note, modelled=_modelled())
             watch(self.simulation)
@@ -193,16 +198,20 @@ class Session:
 
     def _finish(self) -> None:
         """Write the files of the run: log, counts, trace."""
-        _leave("sim.log", lambda name: write_replacing(Path(name), "".join(f"{line}\n" for line in self._log)))
         if hasattr(self, "simulation"):
+            self.simulation.end_lines()
             document = stats_document(self.simulation)
             _leave("sim_stats.json", lambda name: write_replacing(Path(name), json.dumps(document) + "\n"))
+        _leave("sim.log", lambda name: write_replacing(Path(name), "".join(f"{line}\n" for line in self._log)))
         if self._recorder is not None:
             _leave(os.environ[TRACE_VARIABLE], lambda name: self._recorder.save(Path(name)))
 
     def _note(self, cycle: int, text: str) -> None:
         """Keep a line of the log."""
         self._log.append(f"@{cycle} {one_line(text)}")
+
+    def _print(self, time: int, pe: int, text: str) -> None:  # noqa: ARG002 - programs print their places themselves
+        self._note(time, text)
 
     def _say(self, time: int, pe: int, text: str) -> None:
         if text.startswith("trace "):

@@ -262,11 +262,6 @@ def test_map_over_the_fabric_takes_the_time_of_its_callback():
     assert pe.u32[100] == SWITCH + BEGIN + 5 + 1 + 5 * 24
 
 
-def test_discarding_wavelets():
-    pe = second(sender(9), takes('yield from pe.wait("dfilt", (FabricIn(4, 6),), PLAIN)', take(3)))
-    assert pe.f32[:3].tolist() == [6, 7, 8]
-
-
 # --- control wavelets ---
 
 
@@ -281,6 +276,12 @@ def test_a_control_wavelet_ends_an_operation_as_it_says():
     add = 'yield from pe.wait("fadds", (Pointer(80), 4.0, FabricIn(4, 1000, OnControl(True, 9))), PLAIN)'
     pe = second(controls(control.encode(())), takes(add, "pe.f32[21] = pe.f32[20]", body="def nine(): pe.u32[100] = 1"))
     assert (pe.f32[21], pe.u32[100]) == (5.5, 1)
+
+
+def test_discarding_wavelets_up_to_some_control_wavelets():
+    drop = 'yield from pe.wait("dfilt", (FabricIn(4, 2),), PLAIN)'
+    pe = second(controls(control.encode(()), control.encode(())), takes(drop, take(1)))
+    assert pe.f32[0] == 2.5
 
 
 def test_a_control_wavelet_may_unblock_and_let_the_operation_go_on():
@@ -432,8 +433,8 @@ NOT_BOUND = "@fmovs reads input queue 3, @initialize_queue must bind a color to 
         ),
         ('pe.run("fmovs", (FabricIn(4, 1), 1.0))', f"@fmovs cannot write to {FabricIn(4, 1)!r}"),
         # What is not simulated of settings is refused, on memory too: a result must not be wrong in silence.
-        ('yield from pe.wait("add16", (A, A, 1), Settings(saturate=True))', "@add16 with .saturate is not simulated"),
-        ('pe.start("add16", (A, A, 1), Settings(saturate=True))', "@add16 with .saturate is not simulated"),
+        ('yield from pe.wait("and16", (A, A, 1), Settings(saturate=True))', "@and16 with .saturate is not simulated"),
+        ('pe.start("and16", (A, A, 1), Settings(saturate=True))', "@and16 with .saturate is not simulated"),
     ],
 )
 def test_what_is_refused(line, message):

@@ -121,7 +121,7 @@ def test_out_routes(compiler, ended):
         ("", "the following arguments are required: LAYOUT.csl" + HELP),
         ("layout.csl --arch=wse1", "argument --arch: must be wse2 or wse3, got 'wse1'" + HELP),
         ("layout.csl --chanels=1", "unrecognized arguments: --chanels=1" + HELP),
-        ("layout.csl other.csl", "unrecognized arguments: other.csl" + HELP),
+        ("layout.csl other.csl", "one layout is compiled at a time, got 2: layout.csl other.csl"),
         ("layout.csl --fabric-dims=8", "argument --fabric-dims: must be two whole numbers, like 8,3, got '8'" + HELP),
         ("layout.csl --fabric-offsets=-1,0", "argument --fabric-offsets: must not be negative, got '-1,0'" + HELP),
         ("layout.csl --channels=x", "argument --channels: must be a whole number, got 'x'" + HELP),
