@@ -187,7 +187,7 @@ def test_streams_that_cannot_be() -> None:
     refuses(
         layout.compile,
         "compile: there must be a way between the host at PE 3.2 and the input port 'rx' of region 'more'\n"
-        "hint: PEs between regions are needed for it: place them further apart",
+        "hint: PEs without a route of the same color are needed for it: place regions further apart",
     )
     region, rx, _ = more(layout_of())
     port = region.create_input_port(rx, Edge.LEFT, [RoutingPosition().set_output([Route.RAMP])], 4)
