@@ -51,7 +51,7 @@ class Issue:
         operation, settings, held = self._prepared(name, operands, settings)
         if not _waits(held):
             self._in_memory(operation, operands, _from_index(held, settings))
-            pe.main.complete(settings, pe.base + pe.cycles)
+            pe.main.complete(settings, pe.settle())
             return True
         thread = self._thread(operation, operands, held, settings, None)
         thread.line = self._line_of(sys._getframe(1))
@@ -59,8 +59,8 @@ class Issue:
             pe.main.do(thread)
             yield thread
         else:
-            pe.cycles += vector.START
-            pe.main.complete(settings, pe.base + pe.cycles)
+            pe.operate(vector.START, 0)
+            pe.main.complete(settings, pe.settle())
         return thread.done >= thread.count
 
     def _prepared(
@@ -79,14 +79,13 @@ class Issue:
         """Start an asynchronous operation on a microthread."""
         pe = self._pe
         operation, settings, held = self._prepared(name, operands, settings)
-        time = pe.base + pe.cycles
         pe.cycles += vector.LAUNCH
+        time = pe.settle()
         if not _waits(held):
             # Done in bulk; only its end takes place later.
-            before = pe.cycles
             self._in_memory(operation, operands, _from_index(held, settings))
-            took, pe.cycles = pe.cycles - before, before
-            self._end_at(settings, time + took)
+            self._end_at(settings, pe.settle())
+            pe.set_cycles(time - pe.base)
             return
         number = self._number(held, settings)
         thread = self._thread(operation, operands, held, settings, number)
@@ -121,7 +120,8 @@ class Issue:
             pe.main.do(thread)
             yield thread
             return
-        pe.cycles += vector.START + MAP_ELEMENT * thread.count
+        pe.operate(vector.START, 0)
+        pe.cycles += MAP_ELEMENT * thread.count
         for _ in range(thread.count):
             result = callback(*[read() for read in thread.readers])
             if thread.put is not None:
@@ -161,9 +161,8 @@ class Issue:
                 pe.memory, operation, count, place, tuple(zip(rest, letters, strict=True)), self._carry
             )
         width = operation.width(pe.arch)
-        pe.cycles += vector.START + vector.cycles(
-            count, width, ((place, operation.dest), *zip(rest, letters, strict=True))
-        )
+        took = vector.cycles(count, width, ((place, operation.dest), *zip(rest, letters, strict=True)))
+        pe.operate(vector.START, took)
         pe.datapath.elements += count
         if held is not operands:
             pe.registers.save(operands, count)
@@ -210,11 +209,13 @@ class Issue:
 
         def timed(*values: Any) -> Any:
             now, before = pe.simulation.events.now, (pe.base, pe.cycles)
-            pe.base, pe.cycles = now, 0
+            pe.base = now
+            pe.set_cycles(0)
             result = callback(*values)
-            thread.ready = now + MAP_ELEMENT + pe.cycles
+            thread.ready = MAP_ELEMENT + pe.settle()
             pe.datapath.tick_at(thread.ready)
-            pe.base, pe.cycles = before
+            pe.base = before[0]
+            pe.set_cycles(before[1])
             return result
 
         return timed

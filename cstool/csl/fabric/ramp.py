@@ -8,6 +8,7 @@ from cstool.csl.fabric.dsd import FabricOut
 from cstool.csl.fabric.queues import InputQueue, OutputQueue
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fabric.wavelet import Wavelet
+from cstool.csl.fabric.wiring import NOT_YET
 from cstool.foundation.words import counted
 
 if TYPE_CHECKING:
@@ -153,13 +154,16 @@ class Ramp:
             del self.inputs[found.color]
         found.color, self.inputs[color] = color, found
         found.release = pe.simulation.releaser(pe.index, color)
+        pe.simulation.network.bound(pe.index, color)
 
     # --- wavelets ---
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: it has no reader."""
+        """Wavelets that the input queue of `color` holds; 0: it has no reader, `NOT_YET`: it may get one."""
         queue = self._own(color) if self._takes_any else self.inputs.get(color)
-        return 0 if queue is None else queue.capacity
+        if queue is not None:
+            return queue.capacity
+        return NOT_YET if "config_write" in self._pe.program.code else 0
 
     def accept(self, wavelet: Wavelet) -> None:
         """Put a wavelet that came down the ramp into its input queue."""

@@ -103,6 +103,7 @@ class Instance:
         is_layout: whether it is the layout
         phase: the present phase: "layout" block, "comptime" block, or "value": an expression without effects
         depth: calls that run now, one inside the other
+        effects: calls so far of functions that may have an effect
         limits: limits of the whole compilation
         handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
         keeper: keeps errors of functions and of `comptime` blocks, if the compilation looks for several
@@ -116,6 +117,7 @@ class Instance:
     is_layout: bool
     phase: str = "value"
     depth: int = 0
+    effects: int = 0
     limits: Limits = field(default_factory=Limits)
     keeper: Keeper = field(default_factory=Keeper)
     tasks: dict[int, BoundTask] = field(default_factory=dict)
