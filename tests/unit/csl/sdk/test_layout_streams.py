@@ -259,3 +259,16 @@ def test_what_a_layout_is_made_of() -> None:
     refuses(lambda: Color(3), "Color: its name must be text, got int")  # type: ignore[arg-type]
     assert SdkLayout(SdkTarget.WSE2, msg_level="INFO").settings == {"msg_level": "INFO"}
     assert region.name == "v"
+
+
+def test_errors_name_pes_by_their_place_on_the_fabric(start: Start) -> None:
+    Path("wrong.csl").write_text("""
+var x: i16 = 1;
+task go() void { @assert(x == 2); }
+comptime { @bind_local_task(go, @get_local_task_id(10)); @activate(@get_local_task_id(10)); }
+""")
+    layout = layout_of()
+    layout.create_code_region("wrong.csl", "w", 1, 1).place(7, 5)
+    layout.create_code_region("variables.csl", "v", 1, 1).place(9, 3)
+    runtime = start(layout.compile("out"), None, memcpy_required=False)
+    assert message(runtime.stop).startswith("PE 7.5, wrong.csl:3:18: ")
