@@ -47,10 +47,10 @@ class Watch:
                 pe, function = frame.f_locals["pe"], frame.f_code.co_name
             simulates = simulates or frame.f_code is Simulation.run_until.__code__
             frame = frame.f_back
-        limit = self._simulation.limit
+        limit, program = self._simulation.limit, self._simulation.program
         if pe is not None and limit is not None and pe.base + pe.cycles > limit:
             raise SimulationError(
-                f"PE {pe.x}.{pe.y}, task {function}: must end within {limit} cycles, it goes on",
+                f"{program.name(pe.index)}, task {function}: must end within {limit} cycles, it goes on",
                 f"{LONGER}; look at its loops: what ends them?",
             )
         self._say(simulates)
@@ -75,8 +75,9 @@ def state(simulation: Simulation, seconds: float) -> str:
     if task is not None:
         at = f" ({task.place})" if task.place else ""
         what = f"{_busy(pe) / max(cycle, 1):.0%} of them, in task {task.function}{at}"
+    name = simulation.program.name(pe.index)
     return (
-        f"still simulating after {seconds:.0f} s: {cycle:,} cycles; PE {pe.x}.{pe.y} is the busiest, {what}; "
+        f"still simulating after {seconds:.0f} s: {cycle:,} cycles; {name} is the busiest, {what}; "
         "Ctrl-C ends it, --max_cycles N (CSTOOL_FABRIC_MAX_CYCLES=N) at cycle N"
     )
 
