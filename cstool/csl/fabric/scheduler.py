@@ -5,7 +5,7 @@
   its queue is blocked. A control task likewise, by the control wavelet at the head of any queue that names it.
 - A blocked task or queue keeps its events (F14).
 - Among several, the one with the next higher id after the last one runs, round robin: none can starve. The order of the
-  hardware is not published.
+  hardware is not published. Tasks of high priority (`<tile_config/task_priority>`) come before all others.
 """
 
 from collections import deque
@@ -52,9 +52,12 @@ class Picker:
         blocked: ids that start blocked
         activated: ids that start activated
         queues: input queues that tasks read
+
+    Attributes:
+        high: ids of high priority
     """
 
-    __slots__ = ("_ids", "active", "blocked", "calls", "last", "queues", "tasks", "unblocked")
+    __slots__ = ("active", "blocked", "calls", "high", "last", "queues", "tasks", "unblocked")
 
     def __init__(
         self, tasks: Mapping[int, Task], blocked: frozenset[int], activated: Sequence[int], queues: list[InputQueue]
@@ -66,6 +69,7 @@ class Picker:
         self.queues = queues
         self.calls: deque[Call] = deque()
         self.last = -1
+        self.high: set[int] = set()
 
     def activate(self, task: int, time: int) -> None:
         """Activate a task; without effect on one that is activated and has not run yet."""
@@ -120,9 +124,9 @@ class Picker:
         Events of this very cycle do not count: the order inside a cycle must not matter.
         """
         best: tuple[int, InputQueue | None] | None = None
-        best_rank = QUEUES_FROM
+        best_rank = 2 * QUEUES_FROM
         for task, queue, since in self._events():
-            rank = (task - self.last - 1) % QUEUES_FROM
+            rank = (task - self.last - 1) % QUEUES_FROM + (0 if task in self.high else QUEUES_FROM)
             if since < now and rank < best_rank:
                 best, best_rank = (task, queue), rank
         if best is None and self.calls and self.calls[0].time < now:
