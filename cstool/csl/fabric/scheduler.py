@@ -16,7 +16,7 @@ from typing import NamedTuple
 from cstool.csl.fabric import control
 from cstool.csl.fabric.memory import decode
 from cstool.csl.fabric.operations import BYTES
-from cstool.csl.fabric.program import Task
+from cstool.csl.fabric.program import Symbol, Task
 from cstool.csl.fabric.queues import InputQueue
 
 QUEUES_FROM = 64
@@ -34,7 +34,7 @@ class Call(NamedTuple):
     """A function that the host launches."""
 
     time: int
-    function: str
+    symbol: Symbol
     arguments: tuple[int | float, ...]
 
 

@@ -136,7 +136,7 @@ comptime {
         "a": Symbol("variable", 64, 88, "f", 6),
         "half": Symbol("variable", 72, None, "f", 4),
         "n": Symbol("variable", 90, 92, "H", 1),
-        "run": Symbol("function", parameters=("H", "f"), function="run"),
+        "run": Symbol("function", parameters=("H", "f"), function="run", place="pe.csl:7:1"),
     }
     assert instance.memory[88:94] == bytes([64, 0, 3, 0, 90, 0])
 
