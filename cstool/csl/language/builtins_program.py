@@ -26,7 +26,9 @@ _NUMBERS = "bBhHiwqQef"
 def _task(called: Called, kind: str) -> FunctionValue:
     value = called.arguments[0][1]
     if not isinstance(value, FunctionValue) or value.declaration.kind != "task":
-        raise CslError(f"@{called.node.name} takes a task, got {describe(called.arguments[0])}", called.at(0))
+        is_function = isinstance(value, FunctionValue)
+        hint = f"declare it with 'task': task {value.declaration.name}(...) void" if is_function else None
+        raise CslError(f"@{called.node.name} takes a task, got {describe(called.arguments[0])}", called.at(0), hint)
     if any(parameter.comptime for parameter in value.declaration.parameters):
         raise CslError(f"a {kind} task has no comptime parameters", called.at(0))
     return value
@@ -91,7 +93,7 @@ def _bind_local_task(called: Called) -> Value:
     if number not in called.instance.arch.local_tasks:
         raise CslError(f"a local task id of {called.instance.arch.name} cannot be {number}", called.at(1))
     if _task(called, "local").declaration.parameters:
-        raise CslError("a local task has no parameters", called.at(0))
+        raise CslError("a local task has no parameters", called.at(0), "a data task takes data: @bind_data_task")
     return _bind(called, "local", number, _letters(called, "local"))
 
 
@@ -229,6 +231,11 @@ def _export_symbol(node: syntax.Builtin, scope: Scope) -> Code:
         if isinstance(what, Variable | Constant) and isinstance(what.type, PointerType):
             type_: Type = what.type
             symbol = _pointer_symbol(instance, what, subject.place)
+        elif isinstance(what, Variable):
+            element = f"[*]{what.type.element}" if isinstance(what.type, ArrayType) else f"*{what.type}"
+            hint = f"export a pointer to it: const {what.name}_ptr: {element} = &{what.name};"
+            message = f"the host can use functions and pointers, got the variable '{what.name}'"
+            raise CslError(message, subject.place, hint)
         else:
             value = scope.expression(subject).run(frame)
             type_ = value[0]
@@ -267,7 +274,8 @@ def _symbol(instance: Instance, value: Value, place: Place) -> Symbol:
     type_, data = value
     if isinstance(data, FunctionValue):
         if data.declaration.kind == "task" or not isinstance(type_, FunctionType):
-            raise CslError("the host calls functions, not tasks", place)
+            hint = "export an fn, which may @activate the task"
+            raise CslError("the host calls functions, not tasks", place, hint)
         letters = _letters_of(type_, data, _NUMBERS, "the host gives numbers to a function")
         return Symbol("function", parameters=letters, function=instance.root_of(data, "function", letters).name)
     raise CslError(

@@ -60,8 +60,9 @@ REFUSED = r"""
 @bind_local_task(local, id); @bind_local_task(other, id);
   task id 12 has one task, got 'other' after 'local' | bound to 'local'
 @bind_local_task(plain, id); ==> @bind_local_task takes a task, got fn()void plain
+  (declare it with 'task': task plain(...) void)
 @bind_local_task(local, 5); ==> @bind_local_task takes a local_task_id, got comptime_int 5 (@get_local_task_id)
-@bind_local_task(word, id); ==> a local task has no parameters
+@bind_local_task(word, id); ==> a local task has no parameters (a data task takes data: @bind_data_task)
 @bind_data_task(word, id); ==> @bind_data_task takes a data_task_id, got local_task_id 12 (@get_data_task_id)
 @bind_data_task(wide, data); ==> a data task takes the 32 bits of a wavelet, its parameters have 48
 @bind_data_task(short, data); ==> a task's parameter has 16 or 32 bits, got 'x' of u8
@@ -84,7 +85,7 @@ REFUSED = r"""
 @set_teardown_handler(local, c); @set_teardown_handler(other, c);
   one handler serves the teardown of all colors, got 'other' after 'local' | the other one
 @set_teardown_handler(c, c); ==> @set_teardown_handler takes a function and a color
-@export_symbol(local); ==> the host calls functions, not tasks
+@export_symbol(local); ==> the host calls functions, not tasks (export an fn, which may @activate the task)
 @export_symbol(id); ==> the host can use functions and pointers, got local_task_id 12 (export a pointer: var p = &x;)
 @export_symbol(plain); @export_symbol(plain); ==> a symbol is exported once, got 'plain' again | the other one
 @set_color_config(0, 0, c, .{}); ==> @set_color_config stands in a layout block alone

@@ -315,7 +315,8 @@ def test_a_function_that_never_unblocks(capfd, runtime):
     assert first == (
         "the fabric stands still, and the host's command is not done: memcpy_d2h from 'A', 6 x 32 bits, PE 0.0"
     )
-    assert hint == "hint: PE 0.0 is in stuck(), which has not called unblock_cmd_stream()"
+    stuck = "PE 0.0 is in stuck(), which has not called unblock_cmd_stream()"
+    assert hint == f"hint: {stuck}; never ran there: task echo (pe.csl:3:1)"
     assert blank == ""
     assert report.startswith("deadlock at cycle ")
     assert capfd.readouterr() == ("", "")
