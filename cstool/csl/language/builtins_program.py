@@ -63,7 +63,7 @@ def _id(called: Called, *allowed: Type) -> int:
     type_, number = called.arguments[1]
     if type_ not in allowed:
         message = f"@{called.node.name} takes a {allowed[0]}, got {describe((type_, number))}"
-        raise CslError(message, called.at(1), f"@get_{allowed[0]}")
+        raise CslError(message, called.at(1), f"@get_{allowed[0]}(...) makes one")
     return int(number)
 
 

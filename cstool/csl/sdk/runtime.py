@@ -122,10 +122,14 @@ class SdkRuntime:
 
     def get_id(self, symbol: str) -> int:
         """Number of an exported variable, for `memcpy_h2d` and `memcpy_d2h`."""
+        return self._number("get_id", symbol)
+
+    def _number(self, asked: str, symbol: str) -> int:
         if symbol not in self._numbers:
             raise SdkRuntimeError(
-                f"get_id: '{symbol}' must be exported by the layout's @export_name, "
-                f"{listed('exported', sorted(self._numbers))}"
+                f"{asked}: '{symbol}' must be exported by the layout's @export_name, "
+                f"{listed('exported', sorted(self._numbers))}",
+                did_you_mean(symbol, self._numbers),
             )
         return self._numbers[symbol]
 
@@ -413,7 +417,7 @@ class SdkRuntime:
     def _function(self, name: str, symbol: str, given: int) -> Exported:
         """An exported function that takes as many arguments as are given."""
         self._need_memcpy(name)
-        found = self._program.exported[self.get_id(symbol)]
+        found = self._program.exported[self._number(name, symbol)]
         if found.kind != "function":
             raise SdkRuntimeError(f"{name}: '{symbol}' must be a function, it is a variable")
         if given != len(found.parameters):

@@ -28,7 +28,7 @@ var x = 5; ==> 1: 'x' is needed at run time and must have a type, got comptime_i
 n = 3; ==> 1: 'n' is const and cannot be assigned to |
   const and parameters keep their values; a copy that changes is 'var copy = ...;'
 _ = n + @as(f32, k); ==> 5: no operator '+' on i16 and f32 | convert one side: @as(i16, ...)
-if (n) {} ==> 5: the condition of an 'if' must be bool, got i16
+if (n) {} ==> 5: the condition of an 'if' must be bool, got i16 | compare it: x != 0
 _ = if (n > 0) @as(i16, 1); ==> 5: an 'if' whose value is used needs an 'else'
 _ = if (n > 0) 1 else 2;
   5: an 'if' that is decided at run time needs a type that exists then, got comptime_int | @as gives one
