@@ -34,6 +34,8 @@ class Mem4d(NamedTuple):
         strides: bytes, likewise
         width: bytes of an element
         indexed: as of `Mem1d`: the index counts elements in their order
+        wrap: of a circular buffer, which has one dimension: its elements; 0: it is none
+        first: likewise, the element that it begins with
     """
 
     address: int
@@ -41,6 +43,8 @@ class Mem4d(NamedTuple):
     strides: tuple[int, ...]
     width: int
     indexed: bool = False
+    wrap: int = 0
+    first: int = 0
 
 
 class FabricIn(NamedTuple):

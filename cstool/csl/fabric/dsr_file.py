@@ -68,6 +68,8 @@ def _advanced(operand: Operand, done: int) -> Operand:
     """`operand` behind its first `done` elements."""
     if isinstance(operand, Mem1d):
         return operand._replace(address=operand.address + done * operand.stride)
+    if isinstance(operand, Mem4d) and operand.wrap:
+        return operand._replace(first=(operand.first + done) % operand.wrap)
     if isinstance(operand, Mem4d):
         low, _ = bounds(operand, 1, 1)
         return operand._replace(address=low + done * (operand.strides[-1] if operand.strides else 0))

@@ -12,7 +12,7 @@ from cstool.csl.fabric.dsr_file import PLAIN
 from cstool.csl.fabric.interface import Wait
 from cstool.csl.fabric.memory import encode
 from cstool.csl.fabric.microthread import Thread, extent
-from cstool.csl.fabric.operations import BYTES, Operation, raw
+from cstool.csl.fabric.operations import BYTES, SATURATED, Operation, raw
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
@@ -51,7 +51,7 @@ class Issue:
         operation, settings, held = self._prepared(name, operands, settings)
         if not _waits(held):
             self._in_memory(operation, operands, _from_index(held, settings))
-            pe.main.complete(settings, pe.base + pe.cycles)
+            pe.main.complete(settings, pe.settle())
             return True
         thread = self._thread(operation, operands, held, settings, None)
         thread.line = self._line_of(sys._getframe(1))
@@ -59,8 +59,8 @@ class Issue:
             pe.main.do(thread)
             yield thread
         else:
-            pe.cycles += vector.START
-            pe.main.complete(settings, pe.base + pe.cycles)
+            pe.operate(vector.START, 0)
+            pe.main.complete(settings, pe.settle())
         return thread.done >= thread.count
 
     def _prepared(
@@ -70,21 +70,22 @@ class Issue:
         operation = self._operations[name]
         settings = self._pe.registers.settings(operands, settings)
         if settings.saturate and operation.dest == "H":
-            raise self._pe.error(f"@{operation.name} with .saturate is not simulated")
+            if name not in SATURATED:
+                raise self._pe.error(f"@{operation.name} with .saturate is not simulated")
+            operation = SATURATED[name]
         return operation, settings, self._held(operands)
 
     def start(self, name: str, operands: tuple[Operand, ...], settings: Settings = PLAIN) -> None:
         """Start an asynchronous operation on a microthread."""
         pe = self._pe
         operation, settings, held = self._prepared(name, operands, settings)
-        time = pe.base + pe.cycles
         pe.cycles += vector.LAUNCH
+        time = pe.settle()
         if not _waits(held):
             # Done in bulk; only its end takes place later.
-            before = pe.cycles
             self._in_memory(operation, operands, _from_index(held, settings))
-            took, pe.cycles = pe.cycles - before, before
-            self._end_at(settings, time + took)
+            self._end_at(settings, pe.settle())
+            pe.set_cycles(time - pe.base)
             return
         number = self._number(held, settings)
         thread = self._thread(operation, operands, held, settings, number)
@@ -106,7 +107,7 @@ class Issue:
         """`@map` that may wait."""
         pe, held = self._pe, self._held(operands)
         given = callback.__code__.co_argcount
-        thread = Thread(pe, "map", PLAIN, None, extent(held), pe.main.running)
+        thread = Thread(pe, "map", PLAIN, None, self._extent(held, given), pe.main.running)
         thread.call = True
         thread.operands = operands
         for operand, letter in zip(held[:given], letters, strict=False):
@@ -119,7 +120,8 @@ class Issue:
             pe.main.do(thread)
             yield thread
             return
-        pe.cycles += vector.START + MAP_ELEMENT * thread.count
+        pe.operate(vector.START, 0)
+        pe.cycles += MAP_ELEMENT * thread.count
         for _ in range(thread.count):
             result = callback(*[read() for read in thread.readers])
             if thread.put is not None:
@@ -159,9 +161,8 @@ class Issue:
                 pe.memory, operation, count, place, tuple(zip(rest, letters, strict=True)), self._carry
             )
         width = operation.width(pe.arch)
-        pe.cycles += vector.START + vector.cycles(
-            count, width, ((place, operation.dest), *zip(rest, letters, strict=True))
-        )
+        took = vector.cycles(count, width, ((place, operation.dest), *zip(rest, letters, strict=True)))
+        pe.operate(vector.START, took)
         pe.datapath.elements += count
         if held is not operands:
             pe.registers.save(operands, count)
@@ -177,7 +178,8 @@ class Issue:
         number: int | None,
     ) -> Thread:
         pe = self._pe
-        thread = Thread(pe, operation.name, settings, number, extent(held), pe.main.running)
+        dest_at = 0 if operation.dest else None
+        thread = Thread(pe, operation.name, settings, number, self._extent(held, dest_at), pe.main.running)
         thread.operands = operands
         thread.compute = self._chain(operation) if operation.chained else operation.compute
         sources = held[1:] if operation.dest else held
@@ -190,6 +192,8 @@ class Issue:
             thread.add_source(source, letter, operation.move)
         if operation.dest:
             thread.set_dest(held[0], operation.dest, operation.move)
+        if operation.name == "dfilt":
+            thread.step = thread.drop
         return thread
 
     def _chain(self, operation: Operation) -> Callable[..., int]:
@@ -205,16 +209,23 @@ class Issue:
 
         def timed(*values: Any) -> Any:
             now, before = pe.simulation.events.now, (pe.base, pe.cycles)
-            pe.base, pe.cycles = now, 0
+            pe.base = now
+            pe.set_cycles(0)
             result = callback(*values)
-            thread.ready = now + MAP_ELEMENT + pe.cycles
+            thread.ready = MAP_ELEMENT + pe.settle()
             pe.datapath.tick_at(thread.ready)
-            pe.base, pe.cycles = before
+            pe.base = before[0]
+            pe.set_cycles(before[1])
             return result
 
         return timed
 
     # --- parts of these ---
+
+    def _extent(self, held: tuple[Operand, ...], dest_at: int | None) -> int:
+        """Elements of an operation; `dest_at` is the place of its destination among the operands."""
+        fifos = [(at == dest_at, self._pe.fifos[each.number]) for at, each in enumerate(held) if isinstance(each, Fifo)]
+        return extent(held, [ring.lengths[written] for written, ring in fifos if written in ring.lengths])
 
     def _held(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         """The operands, registers replaced by their contents."""

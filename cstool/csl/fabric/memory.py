@@ -72,6 +72,9 @@ def addresses(operand: Mem1d | Mem4d, count: int) -> range | list[int]:
         address, stride = operand.address, operand.stride
         return range(address, address + count * stride, stride) if stride else [address] * count
     assert isinstance(operand, Mem4d)
+    if operand.wrap:
+        stride = operand.strides[0]
+        return [operand.address + (operand.first + k) % operand.wrap * stride for k in range(count)]
     places = np.zeros(1, np.int64) + operand.address
     for extent, stride in zip(operand.extents, operand.strides, strict=True):
         places = (places[:, None] + np.arange(extent) * stride).reshape(-1)

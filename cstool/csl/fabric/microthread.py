@@ -133,9 +133,8 @@ class Thread:
             places, store = pe.memory.writer(operand, self.count, letter)
             self.put = _stored(iter(places).__next__, store)
         elif isinstance(operand, FabricOut):
-            self.up = operand
-            self.output = pe.ramp.output_queue(operand, self.name)
-            self.put = self._sender(operand, letter)
+            self.output, self.up = pe.ramp.output_queue(operand, self.name)
+            self.put = self._sender(self.up, letter)
         elif isinstance(operand, Fifo):
             self.pushed = ring = pe.fifos[operand.number]
             self.put = lambda value: ring.push(encode(letter, value))
@@ -272,6 +271,18 @@ class Thread:
             self.pe.datapath.finish(self, now + 1)
         return True
 
+    def drop(self, now: int) -> bool:
+        """`step` of `@dfilt`: drops a wavelet; each control wavelet counts, data does not."""
+        (queue,) = self.inputs
+        if not queue.items or queue.items[0][0] >= now:
+            self.stalled = not queue.items
+            return False
+        self.done += queue.items[0][2]
+        queue.take()
+        if self.done >= self.count:
+            self.pe.datapath.finish(self, now + 1)
+        return True
+
     def _fifo_stops(self, now: int) -> bool:
         """A FIFO is empty or full: a microthread waits, the main thread's operation ends (SDK documentation, DSRs)."""
         if self.number is None and not self.call:
@@ -307,8 +318,10 @@ class Thread:
             self.output.items.append((self.up.color, control.encode(((control.ADVANCE, True),)), True))
 
 
-def extent(operands: Sequence[Operand]) -> int:
+def extent(operands: Sequence[Operand], lengths: Sequence[int] = ()) -> int:
     """Elements of an operation: the shortest of its vectors in memory, else of its streams; 1 if there is neither.
+
+    `lengths` are those that the program set for its FIFOs; they count like extents of streams.
 
     The documentation says nothing of extents that differ. Memory counts here, as the vendor's game-of-life needs: it
     sends a vector of two elements to an output of extent 1, and needs both at the other side.
@@ -319,7 +332,7 @@ def extent(operands: Sequence[Operand]) -> int:
         if isinstance(operand, (Mem1d, Mem4d))
     ]
     streams = [operand.extent for operand in operands if isinstance(operand, (FabricIn, FabricOut))]
-    return min(in_memory or streams, default=1)
+    return min(in_memory or [*streams, *lengths], default=1)
 
 
 def _word_bits(value: int) -> int:

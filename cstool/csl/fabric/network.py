@@ -114,6 +114,14 @@ class Network:
             raise RuntimeError(f"PE {pe} released a wavelet of color {color} that it never accepted")
         self._cycle(self._events.now + 1).credits.append(exit_)
 
+    def bound(self, pe: int, color: int) -> None:
+        """The CE bound an input queue to `color`: wavelets that wait for one may go down the ramp."""
+        exit_ = self._wiring.router(pe).exits.get(color)
+        if exit_ is not None and not exit_.room:
+            exit_.set_room(self._pes[pe].room(color))
+            exit_.free -= 1
+            self._cycle(self._events.now + 1).credits.append(exit_)
+
     # --- configs ---
 
     def config(self, pe: int, color: int) -> ColorConfig | None:

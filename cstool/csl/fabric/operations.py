@@ -200,6 +200,19 @@ def _all() -> list[Operation]:
     return ops
 
 
+def _saturating(name: str, compute: Callable[[Any, Any], Any]) -> Operation:
+    def bulk(a: Array, b: Array) -> Array:
+        return np.asarray(np.clip(compute(np.asarray(a, np.int32), np.asarray(b, np.int32)), -32768, 32767))
+
+    return Operation(name, "h", ("h", "h"), lambda a, b: max(-32768, min(32767, compute(a, b))), bulk, reduces=True)
+
+
+SATURATED: Mapping[str, Operation] = {
+    "add16": _saturating("add16", lambda a, b: a + b),
+    "sub16": _saturating("sub16", lambda a, b: a - b),
+}
+"""Operations with `.saturate = true`: a result beyond the bounds of signed integers (a guess) is the nearest one."""
+
 FUSED: Mapping[str, Operation] = {operation.name: operation for operation in _all()}
 """All operations by name; a multiply-add rounds once.
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
+from cstool.csl.fabric.counter import Counter
 from cstool.csl.fabric.datapath import Datapath
 from cstool.csl.fabric.dsd import Mem1d, Mem4d
 from cstool.csl.fabric.dsr_file import DsrFile
@@ -45,7 +46,8 @@ class ProcessingElement:
 
     Attributes:
         base: the cycle at which the running task began
-        cycles: cycles of its code since; code adds to it
+        cycles: cycles since, those that code has added behind the last `settle` at the PE's own pace
+        time_model: of its simulation
         trace: as `Simulation.on_trace`
         fifos: by number
     """
@@ -54,6 +56,7 @@ class ProcessingElement:
         self.simulation = simulation
         self.index = index
         self.y, self.x = divmod(index, simulation.program.width)
+        self.fabric_x, self.fabric_y = self.x + simulation.program.offset[0], self.y + simulation.program.offset[1]
         self.program = program
         self.arch = ARCHS[program.arch]
         self.trace = simulation.on_trace
@@ -62,6 +65,11 @@ class ProcessingElement:
         self.u32, self.i32, self.f32, self.f16 = memory.u32, memory.i32, memory.f32, memory.f16
         self.load, self.store = memory.load, memory.store
         self.base = self.cycles = 0
+        self._line = ""
+        self.time_model = simulation.time_model
+        self._pace, self._over = self.time_model.pace
+        self._settled = self._beside = self._owed = 0
+        self.counter = Counter(self.settle)
         self.fifos = [Ring(buffer, memory, self._fifo_changed) for buffer in program.fifos]
         self.registers = DsrFile(self)
         self.tile = TileConfig(self)
@@ -81,10 +89,11 @@ class ProcessingElement:
     # --- the simulation and the host ---
 
     def begin(self) -> None:
-        """Start the program: tasks that start activated may run, and the teardown task if a color is in teardown."""
+        """Start the program: tasks that start activated may run.
+
+        A color that starts in teardown calls nothing: the vendor's `benchmark-libs/allreduce` counts on that.
+        """
         self.ramp.connect()
-        if TEARDOWN_TASK in self.program.tasks and self.simulation.network.teardowns(self.index):
-            self.main.activate_at(TEARDOWN_TASK, 0)
         self.main.wake(0)
 
     def teardown(self, color: int) -> None:  # noqa: ARG002
@@ -109,6 +118,37 @@ class ProcessingElement:
         )
         return [*(wait for wait in begun if wait is not None), *_queued(self), *activated, *_arrived(self)]
 
+    # --- the clock ---
+
+    def settle(self) -> int:
+        """The cycle that the code has come to. Its cycles beside an operation on memory take no time of their own."""
+        code = self.cycles - self._settled
+        if code:
+            beside = self._beside
+            if beside:
+                hidden = min(code, beside)
+                code -= hidden
+                self._beside = beside - hidden
+            self.cycles = self._settled = self._settled + self._paced(code)
+        return self.base + self.cycles
+
+    def operate(self, start: int, elements: int) -> None:
+        """Spend the cycles of an operation on memory; code behind it goes on beside its elements."""
+        self.settle()
+        self.cycles = self._settled = self.cycles + self._paced(start + elements)
+        self._beside = elements
+
+    def set_cycles(self, cycles: int) -> None:
+        """Set the time since the begin of the task: a task begins, or has waited."""
+        self.cycles = self._settled = cycles
+        self._beside = 0
+
+    def _paced(self, cycles: int) -> int:
+        if self._pace == self._over:
+            return cycles
+        taken, self._owed = divmod(self._owed + cycles * self._pace, self._over)
+        return taken
+
     # --- asked for by code, beside the methods of the parts ---
 
     def fifo_length(self, number: int) -> int:
@@ -117,23 +157,34 @@ class ProcessingElement:
 
     def time(self) -> int:
         """Cycle counter, 48 bits."""
-        return (self.base + self.cycles) & _CLOCK
+        return self.settle() & _CLOCK
 
     def host_unblock(self) -> None:
         """`memcpy.unblock_cmd_stream`: the next command of the host may reach this PE."""
-        self.simulation.events.at(self.base + self.cycles, self.simulation.on_unblock, self.index)
+        self.simulation.events.at(self.settle(), self.simulation.on_unblock, self.index)
 
     def queue_color(self, queue: int, output: bool) -> int | None:
-        """The color that a queue is bound to."""
-        return (self.program.output_queues if output else self.program.input_queues).get(queue)
+        """The color that a queue is bound to now."""
+        return self.ramp.color_of(queue, output)
 
     def queue_flush(self, queue: int, output: bool) -> None:
         """`@queue_flush`: activates the teardown task once the queue is empty."""
-        self.ramp.flush(queue, output, self.base + self.cycles)
+        self.ramp.flush(queue, output, self.settle())
 
     def say(self, text: str) -> None:
-        """Write a line of the log, for <debug> and <simprint>."""
-        self.simulation.on_say(self.base + self.cycles, self.index, text)
+        """Write a line of the log, for <debug>."""
+        self.simulation.on_say(self.settle(), self.index, text)
+
+    def print(self, text: str) -> None:
+        """Write to the log, for <simprint>: whole lines, each with its end."""
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self.simulation.on_print(self.settle(), self.index, line)
+
+    def end_line(self) -> None:
+        """End a line that the program has begun."""
+        if self._line:
+            self.print("\n")
 
     def fail(self, message: str, place: str) -> None:
         """End the simulation with an error: a failed `@assert`."""

@@ -65,7 +65,7 @@ class Task:
 
     Args:
         function: its name in the compiled code
-        kind: "local", "data" or "control"
+        kind: "local", "data", "control", or "teardown": calls the program's handlers
         argument: for a data task: its arguments from the 32 bits of a wavelet, a letter each, low bits first:
             "w" all as u32, "i" i32, "f" f32, "H" u16, "h" i16, "e" f16; () is none.
             A control task takes the data half: () or one 16-bit letter.
@@ -117,6 +117,21 @@ class Symbol:
 
 
 @dataclass(frozen=True)
+class Handler:
+    """A function that the teardown task calls.
+
+    Args:
+        kind: "color": while that is in teardown; "input" or "output": while a queue that is to be flushed is empty
+        number: of the color or queue
+        function: its name in the compiled code
+    """
+
+    kind: str
+    number: int
+    function: str
+
+
+@dataclass(frozen=True)
 class PEProgram:
     """One CSL file with its parameters, compiled.
 
@@ -128,6 +143,7 @@ class PEProgram:
         memory: the first bytes of SRAM when the program starts; the rest is zero
         sram: bytes by their use, largest first: ("A: [24]f32", 96)
         tasks: by task id
+        handlers: what a task of kind "teardown" calls, one after the other
         blocked: task ids that start blocked
         activated: local task ids that start activated
         input_queues: color by queue, where bound
@@ -146,6 +162,7 @@ class PEProgram:
     memory: bytes = b""
     sram: tuple[tuple[str, int], ...] = ()
     tasks: Mapping[int, Task] = field(default_factory=dict)
+    handlers: tuple[Handler, ...] = ()
     blocked: frozenset[int] = frozenset()
     activated: tuple[int, ...] = ()
     input_queues: Mapping[int, int] = field(default_factory=dict)
@@ -231,7 +248,7 @@ class FabricProgram:
         configs: distinct configs
         exported: names for the host
         params: values of `--params` and `--colors`, by name, as text
-        colors: those of `--colors` alone
+        colors: values of `--colors` alone
         fabric: columns and rows of the fabric, halo and all
         offset: x and y of the rectangle in it
         memcpy: whether the host talks to it through memcpy
@@ -239,7 +256,7 @@ class FabricProgram:
         channels: I/O channels between the host and the fabric
         ports: streams of single PEs
         origin: column and row by which host scripts know the first PE; layouts in Python count on the fabric
-        data: values that variables have at the start, beside those of their programs
+        data: values of variables at the start, beside their programs' own
     """
 
     arch: str

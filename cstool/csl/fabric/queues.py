@@ -59,6 +59,7 @@ class OutputQueue:
     Args:
         number: its number; None for the own queue of a color (WSE-2)
         capacity: wavelets
+        color: the color that it is bound to; None where each operation names its own
 
     Attributes:
         stopped: whether the ramp refused its head, and the network has not reported room since
@@ -67,6 +68,7 @@ class OutputQueue:
 
     number: int | None
     capacity: int
+    color: int | None = None
     items: deque[tuple[int, int, bool]] = field(default_factory=deque)
     stopped: bool = False
     flush: bool = False
@@ -80,6 +82,9 @@ class Ring:
         buffer: its place, and the tasks that it activates
         memory: memory of its PE
         changed: called after a push or pop, with the task to activate
+
+    Attributes:
+        lengths: elements of operations that write it (True) or read it (False), where the program has set them
     """
 
     buffer: FifoBuffer
@@ -87,6 +92,7 @@ class Ring:
     changed: Callable[[int | None], None]
     head: int = 0
     length: int = 0
+    lengths: dict[bool, int] = field(default_factory=dict)
 
     def push(self, bits: int) -> None:
         """Put an element behind the last; there must be room."""

@@ -8,6 +8,8 @@ from cstool.csl.fabric.dsd import FabricOut
 from cstool.csl.fabric.queues import InputQueue, OutputQueue
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fabric.wavelet import Wavelet
+from cstool.csl.fabric.wiring import NOT_YET
+from cstool.foundation.words import counted
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
@@ -67,8 +69,9 @@ class Ramp:
         # WSE-2 needs no queue for what a control task takes, of any color.
         controlled = any(task.kind == "control" for task in program.tasks.values())
         self._takes_any = arch.name == "wse2" and (controlled or ANY_COLOR in program.inputs)
-        for number in sorted(program.output_queues):
-            self._outputs[number] = OutputQueue(number, arch.output_queues[number])
+        for number, color in sorted(program.output_queues.items()):
+            bound = color if arch.name == "wse3" else None  # on WSE-2 each stream names a color
+            self._outputs[number] = OutputQueue(number, arch.output_queues[number], bound)
 
     def connect(self) -> None:
         """Give each input queue the function that tells its sender, the network or the host, of free room."""
@@ -97,8 +100,8 @@ class Ramp:
             )
         return queue
 
-    def output_queue(self, operand: FabricOut, name: str) -> OutputQueue:
-        """The output queue that operation `name` writes to."""
+    def output_queue(self, operand: FabricOut, name: str) -> tuple[OutputQueue, FabricOut]:
+        """The output queue that operation `name` writes to, and the stream with the color that its wavelets get."""
         queue = self._outputs.get(operand.queue)
         if queue is None:
             arch, number = self._pe.arch, operand.queue
@@ -111,6 +114,8 @@ class Ramp:
                 )
             else:
                 queue = self._outputs[number] = OutputQueue(number, arch.output_queues[number])
+        if queue.color is not None:
+            operand = operand._replace(color=queue.color)
         if operand.color not in self._senders:
             if not 0 <= operand.color < COLORS:
                 raise self._pe.error(
@@ -118,19 +123,56 @@ class Ramp:
                     "none is bound"
                 )
             self._senders[operand.color] = self._pe.simulation.sender(self._pe.index, operand.color)
-        return queue
+        return queue, operand
+
+    def color_of(self, number: int, output: bool) -> int | None:
+        """The color that a queue is bound to now; None if it is bound to none."""
+        if output:
+            queue = self._outputs.get(number)
+            found = self._pe.program.output_queues.get(number)
+            return found if queue is None or queue.color is None else queue.color
+        return self._numbered[number].color if number in self._numbered else None
+
+    def bind(self, number: int, output: bool, color: int) -> None:
+        """Bind a queue to another color, from now on (WSE-3)."""
+        pe = self._pe
+        queue = (self._outputs if output else self._numbered).get(number)
+        if queue is not None and queue.items:
+            raise pe.error(
+                f"{'output' if output else 'input'} queue {number} gets another color, it must be empty, "
+                f"it has {counted(len(queue.items), 'wavelet')}",
+                hint="@queue_flush says when it is empty",
+            )
+        if output:
+            self._outputs[number] = OutputQueue(number, pe.arch.output_queues[number], color)
+            return
+        found = self._numbered.get(number)
+        if found is None:
+            found = self._numbered[number] = InputQueue(number, color, pe.arch.input_queues[number])
+            pe.main.picker.queues.append(found)
+        elif self.inputs.get(found.color) is found:
+            del self.inputs[found.color]
+        found.color, self.inputs[color] = color, found
+        found.release = pe.simulation.releaser(pe.index, color)
+        pe.simulation.network.bound(pe.index, color)
 
     # --- wavelets ---
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: it has no reader."""
+        """Wavelets that the input queue of `color` holds; 0: it has no reader, `NOT_YET`: it may get one."""
         queue = self._own(color) if self._takes_any else self.inputs.get(color)
-        return 0 if queue is None else queue.capacity
+        if queue is not None:
+            return queue.capacity
+        return NOT_YET if "config_write" in self._pe.program.code else 0
 
     def accept(self, wavelet: Wavelet) -> None:
         """Put a wavelet that came down the ramp into its input queue."""
         color, data, is_control = wavelet
-        queue = self.inputs[color]
+        queue = self.inputs.get(color)
+        if queue is None:
+            raise self._pe.error(
+                f"a wavelet of color {color} came, an input queue must be bound to the color, none is any more"
+            )
         now = self._events.now
         queue.items.append((now, data, is_control))
         self.received += 1

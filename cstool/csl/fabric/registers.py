@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cstool.csl.fabric import arch
-from cstool.csl.fabric.program import ColorConfig, Route
+from cstool.csl.fabric.arch import OWN_QUEUES
+from cstool.csl.fabric.program import ColorConfig, Handler, Route
 from cstool.csl.fabric.queues import InputQueue, OutputQueue
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ SWITCH, FILTER = 4, 5
 PRIORITIES = 0x100
 """64 words: priorities of tasks, and from 32 on of threads. Kept, not obeyed."""
 
+OUTPUT_QUEUES, INPUT_QUEUES = 0x150, 0x158
+"""Eight words each: the color of each queue."""
+
 FLUSHED = 0x140
 """Two words: input queues and output queues that called the teardown task because they are empty, a bit each."""
 
@@ -38,6 +42,12 @@ def color_word(address: int) -> tuple[int, int] | None:
     """Color and word of `address`; None if it is no color's."""
     color, word = divmod(address - COLORS, COLOR_WORDS)
     return (color, word) if 0 <= color < arch.COLORS else None
+
+
+def _queue_word(address: int) -> tuple[int, bool] | None:
+    """The queue whose color is at `address`: its number, and whether it is an output queue; None if there is none."""
+    number, output = (address - OUTPUT_QUEUES) % OWN_QUEUES, address < INPUT_QUEUES
+    return (number, output) if OUTPUT_QUEUES <= address < INPUT_QUEUES + OWN_QUEUES else None
 
 
 def route_word(route: Route) -> int:
@@ -92,7 +102,8 @@ class TileConfig:
         """A word of the memory-mapped configuration, by word address."""
         place = color_word(address)
         if place is None:
-            return self._words.get(address, 0)
+            queue = _queue_word(address)
+            return self._words.get(address, 0) if queue is None else self._pe.ramp.color_of(*queue) or 0
         config = self._pe.simulation.network.config(self._pe.index, place[0])
         return 0 if config is None else read_word(config, place[1])
 
@@ -100,7 +111,11 @@ class TileConfig:
         """Likewise, written: routes, switches, filters, teardown."""
         place = color_word(address)
         if place is None:
-            self._words[address] = value & 0xFFFF
+            queue = _queue_word(address)
+            if queue is None:
+                self._words[address] = value & 0xFFFF
+            else:
+                self._pe.ramp.bind(*queue, value)
             return
         pe, network, (color, word) = self._pe.index, self._pe.simulation.network, place
         config = network.config(pe, color)
@@ -116,6 +131,13 @@ class TileConfig:
             changed = write_word(config, word, value & 0xFFFF)
         if changed != config:
             network.set_config(pe, color, changed)
+
+    def calls(self, handler: Handler) -> bool:
+        """Whether the teardown task calls a handler now."""
+        if handler.kind == "color":
+            config = self._pe.simulation.network.config(self._pe.index, handler.number)
+            return config is not None and config.teardown
+        return bool(self._words.get(FLUSHED + (handler.kind == "output"), 0) >> handler.number & 1)
 
     def flushed(self, queue: InputQueue | OutputQueue) -> None:
         """Note for the program that a queue called the teardown task."""

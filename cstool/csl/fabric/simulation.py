@@ -14,9 +14,11 @@ from cstool.csl.fabric.operations import FUSED, UNFUSED
 from cstool.csl.fabric.pe import ProcessingElement
 from cstool.csl.fabric.program import FabricProgram, PEProgram
 from cstool.csl.fabric.stats import Stats
+from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
 from cstool.csl.fabric.wavelet import Events, Wavelet
 
 OnTrace = Callable[..., None]
+OnLine = Callable[[int, int, str], None]
 INTERVAL = 0.25
 """seconds between two looks at the running task: it affects when an endless one is noticed, not whether it is"""
 
@@ -29,7 +31,9 @@ class Simulation:
         max_cycles: limit of cycles, an error if the program has not ended by then; None: no limit
         fused: whether a multiply-add rounds once
         on_trace: called as `trace` describes; None costs nothing
-        on_say: called with cycle, PE index and a line that a program prints
+        on_say: called with cycle, PE index and a line that a program traces (<debug>)
+        on_print: likewise, that a program prints (<simprint>)
+        time_model: how long a PE takes for what it does
 
     Attributes:
         events: all events; `events.now` is the cycle
@@ -45,14 +49,18 @@ class Simulation:
         max_cycles: int | None = None,
         fused: bool = True,
         on_trace: OnTrace | None = None,
-        on_say: Callable[[int, int, str], None] | None = None,
+        on_say: OnLine | None = None,
+        on_print: OnLine | None = None,
         events: Events | None = None,
+        time_model: TimeModel = SIMULATOR,
     ) -> None:
         self.program = program
         self.max_cycles = max_cycles
         self.operations = FUSED if fused else UNFUSED
         self.on_trace = on_trace
-        self.on_say = on_say or (lambda time, pe, text: None)
+        self.time_model = time_model
+        self.on_say = on_say or _unheard
+        self.on_print = on_print or _unheard
         self.on_unblock: Callable[[int], None] = lambda pe: None
         self.events = Events() if events is None else events
         self.pes: list[ProcessingElement] = []
@@ -121,6 +129,11 @@ class Simulation:
         """
         self._sent[pe, color] = on_sent
 
+    def end_lines(self) -> None:
+        """Print lines that programs have begun, and not ended."""
+        for pe in self.pes:
+            pe.end_line()
+
     def stats(self) -> Stats:
         """Counts so far."""
         return Stats(self.events.now, self.events.done, tuple(pe.stats() for pe in self.pes), self.network.hops())
@@ -149,6 +162,10 @@ class Simulation:
     def _hop(self, time: int, pe: int, port: int, wavelet: Wavelet) -> None:
         assert self.on_trace is not None
         self.on_trace(time, pe, "hop", port, wavelet.color, wavelet.data, wavelet.control)
+
+
+def _unheard(time: int, pe: int, text: str) -> None:
+    """Nobody reads what programs say."""
 
 
 def _always(pe: int, color: int) -> bool:  # noqa: ARG001

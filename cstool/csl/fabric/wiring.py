@@ -9,12 +9,17 @@ from cstool.csl.fabric.program import FabricProgram, Route
 from cstool.csl.fabric.router import STOPPED, Buffer, Exit, Flow, Router, Way
 from cstool.csl.fabric.wavelet import Wavelet
 
+NOT_YET = -1
+"""room of a color without a queue, where the program may bind one while it runs"""
+
 
 class Endpoint(Protocol):
     """Interface of a PE to the network, which keeps to the credits: a PE never has to refuse a wavelet."""
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: it has no reader. Asked when the first one comes.
+        """Wavelets that the input queue of `color` holds; 0: it has no reader, `NOT_YET`: it may get one.
+
+        Asked when the first one comes.
 
         Two more may be accepted before any was released: they stood on the ramp (`router.RAMP_REGISTERS`).
         """
@@ -106,11 +111,13 @@ class Wiring:
         """Give an exit without room its queue, which the program has bound since; false if it has room already.
 
         Raises:
-            SimulationError: there is still no queue
+            SimulationError: there is still no queue, and the program binds none later
         """
         if exit_.room:
             return False
         room = self._pes[exit_.pe].room(exit_.color)
+        if room == NOT_YET:
+            return False
         if not room:
             raise errors.nobody_takes(self._program, exit_.pe, exit_.color, buffer.side)
         exit_.set_room(room)

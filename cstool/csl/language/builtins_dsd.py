@@ -14,9 +14,9 @@ from cstool.csl.language.evaluate_core import Code, Frame, Scope, constant, mapp
 from cstool.csl.language.evaluate_expressions import resolve
 from cstool.csl.language.evaluate_places import address_of, addressed
 from cstool.csl.language.instance import Instance
-from cstool.csl.language.routes import known_fields
+from cstool.csl.language.routes import choice, known_fields
 from cstool.csl.language.source import CslError, Place
-from cstool.csl.language.tensors import FIELDS, check_element, extent_of, memory_dsd
+from cstool.csl.language.tensors import CIRCULAR, FIELDS, check_element, circular_dsd, extent_of, memory_dsd
 from cstool.csl.language.types import ArrayType, OpaqueType, PointerType
 from cstool.csl.language.values import FunctionValue, Reference, Value, describe
 
@@ -53,8 +53,9 @@ def _get_dsd(called: Called) -> Value:
     if type_ == types.FABOUT:
         return type_, _fabric_out(called)
     if type_ == types.CIRCBUF:
-        raise CslError("circular buffers (circbuf_dsd) are not simulated", called.at(0), "a FIFO or a mem1d_dsd may do")
-    raise CslError(f"@get_dsd makes mem1d_dsd, mem4d_dsd, fabin_dsd or fabout_dsd, got {type_}", called.at(0))
+        return type_, circular_dsd(fields_of(called, 1, CIRCULAR), called.at(1))
+    makes = "mem1d_dsd, mem4d_dsd, circbuf_dsd, fabin_dsd or fabout_dsd"
+    raise CslError(f"@get_dsd makes {makes}, got {type_}", called.at(0))
 
 
 def _fabric_in(called: Called) -> FabricIn:
@@ -205,6 +206,8 @@ def _increment_dsd_offset(called: Called) -> Value:
 
 # --- FIFOs ---
 
+_FIFO_ACTIONS = ("full_action", "empty_action")
+
 
 @special("allocate_fifo", 1, 2, (VALUE,), "a FIFO in the memory of an array")
 def _allocate_fifo(node: syntax.Builtin, scope: Scope) -> Code:
@@ -224,7 +227,11 @@ def _allocate_fifo(node: syntax.Builtin, scope: Scope) -> Code:
             raise CslError(f"@allocate_fifo takes a global array, got {type_}", buffer.place)
         width = check_element(array.element, buffer.place)
         names = ("activate_push", "activate_pop")
-        fields = fields_of(called, 1, names) if len(node.arguments) > 1 else {}
+        fields = fields_of(called, 1, (*names, *_FIFO_ACTIONS)) if len(node.arguments) > 1 else {}
+        for name in _FIFO_ACTIONS:
+            kinds = ("test_or_suspend", "terminate", "suspend", "fault")
+            if name in fields and choice(fields[name], f".{name}", kinds, place) != kinds[0]:
+                raise CslError(f".{name} is simulated as test_or_suspend alone, got {describe(fields[name])}", place)
         push, pop = (task_number(instance, fields[name], place) if name in fields else None for name in names)
         instance.fifos.append(FifoBuffer(address, array.count, width, push, pop))
         return types.FIFO, Fifo(len(instance.fifos) - 1)

@@ -28,8 +28,14 @@ HANDLES = {
     "get_output_queue": (types.OUTPUT_QUEUE, "the output queue with a number"),
     "get_control_task_id": (types.CONTROL_TASK, "the id of a control task with a number"),
     "get_ut_id": (types.UT_ID, "the microthread with a number"),
+    "get_xdsr": (types.XDSR, "an extended DSR, for tensors and circular buffers"),
+    "get_sr": (types.SR, "a register for a stride of a tensor"),
 }
 """Builtins that make a handle of a number: its type, and its meaning."""
+
+
+_EXTENDED = 64
+"""XDSRs, and stride registers: more than any program names, as the documentation does not count them."""
 
 
 def _get_handle(called: Called) -> Value:
@@ -40,6 +46,8 @@ def _get_handle(called: Called) -> Value:
         types.OUTPUT_QUEUE: (len(arch.output_queues), f"an output queue of {arch.name}"),
         types.CONTROL_TASK: (TASK_IDS, "a control task id"),
         types.UT_ID: (arch.microthreads, f"a microthread of {arch.name}"),
+        types.XDSR: (_EXTENDED, "an xdsr"),
+        types.SR: (_EXTENDED, "an sr"),
     }
     type_ = HANDLES[called.node.name][0]
     return _handle(called, type_, *counts[type_])
@@ -78,11 +86,14 @@ def _get_data_task_id(called: Called) -> Value:
     return types.DATA_TASK, number
 
 
-@builtin("get_int", 1, 1, ALSO_RUN, "the number of a color, task id, queue, or member of an enum")
+@builtin("get_color_id", 1, 1, ALSO_RUN, "@get_int, as SDK 0.9 named it")
+@builtin("get_int", 1, 1, ALSO_RUN, "the number of a color, task id, queue, register, or member of an enum")
 def _get_int(called: Called) -> Value:
     type_, data = called.arguments[0]
     if isinstance(type_, EnumType):
         return type_.tag, data
+    if isinstance(data, Dsr):
+        return types.U16, data.number
     if not is_handle(type_):
         raise CslError(f"@get_int takes a color, task id or queue, got {describe((type_, data))}", called.at(0))
     return types.U16, data
@@ -103,12 +114,15 @@ def _get_dsr(called: Called) -> Value:
         raise CslError(f"@get_dsr takes dsr_dest, dsr_src0 or dsr_src1, got {type_}", called.at(0))
     arch = called.instance.arch
     count = arch.dsrs[("dest", "src0", "src1").index(file)]
-    number = number_of(called, 1)
+    other = called.arguments[1][1]  # a FIFO's register may be named by the plain one
+    number = other.number if isinstance(other, Dsr) and other.file == file else number_of(called, 1)
     if not 0 <= number < count:
         raise CslError(f"a {type_} of {arch.name} is 0 to {count - 1}, got {number}", called.at(1))
     return type_, Dsr(file, number)
 
 
+@builtin("load_to_dsr_xdsr_sr", 4, 5, (COMPTIME, RUN), "puts a tensor into a register, an xdsr and several sr")
+@builtin("load_to_dsr_xdsr", 3, 4, (COMPTIME, RUN), "puts a circular buffer into a register and an xdsr")
 @builtin("load_to_dsr", 2, 3, (COMPTIME, RUN), "puts a DSD into a register")
 def _load_to_dsr(called: Called) -> Value:
     """At compile time: before the program runs. The code does it, first of all."""

@@ -1,7 +1,6 @@
 """Builtins of a PE program's `comptime` blocks: tasks, queues, exports to the host, local configs of colors."""
 
 from cstool.csl.fabric.program import Symbol
-from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.language import syntax, types, values
 from cstool.csl.language.builtins_dsd import color_number, fields_of, task_number
 from cstool.csl.language.builtins_table import COMPTIME, RUN, Called, builtin, special
@@ -123,6 +122,12 @@ def _bind_control_task(called: Called) -> Value:
     return _bind(called, "control", number, letters)
 
 
+@builtin("bind_task", 2, 2, (COMPTIME,), "@bind_data_task or @bind_local_task, as SDK 0.9 named both")
+def _bind_task(called: Called) -> Value:
+    task = _task(called, "local")
+    return _bind_data_task(called) if task.declaration.parameters else _bind_local_task(called)
+
+
 @builtin("activate", 1, 1, AT_START, "lets a local task run")
 def _activate(called: Called) -> Value:
     number = task_number(called.instance, called.arguments[0], called.at(0))
@@ -145,23 +150,33 @@ def _unblock(called: Called) -> Value:
 
 @builtin("set_teardown_handler", 2, 2, (COMPTIME,), "what runs when a color is in teardown")
 def _set_teardown_handler(called: Called) -> Value:
-    function, color = called.arguments
-    if color[0] != types.COLOR:
-        function, color = color, function
-    if color[0] != types.COLOR or not isinstance(function[1], FunctionValue):
-        raise CslError("@set_teardown_handler takes a function and a color", called.place)
-    instance = called.instance
-    root = instance.root_of(function[1], "local")
-    bound = instance.tasks.get(TEARDOWN_TASK)
-    if bound is not None and bound.root is not root:
-        raise CslError(
-            f"one handler serves the teardown of all colors, got '{root.name}' after '{bound.root.name}'",
-            called.place,
-            notes=((bound.place, "the other one"),),
-        )
+    return _set_handler(called, {types.COLOR: "color"}, "a color")
+
+
+@builtin("set_empty_queue_handler", 2, 2, (COMPTIME,), "what runs when a flushed queue is empty", "wse3")
+def _set_empty_queue_handler(called: Called) -> Value:
+    return _set_handler(called, {types.INPUT_QUEUE: "input", types.OUTPUT_QUEUE: "output"}, "a queue")
+
+
+def _set_handler(called: Called, kinds: dict[Type, str], what: str) -> Value:
+    """Let the teardown task call a function for a color or a queue; the two arguments come in either order."""
+    function, subject = called.arguments
+    if not isinstance(function[1], FunctionValue):
+        function, subject = subject, function
+    kind = kinds.get(subject[0])
+    if kind is None or not isinstance(function[1], FunctionValue):
+        raise CslError(f"@{called.node.name} takes a function and {what}", called.place)
     if function[1].declaration.parameters:
-        raise CslError("a teardown handler has no parameters", called.place)
-    instance.tasks.setdefault(TEARDOWN_TASK, BoundTask(root, called.place))
+        raise CslError("a handler has no parameters", called.place)
+    instance, number = called.instance, int(subject[1])
+    root = instance.root_of(function[1], "local")
+    before = instance.handlers.setdefault((kind, number), BoundTask(root, called.place))
+    if before.root is not root:
+        raise CslError(
+            f"{what} has one handler, got '{root.name}' after '{before.root.name}'",
+            called.place,
+            notes=((before.place, "the other one"),),
+        )
     return values.VOID
 
 

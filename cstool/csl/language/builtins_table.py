@@ -81,6 +81,13 @@ class Builtin:
 
 
 BUILTINS: dict[str, Builtin] = {}
+REPLACED = {
+    "set_dsr_base_addr": "load the register again: @load_to_dsr(r, @set_dsd_base_addr(d, p))",
+    "set_dsr_length": "load the register again: @load_to_dsr(r, @set_dsd_length(d, n))",
+    "set_dsr_stride": "load the register again: @load_to_dsr(r, @set_dsd_stride(d, n))",
+    "random": "@random16()",
+}
+"""Builtins that newer SDKs do not have, each with its replacement."""
 INTRINSIC_ACTIONS: syntax.Table[str, Action] = syntax.Table()
 """Implementations of intrinsics at compile time, by name without the @."""
 
@@ -132,6 +139,8 @@ def check_builtin(node: syntax.Builtin, instance: Instance, is_library: bool) ->
             raise CslError(f"@{name} takes {counted(wanted, 'argument')}, got {count}", node.place)
         return None
     found = BUILTINS.get(name)
+    if found is None and name in REPLACED:
+        raise CslError(f"@{name} is of an SDK before 1.0", node.place, REPLACED[name])
     if found is None:
         near = nearest(name, BUILTINS)
         raise CslError(f"unknown builtin @{name}", node.place, None if near is None else f"did you mean @{near}?")
@@ -181,17 +190,18 @@ def _builtin(node: syntax.Builtin, scope: Scope) -> Code:
 
 for _name, _forms in FORMS.items():
     _least = min(map(len, _forms))
-    run_time(_name, _least, _least + 1, f"dest = {MEANINGS[_name]}")
+    run_time(_name, _least, _least + 1, MEANINGS[_name] if _name == "dfilt" else f"dest = {MEANINGS[_name]}")
 run_time("map", 2, 9, "calls a function for each element of DSDs")
+run_time("set_fifo_read_length", 2, 2, "elements of operations that read a FIFO, unless they have vectors in memory")
+run_time("set_fifo_write_length", 2, 2, "elements of operations that write a FIFO, unless they have vectors in memory")
 run_time("queue_flush", 1, 1, "calls the teardown task when a queue is empty", "wse3")
 run_time("random16", 0, 0, "16 pseudo-random bits")
 run_time("set_active_prng", 1, 1, "chooses a generator of pseudo-random bits")
-run_time("get_config", 1, 1, "a word of the configuration")
-run_time("set_config", 2, 2, "writes a word of the configuration")
-refused("dfilt", "what it filters is not documented well enough to simulate")
-refused("set_empty_queue_handler", "handlers of empty queues are not simulated; use @queue_flush")
-refused("set_fifo_read_length", "the length of a FIFO's operations is that of their other operands here")
-refused("set_fifo_write_length", "the length of a FIFO's operations is that of their other operands here")
+for _name in ("get_config", "get_config_unchecked"):
+    run_time(_name, 1, 1, "a word of the configuration")
+for _name in ("set_config", "set_config_unchecked"):
+    run_time(_name, 2, 2, "writes a word of the configuration")
+refused("bind_rotating_tasks", "tasks that take turns are not simulated; count in the task itself")
 refused("get_symbol_id", "the host calls functions by name here, not by numbers of symbols")
 refused("get_symbol_value", "the host calls functions by name here, not by numbers of symbols")
 refused("has_exported_tensors", "the host calls functions by name here, not by numbers of symbols")

@@ -287,6 +287,12 @@ def _strcat(called: Called) -> Value:
     return types.STRING, "".join(parts)
 
 
+@builtin("get_string_from_byte", 1, 1, ANYWHERE, "the string of one byte")
+def _get_string_from_byte(called: Called) -> Value:
+    byte = conversions.coerce(called.arguments[0], types.U8, called.at(0), "a byte")[1]
+    return types.STRING, chr(byte)
+
+
 @builtin("strlen", 1, 1, ANYWHERE, "the bytes of a string")
 def _strlen(called: Called) -> Value:
     return integer(len(string_of(called, 0).encode()))

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
-from cstool.csl.fabric.program import FabricProgram, PEProgram, Task
+from cstool.csl.fabric.program import FabricProgram, Handler, PEProgram, Task
+from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.language import evaluate, syntax, types
 from cstool.csl.language.exports import check_exports
 from cstool.csl.language.instance import EmittedCode, Instance, Root, largest_text
@@ -23,6 +24,8 @@ from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import did_you_mean
 
 LIBRARY = Path(__file__).parent / "library"
+MULTI, MEMCPY = "memcpy_multi/", "memcpy/"
+"""Folders of the library: one has all that the other has."""
 _RECURSION = 20_000
 """Python's limit while programs are compiled: code of CSL runs as nested Python functions."""
 
@@ -106,7 +109,7 @@ class Compilation:
             CslError: there is no such file.
         """
         if name.startswith("<") and name.endswith(">"):
-            path = LIBRARY / f"{name[1:-1]}.csl"
+            path = LIBRARY / f"{name[1:-1].replace(MULTI, MEMCPY, 1)}.csl"
             if not path.is_file() or not path.resolve().is_relative_to(LIBRARY.resolve()):
                 raise CslError(f"unknown library {name}", place, did_you_mean(name, library_names()))
             return str(path)
@@ -283,12 +286,16 @@ class Compilation:
                 largest_text(sram),
             )
         _check_queues(instance)
+        _check_handlers(instance)
         tasks = {
             number: Task(
                 bound.root.name, bound.root.kind, bound.root.letters, bound.queue, bound.color, str(bound.place)
             )
             for number, bound in sorted(instance.tasks.items())
         }
+        handlers = sorted(instance.handlers.items())
+        if handlers:
+            tasks[TEARDOWN_TASK] = Task("teardown", "teardown", place=str(handlers[0][1].place))
         return PEProgram(
             name=instance.name,
             arch=self.arch.name,
@@ -296,6 +303,7 @@ class Compilation:
             memory=instance.memory,
             sram=sram,
             tasks=tasks,
+            handlers=tuple(Handler(kind, number, bound.root.name) for (kind, number), bound in handlers),
             blocked=frozenset(instance.blocked),
             activated=tuple(instance.activated),
             input_queues={queue: color for queue, (color, _) in sorted(instance.input_queues.items())},
@@ -318,6 +326,18 @@ def _check_queues(instance: Instance) -> None:
                 bound.place,
                 "@initialize_queue(queue, .{ .color = c })",
             )
+
+
+def _check_handlers(instance: Instance) -> None:
+    """Check that the teardown task of a program with handlers is not one of the program's own."""
+    bound = instance.tasks.get(TEARDOWN_TASK)
+    if bound is not None and instance.handlers:
+        first = next(iter(instance.handlers.values()))
+        raise CslError(
+            f"task id {TEARDOWN_TASK} calls handlers, or has a task of its own, got '{bound.root.name}' and handlers",
+            bound.place,
+            notes=((first.place, "a handler"),),
+        )
 
 
 def _emit_program(instance: Instance, roots: Sequence[Root]) -> EmittedCode:

@@ -85,12 +85,14 @@ def holds(wide: Type, narrow: Type) -> bool:
 
 
 def pointer_coerces(source: PointerType, target: PointerType) -> bool:
-    """Whether a pointer converts implicitly: to an array -> to many of its elements; to const."""
+    """Whether a pointer converts implicitly: to an array -> to many of its elements; to one -> to `[1]`; to const."""
     if source.const and not target.const:
         return False
     if source.pointee == target.pointee and (source.many == target.many or target.many):
         return True
     pointee = source.pointee
+    if isinstance(target.pointee, ArrayType) and target.pointee.shape == (1,):
+        return not source.many and target.pointee.element == pointee
     if isinstance(pointee, FunctionType):
         return coerces(pointee, target.pointee)
     return target.many and isinstance(pointee, ArrayType) and pointee.element == target.pointee

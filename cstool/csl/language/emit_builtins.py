@@ -79,7 +79,7 @@ def _ptrcast(frame: Frame, node: syntax.Builtin) -> Code:
     return code.retyped(target)
 
 
-@BUILTINS.at("get_int", "__id")
+@BUILTINS.at("get_int", "get_color_id", "__id")
 def _number(frame: Frame, node: syntax.Builtin) -> Code:
     code = frame.expression(node.arguments[0])
     if not isinstance(code.type, OpaqueType | types.EnumType | IntType):
@@ -206,14 +206,14 @@ def _set_active_prng(frame: Frame, node: syntax.Builtin) -> Code:
     return NOTHING
 
 
-@BUILTINS.at("get_config")
+@BUILTINS.at("get_config", "get_config_unchecked")
 def _get_config(frame: Frame, node: syntax.Builtin) -> Code:
     address = frame.typed(node.arguments[0], types.U16, "the address of @get_config")
     frame.cost(costs.LOAD)
     return Code(types.U16, f"pe.config_read({address.python})", reads=True)
 
 
-@BUILTINS.at("set_config")
+@BUILTINS.at("set_config", "set_config_unchecked")
 def _set_config(frame: Frame, node: syntax.Builtin) -> Code:
     made = _arguments(frame, node, (types.U16, types.U16))
     frame.cost(costs.STORE)
@@ -231,19 +231,26 @@ def _arguments(frame: Frame, node: syntax.Builtin, wanted: Sequence[Type]) -> li
 
 # --- intrinsics ---
 
-_CALLS = {"__activate": "activate", "__unblock": "unblock", "__config_write": "config_write"}
+_CALLS = {
+    "__activate": "activate",
+    "__unblock": "unblock",
+    "__config_write": "config_write",
+    "__counter": "counter.set",
+}
 
 
 def _intrinsic(frame: Frame, node: syntax.Builtin) -> Code:
     name = node.name
     what = INTRINSICS[name]
-    if name == "__say":
+    if name in ("__say", "__print"):
         return _say(frame, node)
+    if name in ("__time", "__clock"):
+        return _time(frame, node, "counter.shows" if name == "__time" else "time")
     frame.cost(what.cycles, 4)
     if name in ("__pe_x", "__pe_y"):
         return Code(types.U16, f"pe.{name[-1]}")
-    if name == "__time":
-        return _time(frame, node)
+    if name in ("__fabric_x", "__fabric_y"):
+        return Code(types.U16, f"pe.{name[2:]}")
     if what.parameters[:1] == ("float",):
         return _function(frame, node)
     made = _arguments(frame, node, [types.U16] * len(node.arguments))
@@ -262,20 +269,21 @@ def _function(frame: Frame, node: syntax.Builtin) -> Code:
     return rounded(type_, f"function({node.name[2:]!r}, {text})", made, level=0)
 
 
-def _time(frame: Frame, node: syntax.Builtin) -> Code:
+def _time(frame: Frame, node: syntax.Builtin, reading: str) -> Code:
     pointer = frame.expression(node.arguments[0])
     frame.flush()
     clock, at = frame.fresh("clock"), address_in(pointer)
     frame.program.views.add("H")
-    frame.line(f"{clock} = pe.time()")
+    frame.line(f"{clock} = pe.{reading}()")
     for word in range(3):
         shifted = f"{clock} >> {16 * word}" if word else clock
         frame.line(f"U16[{at.plus(2 * word).text(2)}] = {shifted} & 0xffff")
+    frame.cost(INTRINSICS[node.name].cycles, 6)
     return NOTHING
 
 
 def _say(frame: Frame, node: syntax.Builtin) -> Code:
-    """`@__say(text, fields)`: the k-th `{}` is the k-th field."""
+    """`@__say(text, fields)`, and `@__print`: the k-th `{}` is the k-th field."""
     text = evaluate.evaluate(node.arguments[0], frame.scope)
     fields = list((frame.expression(node.arguments[1]).parts or {}).values())
     pieces = re.split(r"\{([a-z]*)\}", str(text[1]))
@@ -288,4 +296,4 @@ def _say(frame: Frame, node: syntax.Builtin) -> Code:
         for at, piece in enumerate(pieces)
         if at % 2 or piece
     ]
-    return frame.timed(f"pe.say({' + '.join(out) or repr('')})")
+    return frame.timed(f"pe.{node.name[2:]}({' + '.join(out) or repr('')})")

@@ -187,3 +187,13 @@ def _set_stride(frame: Frame, node: syntax.Builtin, dsd: Code, value: Code) -> C
     kept = dsd if dsd.text.isidentifier() else frame.variable(dsd, "dsd")
     text = f"{kept.text}._replace(stride={step.operand} * {kept.text}.width)"
     return atom(dsd.type, text, [kept, step])
+
+
+@BUILTINS.at("set_fifo_read_length", "set_fifo_write_length")
+def _set_fifo_length(frame: Frame, node: syntax.Builtin) -> Code:
+    fifo, value = frame.made(node.arguments)
+    if fifo.type != types.FIFO or not fifo.known:
+        raise CslError(f"@{node.name} takes a FIFO that is known at compile time, got {fifo.type}", node.place)
+    count = length(value, "the length", node.arguments[1].place)
+    frame.cost(costs.DSD_CHANGE)
+    return frame.timed(f"pe.fifos[{fifo.value.number}].lengths[{'write' in node.name}] = {count.python}")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cstool.csl.language.module import Module
 
 _SHORTEST = 3
-"""letters of a name that others are compared with: of short ones all are alike"""
+"""letters of names that are compared: short ones are all alike"""
 _OF_C = {
     "printf": 'const print = @import_module("<simprint>"); print.fmt("{}", .{ x });',
     "sizeof": "@element_count(@type_of(x)) counts the elements of an array",
@@ -38,8 +38,8 @@ def hint_for(name: str, module: "Module", known: list[str]) -> str | None:
             value = getattr(binding, "value", None)
             if value is not None and value[0] == types.MODULE and name in value[1].declarations:
                 return f"did you mean {declared}.{name}?"
-    near = did_you_mean(name, known) if len(name) >= _SHORTEST else None
-    return near or _OF_C.get(name) or _of_library(name)
+    near = did_you_mean(name, [each for each in known if len(each) >= _SHORTEST]) if len(name) >= _SHORTEST else None
+    return _OF_C.get(name) or _of_library(name) or near
 
 
 def _imports(node: object) -> bool:

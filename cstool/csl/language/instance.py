@@ -39,7 +39,7 @@ class Root:
     Args:
         name: its name in the compiled program (a key of the result of `program(pe)`)
         function: the function; never generic
-        kind: "local", "data", "control", "function" (of the host), "teardown"
+        kind: "local", "data", "control", "function" (of the host)
         letters: for a data or control task: its parameters, as `fabric.program.Task.argument`
     """
 
@@ -103,7 +103,9 @@ class Instance:
         is_layout: whether it is the layout
         phase: the present phase: "layout" block, "comptime" block, or "value": an expression without effects
         depth: calls that run now, one inside the other
+        effects: calls so far of functions that may have an effect
         limits: limits of the whole compilation
+        handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
         keeper: keeps errors of functions and of `comptime` blocks, if the compilation looks for several
         loads: calls of `@load_to_dsr` at compile time, with the scopes of their arguments
         root: the module of the file itself; files that are imported once it is set run their `comptime` blocks
@@ -115,9 +117,11 @@ class Instance:
     is_layout: bool
     phase: str = "value"
     depth: int = 0
+    effects: int = 0
     limits: Limits = field(default_factory=Limits)
     keeper: Keeper = field(default_factory=Keeper)
     tasks: dict[int, BoundTask] = field(default_factory=dict)
+    handlers: dict[tuple[str, int], BoundTask] = field(default_factory=dict)
     blocked: dict[int, Place] = field(default_factory=dict)
     activated: dict[int, Place] = field(default_factory=dict)
     input_queues: dict[int, tuple[int, Place]] = field(default_factory=dict)

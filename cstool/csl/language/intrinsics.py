@@ -39,12 +39,16 @@ INTRINSICS = {
     "__host_unblock": Intrinsic((), "void", "pe.host_unblock()"),
     "__pe_x": Intrinsic((), "u16", "pe.x"),
     "__pe_y": Intrinsic((), "u16", "pe.y"),
+    "__fabric_x": Intrinsic((), "u16", "pe.fabric_x"),
+    "__fabric_y": Intrinsic((), "u16", "pe.fabric_y"),
     "__time": Intrinsic(
         ("[*]u16",),
         "void",
-        "t = pe.time(); the 48 bits of t go to three words at the address, low ones first",
-        cycles=3,
+        "t = pe.counter.shows(); the 48 bits of t go to three words at the address, low ones first",
+        cycles=9,
     ),
+    "__clock": Intrinsic(("[*]u16",), "void", "likewise of t = pe.time(), which always counts", cycles=9),
+    "__counter": Intrinsic(("u16",), "void", "pe.counter.set(0 to stop, 1 to go on, 2 to begin anew)"),
     "__config_read": Intrinsic(("u16",), "u16", "pe.config_read(address): `fabric.registers`"),
     "__config_write": Intrinsic(("u16", "u16"), "void", "pe.config_write(address, value), likewise"),
     "__say": Intrinsic(
@@ -52,6 +56,9 @@ INTRINSICS = {
         "void",
         "pe.say(the string, with `fabric.scalar.shown` of each value): values are the fields of the struct, or strings",
         cycles=0,
+    ),
+    "__print": Intrinsic(
+        ("string", "struct"), "void", "pe.print(likewise): a part of a line, or several with their ends", cycles=0
     ),
     "__memcpy_rectangle": Intrinsic(
         ("id", "id"), "void", "layout: the rectangle that memcpy serves; @set_rectangle must say the same", True, 0

@@ -227,14 +227,15 @@ class Module:
             try:
                 return conversions.coerce(value, type_, self.where or place, what)
             except CslError as error:
-                hint = error.hint if type_ != types.BOOL else "write true or false"
                 if self.where is None:
-                    hint = f"its value comes from the command line: --params={name}:..., or --colors"
+                    bounds = f", {type_.least} to {type_.most}" if isinstance(type_, types.IntType) else ""
+                    given = values.describe(value).removeprefix("comptime_int ").removeprefix("comptime_float ")
+                    raise CslError(f"--params: {name} must be {type_}{bounds}, got {given}", place) from None
                 raise CslError(
                     f"{what} must be {type_}, got {values.describe(value)}",
-                    self.where or place,
-                    hint,
-                    ((place, "declared here"),) if self.where is not None else (),
+                    self.where,
+                    error.hint if type_ != types.BOOL else "write true or false",
+                    ((place, "declared here"),),
                 ) from None
         if declaration.default is None:
             if self.where is None:

@@ -26,6 +26,7 @@ Form = tuple[Operand, ...]
 _TABLE = """
 add16 addc16 and16 or16 xor16 sar16 sll16 slr16 sub16: [H] [H] [H] | [H] H [H] | [H] [H] H | *H H [H]
 clz ctz popcnt: [H] [H] | [H] H
+dfilt: [w]
 mov16: [H] [H] | *H [H] | [H] H
 mov32: [w] [w] | *w [w] | [w] w
 faddh fsubh fmulh fmaxh: [e] [e] [e] | [e] e [e] | [e] [e] e | *e e [e]
@@ -61,6 +62,7 @@ fmach = a + b * c, f16; fmacs = a + b * c, f32; fmachs = a + b * c, f32 from f16
 fabsh = |a|, f16; fabss = |a|, f32; fnegh = -a, f16; fnegs = -a, f32
 fnormh = mantissa of a, f16; fnorms = mantissa of a, f32; fscaleh = a * 2**b, f16; fscales = a * 2**b, f32
 fh2s = a, f16 to f32; fs2h = a, f32 to f16; fh2xp16 = a, f16 to i16; fs2xp16 = a, f32 to i16
+dfilt = drops wavelets of a fabin_dsd until as many control wavelets came as it has elements
 xp162fh = a, i16 to f16; xp162fs = a, i16 to f32
 """
 

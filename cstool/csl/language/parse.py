@@ -75,6 +75,8 @@ class _Parser(StatementParser):
             return syntax.LayoutBlock(*self._body_of("layout", start))
         if self.is_word("param"):
             return self._param(start)
+        if self.is_word("color") and self.ahead() == "name":
+            return self._color(start)
         self.refuse_word_of_zig(self.token)
         is_statement = self.token.kind in _STATEMENTS or (self.token.kind == "name" and self.ahead() in "(=.[")
         hint = _MEANT.get(self.token.text, _IN_A_BLOCK if is_statement else _DECLARATIONS)
@@ -97,6 +99,15 @@ class _Parser(StatementParser):
         self.advance()
         name = self.name("a name after 'param'")
         type_ = self.type_after_colon()
+        default = self.expression() if self.accept("=") else None
+        self.expect_after_this(";")
+        return syntax.Param(self.since(start), name, type_, default)
+
+    def _color(self, start: int) -> syntax.Param:
+        """`color c;`, as SDK 0.9 declared a parameter of this type."""
+        type_ = syntax.Name(self.at(self.token), "color")
+        self.advance()
+        name = self.name("a name after 'color'")
         default = self.expression() if self.accept("=") else None
         self.expect_after_this(";")
         return syntax.Param(self.since(start), name, type_, default)

@@ -172,6 +172,32 @@ def memory_dsd(type_: Type, fields: dict[str, Value], place: Place) -> Mem1d | M
     return Mem4d(access.address, access.extents, access.strides, width, by_index)
 
 
+CIRCULAR = ("base_address", "extent", "offset", "stride", "wraparound")
+"""fields of a circular buffer"""
+
+
+def circular_dsd(fields: dict[str, Value], place: Place) -> Mem4d:
+    """A circular buffer: elements of an array, again from its start behind `wraparound` elements, or its end.
+
+    Raises:
+        CslError: a field is wrong or missing; its elements are unfit for DSDs.
+    """
+    access = _access_of_address({name: value for name, value in fields.items() if name != "offset"}, place)
+    width = check_element(access.element, place)
+    check_rank(types.MEM1D, len(access.extents), place)
+    target = fields["base_address"][0]
+    if "wraparound" in fields:
+        wrap = conversions.coerce(fields["wraparound"], types.U16, place, ".wraparound")[1]
+    elif isinstance(target, PointerType) and isinstance(target.pointee, ArrayType):
+        wrap = target.pointee.count
+    else:
+        raise CslError("a circbuf_dsd needs .wraparound, or the address of an array", place)
+    if not wrap:
+        raise CslError("a circbuf_dsd wraps around behind 1 element or more, got 0", place)
+    first = conversions.coerce(fields.get("offset", values.integer(0)), types.U16, place, ".offset")[1]
+    return Mem4d(access.address, access.extents, access.strides, width, wrap=wrap, first=first % wrap)
+
+
 def check_rank(type_: Type, rank: int, place: Place) -> None:
     """Check the dimensions of a DSD.
 

@@ -343,6 +343,7 @@ CONTROL_TASK = OpaqueType("control_task_id")
 INPUT_QUEUE = OpaqueType("input_queue")
 OUTPUT_QUEUE = OpaqueType("output_queue")
 UT_ID = OpaqueType("ut_id")
+XDSR, SR = OpaqueType("xdsr"), OpaqueType("sr")
 DIRECTION = OpaqueType("direction")
 MEM1D, MEM4D, FABIN, FABOUT, FIFO, CIRCBUF = (OpaqueType(name) for name in DSD_NAMES)
 DSR_DEST, DSR_SRC0, DSR_SRC1, DSR_FIFO_DEST, DSR_FIFO_SRC1 = (OpaqueType(name) for name in DSR_NAMES)
@@ -363,6 +364,7 @@ NAMED: dict[str, Type] = {
         *(BOOL, VOID, TYPE, STRING, COMPTIME_INT, COMPTIME_FLOAT, ANYTYPE),
         *(F16, F32, BF16, CB16, I8, I16, I32, I64, U8, U16, U32, U64),
         *(STRUCT, MODULE, COLOR, LOCAL_TASK, DATA_TASK, CONTROL_TASK, INPUT_QUEUE, OUTPUT_QUEUE, UT_ID, DIRECTION),
+        *(XDSR, SR),
         *(MEM1D, MEM4D, FABIN, FABOUT, FIFO, CIRCBUF, DSR_DEST, DSR_SRC0, DSR_SRC1, DSR_FIFO_DEST, DSR_FIFO_SRC1),
     )
 }

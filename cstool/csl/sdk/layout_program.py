@@ -231,7 +231,11 @@ def _need_port(what: str, port: Any) -> None:
 
 
 def _check_params(regions: Sequence[CodeRegion]) -> Mapping[str, Set[str]]:
-    """Check that programs have the parameters that are set; by path, the names of those that are no colors."""
+    """Check that programs have the parameters that are set.
+
+    Returns:
+        by path, names of parameters of other types than color
+    """
     numbers: dict[str, Set[str]] = {}
     for region in regions:
         shown = shown_path(region.path)

@@ -181,7 +181,7 @@ def test_builtins_are_listed_with_what_is_refused_and_why(cstool):
     assert "@queue_flush 1 functions wse3 calls the teardown task when a queue is empty" in lines
     assert "@set_rectangle 2 layout block width and height of the program, in PEs" in lines
     below = lines[lines.index("builtin why") :]
-    assert "@dfilt what it filters is not documented well enough to simulate" in below
+    assert "@bind_rotating_tasks tasks that take turns are not simulated; count in the task itself" in below
     document = cstool("fabric", "builtins", "--json").document["builtins"]
     assert all(each["where"] and each["arguments"] for each in document if each["is_supported"])
     assert [each["name"] for each in document] == sorted(each["name"] for each in document)
@@ -198,4 +198,5 @@ def test_builtins_are_a_table_in_markdown(cstool):
     ]
     assert {line.replace("\\|", "").count("|") for line in lines} == {5}
     assert "| `@fabss` | 2 to 3 | functions | dest = \\|a\\|, f32 |" in lines
-    assert "| `@dfilt` |  |  | refused: what it filters is not documented well enough to simulate |" in lines
+    reason = "tasks that take turns are not simulated; count in the task itself"
+    assert f"| `@bind_rotating_tasks` |  |  | refused: {reason} |" in lines

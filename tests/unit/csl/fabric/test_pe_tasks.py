@@ -6,10 +6,13 @@ import pytest
 
 from cstool.csl.fabric import control
 from cstool.csl.fabric.errors import SimulationError
-from cstool.csl.fabric.scheduler import SWITCH, TEARDOWN_TASK
+from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.fabric.time_model import SIMULATOR
 from cstool.csl.fabric.waiting import QueueWait, TaskWait
 from tests.unit.csl.fabric.pe_run import main, program, row, run, task
+
+SWITCH = SIMULATOR.switch
 
 
 def names(pe):
@@ -164,20 +167,14 @@ def teardown(): note(("teardown", pe.config_read(0x140)))
     assert names(pe) == ["asked", ("teardown", 1 << 4), *range(6)]
 
 
-def test_the_teardown_task_runs_for_a_color_that_begins_in_teardown():
-    body = """
-def teardown():
-    note("teardown")
-    pe.config_write(address, pe.config_read(address) & ~0x100)
-address = 0x200 + 8 * 5 + 4
-"""
-    torn = program(GOT + body, tasks={**GOT_TASK, TEARDOWN_TASK: task("teardown")}, input_queues={4: 5})
+def test_a_color_that_begins_in_teardown_stands_still_and_calls_nothing():
+    tasks = {**GOT_TASK, TEARDOWN_TASK: task("teardown")}
+    torn = program(f"{GOT}def teardown(): pass\n", tasks=tasks, input_queues={4: 5})
     fabric = row(SENDER, torn, colors=LINE).program
     configs = (fabric.configs[0], replace(fabric.configs[1], teardown=True))
     simulation = Simulation(replace(fabric, configs=configs))
     simulation.run_until()
-    assert simulation.pes[1].log[0] == ("teardown", SWITCH)
-    assert names(simulation.pes[1])[1:] == list(range(6))
+    assert simulation.pes[1].stats().tasks == 0
 
 
 # --- errors ---
@@ -215,6 +212,16 @@ def test_lines_of_the_log_come_with_cycle_and_pe():
     says = program(main("pe.cycles += 2", 'pe.say("hello")'))
     run(says, says, on_say=lambda *line: lines.append(line))
     assert lines == [(SWITCH + 2, 0, "hello"), (SWITCH + 2, 1, "hello")]
+
+
+def test_a_line_is_printed_at_its_end():
+    lines = []
+    prints = program(main('pe.print("one ")', "pe.cycles += 2", 'pe.print("two\\n\\nthree")'))
+    (pe,) = run(prints, on_print=lambda *line: lines.append(line))
+    assert lines == [(SWITCH + 2, 0, "one two"), (SWITCH + 2, 0, "")]
+    pe.simulation.end_lines()
+    pe.simulation.end_lines()
+    assert lines[2:] == [(SWITCH + 2, 0, "three")]
 
 
 def test_a_multiply_add_rounds_its_product_where_that_is_asked_for():

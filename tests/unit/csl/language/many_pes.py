@@ -65,9 +65,11 @@ class Run:
             (folder / file).write_text(text)
         self.program = compile_csl(folder / "layout.csl", arch=arch, params=params)
         self.said: list[str] = []
-        self.simulation = Simulation(
-            self.program, max_cycles=2_000_000, on_say=lambda _time, _pe, line: self.said.append(line)
-        )
+
+        def said(_time: int, _pe: int, line: str) -> None:
+            self.said.append(line)
+
+        self.simulation = Simulation(self.program, max_cycles=2_000_000, on_say=said, on_print=said)
         self.host = Host(self.simulation)
 
     def array(self, name: str, x: int = 0, y: int = 0) -> np.ndarray:

@@ -61,7 +61,7 @@ mem1d_dsd, .{ .tensor_acces = 1 }
 mem1d_dsd, .{ .extent = 1 } ==> @get_dsd needs .base_address, or .tensor_access
 mem1d_dsd, .{ .base_address = 5, .extent = 1 } ==> .base_address is a pointer, got comptime_int 5
 mem1d_dsd, 5 ==> @get_dsd takes a struct, got comptime_int 5
-i16, .{} ==> @get_dsd makes mem1d_dsd, mem4d_dsd, fabin_dsd or fabout_dsd, got i16
+i16, .{} ==> @get_dsd makes mem1d_dsd, mem4d_dsd, circbuf_dsd, fabin_dsd or fabout_dsd, got i16
 fabin_dsd, .{ .extent = 1 } ==> a DSD on the fabric needs .input_queue
 fabin_dsd, .{ .input_queue = 2, .extent = 1 }
   .input_queue is an input_queue, got comptime_int 2 (make one: @get_input_queue(2))
@@ -155,5 +155,5 @@ const wrong = @allocate_fifo(buffer, .{ .activate = id });
     assert (fifo.address, fifo.capacity, fifo.width, fifo.activate_push, fifo.activate_pop) == (64, 8, 4, 12, None)
     assert module.lookup("first", None).value == (types.FIFO, Fifo(0))
     assert len(module.instance.fifos) == 2
-    with pytest.raises(Exception, match="@allocate_fifo has the fields activate_push, activate_pop, got .activate"):
+    with pytest.raises(Exception, match=r"has the fields activate_push, .*, empty_action, got \.activate"):
         module.lookup("wrong", None)

@@ -52,8 +52,9 @@ def test_tasks_by_themselves_and_blocked_queues_and_a_teardown_handler() -> None
     # One task under two ids is compiled once.
     instance = _program("@bind_local_task(local, id); @bind_local_task(local, @get_local_task_id(13));")
     assert [root.name for root in instance.roots.values()] == ["local"]
-    instance = _program("@set_teardown_handler(local, c); @set_teardown_handler(local, @get_color(5));")
-    assert instance.tasks[29].root.name == "local"
+    instance = _program("@set_teardown_handler(local, c); @set_empty_queue_handler(@get_output_queue(3), other);")
+    found = {key: bound.root.name for key, bound in instance.handlers.items()}
+    assert found == {("color", 4): "local", ("output", 3): "other"}
 
 
 REFUSED = r"""
@@ -61,9 +62,11 @@ REFUSED = r"""
   task id 12 has one task, got 'other' after 'local' | bound to 'local'
 @bind_local_task(plain, id); ==> @bind_local_task takes a task, got fn()void plain
   (declare it with 'task': task plain(...) void)
-@bind_local_task(local, 5); ==> @bind_local_task takes a local_task_id, got comptime_int 5 (@get_local_task_id(...) makes one)
+@bind_local_task(local, 5); ==> @bind_local_task takes a local_task_id, got comptime_int 5
+  (@get_local_task_id(...) makes one)
 @bind_local_task(word, id); ==> a local task has no parameters (a data task takes data: @bind_data_task)
-@bind_data_task(word, id); ==> @bind_data_task takes a data_task_id, got local_task_id 12 (@get_data_task_id(...) makes one)
+@bind_data_task(word, id); ==> @bind_data_task takes a data_task_id, got local_task_id 12
+  (@get_data_task_id(...) makes one)
 @bind_data_task(wide, data); ==> a data task takes the 32 bits of a wavelet, its parameters have 48
 @bind_data_task(short, data); ==> a task's parameter has 16 or 32 bits, got 'x' of u8
 @bind_local_task(result, id); ==> a task returns void, got u16
@@ -83,8 +86,10 @@ REFUSED = r"""
 @initialize_queue(q, .{ .color = c }); @initialize_queue(@get_input_queue(3), .{ .color = c });
   color 4 goes to one input queue, got 3 after 2 | bound to input queue 2
 @set_teardown_handler(local, c); @set_teardown_handler(other, c);
-  one handler serves the teardown of all colors, got 'other' after 'local' | the other one
+  a color has one handler, got 'other' after 'local' | the other one
 @set_teardown_handler(c, c); ==> @set_teardown_handler takes a function and a color
+@set_teardown_handler(word, c); ==> a handler has no parameters
+@set_empty_queue_handler(local, c); ==> @set_empty_queue_handler takes a function and a queue
 @export_symbol(local); ==> the host calls functions, not tasks (export an fn, which may @activate the task)
 @export_symbol(id); ==> the host can use functions and pointers, got local_task_id 12 (export a pointer: var p = &x;)
 @export_symbol(plain); @export_symbol(plain); ==> a symbol is exported once, got 'plain' again | the other one

@@ -40,7 +40,8 @@ REFUSED = r"""
 @zerso([2]i16) ==> unknown builtin @zerso (did you mean @zeros?)
 @frobnicate() ==> unknown builtin @frobnicate
 @__pe_x() ==> unknown builtin @__pe_x
-@dfilt(1) ==> @dfilt is not supported: what it filters is not documented well enough to simulate
+@bind_rotating_tasks(1)
+  @bind_rotating_tasks is not supported: tasks that take turns are not simulated; count in the task itself
 @zeros() ==> @zeros takes 1 argument, got 0
 @range(i16) ==> @range takes 2 to 4 arguments, got 1
 @zeros(i16) ==> @zeros takes an array type, got i16

@@ -77,8 +77,6 @@ _ = @set_dsd_base_addr(a_dsd, n); ==> 31: @set_dsd_base_addr takes a pointer or 
 _ = @get_dsd(mem1d_dsd, .{ .base_address = &a, .extent = k });
   5: '.extent' must be u16, got i32 | convert it: @as(u16, ...)
 _ = &(n + 1); ==> 7: & takes a variable, an element or a field
-_ = @get_dsd(circbuf_dsd, .{ .base_address = &a, .extent = 4 });
-  14: circular buffers (circbuf_dsd) are not simulated | a FIFO or a mem1d_dsd may do
 _ = pointer.*(1, 2); ==> 5: fn(i16)i16 takes 1 argument, got 2
 pointer = &none;
   11: 'pointer' must be *const fn(i16)i16, got *const fn()i16 49154 | convert it: @ptrcast(*const fn(i16)i16, ...)

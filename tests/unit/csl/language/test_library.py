@@ -22,7 +22,7 @@ def test_files_parse() -> None:
 
 def test_intrinsics_are_those_that_files_use() -> None:
     used = {name for file in FILES for name in re.findall(r"@(__\w+)", (LIBRARY / file).read_text())}
-    assert used - {"__say", "__stream", "__unblock"} <= INTRINSICS.keys()
+    assert used - {"__say", "__print", "__stream", "__unblock"} <= INTRINSICS.keys()
     assert used <= INTRINSICS.keys()
 
 
@@ -105,7 +105,7 @@ def test_registers_of_a_color(on_wse3: One) -> None:
     found = on_wse3("""
 const tile = @import_module("<tile_config>");
 const c = @get_color(3);
-var words = @zeros([10]u16);
+var words = @zeros([14]u16);
 comptime {
   @set_local_color_config(c, .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ RAMP } } });
 }
@@ -130,15 +130,24 @@ tile.switch_config.set_ring_mode(c, true);
 words[8] = @get_config(0x200 + 8 * 3 + 4); // the color's switch
 tile.switch_config.set_invalid_for_switch_pos1(c);
 words[9] = tile.switch_config.get_route(c, 1);
+const address = tile.color_config.get_color_config_addr(c);
+tile.color_config.reset_routes(address, .{ .tx = [2]direction{ WEST, RAMP }, .rx = SOUTH });
+words[10] = tile.switch_config.get_route(c, 0);
+tile.switch_config.set_rx_switch_pos1(address, RAMP);
+words[11] = tile.switch_config.get_route(c, 1);
+tile.switch_config.set_invalid_for_all_switch_positions(c);
+words[12] = tile.switch_config.get_route(c, 1);
+words[13] = tile.get_fabric_coord().x + tile.get_fabric_coord_y();
 """)["words"].tolist()
-    assert found == [1 | 1 << 5, 0, 1, 0, 1 | 5 << 5, 2 | 4 << 5, 2 | 1 << 5, 0, 4 | 8, 0]
+    assert found[:8] == [1 | 1 << 5, 0, 1, 0, 1 | 5 << 5, 2 | 4 << 5, 2 | 1 << 5, 0]
+    assert found[8:] == [4 | 8, 0, 16 | 3 << 5, 1 | 3 << 5, 0, 0]
 
 
 def test_characters_and_directions(on_wse3: One) -> None:
     assert on_wse3("""
 const ascii = @import_module("<ascii>");
 const turn = @import_module("<directions>");
-var words = @zeros([7]u16);
+var words = @zeros([8]u16);
 ---
 words[0] = ascii.to_upper(97);
 words[1] = @as(u16, ascii.is_space(9));
@@ -146,8 +155,9 @@ words[2] = @as(u16, ascii.is_alnum(58));
 words[3] = @as(u16, turn.rotate_180(EAST) == WEST);
 words[4] = @as(u16, turn.rotate_clockwise(NORTH) == EAST);
 words[5] = @as(u16, turn.flip_vertical(EAST) == EAST);
-words[6] = @as(u16, turn.flip(NORTH) == SOUTH);
-""")["words"].tolist() == [65, 1, 0, 1, 1, 1, 1]
+words[6] = @as(u16, turn.flip(NORTH) == SOUTH and turn.is_horizontal(WEST) and turn.is_vertical(SOUTH));
+words[7] = turn.route_bits(.{ .rx = WEST, .tx = .{ EAST, RAMP } });
+""")["words"].tolist() == [65, 1, 0, 1, 1, 1, 1, 2 | 5 << 5]
 
 
 def test_payloads_of_control_wavelets(on_wse3: One) -> None:
@@ -156,9 +166,11 @@ const ctrl = @import_module("<control>");
 const op = ctrl.opcode;
 const advance = ctrl.encode_single_payload(op.SWITCH_ADV, true, {}, 0);
 const many = ctrl.encode_payload([4]op{ op.NOP, op.SWITCH_ADV, op.SWITCH_RST, op.TEARDOWN },
-                                 [4]bool{ true, false, true, false }, @get_control_task_id(40));
-const two = ctrl.encode_payload([2]op{ op.SWITCH_ADV, op.SWITCH_RST }, [2]bool{ true, true }, .{});
-var payloads = @zeros([6]u32);
+                                 [4]bool{ true, false, true, false }, @get_control_task_id(40), 0, 0);
+const three = [3]op{ op.SWITCH_ADV, op.SWITCH_RST, op.TEARDOWN };
+const two = ctrl.encode_payload(2, three, @constants([3]bool, true), {}, 0);
+const switches = @import_module("<memcpy/memcpy_switches>");
+var payloads = @zeros([9]u32);
 ---
 var data: u16 = 0xbeef;
 payloads[0] = advance;
@@ -167,6 +179,9 @@ payloads[2] = ctrl.encode_control_task_payload(@get_control_task_id(42));
 payloads[3] = many;
 payloads[4] = two;
 payloads[5] = ctrl.encode_single_payload(op.TEARDOWN, data == 0xbeef, {}, 1);
+payloads[6] = ctrl.encode_payload([1]op{ op.SWITCH_ADV }, [1]bool{ false }, @get_control_task_id(40), 77, 0);
+payloads[7] = switches.ctrl(switches.switch_cmd_11());
+payloads[8] = switches.ctrl(switches.teardown_cmd_1());
 """)["payloads"].tolist()
     assert found == [
         control.encode(((control.ADVANCE, True),)),
@@ -175,6 +190,9 @@ payloads[5] = ctrl.encode_single_payload(op.TEARDOWN, data == 0xbeef, {}, 1);
         control.encode(((0, True), (1, False), (2, True), (3, False)), 40),
         control.encode(((1, True), (2, True))),
         control.encode(((control.TEARDOWN, True),), data=1),
+        control.encode(((control.ADVANCE, False),), 40, 77),
+        control.encode((*((control.ADVANCE, True),) * 2, *((control.NOP, True),) * 6)),
+        0x9DF9249,
     ]
     # documented: data is the lower half
     assert found[1] & 0xFFFF == 0xBEEF

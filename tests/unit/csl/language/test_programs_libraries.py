@@ -38,9 +38,7 @@ def test_a_table_of_control_tasks_is_taken(on_wse3: One) -> None:
 
 
 def test_what_is_printed_and_traced(one: One) -> None:
-    said = [
-        line.rstrip()
-        for line in one("""
+    found = one("""
 const print = @import_module("<simprint>");
 const silent = @import_module("<simprint>", .{ .enable = false });
 const trace = @import_module("<debug>", .{ .key = "steps", .buffer_size = 50 });
@@ -49,24 +47,30 @@ const half: f32 = 2.5;
 const minus: i16 = -3;
 print.fmt("x = {d}, y = {f}", .{ minus, half });
 silent.fmt("x = {}", .{minus});
-print.fmt_no_nl("{} and {d} ", .{ half, minus });
+silent.print_u16_decimal(1);
+print.fmt_no_nl("{} and {d}", .{ half, minus });
+print.print_string(", {as it is}\\n");
 print.fmt_with_coords("{x} {s}", .{ @as(u16, 255), "end" });
-print.fmt_no_nl_with_coords("bare", .{});
-print.print_string("text");
+print.fmt_no_nl_with_coords("bare ", .{});
+print.print_i16_decimal(minus);
+print.print_string(" ");
+print.print_u32_hex(0xabcdef);
+print.print_string("\\n");
 trace.trace_f32(half);
 trace.trace_i16(minus);
 trace.trace_string("done");
-""").said
-    ]
-    assert said == [
+print.print_f32(half);
+""")
+    found.simulation.end_lines()
+    assert found.said == [
         "x = -3, y = 2.5",
-        "2.5 and -3",
-        "ff end",
-        "bare",
-        "text",
+        "2.5 and -3, {as it is}",
+        "PE 0.0: ff end",
+        "PE 0.0: bare -3 abcdef",
         "trace steps 2.5",
         "trace steps -3",
         "trace steps done",
+        "2.5",
     ]
 
 

@@ -175,3 +175,104 @@ comptime {
     run = Run(tmp_path, {"layout.csl": layout, "send.csl": send, "take.csl": take}, "wse2")
     run.simulation.run_until()
     assert run.array("got", 1).tolist() == [7, 7, 7, 9]
+
+
+def test_handlers_give_an_output_queue_another_color_once_it_is_empty(tmp_path: Path) -> None:
+    send = """
+param c: color;
+const d = @get_color(4);
+const tile_config = @import_module("<tile_config>");
+const flush = @import_module("<queue_flush>");
+const queue = @get_output_queue(2);
+const out = @get_dsd(fabout_dsd, .{ .extent = 5, .output_queue = queue });
+const next = @get_local_task_id(10);
+var handled = @zeros([1]u16);
+task main() void { @mov16(out, 7, .{ .async = true, .activate = next }); }
+task flushes() void { @queue_flush(queue); }
+fn empty() void {
+  handled[0] += 1;
+  tile_config.output_queue_config.encode_output_queue(queue, d);
+  @mov16(out, 8, .{ .async = true });
+  flush.exit(queue);
+}
+fn never() void { handled[0] += 100; }
+comptime {
+  @bind_local_task(main, @get_local_task_id(9));
+  @bind_local_task(flushes, next);
+  @activate(@get_local_task_id(9));
+  @initialize_queue(queue, .{ .color = c });
+  @set_empty_queue_handler(empty, queue);
+  @set_teardown_handler(never, d);
+}
+"""
+    take = """
+const one_queue = @get_input_queue(2);
+const two_queue = @get_input_queue(3);
+var got = @zeros([2]u16);
+task one(word: u16) void { got[0] += word; }
+task two(word: u16) void { got[1] += word; }
+comptime {
+  @initialize_queue(one_queue, .{ .color = @get_color(3) });
+  @initialize_queue(two_queue, .{ .color = @get_color(4) });
+  @bind_data_task(one, @get_data_task_id(one_queue));
+  @bind_data_task(two, @get_data_task_id(two_queue));
+}
+"""
+    config = """
+    for (@range(u16, 2)) |k| {
+      @set_color_config(x, 0, @get_color(3 + k), .{ .routes = .{ .rx = .{ WEST }, .tx = .{ RAMP } } });
+    }
+    @set_color_config(0, 0, @get_color(4), .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ EAST } } });"""
+    layout = ROW.replace("CONFIG", config).replace('"take.csl", .{ .c = c }', '"take.csl", .{}')
+    layout = layout.replace("width = 4", "width = 2")
+    run = Run(tmp_path, {"layout.csl": layout, "send.csl": send, "take.csl": take})
+    run.simulation.run_until()
+    assert run.array("handled").tolist() == [1]
+    assert run.array("got", 1).tolist() == [35, 40]
+
+
+def test_an_input_queue_takes_another_color_once_it_is_empty(tmp_path: Path) -> None:
+    send = """
+param c: color;
+const one_queue = @get_output_queue(2);
+const two_queue = @get_output_queue(3);
+task main() void {
+  @mov16(@get_dsd(fabout_dsd, .{ .extent = 3, .output_queue = one_queue }), 7);
+  @mov16(@get_dsd(fabout_dsd, .{ .extent = 1, .output_queue = two_queue }), 9);
+}
+comptime {
+  @bind_local_task(main, @get_local_task_id(9));
+  @activate(@get_local_task_id(9));
+  @initialize_queue(one_queue, .{ .color = c });
+  @initialize_queue(two_queue, .{ .color = @get_color(4) });
+}
+"""
+    take = """
+param c: color;
+const tile_config = @import_module("<tile_config>");
+const queue = @get_input_queue(2);
+const in = @get_dsd(fabin_dsd, .{ .extent = 3, .input_queue = queue });
+var got = @zeros([4]u16);
+const first = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> got[i] });
+const last = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{1} -> got[i + 3] });
+task main() void {
+  @mov16(first, in);
+  tile_config.input_queue_config.encode_input_queue(queue, @get_color(4));
+  @mov16(last, in);
+}
+comptime {
+  @bind_local_task(main, @get_local_task_id(9));
+  @activate(@get_local_task_id(9));
+  @initialize_queue(queue, .{ .color = c });
+}
+"""
+    config = """
+    @set_color_config(x, 0, c, .{ .routes = .{ .rx = .{ WEST }, .tx = .{ RAMP } } });
+    for (@range(u16, 2)) |at| {
+      const way = if (at == 0) .{ .rx = .{ RAMP }, .tx = .{ EAST } } else .{ .rx = .{ WEST }, .tx = .{ RAMP } };
+      @set_color_config(at, 0, @get_color(4), .{ .routes = way });
+    }"""
+    layout = ROW.replace("CONFIG", config).replace("width = 4", "width = 2")
+    run = Run(tmp_path, {"layout.csl": layout, "send.csl": send, "take.csl": take})
+    run.simulation.run_until()
+    assert run.array("got", 1).tolist() == [7, 7, 7, 9]
