@@ -53,9 +53,12 @@ class Picker:
         blocked: ids that start blocked
         activated: ids that start activated
         queues: input queues that tasks read
+
+    Attributes:
+        ran: ids of tasks that have run
     """
 
-    __slots__ = ("_ids", "active", "blocked", "calls", "last", "queues", "tasks", "unblocked")
+    __slots__ = ("_ids", "active", "blocked", "calls", "last", "queues", "ran", "tasks", "unblocked")
 
     def __init__(
         self, tasks: Mapping[int, Task], blocked: frozenset[int], activated: Sequence[int], queues: list[InputQueue]
@@ -67,6 +70,7 @@ class Picker:
         self.queues = queues
         self.calls: deque[Call] = deque()
         self.last = -1
+        self.ran: set[int] = set()
 
     def activate(self, task: int, time: int) -> None:
         """Activate a task; without effect on one that is activated and has not run yet."""
@@ -141,12 +145,14 @@ class Picker:
         """Take the event of a candidate; None if there is no task for it."""
         if queue is None:
             self.last = task
+            self.ran.add(task)
             del self.active[task]
             return Picked(self.tasks[task], ())
         data = queue.take()
         if task < 0:
             return None
         self.last = task
+        self.ran.add(task)
         found = self.tasks[task]
         if found.kind == "control":
             data = control.decode(data).data
