@@ -279,8 +279,8 @@ class FabricProgram:
     data: tuple[Initial, ...] = ()
 
     def name(self, pe: int) -> str:
-        """A PE by its column and row, for messages: `PE 1.0`. PEs are numbered y * width + x."""
-        return f"PE {pe % self.width}.{pe // self.width}"
+        """A PE by the column and row that scripts know, for messages: `PE 1.0`. PEs are numbered y * width + x."""
+        return f"PE {pe % self.width + self.origin[0]}.{pe // self.width + self.origin[1]}"
 
     def program_of(self, pe: int) -> PEProgram | None:
         """The program of a PE; None where it has none."""

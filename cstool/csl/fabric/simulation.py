@@ -198,7 +198,7 @@ def watch(simulation: Simulation) -> None:
             inner = inner.f_back
         if pe is not None and pe.base + pe.cycles > limit:
             raise SimulationError(
-                f"PE {pe.x}.{pe.y}, task {function}: must end within {limit} cycles, it goes on",
+                f"{simulation.program.name(pe.index)}, task {function}: must end within {limit} cycles, it goes on",
                 "a longer --max_cycles lets it go on; look at its loops: what ends them?",
             )
 
