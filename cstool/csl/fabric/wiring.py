@@ -19,6 +19,9 @@ class Endpoint(Protocol):
         Two more may be accepted before any was released: they stood on the ramp (`router.RAMP_REGISTERS`).
         """
 
+    def expects(self, color: int) -> bool:
+        """Whether an input queue that `color` does not have now may get it later, by `network.set_room`."""
+
     def accept(self, wavelet: Wavelet) -> None:
         """A wavelet has come down the ramp. Call `network.release` when it was taken out of its queue."""
 
@@ -103,14 +106,16 @@ class Wiring:
         return buffer
 
     def bound_since(self, exit_: Exit, buffer: Buffer) -> bool:
-        """Give an exit without room its queue, which the program has bound since; false if it has room already.
+        """Give an exit without room its queue, which the program has bound since; false if the wavelet has to wait.
 
         Raises:
-            SimulationError: there is still no queue
+            SimulationError: there is still no queue, and will be none
         """
         if exit_.room:
             return False
         room = self._pes[exit_.pe].room(exit_.color)
+        if not room and self._pes[exit_.pe].expects(exit_.color):
+            return False
         if not room:
             raise errors.nobody_takes(self._program, exit_.pe, exit_.color, buffer.side)
         exit_.set_room(room)

@@ -104,6 +104,7 @@ class Instance:
         phase: the present phase: "layout" block, "comptime" block, or "value": an expression without effects
         depth: calls that run now, one inside the other
         limits: limits of the whole compilation
+        recolored: as `fabric.program.PEProgram.recolored`
         handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
         keeper: keeps errors of functions and of `comptime` blocks, if the compilation looks for several
         loads: calls of `@load_to_dsr` at compile time, with the scopes of their arguments
@@ -123,6 +124,7 @@ class Instance:
     blocked: dict[int, Place] = field(default_factory=dict)
     activated: dict[int, Place] = field(default_factory=dict)
     input_queues: dict[int, tuple[int, Place]] = field(default_factory=dict)
+    recolored: dict[int, set[int]] = field(default_factory=dict)
     output_queues: dict[int, tuple[int, Place]] = field(default_factory=dict)
     colors: dict[int, tuple[ColorConfig, Place]] = field(default_factory=dict)
     fifos: list[FifoBuffer] = field(default_factory=list)
@@ -229,6 +231,9 @@ class Instance:
         """
         kind, queues = ("output", self.output_queues) if output else ("input", self.input_queues)
         bound = queues.get(queue)
+        if bound is not None and bound[0] != color and implied and not output and self.arch.name == "wse2":
+            self.recolored.setdefault(queue, {bound[0]}).add(color)
+            return
         if bound is not None and bound[0] != color:
             raise CslError(
                 f"{kind} queue {queue} is bound to one color, got {color} after {bound[0]}",
