@@ -28,6 +28,8 @@ LATENCY = 170_000
 """cycles between two commands, unless the fabric is idle before"""
 CYCLES_PER_WORD = 32 / (7 / 0.85)
 """cycles that a word of 32 bits takes on one I/O channel: 7 Gb/s at 0.85 GHz (H10, H16)"""
+MOST_TASKS = 3
+"""tasks that a hint names"""
 MOST_LINES = 6
 """messages of different PEs alike that are shown"""
 
@@ -348,6 +350,8 @@ class Host:
         if self._blocked:
             pe, function = min(self._blocked.items())
             hint = f"{self._program.name(pe)} is in {function}, which has not called unblock_cmd_stream()"
+            if never := self._never_ran(pe):
+                hint += f"; never ran there: {never}"
         for port in self._program.ports:
             sent = self._sent[port.x, port.y, port.color] if port.is_input else 0
             if port.size and sent % port.size:
@@ -364,6 +368,13 @@ class Host:
             hint,
             deadlock_report(self._program, self._events.now, waits, simulation.network.config, host),
         )
+
+    def _never_ran(self, pe: int) -> str:
+        """The tasks of a PE's program that have not run, in words."""
+        end = self._simulation.pes[pe]
+        picker = end.main.picker
+        never = [task for number, task in picker.tasks.items() if number not in picker.ran][:MOST_TASKS]
+        return ", ".join(f"task {task.function} ({task.place})" for task in never)
 
 
 def _first(lines: list[str]) -> list[str]:

@@ -73,10 +73,10 @@ class MainThread:
         """A task may have become eligible at `time`."""
         if self.running is not None:
             return
-        at = max(time, self._free) + self._pe.time_model.switch
+        at = max(time, self._free) + 1
         if self._pick_at < 0 or at < self._pick_at:
             self._pick_at = at
-            self._events.at(at, self._begin)
+            self._events.at(at, self._choose)
 
     def _wake_for_events(self) -> None:
         """The main thread is free: tasks that became eligible meanwhile may run."""
@@ -156,9 +156,9 @@ class MainThread:
 
     # --- the task that runs ---
 
-    def _begin(self) -> None:
-        """Begin the task that the task picker chooses."""
-        now, pe = self._events.now, self._pe
+    def _choose(self) -> None:
+        """Choose the next task. From now on it may be activated again, for once more."""
+        now = self._events.now
         if self._pick_at != now:
             return  # it was asked to pick sooner, and has
         self._pick_at = -1
@@ -166,9 +166,14 @@ class MainThread:
         if picked is None:
             self._wake_for_events()
             return
+        self.running = self.latest = picked.task
+        self._events.at(now - 1 + self._pe.time_model.switch, self._begin, picked)
+
+    def _begin(self, picked: Picked) -> None:
+        """Begin a task."""
+        now, pe = self._events.now, self._pe
         pe.base, self.lost = now, 0
         pe.set_cycles(0)
-        self.running = self.latest = picked.task
         self.tasks_run += 1
         if pe.trace is not None:
             pe.trace(now, pe.index, "task", picked.task.function)

@@ -1,6 +1,7 @@
 """The task picker of a PE: activated and blocked tasks, and the choice of the next one to run.
 
-- A local task is eligible if it is activated and not blocked; activating it twice before it runs is activating it once.
+- A local task is eligible if it is activated and not blocked; activating it twice before it is picked is activating it
+  once. A task begins some cycles after it was picked (`TimeModel.switch`).
 - A data task is eligible if the head of its queue is a wavelet, no operation reads that queue, and neither the task nor
   its queue is blocked. A control task likewise, by the control wavelet at the head of any queue that names it.
 - A blocked task or queue keeps its events (F14).
@@ -55,9 +56,10 @@ class Picker:
 
     Attributes:
         high: ids of high priority
+        ran: ids of tasks that have run
     """
 
-    __slots__ = ("active", "blocked", "calls", "high", "last", "queues", "tasks", "unblocked")
+    __slots__ = ("active", "blocked", "calls", "high", "last", "queues", "ran", "tasks", "unblocked")
 
     def __init__(
         self, tasks: Mapping[int, Task], blocked: frozenset[int], activated: Sequence[int], queues: list[InputQueue]
@@ -70,6 +72,7 @@ class Picker:
         self.calls: deque[Call] = deque()
         self.last = -1
         self.high: set[int] = set()
+        self.ran: set[int] = set()
 
     def activate(self, task: int, time: int) -> None:
         """Activate a task; without effect on one that is activated and has not run yet."""
@@ -144,12 +147,14 @@ class Picker:
         """Take the event of a candidate; None if there is no task for it."""
         if queue is None:
             self.last = task
+            self.ran.add(task)
             del self.active[task]
             return Picked(self.tasks[task], ())
         data = queue.take()
         if task < 0:
             return None
         self.last = task
+        self.ran.add(task)
         found = self.tasks[task]
         if found.kind == "control":
             data = control.decode(data).data

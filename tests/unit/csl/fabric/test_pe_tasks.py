@@ -41,6 +41,15 @@ def nine():
             (),
             ["nine", "nine"],
         ),
+        # The picker has chosen it two cycles later: an activation from then on is another.
+        (
+            """
+def main(): pe.activate(9); pe.simulation.events.at(pe.base + 2, pe.main.activate_at, 9, pe.base + 2)
+def nine(): note("nine")
+""",
+            (),
+            ["nine", "nine"],
+        ),
         # A blocked task keeps its activation.
         (
             """
