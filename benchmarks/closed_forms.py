@@ -12,6 +12,7 @@ a test wants it to be 0.
 """
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -26,11 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.csl.fabric import arch as arches
-from cstool.csl.fabric import main_thread, network, scheduler, vector
+from cstool.csl.fabric import network, vector
 from cstool.csl.fabric.dsd import Mem1d
 from cstool.csl.fabric.host import Host, Rectangle
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.fabric.time_model import SIMULATOR
 from cstool.csl.language.compile import compile_csl
 from cstool.model.ir import Layout, MatMul
 from cstool.model.system import load_system
@@ -39,6 +41,7 @@ from cstool.plan.timing.pe import Pe
 from cstool.plan.timing.streaming import hop_latency_cycles, stream_of, streamed_phases
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "csl"
+TIME = SIMULATOR
 SYSTEMS = {"wse2": "cs2", "wse3": "cs3"}
 GRIDS = (4, 8, 16, 32)
 LENGTHS = (1, 16, 128)
@@ -110,7 +113,7 @@ def launch(program: FabricProgram, function: str, inputs: Mapping[str, NDArray[A
         elif kind == "task_end":
             spans.append((pe, (*begins[pe], time)))
 
-    simulation = Simulation(program, on_trace=on_trace)
+    simulation = Simulation(program, on_trace=on_trace, time_model=TIME)
     host = Host(simulation)
     for name, values in inputs.items():
         bits = 8 * values.dtype.itemsize
@@ -149,7 +152,7 @@ def broadcast(pe_count: int) -> int:
 def _tasks_at_ends(ran: Ran) -> dict[str, int]:
     """What comes before the first operation, and after the last."""
     last = max((spans[-1] for spans in ran.tasks.values()), key=lambda span: span[2])
-    return {"task starts": 2 * scheduler.SWITCH, "unblocking the host": last[2] - last[1]}
+    return {"task starts": 2 * TIME.switch, "unblocking the host": last[2] - last[1]}
 
 
 # --- the programs ---
@@ -162,7 +165,7 @@ def row_reduce(arch: str, width: int, height: int, n: int) -> Row:
     form = chain_cycles(load_system(SYSTEMS[arch]).links, width, n)
     terms = {
         "chain through PEs": chain(width) + n - form,
-        "operation starts": vector.START,
+        "operation starts": vector.LAUNCH + vector.START,
         **_tasks_at_ends(ran),
     }
     return Row("row_reduce", arch, width, height, f"n {n}", ran.cycles, form, terms)
@@ -179,9 +182,9 @@ def allreduce_two_phase(arch: str, width: int, height: int, n: int) -> Row:
     terms = {
         "chain through PEs": chain(width) + chain(height) + 2 * n - chains,
         "broadcasts": broadcast(width) + broadcast(height) + 2 * n - broadcasts,
-        "operation starts": 4 * vector.START,
+        "operation starts": 4 * (vector.LAUNCH + vector.START),
         **ends,
-        "task starts": ends["task starts"] + 3 * scheduler.SWITCH,
+        "task starts": ends["task starts"] + 3 * TIME.switch,
     }
     return Row("allreduce_two_phase", arch, width, height, f"n {n}", ran.cycles, chains + broadcasts, terms)
 
@@ -199,9 +202,9 @@ def allreduce_tree(arch: str, width: int, height: int, n: int) -> Row:
     first = ran.tasks[0][0]
     terms = {
         "tree and broadcast": path + (levels + 1) * n - form,
-        "operation starts": (levels + 1) * vector.START,
+        "operation starts": (levels + 1) * vector.START + vector.LAUNCH,
         **ends,
-        "task starts": ends["task starts"] + scheduler.SWITCH,
+        "task starts": ends["task starts"] + TIME.switch,
         "scalar code": first[2] - first[1],
     }
     return Row("allreduce_tree", arch, width, height, f"n {n}", ran.cycles, form, terms)
@@ -242,19 +245,19 @@ def sparse_axpy(arch: str, width: int, height: int, tokens: int, folder: Path = 
     scalar = inputs * outputs * _least(ran.tasks.values(), "weight") - products - meets
     busy = sum(spent.values())
     begins = next(begin for name, begin, _ in ran.tasks[width - 1] if name == "sum")
-    switches = (len(before) + 1) * scheduler.SWITCH
+    switches = (len(before) + 1) * TIME.switch
     ends = _tasks_at_ends(ran)
     terms = {
         "reads meet in a bank": meets,
-        "a task for each weight": scheduler.SWITCH * inputs * outputs,
+        "a task for each weight": TIME.switch * inputs * outputs,
         "its scalar code": scalar,
-        "ends of rows of W": spent["row_ended"] + outputs * scheduler.SWITCH,
+        "ends of rows of W": spent["row_ended"] + outputs * TIME.switch,
         "sending, on the top row": busy - spent["row_ended"] - products - meets - scalar
-        + switches - scheduler.SWITCH * (inputs * outputs + outputs),
+        + switches - TIME.switch * (inputs * outputs + outputs),
         "waiting for the first weights": begins - busy - switches,
         "chain through PEs, less the form's call": chain(width) - latency,
-        "operation starts": vector.START,
-        "task starts": scheduler.SWITCH,
+        "operation starts": vector.LAUNCH + vector.START,
+        "task starts": TIME.switch,
         "unblocking the host": ends["unblocking the host"],
         "less the reads that meet in the form": products - inputs * outputs * pe.axpy_cycles(tokens),
     }  # fmt: skip
@@ -369,13 +372,12 @@ def _queues_of(size: int) -> Any:
     return [patch.dict(arches.ARCHS, {"wse2": changed})]
 
 
+_HERE = sys.modules[__name__]
 VARIANTS: dict[str, Callable[[], list[Any]]] = {
     "as it is": list,
-    "4 cycles to switch tasks, not 3": lambda: [
-        patch.object(main_thread, "SWITCH", 4),
-        patch.object(scheduler, "SWITCH", 4),
-    ],
-    "7 cycles to start an operation, not 6": lambda: [patch.object(vector, "START", 7)],
+    "a cycle more to switch tasks": lambda: [patch.object(_HERE, "TIME", replace(TIME, switch=TIME.switch + 1))],
+    "a cycle more to start an operation": lambda: [patch.object(vector, "START", vector.START + 1)],
+    "no cycles to turn from operation to operation": lambda: [patch.object(_HERE, "TIME", replace(TIME, turn=0))],
     "a ramp of 1 cycle": lambda: [patch.object(network, "RAMP_CYCLES", 1)],
     "a ramp of 3 cycles": lambda: [patch.object(network, "RAMP_CYCLES", 3)],
     "input queues of 1": partial(_queues_of, 1),

@@ -19,9 +19,10 @@ from cstool.csl.fabric import trace_view
 from cstool.csl.fabric.arch import ARCHS, PORTS, RAMP
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.stats import FabricStats, read_stats
+from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS
 from cstool.csl.fabric.trace import Place, read_trace
 from cstool.csl.sdk.artifact import read_program
-from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
+from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TIME_VARIABLE, TRACE_VARIABLE
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import check_choice
 
@@ -127,6 +128,7 @@ def run_directory(
     max_cycles: int | None = None,
     trace: str | Path | None = None,
     memcpy: str = "direct",
+    time: str = SIMULATOR.name,
     show: Callable[[str], None] = print,
 ) -> FabricRun:
     """Run the command script of a directory as it is, with the cslc and the cs_python of this installation.
@@ -139,6 +141,7 @@ def run_directory(
         max_cycles: the cycle at which a simulation gives up; None for no limit
         trace: a file for the trace
         memcpy: "direct": copies take no cycles; "modelled": words take their time on the I/O channels
+        time: the model of time, "simulator" or "busy_wafer" (`fabric.time_model`)
         show: takes the output of the script, line by line
 
     Raises:
@@ -146,6 +149,7 @@ def run_directory(
     """
     check_choice("arch", arch, [*ARCHS])
     check_choice("memcpy", memcpy, MEMCPY)
+    check_choice("time", time, [*TIME_MODELS])
     if max_cycles is not None and max_cycles < 1:
         raise CstoolError(f"max_cycles: must be at least 1, got {max_cycles}")
     folder = Path(directory)
@@ -160,7 +164,7 @@ def run_directory(
         except (OSError, shutil.Error) as error:
             raise CstoolError(f"{copy}: cannot be written: {getattr(error, 'strerror', None) or error}") from error
         folder = Path(copy)
-    environment = _environment(max_cycles, trace, memcpy)
+    environment = _environment(max_cycles, trace, memcpy, time)
     before = _written(folder / STATS)
     code = _run(["bash", name], folder, environment, show)
     return FabricRun(folder / name, code, load_stats(folder) if _written(folder / STATS) != before else None)
@@ -270,6 +274,7 @@ class TraceQuestions:
         trace = self.trace
         return {
             "PEs": f"{trace.width:,} x {trace.height:,} of {trace.arch}",
+            "time": f"simulated, as {TIME_MODELS[trace.time].text} has it",
             "cycles": f"0 to {trace.end:,}",
             "tasks": f"{int((trace.marks['kind'] == 0).sum()):,}",
             "operations": f"{int((trace.marks['kind'] == 2).sum()):,}",
@@ -348,7 +353,7 @@ def _script(folder: Path, name: str) -> str:
     )
 
 
-def _environment(max_cycles: int | None, trace: str | Path | None, memcpy: str) -> dict[str, str]:
+def _environment(max_cycles: int | None, trace: str | Path | None, memcpy: str, time: str) -> dict[str, str]:
     """The environment of a script: it finds cslc and cs_python of this installation."""
     programs = Path(sysconfig.get_path("scripts"))
     missing = [name for name in ("cslc", "cs_python") if not (programs / name).is_file()]
@@ -359,6 +364,7 @@ def _environment(max_cycles: int | None, trace: str | Path | None, memcpy: str) 
         (LIMIT_VARIABLE, max_cycles),
         (TRACE_VARIABLE, None if trace is None else Path(trace).resolve()),
         (MEMCPY_VARIABLE, memcpy),
+        (TIME_VARIABLE, time),
     ):
         environment.pop(name, None)
         if value is not None:

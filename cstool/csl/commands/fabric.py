@@ -46,6 +46,10 @@ def run(
         Literal["direct", "modelled"],
         option("--memcpy", "direct|modelled", "Copies by the host take no cycles, or the cycles of the I/O channels."),
     ] = "direct",
+    time: Annotated[
+        Literal["simulator", "busy_wafer"],
+        option("--time", "simulator|busy_wafer", "Count as the vendor's simulator does, or as a wafer at full load."),
+    ] = "simulator",
     as_json: JsonOption = False,
 ) -> None:
     """Run the command script of a directory as it is, with the cslc and cs_python of this installation.
@@ -66,6 +70,7 @@ def run(
         max_cycles=max_cycles,
         trace=trace,
         memcpy=memcpy,
+        time=time,
         show=lambda line: print(line, file=stream, flush=True),
     )
     if as_json:

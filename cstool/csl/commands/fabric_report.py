@@ -29,7 +29,7 @@ _NAMES = {
 def print_stats(stats: FabricStats, title: str) -> None:
     """Print the counts of a run: facts, and of PEs the least, the mean and the most."""
     print_line(f"{title}: {stats.width:,} x {stats.height:,} PEs of {stats.arch}")
-    print_line("Simulated: counted in the simulator, measured on no wafer.")
+    print_line(f"Simulated with the times of {stats.time_text}, measured on no wafer.")
     print()
     x, y, port, most = stats.hottest()
     busy = stats.busy_share
@@ -62,6 +62,7 @@ def stats_document(stats: FabricStats) -> dict[str, Any]:
     x, y, port, most = stats.hottest()
     return {
         "arch": stats.arch,
+        "time": stats.time,
         "width": stats.width,
         "height": stats.height,
         "cycles": stats.cycles,

@@ -42,6 +42,9 @@ class Datapath:
         self._numbered: dict[int, Thread] = {}
         self._one_priority = True
         self._planned = -1  # the cycle that a tick was asked for last
+        self._last: Thread | None = None  # whose element was the last one
+        self._turning = 0  # quarters of a cycle of turns that are not taken yet
+        self._free = 0  # no element before this cycle
 
     def all(self) -> list[Thread]:
         """Operations that have begun: the main thread's first."""
@@ -93,6 +96,8 @@ class Datapath:
         """End an operation."""
         pe, number = self._pe, thread.number
         thread.close()
+        if thread is self._last:
+            self._last = None
         self.elements += thread.done
         for queue in thread.inputs:
             if queue.user is thread:
@@ -155,7 +160,8 @@ class Datapath:
         self.ticked = now
         moved = False
         threads = self.threads
-        if threads:
+        may = now >= self._free
+        if threads and may:
             # The main thread loses this cycle if it has work of its own.
             pe = self._pe
             taken = self.synchronous is None and now < pe.base + pe.cycles + pe.main.lost
@@ -168,16 +174,29 @@ class Datapath:
                         threads.append(thread)
                     if taken:
                         pe.main.lost += 1
+                    if thread is not self._last:
+                        self._turn(thread, now)
                     break
         main = self.synchronous
-        if main is not None and not moved and not main.stalled and main.ready <= now:
+        if main is not None and may and not moved and not main.stalled and main.ready <= now:
             moved = main.step(now)
+            if moved and main is not self._last:
+                self._turn(main, now)
         ramp = self._ramp
         sent = bool(ramp.sending) and ramp.sent_at != now and ramp.drain(now)
         if ramp.flushing:
             ramp.flush_empty(now + 1)
         if moved or (sent and (ramp.sending or threads or self.synchronous is not None)):
             self.tick_at(now + 1)
+        if now < self._free - 1:
+            self.tick_at(self._free)
+
+    def _turn(self, thread: Thread, now: int) -> None:
+        """An element was done: the datapath turns to its operation, if another one has done the element before."""
+        if self._last is not None:
+            quarters = self._turning + self._pe.time_model.turn
+            self._free, self._turning = now + 1 + quarters // 4, quarters % 4
+        self._last = thread if thread.done < thread.count else None
 
     def _by_priority(self) -> list[Thread]:
         return sorted(self.threads, key=lambda thread: PRIORITIES[thread.settings.priority])

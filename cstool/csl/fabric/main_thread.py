@@ -22,7 +22,7 @@ from cstool.csl.fabric.interface import Wait
 from cstool.csl.fabric.microthread import Thread
 from cstool.csl.fabric.program import Task
 from cstool.csl.fabric.scalar import finished
-from cstool.csl.fabric.scheduler import CALL, SWITCH, Call, Picked, Picker
+from cstool.csl.fabric.scheduler import CALL, Call, Picked, Picker
 
 HANDLER = 2
 """Cycles in which the teardown task finds out whether to call a handler. Ours: nothing is published."""
@@ -71,7 +71,7 @@ class MainThread:
         """A task may have become eligible at `time`."""
         if self.running is not None:
             return
-        at = max(time, self._free) + SWITCH
+        at = max(time, self._free) + self._pe.time_model.switch
         if self._pick_at < 0 or at < self._pick_at:
             self._pick_at = at
             self._events.at(at, self._begin)
@@ -146,7 +146,7 @@ class MainThread:
     def _do(self, action: Callable[[int, int], None], task: int) -> None:
         """Do it at the cycle that the code has come to; at once if that makes no difference."""
         pe = self._pe
-        time = pe.base + pe.cycles
+        time = pe.settle()
         if pe.datapath.threads and pe.cycles:
             self._events.at(time, action, task, time)
         else:
@@ -164,7 +164,8 @@ class MainThread:
         if picked is None:
             self._wake_for_events()
             return
-        pe.base, pe.cycles, self.lost = now, 0, 0
+        pe.base, self.lost = now, 0
+        pe.set_cycles(0)
         self.running = picked.task
         self.tasks_run += 1
         if pe.trace is not None:
@@ -220,7 +221,7 @@ class MainThread:
                 after = bytes(memory)
                 memory[:] = before
                 for thread in senders:
-                    thread.read_ahead(pe.base + pe.cycles - self._events.now)
+                    thread.read_ahead(pe.settle() - self._events.now)
                 memory[:] = after
 
     def _outside(self) -> SimulationError:
@@ -232,7 +233,7 @@ class MainThread:
 
     def _code_done(self) -> None:
         pe = self._pe
-        end = pe.base + pe.cycles
+        end = pe.settle()
         if pe.datapath.threads or pe.datapath.queued:
             self._events.at(end, self._reach, self._end, ())
         else:
@@ -253,13 +254,13 @@ class MainThread:
 
     def reach(self, action: Callable[..., None], *arguments: Any) -> None:
         """Call `action(*arguments)` at the cycle that the code has come to, when nothing holds the main thread up."""
-        self._events.at(self._pe.base + self._pe.cycles, self._reach, action, arguments)
+        self._events.at(self._pe.settle(), self._reach, action, arguments)
 
     def _reach(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         """The main thread is at the end of its own work; add the cycles that microthreads took from it, and go on."""
         if self.lost:
             lost, self.lost = self.lost, 0
-            self._pe.cycles += lost
+            self._pe.set_cycles(self._pe.cycles + lost)
             self._events.at(self._events.now + lost, self._reach, action, arguments)
         elif self._pe.datapath.queued:
             self._held = (action, arguments)
@@ -271,7 +272,7 @@ class MainThread:
         if self._held is None:
             return
         (action, arguments), self._held = self._held, None
-        self._pe.cycles = max(self._pe.cycles, time - self._pe.base)
+        self._pe.set_cycles(max(self._pe.cycles, time - self._pe.base))
         self.reach(action, *arguments)
 
     def do(self, thread: Thread) -> None:
@@ -288,5 +289,5 @@ class MainThread:
 
     def go_on(self, time: int) -> None:
         """The wait of the task is over at `time`: its code goes on."""
-        self._pe.cycles = time - self._pe.base
+        self._pe.set_cycles(time - self._pe.base)
         self._run_on()

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
+from cstool.csl.fabric.counter import Counter
 from cstool.csl.fabric.datapath import Datapath
 from cstool.csl.fabric.dsd import Mem1d, Mem4d
 from cstool.csl.fabric.dsr_file import DsrFile
@@ -45,7 +46,8 @@ class ProcessingElement:
 
     Attributes:
         base: the cycle at which the running task began
-        cycles: cycles of its code since; code adds to it
+        cycles: cycles since, those that code has added behind the last `settle` at the PE's own pace
+        time_model: of its simulation
         trace: as `Simulation.on_trace`
         fifos: by number
     """
@@ -64,6 +66,10 @@ class ProcessingElement:
         self.load, self.store = memory.load, memory.store
         self.base = self.cycles = 0
         self._line = ""
+        self.time_model = simulation.time_model
+        self._pace, self._over = self.time_model.pace
+        self._settled = self._beside = self._owed = 0
+        self.counter = Counter(self.settle)
         self.fifos = [Ring(buffer, memory, self._fifo_changed) for buffer in program.fifos]
         self.registers = DsrFile(self)
         self.tile = TileConfig(self)
@@ -72,8 +78,7 @@ class ProcessingElement:
         self.main = main = MainThread(self)
         self.issue = issue = Issue(self)
         # Calls of code, the network and the host go straight to the part that serves them.
-        self.room, self.expects = ramp.room, ramp.expects
-        self.accept, self.ramp_free = ramp.accept, ramp.free
+        self.room, self.accept, self.ramp_free = ramp.room, ramp.accept, ramp.free
         self.launch, self.pause = main.call, main.pause
         self.activate, self.block, self.unblock = main.activate, main.block, main.unblock
         self.run, self.wait, self.start = issue.run, issue.wait, issue.start
@@ -113,6 +118,37 @@ class ProcessingElement:
         )
         return [*(wait for wait in begun if wait is not None), *_queued(self), *activated, *_arrived(self)]
 
+    # --- the clock ---
+
+    def settle(self) -> int:
+        """The cycle that the code has come to. Its cycles beside an operation on memory take no time of their own."""
+        code = self.cycles - self._settled
+        if code:
+            beside = self._beside
+            if beside:
+                hidden = min(code, beside)
+                code -= hidden
+                self._beside = beside - hidden
+            self.cycles = self._settled = self._settled + self._paced(code)
+        return self.base + self.cycles
+
+    def operate(self, start: int, elements: int) -> None:
+        """Spend the cycles of an operation on memory; code behind it goes on beside its elements."""
+        self.settle()
+        self.cycles = self._settled = self.cycles + self._paced(start + elements)
+        self._beside = elements
+
+    def set_cycles(self, cycles: int) -> None:
+        """Set the time since the begin of the task: a task begins, or has waited."""
+        self.cycles = self._settled = cycles
+        self._beside = 0
+
+    def _paced(self, cycles: int) -> int:
+        if self._pace == self._over:
+            return cycles
+        taken, self._owed = divmod(self._owed + cycles * self._pace, self._over)
+        return taken
+
     # --- asked for by code, beside the methods of the parts ---
 
     def fifo_length(self, number: int) -> int:
@@ -121,11 +157,11 @@ class ProcessingElement:
 
     def time(self) -> int:
         """Cycle counter, 48 bits."""
-        return (self.base + self.cycles) & _CLOCK
+        return self.settle() & _CLOCK
 
     def host_unblock(self) -> None:
         """`memcpy.unblock_cmd_stream`: the next command of the host may reach this PE."""
-        self.simulation.events.at(self.base + self.cycles, self.simulation.on_unblock, self.index)
+        self.simulation.events.at(self.settle(), self.simulation.on_unblock, self.index)
 
     def queue_color(self, queue: int, output: bool) -> int | None:
         """The color that a queue is bound to now."""
@@ -133,17 +169,17 @@ class ProcessingElement:
 
     def queue_flush(self, queue: int, output: bool) -> None:
         """`@queue_flush`: activates the teardown task once the queue is empty."""
-        self.ramp.flush(queue, output, self.base + self.cycles)
+        self.ramp.flush(queue, output, self.settle())
 
     def say(self, text: str) -> None:
         """Write a line of the log, for <debug>."""
-        self.simulation.on_say(self.base + self.cycles, self.index, text)
+        self.simulation.on_say(self.settle(), self.index, text)
 
     def print(self, text: str) -> None:
         """Write to the log, for <simprint>: whole lines, each with its end."""
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
-            self.simulation.on_print(self.base + self.cycles, self.index, line)
+            self.simulation.on_print(self.settle(), self.index, line)
 
     def end_line(self) -> None:
         """End a line that the program has begun."""
@@ -152,7 +188,7 @@ class ProcessingElement:
 
     def fail(self, message: str, place: str) -> None:
         """End the simulation with an error: a failed `@assert`."""
-        raise SimulationError(f"PE {self.x}.{self.y}, {place}: {message}")
+        raise SimulationError(f"{self.simulation.program.name(self.index)}, {place}: {message}")
 
     # --- asked for by the parts ---
 
@@ -177,7 +213,7 @@ class ProcessingElement:
     def error(self, message: str, task: Task | None = None, hint: str | None = None) -> SimulationError:
         """An error with this PE, the task (None: the one that runs) and its place."""
         task = task or self.main.running
-        where = f"PE {self.x}.{self.y}"
+        where = self.simulation.program.name(self.index)
         if task is not None:
             where += f", task {task.function}" + (f" ({task.place})" if task.place else "")
         return SimulationError(f"{where}: {message}", hint)

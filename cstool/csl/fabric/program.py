@@ -251,7 +251,7 @@ class FabricProgram:
         configs: distinct configs
         exported: names for the host
         params: values of `--params` and `--colors`, by name, as text
-        colors: those of `--colors` alone
+        colors: values of `--colors` alone
         fabric: columns and rows of the fabric, halo and all
         offset: x and y of the rectangle in it
         memcpy: whether the host talks to it through memcpy
@@ -259,7 +259,7 @@ class FabricProgram:
         channels: I/O channels between the host and the fabric
         ports: streams of single PEs
         origin: column and row by which host scripts know the first PE; layouts in Python count on the fabric
-        data: values that variables have at the start, beside those of their programs
+        data: values of variables at the start, beside their programs' own
     """
 
     arch: str
@@ -282,8 +282,8 @@ class FabricProgram:
     data: tuple[Initial, ...] = ()
 
     def name(self, pe: int) -> str:
-        """A PE by its column and row, for messages: `PE 1.0`. PEs are numbered y * width + x."""
-        return f"PE {pe % self.width}.{pe // self.width}"
+        """A PE by the column and row that scripts know, for messages: `PE 1.0`. PEs are numbered y * width + x."""
+        return f"PE {pe % self.width + self.origin[0]}.{pe // self.width + self.origin[1]}"
 
     def program_of(self, pe: int) -> PEProgram | None:
         """The program of a PE; None where it has none."""

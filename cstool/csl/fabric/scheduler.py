@@ -18,9 +18,6 @@ from cstool.csl.fabric.operations import BYTES
 from cstool.csl.fabric.program import Task
 from cstool.csl.fabric.queues import InputQueue
 
-SWITCH = 3
-"""Cycles from when a task can run until it does. Ours: "within a few cycles" alone is published (F14)."""
-
 QUEUES_FROM = 64
 """Ids from here on are input queues."""
 

@@ -14,6 +14,7 @@ from cstool.csl.fabric.operations import FUSED, UNFUSED
 from cstool.csl.fabric.pe import ProcessingElement
 from cstool.csl.fabric.program import FabricProgram, PEProgram
 from cstool.csl.fabric.stats import Stats
+from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
 from cstool.csl.fabric.wavelet import Events, Wavelet
 
 OnTrace = Callable[..., None]
@@ -32,6 +33,7 @@ class Simulation:
         on_trace: called as `trace` describes; None costs nothing
         on_say: called with cycle, PE index and a line that a program traces (<debug>)
         on_print: likewise, that a program prints (<simprint>)
+        time_model: how long a PE takes for what it does
 
     Attributes:
         events: all events; `events.now` is the cycle
@@ -50,11 +52,13 @@ class Simulation:
         on_say: OnLine | None = None,
         on_print: OnLine | None = None,
         events: Events | None = None,
+        time_model: TimeModel = SIMULATOR,
     ) -> None:
         self.program = program
         self.max_cycles = max_cycles
         self.operations = FUSED if fused else UNFUSED
         self.on_trace = on_trace
+        self.time_model = time_model
         self.on_say = on_say or _unheard
         self.on_print = on_print or _unheard
         self.on_unblock: Callable[[int], None] = lambda pe: None
@@ -194,7 +198,7 @@ def watch(simulation: Simulation) -> None:
             inner = inner.f_back
         if pe is not None and pe.base + pe.cycles > limit:
             raise SimulationError(
-                f"PE {pe.x}.{pe.y}, task {function}: must end within {limit} cycles, it goes on",
+                f"{simulation.program.name(pe.index)}, task {function}: must end within {limit} cycles, it goes on",
                 "a longer --max_cycles lets it go on; look at its loops: what ends them?",
             )
 

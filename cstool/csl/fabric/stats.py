@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from cstool.csl.fabric.arch import PORTS
 from cstool.csl.fabric.arrays import DAMAGE, read_file
+from cstool.csl.fabric.time_model import TIME_MODELS
 from cstool.foundation.errors import CstoolError
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.simulation import Simulation
 
-FORMAT = 1
+FORMAT = 2
 Grid = NDArray[np.int64]
 
 
@@ -66,15 +67,22 @@ class FabricStats:
 
     Args:
         arch: of the wafer
+        time: name of the model of time
         cycles: of the whole run
         pes: [height, width] by name, as of `PEStats`
         links: [height, width] by port: wavelets that left the router of each PE by it; RAMP is to the PE itself
     """
 
     arch: str
+    time: str
     cycles: int
     pes: dict[str, Grid]
     links: dict[str, Grid]
+
+    @property
+    def time_text(self) -> str:
+        """The model of time in words."""
+        return TIME_MODELS[self.time].text
 
     @property
     def height(self) -> int:
@@ -110,6 +118,7 @@ def stats_document(simulation: "Simulation") -> dict[str, Any]:
         "format": FORMAT,
         "about": "simulated: counted in the simulator, measured on no wafer",
         "arch": program.arch,
+        "time": simulation.time_model.name,
         "cycles": stats.cycles,
         "width": program.width,
         "height": program.height,
@@ -133,7 +142,7 @@ def read_stats(path: Path) -> FabricStats:
             raise ValueError
         pes = {name: np.array(found["pes"][name], np.int64).reshape(shape) for name in PER_PE}
         links = {port: np.array(found["links"][port], np.int64).reshape(shape) for port in PORTS}
-        return FabricStats(str(found["arch"]), int(found["cycles"]), pes, links)
+        return FabricStats(str(found["arch"]), TIME_MODELS[found["time"]].name, int(found["cycles"]), pes, links)
     except OSError as error:
         hint = "a run writes it at its end: `cstool fabric run DIR`"
         raise CstoolError(f"{path}: cannot be read, got: {error.strerror}", hint) from error

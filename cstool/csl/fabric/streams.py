@@ -43,7 +43,7 @@ class _Drain:
 
 
 class Streams:
-    """All streams of a simulation: those of `FabricProgram.streams`, of all PEs, and of `FabricProgram.ports`.
+    """All streams of a simulation: `FabricProgram.streams`, of all PEs, and `FabricProgram.ports`.
 
     Args:
         simulation: the simulation, not yet run

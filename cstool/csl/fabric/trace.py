@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from cstool.csl.fabric.arch import PORTS
 from cstool.csl.fabric.arrays import DAMAGE, check_numbers, read_arrays, read_file
 from cstool.csl.fabric.program import FabricProgram
+from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS, TimeModel
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import TraceError
 
-FORMAT = 1
+FORMAT = 2
 KINDS = ("task", "task_end", "op", "op_end")
 MOST_EVENTS = 5_000_000
 """events that are kept; later ones are not recorded, and the file says so"""
@@ -40,10 +41,12 @@ class Recorder:
     Args:
         program: the simulated program
         most: events that are kept
+        time_model: of the simulation
     """
 
-    def __init__(self, program: FabricProgram, most: int = MOST_EVENTS) -> None:
+    def __init__(self, program: FabricProgram, most: int = MOST_EVENTS, time_model: TimeModel = SIMULATOR) -> None:
         self._program = program
+        self._time_model = time_model
         self._left = most
         self._words: dict[str, int] = {}
         self._marks = {name: array(letter) for name, letter in _MARK}
@@ -77,6 +80,7 @@ class Recorder:
         about = {
             "format": FORMAT,
             "arch": program.arch,
+            "time": self._time_model.name,
             "width": program.width,
             "height": program.height,
             "words": list(self._words),
@@ -100,6 +104,7 @@ class Recorded:
 
     Args:
         arch: of the wafer
+        time: name of the model of time
         width, height: PEs of the rectangle
         programs: names of programs
         tiles: [height, width], index into `programs` for each PE; -1 for none
@@ -110,6 +115,7 @@ class Recorded:
     """
 
     arch: str
+    time: str
     width: int
     height: int
     programs: tuple[str, ...]
@@ -151,7 +157,16 @@ def read_trace(path: Path) -> Recorded:
         programs, words = tuple(map(str, about["programs"])), tuple(map(str, about["words"]))
         width, height = int(about["width"]), int(about["height"])
         found = Recorded(
-            str(about["arch"]), width, height, programs, arrays["tiles"], words, marks, hops, bool(about["is_cut"])
+            arch=str(about["arch"]),
+            time=TIME_MODELS[about["time"]].name,
+            width=width,
+            height=height,
+            programs=programs,
+            tiles=arrays["tiles"],
+            words=words,
+            marks=marks,
+            hops=hops,
+            is_cut=bool(about["is_cut"]),
         )
         _check(found)
         return found

@@ -11,7 +11,7 @@ from cstool.csl.language.emit_frame import EXPRESSIONS, Frame
 from cstool.csl.language.emit_memory import address_in
 from cstool.csl.language.intrinsics import INTRINSICS
 from cstool.csl.language.source import CslError, Place
-from cstool.csl.language.types import FloatType, IntType, OpaqueType, PointerType, Type
+from cstool.csl.language.types import ArrayType, FloatType, IntType, OpaqueType, PointerType, Type
 from cstool.csl.language.values import FunctionValue
 
 BUILTINS: syntax.Table[str, Callable[[Frame, syntax.Builtin], Code]] = syntax.Table()
@@ -107,6 +107,16 @@ def _field(frame: Frame, node: syntax.Builtin) -> Code:
     if name[0] != types.STRING:
         raise CslError(f"@field takes the name of a field, got {values.describe(name)}", node.arguments[1].place)
     return frame.expression(syntax.Field(node.place, node.arguments[0], name[1]))
+
+
+@BUILTINS.at("constants")
+def _constants(frame: Frame, node: syntax.Builtin) -> Code:
+    """Of a value known at run time alone."""
+    array = evaluate.evaluate_type(node.arguments[0], frame.scope)
+    if not isinstance(array, ArrayType):
+        raise CslError(f"@constants makes an array, got {array}", node.arguments[0].place)
+    value = frame.typed(node.arguments[1], array.element)
+    return atom(array, f"({value.python},) * {array.count}", [value])
 
 
 @BUILTINS.at("concat_structs")
@@ -231,7 +241,12 @@ def _arguments(frame: Frame, node: syntax.Builtin, wanted: Sequence[Type]) -> li
 
 # --- intrinsics ---
 
-_CALLS = {"__activate": "activate", "__unblock": "unblock", "__config_write": "config_write"}
+_CALLS = {
+    "__activate": "activate",
+    "__unblock": "unblock",
+    "__config_write": "config_write",
+    "__counter": "counter.set",
+}
 
 
 def _intrinsic(frame: Frame, node: syntax.Builtin) -> Code:
@@ -239,13 +254,13 @@ def _intrinsic(frame: Frame, node: syntax.Builtin) -> Code:
     what = INTRINSICS[name]
     if name in ("__say", "__print"):
         return _say(frame, node)
+    if name in ("__time", "__clock"):
+        return _time(frame, node, "counter.shows" if name == "__time" else "time")
     frame.cost(what.cycles, 4)
     if name in ("__pe_x", "__pe_y"):
         return Code(types.U16, f"pe.{name[-1]}")
     if name in ("__fabric_x", "__fabric_y"):
         return Code(types.U16, f"pe.{name[2:]}")
-    if name == "__time":
-        return _time(frame, node)
     if what.parameters[:1] == ("float",):
         return _function(frame, node)
     made = _arguments(frame, node, [types.U16] * len(node.arguments))
@@ -264,15 +279,16 @@ def _function(frame: Frame, node: syntax.Builtin) -> Code:
     return rounded(type_, f"function({node.name[2:]!r}, {text})", made, level=0)
 
 
-def _time(frame: Frame, node: syntax.Builtin) -> Code:
+def _time(frame: Frame, node: syntax.Builtin, reading: str) -> Code:
     pointer = frame.expression(node.arguments[0])
     frame.flush()
     clock, at = frame.fresh("clock"), address_in(pointer)
     frame.program.views.add("H")
-    frame.line(f"{clock} = pe.time()")
+    frame.line(f"{clock} = pe.{reading}()")
     for word in range(3):
         shifted = f"{clock} >> {16 * word}" if word else clock
         frame.line(f"U16[{at.plus(2 * word).text(2)}] = {shifted} & 0xffff")
+    frame.cost(INTRINSICS[node.name].cycles, 6)
     return NOTHING
 
 

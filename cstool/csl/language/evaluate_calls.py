@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cstool.csl.language import conversions, syntax, types, values
+from cstool.csl.language.builtins_table import BUILTINS
 from cstool.csl.language.evaluate_core import EXPRESSIONS, Code, Frame, JumpOut, NotKnown, RunTime, Scope, Shape, Step
 from cstool.csl.language.evaluate_statements import statements
 from cstool.csl.language.evaluate_types import as_type, type_code
@@ -12,9 +13,18 @@ from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ANYTYPE, FunctionType, Type
 from cstool.csl.language.values import FunctionValue, Value, describe, key_of
 
+_PURE_TOO = frozenset({"comptime_assert", "dimensions", "element_count", "element_type", "rank", "type_of"})
+"""builtins that are not folded, and have no effect"""
+_MOST_RESULTS = 4096
+"""results of a function that are remembered"""
+
 
 class Compiled:
-    """A function compiled for runs at compile time."""
+    """A function compiled for runs at compile time.
+
+    Layouts call the same functions for each PE of a wafer, often with few different arguments. So results are
+    remembered by arguments that are plain numbers, where the run had no effect.
+    """
 
     def __init__(self, function: FunctionValue) -> None:
         declaration, module = function
@@ -29,6 +39,9 @@ class Compiled:
             self.parameters.append((slot, f"parameter '{parameter.name}'", type_))
         self._result = type_code(declaration.result, self.scope)
         self.body: Step | None = None
+        builtins = [node.name for node in syntax.walk(declaration) if isinstance(node, syntax.Builtin)]
+        self._has_effects = not all(name in _PURE_TOO or _is_pure(name) for name in builtins)
+        self._results: dict[object, Value] = {}
 
     def bind(self, arguments: Sequence[Value], place: Place | None) -> Frame:
         """A frame with the arguments."""
@@ -45,13 +58,19 @@ class Compiled:
         return (self._result.value or self._result.run(frame))[1]  # type: ignore[no-any-return]
 
     def run(self, frame: Frame, place: Place | None) -> Value:
-        """Run the body with a frame from `bind`."""
+        """Run the body with a frame from `bind`, or give the result of an earlier run."""
         declaration, module = self.function
+        instance = module.instance
+        instance.effects += self._has_effects
+        key = None if self._has_effects else self._key(frame)
+        found = self._results.get(key)
+        if found is not None:
+            return found
         if self.body is None:
             if declaration.body is None:
                 raise CslError(f"'{declaration.name}' is extern, it has no body", place)
             self.body = statements(declaration.body.statements, self.scope.child())
-        instance = module.instance
+        before = instance.effects
         instance.limits.take(place)
         instance.limits.check_depth(instance.depth + 1, "calls at compile time", declaration.name, place)
         instance.depth += 1
@@ -65,8 +84,38 @@ class Compiled:
         if jump is None:
             if result not in (types.VOID, ANYTYPE):
                 raise CslError(f"'{declaration.name}' must return {result}, it ended without", declaration.place)
-            return values.VOID
-        return conversions.coerce(jump.value, result, jump.place, f"the result of '{declaration.name}'")
+            value = values.VOID
+        else:
+            value = conversions.coerce(jump.value, result, jump.place, f"the result of '{declaration.name}'")
+        if key is not None and instance.effects == before and len(self._results) < _MOST_RESULTS and _is_plain(value):
+            self._results[key] = value
+        return value
+
+    def _key(self, frame: Frame) -> object:
+        """A key for arguments that are numbers of types with one object each; None for all others."""
+        key = []
+        for slot, _, _ in self.parameters:
+            type_, data = frame[slot]
+            if type_.__class__ not in _SHARED or (data.__class__ is not int and data.__class__ is not bool):
+                return None
+            key += [id(type_), data]
+        return tuple(key)
+
+
+_SHARED = frozenset({types.IntType, types.BasicType, types.OpaqueType})
+"""types with one object each, so that its identity serves as a key"""
+
+
+def _is_pure(name: str) -> bool:
+    builtin = BUILTINS.get(name)
+    return builtin is not None and builtin.pure
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether a result may be given again: it holds no pointer, to a variable that changes."""
+    if isinstance(value[1], dict):
+        return all(map(_is_plain, value[1].values()))
+    return not isinstance(value[0], types.PointerType)
 
 
 def compiled(function: FunctionValue) -> Compiled:

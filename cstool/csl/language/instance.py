@@ -103,8 +103,10 @@ class Instance:
         is_layout: whether it is the layout
         phase: the present phase: "layout" block, "comptime" block, or "value": an expression without effects
         depth: calls that run now, one inside the other
+        effects: calls so far of functions that may have an effect
         limits: limits of the whole compilation
         recolored: as `fabric.program.PEProgram.recolored`
+        exporters: the module of each variable or function with `export`, for those that say `extern`
         handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
         keeper: keeps errors of functions and of `comptime` blocks, if the compilation looks for several
         loads: calls of `@load_to_dsr` at compile time, with the scopes of their arguments
@@ -117,6 +119,7 @@ class Instance:
     is_layout: bool
     phase: str = "value"
     depth: int = 0
+    effects: int = 0
     limits: Limits = field(default_factory=Limits)
     keeper: Keeper = field(default_factory=Keeper)
     tasks: dict[int, BoundTask] = field(default_factory=dict)
@@ -134,6 +137,7 @@ class Instance:
     warnings: list[CslError] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     pointed: list[FunctionValue] = field(default_factory=list)
+    exporters: "dict[str, Module]" = field(default_factory=dict)
     loads: "list[tuple[Builtin, Scope]]" = field(default_factory=list)
     root: "Module | None" = None
     _constants: dict[object, int] = field(default_factory=dict)

@@ -44,9 +44,11 @@ INTRINSICS = {
     "__time": Intrinsic(
         ("[*]u16",),
         "void",
-        "t = pe.time(); the 48 bits of t go to three words at the address, low ones first",
-        cycles=3,
+        "t = pe.counter.shows(); the 48 bits of t go to three words at the address, low ones first",
+        cycles=9,
     ),
+    "__clock": Intrinsic(("[*]u16",), "void", "likewise of t = pe.time(), which always counts", cycles=9),
+    "__counter": Intrinsic(("u16",), "void", "pe.counter.set(0 to stop, 1 to go on, 2 to begin anew)"),
     "__config_read": Intrinsic(("u16",), "u16", "pe.config_read(address): `fabric.registers`"),
     "__config_write": Intrinsic(("u16", "u16"), "void", "pe.config_write(address, value), likewise"),
     "__say": Intrinsic(

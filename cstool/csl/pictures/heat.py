@@ -52,7 +52,8 @@ def heat_page(stats: FabricStats, title: str) -> Page:
         if most
         else "No wavelet left a PE for another."
     )
-    said = f"{stats.cycles:,} cycles, simulated. PEs had a task in {stats.busy_share.mean():.1%} of them. {hottest}"
+    tasks = f"PEs had a task in {stats.busy_share.mean():.1%} of them."
+    said = f"{stats.cycles:,} cycles, simulated with the times of {stats.time_text}. {tasks} {hottest}"
     heading = f"{title}: {stats.width:,} x {stats.height:,} PEs of {stats.arch} in a run (simulated)"
     return compose(heading, said, in_rows([_busy(stats), _links(stats)]))
 

@@ -149,15 +149,6 @@ class ClientRuntime(SdkRuntime):
         _need_simulator(simulator)
         super().__init__(artifact_path, **settings)
 
-    def __enter__(self) -> Self:
-        self.load()
-        self.run()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is None:
-            self.stop()
-
 
 def _need_simulator(simulator: bool) -> None:
     if not simulator:

@@ -82,7 +82,7 @@ def whole_numbers(name: str, *numbers: Any) -> tuple[int, ...]:
     try:
         return tuple(operator.index(number) for number in numbers)
     except TypeError:
-        raise SdkRuntimeError(f"{name}: columns, rows and counts must be whole numbers, got {numbers}") from None
+        raise SdkRuntimeError(f"{name}: columns, rows, counts and ids must be whole numbers, got {numbers}") from None
 
 
 def point_of(what: str, point: Point) -> Cell:

@@ -17,6 +17,7 @@ from typing import Any
 
 from cstool import __version__
 from cstool.csl.sdk.legacy_numbers import compile_script, install
+from cstool.csl.sdk.missing_modules import Finder, note_on
 from cstool.foundation.errors import CstoolError
 
 SITE = Path(__file__).resolve().parent / "site"
@@ -29,8 +30,9 @@ usage: cs_python SCRIPT.py [ARGUMENTS...]
 Run a host script: Python with the package `cerebras`, whose SdkRuntime runs what cslc compiled on the simulated fabric.
 Arithmetic of NumPy scalars with Python's integers is that of NumPy 1, in 64 bits.
 """
+_FILES = ("cs_python.py", "legacy_numbers.py", "missing_modules.py")
 _OURS = (
-    *(str(Path(__file__).resolve().with_name(name)) for name in ("cs_python.py", "legacy_numbers.py")),
+    *(str(Path(__file__).resolve().with_name(name)) for name in _FILES),
     ast.__file__,
     "<frozen runpy",
 )
@@ -88,6 +90,7 @@ def _prepare(folder: str, argv: list[str]) -> None:
     if not sys.flags.safe_path and sys.path:
         sys.path.pop(0)  # the directory of this command
     sys.path[:0] = [folder, str(SITE)]
+    sys.meta_path.append(Finder)
     sys.argv[:] = argv
     install()
 
@@ -111,6 +114,7 @@ def _guarded(run: Any) -> int:
         print(end.code, file=sys.stderr)
         return 1
     except BaseException as error:
+        note_on(error)
         report = traceback.TracebackException.from_exception(error)
         _leave_out(report, isinstance(error, CstoolError | KeyboardInterrupt))
         _flush()

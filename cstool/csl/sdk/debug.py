@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cstool.csl.sdk.platforms import refuse_wafer
-from cstool.csl.sdk.runtime import SdkRuntime, runtime_of
+from cstool.csl.sdk.runtime_program import LoadedProgram, runtime_of
 
 
 class debug_util:  # noqa: N801 - the vendor's name
@@ -45,7 +45,7 @@ class debug_util:  # noqa: N801 - the vendor's name
         runtime, x, y = self._at(col, row)
         return runtime.read_trace(x, y, name)
 
-    def _at(self, col: int, row: int) -> tuple[SdkRuntime, int, int]:
+    def _at(self, col: int, row: int) -> tuple[LoadedProgram, int, int]:
         """The runtime of the program, and the column and row of a PE in it."""
         runtime = runtime_of(self._folder)
         x, y = runtime.coord_logical_to_physical((0, 0))

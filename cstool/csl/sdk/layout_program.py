@@ -156,7 +156,7 @@ class SdkLayout:
 
         Args:
             out_prefix: the directory
-            libs: folders where imported files are looked for, too
+            libs: folders where imported files are looked for, too, before the current directory
             cslc_prefix, save_port_map: taken, and without effect
             f16_type: F16 alone
 
@@ -175,7 +175,7 @@ class SdkLayout:
             fabric_offsets=plan.bounds[:2],
             memcpy=False,
             name_exports=False,
-            import_paths=libs,
+            import_paths=[*libs, os.getcwd()],
             on_warning=lambda warning: print(f"warning: {warning}", file=sys.stderr),
         )
         program = replace(program, ports=plan.ports(), origin=plan.bounds[:2])
@@ -231,7 +231,11 @@ def _need_port(what: str, port: Any) -> None:
 
 
 def _check_params(regions: Sequence[CodeRegion]) -> Mapping[str, Set[str]]:
-    """Check that programs have the parameters that are set; by path, the names of those that are no colors."""
+    """Check that programs have the parameters that are set.
+
+    Returns:
+        by path, names of parameters of other types than color
+    """
     numbers: dict[str, Set[str]] = {}
     for region in regions:
         shown = shown_path(region.path)

@@ -22,9 +22,10 @@ import numpy as np
 from cstool.csl.fabric.host import Command, Host, Rectangle
 from cstool.csl.fabric.simulation import Simulation, watch
 from cstool.csl.fabric.stats import stats_document
+from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS, TimeModel
 from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import read_program
-from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TRACE_VARIABLE
+from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TIME_VARIABLE, TRACE_VARIABLE
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError, fault_of
 from cstool.foundation.plain_text import one_line
@@ -54,13 +55,19 @@ class Session:
     def _load(self, folder: Path) -> None:
         try:
             program = read_program(folder)
+            time_model = _time_model()
             trace = os.environ.get(TRACE_VARIABLE)
             if trace:
                 from cstool.csl.fabric.trace import Recorder
 
-                self._recorder = Recorder(program)
+                self._recorder = Recorder(program, time_model=time_model)
             self.simulation = Simulation(
-                program, max_cycles=_limit(), on_trace=self._recorder, on_say=self._say, on_print=self._print
+                program,
+                max_cycles=_limit(),
+                on_trace=self._recorder,
+                on_say=self._say,
+                on_print=self._print,
+                time_model=time_model,
             )
             self._host = Host(self.simulation, self._note, modelled=_modelled())
             watch(self.simulation)
@@ -233,6 +240,13 @@ def _limit() -> int | None:
     if not (text.isascii() and text.isdecimal()):
         raise CstoolError(f"{LIMIT_VARIABLE}: must be a whole number of cycles, got {text!r}")
     return int(text) or None
+
+
+def _time_model() -> TimeModel:
+    name = os.environ.get(TIME_VARIABLE) or SIMULATOR.name
+    if name not in TIME_MODELS:
+        raise CstoolError(f"{TIME_VARIABLE}: must be {' or '.join(TIME_MODELS)}, got {name!r}")
+    return TIME_MODELS[name]
 
 
 def _modelled() -> bool:

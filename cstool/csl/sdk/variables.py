@@ -8,3 +8,5 @@ MEMCPY_VARIABLE = "CSTOOL_FABRIC_MEMCPY"
 """time of copies of the host, one of `MEMCPY`"""
 MEMCPY = ("direct", "modelled")
 """copies of the host take no cycles, or their words take their time on the I/O channels"""
+TIME_VARIABLE = "CSTOOL_FABRIC_TIME"
+"""the model of time, a name of `fabric.time_model.TIME_MODELS`"""

@@ -70,7 +70,7 @@ def test_commands_come_when_the_fabric_is_idle_or_after_the_latency(host: Host, 
     host.launch("work", (1,))  # and now it is not
     host.stop()
     starts = [cycle for cycle, _ in lines]
-    assert 400 <= starts[1] - starts[0] < 420
+    assert 400 <= starts[1] - starts[0] < 450
     assert starts[2] - starts[1] == LATENCY
     assert [text for _, text in lines][2] == "host: launch work(1)"
     assert count(host, 0, 0) == 3
@@ -85,9 +85,9 @@ def test_words_take_their_time_on_the_channels() -> None:
         host.finish(command)
         ends.append(host._simulation.events.now)
         assert [count(host, 0, 0), count(host, 1, 0), count(host, 0, 1)] == [1, 1, 0]
-    assert abs(ends[0] - 1000 * CYCLES_PER_WORD) < 10
-    assert abs(ends[1] - 250 * CYCLES_PER_WORD) < 10
-    assert ends[2] < 10
+    assert abs(ends[0] - 1000 * CYCLES_PER_WORD) < 30
+    assert abs(ends[1] - 250 * CYCLES_PER_WORD) < 30
+    assert ends[2] < 30
 
 
 def test_a_copy_waits_for_the_command_stream(host: Host) -> None:

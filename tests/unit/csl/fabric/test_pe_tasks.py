@@ -6,10 +6,13 @@ import pytest
 
 from cstool.csl.fabric import control
 from cstool.csl.fabric.errors import SimulationError
-from cstool.csl.fabric.scheduler import SWITCH, TEARDOWN_TASK
+from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fabric.simulation import Simulation
+from cstool.csl.fabric.time_model import SIMULATOR
 from cstool.csl.fabric.waiting import QueueWait, TaskWait
 from tests.unit.csl.fabric.pe_run import main, program, row, run, task
+
+SWITCH = SIMULATOR.switch
 
 
 def names(pe):

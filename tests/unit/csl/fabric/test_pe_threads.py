@@ -9,11 +9,13 @@ from cstool.csl.fabric import control, vector
 from cstool.csl.fabric.dsd import FabricIn, Mem1d
 from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.program import FifoBuffer
-from cstool.csl.fabric.scheduler import SWITCH
+from cstool.csl.fabric.time_model import SIMULATOR
 from cstool.csl.fabric.waiting import ThreadWait
 from tests.unit.csl.fabric.pe_run import ShuffledEvents, main, program, row, run, task
 
+SWITCH = SIMULATOR.switch
 RAMP = 2
+BEGIN = vector.LAUNCH + vector.START
 LINE = [(5, 0, [1])]
 NOTE_TIME = "pe.u32[100] = pe.time()"
 
@@ -57,8 +59,8 @@ def second(*programs):
 def test_a_stream_takes_a_cycle_an_element_and_the_way():
     first, pe = run(sender(50), takes(take(50), NOTE_TIME), colors=LINE)
     assert pe.f32[:50].tolist() == list(range(50))
-    # The first element leaves START after the task; ramp, hop, ramp; each element takes a cycle in the PE that gets it.
-    assert pe.u32[100] == SWITCH + vector.START + RAMP + 1 + RAMP + 50 + 1
+    # The first element leaves START after the launch; ramp, hop, ramp; each takes a cycle in the PE that gets it.
+    assert pe.u32[100] == SWITCH + BEGIN + RAMP + 1 + RAMP + 50 + 1
     assert (first.ramp.sent, pe.ramp.received, pe.datapath.elements) == (50, 50, 50)
 
 
@@ -71,7 +73,7 @@ def test_a_wavelet_passes_through_a_pe_in_two_ramps_and_a_cycle():
     pes = run(sender(4), relay(5, 6), relay(6, 7), last, colors=[(5, 0, [1]), (6, 1, [2]), (7, 2, [3])])
     assert pes[3].f32[:4].tolist() == [0, 1, 2, 3]
     # A relay costs two ramps, a hop and a cycle (Luczynski et al., HPDC'24: 2 T_R + 1 for the PE).
-    assert pes[3].u32[100] == SWITCH + vector.START + (2 * RAMP + 1) + 2 * (2 * RAMP + 2) + 4 + 1
+    assert pes[3].u32[100] == SWITCH + BEGIN + (2 * RAMP + 1) + 2 * (2 * RAMP + 2) + 4 + 1
 
 
 def test_the_main_thread_loses_what_microthreads_take():
@@ -110,7 +112,7 @@ def test_an_operation_ends_by_activating_and_unblocking():
         ),
         colors=LINE,
     )
-    end = SWITCH + vector.START + 4
+    end = SWITCH + BEGIN + 4
     assert first.u32[101:103].tolist() == [end + SWITCH, end + 2 * SWITCH]
     assert pe.f32[100] == 3.0
 
@@ -152,7 +154,7 @@ def test_two_streams_share_the_ramp_fairly():
 
 def test_a_microthread_of_high_priority_goes_first():
     pe, _ = two_streams(second='Settings(priority="high", activate=9)')
-    assert pe.u32[100] < 60
+    assert pe.u32[100] < 2 * SWITCH + 50
 
 
 def test_a_second_operation_on_a_microthread_waits_and_so_does_the_task_that_asks_for_it():
@@ -168,8 +170,8 @@ def test_a_second_operation_on_a_microthread_waits_and_so_does_the_task_that_ask
         colors=LINE,
     )
     assert other.f32[:40].tolist() == list(range(40))
-    # It ends when the microthread is free, a cycle after the 30th element.
-    assert pe.u32[100] == SWITCH + vector.START + 30 + SWITCH
+    # It ends when the microthread is free, a cycle after the 30th element, and lost a cycle to the first of them.
+    assert pe.u32[100] == SWITCH + BEGIN + 30 + 1 + SWITCH
 
 
 def test_microthreads_by_name_share_a_queue_on_wse3():
@@ -257,7 +259,7 @@ def test_map_over_the_fabric_takes_the_time_of_its_callback():
     pe = second(sender(5), takes(line, NOTE_TIME, body=square))
     assert pe.f32[:5].tolist() == [0, 1, 4, 9, 16]
     # The first arrives, and is read a cycle later; each takes 24 cycles.
-    assert pe.u32[100] == SWITCH + vector.START + 5 + 1 + 5 * 24
+    assert pe.u32[100] == SWITCH + BEGIN + 5 + 1 + 5 * 24
 
 
 # --- control wavelets ---

@@ -179,7 +179,11 @@ def test_sram_that_does_not_suffice() -> None:
     [
         ("var a = 5;", "a variable of run time cannot be of comptime_int: 'a' (give it a type: 'var x: i16 = ...')"),
         ("var a = .{ .b = 1 };", "a variable of run time cannot be of comptime_struct: 'a' (declare it with 'const')"),
-        ("extern var a: i16;", "'a' is extern: all of a program is compiled from its CSL files"),
+        (
+            "extern var a: i16;",
+            "'a' is extern: a program is compiled from its CSL files, none exports it "
+            "('export' before 'a' in a file that the program imports)",
+        ),
         ("var a: i16 align(3) = 1;", "an alignment is a power of 2, got 3"),
         ("var a: [2]i16 = .{ 1 };", "'a' must have 2 elements ([2]i16), got 1"),
     ],

@@ -1,8 +1,8 @@
 import pytest
 
-from cstool.csl.language import types
+from cstool.csl.language import limits, types
 from cstool.csl.language.source import CslError
-from tests.unit.csl.language.comptime_cases import bad, known, module_of, refusal, told, value
+from tests.unit.csl.language.comptime_cases import bad, known, module_of, program_of, refusal, told, value
 from tests.unit.csl.language.shown import cases, columns, lines
 
 EXPRESSIONS = """
@@ -282,3 +282,33 @@ def test_a_const_array_gets_an_address_when_one_is_asked_for() -> None:
     assert (str(type_), address) == ("*const u16", 66)
     assert module.instance.memory[64:68] == bytes([1, 0, 3, 2])
     assert module.lookup("p", None).value[1] == 66
+
+
+def test_a_call_like_one_before_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """9 turns and 45 calls, of which 9 are with new arguments."""
+    monkeypatch.setattr(limits, "MOST_STEPS", 20)
+    program_of("""
+fn double(n: u16) u16 { return n * 2; }
+comptime {
+  for (@range(u16, 9)) |i| { const sum = double(i) + double(i) + double(i) + double(i) + double(i); }
+}
+""")
+
+
+def test_calls_with_effects_run_each_time() -> None:
+    """Prints, directly or further in; and changes by a pointer."""
+    instance = program_of("""
+fn say(n: u16) void { @comptime_print(n); }
+fn say_so(n: u16) void { say(n); }
+fn count(p: *u16) u16 { p.* += 1; return p.*; }
+comptime {
+  say(1);
+  say(1);
+  say_so(2);
+  say_so(2);
+  var n: u16 = 5;
+  const first = count(&n);
+  say(count(&n) * 10 + first);
+}
+""")
+    assert [line.rpartition(" ")[2] for line in instance.compilation.said] == ["1", "1", "2", "2", "76"]

@@ -224,7 +224,14 @@ def test_params_of_the_command_line(tmp_path: Path) -> None:
     unknown = bad_layout(tmp_path, layout, params={"m": 1, "n": 3, "c": 1})
     assert unknown == f"--params: {tmp_path}/layout.csl has no param 'm'"
     assert bad_layout(tmp_path, layout, params={"n": 70000, "c": 1}) == (
-        "param 'n' must be i16, got comptime_int 70000 (use a wider type, or @as(i16, ...) to drop bits)"
+        "--params: n must be i16, -32768 to 32767, got 70000"
+    )
+    assert (
+        bad_layout(tmp_path, layout, params={"n": 1.5, "c": 1}) == "--params: n must be i16, -32768 to 32767, got 1.5"
+    )
+    assert (
+        bad_layout(tmp_path, layout, params={"n": True, "c": 1})
+        == "--params: n must be i16, -32768 to 32767, got bool true"
     )
 
 

@@ -24,8 +24,8 @@ comptime { for (@range(u64, 18446744073709551615)) |i| {} }
   12: a 'for' at compile time must end within 1,000 turns, it goes on | TURNS
 comptime { for (@range(u32, 900)) |i| { for (@range(u32, 900)) |j| {} } }
   41: compile time must end within 20,000 turns of loops and calls, it goes on | FEWER
-fn f(n: u16) void { if (n > 0) { f(n - 1); f(n - 1); } } comptime { f(40); }
-  34: compile time must end within 20,000 turns of loops and calls, it goes on | FEWER
+fn f(n: f32) void { if (n > 0.0) { f(n - 1.0); f(n - 1.0); } } comptime { f(40.0); }
+  36: compile time must end within 20,000 turns of loops and calls, it goes on | FEWER
 fn f(n: u16) u16 { return f(n); } comptime { const x = f(1); }
   27: calls at compile time are at most 50 deep, 'f' is deeper | CALLS
 fn T(comptime n: u16) type { return [T(n + 1)]u8; } comptime { const x: T(1) = 0; }

@@ -85,7 +85,7 @@ def test_a_filter_that_counts_is_set_anew_at_run_time(tmp_path: Path, arch: str)
     const tx = if (x == width - 1) .{ RAMP } else .{ RAMP, EAST };
     const counter = .{
       .kind = .{ .counter = true }, .count_data = true, .count_control = false,
-      .init_counter = 0, .limit1 = x, .max_counter = 3,
+      .init_counter = 0, .limit1 = 3, .max_counter = x, .fast_mode = true,
     };
     @set_color_config(x, 0, c, .{ .routes = .{ .rx = .{ WEST }, .tx = tx }, .filter = counter });"""
     # some time lies between two wavelets
@@ -96,7 +96,7 @@ def test_a_filter_that_counts_is_set_anew_at_run_time(tmp_path: Path, arch: str)
   while (spin < 50) : (spin += 1) {}
   if (sent < 12) @activate(@get_local_task_id(9));"""
     change = """
-  if (word == 5) tile_config.filters.set_active_limit(@get_filter_id(c), 0);
+  if (word == 5) tile_config.filters.set_max_counter(@get_filter_id(c), 0);
   if (word == 9) tile_config.filters.set_counter(@get_filter_id(c), 3);"""
     files = pair(send, change)
     files["send.csl"] = files["send.csl"].replace("task main", "var sent: u16 = 0;\ntask main")
@@ -310,7 +310,8 @@ def two_colors(path: Path, body: str) -> Run:
     """PE 0 sends 3 times 7 by color 3, then 8 and 9 by color 4; PE 1 takes all through one queue."""
     send = """
 param c: color;
-const eight = @get_dsd(fabout_dsd, .{ .extent = 1, .fabric_color = @get_color(4), .output_queue = @get_output_queue(3) });
+const d = @get_color(4);
+const eight = @get_dsd(fabout_dsd, .{ .extent = 1, .fabric_color = d, .output_queue = @get_output_queue(3) });
 const sevens = @get_dsd(fabout_dsd, .{ .extent = 3, .fabric_color = c, .output_queue = @get_output_queue(2) });
 task main() void { @mov16(sevens, 7); @mov16(eight, 8); @mov16(eight, 9); }
 comptime {

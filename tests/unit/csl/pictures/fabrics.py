@@ -53,4 +53,4 @@ def stats(width: int, height: int, cycles: int = 1000) -> FabricStats:
     links["WEST"][:, 1:] = 20
     links["SOUTH"][:-1] = (5 * y + 40)[:-1]
     links["RAMP"][:] = 50
-    return FabricStats("wse2", cycles, pes, links)
+    return FabricStats("wse2", "simulator", cycles, pes, links)

@@ -44,7 +44,7 @@ def test_a_wafer_is_refused(program: str) -> None:
         (lambda _: SdkCompiler().compile(".", "layout.csl", "-o a", "."), "compile: cslc ended with exit code 1"),
         (
             lambda _: whole_numbers("memcpy_h2d", 0, 2.0),
-            "memcpy_h2d: columns, rows and counts must be whole numbers, got (0, 2.0)",
+            "memcpy_h2d: columns, rows, counts and ids must be whole numbers, got (0, 2.0)",
         ),
     ],
 )

@@ -1,5 +1,6 @@
 """`cs_python`: how scripts are run, and how they end."""
 
+import re
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import pytest
 
 from cstool.csl.sdk.artifact import write_program
 from cstool.csl.sdk.cs_python import main
+from cstool.csl.sdk.missing_modules import MODULES
 from tests.unit.csl.sdk.conftest import forked
 from tests.unit.csl.sdk.sdk_programs import arrays_program
 
@@ -137,3 +139,42 @@ def test_the_simulator_ends_with_the_script(here: Path, end: str) -> None:
             return
         time.sleep(0.05)
     pytest.fail(f"process {process} is still there")
+
+
+NO_MODULE = "ModuleNotFoundError: No module named "
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("import cerebras.elf.cs_elf_runner",
+         f"{NO_MODULE}'cerebras.elf': a compiled program has no ELF files here, and no CSELFRunner\n"
+         "hint: SdkRuntime of cerebras.sdk.runtime.sdkruntimepybind copies and launches; its read_symbol reads "
+         "variables of PEs"),
+        ("from cerebras.sdk.runtime.cs_runtime import CSRuntime",
+         f"{NO_MODULE}'cerebras.sdk.runtime.cs_runtime': it came before SdkRuntime\n"
+         "hint: SdkRuntime of cerebras.sdk.runtime.sdkruntimepybind copies and launches"),
+        ("import cerebras.sdk.runtme.sdkruntimepybind",
+         f"{NO_MODULE}'cerebras.sdk.runtme'\nhint: did you mean runtime?"),
+        ("import cerebras.qqq",
+         f"{NO_MODULE}'cerebras.qqq'\nhint: cs_python has {', '.join(MODULES)}"),
+        ("import nothing", f"{NO_MODULE}'nothing'"),
+        ("from cerebras.sdk.sdk_utils import memcpy_vew",
+         "ImportError: cannot import name 'memcpy_vew' from 'cerebras.sdk.sdk_utils' (FILE)\n"
+         "hint: did you mean memcpy_view?"),
+        ("from cerebras.sdk import client, sdk_utils, qux",
+         "ImportError: cannot import name 'qux' from 'cerebras.sdk' (FILE)\n"
+         "hint: it has client, debug, runtime, sdk_utils"),
+    ],
+)  # fmt: skip
+def test_imports_of_what_is_not_there(line: str, expected: str) -> None:
+    code, output, error = forked("-c", line)
+    assert (code, output) == (1, "")
+    head = f'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\n    {line}\n'
+    assert re.sub(r"\(/.*\)", "(FILE)", error) == f"{head}{expected}\n"
+
+
+def test_all_modules_are_there() -> None:
+    lines = "".join(f"import {name}\n" for name in MODULES)
+    check = "try: import cerebras.none\nexcept ModuleNotFoundError: print('none')\n"
+    assert forked("-c", lines + check) == (0, "none\n", "")

@@ -187,7 +187,7 @@ def test_streams_that_cannot_be() -> None:
     refuses(
         layout.compile,
         "compile: there must be a way between the host at PE 3.2 and the input port 'rx' of region 'more'\n"
-        "hint: PEs between regions are needed for it: place them further apart",
+        "hint: PEs without a route of the same color are needed for it: place regions further apart",
     )
     region, rx, _ = more(layout_of())
     port = region.create_input_port(rx, Edge.LEFT, [RoutingPosition().set_output([Route.RAMP])], 4)
@@ -259,3 +259,16 @@ def test_what_a_layout_is_made_of() -> None:
     refuses(lambda: Color(3), "Color: its name must be text, got int")  # type: ignore[arg-type]
     assert SdkLayout(SdkTarget.WSE2, msg_level="INFO").settings == {"msg_level": "INFO"}
     assert region.name == "v"
+
+
+def test_errors_name_pes_by_their_place_on_the_fabric(start: Start) -> None:
+    Path("wrong.csl").write_text("""
+var x: i16 = 1;
+task go() void { @assert(x == 2); }
+comptime { @bind_local_task(go, @get_local_task_id(10)); @activate(@get_local_task_id(10)); }
+""")
+    layout = layout_of()
+    layout.create_code_region("wrong.csl", "w", 1, 1).place(7, 5)
+    layout.create_code_region("variables.csl", "v", 1, 1).place(9, 3)
+    runtime = start(layout.compile("out"), None, memcpy_required=False)
+    assert message(runtime.stop).startswith("PE 7.5, wrong.csl:3:18: ")

@@ -201,6 +201,8 @@ def h2d(runtime: SdkRuntime, **changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
+        (lambda r: r.get_id("scal"), "get_id: 'scal' must be exported by the layout's @export_name, "
+         "exported: A, B, bad, fixed, scale, slow, stuck\nhint: did you mean scale?"),
         (lambda r: r.get_id("C"), "get_id: 'C' must be exported by the layout's @export_name, "
          "exported: A, B, bad, fixed, scale, slow, stuck"),
         (lambda r: d2h(r, w=4), "memcpy_d2h: the rectangle must lie in the program's 3 x 2 PEs, got 4 x 2 at 0,0"),
@@ -231,13 +233,26 @@ def h2d(runtime: SdkRuntime, **changes: Any) -> Any:
          "memcpy_h2d: 1 must be a MEMCPYH2D color, the program has: 0"),
         (lambda r: h2d(r, data_type=32), "memcpy_h2d: data_type must be a MemcpyDataType, got 32"),
         (lambda r: d2h(r, order="C"), "memcpy_d2h: order must be a MemcpyOrder, got 'C'"),
+        (lambda r: d2h(r, nonblock="no"), "memcpy_d2h: nonblock must be True or False, got 'no'"),
+        (lambda r: d2h(r, datatype=1), "memcpy_d2h: it has no setting 'datatype'\nhint: did you mean data_type?"),
+        (lambda r: d2h(r, x=1),
+         "memcpy_d2h: it has no setting 'x'\nhint: there are streaming, data_type, order, nonblock"),
+        (lambda r: r.memcpy_h2d(0, np.zeros(1, np.uint32), 0, 0, 1, 1, 1, *range(5)),
+         "memcpy_h2d: it takes 7 arguments and 4 settings, got 1 more"),
+        (lambda r: r.is_task_done(None),
+         "is_task_done: the result of a call with nonblock=True must be given, got None"),
+        (lambda r: r.task_wait(3), "task_wait: the result of a call with nonblock=True must be given, got 3"),
         (lambda r: r.launch("A"), "launch: 'A' must be a function, it is a variable"),
-        (lambda r: r.launch("scale"), "launch: scale(u32) takes 1 arguments, got 0"),
-        (lambda r: r.call("scale", [1, 2]), "call: scale(u32) takes 1 arguments, got 2"),
+        (lambda r: r.launch("scale"), "launch: scale(u32) takes 1 argument, got 0"),
+        (lambda r: r.call("scale", [1, 2]), "call: scale(u32) takes 1 argument, got 2"),
         (lambda r: r.launch("scale", -1),
          "launch: argument 1 of scale(u32): must be 0 to 4294967295, got -1"),
         (lambda r: r.launch("scale", np.float32(1)),
          "launch: argument 1 of scale(u32): must be an integer, got float32"),
+        (lambda r: r.call("scale", 3), "call: a list of arguments must be given, got 3"),
+        (lambda r: r.launch("scal", 3), "launch: 'scal' must be exported by the layout's @export_name, "
+         "exported: A, B, bad, fixed, scale, slow, stuck\nhint: did you mean scale?"),
+        (lambda r: h2d(r, dest=None), "memcpy_h2d: columns, rows, counts and ids must be whole numbers, got (None,)"),
         (lambda r: r.load(), "load: the program is loaded already"),
         (lambda r: r.send(0, 0),
          "send: an input stream of the layout must be given, got 0, it has: none\n"
@@ -351,3 +366,35 @@ def test_a_killed_simulator_is_told(runtime):
     assert message(lambda: d2h(runtime)) == expected
     assert message(lambda: d2h(runtime)) == expected
     assert message(runtime.stop) == expected
+
+
+def test_settings_by_place_and_a_context(folder, start, tmp_path):
+    words = np.arange(36, dtype=np.uint32)
+    with SdkRuntime(folder, suppress_simfab_trace=True, simfab_numthreads=4, msg_level="INFO") as runtime:
+        how = False, MemcpyDataType.MEMCPY_32BIT, MemcpyOrder.COL_MAJOR
+        runtime.memcpy_h2d(0, words, 0, 0, 3, 2, 6, *how, False)
+        got = np.zeros_like(words)
+        task = runtime.memcpy_d2h(got, 0, 0, 0, 3, 2, 6, *how, nonblock=True)
+        runtime.task_wait(task)
+        assert got.tolist() == words.tolist()
+        assert runtime.is_task_done(task)
+    assert runtime.read_symbol(0, 0, "A").tolist() == [0, 6, 12, 18, 24, 30]
+    stopped = "must be running, between run() and stop()"
+    assert message(lambda: runtime.launch("scale", 2)) == f"launch: the program {stopped}"
+    assert message(runtime.stop) == f"stop: the program {stopped}"
+    assert message(runtime.run) == "run: the program was stopped\nhint: a new SdkRuntime runs it again"
+
+
+def test_arguments_of_a_runtime(folder):
+    told = message(lambda: SdkRuntime(folder, msg_lvl="INFO"))
+    assert told == "SdkRuntime: there is no argument 'msg_lvl'\nhint: did you mean msg_level?"
+    platform = get_platform(None, SimfabConfig(dump_core=True), SdkTarget.WSE3)
+    told = message(lambda: SdkRuntime(folder, platform, memcpy_required=True))
+    assert told == "SdkRuntime: the platform must be wse2, as the program is, got wse3"
+    assert message(lambda: SdkRuntime(None)) == (
+        "SdkRuntime: the directory of a compiled program must be given, got None\n"
+        "hint: scripts often take it by --name: cs_python run.py --name out"
+    )
+    assert message(lambda: SdkRuntime(folder, cmaddr="1.2.3.4:9000")) == (
+        "cmaddr: must be left out, programs are simulated here, got 1.2.3.4:9000"
+    )

@@ -82,7 +82,7 @@ def test_one_pe_adds(target: SdkTarget, start: Start) -> None:
     region, into, out = adder(layout, "one", 2.5)
     region.place(4, 1)
     send, receive = layout.create_input_stream(into), layout.create_output_stream(out)
-    runtime = start(layout.compile(out_prefix="out"), PLATFORM, memcpy_required=False)
+    runtime = start(layout.compile(out_prefix="out"), None, memcpy_required=False)
     given = np.arange(10, dtype=np.float32)
     got = np.zeros(10, np.float32)
     first = runtime.send(send, given[:5], nonblock=True)
@@ -105,7 +105,7 @@ def test_one_pe_adds(target: SdkTarget, start: Start) -> None:
 def answer(start: Start, layout: SdkLayout, into: PortHandle, out: PortHandle) -> Any:
     """What comes back of 0 to 4."""
     send, receive = layout.create_input_stream(into), layout.create_output_stream(out)
-    runtime = start(layout.compile(out_prefix="out"), PLATFORM, memcpy_required=False)
+    runtime = start(layout.compile(out_prefix="out"), None, memcpy_required=False)
     runtime.send(send, np.arange(5, dtype=np.float32))
     got = np.zeros(5, np.float32)
     runtime.receive(receive, got)
@@ -200,7 +200,7 @@ def test_edges_of_several_pes(target: SdkTarget, start: Start) -> None:
         beside.paint_all(back, take)
         streams.append(layout.create_output_stream(beside.create_output_port(back, Edge.RIGHT, PASSED, 3)))
     got = [np.zeros(3, np.float32), np.zeros(3, np.float32)]
-    runtime = start(layout.compile(out_prefix="out"), PLATFORM, memcpy_required=False)
+    runtime = start(layout.compile(out_prefix="out"), None, memcpy_required=False)
     for stream, words in zip(streams, got, strict=True):
         runtime.receive(stream, words)
     runtime.stop()
@@ -321,24 +321,31 @@ def test_colors() -> None:
     refuses(layout.compile, f"compile: a color has one route at a PE, {given}")
 
 
-@pytest.mark.parametrize("of_host", [True, False])
-def test_no_way(of_host: bool) -> None:
+def test_ways_across_regions(start: Start) -> None:
+    layout, [(a, in_a, out_a), (b, in_b, out_b)] = layout_of_two()
+    a.place(2, 2)
+    b.place(4, 2)
+    # No PE is free between them, nor around the PE between.
+    layout.create_code_region("empty.csl", "between", 1, 1).place(3, 2)
+    layout.connect(out_a, in_b)
+    assert answer(start, layout, in_a, out_b) == [2, 3, 4, 5, 6]
+
+
+def test_no_way() -> None:
     layout, [(a, in_a, out_a), (b, in_b, out_b)] = layout_of_two()
     layout.create_input_stream(in_a)
     layout.create_output_stream(out_b)
     a.place(2, 2)
-    if of_host:
-        layout.create_input_stream(in_b)
-        layout.create_output_stream(out_a)
-        b.place(3, 2)
-        between = "between the host and"
-    else:
-        layout.connect(out_a, in_b)
-        b.place(4, 2)
-        layout.create_code_region("add.csl", "between", 1, 1).place(3, 2)
-        between = "from the output port 'a.tx' of region 'a' to"
-    hint = "hint: PEs between regions are needed for it: place them further apart"
-    refuses(layout.compile, f"compile: there must be a way {between} the input port 'b.rx' of region 'b'\n{hint}")
+    b.place(4, 2)
+    between = layout.create_code_region("empty.csl", "between", 1, 1)
+    between.place(3, 2)
+    between.paint_all(out_a.color, way(Route.NORTH, Route.RAMP))
+    layout.connect(out_a, in_b)
+    there = (
+        "compile: there must be a way from the output port 'a.tx' of region 'a' to the input port 'b.rx' of region 'b'"
+    )
+    hint = "hint: PEs without a route of the same color are needed for it: place regions further apart"
+    refuses(layout.compile, f"{there}\n{hint}")
 
 
 @pytest.mark.parametrize(
@@ -380,7 +387,7 @@ def test_send_and_receive(start: Start) -> None:
     layout = SdkLayout(PLATFORM)
     _, into, out = adder(layout, "one", 1)
     send, receive = layout.create_input_stream(into), layout.create_output_stream(out)
-    runtime = start(layout.compile(out_prefix="out"), PLATFORM, memcpy_required=False)
+    runtime = start(layout.compile(out_prefix="out"), None, memcpy_required=False)
     words = np.zeros(5, np.float32)
     cases: list[tuple[Callable[[], Any], str]] = [
         (lambda: runtime.send(receive, words),
@@ -390,7 +397,7 @@ def test_send_and_receive(start: Start) -> None:
          "receive: an output stream of the layout must be given, got 'one_rx_in', it has: one_tx_out\n"
          "hint: did you mean one_tx_out?"),
         (lambda: runtime.send(2.5, words),  # type: ignore[arg-type]
-         "send: columns, rows and counts must be whole numbers, got (2.5,)"),
+         "send: columns, rows, counts and ids must be whole numbers, got (2.5,)"),
         (lambda: runtime.send(send, words[:0]), "send: data must have at least 1 element, got none"),
         (lambda: runtime.send(send, np.zeros(3)),
          "send: data must be an array of a type of 16 or 32 bits, got float64"),

@@ -3,7 +3,16 @@
 from cstool.csl.sdk.client import Task
 from cstool.csl.sdk.layout_program import SdkLayout
 from cstool.csl.sdk.layout_region import CodeRegion
-from cstool.csl.sdk.layout_types import Color, Edge, EdgeRouteInfo, PortHandle, Route, RoutingPosition, get_edge_routing
+from cstool.csl.sdk.layout_types import (
+    FP16TYPE,
+    Color,
+    Edge,
+    EdgeRouteInfo,
+    PortHandle,
+    Route,
+    RoutingPosition,
+    get_edge_routing,
+)
 from cstool.csl.sdk.platforms import (
     MemcpyDataType,
     MemcpyOrder,
@@ -22,6 +31,7 @@ __all__ = [
     "Color",
     "Edge",
     "EdgeRouteInfo",
+    "FP16TYPE",
     "MemcpyDataType",
     "MemcpyOrder",
     "PortHandle",
