@@ -105,7 +105,8 @@ import { getBranches } from "%s/wavelet.js";
 import { NodeFile } from "%s/node-file.js";
 const found = await TraceParser.index(new NodeFile(process.argv[1]), () => {});
 const wavelets = [...found.waveletIndex.values()];
-const ends = wavelets.map((each) => getBranches(each).map((way) => way.at(-1)).map((end) => [end.x, end.consumed]).sort());
+const last = (way) => [way.at(-1).x, way.at(-1).consumed];
+const ends = wavelets.map((each) => getBranches(each).map(last).sort());
 console.log(JSON.stringify({
   size: [found.dimX, found.dimY], landings: found.landingIndex.totalLandings, ends,
   born: wavelets.filter((each) => each.birthCycle < each.hops.cycles[0]).length,
