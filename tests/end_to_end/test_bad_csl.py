@@ -205,7 +205,8 @@ def test_the_script_gets_the_programs_error(here):
             '  File "run.py", line 11, in <module>',
             '    runner.launch("go", np.float32(1), np.uint16(2), nonblock=False)',
             "cstool.csl.sdk.client.SdkRuntimeError: PE 0.0, task go: must end within 100000 cycles, it goes on",
-            "hint: a longer --max_cycles lets it go on; look at its loops: what ends them?",
+            "hint: --max_cycles N (CSTOOL_FABRIC_MAX_CYCLES=N) lets it go on to cycle N; "
+            "look at its loops: what ends them?",
         ],
     )
 

@@ -100,7 +100,7 @@ class Host:
         self._last = 0
         self._word_cycles = CYCLES_PER_WORD / simulation.program.channels if modelled else 0.0
         self._channel_free = 0.0
-        self._blocked: dict[int, str] = {}  # PE index: the function that it is in
+        self._blocked: dict[int, str] = {}  # PE index: the function that it is in, and its place
         self._queues: defaultdict[int, deque[tuple[Command, Action]]] = defaultdict(deque)
         self._open: list[Command] = []
         self._sent: defaultdict[tuple[int, int, int], int] = defaultdict(int)  # wavelets, by column, row and color
@@ -157,10 +157,10 @@ class Host:
             symbol = self._simulation.pes[pe].program.symbols.get(name)
             if symbol is None or symbol.kind != "function":
                 return False
-            self._blocked[pe] = name
+            self._blocked[pe] = f"{name}()" + (f" ({symbol.place})" if symbol.place else "")
             command.left += 1
             self._queues[pe].appendleft((command, lambda _: False))  # done once the PE comes back to its stream
-            self._simulation.launch(pe, symbol.function, arguments)
+            self._simulation.launch(pe, symbol, arguments)
             return True
 
         self._begin(command, everywhere, start, 0)
@@ -225,6 +225,7 @@ class Host:
         """Let time pass as for a command that asks the fabric something."""
         self.settle()
         self._last = self._events.now
+        self._simulation.heard()
 
     def finish(self, command: Command) -> None:
         """Let time pass until a command is done.
@@ -248,7 +249,7 @@ class Host:
             if not command.done and (self._stands_still() or not command.text.startswith("launch")):
                 raise self._stuck(command)
         blocked = [
-            f"{self._program.name(pe)}: {function}() never unblocked the command stream; on a wafer the host's next "
+            f"{self._program.name(pe)}: {function} never unblocked the command stream; on a wafer the host's next "
             "command would wait for ever"
             for pe, function in sorted(self._blocked.items())
         ]
@@ -284,6 +285,7 @@ class Host:
         """Let time pass until a command reaches the fabric."""
         self.settle()
         self._last = command.started = self._events.now
+        self._simulation.heard()
         self._open = [other for other in self._open if not other.done]
         self._open.append(command)
         if self._log is not None:
@@ -347,7 +349,7 @@ class Host:
         hint = None
         if self._blocked:
             pe, function = min(self._blocked.items())
-            hint = f"{self._program.name(pe)} is in {function}(), which has not called unblock_cmd_stream()"
+            hint = f"{self._program.name(pe)} is in {function}, which has not called unblock_cmd_stream()"
             if never := self._never_ran(pe):
                 hint += f"; never ran there: {never}"
         for port in self._program.ports:

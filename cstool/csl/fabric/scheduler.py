@@ -1,6 +1,7 @@
 """The task picker of a PE: activated and blocked tasks, and the choice of the next one to run.
 
-- A local task is eligible if it is activated and not blocked; activating it twice before it runs is activating it once.
+- A local task is eligible if it is activated and not blocked; activating it twice before it is picked is activating it
+  once. A task begins some cycles after it was picked (`TimeModel.switch`).
 - A data task is eligible if the head of its queue is a wavelet, no operation reads that queue, and neither the task nor
   its queue is blocked. A control task likewise, by the control wavelet at the head of any queue that names it.
 - A blocked task or queue keeps its events (F14).
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from cstool.csl.fabric import control
 from cstool.csl.fabric.memory import decode
 from cstool.csl.fabric.operations import BYTES
-from cstool.csl.fabric.program import Task
+from cstool.csl.fabric.program import Symbol, Task
 from cstool.csl.fabric.queues import InputQueue
 
 QUEUES_FROM = 64
@@ -33,7 +34,7 @@ class Call(NamedTuple):
     """A function that the host launches."""
 
     time: int
-    function: str
+    symbol: Symbol
     arguments: tuple[int | float, ...]
 
 

@@ -292,7 +292,8 @@ def _symbol(instance: Instance, value: Value, place: Place) -> Symbol:
             hint = "export an fn, which may @activate the task"
             raise CslError("the host calls functions, not tasks", place, hint)
         letters = _letters_of(type_, data, _NUMBERS, "the host gives numbers to a function")
-        return Symbol("function", parameters=letters, function=instance.root_of(data, "function", letters).name)
+        root = instance.root_of(data, "function", letters)
+        return Symbol("function", parameters=letters, function=root.name, place=str(data.declaration.place))
     raise CslError(
         f"the host can use functions and pointers, got {describe(value)}", place, "export a pointer: var p = &x;"
     )

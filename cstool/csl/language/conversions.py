@@ -85,9 +85,14 @@ def holds(wide: Type, narrow: Type) -> bool:
 
 
 def pointer_coerces(source: PointerType, target: PointerType) -> bool:
-    """Whether a pointer converts implicitly: to an array -> to many of its elements; to one -> to `[1]`; to const."""
+    """Whether a pointer converts implicitly.
+
+    So do pointers to an array, to many of its elements; to one, to an array of one; to anything, to anyopaque or const.
+    """
     if source.const and not target.const:
         return False
+    if target.pointee == types.ANYOPAQUE:
+        return True
     if source.pointee == target.pointee and (source.many == target.many or target.many):
         return True
     pointee = source.pointee

@@ -105,6 +105,7 @@ class Instance:
         depth: calls that run now, one inside the other
         effects: calls so far of functions that may have an effect
         limits: limits of the whole compilation
+        exporters: the module of each variable or function with `export`, for those that say `extern`
         handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
         keeper: keeps errors of functions and of `comptime` blocks, if the compilation looks for several
         loads: calls of `@load_to_dsr` at compile time, with the scopes of their arguments
@@ -134,6 +135,7 @@ class Instance:
     warnings: list[CslError] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     pointed: list[FunctionValue] = field(default_factory=list)
+    exporters: "dict[str, Module]" = field(default_factory=dict)
     loads: "list[tuple[Builtin, Scope]]" = field(default_factory=list)
     root: "Module | None" = None
     _constants: dict[object, int] = field(default_factory=dict)

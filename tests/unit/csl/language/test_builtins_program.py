@@ -139,7 +139,7 @@ comptime {
         "a": Symbol("variable", 64, 88, "f", 6),
         "half": Symbol("variable", 72, None, "f", 4),
         "n": Symbol("variable", 90, 92, "H", 1),
-        "run": Symbol("function", parameters=("H", "f"), function="run"),
+        "run": Symbol("function", parameters=("H", "f"), function="run", place="pe.csl:7:1"),
     }
     assert instance.memory[88:94] == bytes([64, 0, 3, 0, 90, 0])
 
@@ -182,7 +182,11 @@ def test_sram_that_does_not_suffice() -> None:
     [
         ("var a = 5;", "a variable of run time cannot be of comptime_int: 'a' (give it a type: 'var x: i16 = ...')"),
         ("var a = .{ .b = 1 };", "a variable of run time cannot be of comptime_struct: 'a' (declare it with 'const')"),
-        ("extern var a: i16;", "'a' is extern: all of a program is compiled from its CSL files"),
+        (
+            "extern var a: i16;",
+            "'a' is extern: a program is compiled from its CSL files, none exports it "
+            "('export' before 'a' in a file that the program imports)",
+        ),
         ("var a: i16 align(3) = 1;", "an alignment is a power of 2, got 3"),
         ("var a: [2]i16 = .{ 1 };", "'a' must have 2 elements ([2]i16), got 1"),
     ],

@@ -1,8 +1,10 @@
 """The language: types, structs, enums, loops, imports, generic functions, pointers to functions."""
 
+from pathlib import Path
+
 import numpy as np
 
-from tests.unit.csl.language.many_pes import One
+from tests.unit.csl.language.many_pes import One, Run
 
 
 def test_ranges_with_names(one: One) -> None:
@@ -126,3 +128,45 @@ switch (@as(u16, f * 2.0)) { 4 => { out[15] = f * f * f; }, else => {} }
     assert out[3] == squared * squared
     assert out[4:7].tolist() == [10.75, 7.5, 24]
     assert out[7:].tolist() == [f * np.float32(0.1) + np.float32(0.2), 16, 3, 7, 6, 4, 6, 3, 8]
+
+
+def test_pointers_to_anything(one: One) -> None:
+    pe = one("""
+var out = @zeros([2]i32);
+var x: i32 = 4;
+fn add(p: *anyopaque, k: i32) void { const q = @ptrcast(*i32, p); q.* += k; }
+---
+add(&x, 3);
+add(@ptrcast(*anyopaque, &out[1]), 5);
+out[0] = x;
+""")
+    assert pe["out"].tolist() == [7, 5]
+
+
+def test_an_array_of_one_value_of_run_time(one: One) -> None:
+    pe = one("""
+var out = @zeros([3]i16);
+var k: i16 = 7;
+noinline fn next() i16 { k += 1; return k; }
+inline fn twice(x: i16) i16 { return x + x; }
+---
+out = @constants([3]i16, twice(next()));
+""")
+    assert pe["out"].tolist() == [16, 16, 16]
+
+
+def test_what_is_extern_is_exported_by_another_file(tmp_path: Path) -> None:
+    layout = 'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl", .{}); }'
+    other = """
+export var sum: i16 = 40;
+export fn add(x: i16) void { sum += x; }
+"""
+    pe = """
+const other = @import_module("other.csl");
+extern var sum: i16;
+extern fn add(x: i16) void;
+var out = @zeros([1]i16);
+task start() void { add(2); out[0] = sum; }
+comptime { @bind_local_task(start, @get_local_task_id(20)); @activate(start); }
+"""
+    assert Run(tmp_path, {"layout.csl": layout, "other.csl": other, "pe.csl": pe}).row("out") == [[42]]
