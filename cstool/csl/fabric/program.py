@@ -105,6 +105,7 @@ class Symbol:
         count: elements known of the target; 0 if unknown
         parameters: letters of a function's parameters
         function: its name in the compiled code
+        place: a function's place in the source
     """
 
     kind: str
@@ -114,6 +115,7 @@ class Symbol:
     count: int = 0
     parameters: tuple[str, ...] = ()
     function: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -279,8 +281,8 @@ class FabricProgram:
     data: tuple[Initial, ...] = ()
 
     def name(self, pe: int) -> str:
-        """A PE by its column and row, for messages: `PE 1.0`. PEs are numbered y * width + x."""
-        return f"PE {pe % self.width}.{pe // self.width}"
+        """A PE by the column and row that scripts know, for messages: `PE 1.0`. PEs are numbered y * width + x."""
+        return f"PE {pe % self.width + self.origin[0]}.{pe // self.width + self.origin[1]}"
 
     def program_of(self, pe: int) -> PEProgram | None:
         """The program of a PE; None where it has none."""

@@ -82,7 +82,7 @@ def test_a_filter_that_counts_is_set_anew_at_run_time(tmp_path: Path, arch: str)
     const tx = if (x == width - 1) .{ RAMP } else .{ RAMP, EAST };
     const counter = .{
       .kind = .{ .counter = true }, .count_data = true, .count_control = false,
-      .init_counter = 0, .limit1 = x, .max_counter = 3,
+      .init_counter = 0, .limit1 = 3, .max_counter = x, .fast_mode = true,
     };
     @set_color_config(x, 0, c, .{ .routes = .{ .rx = .{ WEST }, .tx = tx }, .filter = counter });"""
     # some time lies between two wavelets
@@ -93,7 +93,7 @@ def test_a_filter_that_counts_is_set_anew_at_run_time(tmp_path: Path, arch: str)
   while (spin < 50) : (spin += 1) {}
   if (sent < 12) @activate(@get_local_task_id(9));"""
     change = """
-  if (word == 5) tile_config.filters.set_active_limit(@get_filter_id(c), 0);
+  if (word == 5) tile_config.filters.set_max_counter(@get_filter_id(c), 0);
   if (word == 9) tile_config.filters.set_counter(@get_filter_id(c), 3);"""
     files = pair(send, change)
     files["send.csl"] = files["send.csl"].replace("task main", "var sent: u16 = 0;\ntask main")
