@@ -72,7 +72,7 @@ class Datapath:
         """Begin an operation: its thread is busy from `time` on."""
         pe = self._pe
         thread.begin(time + vector.START)
-        for queue in thread.inputs:
+        for queue, color in zip(thread.inputs, thread.colors, strict=True):
             queue.shared = queue.user is not None
             if queue.user is not None and pe.arch.name == "wse2":
                 raise pe.error(
@@ -80,6 +80,7 @@ class Datapath:
                     f"time, @{queue.user.name} on {queue.user.label} does",
                     thread.task,
                 )
+            self._ramp.recolor(queue, color)
             queue.user = thread
         if thread.number is None:
             self.synchronous = thread

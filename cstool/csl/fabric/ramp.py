@@ -8,7 +8,6 @@ from cstool.csl.fabric.dsd import FabricOut
 from cstool.csl.fabric.queues import InputQueue, OutputQueue
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fabric.wavelet import Wavelet
-from cstool.csl.fabric.wiring import NOT_YET
 from cstool.foundation.words import counted
 
 if TYPE_CHECKING:
@@ -48,7 +47,9 @@ class Ramp:
     def _make_queues(self) -> None:
         program, arch = self._pe.program, self._pe.arch
         for number, color in sorted(program.input_queues.items()):
-            self.inputs[color] = self._numbered[number] = InputQueue(number, color, arch.input_queues[number])
+            self._numbered[number] = queue = InputQueue(number, color, arch.input_queues[number])
+            if number not in program.recolored:
+                self.inputs[color] = queue
         for task_id, task in sorted(program.tasks.items()):
             if task.kind != "data":
                 continue
@@ -64,7 +65,7 @@ class Ramp:
                     self._numbered[task.queue] = own
             self.inputs[color_of].task = task_id
         for color in sorted(program.inputs - {ANY_COLOR}):
-            if color not in self.inputs:
+            if color not in self.inputs and not self.expects(color):
                 self.inputs[color] = InputQueue(None, color, OWN_QUEUE)
         # WSE-2 needs no queue for what a control task takes, of any color.
         controlled = any(task.kind == "control" for task in program.tasks.values())
@@ -133,15 +134,25 @@ class Ramp:
             return found if queue is None or queue.color is None else queue.color
         return self._numbered[number].color if number in self._numbered else None
 
+    def recolor(self, queue: InputQueue, color: int | None) -> None:
+        """Give an input queue the color that an operation names for it, as the operation begins (WSE-2)."""
+        if queue.number not in self._pe.program.recolored:
+            return
+        color = queue.color if color is None else color
+        if self.inputs.get(color) is not queue:
+            self.bind(queue.number, False, color)
+
     def bind(self, number: int, output: bool, color: int) -> None:
-        """Bind a queue to another color, from now on (WSE-3)."""
+        """Bind a queue to another color, from now on: wavelets of its color before wait in the router."""
         pe = self._pe
         queue = (self._outputs if output else self._numbered).get(number)
         if queue is not None and queue.items:
             raise pe.error(
                 f"{'output' if output else 'input'} queue {number} gets another color, it must be empty, "
                 f"it has {counted(len(queue.items), 'wavelet')}",
-                hint="@queue_flush says when it is empty",
+                hint="@queue_flush says when it is empty"
+                if pe.arch.name == "wse3"
+                else f"take all wavelets of color {queue.color} first, or give each color a queue",
             )
         if output:
             self._outputs[number] = OutputQueue(number, pe.arch.output_queues[number], color)
@@ -152,18 +163,24 @@ class Ramp:
             pe.main.picker.queues.append(found)
         elif self.inputs.get(found.color) is found:
             del self.inputs[found.color]
+            pe.simulation.network.set_room(pe.index, found.color, 0)
+        elif found not in pe.main.picker.queues:
+            pe.main.picker.queues.append(found)
         found.color, self.inputs[color] = color, found
         found.release = pe.simulation.releaser(pe.index, color)
-        pe.simulation.network.bound(pe.index, color)
+        pe.simulation.network.set_room(pe.index, color, found.capacity)
 
     # --- wavelets ---
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: it has no reader, `NOT_YET`: it may get one."""
+        """Wavelets that the input queue of `color` holds; 0: it has no reader."""
         queue = self._own(color) if self._takes_any else self.inputs.get(color)
-        if queue is not None:
-            return queue.capacity
-        return NOT_YET if "config_write" in self._pe.program.code else 0
+        return 0 if queue is None else queue.capacity
+
+    def expects(self, color: int) -> bool:
+        """Whether an input queue may get this color later: by an operation (WSE-2), or as the program configures it."""
+        program = self._pe.program
+        return "config_write" in program.code or any(color in colors for colors in program.recolored.values())
 
     def accept(self, wavelet: Wavelet) -> None:
         """Put a wavelet that came down the ramp into its input queue."""

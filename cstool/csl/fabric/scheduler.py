@@ -1,6 +1,7 @@
 """The task picker of a PE: activated and blocked tasks, and the choice of the next one to run.
 
-- A local task is eligible if it is activated and not blocked; activating it twice before it runs is activating it once.
+- A local task is eligible if it is activated and not blocked; activating it twice before it is picked is activating it
+  once. A task begins some cycles after it was picked (`TimeModel.switch`).
 - A data task is eligible if the head of its queue is a wavelet, no operation reads that queue, and neither the task nor
   its queue is blocked. A control task likewise, by the control wavelet at the head of any queue that names it.
 - A blocked task or queue keeps its events (F14).
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from cstool.csl.fabric import control
 from cstool.csl.fabric.memory import decode
 from cstool.csl.fabric.operations import BYTES
-from cstool.csl.fabric.program import Task
+from cstool.csl.fabric.program import Symbol, Task
 from cstool.csl.fabric.queues import InputQueue
 
 QUEUES_FROM = 64
@@ -33,7 +34,7 @@ class Call(NamedTuple):
     """A function that the host launches."""
 
     time: int
-    function: str
+    symbol: Symbol
     arguments: tuple[int | float, ...]
 
 
@@ -52,9 +53,12 @@ class Picker:
         blocked: ids that start blocked
         activated: ids that start activated
         queues: input queues that tasks read
+
+    Attributes:
+        ran: ids of tasks that have run
     """
 
-    __slots__ = ("_ids", "active", "blocked", "calls", "last", "queues", "tasks", "unblocked")
+    __slots__ = ("_ids", "active", "blocked", "calls", "last", "queues", "ran", "tasks", "unblocked")
 
     def __init__(
         self, tasks: Mapping[int, Task], blocked: frozenset[int], activated: Sequence[int], queues: list[InputQueue]
@@ -66,6 +70,7 @@ class Picker:
         self.queues = queues
         self.calls: deque[Call] = deque()
         self.last = -1
+        self.ran: set[int] = set()
 
     def activate(self, task: int, time: int) -> None:
         """Activate a task; without effect on one that is activated and has not run yet."""
@@ -140,12 +145,14 @@ class Picker:
         """Take the event of a candidate; None if there is no task for it."""
         if queue is None:
             self.last = task
+            self.ran.add(task)
             del self.active[task]
             return Picked(self.tasks[task], ())
         data = queue.take()
         if task < 0:
             return None
         self.last = task
+        self.ran.add(task)
         found = self.tasks[task]
         if found.kind == "control":
             data = control.decode(data).data

@@ -308,6 +308,7 @@ class Compilation:
             activated=tuple(instance.activated),
             input_queues={queue: color for queue, (color, _) in sorted(instance.input_queues.items())},
             output_queues={queue: color for queue, (color, _) in sorted(instance.output_queues.items())},
+            recolored={queue: frozenset(colors) for queue, colors in sorted(instance.recolored.items())},
             colors={color: config for color, (config, _) in sorted(instance.colors.items())},
             fifos=tuple(instance.fifos),
             symbols={name: symbol for name, (symbol, _, _) in instance.symbols.items()},

@@ -151,6 +151,8 @@ def mismatch(what: str, target: Type, got: str, source: Type, place: Place | Non
     hint = None
     if types.is_number(source) and types.is_number(target):
         hint = f"convert it: @as({target}, ...)"
+    elif types.is_int(source) and target == types.BOOL:
+        hint = "compare it: x != 0"
     elif isinstance(source, PointerType) and isinstance(target, PointerType):
         hint = f"convert it: @ptrcast({target}, ...)"
     elif target == types.COLOR and types.is_int(source):

@@ -153,7 +153,7 @@ class ProgramText:
     def note(self, data: object) -> None:
         """Note the color that an operand sends or receives."""
         if isinstance(data, FabricIn):
-            color = self.instance.queue_color(data.queue, False)
+            color = self.instance.queue_color(data.queue, False) if data.color is None else data.color
             if color is not None:
                 self.inputs.add(color)
         elif isinstance(data, FabricOut):

@@ -82,7 +82,7 @@ def test_fabric_operands_of_wse2() -> None:
     before = "const c = @get_color(5);"
     dsd = "@get_dsd(fabin_dsd, .{ .fabric_color = c, .input_queue = @get_input_queue(2), .extent = 4 })"
     module = module_of(f"{before}const x = {dsd};", "wse2")
-    assert module.lookup("x", None).value[1] == FabricIn(2, 4)
+    assert module.lookup("x", None).value[1] == FabricIn(2, 4, color=5)
     assert module.instance.queue_color(2, output=False) == 5
     indexed = "@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> a[i], .wavelet_index_offset = true })"
     assert value(indexed, A, "wse2") == Mem1d(64, 4, 4, 4, True)
