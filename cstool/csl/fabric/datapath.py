@@ -189,10 +189,12 @@ class Datapath:
         sent = bool(ramp.sending) and ramp.sent_at != now and ramp.drain(now)
         if ramp.flushing:
             ramp.flush_empty(now + 1)
-        if moved or (sent and (ramp.sending or threads or self.synchronous is not None)):
+        if ramp.sending and (moved or sent):
             self.tick_at(now + 1)
         if now < self._free - 1:
             self.tick_at(self._free)
+        elif moved or (sent and (threads or self.synchronous is not None)):
+            self.tick_at(now + 1)
 
     def _main_ends(self) -> int:
         """The cycle in which the main thread has done its own work; a past one where it waits."""

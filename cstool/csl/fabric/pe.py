@@ -78,8 +78,7 @@ class ProcessingElement:
         self.main = main = MainThread(self)
         self.issue = issue = Issue(self)
         # Calls of code, the network and the host go straight to the part that serves them.
-        self.room, self.expects = ramp.room, ramp.expects
-        self.accept, self.ramp_free = ramp.accept, ramp.free
+        self.room, self.accept, self.ramp_free = ramp.room, ramp.accept, ramp.free
         self.launch, self.pause = main.call, main.pause
         self.activate, self.block, self.unblock = main.activate, main.block, main.unblock
         self.run, self.wait, self.start = issue.run, issue.wait, issue.start

@@ -8,6 +8,7 @@ from cstool.csl.fabric.dsd import FabricOut
 from cstool.csl.fabric.queues import InputQueue, OutputQueue
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fabric.wavelet import Wavelet
+from cstool.csl.fabric.wiring import NOT_YET
 from cstool.foundation.words import counted
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Ramp:
                     self._numbered[task.queue] = own
             self.inputs[color_of].task = task_id
         for color in sorted(program.inputs - {ANY_COLOR}):
-            if color not in self.inputs and not self.expects(color):
+            if color not in self.inputs and not self._recolored(color):
                 self.inputs[color] = InputQueue(None, color, OWN_QUEUE)
         # WSE-2 needs no queue for what a control task takes, of any color.
         controlled = any(task.kind == "control" for task in program.tasks.values())
@@ -136,11 +137,9 @@ class Ramp:
 
     def recolor(self, queue: InputQueue, color: int | None) -> None:
         """Give an input queue the color that an operation names for it, as the operation begins (WSE-2)."""
-        if queue.number is None or queue.number not in self._pe.program.recolored:
-            return
-        color = queue.color if color is None else color
-        if self.inputs.get(color) is not queue:
-            self.bind(queue.number, False, color)
+        number, color = queue.number, queue.color if color is None else color
+        if number is not None and number in self._pe.program.recolored and self.inputs.get(color) is not queue:
+            self.bind(number, False, color)
 
     def bind(self, number: int, output: bool, color: int) -> None:
         """Bind a queue to another color, from now on: wavelets of its color before wait in the router."""
@@ -173,14 +172,15 @@ class Ramp:
     # --- wavelets ---
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: it has no reader."""
+        """Wavelets that the input queue of `color` holds; 0: it has no reader, `NOT_YET`: it may get one."""
         queue = self._own(color) if self._takes_any else self.inputs.get(color)
-        return 0 if queue is None else queue.capacity
+        if queue is not None:
+            return queue.capacity
+        return NOT_YET if "config_write" in self._pe.program.code or self._recolored(color) else 0
 
-    def expects(self, color: int) -> bool:
-        """Whether an input queue may get this color later: by an operation (WSE-2), or as the program configures it."""
-        program = self._pe.program
-        return "config_write" in program.code or any(color in colors for colors in program.recolored.values())
+    def _recolored(self, color: int) -> bool:
+        """Whether an operation may give an input queue this color (WSE-2)."""
+        return any(color in colors for colors in self._pe.program.recolored.values())
 
     def accept(self, wavelet: Wavelet) -> None:
         """Put a wavelet that came down the ramp into its input queue."""
@@ -193,6 +193,7 @@ class Ramp:
         now = self._events.now
         queue.items.append((now, data, is_control))
         self.received += 1
+        self._note("came", queue.number, *wavelet)
         if queue.user is not None:
             queue.user.stalled = False
             if queue.shared:
@@ -226,6 +227,7 @@ class Ramp:
             can_send, send = self._senders[color]
             if not can_send(index, color):
                 queue.stopped = True
+                self._note("refused", queue.number, *items[0])
             else:
                 if len(items) >= queue.capacity:
                     self._pe.datapath.stir()
@@ -238,9 +240,14 @@ class Ramp:
                     sending.clear()
                 self.sent_at = now
                 self.sent += 1
+                self._note("sent", queue.number, *wavelet)
                 send(index, wavelet)
                 return True
         return False
+
+    def _note(self, act: str, queue: int | None, color: int, data: int, is_control: bool) -> None:
+        if self._pe.trace is not None:
+            self._pe.trace(self._events.now, self._pe.index, "queue", act, queue, color, data, is_control)
 
     # --- flushes ---
 

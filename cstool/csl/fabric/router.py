@@ -59,7 +59,7 @@ class Exit(Link):
 
     def set_room(self, room: int) -> None:
         """Set the room of the queue, now known; 0: no queue has the color."""
-        self.room = room
+        self.room = room = max(0, room)
         self.free = room + RAMP_REGISTERS if room else 0
 
 

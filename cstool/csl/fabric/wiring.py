@@ -9,18 +9,20 @@ from cstool.csl.fabric.program import FabricProgram, Route
 from cstool.csl.fabric.router import STOPPED, Buffer, Exit, Flow, Router, Way
 from cstool.csl.fabric.wavelet import Wavelet
 
+NOT_YET = -1
+"""room of a color without a queue, where the program may bind one while it runs"""
+
 
 class Endpoint(Protocol):
     """Interface of a PE to the network, which keeps to the credits: a PE never has to refuse a wavelet."""
 
     def room(self, color: int) -> int:
-        """Wavelets that the input queue of `color` holds; 0: it has no reader. Asked when the first one comes.
+        """Wavelets that the input queue of `color` holds; 0: it has no reader, `NOT_YET`: it may get one.
+
+        Asked when the first one comes.
 
         Two more may be accepted before any was released: they stood on the ramp (`router.RAMP_REGISTERS`).
         """
-
-    def expects(self, color: int) -> bool:
-        """Whether an input queue that `color` does not have now may get it later, by `network.set_room`."""
 
     def accept(self, wavelet: Wavelet) -> None:
         """A wavelet has come down the ramp. Call `network.release` when it was taken out of its queue."""
@@ -109,12 +111,12 @@ class Wiring:
         """Give an exit without room its queue, which the program has bound since; false if the wavelet has to wait.
 
         Raises:
-            SimulationError: there is still no queue, and will be none
+            SimulationError: there is still no queue, and the program binds none later
         """
         if exit_.room:
             return False
         room = self._pes[exit_.pe].room(exit_.color)
-        if not room and self._pes[exit_.pe].expects(exit_.color):
+        if room == NOT_YET:
             return False
         if not room:
             raise errors.nobody_takes(self._program, exit_.pe, exit_.color, buffer.side)

@@ -105,8 +105,8 @@ class Instance:
         depth: calls that run now, one inside the other
         effects: calls so far of functions that may have an effect
         limits: limits of the whole compilation
-        exporters: the module of each variable or function with `export`, for those that say `extern`
         recolored: as `fabric.program.PEProgram.recolored`
+        exporters: the module of each variable or function with `export`, for those that say `extern`
         handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
         keeper: keeps errors of functions and of `comptime` blocks, if the compilation looks for several
         loads: calls of `@load_to_dsr` at compile time, with the scopes of their arguments

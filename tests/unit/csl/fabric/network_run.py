@@ -61,9 +61,6 @@ class TestPE:
     def room(self, color):
         return self.run.case.room
 
-    def expects(self, color):
-        return False
-
     def accept(self, wavelet):
         now = self.run.events.now
         self.run.arrivals.append((now, *self.place, wavelet))

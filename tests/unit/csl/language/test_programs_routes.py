@@ -310,8 +310,8 @@ def two_colors(path: Path, body: str) -> Run:
     """PE 0 sends 3 times 7 by color 3, then 8 and 9 by color 4; PE 1 takes all through one queue."""
     send = """
 param c: color;
-const other = @get_color(4);
-const eight = @get_dsd(fabout_dsd, .{ .extent = 1, .fabric_color = other, .output_queue = @get_output_queue(3) });
+const d = @get_color(4);
+const eight = @get_dsd(fabout_dsd, .{ .extent = 1, .fabric_color = d, .output_queue = @get_output_queue(3) });
 const sevens = @get_dsd(fabout_dsd, .{ .extent = 3, .fabric_color = c, .output_queue = @get_output_queue(2) });
 task main() void { @mov16(sevens, 7); @mov16(eight, 8); @mov16(eight, 9); }
 comptime {
