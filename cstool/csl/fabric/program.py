@@ -105,6 +105,7 @@ class Symbol:
         count: elements known of the target; 0 if unknown
         parameters: letters of a function's parameters
         function: its name in the compiled code
+        place: a function's place in the source
     """
 
     kind: str
@@ -114,6 +115,7 @@ class Symbol:
     count: int = 0
     parameters: tuple[str, ...] = ()
     function: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ class PEProgram:
         activated: local task ids that start activated
         input_queues: color by queue, where bound
         output_queues: likewise
+        recolored: colors by input queue, where DSDs name several for it (WSE-2): it has none of them until an operation
+            gives it one
         colors: configs that the program itself sets for its PE (`@set_local_color_config`), by color
         fifos: by number
         symbols: exported symbols, by name
@@ -167,6 +171,7 @@ class PEProgram:
     activated: tuple[int, ...] = ()
     input_queues: Mapping[int, int] = field(default_factory=dict)
     output_queues: Mapping[int, int] = field(default_factory=dict)
+    recolored: Mapping[int, frozenset[int]] = field(default_factory=dict)
     colors: Mapping[int, ColorConfig] = field(default_factory=dict)
     fifos: tuple[FifoBuffer, ...] = ()
     symbols: Mapping[str, Symbol] = field(default_factory=dict)
