@@ -164,6 +164,7 @@ class Thread:
                 if not items:
                     sending.append(output)
                 items.append((color, as_bits(value) | (start + self.done & 0xFFFF) << 16, is_control))
+                self._note("written", output)
 
             return put_indexed
 
@@ -171,6 +172,7 @@ class Thread:
             if not items:
                 sending.append(output)
             items.append((color, as_bits(value), is_control))
+            self._note("written", output)
 
         return put
 
@@ -192,6 +194,13 @@ class Thread:
 
     def _write_indexed(self, operand: Mem1d | Mem4d, letter: str, value: Any) -> None:
         self.pe.memory.store(letter, self._address(operand, BYTES[letter]), value)
+
+    def _note(self, act: str, queue: InputQueue | OutputQueue) -> None:
+        """Tell the trace of an act at a queue: of the last wavelet written, or of the operation, which waits."""
+        pe = self.pe
+        if pe.trace is not None:
+            last = queue.items[-1] if queue.items else (queue.color, 0, False)
+            pe.trace(pe.simulation.events.now, pe.index, "queue", act, queue.number, *last)
 
     # --- its elements ---
 
@@ -224,6 +233,7 @@ class Thread:
         def step(now: int) -> bool:
             if not items:
                 self.stalled = True
+                self._note("starved", queue)
                 return False
             head = items[0]
             if head[0] >= now:
@@ -249,6 +259,7 @@ class Thread:
             items = queue.items
             if not items:
                 self.stalled = True
+                self._note("starved", queue)
                 return False
             if items[0][0] >= now:
                 return False
@@ -257,6 +268,7 @@ class Thread:
         output = self.output
         if output is not None and len(output.items) >= output.capacity:
             self.stalled = True
+            self._note("full", output)
             return False
         for ring in self.popped:
             if not ring.length:

@@ -200,8 +200,10 @@ class Network:
             full = [link for link in ends if not link.free]
             blocked = tuple(link.port for link in full)
             reason = " and ".join(map(self._behind, full)) or "it moves in this cycle"
+        never = not any(each.rx >> buffer.side & 1 for each in flow.config.positions)
+        queue = tuple(buffer.queue)
         return BufferWait(
-            flow.router.pe, buffer.side, flow.color, tuple(buffer.queue), flow.position, outputs, blocked, reason
+            flow.router.pe, buffer.side, flow.color, queue, flow.position, outputs, blocked, reason, never
         )
 
     def _behind(self, link: Link) -> str:

@@ -105,6 +105,7 @@ class Symbol:
         count: elements known of the target; 0 if unknown
         parameters: letters of a function's parameters
         function: its name in the compiled code
+        place: a function's place in the source
     """
 
     kind: str
@@ -114,6 +115,7 @@ class Symbol:
     count: int = 0
     parameters: tuple[str, ...] = ()
     function: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True)

@@ -193,6 +193,7 @@ class Ramp:
         now = self._events.now
         queue.items.append((now, data, is_control))
         self.received += 1
+        self._note("came", queue.number, *wavelet)
         if queue.user is not None:
             queue.user.stalled = False
             if queue.shared:
@@ -226,6 +227,7 @@ class Ramp:
             can_send, send = self._senders[color]
             if not can_send(index, color):
                 queue.stopped = True
+                self._note("refused", queue.number, *items[0])
             else:
                 if len(items) >= queue.capacity:
                     self._pe.datapath.stir()
@@ -238,9 +240,14 @@ class Ramp:
                     sending.clear()
                 self.sent_at = now
                 self.sent += 1
+                self._note("sent", queue.number, *wavelet)
                 send(index, wavelet)
                 return True
         return False
+
+    def _note(self, act: str, queue: int | None, color: int, data: int, is_control: bool) -> None:
+        if self._pe.trace is not None:
+            self._pe.trace(self._events.now, self._pe.index, "queue", act, queue, color, data, is_control)
 
     # --- flushes ---
 

@@ -175,7 +175,9 @@ class Instance:
         address = -(-self._end // step) * step
         if address + size > SRAM_BYTES:
             taken = f"{name} ({type_}) takes {size:,}, {self.data_bytes:,} are taken"
-            raise CslError(f"SRAM of a PE has {SRAM_BYTES:,} bytes: {taken}", place, largest_text(self.sram()))
+            spread = "use fewer elements, or spread them over more PEs"
+            hint = largest_text(self.sram()) if size <= SRAM_BYTES else spread
+            raise CslError(f"SRAM of a PE has {SRAM_BYTES:,} bytes: {taken}", place, hint)
         self._end = address + size
         self.blocks.append(Block(name, address, type_))
         if data is not None:
@@ -284,6 +286,8 @@ class Instance:
             if bound.root.function == task:
                 return number
         name = task.declaration.name
+        if task.declaration.kind != "task":
+            raise CslError(f"'{name}' is a function, it has no task id", place, f"call it: {name}(...)")
         raise CslError(f"'{name}' is not bound to a task id", place, f"@bind_local_task({name}, ...)")
 
     def root_of(self, function: FunctionValue, kind: str, letters: tuple[str, ...] = ()) -> Root:

@@ -240,7 +240,7 @@ class Module:
                 raise CslError(
                     f"{what} must be {type_}, got {values.describe(value)}",
                     self.where,
-                    error.hint,
+                    error.hint if type_ != types.BOOL else "write true or false",
                     ((place, "declared here"),),
                 ) from None
         if declaration.default is None:
@@ -249,10 +249,17 @@ class Module:
             raise CslError(
                 f"{what} of {self.file.place.source.name} is not given, and has no default",
                 self.where,
+                self._given_instead(name),
                 notes=((place, "declared here"),),
             )
         value = evaluate.evaluate(declaration.default, scope)
         return value if type_ is None else conversions.coerce(value, type_, declaration.default.place, what)
+
+    def _given_instead(self, name: str) -> str | None:
+        """A hint for a param without a value, where one that is not there has one, and is spelled alike."""
+        strange = [each for each in self.bound if not isinstance(self.declarations.get(each), syntax.Param)]
+        near = did_you_mean(name, strange)
+        return near and f"it has no param '{near.split()[-1][:-1]}': is that to be '{name}'?"
 
 
 def unknown_param(module: Module, name: str) -> CslError:

@@ -491,7 +491,7 @@ CONFLICT = Case(
             f"PE 1.0: {NO_ROUTE} 5 from the WEST and no route\nhint: @set_color_config(1, 0, ...) gives it one; "
             "or the PE to the WEST must not send the color this way",
         ),
-        (row(2, data(1, color=6)), f"PE 0.0: {NO_ROUTE} 6 from its own CE and no route\n{ONE}"),
+        (row(2, data(1, color=6)), f"PE 0.0: {NO_ROUTE} 6 from its own PE and no route\n{ONE}"),
         *(
             (alone(f"R>{port[0]}"), f"PE 0.0: {OFF} {port}\nhint: take {port} out of the color's tx at this PE")
             for port in ("WEST", "EAST", "NORTH", "SOUTH")

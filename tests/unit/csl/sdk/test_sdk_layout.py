@@ -400,7 +400,7 @@ def test_send_and_receive(start: Start) -> None:
          "send: columns, rows, counts and ids must be whole numbers, got (2.5,)"),
         (lambda: runtime.send(send, words[:0]), "send: data must have at least 1 element, got none"),
         (lambda: runtime.send(send, np.zeros(3)),
-         "send: data must be an array of a type of 16 or 32 bits, got float64"),
+         "send: data must be an array of a type of 16 or 32 bits, got float64\nhint: make it of np.float32"),
         (lambda: runtime.receive(receive, words, 6), "receive: size must be 1 to 5, as dest has room, got 6"),
         (lambda: runtime.receive(receive, np.zeros(9, np.float32)[::2]),
          "receive: dest must be contiguous and writable, it is not"),
