@@ -219,7 +219,7 @@ def test_a_program_that_hangs_tells_who_waits_for_whom(cstool, here):
     assert done.code == 1
     report = done.stdout[done.stdout.index("deadlock at cycle") :].splitlines()
     assert report[:12] == [
-        "deadlock at cycle 70: nothing can move any more; 1 of 2 PEs waits",
+        "deadlock at cycle 49: nothing can move any more; 1 of 2 PEs waits",
         "the host: launch go(1.0, 2)",
         "the host: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0",
         "",

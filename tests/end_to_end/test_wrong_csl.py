@@ -163,7 +163,7 @@ run.py:11: PE 0.0: routes must stay within the rectangle of 2 x 1 PEs, got a wav
 hint: take WEST out of the color's tx at this PE
 === layout.csl: .rx = .{WEST} -> .rx = .{EAST}
 run.py:12: the fabric stands still, and the host's command is not done: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
-hint: PE 1.0 is in go(), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
+hint: PE 1.0 is in go() (pe.csl:14:1), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
 
 deadlock at cycle N: nothing can move any more; 2 of 2 PEs wait
 the host: launch go(1.0, 2)
@@ -179,7 +179,7 @@ the host: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
 look at the rx of color 3 at this router: wavelets come from the WEST, and WEST is not in it
 === layout.csl: .rx = .{RAMP}, .tx = .{EAST} -> .rx = .{RAMP}
 run.py:12: the fabric stands still, and the host's command is not done: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
-hint: PE 1.0 is in go(), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
+hint: PE 1.0 is in go() (pe.csl:14:1), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
 
 deadlock at cycle N: nothing can move any more; 1 of 2 PEs waits
 the host: launch go(1.0, 2)
@@ -195,7 +195,7 @@ look at the tx of color 3 at PE 0.0: EAST is not in it; `cstool fabric routes OU
   routes.svg` draws it
 === layout.csl: .rx = .{RAMP}, .tx = .{EAST} -> .rx = .{RAMP}, .tx = .{RAMP}
 run.py:12: the fabric stands still, and the host's command is not done: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
-hint: PE 1.0 is in go(), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
+hint: PE 1.0 is in go() (pe.csl:14:1), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
 
 deadlock at cycle N: nothing can move any more; 2 of 2 PEs wait
 the host: launch go(1.0, 2)
@@ -215,7 +215,7 @@ look at the tx of color 3 at PE 0.0: EAST is not in it; `cstool fabric routes OU
   routes.svg` draws it
 === layout.csl: .rx = .{WEST}, .tx = .{RAMP} -> .rx = .{WEST}, .tx = .{}
 run.py:12: the fabric stands still, and the host's command is not done: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
-hint: PE 1.0 is in go(), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
+hint: PE 1.0 is in go() (pe.csl:14:1), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
 
 deadlock at cycle N: nothing can move any more; 1 of 2 PEs waits
 the host: launch go(1.0, 2)
@@ -237,7 +237,7 @@ run.py:11: PE 0.0: a router must have a route for each color that comes to it, g
 hint: @set_color_config(0, 0, ...) gives it one
 === pe.csl: //COMPTIME -> @block(done);
 run.py:12: the fabric stands still, and the host's command is not done: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
-hint: PE 0.0 is in go(), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
+hint: PE 0.0 is in go() (pe.csl:14:1), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
 
 deadlock at cycle N: nothing can move any more; 2 of 2 PEs wait
 the host: launch go(1.0, 2)
@@ -248,7 +248,7 @@ the host: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
 look at who is to unblock it: @unblock, or .unblock of an operation that ends
 === pe.csl: @fmovs(x_dsd, in, .{ .async = true, .activate = done }) -> @fmovs(x_dsd, in, .{ .async = true })
 run.py:12: the fabric stands still, and the host's command is not done: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
-hint: PE 1.0 is in go(), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
+hint: PE 1.0 is in go() (pe.csl:14:1), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
 
 deadlock at cycle N: nothing can move any more; 0 of 2 PEs wait
 the host: launch go(1.0, 2)
@@ -257,7 +257,7 @@ no operation is under way and no task is activated: a function that the host lau
   unblock_cmd_stream(), or start what calls it
 === pe.csl: sys.unblock_cmd_stream(); -> //
 run.py:12: the fabric stands still, and the host's command is not done: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
-hint: PE 0.0 is in go(), which has not called unblock_cmd_stream()
+hint: PE 0.0 is in go() (pe.csl:14:1), which has not called unblock_cmd_stream()
 
 deadlock at cycle N: nothing can move any more; 0 of 2 PEs wait
 the host: launch go(1.0, 2)
@@ -266,7 +266,7 @@ no operation is under way and no task is activated: a function that the host lau
   unblock_cmd_stream(), or start what calls it
 === pe.csl: if (sends) { -> @fmovs(x_dsd, in); if (sends) {
 run.py:12: the fabric stands still, and the host's command is not done: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
-hint: PE 0.0 is in go(), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
+hint: PE 0.0 is in go() (pe.csl:14:1), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
 
 deadlock at cycle N: nothing can move any more; 2 of 2 PEs wait
 the host: launch go(1.0, 2)
@@ -287,7 +287,7 @@ run.py:11: PE 0.0, pe.csl:15:19: a divisor is not zero, got 2 / 0
 run.py:11: PE 0.0, pe.csl:15:3: @assert(b == 3) does not hold
 === pe.csl: //TOP -> task came(v: f32) void { x[0] += v; } & //COMPTIME -> @bind_data_task(came, @get_data_task_id(iq)); @block(iq); & @fmovs(x_dsd, in, -> // (
 run.py:12: the fabric stands still, and the host's command is not done: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
-hint: PE 1.0 is in go(), which has not called unblock_cmd_stream(); never ran there: task came (pe.csl:32:3), task finish (pe.csl:27:3)
+hint: PE 1.0 is in go() (pe.csl:14:1), which has not called unblock_cmd_stream(); never ran there: task came (pe.csl:32:3), task finish (pe.csl:27:3)
 
 deadlock at cycle N: nothing can move any more; 1 of 2 PEs waits
 the host: launch go(1.0, 2)
@@ -303,10 +303,10 @@ hint: @set_color_config(0, 0, ...) gives it one
 run.py:11: PE 1.0: a color that goes down the ramp must have an input queue, got a wavelet of color 3 from WEST to RAMP, and pe.csl has none for it
 hint: bind an input queue to the color there, or take RAMP out of its tx at this PE
 === wse2 pe.csl: .fabric_color = c, .extent = 4, .input_queue = iq -> .extent = 4, .input_queue = iq
-run.py:11: PE 1.0, task go: @fmovs reads input queue 3, @initialize_queue must bind a color to it, none is bound
+run.py:11: PE 1.0, task go (pe.csl:14:1): @fmovs reads input queue 3, @initialize_queue must bind a color to it, none is bound
 === layout.csl: .rx = .{RAMP}, .tx = .{EAST} -> .rx = .{WEST}, .tx = .{EAST}
 run.py:12: the fabric stands still, and the host's command is not done: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
-hint: PE 1.0 is in go(), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
+hint: PE 1.0 is in go() (pe.csl:14:1), which has not called unblock_cmd_stream(); never ran there: task finish (pe.csl:27:3)
 
 deadlock at cycle N: nothing can move any more; 2 of 2 PEs wait
 the host: launch go(1.0, 2)
