@@ -62,11 +62,19 @@ def fitted(operand: "Operand", size: int) -> "Operand":
 
 
 class FabricIn(NamedTuple):
-    """`extent` wavelets from an input queue, or from the own queue of a color (`arch.OWN_QUEUES`)."""
+    """`extent` wavelets from an input queue, or from the own queue of a color (`arch.OWN_QUEUES`).
+
+    Args:
+        queue: the queue
+        extent: wavelets
+        on_control: the effect of a control wavelet
+        color: the color that the queue gets if it is one of `PEProgram.recolored`; None: it keeps its color
+    """
 
     queue: int
     extent: int
     on_control: "OnControl | None" = None
+    color: int | None = None
 
 
 class FabricOut(NamedTuple):

@@ -42,6 +42,7 @@ class Thread:
         stalled: whether it waits for a change of a queue or FIFO of its
         step: `step(now)` does the next element in cycle `now`; false if it must wait
         in_memory: memory that `readers` read, by number of the reader
+        colors: for each of `inputs` the color that the queue gets as the operation begins; None: it keeps its color
         operands: as the code named them: registers among them may be advanced at the end
         line: line of the compiled code that began it; 0 if unknown
     """
@@ -61,6 +62,7 @@ class Thread:
     step: Callable[[int], bool] = field(init=False)
     up: FabricOut | None = None
     inputs: list[InputQueue] = field(default_factory=list)
+    colors: list[int | None] = field(default_factory=list)
     output: OutputQueue | None = None
     popped: list[Ring] = field(default_factory=list)
     pushed: Ring | None = None
@@ -101,6 +103,7 @@ class Thread:
         if isinstance(operand, FabricIn):
             queue = pe.ramp.input_queue(operand.queue, self.name)
             self.inputs.append(queue)
+            self.colors.append(operand.color)
             self.on_control = self.on_control or operand.on_control
             return _decoded(queue.take, kind)
         if isinstance(operand, Fifo):

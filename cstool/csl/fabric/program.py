@@ -150,6 +150,8 @@ class PEProgram:
         activated: local task ids that start activated
         input_queues: color by queue, where bound
         output_queues: likewise
+        recolored: colors by input queue, where DSDs name several for it (WSE-2): it has none of them until an operation
+            gives it one
         colors: configs that the program itself sets for its PE (`@set_local_color_config`), by color
         fifos: by number
         symbols: exported symbols, by name
@@ -169,6 +171,7 @@ class PEProgram:
     activated: tuple[int, ...] = ()
     input_queues: Mapping[int, int] = field(default_factory=dict)
     output_queues: Mapping[int, int] = field(default_factory=dict)
+    recolored: Mapping[int, frozenset[int]] = field(default_factory=dict)
     colors: Mapping[int, ColorConfig] = field(default_factory=dict)
     fifos: tuple[FifoBuffer, ...] = ()
     symbols: Mapping[str, Symbol] = field(default_factory=dict)

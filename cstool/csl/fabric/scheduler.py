@@ -6,7 +6,7 @@
   its queue is blocked. A control task likewise, by the control wavelet at the head of any queue that names it.
 - A blocked task or queue keeps its events (F14).
 - Among several, the one with the next higher id after the last one runs, round robin: none can starve. The order of the
-  hardware is not published.
+  hardware is not published. Tasks of high priority (`<tile_config/task_priority>`) come before all others.
 """
 
 from collections import deque
@@ -56,9 +56,10 @@ class Picker:
 
     Attributes:
         ran: ids of tasks that have run
+        high: ids of high priority
     """
 
-    __slots__ = ("_ids", "active", "blocked", "calls", "last", "queues", "ran", "tasks", "unblocked")
+    __slots__ = ("active", "blocked", "calls", "high", "last", "queues", "ran", "tasks", "unblocked")
 
     def __init__(
         self, tasks: Mapping[int, Task], blocked: frozenset[int], activated: Sequence[int], queues: list[InputQueue]
@@ -71,6 +72,7 @@ class Picker:
         self.calls: deque[Call] = deque()
         self.last = -1
         self.ran: set[int] = set()
+        self.high: set[int] = set()
 
     def activate(self, task: int, time: int) -> None:
         """Activate a task; without effect on one that is activated and has not run yet."""
@@ -125,9 +127,9 @@ class Picker:
         Events of this very cycle do not count: the order inside a cycle must not matter.
         """
         best: tuple[int, InputQueue | None] | None = None
-        best_rank = QUEUES_FROM
+        best_rank = 2 * QUEUES_FROM
         for task, queue, since in self._events():
-            rank = (task - self.last - 1) % QUEUES_FROM
+            rank = (task - self.last - 1) % QUEUES_FROM + (0 if task in self.high else QUEUES_FROM)
             if since < now and rank < best_rank:
                 best, best_rank = (task, queue), rank
         if best is None and self.calls and self.calls[0].time < now:

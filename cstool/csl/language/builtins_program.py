@@ -38,7 +38,7 @@ def _letters_of(type_: Type, function: FunctionValue, allowed: str, rule: str) -
     assert isinstance(type_, FunctionType)
     letters = []
     for parameter, declared in zip(type_.parameters, function.declaration.parameters, strict=True):
-        letter = None if parameter is None else parameter.letter
+        letter = None if parameter in (None, types.BF16, types.CB16) else parameter.letter
         if letter is None or letter not in allowed:
             raise CslError(f"{rule}, got '{declared.name}' of {parameter or 'anytype'}", declared.place)
         letters.append(letter)

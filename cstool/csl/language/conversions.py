@@ -9,10 +9,9 @@ Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins"; where it is 
 """
 
 import math
-import struct
 from typing import Any
 
-from cstool.csl.fabric.numbers import f16, f32, wrap
+from cstool.csl.fabric.numbers import bf16, f16, f32, wrap
 from cstool.csl.language import types, values
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import (
@@ -42,15 +41,8 @@ def round_float(type_: Type, value: float) -> float:
     if type_ == types.F16:
         return f16(value)
     if type_ == types.BF16:
-        return _bf16(value)
+        return bf16(value)
     return value
-
-
-def _bf16(value: float) -> float:
-    raw = int.from_bytes(struct.pack("<f", f32(value)), "little")
-    if math.isfinite(value):
-        raw += 0x7FFF + ((raw >> 16) & 1)
-    return float(struct.unpack("<f", (raw & 0xFFFF0000).to_bytes(4, "little"))[0])
 
 
 def fit(type_: IntType, value: int, place: Place | None, what: str = "the value") -> int:

@@ -105,6 +105,7 @@ class Instance:
         depth: calls that run now, one inside the other
         effects: calls so far of functions that may have an effect
         limits: limits of the whole compilation
+        recolored: as `fabric.program.PEProgram.recolored`
         exporters: the module of each variable or function with `export`, for those that say `extern`
         handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
         keeper: keeps errors of functions and of `comptime` blocks, if the compilation looks for several
@@ -126,6 +127,7 @@ class Instance:
     blocked: dict[int, Place] = field(default_factory=dict)
     activated: dict[int, Place] = field(default_factory=dict)
     input_queues: dict[int, tuple[int, Place]] = field(default_factory=dict)
+    recolored: dict[int, set[int]] = field(default_factory=dict)
     output_queues: dict[int, tuple[int, Place]] = field(default_factory=dict)
     colors: dict[int, tuple[ColorConfig, Place]] = field(default_factory=dict)
     fifos: list[FifoBuffer] = field(default_factory=list)
@@ -235,6 +237,9 @@ class Instance:
         """
         kind, queues = ("output", self.output_queues) if output else ("input", self.input_queues)
         bound = queues.get(queue)
+        if bound is not None and bound[0] != color and implied and not output and self.arch.name == "wse2":
+            self.recolored.setdefault(queue, {bound[0]}).add(color)
+            return
         if bound is not None and bound[0] != color:
             raise CslError(
                 f"{kind} queue {queue} is bound to one color, got {color} after {bound[0]}",

@@ -170,3 +170,28 @@ task start() void { add(2); out[0] = sum; }
 comptime { @bind_local_task(start, @get_local_task_id(20)); @activate(start); }
 """
     assert Run(tmp_path, {"layout.csl": layout, "other.csl": other, "pe.csl": pe}).row("out") == [[42]]
+
+
+def test_bfloat16_rounds_to_eight_bits(one: One) -> None:
+    pe = one("""
+var out = @zeros([5]f32);
+var bits = @zeros([1]u16);
+var two: [2]bf16 = @zeros([2]bf16);
+var k: u16 = 1;
+var i: i16 = 257;
+fn third(x: bf16) bf16 { return x / 3.0; }
+---
+two[k] = 1.0;
+var x: bf16 = two[1];
+x += 0.00390625;
+out[0] = x;
+out[1] = third(x + 2.5);
+two[0] = @as(bf16, i);
+out[2] = two[0];
+bits[0] = @bitcast(u16, x);
+out[3] = @bitcast(bf16, bits[0] + 1);
+out[4] = @as(f32, @as(f16, x) * 0.5);
+""")
+    # Half of a unit in the last place, 2**-8, goes to the even neighbour; 3.5 / 3 is 1 + 21.33 / 128.
+    assert pe["out"].tolist() == [1.0, 1.0 + 21 / 128, 256.0, 1.0 + 1 / 128, 0.5]
+    assert pe["bits"].tolist() == [0x3F80]
