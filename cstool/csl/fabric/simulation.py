@@ -93,8 +93,6 @@ class Simulation:
         """
         if not self._begun:
             self._begun = True
-            # Commands of the host come no sooner than a first task could run.
-            self.events.at(self.time_model.switch, lambda: None)
             for pe in self.pes:
                 pe.begin()
         events, limit = self.events, self.limit
