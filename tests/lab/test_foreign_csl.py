@@ -157,7 +157,7 @@ KINDS = {
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the compiler's programs; without one, or without its tools, there is nothing to run."""
     if CHECKOUT not in os.environ:
         pytest.skip(f"{CHECKOUT} names no checkout of xdslproject/wse-stencil")
@@ -167,6 +167,7 @@ def checkout(tmp_path: Path) -> Path:
     passes = subprocess.run(["mlir-opt", "--help"], capture_output=True, text=True, check=False).stdout
     if "test-math-algebraic-simplification" not in passes:
         pytest.skip("this mlir-opt has no test passes")
+    monkeypatch.chdir(tmp_path)
     return shutil.copytree(os.environ[CHECKOUT], tmp_path / "stencils", ignore=shutil.ignore_patterns(".git"))
 
 
