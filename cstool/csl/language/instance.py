@@ -105,6 +105,10 @@ class Instance:
         depth: calls that run now, one inside the other
         effects: calls so far of functions that may have an effect
         limits: limits of the whole compilation
+        tasks: data and local tasks by id
+        control_tasks: control tasks by id
+        control_table: whether they have a table of their own, so ids of theirs may be those of other tasks
+        shared_ids: errors to raise if they have none
         handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
         keeper: keeps errors of functions and of `comptime` blocks, if the compilation looks for several
         loads: calls of `@load_to_dsr` at compile time, with the scopes of their arguments
@@ -121,6 +125,9 @@ class Instance:
     limits: Limits = field(default_factory=Limits)
     keeper: Keeper = field(default_factory=Keeper)
     tasks: dict[int, BoundTask] = field(default_factory=dict)
+    control_tasks: dict[int, BoundTask] = field(default_factory=dict)
+    control_table: bool = False
+    shared_ids: list[CslError] = field(default_factory=list)
     handlers: dict[tuple[str, int], BoundTask] = field(default_factory=dict)
     blocked: dict[int, Place] = field(default_factory=dict)
     activated: dict[int, Place] = field(default_factory=dict)
@@ -273,7 +280,7 @@ class Instance:
         Raises:
             CslError: it is bound to none.
         """
-        for number, bound in self.tasks.items():
+        for number, bound in [*self.tasks.items(), *self.control_tasks.items()]:
             if bound.root.function == task:
                 return number
         name = task.declaration.name
