@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from cstool.csl.fabric import trace_view
+from cstool.csl.fabric import simfab, trace_view
 from cstool.csl.fabric.arch import ARCHS, PORTS, RAMP
 from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.stats import FabricStats, read_stats
@@ -23,6 +23,7 @@ from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS
 from cstool.csl.fabric.trace import Place, read_trace
 from cstool.csl.sdk.artifact import read_program
 from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TIME_VARIABLE, TRACE_VARIABLE
+from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import check_choice
 
@@ -295,6 +296,21 @@ class TraceQuestions:
         for place in places:
             self._index(place)
         trace_view.chrome_trace(self.trace, self.path.name, places).write(path)
+
+    def write_simfab(self, path: Path | None) -> None:
+        """Write it as the vendor's simulator writes lines; None: to stdout.
+
+        Raises:
+            CstoolError: the file cannot be written
+        """
+        found = simfab.lines(self.trace)
+        if path is None:
+            sys.stdout.writelines(f"{line}\n" for line in found)
+            return
+        try:
+            write_replacing(path, "".join(f"{line}\n" for line in found))
+        except OSError as error:
+            raise CstoolError(f"{path}: cannot be written, got: {error.strerror or error}") from error
 
     def program_of(self, place: Place) -> str:
         """The file that a PE's program was compiled from; "no program" where it has none."""

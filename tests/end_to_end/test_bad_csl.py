@@ -205,7 +205,8 @@ def test_the_script_gets_the_programs_error(here):
             '  File "run.py", line 11, in <module>',
             '    runner.launch("go", np.float32(1), np.uint16(2), nonblock=False)',
             "cstool.csl.sdk.client.SdkRuntimeError: PE 0.0, task go: must end within 100000 cycles, it goes on",
-            "hint: a longer --max_cycles lets it go on; look at its loops: what ends them?",
+            "hint: --max_cycles N (CSTOOL_FABRIC_MAX_CYCLES=N) lets it go on to cycle N; "
+            "look at its loops: what ends them?",
         ],
     )
 
@@ -217,8 +218,8 @@ def test_a_program_that_hangs_tells_who_waits_for_whom(cstool, here):
     done = cstool("fabric", "run", ".")
     assert done.code == 1
     report = done.stdout[done.stdout.index("deadlock at cycle") :].splitlines()
-    assert report[:11] == [
-        "deadlock at cycle 70: nothing can move any more; 1 of 2 PEs waits",
+    assert report[:12] == [
+        "deadlock at cycle 49: nothing can move any more; 1 of 2 PEs waits",
         "the host: launch go(1.0, 2)",
         "the host: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0",
         "",
@@ -228,9 +229,10 @@ def test_a_program_that_hangs_tells_who_waits_for_whom(cstool, here):
         "      |",
         "      v",
         "    PE 0.0  its program (pe.csl) sends nothing of color 3",
-        "look at the route of color 3: `cstool fabric routes OUT_DIR --color 3 -o routes.svg` draws it",
+        "look at the program of PE 0.0, which must send color 3, or at its route, whose rx has RAMP there;",
+        "  `cstool fabric routes OUT_DIR --color 3 -o routes.svg` draws it",
     ]
-    assert [line.partition(" ")[2] for line in (here / "sim.log").read_text().splitlines()[-11:]] == report[:11]
+    assert [line.partition(" ")[2] for line in (here / "sim.log").read_text().splitlines()[-12:]] == report[:12]
 
 
 @pytest.mark.lab

@@ -52,20 +52,31 @@ def changed(text: str, fragment: str) -> str:
 @pytest.mark.lab
 def test_the_tutorial_goes_as_it_is_written(tmp_path):
     tutorial = PAGE.partition("## Tutorial\n")[2].partition("## What of the language")[0]
-    where, files, consoles = tmp_path, 0, 0
+    where = type_all(tutorial, tmp_path, 8, 6)
+    assert (where / "routes.png").stat().st_size > 10_000
+
+
+@pytest.mark.takes("a script, which is a process and starts another one")
+def test_the_layout_in_python_goes_as_it_is_written(tmp_path):
+    type_all(PAGE.partition("### A layout in Python\n")[2].partition("\n## ")[0], tmp_path, 2, 1)
+
+
+def type_all(text: str, folder: Path, *counts: int) -> Path:
+    """Write the files of a part of the page, and type its commands; `counts` counts both. Return the last folder."""
+    where, files, consoles = folder, 0, 0
     for name, more, kind, body in re.findall(
-        r"(?:^`([\w/.]+)`(, changed)?:\n\n)?^```(\w+)\n(.*?)^```", tutorial, re.DOTALL | re.MULTILINE
+        r"(?:^`([\w/.]+)`(, changed)?:\n\n)?^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE
     ):
         if kind == "console":
             where = check_console(body, where)
             consoles += 1
         else:
-            path = tmp_path / name
+            path = folder / name
             path.parent.mkdir(exist_ok=True)
             path.write_text(changed(path.read_text(), body) if more else body)
             files += 1
-    assert (files, consoles) == (8, 6)
-    assert (where / "routes.png").stat().st_size > 10_000
+    assert (files, consoles) == counts
+    return where
 
 
 @pytest.mark.lab

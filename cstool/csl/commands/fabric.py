@@ -153,6 +153,7 @@ def heat(
     "cstool fabric trace gemv.trace --pe 1.0",
     "cstool fabric trace gemv.trace --link 0.0:EAST",
     "cstool fabric trace gemv.trace --chrome gemv.json",
+    "cstool fabric trace gemv.trace --format simfab -o gemv.log",
     short_help="Show the work of a PE, or the traffic of a link, from a recorded trace.",
 )
 def trace_(
@@ -168,11 +169,19 @@ def trace_(
     chrome: Annotated[
         Path | None, option("--chrome", "FILE", "Write a file for Perfetto; with --pe, for that PE alone.")
     ] = None,
+    format_: Annotated[
+        Literal["simfab"] | None,
+        option("--format", "simfab", "Write lines as the vendor's simulator does, for the viewer wse-viz."),
+    ] = None,
+    output: Annotated[
+        Path | None, option("--output -o", "FILE", "Write them to this file; otherwise they go to stdout.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the work of a PE, cycle by cycle, or the traffic of a link, from a recorded trace.
 
-    With --chrome, write a file for Perfetto, in which a cycle is a microsecond.
+    With --chrome, write a file for Perfetto, in which a cycle is a microsecond. With --format, write all of the trace
+    in another format, and nothing else.
     """
     from cstool.csl.commands import fabric_report
     from cstool.csl.verbs import TraceQuestions, link_named, place_named
@@ -181,6 +190,11 @@ def trace_(
     router = None if link is None else link_named(link)
     span = _parse_cycles(cycles)
     asked = TraceQuestions(file)
+    if output is not None and format_ is None:
+        raise CstoolError("--output: must come with --format, which says what is written", "--format simfab")
+    if format_ is not None:
+        asked.write_simfab(output)
+        return
     document: dict[str, object] = {}
     if chrome is not None:
         asked.write_chrome(chrome, () if place is None else (place,))

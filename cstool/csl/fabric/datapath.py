@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
 
 
+MAIN_FIRST = tuple(frozenset(names.split()) for names in ("", "low", "low", "low medium", "low medium high"))
+"""priorities of microthreads that the main thread goes before, by its own, from LOW to HIGH"""
+
+
 class Datapath:
     """Operations in progress.
 
@@ -27,6 +31,7 @@ class Datapath:
         synchronous: the operation that the main thread waits for
         queued: operations that wait for a busy microthread, by its number, each with the cycle of its request
         ticked: the last cycle in which an element was done
+        main_first: priorities of microthreads that the main thread goes before
         elements: elements of vector operations done, including operations on memory alone
     """
 
@@ -40,6 +45,7 @@ class Datapath:
         self._events = pe.simulation.events
         self._ramp = pe.ramp
         self._numbered: dict[int, Thread] = {}
+        self.main_first: frozenset[str] = MAIN_FIRST[0]
         self._one_priority = True
         self._planned = -1  # the cycle that a tick was asked for last
         self._last: Thread | None = None  # whose element was the last one
@@ -72,7 +78,7 @@ class Datapath:
         """Begin an operation: its thread is busy from `time` on."""
         pe = self._pe
         thread.begin(time + vector.START)
-        for queue in thread.inputs:
+        for queue, color in zip(thread.inputs, thread.colors, strict=True):
             queue.shared = queue.user is not None
             if queue.user is not None and pe.arch.name == "wse2":
                 raise pe.error(
@@ -80,6 +86,7 @@ class Datapath:
                     f"time, @{queue.user.name} on {queue.user.label} does",
                     thread.task,
                 )
+            self._ramp.recolor(queue, color)
             queue.user = thread
         if thread.number is None:
             self.synchronous = thread
@@ -160,35 +167,56 @@ class Datapath:
         moved = False
         threads = self.threads
         may = now >= self._free
+        later: list[Thread] = []
         if threads and may:
-            # The main thread loses this cycle if it has work of its own.
-            pe = self._pe
-            taken = self.synchronous is None and now < pe.base + pe.cycles + pe.main.lost
-            for thread in threads if self._one_priority else self._by_priority():
-                if not thread.stalled and thread.ready <= now and thread.step(now):
-                    moved = True
-                    if len(threads) > 1 and thread.done < thread.count and thread in threads:
-                        # The one that has waited longest goes first.
-                        threads.remove(thread)
-                        threads.append(thread)
-                    if taken:
-                        pe.main.lost += 1
-                    if thread is not self._last:
-                        self._turn(thread, now)
-                    break
+            first = threads if self._one_priority else self._by_priority()
+            if self.main_first:
+                later = [thread for thread in first if thread.settings.priority in self.main_first]
+                first = [thread for thread in first if thread not in later]
+            moved = self._advance(first, now)
         main = self.synchronous
         if main is not None and may and not moved and not main.stalled and main.ready <= now:
             moved = main.step(now)
             if moved and main is not self._last:
                 self._turn(main, now)
+        if later and not moved:
+            ends = self._main_ends()
+            if now < ends:
+                self.tick_at(ends)
+            else:
+                moved = self._advance(later, now)
         ramp = self._ramp
         sent = bool(ramp.sending) and ramp.sent_at != now and ramp.drain(now)
         if ramp.flushing:
             ramp.flush_empty(now + 1)
-        if moved or (sent and (ramp.sending or threads or self.synchronous is not None)):
+        if ramp.sending and (moved or sent):
             self.tick_at(now + 1)
         if now < self._free - 1:
             self.tick_at(self._free)
+        elif moved or (sent and (threads or self.synchronous is not None)):
+            self.tick_at(now + 1)
+
+    def _main_ends(self) -> int:
+        """The cycle in which the main thread has done its own work; a past one where it waits."""
+        pe = self._pe
+        return pe.base + pe.cycles + pe.main.lost if self.synchronous is None else -1
+
+    def _advance(self, threads: list[Thread], now: int) -> bool:
+        """Do an element of the first of some threads that can go on; false if none can."""
+        taken = now < self._main_ends()
+        for thread in threads:
+            if not thread.stalled and thread.ready <= now and thread.step(now):
+                if len(self.threads) > 1 and thread.done < thread.count and thread in self.threads:
+                    # The one that has waited longest goes first.
+                    self.threads.remove(thread)
+                    self.threads.append(thread)
+                if taken:
+                    # The main thread has work of its own, and loses this cycle.
+                    self._pe.main.lost += 1
+                if thread is not self._last:
+                    self._turn(thread, now)
+                return True
+        return False
 
     def _turn(self, thread: Thread, now: int) -> None:
         """An element was done: the datapath turns to its operation, if another one has done the element before."""

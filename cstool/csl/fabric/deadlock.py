@@ -14,6 +14,10 @@ from cstool.csl.fabric.waiting import Node, Wait
 from cstool.foundation.plain_text import one_line
 from cstool.foundation.words import counted
 
+NOTHING_LEFT = (
+    "no operation is under way and no task is activated: a function that the host launches must call "
+    "unblock_cmd_stream(), or start what calls it"
+)
 WIDTH = 100
 """columns of the text"""
 MOST_ENDS = 4
@@ -43,6 +47,8 @@ def deadlock_report(
     of_all = f"{len(pes):,} of {counted(program.width * program.height, 'PE')}"
     report = [f"deadlock at cycle {time:,}: nothing can move any more; {of_all} {'waits' if len(pes) == 1 else 'wait'}"]
     report += [line for text in host for line in _filled(f"the host: {text}", "", "    ")]
+    if not graph.waits:
+        report += _filled(NOTHING_LEFT, "", "  ")
     starts = list(islice(graph.waits, MOST_WAITS))
     if len(starts) < len(graph.waits):
         report.append(f"(of {len(graph.waits):,} waits the first {len(starts):,} were looked at)")

@@ -13,7 +13,8 @@ class Mem1d(NamedTuple):
         address: bytes, of the first element
         extent: elements
         stride: bytes from one element to the next; 0 is one element, again and again
-        width: bytes of an element of the array that it was made from, 2 or 4 (an operation has its own)
+        width: bytes of an element of the array that it was made from, 2 or 4; where an operation has another size,
+            `fitted` changes both
         indexed: `wavelet_index_offset`: the index of the k-th element is the upper half of the k-th wavelet of the
             operation's fabric input; without one, it is `Settings.first_index` + k
     """
@@ -47,12 +48,33 @@ class Mem4d(NamedTuple):
     first: int = 0
 
 
+def fitted(operand: "Operand", size: int) -> "Operand":
+    """An operand as an operation on elements of `size` bytes takes it: strides of vectors in memory count its elements.
+
+    The vendor's `fft-1d-2d` moves pairs of f16 so, by `@fmovs` of a vector of f16 whose stride is 1.
+    """
+    if isinstance(operand, Mem1d) and operand.width != size:
+        return operand._replace(stride=operand.stride // operand.width * size, width=size)
+    if isinstance(operand, Mem4d) and operand.width != size:
+        strides = tuple(stride // operand.width * size for stride in operand.strides)
+        return operand._replace(strides=strides, width=size)
+    return operand
+
+
 class FabricIn(NamedTuple):
-    """`extent` wavelets from an input queue, or from the own queue of a color (`arch.OWN_QUEUES`)."""
+    """`extent` wavelets from an input queue, or from the own queue of a color (`arch.OWN_QUEUES`).
+
+    Args:
+        queue: the queue
+        extent: wavelets
+        on_control: the effect of a control wavelet
+        color: the color that the queue gets if it is one of `PEProgram.recolored`; None: it keeps its color
+    """
 
     queue: int
     extent: int
     on_control: "OnControl | None" = None
+    color: int | None = None
 
 
 class FabricOut(NamedTuple):

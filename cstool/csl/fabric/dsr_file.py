@@ -40,6 +40,10 @@ class DsrFile:
             )
         return held[0]
 
+    def fit(self, register: Dsr, operand: Operand) -> None:
+        """Replace the operand in a register by itself with other strides."""
+        self._registers[register] = (operand, *self._registers[register][1:])
+
     def settings(self, operands: Iterable[Operand], settings: Settings) -> Settings:
         """The settings of an operation, completed from the registers among its operands."""
         for operand in operands:

@@ -24,7 +24,7 @@ class SimulationError(CstoolError):
 def not_configured(program: FabricProgram, pe: int, color: int, side: int) -> SimulationError:
     """A wavelet comes by port `side` to a router that has no route for its color."""
     y, x = divmod(pe, program.width)
-    origin = "from its own CE" if side == RAMP else f"from the {PORTS[side]}"
+    origin = "from its own PE" if side == RAMP else f"from the {PORTS[side]}"
     return SimulationError(
         f"{program.name(pe)}: a router must have a route for each color that comes to it, "
         f"got a wavelet of color {color} {origin} and no route",

@@ -4,8 +4,8 @@ Documented: a range filter passes wavelets whose upper 16 bits, the index, are f
 (SDK 2.10 documentation, tutorial "Filters"). The others are known by name, and modelled so:
 
 - `sparse_range` passes the same as `range`: wavelets of a sparse tensor carry their index in the same place (F15).
-- `counter` numbers wavelets from `init_counter` to `max_counter` and again from 0, and passes numbers up to
-  `limit1`.
+- `counter` numbers wavelets from `init_counter` to `limit1` and again from 0, and passes numbers up to `max_counter`:
+  so each PE of the vendor's `fft-1d-2d` takes one brick of all those that pass it.
 - Control wavelets pass ranges: they have no index. A counter numbers them like others, or lets them pass.
 """
 
@@ -45,16 +45,16 @@ class Range:
 
 @dataclass
 class Counter:
-    """Likewise: it passes the wavelets with numbers up to `limit`; numbers go on to `top`, then start again from 0."""
+    """Likewise: it passes the wavelets with numbers up to `last`; numbers go on to `top`, then start again from 0."""
 
     number: int
-    limit: int
     top: int
+    last: int
     control: bool
 
     def passes(self, wavelet: Wavelet) -> bool:
         """Whether the number of the next wavelet passes."""
-        return (wavelet.control and not self.control) or self.number <= self.limit
+        return (wavelet.control and not self.control) or self.number <= self.last
 
     def count(self, wavelet: Wavelet) -> None:
         """Advance to the next number."""
@@ -63,14 +63,14 @@ class Counter:
 
     def now(self, config: Filter) -> Filter:
         """The config with the next number as its first."""
-        limits = (self.number, self.limit, self.top)
+        limits = (self.number, self.top, self.last)
         return config if config.limits == limits else replace(config, limits=limits)
 
 
 def start(config: Filter) -> Range | Counter:
     """The filter as it is before the first wavelet."""
     if config.kind == "counter":
-        number, limit, top = config.limits
-        return Counter(number, limit, top, config.control)
+        number, top, last = config.limits
+        return Counter(number, top, last, config.control)
     low, high = config.limits
     return Range(low, high)

@@ -28,6 +28,8 @@ LATENCY = 170_000
 """cycles between two commands, unless the fabric is idle before"""
 CYCLES_PER_WORD = 32 / (7 / 0.85)
 """cycles that a word of 32 bits takes on one I/O channel: 7 Gb/s at 0.85 GHz (H10, H16)"""
+MOST_TASKS = 3
+"""tasks that a hint names"""
 MOST_LINES = 6
 """messages of different PEs alike that are shown"""
 
@@ -98,7 +100,7 @@ class Host:
         self._last = 0
         self._word_cycles = CYCLES_PER_WORD / simulation.program.channels if modelled else 0.0
         self._channel_free = 0.0
-        self._blocked: dict[int, str] = {}  # PE index: the function that it is in
+        self._blocked: dict[int, str] = {}  # PE index: the function that it is in, and its place
         self._queues: defaultdict[int, deque[tuple[Command, Action]]] = defaultdict(deque)
         self._open: list[Command] = []
         self._sent: defaultdict[tuple[int, int, int], int] = defaultdict(int)  # wavelets, by column, row and color
@@ -155,10 +157,10 @@ class Host:
             symbol = self._simulation.pes[pe].program.symbols.get(name)
             if symbol is None or symbol.kind != "function":
                 return False
-            self._blocked[pe] = name
+            self._blocked[pe] = f"{name}()" + (f" ({symbol.place})" if symbol.place else "")
             command.left += 1
             self._queues[pe].appendleft((command, lambda _: False))  # done once the PE comes back to its stream
-            self._simulation.launch(pe, symbol.function, arguments)
+            self._simulation.launch(pe, symbol, arguments)
             return True
 
         self._begin(command, everywhere, start, 0)
@@ -223,6 +225,7 @@ class Host:
         """Let time pass as for a command that asks the fabric something."""
         self.settle()
         self._last = self._events.now
+        self._simulation.heard()
 
     def finish(self, command: Command) -> None:
         """Let time pass until a command is done.
@@ -246,7 +249,7 @@ class Host:
             if not command.done and (self._stands_still() or not command.text.startswith("launch")):
                 raise self._stuck(command)
         blocked = [
-            f"{self._program.name(pe)}: {function}() never unblocked the command stream; on a wafer the host's next "
+            f"{self._program.name(pe)}: {function} never unblocked the command stream; on a wafer the host's next "
             "command would wait for ever"
             for pe, function in sorted(self._blocked.items())
         ]
@@ -282,6 +285,7 @@ class Host:
         """Let time pass until a command reaches the fabric."""
         self.settle()
         self._last = command.started = self._events.now
+        self._simulation.heard()
         self._open = [other for other in self._open if not other.done]
         self._open.append(command)
         if self._log is not None:
@@ -345,7 +349,9 @@ class Host:
         hint = None
         if self._blocked:
             pe, function = min(self._blocked.items())
-            hint = f"{self._program.name(pe)} is in {function}(), which has not called unblock_cmd_stream()"
+            hint = f"{self._program.name(pe)} is in {function}, which has not called unblock_cmd_stream()"
+            if never := self._never_ran(pe):
+                hint += f"; never ran there: {never}"
         for port in self._program.ports:
             sent = self._sent[port.x, port.y, port.color] if port.is_input else 0
             if port.size and sent % port.size:
@@ -362,6 +368,13 @@ class Host:
             hint,
             deadlock_report(self._program, self._events.now, waits, simulation.network.config, host),
         )
+
+    def _never_ran(self, pe: int) -> str:
+        """The tasks of a PE's program that have not run, in words."""
+        end = self._simulation.pes[pe]
+        picker = end.main.picker
+        never = [task for number, task in picker.tasks.items() if number not in picker.ran][:MOST_TASKS]
+        return ", ".join(f"task {task.function} ({task.place})" for task in never)
 
 
 def _first(lines: list[str]) -> list[str]:

@@ -1,13 +1,13 @@
 """Vector operations, from the code of one PE: on memory they are done at once, on the fabric they get a thread."""
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from cstool.csl.fabric import vector
 from cstool.csl.fabric.arch import OWN_QUEUES
-from cstool.csl.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Mem4d, Operand, Pointer, Settings
+from cstool.csl.fabric.dsd import Dsr, FabricIn, FabricOut, Fifo, Mem1d, Mem4d, Operand, Pointer, Settings, fitted
 from cstool.csl.fabric.dsr_file import PLAIN
 from cstool.csl.fabric.interface import Wait
 from cstool.csl.fabric.memory import encode
@@ -40,7 +40,8 @@ class Issue:
 
         `name` is without the @, operands as CSL orders them: the destination first.
         """
-        self._in_memory(self._operations[name], operands, self._held(operands))
+        operation = self._operations[name]
+        self._in_memory(operation, operands, self._fitted(operation, operands))
 
     def wait(self, name: str, operands: tuple[Operand, ...], settings: Settings = PLAIN) -> Generator[Any, Any, bool]:
         """A synchronous operation that may wait (fabric, FIFO, DSR): `yield from pe.wait(...)`.
@@ -73,7 +74,7 @@ class Issue:
             if name not in SATURATED:
                 raise self._pe.error(f"@{operation.name} with .saturate is not simulated")
             operation = SATURATED[name]
-        return operation, settings, self._held(operands)
+        return operation, settings, self._fitted(operation, operands)
 
     def start(self, name: str, operands: tuple[Operand, ...], settings: Settings = PLAIN) -> None:
         """Start an asynchronous operation on a microthread."""
@@ -105,7 +106,7 @@ class Issue:
 
     def map_wait(self, callback: Callable[..., Any], operands: tuple[Operand, ...], letters: str) -> Wait:
         """`@map` that may wait."""
-        pe, held = self._pe, self._held(operands)
+        pe, held = self._pe, self._fit(operands, self._held(operands), letters)
         given = callback.__code__.co_argcount
         thread = Thread(pe, "map", PLAIN, None, self._extent(held, given), pe.main.running)
         thread.call = True
@@ -226,6 +227,24 @@ class Issue:
         """Elements of an operation; `dest_at` is the place of its destination among the operands."""
         fifos = [(at == dest_at, self._pe.fifos[each.number]) for at, each in enumerate(held) if isinstance(each, Fifo)]
         return extent(held, [ring.lengths[written] for written, ring in fifos if written in ring.lengths])
+
+    def _fitted(self, operation: Operation, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        """The operands of an operation, with strides of its elements."""
+        held = self._held(operands)
+        if operation.dest:
+            return self._fit(operands, held, (operation.dest, *_letters(operation, held[1:])))
+        return self._fit(operands, held, _letters(operation, held))
+
+    def _fit(
+        self, operands: tuple[Operand, ...], held: tuple[Operand, ...], letters: Sequence[str]
+    ) -> tuple[Operand, ...]:
+        found = tuple(fitted(operand, BYTES[letter]) for operand, letter in zip(held, letters, strict=True))
+        if found == held:
+            return held
+        for operand, fit in zip(operands, found, strict=True):
+            if isinstance(operand, Dsr):
+                self._pe.registers.fit(operand, fit)
+        return found
 
     def _held(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         """The operands, registers replaced by their contents."""

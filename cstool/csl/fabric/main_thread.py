@@ -20,7 +20,7 @@ from cstool.csl.fabric.dsd import Settings
 from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.interface import Wait
 from cstool.csl.fabric.microthread import Thread
-from cstool.csl.fabric.program import Task
+from cstool.csl.fabric.program import Symbol, Task
 from cstool.csl.fabric.scalar import finished
 from cstool.csl.fabric.scheduler import CALL, Call, Picked, Picker
 
@@ -40,6 +40,7 @@ class MainThread:
     Attributes:
         picker: activated and blocked tasks
         running: the running task
+        latest: the task that began last
         lost: cycles that microthreads took from the task, not yet added to its duration
         busy: cycles of ended tasks
         tasks_run: tasks begun
@@ -57,6 +58,7 @@ class MainThread:
             list(pe.ramp.inputs.values()),
         )
         self.running: Task | None = None
+        self.latest: Task | None = None
         self.lost = 0
         self.busy = self.tasks_run = 0
         self._free = 0  # no task runs from here on
@@ -67,20 +69,20 @@ class MainThread:
 
     # --- the task picker ---
 
-    def call(self, function: str, arguments: tuple[int | float, ...]) -> None:
+    def call(self, symbol: Symbol, arguments: tuple[int | float, ...]) -> None:
         """Run a function as a task, for the host."""
         now = self._events.now
-        self.picker.calls.append(Call(now, function, arguments))
+        self.picker.calls.append(Call(now, symbol, arguments))
         self.wake(now)
 
     def wake(self, time: int) -> None:
         """A task may have become eligible at `time`."""
         if self.running is not None:
             return
-        at = max(time, self._free) + self._pe.time_model.switch
+        at = max(time, self._free) + 1
         if self._pick_at < 0 or at < self._pick_at:
             self._pick_at = at
-            self._events.at(at, self._begin)
+            self._events.at(at, self._choose)
 
     def _wake_for_events(self) -> None:
         """The main thread is free: tasks that became eligible meanwhile may run."""
@@ -97,7 +99,7 @@ class MainThread:
             task, queue = candidate
             if task == CALL:
                 call = self.picker.calls.popleft()
-                return Picked(Task(call.function, "host"), call.arguments)
+                return Picked(Task(call.symbol.function, "host", place=call.symbol.place), call.arguments)
             picked = self.picker.take(task, queue)
             if queue is not None:
                 if queue.flush:
@@ -160,9 +162,9 @@ class MainThread:
 
     # --- the task that runs ---
 
-    def _begin(self) -> None:
-        """Begin the task that the task picker chooses."""
-        now, pe = self._events.now, self._pe
+    def _choose(self) -> None:
+        """Choose the next task. From now on it may be activated again, for once more."""
+        now = self._events.now
         if self._pick_at != now:
             return  # it was asked to pick sooner, and has
         self._pick_at = -1
@@ -170,9 +172,14 @@ class MainThread:
         if picked is None:
             self._wake_for_events()
             return
+        self.running = self.latest = picked.task
+        self._events.at(now - 1 + self._pe.time_model.switch, self._begin, picked)
+
+    def _begin(self, picked: Picked) -> None:
+        """Begin a task."""
+        now, pe = self._events.now, self._pe
         pe.base, self.lost = now, 0
         pe.set_cycles(0)
-        self.running = picked.task
         self.tasks_run += 1
         if pe.trace is not None:
             pe.trace(now, pe.index, "task", picked.task.function)

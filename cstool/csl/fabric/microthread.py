@@ -42,6 +42,7 @@ class Thread:
         stalled: whether it waits for a change of a queue or FIFO of its
         step: `step(now)` does the next element in cycle `now`; false if it must wait
         in_memory: memory that `readers` read, by number of the reader
+        colors: for each of `inputs` the color that the queue gets as the operation begins; None: it keeps its color
         operands: as the code named them: registers among them may be advanced at the end
         line: line of the compiled code that began it; 0 if unknown
     """
@@ -61,6 +62,7 @@ class Thread:
     step: Callable[[int], bool] = field(init=False)
     up: FabricOut | None = None
     inputs: list[InputQueue] = field(default_factory=list)
+    colors: list[int | None] = field(default_factory=list)
     output: OutputQueue | None = None
     popped: list[Ring] = field(default_factory=list)
     pushed: Ring | None = None
@@ -101,6 +103,7 @@ class Thread:
         if isinstance(operand, FabricIn):
             queue = pe.ramp.input_queue(operand.queue, self.name)
             self.inputs.append(queue)
+            self.colors.append(operand.color)
             self.on_control = self.on_control or operand.on_control
             return _decoded(queue.take, kind)
         if isinstance(operand, Fifo):
@@ -161,6 +164,7 @@ class Thread:
                 if not items:
                     sending.append(output)
                 items.append((color, as_bits(value) | (start + self.done & 0xFFFF) << 16, is_control))
+                self._note("written", output)
 
             return put_indexed
 
@@ -168,6 +172,7 @@ class Thread:
             if not items:
                 sending.append(output)
             items.append((color, as_bits(value), is_control))
+            self._note("written", output)
 
         return put
 
@@ -189,6 +194,13 @@ class Thread:
 
     def _write_indexed(self, operand: Mem1d | Mem4d, letter: str, value: Any) -> None:
         self.pe.memory.store(letter, self._address(operand, BYTES[letter]), value)
+
+    def _note(self, act: str, queue: InputQueue | OutputQueue) -> None:
+        """Tell the trace of an act at a queue: of the last wavelet written, or of the operation, which waits."""
+        pe = self.pe
+        if pe.trace is not None:
+            last = queue.items[-1] if queue.items else (queue.color, 0, False)
+            pe.trace(pe.simulation.events.now, pe.index, "queue", act, queue.number, *last)
 
     # --- its elements ---
 
@@ -221,6 +233,7 @@ class Thread:
         def step(now: int) -> bool:
             if not items:
                 self.stalled = True
+                self._note("starved", queue)
                 return False
             head = items[0]
             if head[0] >= now:
@@ -246,6 +259,7 @@ class Thread:
             items = queue.items
             if not items:
                 self.stalled = True
+                self._note("starved", queue)
                 return False
             if items[0][0] >= now:
                 return False
@@ -254,6 +268,7 @@ class Thread:
         output = self.output
         if output is not None and len(output.items) >= output.capacity:
             self.stalled = True
+            self._note("full", output)
             return False
         for ring in self.popped:
             if not ring.length:

@@ -31,7 +31,7 @@ from operator import attrgetter
 from cstool.csl.fabric import control, errors
 from cstool.csl.fabric.arch import COLORS, PORTS, RAMP, ports_text
 from cstool.csl.fabric.program import ColorConfig, FabricProgram
-from cstool.csl.fabric.router import Buffer, Flow, Link, Router
+from cstool.csl.fabric.router import Buffer, Exit, Flow, Link, Router
 from cstool.csl.fabric.waiting import BufferWait
 from cstool.csl.fabric.wavelet import Events, Wavelet
 from cstool.csl.fabric.wiring import Endpoint, Wiring
@@ -48,12 +48,13 @@ _by_order = attrgetter("order")
 class _Cycle:
     """Events known of a cycle to come."""
 
-    __slots__ = ("accepted", "arrivals", "awake", "changes", "credits", "ramps", "teardowns")
+    __slots__ = ("accepted", "arrivals", "awake", "changes", "credits", "ramps", "rooms", "teardowns")
 
     def __init__(self) -> None:
         self.arrivals: list[tuple[Buffer, Wavelet]] = []
         self.accepted: list[tuple[int, Wavelet]] = []
         self.credits: list[Link] = []
+        self.rooms: list[tuple[Exit, int]] = []
         self.awake: list[Router] = []
         self.ramps: list[Buffer] = []
         self.changes: list[tuple[Flow, ColorConfig | None]] = []  # None: teardown ends
@@ -114,13 +115,11 @@ class Network:
             raise RuntimeError(f"PE {pe} released a wavelet of color {color} that it never accepted")
         self._cycle(self._events.now + 1).credits.append(exit_)
 
-    def bound(self, pe: int, color: int) -> None:
-        """The CE bound an input queue to `color`: wavelets that wait for one may go down the ramp."""
+    def set_room(self, pe: int, color: int, room: int) -> None:
+        """The input queue that `color` has at a PE from the next cycle on holds `room` wavelets; 0: it has none."""
         exit_ = self._wiring.router(pe).exits.get(color)
-        if exit_ is not None and not exit_.room:
-            exit_.set_room(self._pes[pe].room(color))
-            exit_.free -= 1
-            self._cycle(self._events.now + 1).credits.append(exit_)
+        if exit_ is not None:
+            self._cycle(self._events.now + 1).rooms.append((exit_, room))
 
     # --- configs ---
 
@@ -201,14 +200,18 @@ class Network:
             full = [link for link in ends if not link.free]
             blocked = tuple(link.port for link in full)
             reason = " and ".join(map(self._behind, full)) or "it moves in this cycle"
+        never = not any(each.rx >> buffer.side & 1 for each in flow.config.positions)
+        queue = tuple(buffer.queue)
         return BufferWait(
-            flow.router.pe, buffer.side, flow.color, tuple(buffer.queue), flow.position, outputs, blocked, reason
+            flow.router.pe, buffer.side, flow.color, queue, flow.position, outputs, blocked, reason, never
         )
 
     def _behind(self, link: Link) -> str:
         if isinstance(link, Buffer):
             behind = self._program.name(link.flow.router.pe)
             return f"the buffer of {behind} for color {link.color} from {PORTS[link.side]} is full"
+        if isinstance(link, Exit) and not link.room:
+            return f"no input queue of {self._program.name(link.pe)} has color {link.color} now"
         return f"the input queue of {self._program.name(link.pe)} for color {link.color} is full"
 
     # --- cycles ---
@@ -246,6 +249,11 @@ class Network:
                 link.wanted = False
                 if link.source is not None:
                     _wake(link.source, now, awake)
+        for exit_, room in cycle.rooms:  # behind credits: those of the wavelets before count no more
+            exit_.set_room(room)
+            if exit_.wanted and exit_.source is not None:
+                exit_.wanted = False
+                _wake(exit_.source, now, awake)
         if awake:
             self._route(awake, now)
         del self._cycles[now]

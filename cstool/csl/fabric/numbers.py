@@ -10,6 +10,7 @@ then gives the correctly rounded result. The product is exact in float64 (2 * 24
 """
 
 import ctypes
+import math
 import struct
 
 import numpy as np
@@ -33,6 +34,14 @@ def f16(value: float) -> float:
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
     return float(_half.unpack(packed)[0])
+
+
+def bf16(value: float) -> float:
+    """`value` rounded to bfloat16, the upper half of a float32; too large is infinite."""
+    raw = struct.unpack("<I", struct.pack("<f", f32(value)))[0]
+    if math.isfinite(value):
+        raw += 0x7FFF + (raw >> 16 & 1)
+    return float(struct.unpack("<f", struct.pack("<I", raw & 0xFFFF0000))[0])
 
 
 def wrap(value: int, bits: int, signed: bool) -> int:

@@ -188,7 +188,7 @@ class ProcessingElement:
 
     def fail(self, message: str, place: str) -> None:
         """End the simulation with an error: a failed `@assert`."""
-        raise SimulationError(f"PE {self.x}.{self.y}, {place}: {message}")
+        raise SimulationError(f"{self.simulation.program.name(self.index)}, {place}: {message}")
 
     # --- asked for by the parts ---
 
@@ -213,7 +213,7 @@ class ProcessingElement:
     def error(self, message: str, task: Task | None = None, hint: str | None = None) -> SimulationError:
         """An error with this PE, the task (None: the one that runs) and its place."""
         task = task or self.main.running
-        where = f"PE {self.x}.{self.y}"
+        where = self.simulation.program.name(self.index)
         if task is not None:
             where += f", task {task.function}" + (f" ({task.place})" if task.place else "")
         return SimulationError(f"{where}: {message}", hint)

@@ -105,6 +105,7 @@ class Symbol:
         count: elements known of the target; 0 if unknown
         parameters: letters of a function's parameters
         function: its name in the compiled code
+        place: a function's place in the source
     """
 
     kind: str
@@ -114,6 +115,7 @@ class Symbol:
     count: int = 0
     parameters: tuple[str, ...] = ()
     function: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,8 @@ class PEProgram:
         activated: local task ids that start activated
         input_queues: color by queue, where bound
         output_queues: likewise
+        recolored: colors by input queue, where DSDs name several for it (WSE-2): it has none of them until an operation
+            gives it one
         colors: configs that the program itself sets for its PE (`@set_local_color_config`), by color
         fifos: by number
         symbols: exported symbols, by name
@@ -169,6 +173,7 @@ class PEProgram:
     activated: tuple[int, ...] = ()
     input_queues: Mapping[int, int] = field(default_factory=dict)
     output_queues: Mapping[int, int] = field(default_factory=dict)
+    recolored: Mapping[int, frozenset[int]] = field(default_factory=dict)
     colors: Mapping[int, ColorConfig] = field(default_factory=dict)
     fifos: tuple[FifoBuffer, ...] = ()
     symbols: Mapping[str, Symbol] = field(default_factory=dict)
@@ -281,8 +286,8 @@ class FabricProgram:
     data: tuple[Initial, ...] = ()
 
     def name(self, pe: int) -> str:
-        """A PE by its column and row, for messages: `PE 1.0`. PEs are numbered y * width + x."""
-        return f"PE {pe % self.width}.{pe // self.width}"
+        """A PE by the column and row that scripts know, for messages: `PE 1.0`. PEs are numbered y * width + x."""
+        return f"PE {pe % self.width + self.origin[0]}.{pe // self.width + self.origin[1]}"
 
     def program_of(self, pe: int) -> PEProgram | None:
         """The program of a PE; None where it has none."""

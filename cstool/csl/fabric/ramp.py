@@ -48,7 +48,9 @@ class Ramp:
     def _make_queues(self) -> None:
         program, arch = self._pe.program, self._pe.arch
         for number, color in sorted(program.input_queues.items()):
-            self.inputs[color] = self._numbered[number] = InputQueue(number, color, arch.input_queues[number])
+            self._numbered[number] = queue = InputQueue(number, color, arch.input_queues[number])
+            if number not in program.recolored:
+                self.inputs[color] = queue
         for task_id, task in sorted(program.tasks.items()):
             if task.kind != "data":
                 continue
@@ -64,7 +66,7 @@ class Ramp:
                     self._numbered[task.queue] = own
             self.inputs[color_of].task = task_id
         for color in sorted(program.inputs - {ANY_COLOR}):
-            if color not in self.inputs:
+            if color not in self.inputs and not self._recolored(color):
                 self.inputs[color] = InputQueue(None, color, OWN_QUEUE)
         # WSE-2 needs no queue for what a control task takes, of any color.
         controlled = any(task.kind == "control" for task in program.tasks.values())
@@ -133,15 +135,23 @@ class Ramp:
             return found if queue is None or queue.color is None else queue.color
         return self._numbered[number].color if number in self._numbered else None
 
+    def recolor(self, queue: InputQueue, color: int | None) -> None:
+        """Give an input queue the color that an operation names for it, as the operation begins (WSE-2)."""
+        number, color = queue.number, queue.color if color is None else color
+        if number is not None and number in self._pe.program.recolored and self.inputs.get(color) is not queue:
+            self.bind(number, False, color)
+
     def bind(self, number: int, output: bool, color: int) -> None:
-        """Bind a queue to another color, from now on (WSE-3)."""
+        """Bind a queue to another color, from now on: wavelets of its color before wait in the router."""
         pe = self._pe
         queue = (self._outputs if output else self._numbered).get(number)
         if queue is not None and queue.items:
             raise pe.error(
                 f"{'output' if output else 'input'} queue {number} gets another color, it must be empty, "
                 f"it has {counted(len(queue.items), 'wavelet')}",
-                hint="@queue_flush says when it is empty",
+                hint="@queue_flush says when it is empty"
+                if pe.arch.name == "wse3"
+                else f"take all wavelets of color {queue.color} first, or give each color a queue",
             )
         if output:
             self._outputs[number] = OutputQueue(number, pe.arch.output_queues[number], color)
@@ -152,9 +162,12 @@ class Ramp:
             pe.main.picker.queues.append(found)
         elif self.inputs.get(found.color) is found:
             del self.inputs[found.color]
+            pe.simulation.network.set_room(pe.index, found.color, 0)
+        elif found not in pe.main.picker.queues:
+            pe.main.picker.queues.append(found)
         found.color, self.inputs[color] = color, found
         found.release = pe.simulation.releaser(pe.index, color)
-        pe.simulation.network.bound(pe.index, color)
+        pe.simulation.network.set_room(pe.index, color, found.capacity)
 
     # --- wavelets ---
 
@@ -163,7 +176,11 @@ class Ramp:
         queue = self._own(color) if self._takes_any else self.inputs.get(color)
         if queue is not None:
             return queue.capacity
-        return NOT_YET if "config_write" in self._pe.program.code else 0
+        return NOT_YET if "config_write" in self._pe.program.code or self._recolored(color) else 0
+
+    def _recolored(self, color: int) -> bool:
+        """Whether an operation may give an input queue this color (WSE-2)."""
+        return any(color in colors for colors in self._pe.program.recolored.values())
 
     def accept(self, wavelet: Wavelet) -> None:
         """Put a wavelet that came down the ramp into its input queue."""
@@ -176,6 +193,7 @@ class Ramp:
         now = self._events.now
         queue.items.append((now, data, is_control))
         self.received += 1
+        self._note("came", queue.number, *wavelet)
         if queue.user is not None:
             queue.user.stalled = False
             if queue.shared:
@@ -209,6 +227,7 @@ class Ramp:
             can_send, send = self._senders[color]
             if not can_send(index, color):
                 queue.stopped = True
+                self._note("refused", queue.number, *items[0])
             else:
                 if len(items) >= queue.capacity:
                     self._pe.datapath.stir()
@@ -221,9 +240,14 @@ class Ramp:
                     sending.clear()
                 self.sent_at = now
                 self.sent += 1
+                self._note("sent", queue.number, *wavelet)
                 send(index, wavelet)
                 return True
         return False
+
+    def _note(self, act: str, queue: int | None, color: int, data: int, is_control: bool) -> None:
+        if self._pe.trace is not None:
+            self._pe.trace(self._events.now, self._pe.index, "queue", act, queue, color, data, is_control)
 
     # --- flushes ---
 

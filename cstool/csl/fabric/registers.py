@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from cstool.csl.fabric import arch
 from cstool.csl.fabric.arch import OWN_QUEUES
+from cstool.csl.fabric.datapath import MAIN_FIRST
 from cstool.csl.fabric.program import ColorConfig, Handler, Route
 from cstool.csl.fabric.queues import InputQueue, OutputQueue
 
@@ -25,8 +26,8 @@ COLORS = 0x200
 COLOR_WORDS = 8
 SWITCH, FILTER = 4, 5
 
-PRIORITIES = 0x100
-"""64 words: priorities of tasks, and from 32 on of threads. Kept, not obeyed."""
+PRIORITIES, MAIN_PRIORITY = 0x100, 0x160
+"""64 words: priorities of tasks, 0 low and 1 high; and one word: of the main thread, 0 to 4."""
 
 OUTPUT_QUEUES, INPUT_QUEUES = 0x150, 0x158
 """Eight words each: the color of each queue."""
@@ -112,10 +113,15 @@ class TileConfig:
         place = color_word(address)
         if place is None:
             queue = _queue_word(address)
-            if queue is None:
-                self._words[address] = value & 0xFFFF
-            else:
+            if queue is not None:
                 self._pe.ramp.bind(*queue, value)
+                return
+            self._words[address] = value & 0xFFFF
+            if address == MAIN_PRIORITY:
+                self._pe.datapath.main_first = MAIN_FIRST[min(value, len(MAIN_FIRST) - 1)]
+            elif 0 <= address - PRIORITIES < arch.TASK_IDS:
+                high = self._pe.main.picker.high
+                (high.add if value else high.discard)(address - PRIORITIES)
             return
         pe, network, (color, word) = self._pe.index, self._pe.simulation.network, place
         config = network.config(pe, color)

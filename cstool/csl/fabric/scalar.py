@@ -100,6 +100,16 @@ def float16(bits: int) -> float:
     return float(_half.unpack((bits & 0xFFFF).to_bytes(2, "little"))[0])
 
 
+def upper(value: float) -> int:
+    """The 16 bits of a bfloat16, as u16."""
+    return bits32(value) >> 16
+
+
+def bfloat16(bits: int) -> float:
+    """The bfloat16 with these 16 bits."""
+    return float32(bits << 16)
+
+
 def load64(words: Any, address: int) -> int:
     """An unsigned integer of 64 bits from a `u32` view of SRAM."""
     return int(words[address >> 2]) | int(words[(address >> 2) + 1]) << 32

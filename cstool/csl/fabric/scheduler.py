@@ -1,11 +1,12 @@
 """The task picker of a PE: activated and blocked tasks, and the choice of the next one to run.
 
-- A local task is eligible if it is activated and not blocked; activating it twice before it runs is activating it once.
+- A local task is eligible if it is activated and not blocked; activating it twice before it is picked is activating it
+  once. A task begins some cycles after it was picked (`TimeModel.switch`).
 - A data task is eligible if the head of its queue is a wavelet, no operation reads that queue, and neither the task nor
   its queue is blocked. A control task likewise, by the control wavelet at the head of any queue that names it.
 - A blocked task or queue keeps its events (F14).
 - Among several, the one with the next higher id after the last one runs, round robin: none can starve. The order of the
-  hardware is not published.
+  hardware is not published. Tasks of high priority (`<tile_config/task_priority>`) come before all others.
 """
 
 from collections import deque
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from cstool.csl.fabric import control
 from cstool.csl.fabric.memory import decode
 from cstool.csl.fabric.operations import BYTES
-from cstool.csl.fabric.program import Task
+from cstool.csl.fabric.program import Symbol, Task
 from cstool.csl.fabric.queues import InputQueue
 
 QUEUES_FROM = 64
@@ -33,7 +34,7 @@ class Call(NamedTuple):
     """A function that the host launches."""
 
     time: int
-    function: str
+    symbol: Symbol
     arguments: tuple[int | float, ...]
 
 
@@ -53,9 +54,13 @@ class Picker:
         blocked: ids that start blocked
         activated: ids that start activated
         queues: input queues that tasks read
+
+    Attributes:
+        ran: ids of tasks that have run
+        high: ids of high priority
     """
 
-    __slots__ = ("_ids", "active", "blocked", "calls", "controls", "last", "queues", "tasks", "unblocked")
+    __slots__ = ("active", "blocked", "calls", "controls", "high", "last", "queues", "ran", "tasks", "unblocked")
 
     def __init__(
         self,
@@ -73,6 +78,8 @@ class Picker:
         self.queues = queues
         self.calls: deque[Call] = deque()
         self.last = -1
+        self.ran: set[int] = set()
+        self.high: set[int] = set()
 
     def activate(self, task: int, time: int) -> None:
         """Activate a task; without effect on one that is activated and has not run yet."""
@@ -127,9 +134,9 @@ class Picker:
         Events of this very cycle do not count: the order inside a cycle must not matter.
         """
         best: tuple[int, InputQueue | None] | None = None
-        best_rank = QUEUES_FROM
+        best_rank = 2 * QUEUES_FROM
         for task, queue, since in self._events():
-            rank = (task - self.last - 1) % QUEUES_FROM
+            rank = (task - self.last - 1) % QUEUES_FROM + (0 if task in self.high else QUEUES_FROM)
             if since < now and rank < best_rank:
                 best, best_rank = (task, queue), rank
         if best is None and self.calls and self.calls[0].time < now:
@@ -147,6 +154,7 @@ class Picker:
         """Take the event of a candidate; None if there is no task for it."""
         if queue is None:
             self.last = task
+            self.ran.add(task)
             del self.active[task]
             return Picked(self.tasks[task], ())
         is_control = queue.items[0][2]
@@ -154,6 +162,7 @@ class Picker:
         if task < 0:
             return None
         self.last = task
+        self.ran.add(task)
         found = (self.controls if is_control else self.tasks)[task]
         if found.kind == "control":
             data = control.decode(data).data

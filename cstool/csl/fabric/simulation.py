@@ -1,9 +1,7 @@
 """A fabric program, simulated: every PE and router, and the order of events."""
 
-import signal
 from collections.abc import Callable
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -12,15 +10,17 @@ from cstool.csl.fabric.errors import SimulationError
 from cstool.csl.fabric.network import Network
 from cstool.csl.fabric.operations import FUSED, UNFUSED
 from cstool.csl.fabric.pe import ProcessingElement
-from cstool.csl.fabric.program import FabricProgram, PEProgram
+from cstool.csl.fabric.program import FabricProgram, PEProgram, Symbol
 from cstool.csl.fabric.stats import Stats
 from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
 from cstool.csl.fabric.wavelet import Events, Wavelet
 
 OnTrace = Callable[..., None]
 OnLine = Callable[[int, int, str], None]
-INTERVAL = 0.25
-"""seconds between two looks at the running task: it affects when an endless one is noticed, not whether it is"""
+PATIENCE = 1_000_000_000
+"""cycles that a command of the host may take where no limit is given: more than a second of a wafer"""
+LONGER = "--max_cycles N (CSTOOL_FABRIC_MAX_CYCLES=N) lets it go on to cycle N"
+"""how to raise a limit, for hints"""
 
 
 class Simulation:
@@ -29,6 +29,7 @@ class Simulation:
     Args:
         program: the program
         max_cycles: limit of cycles, an error if the program has not ended by then; None: no limit
+        patience: instead of `max_cycles`: limit of cycles after the host's last command
         fused: whether a multiply-add rounds once
         on_trace: called as `trace` describes; None costs nothing
         on_say: called with cycle, PE index and a line that a program traces (<debug>)
@@ -47,6 +48,7 @@ class Simulation:
         program: FabricProgram,
         *,
         max_cycles: int | None = None,
+        patience: int | None = None,
         fused: bool = True,
         on_trace: OnTrace | None = None,
         on_say: OnLine | None = None,
@@ -55,7 +57,8 @@ class Simulation:
         time_model: TimeModel = SIMULATOR,
     ) -> None:
         self.program = program
-        self.max_cycles = max_cycles
+        self.limit = patience if max_cycles is None else max_cycles
+        self._patience = patience if max_cycles is None else None
         self.operations = FUSED if fused else UNFUSED
         self.on_trace = on_trace
         self.time_model = time_model
@@ -92,7 +95,7 @@ class Simulation:
             self._begun = True
             for pe in self.pes:
                 pe.begin()
-        events, limit = self.events, self.max_cycles
+        events, limit = self.events, self.limit
         with np.errstate(all="ignore"):  # infinities and NaNs are results here
             while True:
                 time = events.next_time()
@@ -101,9 +104,11 @@ class Simulation:
                 if until is not None and time > until:
                     return True
                 if limit is not None and time > limit:
+                    of_command = self._patience is not None
+                    most = f"{self._patience:,} cycles of the host's command" if of_command else f"{limit} cycles"
                     raise SimulationError(
-                        f"the program did not end within {limit} cycles",
-                        "a longer --max_cycles lets it go on; a task that activates itself, or a loop, may never end",
+                        f"the program did not end within {most}",
+                        f"{LONGER}; a task that activates itself, or a loop, may never end",
                     )
                 events.cycle()
                 if condition is not None and condition():
@@ -111,9 +116,14 @@ class Simulation:
 
     # --- the host's side ---
 
-    def launch(self, pe: int, function: str, arguments: tuple[int | float, ...] = ()) -> None:
-        """Run a function of the compiled code (`Symbol.function`) as a task, once the main thread of `pe` is free."""
-        self.pes[pe].launch(function, arguments)
+    def heard(self) -> None:
+        """Note that the host is there: what counts cycles after its last command begins anew."""
+        if self._patience is not None:
+            self.limit = self.events.now + self._patience
+
+    def launch(self, pe: int, symbol: Symbol, arguments: tuple[int | float, ...] = ()) -> None:
+        """Run an exported function as a task, once the main thread of `pe` is free."""
+        self.pes[pe].launch(symbol, arguments)
 
     def from_host(self, color: int, on_taken: Callable[[int], None], pe: int | None = None) -> None:
         """Declare that the host, not the network, brings wavelets of `color` to all PEs, or to one.
@@ -171,36 +181,3 @@ def _unheard(time: int, pe: int, text: str) -> None:
 def _always(pe: int, color: int) -> bool:  # noqa: ARG001
     """Always true: the host takes all wavelets of PEs."""
     return True
-
-
-def watch(simulation: Simulation) -> None:
-    """Have the main thread of this process look, now and then, at the clock of the PE whose code it runs.
-
-    A task that computes for ever never returns to the check of the cycle limit.
-
-    Past the limit it ends with an error; without a limit nothing is watched. A look costs the code nothing; a check in
-    each turn of its loops would.
-
-    Args:
-        simulation: run by the main thread, with the signal SIGALRM free
-    """
-    limit = simulation.max_cycles
-    if limit is None:
-        return
-    programs = {program.name for program in simulation.program.programs}
-
-    def look(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        inner, pe, function = frame, None, ""
-        while inner is not None:
-            # Emitted code has its program's name as its file, and its PE as `pe`; the outermost function is the task.
-            if inner.f_code.co_filename in programs and "pe" in inner.f_locals:
-                pe, function = inner.f_locals["pe"], inner.f_code.co_name
-            inner = inner.f_back
-        if pe is not None and pe.base + pe.cycles > limit:
-            raise SimulationError(
-                f"PE {pe.x}.{pe.y}, task {function}: must end within {limit} cycles, it goes on",
-                "a longer --max_cycles lets it go on; look at its loops: what ends them?",
-            )
-
-    signal.signal(signal.SIGALRM, look)
-    signal.setitimer(signal.ITIMER_REAL, INTERVAL, INTERVAL)

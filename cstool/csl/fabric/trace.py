@@ -5,8 +5,9 @@ The hook is `on_trace(time, pe_index, kind, *fields)`:
 - `"task"`: a task begins; its name. `"task_end"`: likewise.
 - `"op"`: an operation begins; its thread ("main", "microthread 3") and its name. `"op_end"`: likewise.
 - `"hop"`: a wavelet leaves a router; the port it leaves by, its color, its data, whether it is a control wavelet.
+- `"queue"`: an act of `ACTS` at a queue; the act, the queue's number or None, then as of a hop.
 
-An event takes 26 bytes of memory, and less in the file.
+An event takes 26 bytes of memory at most, and less in the file.
 """
 
 import io
@@ -26,12 +27,19 @@ from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS, TimeModel
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import TraceError
 
-FORMAT = 2
+FORMAT = 3
 KINDS = ("task", "task_end", "op", "op_end")
+ACTS = ("written", "full", "sent", "refused", "came", "starved")
+"""an output queue: a wavelet goes in, an operation waits for room, a wavelet goes onto the ramp, the router has no room
+for one; an input queue: a wavelet comes, an operation waits for one"""
+NO_QUEUE = 255
+"""number of the own queue of a color (WSE-2)"""
 MOST_EVENTS = 5_000_000
 """events that are kept; later ones are not recorded, and the file says so"""
 _MARK = (("time", "Q"), ("pe", "I"), ("kind", "B"), ("thread", "H"), ("name", "I"))
 _HOP = (("time", "Q"), ("pe", "I"), ("port", "B"), ("color", "B"), ("data", "I"), ("control", "B"))
+_QUEUE = (("time", "Q"), ("pe", "I"), ("act", "B"), ("queue", "B"), ("color", "B"), ("data", "I"), ("control", "B"))
+_TABLES = {"mark": _MARK, "hop": _HOP, "queue": _QUEUE}
 Columns = dict[str, NDArray[Any]]
 
 
@@ -51,6 +59,7 @@ class Recorder:
         self._words: dict[str, int] = {}
         self._marks = {name: array(letter) for name, letter in _MARK}
         self._hops = {name: array(letter) for name, letter in _HOP}
+        self._queues = {name: array(letter) for name, letter in _QUEUE}
 
     def __call__(self, time: int, pe: int, kind: str, *fields: Any) -> None:
         """Note one event."""
@@ -62,9 +71,15 @@ class Recorder:
             for column, value in zip(self._hops.values(), (time, pe, *fields), strict=True):
                 column.append(value)
             return
+        if kind == "queue":
+            act, queue, *wavelet = fields
+            row = (time, pe, ACTS.index(act), NO_QUEUE if queue is None else queue, *wavelet)
+            for column, value in zip(self._queues.values(), row, strict=True):
+                column.append(value)
+            return
         thread, name = fields if len(fields) == 2 else ("main", fields[0])
-        row = (time, pe, KINDS.index(kind), self._word(thread), self._word(name))
-        for column, value in zip(self._marks.values(), row, strict=True):
+        mark = (time, pe, KINDS.index(kind), self._word(thread), self._word(name))
+        for column, value in zip(self._marks.values(), mark, strict=True):
             column.append(value)
 
     def _word(self, text: str) -> int:
@@ -87,8 +102,8 @@ class Recorder:
             "programs": [each.name for each in program.programs],
             "is_cut": self._left < 0,
         }
-        arrays = {f"mark_{name}": np.asarray(column) for name, column in self._marks.items()}
-        arrays |= {f"hop_{name}": np.asarray(column) for name, column in self._hops.items()}
+        tables = zip(_TABLES, (self._marks, self._hops, self._queues), strict=True)
+        arrays = {f"{table}_{name}": np.asarray(each) for table, columns in tables for name, each in columns.items()}
         buffer = io.BytesIO()
         text = np.frombuffer(json.dumps(about).encode(), np.uint8)
         np.savez_compressed(buffer, about=text, tiles=program.tiles, **arrays)  # type: ignore[arg-type]
@@ -111,6 +126,7 @@ class Recorded:
         words: names of threads, tasks and operations
         marks: columns of begins and ends: time, pe, kind (in `KINDS`), thread and name (in `words`)
         hops: columns of wavelets: time, pe, port, color, data, control
+        queues: columns of acts at queues: time, pe, act (in `ACTS`), queue, color, data, control
         is_cut: whether later events were not recorded
     """
 
@@ -123,6 +139,7 @@ class Recorded:
     words: tuple[str, ...]
     marks: Columns
     hops: Columns
+    queues: Columns
     is_cut: bool
 
     @property
@@ -152,8 +169,9 @@ def read_trace(path: Path) -> Recorded:
         about = json.loads(arrays["about"].tobytes())
         if about["format"] != FORMAT:
             raise ValueError
-        marks = {name: arrays[f"mark_{name}"] for name, _ in _MARK}
-        hops = {name: arrays[f"hop_{name}"] for name, _ in _HOP}
+        marks, hops, queues = (
+            {name: arrays[f"{table}_{name}"] for name, _ in columns} for table, columns in _TABLES.items()
+        )
         programs, words = tuple(map(str, about["programs"])), tuple(map(str, about["words"]))
         width, height = int(about["width"]), int(about["height"])
         found = Recorded(
@@ -166,6 +184,7 @@ def read_trace(path: Path) -> Recorded:
             words=words,
             marks=marks,
             hops=hops,
+            queues=queues,
             is_cut=bool(about["is_cut"]),
         )
         _check(found)
@@ -181,8 +200,9 @@ def _check(trace: Recorded) -> None:
     """Check that the parts of a trace go together, or raise ValueError."""
     pes = trace.width * trace.height
     below = {"pe": pes, "kind": len(KINDS), "thread": len(trace.words), "name": len(trace.words), "port": len(PORTS)}
+    below["act"] = len(ACTS)
     check_numbers(trace.tiles, (trace.height, trace.width), len(trace.programs))
-    for columns in (trace.marks, trace.hops):
+    for columns in (trace.marks, trace.hops, trace.queues):
         count = len(columns["time"])
         for name, column in columns.items():
             if column.shape != (count,) or column.dtype.kind not in "iu":

@@ -221,7 +221,24 @@ class WaitGraph:
             return (
                 f"what sends color {color} there: was it activated, and does it send as many wavelets as are received?"
             )
-        return f"the route of color {color}: `cstool fabric routes OUT_DIR --color {color} -o routes.svg` draws it"
+        drawn = f"`cstool fabric routes OUT_DIR --color {color} -o routes.svg` draws it"
+        if node[0] == "route":
+            return f"the route of color {color}: {drawn}"
+        return f"{self._to_mend(node)}; {drawn}"
+
+    def _to_mend(self, node: Node) -> str:
+        """The likeliest mistake where a chain ends in a program that never sends, or in a route."""
+        pe, color = node[1], node[-1]
+        config = self.config(pe, color)
+        there = self.program.name(pe)
+        if config is None:
+            y, x = divmod(pe, self.program.width)
+            return f"the layout: @set_color_config({x}, {y}, ...) gives color {color} a route"
+        if node[0] == "never":
+            return f"the program of {there}, which must send color {color}, or at its route, whose rx has RAMP there"
+        if config.positions[config.current].tx >> node[2] & 1:
+            return f"the rx of color {color} at {there}: no neighbour sends that way"
+        return f"the tx of color {color} at {there}: {PORTS[node[2]]} is not in it"
 
     def circle_advice(self, circle: list[Node]) -> str:
         """Advice on a circle."""

@@ -173,6 +173,7 @@ class BufferWait(_AtPE):
         outputs: ports that the head wants to leave by; () if it may not leave at all
         blocked: output ports that cannot take it: the buffer or queue behind them is full
         reason: the reason of the wait, a phrase: "position 0 takes from EAST only", "color is in teardown", ...
+        never: whether no switch position takes wavelets from this port
     """
 
     _key = ("buffer", "port", "color")
@@ -184,10 +185,14 @@ class BufferWait(_AtPE):
     outputs: tuple[int, ...]
     blocked: tuple[int, ...]
     reason: str
+    never: bool = False
 
     @property
     def advice(self) -> str:
         """Advice where a chain ends in it."""
+        if self.never:
+            come = "its own PE sends" if self.port == RAMP else f"wavelets come from the {PORTS[self.port]}"
+            return f"the rx of color {self.color} at this router: {come}, and {PORTS[self.port]} is not in it"
         if not self.outputs:
             return f"which control wavelet, from whom, was to move the switch of color {self.color} at this router"
         return f"what takes color {self.color} behind this router: each wavelet that is sent must be received"

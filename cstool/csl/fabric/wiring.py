@@ -108,7 +108,7 @@ class Wiring:
         return buffer
 
     def bound_since(self, exit_: Exit, buffer: Buffer) -> bool:
-        """Give an exit without room its queue, which the program has bound since; false if it has room already.
+        """Give an exit without room its queue, which the program has bound since; false if the wavelet has to wait.
 
         Raises:
             SimulationError: there is still no queue, and the program binds none later

@@ -62,13 +62,14 @@ def _fabric_in(called: Called) -> FabricIn:
     place = called.at(1)
     fields = fields_of(called, 1, FABIN_FIELDS)
     queue = _queue(called.instance, fields, "input_queue", types.INPUT_QUEUE, place)
+    color = None
     if "fabric_color" in fields and queue < OWN_QUEUES:
         color = color_number(fields["fabric_color"], place)
         called.instance.bind_queue(queue, color, output=False, place=place, implied=True)
     on_control = None
     if "on_control" in fields:
         on_control = on_control_of(called.instance, fields["on_control"], place)
-    return FabricIn(queue, _extent(fields, place), on_control)
+    return FabricIn(queue, _extent(fields, place), on_control, color)
 
 
 def _extent(fields: dict[str, Value], place: Place) -> int:

@@ -25,7 +25,9 @@ _NUMBERS = "bBhHiwqQef"
 def _task(called: Called, kind: str) -> FunctionValue:
     value = called.arguments[0][1]
     if not isinstance(value, FunctionValue) or value.declaration.kind != "task":
-        raise CslError(f"@{called.node.name} takes a task, got {describe(called.arguments[0])}", called.at(0))
+        is_function = isinstance(value, FunctionValue)
+        hint = f"declare it with 'task': task {value.declaration.name}(...) void" if is_function else None
+        raise CslError(f"@{called.node.name} takes a task, got {describe(called.arguments[0])}", called.at(0), hint)
     if any(parameter.comptime for parameter in value.declaration.parameters):
         raise CslError(f"a {kind} task has no comptime parameters", called.at(0))
     return value
@@ -36,7 +38,7 @@ def _letters_of(type_: Type, function: FunctionValue, allowed: str, rule: str) -
     assert isinstance(type_, FunctionType)
     letters = []
     for parameter, declared in zip(type_.parameters, function.declaration.parameters, strict=True):
-        letter = None if parameter is None else parameter.letter
+        letter = None if parameter in (None, types.BF16, types.CB16) else parameter.letter
         if letter is None or letter not in allowed:
             raise CslError(f"{rule}, got '{declared.name}' of {parameter or 'anytype'}", declared.place)
         letters.append(letter)
@@ -60,7 +62,7 @@ def _id(called: Called, *allowed: Type) -> int:
     type_, number = called.arguments[1]
     if type_ not in allowed:
         message = f"@{called.node.name} takes a {allowed[0]}, got {describe((type_, number))}"
-        raise CslError(message, called.at(1), f"@get_{allowed[0]}")
+        raise CslError(message, called.at(1), f"@get_{allowed[0]}(...) makes one")
     return int(number)
 
 
@@ -96,7 +98,7 @@ def _bind_local_task(called: Called) -> Value:
     if number not in called.instance.arch.local_tasks:
         raise CslError(f"a local task id of {called.instance.arch.name} cannot be {number}", called.at(1))
     if _task(called, "local").declaration.parameters:
-        raise CslError("a local task has no parameters", called.at(0))
+        raise CslError("a local task has no parameters", called.at(0), "a data task takes data: @bind_data_task")
     return _bind(called, "local", number, _letters(called, "local"))
 
 
@@ -251,6 +253,11 @@ def _export_symbol(node: syntax.Builtin, scope: Scope) -> Code:
         if isinstance(what, Variable | Constant) and isinstance(what.type, PointerType):
             type_: Type = what.type
             symbol = _pointer_symbol(instance, what, subject.place)
+        elif isinstance(what, Variable):
+            element = f"[*]{what.type.element}" if isinstance(what.type, ArrayType) else f"*{what.type}"
+            hint = f"export a pointer to it: const {what.name}_ptr: {element} = &{what.name};"
+            message = f"the host can use functions and pointers, got the variable '{what.name}'"
+            raise CslError(message, subject.place, hint)
         else:
             value = scope.expression(subject).run(frame)
             type_ = value[0]
@@ -289,9 +296,11 @@ def _symbol(instance: Instance, value: Value, place: Place) -> Symbol:
     type_, data = value
     if isinstance(data, FunctionValue):
         if data.declaration.kind == "task" or not isinstance(type_, FunctionType):
-            raise CslError("the host calls functions, not tasks", place)
+            hint = "export an fn, which may @activate the task"
+            raise CslError("the host calls functions, not tasks", place, hint)
         letters = _letters_of(type_, data, _NUMBERS, "the host gives numbers to a function")
-        return Symbol("function", parameters=letters, function=instance.root_of(data, "function", letters).name)
+        root = instance.root_of(data, "function", letters)
+        return Symbol("function", parameters=letters, function=root.name, place=str(data.declaration.place))
     raise CslError(
         f"the host can use functions and pointers, got {describe(value)}", place, "export a pointer: var p = &x;"
     )

@@ -111,7 +111,8 @@ class Compilation:
         if name.startswith("<") and name.endswith(">"):
             path = LIBRARY / f"{name[1:-1].replace(MULTI, MEMCPY, 1)}.csl"
             if not path.is_file() or not path.resolve().is_relative_to(LIBRARY.resolve()):
-                raise CslError(f"unknown library {name}", place, did_you_mean(name, library_names()))
+                hint = "operations on DSDs are builtins: @fadds, @mov16" if name == "<dsd_ops>" else None
+                raise CslError(f"unknown library {name}", place, hint or did_you_mean(name, library_names()))
             return str(path)
         if name.startswith("<") or name.endswith(">"):
             raise CslError(f"a library is <name>, a file has no < or >, got {name}", place)
@@ -308,6 +309,7 @@ class Compilation:
             activated=tuple(instance.activated),
             input_queues={queue: color for queue, (color, _) in sorted(instance.input_queues.items())},
             output_queues={queue: color for queue, (color, _) in sorted(instance.output_queues.items())},
+            recolored={queue: frozenset(colors) for queue, colors in sorted(instance.recolored.items())},
             colors={color: config for color, (config, _) in sorted(instance.colors.items())},
             fifos=tuple(instance.fifos),
             symbols={name: symbol for name, (symbol, _, _) in instance.symbols.items()},

@@ -9,10 +9,9 @@ Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins"; where it is 
 """
 
 import math
-import struct
 from typing import Any
 
-from cstool.csl.fabric.numbers import f16, f32, wrap
+from cstool.csl.fabric.numbers import bf16, f16, f32, wrap
 from cstool.csl.language import types, values
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import (
@@ -42,15 +41,8 @@ def round_float(type_: Type, value: float) -> float:
     if type_ == types.F16:
         return f16(value)
     if type_ == types.BF16:
-        return _bf16(value)
+        return bf16(value)
     return value
-
-
-def _bf16(value: float) -> float:
-    raw = int.from_bytes(struct.pack("<f", f32(value)), "little")
-    if math.isfinite(value):
-        raw += 0x7FFF + ((raw >> 16) & 1)
-    return float(struct.unpack("<f", (raw & 0xFFFF0000).to_bytes(4, "little"))[0])
 
 
 def fit(type_: IntType, value: int, place: Place | None, what: str = "the value") -> int:
@@ -85,9 +77,14 @@ def holds(wide: Type, narrow: Type) -> bool:
 
 
 def pointer_coerces(source: PointerType, target: PointerType) -> bool:
-    """Whether a pointer converts implicitly: to an array -> to many of its elements; to one -> to `[1]`; to const."""
+    """Whether a pointer converts implicitly.
+
+    So do pointers to an array, to many of its elements; to one, to an array of one; to anything, to anyopaque or const.
+    """
     if source.const and not target.const:
         return False
+    if target.pointee == types.ANYOPAQUE:
+        return True
     if source.pointee == target.pointee and (source.many == target.many or target.many):
         return True
     pointee = source.pointee
@@ -146,6 +143,8 @@ def mismatch(what: str, target: Type, got: str, source: Type, place: Place | Non
     hint = None
     if types.is_number(source) and types.is_number(target):
         hint = f"convert it: @as({target}, ...)"
+    elif types.is_int(source) and target == types.BOOL:
+        hint = "compare it: x != 0"
     elif isinstance(source, PointerType) and isinstance(target, PointerType):
         hint = f"convert it: @ptrcast({target}, ...)"
     elif target == types.COLOR and types.is_int(source):

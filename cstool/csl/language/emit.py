@@ -33,10 +33,10 @@ _IMPORTS = {
     "cstool.csl.fabric.dsd": "Dsr FabricIn FabricOut Fifo Mem1d Mem4d OnControl Pointer Settings",
     "cstool.csl.fabric.interface": "offset_dsd placed_dsd",
     "cstool.csl.fabric.memory": "HALVES",
-    "cstool.csl.fabric.numbers": "f16",
+    "cstool.csl.fabric.numbers": "bf16 f16",
     "cstool.csl.fabric.prng": "random16 set_active_prng",
-    "cstool.csl.fabric.scalar": "bits16 bits32 finished float16 float32 function integer load64 modulo outside "
-    "quotient ratio remainder shift shown store64",
+    "cstool.csl.fabric.scalar": "bfloat16 bits16 bits32 finished float16 float32 function integer load64 modulo "
+    "outside quotient ratio remainder shift shown store64 upper",
 }
 """imports of compiled code, by module"""
 _OWN = "pe program R NAN INFINITY FUNCTIONS TASKS"
@@ -153,7 +153,7 @@ class ProgramText:
     def note(self, data: object) -> None:
         """Note the color that an operand sends or receives."""
         if isinstance(data, FabricIn):
-            color = self.instance.queue_color(data.queue, False)
+            color = self.instance.queue_color(data.queue, False) if data.color is None else data.color
             if color is not None:
                 self.inputs.add(color)
         elif isinstance(data, FabricOut):

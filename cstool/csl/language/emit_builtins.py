@@ -11,7 +11,7 @@ from cstool.csl.language.emit_frame import EXPRESSIONS, Frame
 from cstool.csl.language.emit_memory import address_in
 from cstool.csl.language.intrinsics import INTRINSICS
 from cstool.csl.language.source import CslError, Place
-from cstool.csl.language.types import FloatType, IntType, OpaqueType, PointerType, Type
+from cstool.csl.language.types import ArrayType, FloatType, IntType, OpaqueType, PointerType, Type
 from cstool.csl.language.values import FunctionValue
 
 BUILTINS: syntax.Table[str, Callable[[Frame, syntax.Builtin], Code]] = syntax.Table()
@@ -109,6 +109,16 @@ def _field(frame: Frame, node: syntax.Builtin) -> Code:
     if name[0] != types.STRING:
         raise CslError(f"@field takes the name of a field, got {values.describe(name)}", node.arguments[1].place)
     return frame.expression(syntax.Field(node.place, node.arguments[0], name[1]))
+
+
+@BUILTINS.at("constants")
+def _constants(frame: Frame, node: syntax.Builtin) -> Code:
+    """Of a value known at run time alone."""
+    array = evaluate.evaluate_type(node.arguments[0], frame.scope)
+    if not isinstance(array, ArrayType):
+        raise CslError(f"@constants makes an array, got {array}", node.arguments[0].place)
+    value = frame.typed(node.arguments[1], array.element)
+    return atom(array, f"({value.python},) * {array.count}", [value])
 
 
 @BUILTINS.at("concat_structs")

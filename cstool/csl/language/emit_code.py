@@ -141,7 +141,7 @@ class Code:
         assert isinstance(target, FloatType)
         if isinstance(source, FloatType):
             return self.retyped(target) if target.name == "f32" else rounded(target, self.python, [self])
-        exact = 11 if target.name == "f16" else 24
+        exact = {"f16": 11, "bf16": 8}.get(target.name, 24)
         text = f"float({self.python})"
         if -(1 << exact) <= low and high <= 1 << exact:
             return atom(target, text, [self])
@@ -156,7 +156,8 @@ class Code:
             raw = int.from_bytes(values.to_bytes(type_, self.value), "little") & ((1 << bits) - 1)
             return known((unsigned, raw))
         if isinstance(type_, FloatType):
-            return atom(unsigned, f"bits{bits}({self.python})", [self])
+            name = "upper" if type_.name == "bf16" else f"bits{bits}"
+            return atom(unsigned, f"{name}({self.python})", [self])
         if type_ == types.BOOL:
             return atom(unsigned, f"int({self.python})", [self])
         if isinstance(type_, IntType | EnumType) and self.bounds[0] < 0:
@@ -169,7 +170,7 @@ class Code:
         if self.known and is_raw(target):
             return known((target, values.from_bytes(target, int(self.value).to_bytes(target.size, "little"))))
         if isinstance(target, FloatType):
-            return atom(target, f"float{bits}({self.python})", [self])
+            return atom(target, f"{'b' if target.name == 'bf16' else ''}float{bits}({self.python})", [self])
         if target == types.BOOL:
             return joined(target, f"{self.at(Level.OR)} != 0", [self], level=Level.COMPARED)
         base = target.tag if isinstance(target, EnumType) else target
@@ -329,6 +330,6 @@ def wrapped(
 
 def rounded(type_: FloatType, text: str, parts: Sequence[Code], *, level: int = Level.LOWEST) -> Code:
     """A float, `text` rounded to its type."""
-    if type_.name == "f16":
-        return atom(type_, f"f16({text})", parts)
+    if type_.name != "f32":
+        return atom(type_, f"{type_.name}({text})", parts)
     return joined(type_, text, parts, level=level, raw=True)

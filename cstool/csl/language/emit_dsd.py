@@ -57,9 +57,9 @@ def vector(frame: Frame, code: Code, role: str, node: syntax.Expression) -> Code
     """
     name = str(code.type)
     if role == "dest" and name in ("fabin_dsd", "dsr_src1", "dsr_fifo_src1"):
-        raise CslError(f"a destination cannot be {name}", node.place)
+        raise CslError(f"a destination cannot be {name}", node.place, "the destination comes first")
     if role != "dest" and name == "fabout_dsd":
-        raise CslError("a source cannot be fabout_dsd", node.place)
+        raise CslError("a source cannot be fabout_dsd", node.place, "the destination comes first")
     return _noted(frame, code, node)
 
 

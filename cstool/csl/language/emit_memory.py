@@ -89,6 +89,8 @@ def _scalar(frame: Frame, type_: Type, address: Address) -> tuple[str, int]:
         if isinstance(type_, IntType) and type_.signed:
             return wrapped(type_, text, 0, (1 << 64) - 1, [], level=Level.ATOM).text, Level.SUM
         return text, Level.ATOM
+    if type_ == types.BF16:
+        return f"bfloat16({_scalar(frame, types.U16, address)[0]})", Level.ATOM
     letter = _letter(type_)
     if _odd(program.unaligned, address, size):
         text = f"pe.load({letter!r}, {address.text()})"
@@ -118,10 +120,8 @@ def _letter(type_: Type) -> str:
 
 
 def _simulated(type_: Type, frame: Frame) -> None:
-    if isinstance(type_, FloatType) and type_.name not in ("f16", "f32"):
-        raise CslError(
-            f"{type_} is known to the compiler, but not simulated at run time", frame.place, "use f16 or f32"
-        )
+    if isinstance(type_, FloatType) and type_.name == "cb16":
+        raise CslError(f"{type_} is known to the compiler, but not simulated at run time", frame.place, "use bf16")
     if type_.size > 8:
         raise CslError(f"what is wider than 64 bits is not simulated at run time, got {type_}", frame.place)
 
@@ -160,6 +160,8 @@ def _assignment(frame: Frame, type_: Type, address: Address, code: Code) -> list
     if size == 8:
         frame.program.views.add("w")
         return [f"store64(U32, {address.text()}, {code.python})"]
+    if type_ == types.BF16:
+        return _assignment(frame, types.U16, address, frame.settled(code).to_bits())
     letter = _letter(type_)
     if _odd(frame.program.unaligned, address, size):
         return [f"pe.store({letter!r}, {address.text()}, {frame.settled(code).python})"]

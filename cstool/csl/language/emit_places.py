@@ -13,6 +13,9 @@ from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, FunctionType, OpaqueType, PointerType, StructType, Type
 from cstool.foundation.words import did_you_mean
 
+IS_CONST = "const and parameters keep their values; a copy that changes is 'var copy = ...;'"
+"""the hint where something is assigned to that cannot be"""
+
 
 @dataclass(frozen=True, slots=True)
 class Spot:
@@ -269,7 +272,7 @@ def store(frame: Frame, spot: Spot, code: Code, place: Place) -> None:
         CslError: it is only read.
     """
     if spot.const:
-        raise CslError(f"{spot.name} is const and cannot be assigned to", place)
+        raise CslError(f"{spot.name} is const and cannot be assigned to", place, IS_CONST)
     if spot.inside is not None:
         _store_bits(frame, spot, code, place)
     elif spot.address is not None:

@@ -8,7 +8,7 @@ from cstool.csl.language.emit_code import NEVER, Code, known
 from cstool.csl.language.emit_expressions import operate
 from cstool.csl.language.emit_frame import STATEMENTS, Frame, Local
 from cstool.csl.language.emit_memory import Address
-from cstool.csl.language.emit_places import Spot, load, spot_of, store
+from cstool.csl.language.emit_places import IS_CONST, Spot, load, spot_of, store
 from cstool.csl.language.operands import FORMS
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import ArrayType, FunctionType, StructType, Type
@@ -128,7 +128,7 @@ def _assign(frame: Frame, node: syntax.Assign) -> bool:
             return True
     spot = spot_of(frame, target)
     if spot.const:
-        raise CslError(f"{spot.name} is const and cannot be assigned to", target.place)
+        raise CslError(f"{spot.name} is const and cannot be assigned to", target.place, IS_CONST)
     if node.operator is None:
         code = frame.expression(node.value, spot.type, raw=True)
         if code.type == NEVER:

@@ -14,7 +14,7 @@ from cstool.csl.language.emit_dsd import flag, settings_in, struct_fields, vecto
 from cstool.csl.language.emit_frame import Frame
 from cstool.csl.language.operands import FORMS, Form, Operand, say
 from cstool.csl.language.source import CslError, Place
-from cstool.csl.language.types import DSR_NAMES, OpaqueType, PointerType, Type
+from cstool.csl.language.types import DSR_NAMES, ArrayType, OpaqueType, PointerType, Type
 from cstool.csl.language.values import FunctionValue
 from cstool.foundation.words import did_you_mean
 
@@ -66,7 +66,16 @@ def _form(node: syntax.Builtin, forms: Sequence[Form], made: Sequence[Code]) -> 
             return form
     got = ", ".join(str(code.type) for code in made)
     ways = " or ".join(f"({say(form)})" for form in forms)
-    raise CslError(f"@{node.name} takes {ways}, got ({got})", node.place)
+    arrays = [each for each, code in zip(node.arguments, made, strict=False) if _is_array(code.type)]
+    hint = None
+    if arrays and isinstance(arrays[0], syntax.Name | syntax.Unary):
+        name = arrays[0].name if isinstance(arrays[0], syntax.Name) else getattr(arrays[0].operand, "name", "x")
+        hint = f"a DSD of '{name}' is @get_dsd(mem1d_dsd, .{{ .base_address = &{name}, .extent = ... }})"
+    raise CslError(f"@{node.name} takes {ways}, got ({got})", node.place, hint)
+
+
+def _is_array(type_: Type) -> bool:
+    return isinstance(type_.pointee if isinstance(type_, PointerType) else type_, ArrayType)
 
 
 def _fits(operand_: Operand, code: Code) -> bool:

@@ -78,6 +78,8 @@ class Compiled:
             jump = self.body(frame)
         except JumpOut as out:
             jump = out.jump
+        except CslError as error:
+            raise _called_from(error, declaration.name, place) from None
         finally:
             instance.depth -= 1
         result = self.result(frame)
@@ -116,6 +118,18 @@ def _is_plain(value: Value) -> bool:
     if isinstance(value[1], dict):
         return all(map(_is_plain, value[1].values()))
     return not isinstance(value[0], types.PointerType)
+
+
+def _called_from(error: CslError, name: str, place: Place | None) -> CslError:
+    """The error; of one in the library, with the place in the program that called it."""
+    places = [error.place, *(noted for noted, _ in error.notes)]
+    if place is None or _in_library(place) or not all(map(_in_library, places)):
+        return error
+    return error.noted(place, f"{name}() is called here")
+
+
+def _in_library(place: Place | None) -> bool:
+    return place is not None and place.source.name.startswith("<")
 
 
 def compiled(function: FunctionValue) -> Compiled:

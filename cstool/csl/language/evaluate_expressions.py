@@ -17,11 +17,11 @@ from cstool.csl.language.evaluate_core import (
     constant,
     mapped,
 )
+from cstool.csl.language.guesses import hint_for
 from cstool.csl.language.module import Constant, Module, Variable
 from cstool.csl.language.source import CslError, Place
 from cstool.csl.language.types import BOOL, COMPTIME_INT, IntType, Type
 from cstool.csl.language.values import FALSE, TRUE, Value
-from cstool.foundation.words import did_you_mean
 
 LANGUAGE: dict[str, Value] = {
     "true": TRUE,
@@ -68,7 +68,7 @@ def _resolve_name(name: str, place: Place, scope: Scope) -> Local | Value | RunT
     value = language_name(name)
     if value is None:
         known = [*scope.module.declarations, *_local_names(scope), *LANGUAGE, *types.NAMED]
-        raise CslError(f"unknown name '{name}'", place, did_you_mean(name, known))
+        raise CslError(f"unknown name '{name}'", place, hint_for(name, scope.module, known))
     return value
 
 

@@ -31,7 +31,8 @@ def check_exports(layout: Layout, instances: Sequence[Instance], named: bool) ->
                 raise CslError(
                     f"what a program exports is named in the layout too, '{name}' is not",
                     place,
-                    did_you_mean(name, layout.exported) or f'@export_name("{name}", {_exported_type(type_)})',
+                    did_you_mean(name, layout.exported)
+                    or f'write @export_name("{name}", {_exported_type(type_)}); in the layout block',
                 )
             if not _same_export(exported[1], type_):
                 raise CslError(
@@ -41,9 +42,8 @@ def check_exports(layout: Layout, instances: Sequence[Instance], named: bool) ->
                 )
     for name, (_, _, place) in layout.exported.items():
         if name not in seen:
-            raise CslError(
-                f"no program exports '{name}'", place, did_you_mean(name, seen) or f'@export_symbol(..., "{name}")'
-            )
+            hint = f'write @export_symbol(..., "{name}"); in a comptime block of a program that has it'
+            raise CslError(f"no program exports '{name}'", place, did_you_mean(name, seen) or hint)
 
 
 def _exported_type(type_: Type) -> str:

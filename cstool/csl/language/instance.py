@@ -109,6 +109,8 @@ class Instance:
         control_tasks: control tasks by id
         control_table: whether they have a table of their own, so ids of theirs may be those of other tasks
         shared_ids: errors to raise if they have none
+        recolored: as `fabric.program.PEProgram.recolored`
+        exporters: the module of each variable or function with `export`, for those that say `extern`
         handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
         keeper: keeps errors of functions and of `comptime` blocks, if the compilation looks for several
         loads: calls of `@load_to_dsr` at compile time, with the scopes of their arguments
@@ -132,6 +134,7 @@ class Instance:
     blocked: dict[int, Place] = field(default_factory=dict)
     activated: dict[int, Place] = field(default_factory=dict)
     input_queues: dict[int, tuple[int, Place]] = field(default_factory=dict)
+    recolored: dict[int, set[int]] = field(default_factory=dict)
     output_queues: dict[int, tuple[int, Place]] = field(default_factory=dict)
     colors: dict[int, tuple[ColorConfig, Place]] = field(default_factory=dict)
     fifos: list[FifoBuffer] = field(default_factory=list)
@@ -141,6 +144,7 @@ class Instance:
     warnings: list[CslError] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     pointed: list[FunctionValue] = field(default_factory=list)
+    exporters: "dict[str, Module]" = field(default_factory=dict)
     loads: "list[tuple[Builtin, Scope]]" = field(default_factory=list)
     root: "Module | None" = None
     _constants: dict[object, int] = field(default_factory=dict)
@@ -178,7 +182,9 @@ class Instance:
         address = -(-self._end // step) * step
         if address + size > SRAM_BYTES:
             taken = f"{name} ({type_}) takes {size:,}, {self.data_bytes:,} are taken"
-            raise CslError(f"SRAM of a PE has {SRAM_BYTES:,} bytes: {taken}", place, largest_text(self.sram()))
+            spread = "use fewer elements, or spread them over more PEs"
+            hint = largest_text(self.sram()) if size <= SRAM_BYTES else spread
+            raise CslError(f"SRAM of a PE has {SRAM_BYTES:,} bytes: {taken}", place, hint)
         self._end = address + size
         self.blocks.append(Block(name, address, type_))
         if data is not None:
@@ -238,6 +244,9 @@ class Instance:
         """
         kind, queues = ("output", self.output_queues) if output else ("input", self.input_queues)
         bound = queues.get(queue)
+        if bound is not None and bound[0] != color and implied and not output and self.arch.name == "wse2":
+            self.recolored.setdefault(queue, {bound[0]}).add(color)
+            return
         if bound is not None and bound[0] != color:
             raise CslError(
                 f"{kind} queue {queue} is bound to one color, got {color} after {bound[0]}",
@@ -284,6 +293,8 @@ class Instance:
             if bound.root.function == task:
                 return number
         name = task.declaration.name
+        if task.declaration.kind != "task":
+            raise CslError(f"'{name}' is a function, it has no task id", place, f"call it: {name}(...)")
         raise CslError(f"'{name}' is not bound to a task id", place, f"@bind_local_task({name}, ...)")
 
     def root_of(self, function: FunctionValue, kind: str, letters: tuple[str, ...] = ()) -> Root:

@@ -148,7 +148,8 @@ class Layout:
                 raise CslError(f"a coordinate is an integer, got {describe(value)}", called.at(number))
         if not 0 <= column < self.width or not 0 <= row < self.height:
             if self.place is None:
-                raise CslError("@set_rectangle comes first", called.place)
+                hint = "write @set_rectangle(width, height); at the top of the layout block"
+                raise CslError("@set_rectangle comes first", called.place, hint)
             raise CslError(
                 f"a PE of the rectangle is 0,0 to {self.width - 1},{self.height - 1}, got {column},{row}", called.place
             )
@@ -193,7 +194,9 @@ class Layout:
             y, x = missing[0]
             more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
             raise CslError(
-                f"each PE of the rectangle needs a program, got none for {x},{y}{more}", self.place, "@set_tile_code"
+                f"each PE of the rectangle needs a program, got none for {x},{y}{more}",
+                self.place,
+                f"write @set_tile_code({x}, {y}, ...); in the layout block",
             )
         return numbers
 
@@ -211,7 +214,9 @@ class Layout:
         if site is None:
             if self.options.memcpy and color in MEMCPY_COLORS:
                 raise CslError(
-                    f"color {color} is memcpy's own, like {MEMCPY_COLORS[0]} to {MEMCPY_COLORS[-1]}", called.place
+                    f"color {color} is memcpy's own, like {MEMCPY_COLORS[0]} to {MEMCPY_COLORS[-1]}",
+                    called.place,
+                    "take another color, or compile without --memcpy",
                 )
             site = self._site_numbers[number, id(called.node)] = len(self._sites)
             self._sites.append((number, called.place))

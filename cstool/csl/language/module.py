@@ -124,6 +124,8 @@ class Module:
                         notes=((other.place, "the other one"),),
                     )
                 self.declarations[declaration.name] = declaration
+                if not isinstance(declaration, syntax.Param) and declaration.linkage == "export":
+                    instance.exporters.setdefault(declaration.name, self)
         for name in self.bound:
             if not isinstance(self.declarations.get(name), syntax.Param):
                 instance.warnings.append(unknown_param(self, name))
@@ -188,14 +190,18 @@ class Module:
         from cstool.csl.language import evaluate  # it needs modules itself
 
         name, place = declaration.name, declaration.place
+        if not isinstance(declaration, syntax.Param) and declaration.linkage == "extern":
+            owner = self.instance.exporters.get(name)
+            if owner is None:
+                message = f"'{name}' is extern: a program is compiled from its CSL files, none exports it"
+                raise CslError(message, place, f"'export' before '{name}' in a file that the program imports")
+            return owner.lookup(name, place)
         if isinstance(declaration, syntax.Function):
             function = FunctionValue(declaration, self)
             return Constant(name, place, self, (evaluate.function_type(function), function))
         scope = evaluate.Scope(self)
         if isinstance(declaration, syntax.Param):
             return Constant(name, place, self, self._parameter(declaration))
-        if declaration.linkage == "extern":
-            raise CslError(f"'{name}' is extern: all of a program is compiled from its CSL files", place)
         value = evaluate.declared_value(declaration, scope)
         if declaration.keyword == "const":
             return Constant(name, place, self, value)
@@ -234,7 +240,7 @@ class Module:
                 raise CslError(
                     f"{what} must be {type_}, got {values.describe(value)}",
                     self.where,
-                    error.hint,
+                    error.hint if type_ != types.BOOL else "write true or false",
                     ((place, "declared here"),),
                 ) from None
         if declaration.default is None:
@@ -243,10 +249,17 @@ class Module:
             raise CslError(
                 f"{what} of {self.file.place.source.name} is not given, and has no default",
                 self.where,
+                self._given_instead(name),
                 notes=((place, "declared here"),),
             )
         value = evaluate.evaluate(declaration.default, scope)
         return value if type_ is None else conversions.coerce(value, type_, declaration.default.place, what)
+
+    def _given_instead(self, name: str) -> str | None:
+        """A hint for a param without a value, where one that is not there has one, and is spelled alike."""
+        strange = [each for each in self.bound if not isinstance(self.declarations.get(each), syntax.Param)]
+        near = did_you_mean(name, strange)
+        return near and f"it has no param '{near.split()[-1][:-1]}': is that to be '{name}'?"
 
 
 def unknown_param(module: Module, name: str) -> CslError:

@@ -56,6 +56,8 @@ class _Parser(StatementParser):
 
     def _declaration(self) -> syntax.Declaration:
         start = self.token.start
+        if (self.token.kind == "inline" or self.is_word("noinline")) and self.ahead() == "fn":
+            self.advance()  # whether a call is written out is the compiler's choice
         if self.token.kind in ("export", "extern"):
             linkage = self.advance().kind
             if self.token.kind in ("const", "var"):

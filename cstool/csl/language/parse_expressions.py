@@ -339,6 +339,8 @@ class ExpressionParser(Cursor):
         """Read `(c)` after `if`, `while`, `switch` or `for`."""
         opening = self.expect("(", f"after '{word}'")
         value = self.expression()
+        if word == "for" and self.token.kind == "..":
+            raise self.error("CSL has no ranges with '..'", self.at(self.token), "numbers to loop over: @range(u16, n)")
         self.close(")", opening)
         return value
 

@@ -36,6 +36,9 @@ class StatementParser(ExpressionParser):
             return self.declaration(start, comptime=True)
         self._refuse_top_level()
         node = self._body()
+        if isinstance(node, syntax.Evaluate) and isinstance(node.expression, syntax.Name) and self.token.kind == "name":
+            hint = f"a variable is declared with its type behind it: var {self.token.text}: u16 = 0;"
+            raise self.expected("';' after this", self.behind(), hint)
         if not _ends_in_a_block(node):
             self.expect_after_this(";")
             if isinstance(node, syntax.If) and self.token.kind == "else":
@@ -141,7 +144,9 @@ class StatementParser(ExpressionParser):
 
     def _for(self, start: int, label: str | None, inline: bool) -> syntax.Node:
         values = self.condition("for")
-        opening = self.expect("|", "before the variable of 'for'")
+        if self.token.kind != "|":
+            raise self.expected("'|' before the variable of 'for'", hint="for (@range(u16, n)) |i| { ... }")
+        opening = self.advance()
         variables = []
         places = []
         while True:

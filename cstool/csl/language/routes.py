@@ -151,11 +151,12 @@ def color_filter(value: Value, place: Place) -> Filter:
         CslError: a field is unknown, wrong, or missing.
     """
     every = ("kind", *dict.fromkeys(name for names in LIMITS.values() for name in names), "count_data", "count_control")
+    every += ("fast_mode",)  # says nothing of which wavelets pass
     fields = known_fields(value, ".filter", every, place)
     if "kind" not in fields:
         raise CslError(f".filter needs .kind: one of {', '.join(LIMITS)}", place)
     kind = choice(fields["kind"], ".kind", tuple(LIMITS), place)
-    defaults = {"init_counter": 0, "min_idx": 0, "max_counter": _COUNTER_TOP}
+    defaults = {"init_counter": 0, "min_idx": 0, "limit1": _COUNTER_TOP}
     limits = []
     for name in LIMITS[kind]:
         if name in fields:

@@ -216,6 +216,8 @@ def check_element(type_: Type, place: Place) -> int:
     Raises:
         CslError: it is not 2 or 4.
     """
+    if type_ in (types.BF16, types.CB16):
+        raise CslError(f"vector operations on {type_} are not simulated", place, "a loop over its elements does")
     if type_.size not in (2, 4) or type_.letter is None:
         raise CslError(f"a DSD has elements of 16 or 32 bits, got {type_}", place)
     return type_.size

@@ -123,7 +123,7 @@ class BasicType(NamedType):
         return "B" if self.name == "bool" else None
 
     def _comptime_only(self) -> bool:
-        return self.name not in ("bool", "void")
+        return self.name not in ("bool", "void", "anyopaque")
 
 
 @dataclass(frozen=True)
@@ -333,6 +333,9 @@ UNDEFINED = BasicType("undefined")
 ANYTYPE = BasicType("anytype")
 """The type of a parameter that takes any value; no value has it."""
 
+ANYOPAQUE = BasicType("anyopaque")
+"""The target of a pointer to anything; no value has it."""
+
 F16, F32, BF16, CB16 = (FloatType(name) for name in ("f16", "f32", "bf16", "cb16"))
 STRUCT = OpaqueType("comptime_struct")
 MODULE = OpaqueType("imported_module")
@@ -361,7 +364,7 @@ U8, U16, U32, U64 = (int_type(bits, False) for bits in (8, 16, 32, 64))
 NAMED: dict[str, Type] = {
     str(type_): type_
     for type_ in (
-        *(BOOL, VOID, TYPE, STRING, COMPTIME_INT, COMPTIME_FLOAT, ANYTYPE),
+        *(BOOL, VOID, TYPE, STRING, COMPTIME_INT, COMPTIME_FLOAT, ANYTYPE, ANYOPAQUE),
         *(F16, F32, BF16, CB16, I8, I16, I32, I64, U8, U16, U32, U64),
         *(STRUCT, MODULE, COLOR, LOCAL_TASK, DATA_TASK, CONTROL_TASK, INPUT_QUEUE, OUTPUT_QUEUE, UT_ID, DIRECTION),
         *(XDSR, SR),

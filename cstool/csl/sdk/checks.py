@@ -37,7 +37,9 @@ def check_array(name: str, role: str, array: Any, size: int | None = None, *, ha
         kinds = "a type of 16 or 32 bits" if halves else "uint32, int32 or float32"
         raise SdkRuntimeError(
             f"{name}: {role} must be an array of {kinds}, got {array.dtype}",
-            "input_array_to_u32 makes such of 16-bit data" if array.dtype.itemsize == 2 else None,
+            "input_array_to_u32 makes such of 16-bit data"
+            if array.dtype.itemsize == 2
+            else f"make it of np.{'float32' if array.dtype.kind == 'f' else 'uint32'}",
         )
     if size is None and not array.size:
         raise SdkRuntimeError(f"{name}: {role} must have at least 1 element, got none")
@@ -63,7 +65,7 @@ def argument_of(function: Exported, number: int, letter: str, value: Any) -> int
     kind = np.dtype(DTYPES[letter])
     if kind.kind == "f":
         if not isinstance(value, (float, np.floating)):
-            raise SdkRuntimeError(f"{where}: must be a float, got {type(value).__name__}")
+            raise SdkRuntimeError(f"{where}: must be a float, got {type(value).__name__}", f"np.{kind}(...) makes one")
         return float(kind.type(value))
     if not isinstance(value, (int, np.integer)):
         raise SdkRuntimeError(f"{where}: must be an integer, got {type(value).__name__}")

@@ -1,7 +1,7 @@
 """The plan of a layout in Python: the place of each region, ways between ports, and all routes, by color and PE."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +187,7 @@ class Plan:
             first, last = behind(start, output.edge.value), behind(end, input_.edge.value)
             if first == end and last == start:
                 continue  # neighbours
-            way = find_way(first, last.__eq__, self.bounds, self._taken(output.color))
+            way = self._way(output.color, first, last.__eq__)
             if way is None:
                 raise SdkRuntimeError(f"compile: there must be a way from the {output} to the {input_}", _SPACE)
             self._lay(output, way, OPPOSITE[output.edge.value], OPPOSITE[input_.edge.value])
@@ -198,13 +198,13 @@ class Plan:
         start = behind(self._cells_of(port)[0], port.edge.value)
 
         def is_end(cell: Cell) -> bool:
-            if cell in self._movers:
+            if cell in self._movers or cell in self._owners:
                 return False
             if stream.at is not None:
                 return cell == stream.at
             return cell[0] in (left, right - 1) or cell[1] in (top, bottom - 1)
 
-        way = find_way(start, is_end, self.bounds, self._taken(port.color))
+        way = self._way(port.color, start, is_end)
         if way is None:
             at = "the host" if stream.at is None else f"the host at PE {stream.at[0]}.{stream.at[1]}"
             raise SdkRuntimeError(f"compile: there must be a way between {at} and the {port}", _SPACE)
@@ -253,8 +253,11 @@ class Plan:
         taken = {self._numbers[color] for color, of_color in self._configs.items() if cell in of_color}
         return next(number for number in reversed(range(COLORS)) if number not in taken)
 
-    def _taken(self, color: Color) -> set[Cell]:
-        return {*self._owners, *self._configs[self._colors.root(color)]}
+    def _way(self, color: Color, start: Cell, is_end: Callable[[Cell], bool]) -> list[Cell] | None:
+        """A shortest way outside all regions; if there is none, a shortest one, across regions, too."""
+        own = self._configs[self._colors.root(color)]
+        outside = find_way(start, is_end, self.bounds, {*self._owners, *own})
+        return find_way(start, is_end, self.bounds, own) if outside is None else outside
 
     def _lay(self, port: PortHandle, way: list[Cell], first: int, last: int) -> None:
         for cell, positions in routes_along(way, first, last).items():
@@ -268,7 +271,7 @@ class Plan:
         return self._numbers[self._colors.root(color)]
 
 
-_SPACE = "PEs between regions are needed for it: place them further apart"
+_SPACE = "PEs without a route of the same color are needed for it: place regions further apart"
 
 
 def _places(regions: Sequence[CodeRegion]) -> dict[CodeRegion, Cell]:

@@ -156,7 +156,7 @@ class SdkLayout:
 
         Args:
             out_prefix: the directory
-            libs: folders where imported files are looked for, too
+            libs: folders where imported files are looked for, too, before the current directory
             cslc_prefix, save_port_map: taken, and without effect
             f16_type: F16 alone
 
@@ -175,7 +175,7 @@ class SdkLayout:
             fabric_offsets=plan.bounds[:2],
             memcpy=False,
             name_exports=False,
-            import_paths=libs,
+            import_paths=[*libs, os.getcwd()],
             on_warning=lambda warning: print(f"warning: {warning}", file=sys.stderr),
         )
         program = replace(program, ports=plan.ports(), origin=plan.bounds[:2])

@@ -104,10 +104,20 @@ class CodeRegion:
             for x, y in self.cells()
         }
 
-    def set_symbol(self, pe: Point, symbol: str, data: NDArray[Any]) -> None:
-        """Set the values that a variable has at the start, of one PE: [elements], of the variable's type."""
+    def set_symbol(self, pe: Point | str, *values: Any) -> None:
+        """Set the values that a variable has at the start, of one PE.
+
+        Args:
+            pe: the PE; the name of a variable here makes it `set_symbol_all`
+            values: the variable, and its data [elements], of its type
+        """
+        if isinstance(pe, str):
+            self.set_symbol_all(pe, *values)
+            return
+        if len(values) != 2 or not isinstance(values[0], str):
+            raise SdkRuntimeError("set_symbol: a PE, the name of a variable, and its data must be given")
         cell = self._cell("set_symbol", pe)
-        self.data.setdefault(symbol, {})[cell] = np.asarray(data).ravel().copy()
+        self.data.setdefault(values[0], {})[cell] = np.asarray(values[1]).ravel().copy()
 
     # --- routes ---
 

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from cstool.csl.fabric.host import Command, Host, Rectangle
-from cstool.csl.fabric.simulation import Simulation, watch
+from cstool.csl.fabric.simulation import PATIENCE, Simulation
 from cstool.csl.fabric.stats import stats_document
 from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS, TimeModel
+from cstool.csl.fabric.watch import Watch
 from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import read_program
 from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TIME_VARIABLE, TRACE_VARIABLE
@@ -64,13 +65,14 @@ class Session:
             self.simulation = Simulation(
                 program,
                 max_cycles=_limit(),
+                patience=None if os.environ.get(LIMIT_VARIABLE) else PATIENCE,
                 on_trace=self._recorder,
                 on_say=self._say,
                 on_print=self._print,
                 time_model=time_model,
             )
             self._host = Host(self.simulation, self._note, modelled=_modelled())
-            watch(self.simulation)
+            Watch(self.simulation).start()
         except Exception as error:
             self._fail(error)
 

@@ -21,6 +21,7 @@ from cstool.plan.compiler.memory import statistics_width
 from cstool.plan.compiler.program import Program, op_of, segment_tensors
 from cstool.plan.compiler.routing import Edge
 from cstool.plan.compiler.stage import NEVER, Held, Known, PipelineStage, all_cycles, weights_bytes
+from cstool.plan.timing.collectives import READ_CYCLES
 from cstool.plan.timing.pe import SUM_BYTES, Pe, ceil_div, input_bytes, input_element_bytes
 from cstool.plan.timing.wafer import exchange
 
@@ -115,9 +116,12 @@ class Chain:
         tile = int(ceil_div(self.program.graph.trained_count, width * height))
         cycles = int(ceil_div(1000 * pe.vector_cycles(tile, request.optimizer.update_ops), pe.efficiency))
         if replicas != (1, 1):
-            # Gradients go along the replicas and the sums come back: one wavelet each, and the way there and back.
+            # Gradients go along the replicas and the sums come back: one wavelet each, and the way there and back. Each
+            # replica on the way adds its own: down a ramp, read, up a ramp; the sums have one ramp at each end.
+            links = request.system.links
             hops = (replicas[0] - 1) * width + (replicas[1] - 1) * height
-            cycles += 2 * (tile + hops * request.system.links.hop_cycles)
+            stop = 2 * links.ramp_cycles + READ_CYCLES
+            cycles += 2 * (tile + hops * links.hop_cycles) + (sum(replicas) - 1) * stop
         return cycles
 
     def step_cycles(self, num_csx: int, replicas: tuple[int, int], bottleneck_cycles: int) -> int:

@@ -131,6 +131,8 @@ ran trace t.trace --link 1.0 => a link must be X.Y:PORT, PORT one of RAMP, WEST,
 ran trace t.trace --cycles 3 => --cycles: must be FROM:TO, two cycles, got '3'
     hint: `cstool fabric trace --help` lists what there is
 ran trace t.trace --chrome no/c.json => no/c.json: cannot be written: No such file or directory
+ran trace t.trace --format simfab -o no/t.log => no/t.log: cannot be written, got: No such file or directory
+ran trace t.trace -o t.log => --output: must come with --format, which says what is written\nhint: --format simfab
 ran trace sim_stats.json => sim_stats.json: must be a trace of a fabric, it is not, or is damaged
     hint: `cstool fabric run DIR --trace FILE` records one
 """)
@@ -164,6 +166,13 @@ def test_a_trace_is_asked(cstool, ran, golden, tmp_path):
         f"written for Perfetto: {chrome}\n"
     )
     assert json.loads(chrome.read_text())["otherData"]["kind"] == "simulated"
+
+
+def test_a_trace_is_written_as_the_vendors_simulator_writes_lines(cstool, ran, tmp_path):
+    said = cstool("fabric", "trace", "t.trace", "--format", "simfab").stdout
+    assert said.startswith("@0 dimX=2, dimY=1\n")
+    assert cstool("fabric", "trace", "t.trace", "--format", "simfab", "-o", str(tmp_path / "t.log")).stdout == ""
+    assert (tmp_path / "t.log").read_text() == said
 
 
 def test_a_trace_is_asked_of_some_cycles(cstool, ran):

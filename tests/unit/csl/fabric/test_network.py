@@ -284,10 +284,10 @@ INDEXED = [Wavelet(5, index << 16 | 7) for index in range(6)]
             for kind in ("range", "sparse_range")
         ),
         # A counter passes the first of every so many, and counts control wavelets or passes them.
-        (Filter("counter", (0, 1, 3)), data(9), [0, 1, 4, 5, 8]),
-        (Filter("counter", (2, 1, 3)), data(6), [2, 3]),
-        (Filter("counter", (0, 1, 3), True), [ADV, *data(5)], [ADV.data, 0, 3, 4]),
-        (Filter("counter", (0, 1, 3), False), [ADV, *data(5)], [ADV.data, 0, 1, 4]),
+        (Filter("counter", (0, 3, 1)), data(9), [0, 1, 4, 5, 8]),
+        (Filter("counter", (2, 3, 1)), data(6), [2, 3]),
+        (Filter("counter", (0, 3, 1), True), [ADV, *data(5)], [ADV.data, 0, 3, 4]),
+        (Filter("counter", (0, 3, 1), False), [ADV, *data(5)], [ADV.data, 0, 1, 4]),
     ],
 )
 def test_a_filter_passes(kept, sends, passed):
@@ -300,7 +300,7 @@ def test_a_filter_passes(kept, sends, passed):
 
 def test_what_does_not_go_down_the_ramp_needs_no_room():
     case = row(3, data(50), middle="W>RE", room=2, takes={(1, 0): NEVER})
-    case.configs[1, 0, 5] = config("W>RE", filter=Filter("counter", (0, 0, 100)))
+    case.configs[1, 0, 5] = config("W>RE", filter=Filter("counter", (0, 100, 0)))
     run = ran(case)
     assert (len(got(run, 1)), len(got(run, 2))) == (1, 50)
     run = ran(row(2, [command(control.NOP, ce_ignore=True)] * 20, takes={(1, 0): NEVER}, room=1))
@@ -351,8 +351,8 @@ def test_a_config_changes_from_the_next_cycle_on_and_wavelets_in_buffers_follow_
 
 
 def test_a_filter_that_stays_goes_on_counting_when_the_config_changes():
-    kept = Filter("counter", (0, 0, 100))
-    for later, passed in ((kept, [0]), (Filter("counter", (0, 1, 100)), [0, 5, 6])):
+    kept = Filter("counter", (0, 100, 0))
+    for later, passed in ((kept, [0]), (Filter("counter", (0, 100, 1)), [0, 5, 6])):
         case = row(2, data(10))
         case.configs[1, 0, 5] = config("W>R", filter=kept)
         case.changes = [(7, 1, 0, 5, config("W>R", ring=True, filter=later))]
@@ -491,7 +491,7 @@ CONFLICT = Case(
             f"PE 1.0: {NO_ROUTE} 5 from the WEST and no route\nhint: @set_color_config(1, 0, ...) gives it one; "
             "or the PE to the WEST must not send the color this way",
         ),
-        (row(2, data(1, color=6)), f"PE 0.0: {NO_ROUTE} 6 from its own CE and no route\n{ONE}"),
+        (row(2, data(1, color=6)), f"PE 0.0: {NO_ROUTE} 6 from its own PE and no route\n{ONE}"),
         *(
             (alone(f"R>{port[0]}"), f"PE 0.0: {OFF} {port}\nhint: take {port} out of the color's tx at this PE")
             for port in ("WEST", "EAST", "NORTH", "SOUTH")

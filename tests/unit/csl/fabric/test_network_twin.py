@@ -149,14 +149,14 @@ class Twin:
         if kept is None:
             return True
         if kept.kind == "counter":
-            return self.counters[x, y, color] <= kept.limits[1] or (wavelet.control and not kept.control)
+            return self.counters[x, y, color] <= kept.limits[2] or (wavelet.control and not kept.control)
         return wavelet.control or wavelet.data >> 16 in range(kept.limits[0], kept.limits[1] + 1)
 
     def move(self, x, y, color, side, wavelet, links):
         key = (x, y, color)
         config = self.configs[key]
         if self.counters[key] is not None and (config.filter.control or not wavelet.control):
-            self.counters[key] = 0 if self.counters[key] >= config.filter.limits[2] else self.counters[key] + 1
+            self.counters[key] = 0 if self.counters[key] >= config.filter.limits[1] else self.counters[key] + 1
         self.buffers[x, y, color, side].pop(0)
         if side == RAMP:
             self.returned["entry", x, y, color].append(self.now)
@@ -253,7 +253,7 @@ def tree_case(random: Random):
 def any_config(random: Random, routes):
     """Any config with these routes."""
     kind = random.choice(("", "", "", "range", "sparse_range", "counter"))
-    limits = (random.randint(0, 2), random.randint(2, 5)) + ((random.randint(2, 6),) if kind == "counter" else ())
+    limits = (random.randint(0, 2), random.randint(2, 6)) + ((random.randint(2, 5),) if kind == "counter" else ())
     return ColorConfig(
         tuple(routes),
         random.randrange(len(routes)),

@@ -6,6 +6,7 @@ import pytest
 
 from cstool.csl.fabric import control
 from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.program import Symbol
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.fabric.simulation import Simulation
 from cstool.csl.fabric.time_model import SIMULATOR
@@ -36,6 +37,15 @@ def main(): pe.activate(9); pe.activate(9)
 def nine():
     note("nine")
     if len(log) == 1: pe.activate(9)
+""",
+            (),
+            ["nine", "nine"],
+        ),
+        # The picker has chosen it two cycles later: an activation from then on is another.
+        (
+            """
+def main(): pe.activate(9); pe.simulation.events.at(pe.base + 2, pe.main.activate_at, 9, pe.base + 2)
+def nine(): note("nine")
 """,
             (),
             ["nine", "nine"],
@@ -152,7 +162,7 @@ def nine(): note("nine")
     simulation = row(program(body))
     unblocked = []
     simulation.on_unblock = lambda pe: unblocked.append((pe, simulation.events.now))
-    simulation.launch(0, "compute", (3, 1.5))
+    simulation.launch(0, Symbol("function", function="compute"), (3, 1.5))
     simulation.run_until()
     assert simulation.pes[0].log == [((3, 1.5), SWITCH), ("nine", 2 * SWITCH + 4)]
     assert unblocked == [(0, SWITCH + 4)]
@@ -194,7 +204,8 @@ BEYOND = (
         (
             "pe.activate(8)",
             "the program did not end within 100 cycles\n"
-            "hint: a longer --max_cycles lets it go on; a task that activates itself, or a loop, may never end",
+            "hint: --max_cycles N (CSTOOL_FABRIC_MAX_CYCLES=N) lets it go on to cycle N; "
+            "a task that activates itself, or a loop, may never end",
         ),
         ('pe.fail("assertion failed: n < 4", "pe.csl:9:3")', "PE 0.0, pe.csl:9:3: assertion failed: n < 4"),
         ("pe.u32[12288] = 1", MAIN + BEYOND),

@@ -157,6 +157,19 @@ def test_a_microthread_of_high_priority_goes_first():
     assert pe.u32[100] < 2 * SWITCH + 50
 
 
+@pytest.mark.parametrize(
+    ("level", "priority", "lost"),
+    [(0, "low", 20), (1, "low", 0), (2, "medium", 20), (3, "medium", 0), (4, "high", 0)],
+)
+def test_the_main_thread_goes_before_microthreads_of_a_lower_priority(level, priority, lost):
+    send = start("fmovs", "FabricOut(2, 5, 20), Mem1d(0, 20, 4, 4)", f'Settings(priority="{priority}")')
+    lines = (f"pe.config_write(0x160, {level})", send, "pe.cycles += 200")
+    first, pe = run(sends(*lines, memory=floats(*range(20))), takes(take(20)), colors=LINE)
+    launch = run(sends(send, memory=floats(*range(20))), takes(take(20)), colors=LINE)[0].main.busy
+    assert first.main.busy == launch + 200 + lost
+    assert pe.f32[:20].tolist() == list(range(20))
+
+
 def test_a_second_operation_on_a_microthread_waits_and_so_does_the_task_that_asks_for_it():
     pe, other = run(
         sends(

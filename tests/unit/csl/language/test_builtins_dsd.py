@@ -9,6 +9,7 @@ A = """
 var a: [10]f32;
 var m: [4, 6]i16;
 var bytes: [4]u8;
+var brief: [4]bf16;
 const n: u16 = 3;
 const p: [*]f32 = &a;
 const p4: *[10]f32 = &a;
@@ -52,6 +53,8 @@ mem1d_dsd, .{ .tensor_access = |i, j|{4, 3} -> m[i, j] }
   a mem1d_dsd has one variable, got 2 (mem4d_dsd has up to 4)
 mem1d_dsd, .{ .tensor_access = |i|{4} -> m[i] } ==> [4, 6]i16 takes 2 indices, got 1
 mem1d_dsd, .{ .tensor_access = |i|{4} -> bytes[i] } ==> a DSD has elements of 16 or 32 bits, got u8
+mem1d_dsd, .{ .tensor_access = |i|{4} -> brief[i] }
+  vector operations on bf16 are not simulated (a loop over its elements does)
 mem1d_dsd, .{ .tensor_access = |i|{4} -> a[1.5] } ==> an index is an integer, got comptime_float
 mem1d_dsd, .{ .tensor_access = |i|{70000} -> a[i] } ==> an extent is 0 to 65535, got 70000
 mem1d_dsd, .{ .tensor_access = |i|{1.5} -> a[i] } ==> an extent is an integer, got comptime_float 1.5
@@ -82,7 +85,7 @@ def test_fabric_operands_of_wse2() -> None:
     before = "const c = @get_color(5);"
     dsd = "@get_dsd(fabin_dsd, .{ .fabric_color = c, .input_queue = @get_input_queue(2), .extent = 4 })"
     module = module_of(f"{before}const x = {dsd};", "wse2")
-    assert module.lookup("x", None).value[1] == FabricIn(2, 4)
+    assert module.lookup("x", None).value[1] == FabricIn(2, 4, color=5)
     assert module.instance.queue_color(2, output=False) == 5
     indexed = "@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> a[i], .wavelet_index_offset = true })"
     assert value(indexed, A, "wse2") == Mem1d(64, 4, 4, 4, True)

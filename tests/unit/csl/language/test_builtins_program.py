@@ -62,14 +62,17 @@ REFUSED = r"""
 @bind_local_task(local, id); @bind_local_task(other, id);
   task id 12 has one task, got 'other' after 'local' | bound to 'local'
 @bind_local_task(plain, id); ==> @bind_local_task takes a task, got fn()void plain
-@bind_local_task(local, 5); ==> @bind_local_task takes a local_task_id, got comptime_int 5 (@get_local_task_id)
-@bind_local_task(word, id); ==> a local task has no parameters
-@bind_data_task(word, id); ==> @bind_data_task takes a data_task_id, got local_task_id 12 (@get_data_task_id)
+  (declare it with 'task': task plain(...) void)
+@bind_local_task(local, 5); ==> @bind_local_task takes a local_task_id, got comptime_int 5
+  (@get_local_task_id(...) makes one)
+@bind_local_task(word, id); ==> a local task has no parameters (a data task takes data: @bind_data_task)
+@bind_data_task(word, id); ==> @bind_data_task takes a data_task_id, got local_task_id 12
+  (@get_data_task_id(...) makes one)
 @bind_data_task(wide, data); ==> a data task takes the 32 bits of a wavelet, its parameters have 48
 @bind_data_task(short, data); ==> a task's parameter has 16 or 32 bits, got 'x' of u8
 @bind_local_task(result, id); ==> a task returns void, got u16
 @bind_control_task(control, id);
-  @bind_control_task takes a control_task_id, got local_task_id 12 (@get_control_task_id)
+  @bind_control_task takes a control_task_id, got local_task_id 12 (@get_control_task_id(...) makes one)
 @bind_control_task(word, @get_control_task_id(40)); ==> a control task takes the 16 bits of data of a control wavelet
 @activate(local); ==> 'local' is not bound to a task id (@bind_local_task(local, ...))
 @block(5); ==> expected a task id, got comptime_int 5
@@ -88,7 +91,7 @@ REFUSED = r"""
 @set_teardown_handler(c, c); ==> @set_teardown_handler takes a function and a color
 @set_teardown_handler(word, c); ==> a handler has no parameters
 @set_empty_queue_handler(local, c); ==> @set_empty_queue_handler takes a function and a queue
-@export_symbol(local); ==> the host calls functions, not tasks
+@export_symbol(local); ==> the host calls functions, not tasks (export an fn, which may @activate the task)
 @export_symbol(id); ==> the host can use functions and pointers, got local_task_id 12 (export a pointer: var p = &x;)
 @export_symbol(plain); @export_symbol(plain); ==> a symbol is exported once, got 'plain' again | the other one
 @set_color_config(0, 0, c, .{}); ==> @set_color_config stands in a layout block alone
@@ -137,7 +140,7 @@ comptime {
         "a": Symbol("variable", 64, 88, "f", 6),
         "half": Symbol("variable", 72, None, "f", 4),
         "n": Symbol("variable", 90, 92, "H", 1),
-        "run": Symbol("function", parameters=("H", "f"), function="run"),
+        "run": Symbol("function", parameters=("H", "f"), function="run", place="pe.csl:7:1"),
     }
     assert instance.memory[88:94] == bytes([64, 0, 3, 0, 90, 0])
 
@@ -180,7 +183,11 @@ def test_sram_that_does_not_suffice() -> None:
     [
         ("var a = 5;", "a variable of run time cannot be of comptime_int: 'a' (give it a type: 'var x: i16 = ...')"),
         ("var a = .{ .b = 1 };", "a variable of run time cannot be of comptime_struct: 'a' (declare it with 'const')"),
-        ("extern var a: i16;", "'a' is extern: all of a program is compiled from its CSL files"),
+        (
+            "extern var a: i16;",
+            "'a' is extern: a program is compiled from its CSL files, none exports it "
+            "('export' before 'a' in a file that the program imports)",
+        ),
         ("var a: i16 align(3) = 1;", "an alignment is a power of 2, got 3"),
         ("var a: [2]i16 = .{ 1 };", "'a' must have 2 elements ([2]i16), got 1"),
     ],

@@ -19,15 +19,16 @@ var g: P;
 task t() void {}
 fn square(x: f32) f32 { return x * x; }
 fn one(v: i16) i16 { return v; }
-fn none() i16 { return 0; }
+fn none() i16 { return 0; } const U = union { p: P, k: i32 }; fn made(v: i32) U { return U{ .k = v }; }
 var pointer: *const fn(i16) i16 = &one;
 """
 CASES = r"""
 const x: i16 = k; ==> 16: 'x' must be i16, got i32 | convert it: @as(i16, ...)
 var x = 5; ==> 1: 'x' is needed at run time and must have a type, got comptime_int | @as gives one
-n = 3; ==> 1: 'n' is const and cannot be assigned to
+n = 3; ==> 1: 'n' is const and cannot be assigned to |
+  const and parameters keep their values; a copy that changes is 'var copy = ...;'
 _ = n + @as(f32, k); ==> 5: no operator '+' on i16 and f32 | convert one side: @as(i16, ...)
-if (n) {} ==> 5: the condition of an 'if' must be bool, got i16
+if (n) {} ==> 5: the condition of an 'if' must be bool, got i16 | compare it: x != 0
 _ = if (n > 0) @as(i16, 1); ==> 5: an 'if' whose value is used needs an 'else'
 _ = if (n > 0) 1 else 2;
   5: an 'if' that is decided at run time needs a type that exists then, got comptime_int | @as gives one
@@ -41,6 +42,9 @@ while (n > 0) { break 5; } ==> 17: a loop has no value, got 'break' with one
 return 5; ==> 1: this function returns void, got comptime_int
 for (n) |x| {} ==> 6: a 'for' goes over a range or an array of one dimension, got i16
 for (@range(f32, n)) |x| {} ==> 13: @range takes an integer type, got f32
+_ = made(k).p.x;
+  5: field 'p' of a value has parts, and is itself bits of a packed struct or a union: not simulated, got P |
+  a union in a variable may have such fields
 a[n, n] = 1.0; ==> 1: [8]f32 takes 1 indices, got 2
 a[@as(f32, n)] = 1.0; ==> 3: an index must be an integer, got f32
 _ = n[0]; ==> 5: only arrays and pointers to many have elements, got i16
@@ -60,9 +64,9 @@ _ = u << @as(u16, 16); ==> 5: a shift of u16 is by 0 to 15 bits, got 16
   1: @fadds takes (DSD, DSD, DSD) or (DSD, f32, DSD) or (DSD, DSD, f32) or (*f32, f32, DSD), got (mem1d_dsd,
   mem1d_dsd, i16)
 @mov16(a_dsd, k); ==> 1: @mov16 takes (DSD, DSD) or (*i16 or *u16, DSD) or (DSD, i16 or u16), got (mem1d_dsd, i32)
-@fmovs(in_dsd, a_dsd); ==> 8: a destination cannot be fabin_dsd
-@fmovs(a_dsd, out_dsd); ==> 15: a source cannot be fabout_dsd
-@fmovs(reg, a_dsd); ==> 8: a destination cannot be dsr_src1
+@fmovs(in_dsd, a_dsd); ==> 8: a destination cannot be fabin_dsd | the destination comes first
+@fmovs(a_dsd, out_dsd); ==> 15: a source cannot be fabout_dsd | the destination comes first
+@fmovs(reg, a_dsd); ==> 8: a destination cannot be dsr_src1 | the destination comes first
 @fmovs(a_dsd, in_dsd, .{ .asink = true }); ==> 23: there is no setting '.asink' | did you mean async?
 @fmovs(a_dsd, in_dsd, .{ .async = true, .priority = .{ .top = true } });
   23: '.priority' is .{ .high = true }, .{ .medium = true } or .{ .low = true }

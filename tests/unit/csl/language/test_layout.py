@@ -154,8 +154,10 @@ layout {} layout {} ==> a file has one layout block | the first one
 layout { @set_rectangle(0, 1); } ==> a rectangle has at least one PE, got 0 x 1
 layout { @set_rectangle(1, 1); @set_rectangle(1, 1); } ==> the rectangle is set once | the first @set_rectangle
 layout { @set_rectangle(2, 2); }
-  each PE of the rectangle needs a program, got none for 0,0, and 3 more (@set_tile_code)
+  each PE of the rectangle needs a program, got none for 0,0, and 3 more (write @set_tile_code(0, 0, ...);
+  in the layout block)
 layout { @set_tile_code(0, 0, "pe.csl"); } ==> @set_rectangle comes first
+  (write @set_rectangle(width, height); at the top of the layout block)
 layout { @set_rectangle(2, 1); @set_tile_code(2, 0, "pe.csl"); } ==> a PE of the rectangle is 0,0 to 1,0, got 2,0
 layout { @set_rectangle(2, 1); @set_tile_code(1.5, 0, "pe.csl"); }
   a coordinate is an integer, got comptime_float 1.5
@@ -171,9 +173,11 @@ layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "needs.csl", .{ .count = 1.5
 ONE: @set_color_config(0, 0, @get_color(1), EAST_ONLY); @set_color_config(0, 0, @get_color(1), EAST_ONLY);
   a color is configured once at a PE, got color 1 again at PE 0,0 | the first one
 ONE: @set_color_config(0, 0, @get_color(22), EAST_ONLY); ==> color 22 is memcpy's own, like 21 to 23
+  (take another color, or compile without --memcpy)
 ONE: @set_color_config(0, 0, true, EAST_ONLY); ==> expected a color, got bool true
 ONE: @set_color_config(0, 0, @get_color(1), 5); ==> a color's config is a struct, got comptime_int 5
-ONE: @export_name("a", [*]f32, true); ==> no program exports 'a' (@export_symbol(..., "a"))
+ONE: @export_name("a", [*]f32, true); ==> no program exports 'a'
+  (write @export_symbol(..., "a"); in a comptime block of a program that has it)
 ONE: @export_name("a", i16); ==> @export_name takes a type [*]T or fn(...)void, got i16
 ONE: @export_name("a", [*]color, 5); ==> whether the host may write is true or false, got comptime_int
 ONE: @export_name("a", [*]f32); @export_name("a", [*]i32); ==> a name is exported once, got 'a' again | the other one
@@ -203,7 +207,8 @@ comptime { @set_local_color_config(@get_color(2), EAST_ONLY); } & @set_color_con
 const a = @import_module("pe.csl"); ==> pe.csl imports itself | program of PE 0,0
 EXPORTS & @export_name("aa", [*]f32, true);
   what a program exports is named in the layout too, 'a' is not (did you mean aa?)
-EXPORTS ==> what a program exports is named in the layout too, 'a' is not (@export_name("a", [*]f32))
+EXPORTS ==> what a program exports is named in the layout too, 'a' is not
+  (write @export_name("a", [*]f32); in the layout block)
 EXPORTS & @export_name("a", [*]u32, true); ==> 'a' must be [*]u32, as the layout has it, got [*]f32 | named here
 EXPORTS & @export_name("a", fn()void); ==> 'a' must be fn()void, as the layout has it, got [*]f32 | named here
 """

@@ -61,7 +61,7 @@ const x = while (a) 1;
 fn f() void { while (x) |y| {} }
   1:25 a 'while' of CSL takes no variable
 fn f() void { for (x) {} }
-  1:23 expected '|' before the variable of 'for', got '{'
+  1:23 expected '|' before the variable of 'for', got '{' | hint: for (@range(u16, n)) |i| { ... }
 fn f() void { switch (x) { 1 => a, 2..3 => b } }
   1:37-38 a range of values is written '1...5'
 fn f() void { switch (x) { 1 => {} 2 => {} } }

@@ -1,8 +1,10 @@
 """The language: types, structs, enums, loops, imports, generic functions, pointers to functions."""
 
+from pathlib import Path
+
 import numpy as np
 
-from tests.unit.csl.language.many_pes import One
+from tests.unit.csl.language.many_pes import One, Run
 
 
 def test_ranges_with_names(one: One) -> None:
@@ -180,3 +182,70 @@ const also = {};
 @comptime_assert(@is_same_type(@type_of(called), @type_of(nothing)));
 """)
     assert pe["out"].tolist() == [1, 0]
+
+
+def test_pointers_to_anything(one: One) -> None:
+    pe = one("""
+var out = @zeros([2]i32);
+var x: i32 = 4;
+fn add(p: *anyopaque, k: i32) void { const q = @ptrcast(*i32, p); q.* += k; }
+---
+add(&x, 3);
+add(@ptrcast(*anyopaque, &out[1]), 5);
+out[0] = x;
+""")
+    assert pe["out"].tolist() == [7, 5]
+
+
+def test_an_array_of_one_value_of_run_time(one: One) -> None:
+    pe = one("""
+var out = @zeros([3]i16);
+var k: i16 = 7;
+noinline fn next() i16 { k += 1; return k; }
+inline fn twice(x: i16) i16 { return x + x; }
+---
+out = @constants([3]i16, twice(next()));
+""")
+    assert pe["out"].tolist() == [16, 16, 16]
+
+
+def test_what_is_extern_is_exported_by_another_file(tmp_path: Path) -> None:
+    layout = 'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl", .{}); }'
+    other = """
+export var sum: i16 = 40;
+export fn add(x: i16) void { sum += x; }
+"""
+    pe = """
+const other = @import_module("other.csl");
+extern var sum: i16;
+extern fn add(x: i16) void;
+var out = @zeros([1]i16);
+task start() void { add(2); out[0] = sum; }
+comptime { @bind_local_task(start, @get_local_task_id(20)); @activate(start); }
+"""
+    assert Run(tmp_path, {"layout.csl": layout, "other.csl": other, "pe.csl": pe}).row("out") == [[42]]
+
+
+def test_bfloat16_rounds_to_eight_bits(one: One) -> None:
+    pe = one("""
+var out = @zeros([5]f32);
+var bits = @zeros([1]u16);
+var two: [2]bf16 = @zeros([2]bf16);
+var k: u16 = 1;
+var i: i16 = 257;
+fn third(x: bf16) bf16 { return x / 3.0; }
+---
+two[k] = 1.0;
+var x: bf16 = two[1];
+x += 0.00390625;
+out[0] = x;
+out[1] = third(x + 2.5);
+two[0] = @as(bf16, i);
+out[2] = two[0];
+bits[0] = @bitcast(u16, x);
+out[3] = @bitcast(bf16, bits[0] + 1);
+out[4] = @as(f32, @as(f16, x) * 0.5);
+""")
+    # Half of a unit in the last place, 2**-8, goes to the even neighbour; 3.5 / 3 is 1 + 21.33 / 128.
+    assert pe["out"].tolist() == [1.0, 1.0 + 21 / 128, 256.0, 1.0 + 1 / 128, 0.5]
+    assert pe["bits"].tolist() == [0x3F80]

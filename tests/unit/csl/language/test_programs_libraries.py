@@ -28,7 +28,7 @@ var kept = @zeros([2]u16);
 ---
 tile_config.main_thread_priority.update_main_thread_priority(tile_config.main_thread_priority.level.MEDIUM_LOW);
 tasks.update_task_priority(@get_local_task_id(20), tasks.level.HIGH);
-kept[0] = @get_config(tile_config.addresses.THREAD_PRIORITIES);
+kept[0] = @get_config(tile_config.addresses.MAIN_PRIORITY);
 kept[1] = @get_config(tile_config.addresses.PRIORITIES + 20);
 """)["kept"].tolist() == [1, 1]
 
@@ -59,6 +59,26 @@ out[2] = control.MAX_CMDS;
 comptime { @assert(control.MAX_CMDS == 8); }
 """)
     assert pe["out"].tolist() == [41, 42, 8]
+
+
+def test_a_task_of_high_priority_runs_first(one: One) -> None:
+    assert one("""
+const priority = @import_module("<tile_config/task_priority>");
+const first = @get_local_task_id(21);
+const second = @get_local_task_id(22);
+var order = @zeros([2]u16);
+var count: u16 = 0;
+task one() void { order[count] = 1; count += 1; }
+task two() void { order[count] = 2; count += 1; }
+comptime {
+  @bind_local_task(one, first);
+  @bind_local_task(two, second);
+}
+---
+priority.update_task_priority(second, priority.level.HIGH);
+@activate(first);
+@activate(second);
+""")["order"].tolist() == [2, 1]
 
 
 def test_what_is_printed_and_traced(one: One) -> None:

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from cstool.csl.fabric.errors import SimulationError
 from tests.unit.csl.language.many_pes import Run
 
 SENDER = """
@@ -82,7 +85,7 @@ def test_a_filter_that_counts_is_set_anew_at_run_time(tmp_path: Path, arch: str)
     const tx = if (x == width - 1) .{ RAMP } else .{ RAMP, EAST };
     const counter = .{
       .kind = .{ .counter = true }, .count_data = true, .count_control = false,
-      .init_counter = 0, .limit1 = x, .max_counter = 3,
+      .init_counter = 0, .limit1 = 3, .max_counter = x, .fast_mode = true,
     };
     @set_color_config(x, 0, c, .{ .routes = .{ .rx = .{ WEST }, .tx = tx }, .filter = counter });"""
     # some time lies between two wavelets
@@ -93,7 +96,7 @@ def test_a_filter_that_counts_is_set_anew_at_run_time(tmp_path: Path, arch: str)
   while (spin < 50) : (spin += 1) {}
   if (sent < 12) @activate(@get_local_task_id(9));"""
     change = """
-  if (word == 5) tile_config.filters.set_active_limit(@get_filter_id(c), 0);
+  if (word == 5) tile_config.filters.set_max_counter(@get_filter_id(c), 0);
   if (word == 9) tile_config.filters.set_counter(@get_filter_id(c), 3);"""
     files = pair(send, change)
     files["send.csl"] = files["send.csl"].replace("task main", "var sent: u16 = 0;\ntask main")
@@ -276,3 +279,68 @@ comptime {
     run = Run(tmp_path, {"layout.csl": layout, "send.csl": send, "take.csl": take})
     run.simulation.run_until()
     assert run.array("got", 1).tolist() == [7, 7, 7, 9]
+
+
+TWO_COLORS = """
+param c: color;
+const d = @get_color(4);
+const queue = @get_input_queue(0);
+const in_c = @get_dsd(fabin_dsd, .{ .extent = 3, .fabric_color = c, .input_queue = queue });
+const in_d = @get_dsd(fabin_dsd, .{ .extent = 2, .fabric_color = d, .input_queue = queue });
+var got = @zeros([5]u16);
+const first = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{2} -> got[i] });
+const last = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{3} -> got[i + 2] });
+const next = @get_local_task_id(10);
+task main() void { BODY }
+task more() void { @mov16(last, in_c); }
+comptime {
+  @bind_local_task(main, @get_local_task_id(9));
+  @bind_local_task(more, next);
+  @activate(@get_local_task_id(9));
+}
+"""
+BOTH_COLORS = """
+    const from = .{ .rx = .{ WEST }, .tx = .{ RAMP } };
+    @set_color_config(x, 0, c, .{ .routes = from });
+    @set_color_config(x, 0, @get_color(4), .{ .routes = from });
+    @set_color_config(0, 0, @get_color(4), .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ EAST } } });"""
+
+
+def two_colors(path: Path, body: str) -> Run:
+    """PE 0 sends 3 times 7 by color 3, then 8 and 9 by color 4; PE 1 takes all through one queue."""
+    send = """
+param c: color;
+const d = @get_color(4);
+const eight = @get_dsd(fabout_dsd, .{ .extent = 1, .fabric_color = d, .output_queue = @get_output_queue(3) });
+const sevens = @get_dsd(fabout_dsd, .{ .extent = 3, .fabric_color = c, .output_queue = @get_output_queue(2) });
+task main() void { @mov16(sevens, 7); @mov16(eight, 8); @mov16(eight, 9); }
+comptime {
+  @bind_local_task(main, @get_local_task_id(9));
+  @activate(@get_local_task_id(9));
+}
+"""
+    layout = ROW.replace("CONFIG", BOTH_COLORS).replace("width = 4", "width = 2")
+    return Run(path, {"layout.csl": layout, "send.csl": send, "take.csl": TWO_COLORS.replace("BODY", body)}, "wse2")
+
+
+def test_an_input_queue_takes_the_color_that_each_operation_names(tmp_path: Path) -> None:
+    # color 3 comes first, and waits in the router for the second operation
+    run = two_colors(tmp_path, "@mov16(first, in_d); @mov16(last, in_c);")
+    run.simulation.run_until()
+    assert run.array("got", 1).tolist() == [8, 9, 7, 7, 7]
+
+
+def test_an_operation_that_waits_for_the_microthread_of_its_queue_names_a_color_too(tmp_path: Path) -> None:
+    run = two_colors(tmp_path, "@mov16(first, in_d, .{ .async = true }); @mov16(last, in_c, .{ .async = true });")
+    run.simulation.run_until()
+    assert run.array("got", 1).tolist() == [8, 9, 7, 7, 7]
+
+
+def test_an_input_queue_that_holds_wavelets_of_one_color_takes_no_other(tmp_path: Path) -> None:
+    short = "@set_dsd_length(in_c, 1)"
+    spin = "var spin: u16 = 0; while (spin < 50) : (spin += 1) {}"
+    run = two_colors(tmp_path, f"@mov16(@set_dsd_length(last, 1), {short}); {spin} @mov16(first, in_d);")
+    with pytest.raises(SimulationError) as error:
+        run.simulation.run_until()
+    assert "input queue 0 gets another color, it must be empty, it has 2 wavelets" in str(error.value)
+    assert error.value.hint == "take all wavelets of color 3 first, or give each color a queue"

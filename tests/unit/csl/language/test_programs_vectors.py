@@ -222,3 +222,25 @@ const to = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{2} -> b[i] });
 ---
 @mov16(to, from, .{ .index = 3 });
 """)["b"].tolist() == [4, 5, 0, 0, 0, 0]
+
+
+def test_strides_count_elements_of_the_operation(one: One) -> None:
+    found = one("""
+var pairs = [6]u16{ 1, 2, 3, 4, 5, 6 };
+var moved = @zeros([6]u16);
+var low = @zeros([4]u16);
+var words = [2]u32{ 0x20001, 0x40003 };
+const from = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{2} -> pairs[i + 2] });
+const to = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{2} -> moved[i] });
+const halves = @get_dsd(mem1d_dsd, .{ .tensor_access = |i|{4} -> words[i] });
+const back = @get_dsd(mem4d_dsd, .{ .tensor_access = |i, j|{1, 4} -> low[3 - j] });
+const register = @get_dsr(dsr_dest, 1);
+---
+@load_to_dsr(register, to, .{ .save_address = true });
+const one_dsd = @set_dsd_length(from, 1);
+@mov32(register, one_dsd);
+@mov32(register, @increment_dsd_offset(one_dsd, 1, u32));
+@mov16(back, halves);
+""")
+    assert found["moved"].tolist() == [3, 4, 5, 6, 0, 0]
+    assert found["low"].tolist() == [4, 3, 2, 1]

@@ -69,6 +69,21 @@ def more(layout: SdkLayout, name: str = "more") -> tuple[CodeRegion, Color, Colo
     return region, rx, tx
 
 
+def test_stop_waits_for_streams(start: Start) -> None:
+    layout = layout_of(SdkTarget.WSE3)
+    region, send, receive = ports(layout)
+    region.place(4, 4)
+    runtime = start(layout.compile("out"), None, memcpy_required=False)
+    got = np.zeros(4, np.int32)
+    tasks = runtime.send(send, WORDS, nonblock=True), runtime.receive(receive, got, 4, nonblock=True)
+    runtime.stop()
+    assert got.tolist() == [6, 7, 8, 9]
+    assert [task.done for task in tasks] == [True, True]
+    stopped = "the program must be running, between run() and stop()"
+    refuses(lambda: runtime.send(send, WORDS), f"send: {stopped}")
+    refuses(lambda: runtime.receive(receive, got), f"receive: {stopped}")
+
+
 def passed(start: Start, layout: SdkLayout, send: str, receive: str) -> list[int]:
     """What comes back of four words of 16 bits."""
     runtime = start(layout.compile("out"), None, memcpy_required=False)
@@ -187,7 +202,7 @@ def test_streams_that_cannot_be() -> None:
     refuses(
         layout.compile,
         "compile: there must be a way between the host at PE 3.2 and the input port 'rx' of region 'more'\n"
-        "hint: PEs between regions are needed for it: place them further apart",
+        "hint: PEs without a route of the same color are needed for it: place regions further apart",
     )
     region, rx, _ = more(layout_of())
     port = region.create_input_port(rx, Edge.LEFT, [RoutingPosition().set_output([Route.RAMP])], 4)
@@ -220,6 +235,10 @@ def variables() -> tuple[SdkLayout, CodeRegion]:
          "compile: set_symbol: variables.csl has no variable 'gven'\nhint: did you mean given?"),
         (lambda r: r.set_symbol((0, 0), "x", np.zeros(1, np.int16)),
          "compile: set_symbol: variables.csl has no variable 'x'\nhint: a variable that nothing uses has no memory"),
+        (lambda r: r.set_symbol((0, 0), np.zeros(1, np.int16)),
+         "set_symbol: a PE, the name of a variable, and its data must be given"),
+        (lambda r: r.set_symbol("given", np.zeros(6, np.int16), 4, 2),
+         "set_symbol_all of 'given': data must have 4 x 2 elements, got 6"),
         (lambda r: r.set_symbol(3, "given", np.zeros(1, np.int16)),
          "set_symbol: an IntVector must be given, got 3\nhint: IntVector(x, y)"),
         (lambda r: r.set_param_all("given", 3),
@@ -259,3 +278,16 @@ def test_what_a_layout_is_made_of() -> None:
     refuses(lambda: Color(3), "Color: its name must be text, got int")  # type: ignore[arg-type]
     assert SdkLayout(SdkTarget.WSE2, msg_level="INFO").settings == {"msg_level": "INFO"}
     assert region.name == "v"
+
+
+def test_errors_name_pes_by_their_place_on_the_fabric(start: Start) -> None:
+    Path("wrong.csl").write_text("""
+var x: i16 = 1;
+task go() void { @assert(x == 2); }
+comptime { @bind_local_task(go, @get_local_task_id(10)); @activate(@get_local_task_id(10)); }
+""")
+    layout = layout_of()
+    layout.create_code_region("wrong.csl", "w", 1, 1).place(7, 5)
+    layout.create_code_region("variables.csl", "v", 1, 1).place(9, 3)
+    runtime = start(layout.compile("out"), None, memcpy_required=False)
+    assert message(runtime.stop).startswith("PE 7.5, wrong.csl:3:18: ")

@@ -216,7 +216,8 @@ def h2d(runtime: SdkRuntime, **changes: Any) -> Any:
         (lambda r: r.memcpy_h2d_colbcast(0, np.zeros(36, np.uint32), 0, 0, 3, 2, 6),
          "memcpy_h2d_colbcast: src must have 18 elements, got 36"),
         (lambda r: d2h(r, dest=np.zeros(36)),
-         "memcpy_d2h: dest must be an array of uint32, int32 or float32, got float64"),
+         "memcpy_d2h: dest must be an array of uint32, int32 or float32, got float64\n"
+         "hint: make it of np.float32"),
         (lambda r: h2d(r, src=np.zeros(36, np.int16)),
          "memcpy_h2d: src must be an array of uint32, int32 or float32, got int16\n"
          "hint: input_array_to_u32 makes such of 16-bit data"),
@@ -330,7 +331,8 @@ def test_a_function_that_never_unblocks(capfd, runtime):
     assert first == (
         "the fabric stands still, and the host's command is not done: memcpy_d2h from 'A', 6 x 32 bits, PE 0.0"
     )
-    assert hint == "hint: PE 0.0 is in stuck(), which has not called unblock_cmd_stream()"
+    stuck = "PE 0.0 is in stuck(), which has not called unblock_cmd_stream()"
+    assert hint == f"hint: {stuck}; never ran there: task echo (pe.csl:3:1)"
     assert blank == ""
     assert report.startswith("deadlock at cycle ")
     assert capfd.readouterr() == ("", "")

@@ -321,24 +321,31 @@ def test_colors() -> None:
     refuses(layout.compile, f"compile: a color has one route at a PE, {given}")
 
 
-@pytest.mark.parametrize("of_host", [True, False])
-def test_no_way(of_host: bool) -> None:
+def test_ways_across_regions(start: Start) -> None:
+    layout, [(a, in_a, out_a), (b, in_b, out_b)] = layout_of_two()
+    a.place(2, 2)
+    b.place(4, 2)
+    # No PE is free between them, nor around the PE between.
+    layout.create_code_region("empty.csl", "between", 1, 1).place(3, 2)
+    layout.connect(out_a, in_b)
+    assert answer(start, layout, in_a, out_b) == [2, 3, 4, 5, 6]
+
+
+def test_no_way() -> None:
     layout, [(a, in_a, out_a), (b, in_b, out_b)] = layout_of_two()
     layout.create_input_stream(in_a)
     layout.create_output_stream(out_b)
     a.place(2, 2)
-    if of_host:
-        layout.create_input_stream(in_b)
-        layout.create_output_stream(out_a)
-        b.place(3, 2)
-        between = "between the host and"
-    else:
-        layout.connect(out_a, in_b)
-        b.place(4, 2)
-        layout.create_code_region("add.csl", "between", 1, 1).place(3, 2)
-        between = "from the output port 'a.tx' of region 'a' to"
-    hint = "hint: PEs between regions are needed for it: place them further apart"
-    refuses(layout.compile, f"compile: there must be a way {between} the input port 'b.rx' of region 'b'\n{hint}")
+    b.place(4, 2)
+    between = layout.create_code_region("empty.csl", "between", 1, 1)
+    between.place(3, 2)
+    between.paint_all(out_a.color, way(Route.NORTH, Route.RAMP))
+    layout.connect(out_a, in_b)
+    there = (
+        "compile: there must be a way from the output port 'a.tx' of region 'a' to the input port 'b.rx' of region 'b'"
+    )
+    hint = "hint: PEs without a route of the same color are needed for it: place regions further apart"
+    refuses(layout.compile, f"{there}\n{hint}")
 
 
 @pytest.mark.parametrize(
@@ -393,7 +400,7 @@ def test_send_and_receive(start: Start) -> None:
          "send: columns, rows, counts and ids must be whole numbers, got (2.5,)"),
         (lambda: runtime.send(send, words[:0]), "send: data must have at least 1 element, got none"),
         (lambda: runtime.send(send, np.zeros(3)),
-         "send: data must be an array of a type of 16 or 32 bits, got float64"),
+         "send: data must be an array of a type of 16 or 32 bits, got float64\nhint: make it of np.float32"),
         (lambda: runtime.receive(receive, words, 6), "receive: size must be 1 to 5, as dest has room, got 6"),
         (lambda: runtime.receive(receive, np.zeros(9, np.float32)[::2]),
          "receive: dest must be contiguous and writable, it is not"),
