@@ -1,4 +1,7 @@
-"""Stencils that a compiler of others made into CSL, on the simulated fabric, against NumPy.
+"""Programs that compilers of others made into CSL, on the simulated fabric, against NumPy.
+
+spcl/spada compiles its own language: CSTOOL_SPADA names a checkout, and its `sptlc` is on the PATH. Each twin follows
+the comments of its sample.
 
 xdslproject/wse-stencil compiles programs of MLIR by xDSL. They are not part of this project: CSTOOL_WSE_STENCIL names
 a checkout, and `xdsl-opt` (xdsl 0.35) and an `mlir-opt` with test passes (Debian's mlir-19-tools has one) are on the
@@ -229,3 +232,87 @@ def test_its_own_driver_and_host_script_run(checkout: Path, arch: str) -> None:
     assert total is not None
     assert float(total[1]) == pytest.approx(expected.sum(), rel=1e-5)
     assert "nans = np.int64(0)" in results[0].read_text()
+
+
+class Sample(NamedTuple):
+    """A sample of SpaDA.
+
+    Args:
+        file: in its folder of samples
+        params: of the kernel
+        inputs: (width, height, elements) by name; no shape: a float32 argument
+        out: the shape of its result
+        twin: the same computation
+    """
+
+    file: str
+    params: str
+    inputs: dict[str, tuple[int, ...]]
+    out: tuple[int, int, int]
+    twin: Callable[..., np.ndarray]
+
+
+def gemv(x: np.ndarray, a: np.ndarray, y: np.ndarray, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    """alpha A x + beta y, by blocks of k x k."""
+    blocks = a.reshape(*a.shape[:2], -1, x.shape[2])
+    return np.einsum("ijrc,ic->jr", alpha * blocks, x[:, 0])[None] + beta * y
+
+
+BLOCKS = {"inp_x": (3, 1, 2), "inp_A": (3, 2, 4), "inp_y": (1, 2, 2), "alpha": (), "beta": ()}
+SAMPLES = {
+    "axpy": Sample(
+        "blas/axpy",
+        "N=3 K=5",
+        {"x": (3, 3, 5), "alpha": (), "y": (3, 3, 5)},
+        (3, 3, 5),
+        lambda x, alpha, y: alpha * x + y,
+    ),
+    "gemv": Sample("blas/gemv", "PX=3 PY=2 K=2", BLOCKS, (1, 2, 2), gemv),
+    "chain_reduce": Sample(
+        "collectives/chain_reduce_1D", "N=4 K=6", {"a_in": (4, 1, 6)}, (1, 1, 6), lambda a: a.sum(0, keepdims=True)
+    ),
+    "tree_reduce_1d": Sample(
+        "collectives/tree_reduce_1D", "L=3 K=2", {"a_in": (8, 1, 2)}, (1, 1, 2), lambda a: a.sum(0, keepdims=True)
+    ),
+    "allreduce_2d": Sample(
+        "collectives/allreduce_2D",
+        "NX=3 NY=4 K=3",
+        {"a_in": (3, 4, 3)},
+        (3, 4, 3),
+        lambda a: np.broadcast_to(a.sum((0, 1)), a.shape),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("arch", ["wse2", "wse3"])
+def test_spada_samples_compute_what_numpy_does(tmp_path: Path, name: str, arch: str) -> None:
+    if "CSTOOL_SPADA" not in os.environ or shutil.which("sptlc") is None:
+        pytest.skip("CSTOOL_SPADA names no checkout of spcl/spada, or sptlc is not on the PATH")
+    sample = SAMPLES[name]
+    file = Path(os.environ["CSTOOL_SPADA"], "samples", "spatial", f"{sample.file}.sptl")
+    params = " ".join(f"-p {each}" for each in sample.params.split())
+    ended = typed(f"WSE_ARCH={arch} sptlc {file} made {params}", tmp_path)
+    assert (tmp_path / "made" / "out" / "out.json").is_file(), ended
+    random = np.random.default_rng(5)
+    inputs = {each: random.uniform(0, 1, shape).astype(np.float32) for each, shape in sample.inputs.items()}
+    how = {
+        "streaming": False,
+        "data_type": MemcpyDataType.MEMCPY_32BIT,
+        "order": MemcpyOrder.ROW_MAJOR,
+        "nonblock": False,
+    }
+    runtime = SdkRuntime(tmp_path / "made" / "out")
+    runtime.load()
+    runtime.run()
+    for each, array in inputs.items():
+        if array.shape:
+            words = np.ascontiguousarray(array.transpose(1, 0, 2)).ravel()
+            runtime.memcpy_h2d(runtime.get_id(each), words, 0, 0, *array.shape, **how)
+    runtime.launch(name, *(np.float32(array) for array in inputs.values() if not array.shape), nonblock=False)
+    width, height, depth = sample.out
+    found = np.zeros(width * height * depth, np.float32)
+    runtime.memcpy_d2h(found, runtime.get_id("out"), 0, 0, width, height, depth, **how)
+    runtime.stop()
+    result = found.reshape(height, width, depth).transpose(1, 0, 2)
+    np.testing.assert_allclose(result, sample.twin(*inputs.values()), rtol=1e-5)

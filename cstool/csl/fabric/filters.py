@@ -6,7 +6,9 @@ Documented: a range filter passes wavelets whose upper 16 bits, the index, are f
 - `sparse_range` passes the same as `range`: wavelets of a sparse tensor carry their index in the same place (F15).
 - `counter` numbers wavelets from `init_counter` to `limit1` and again from 0, and passes numbers up to `max_counter`:
   so each PE of the vendor's `fft-1d-2d` takes one brick of all those that pass it.
-- Control wavelets pass ranges: they have no index. A counter numbers them like others, or lets them pass.
+- Control wavelets pass ranges: they have no index. A counter lets them pass, or numbers them like others
+  where the layout says so (`count_control`): so counts the public code of SpaDA (`spcl/spada`), and it says that the
+  vendor's simulator does.
 """
 
 from dataclasses import dataclass, replace

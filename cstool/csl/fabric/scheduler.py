@@ -56,8 +56,8 @@ class Picker:
         queues: input queues that tasks read
 
     Attributes:
-        ran: ids of tasks that have run
         high: ids of high priority
+        ran: ids of tasks that have run
     """
 
     __slots__ = ("active", "blocked", "calls", "controls", "high", "last", "queues", "ran", "tasks", "unblocked")
@@ -78,8 +78,8 @@ class Picker:
         self.queues = queues
         self.calls: deque[Call] = deque()
         self.last = -1
-        self.ran: set[int] = set()
         self.high: set[int] = set()
+        self.ran: set[int] = set()
 
     def activate(self, task: int, time: int) -> None:
         """Activate a task; without effect on one that is activated and has not run yet."""

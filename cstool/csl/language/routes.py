@@ -165,5 +165,5 @@ def color_filter(value: Value, place: Place) -> Filter:
             limits.append(defaults[name])
         else:
             raise CslError(f"a filter of kind {kind} needs .{name}", place)
-    control = _flag(fields, "count_control", place) if "count_control" in fields else True
+    control = _flag(fields, "count_control", place) if "count_control" in fields else kind != "counter"
     return Filter(kind, tuple(limits), control)

@@ -38,6 +38,10 @@ ROUTES, .filter = .{ .kind = .{ .range = true }, .min_idx = 2, .max_idx = 5 }
   ColorConfig((Route(1, 8),), filter=Filter("range", (2, 5)))
 ROUTES, .filter = .{ .kind = .counter, .limit1 = 3, .max_counter = 7, .count_control = false }
   ColorConfig((Route(1, 8),), filter=Filter("counter", (0, 3, 7), control=False))
+ROUTES, .filter = .{ .kind = .counter, .init_counter = 2, .limit1 = 3, .max_counter = 0, .count_data = true }
+  ColorConfig((Route(1, 8),), filter=Filter("counter", (2, 3, 0), control=False))
+ROUTES, .filter = .{ .kind = .counter, .limit1 = 3, .max_counter = 0, .count_control = true }
+  ColorConfig((Route(1, 8),), filter=Filter("counter", (0, 3, 0)))
 .routes = .{ .rx = .{ WEST }, .tx = .{ EAST }, .color_swap_x = true } ==> ColorConfig((Route(2, 4),), swap=1)
 ROUTES, .color_swap_x = true, .color_swap_y = true ==> ColorConfig((Route(1, 8),), swap=3)
 """
