@@ -50,7 +50,13 @@ class MainThread:
         program = pe.program
         self._pe = pe
         self._events = pe.simulation.events
-        self.picker = Picker(program.tasks, program.blocked, program.activated, list(pe.ramp.inputs.values()))
+        self.picker = Picker(
+            program.tasks,
+            program.control_tasks or program.tasks,
+            program.blocked,
+            program.activated,
+            list(pe.ramp.inputs.values()),
+        )
         self.running: Task | None = None
         self.latest: Task | None = None
         self.lost = 0

@@ -311,7 +311,7 @@ class Thread:
         action = self.on_control
         if action is None:
             # It is for a control task, which the task picker runs; one that names none is dropped.
-            if control.decode(payload).task in self.pe.program.tasks:
+            if control.decode(payload).task in self.pe.main.picker.controls:
                 self.pe.main.wake(now)
                 return False
             queue.take()

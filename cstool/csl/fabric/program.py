@@ -145,6 +145,7 @@ class PEProgram:
         memory: the first bytes of SRAM when the program starts; the rest is zero
         sram: bytes by their use, largest first: ("A: [24]f32", 96)
         tasks: by task id
+        control_tasks: by task id, where they have a table of their own (WSE-3); else they are among `tasks`
         handlers: what a task of kind "teardown" calls, one after the other
         blocked: task ids that start blocked
         activated: local task ids that start activated
@@ -166,6 +167,7 @@ class PEProgram:
     memory: bytes = b""
     sram: tuple[tuple[str, int], ...] = ()
     tasks: Mapping[int, Task] = field(default_factory=dict)
+    control_tasks: Mapping[int, Task] = field(default_factory=dict)
     handlers: tuple[Handler, ...] = ()
     blocked: frozenset[int] = frozenset()
     activated: tuple[int, ...] = ()

@@ -50,6 +50,7 @@ class Picker:
 
     Args:
         tasks: by id
+        controls: by id, what control wavelets name: the same, or a table of its own
         blocked: ids that start blocked
         activated: ids that start activated
         queues: input queues that tasks read
@@ -59,12 +60,18 @@ class Picker:
         ran: ids of tasks that have run
     """
 
-    __slots__ = ("active", "blocked", "calls", "high", "last", "queues", "ran", "tasks", "unblocked")
+    __slots__ = ("active", "blocked", "calls", "controls", "high", "last", "queues", "ran", "tasks", "unblocked")
 
     def __init__(
-        self, tasks: Mapping[int, Task], blocked: frozenset[int], activated: Sequence[int], queues: list[InputQueue]
+        self,
+        tasks: Mapping[int, Task],
+        controls: Mapping[int, Task],
+        blocked: frozenset[int],
+        activated: Sequence[int],
+        queues: list[InputQueue],
     ) -> None:
         self.tasks = tasks
+        self.controls = controls
         self.blocked = set(blocked)
         self.active: dict[int, int] = dict.fromkeys(activated, -1)
         self.unblocked: dict[int, int] = {}
@@ -111,7 +118,7 @@ class Picker:
                 if queue.user is not None and queue.user.on_control is not None:
                     continue
                 found: int | None = control.decode(data).task
-                if found not in self.tasks:
+                if found not in self.controls:
                     found = NOBODY
             else:
                 found = queue.task if queue.user is None else None
@@ -150,12 +157,13 @@ class Picker:
             self.ran.add(task)
             del self.active[task]
             return Picked(self.tasks[task], ())
+        is_control = queue.items[0][2]
         data = queue.take()
         if task < 0:
             return None
         self.last = task
         self.ran.add(task)
-        found = self.tasks[task]
+        found = (self.controls if is_control else self.tasks)[task]
         if found.kind == "control":
             data = control.decode(data).data
         return Picked(found, arguments(found.argument, data))

@@ -224,6 +224,10 @@ def _float_operation(operator: str, type_: Type, left: float, right: float, plac
         result = {"+": python.add, "-": python.sub, "*": python.mul}[operator](left, right)
     else:
         raise _no_operator(operator, type_, type_, place)
+    # SDK documentation, "Type System in CSL": only comptime_float refuses these two.
+    if type_ == types.COMPTIME_FLOAT and (result != result or (operator in "/%" and right == 0)):
+        what = "a divisor is not zero" if right == 0 else "a comptime_float is a number"
+        raise CslError(f"{what}, got {left} {operator} {right}", place)
     return round_float(type_, result)
 
 

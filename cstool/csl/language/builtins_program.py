@@ -69,15 +69,21 @@ def _id(called: Called, *allowed: Type) -> int:
 def _bind(called: Called, kind: str, number: int, letters: tuple[str, ...]) -> Value:
     instance, place = called.instance, called.place
     task = _task(called, kind)
-    bound = instance.tasks.get(number)
+    own, others = instance.tasks, instance.control_tasks
+    if kind == "control":
+        own, others = others, own
+    bound = own.get(number) or others.get(number)
     if bound is not None:
-        raise CslError(
+        clash = CslError(
             f"task id {number} has one task, got '{task.declaration.name}' after '{bound.root.name}'",
             place,
             notes=((bound.place, f"bound to '{bound.root.name}'"),),
         )
+        if number in own:
+            raise clash
+        instance.shared_ids.append(clash)
     by_queue = instance.arch.data_tasks_by_queue
-    instance.tasks[number] = BoundTask(
+    own[number] = BoundTask(
         instance.root_of(task, kind, letters),
         place,
         number if kind == "data" and not by_queue else None,
@@ -180,10 +186,11 @@ def _set_handler(called: Called, kinds: dict[Type, str], what: str) -> Value:
     return values.VOID
 
 
-@builtin("set_control_task_table", 0, 1, (COMPTIME,), "lets control tasks have a table; one is enough here", "wse3")
+@builtin("set_control_task_table", 0, 1, (COMPTIME,), "lets control tasks have ids of their own", "wse3")
 def _set_control_task_table(called: Called) -> Value:
     if called.arguments:
         fields_of(called, 0, ("instructions", "stride"))
+    called.instance.control_table = True
     return values.VOID
 
 

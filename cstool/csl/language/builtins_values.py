@@ -7,7 +7,7 @@ from typing import Any
 from cstool.csl.fabric.arch import COLORS
 from cstool.csl.fabric.scalar import function
 from cstool.csl.language import conversions, syntax, types, values
-from cstool.csl.language.builtins_table import COMPTIME, INTRINSIC_ACTIONS, LAYOUT, RUN, VALUE, Called, builtin, special
+from cstool.csl.language.builtins_table import INTRINSIC_ACTIONS, RUN, VALUE, Called, builtin, special
 from cstool.csl.language.evaluate_core import Code, Frame, NotKnown, Scope, constant
 from cstool.csl.language.evaluate_expressions import resolve
 from cstool.csl.language.evaluate_places import field_of
@@ -51,7 +51,7 @@ def type_argument(called: Called, index: int) -> Type:
 # --- conversions ---
 
 
-@builtin("as", 2, 2, ALSO_RUN, "converts numbers, bool, and integers to enums")
+@builtin("as", 2, 2, ALSO_RUN, "converts numbers, bool, and between integers and enums")
 def _as(called: Called) -> Value:
     return conversions.cast(called.arguments[1], type_argument(called, 0), called.place)
 
@@ -304,7 +304,7 @@ def _get_array(called: Called) -> Value:
     return ArrayType((len(raw),), types.U8), tuple(raw)
 
 
-@builtin("assert", 1, 1, (COMPTIME, LAYOUT, RUN), "ends the simulation if a condition is false")
+@builtin("assert", 1, 1, ALSO_RUN, "ends the simulation, or compiling, if a condition is false", pure=False)
 @builtin("comptime_assert", 1, 2, ANYWHERE, "an error if a condition is false", pure=False)
 def _comptime_assert(called: Called) -> Value:
     type_, data = called.arguments[0]

@@ -13,7 +13,7 @@ from cstool.csl.fabric.program import FabricProgram, Handler, PEProgram, Task
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
 from cstool.csl.language import evaluate, syntax, types
 from cstool.csl.language.exports import check_exports
-from cstool.csl.language.instance import EmittedCode, Instance, Root, largest_text
+from cstool.csl.language.instance import BoundTask, EmittedCode, Instance, Root, largest_text
 from cstool.csl.language.layout import Layout, Tile
 from cstool.csl.language.limits import IMPORT, Limits
 from cstool.csl.language.module import Module, Variable, unknown_param
@@ -286,14 +286,13 @@ class Compilation:
                 None,
                 largest_text(sram),
             )
+        if instance.shared_ids and not instance.control_table:
+            raise instance.shared_ids[0]
         _check_queues(instance)
         _check_handlers(instance)
-        tasks = {
-            number: Task(
-                bound.root.name, bound.root.kind, bound.root.letters, bound.queue, bound.color, str(bound.place)
-            )
-            for number, bound in sorted(instance.tasks.items())
-        }
+        tasks, control_tasks = _tasks(instance.tasks), _tasks(instance.control_tasks)
+        if not instance.control_table:
+            tasks, control_tasks = dict(sorted({**tasks, **control_tasks}.items())), {}
         handlers = sorted(instance.handlers.items())
         if handlers:
             tasks[TEARDOWN_TASK] = Task("teardown", "teardown", place=str(handlers[0][1].place))
@@ -304,6 +303,7 @@ class Compilation:
             memory=instance.memory,
             sram=sram,
             tasks=tasks,
+            control_tasks=control_tasks,
             handlers=tuple(Handler(kind, number, bound.root.name) for (kind, number), bound in handlers),
             blocked=frozenset(instance.blocked),
             activated=tuple(instance.activated),
@@ -317,6 +317,13 @@ class Compilation:
             inputs=code.inputs,
             outputs=code.outputs,
         )
+
+
+def _tasks(bound: Mapping[int, BoundTask]) -> dict[int, Task]:
+    return {
+        number: Task(task.root.name, task.root.kind, task.root.letters, task.queue, task.color, str(task.place))
+        for number, task in sorted(bound.items())
+    }
 
 
 def _check_queues(instance: Instance) -> None:

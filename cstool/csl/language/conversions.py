@@ -4,8 +4,8 @@ Rules (SDK 2.10 documentation, "Type System in CSL" and "Builtins"; where it is 
 
 - A type converts to another without `@as` if the other has all its values (i16 -> i32, u8 -> i16, f16 -> f32).
   A known value becomes another integer type if it fits. There are no other implicit conversions.
-- `@as` converts numbers, bool, and integers to enums; to an integer of fewer bits it drops bits; a float is rounded
-  towards zero.
+- `@as` converts numbers, bool, and between integers and enums; to an integer of fewer bits it drops bits; a float is
+  rounded towards zero.
 """
 
 import math
@@ -256,14 +256,14 @@ def check_cast(source: Type, target: Type, place: Place | None) -> None:
         CslError: it is not defined.
     """
     numeric = (types.is_number(source) or source == BOOL) and (types.is_number(target) or target == BOOL)
-    if numeric or coerces(source, target):
+    if numeric or coerces(source, target) or (isinstance(source, EnumType) and types.is_int(target)):
         return
     if (isinstance(target, EnumType) and (source == types.ENUM_LITERAL or types.is_int(source))) or (
         source == types.STRUCT and isinstance(target, StructType | ArrayType)
     ):
         return
     hint = "the number behind it: @get_int(...)" if isinstance(source, OpaqueType) and types.is_int(target) else None
-    raise CslError(f"@as converts numbers, bool, and integers to enums, got {source} to {target}", place, hint)
+    raise CslError(f"@as converts numbers, bool, and between integers and enums, got {source} to {target}", place, hint)
 
 
 def _truncate(data: Any, place: Place | None) -> int:

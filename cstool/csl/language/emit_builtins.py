@@ -47,6 +47,8 @@ def _as(frame: Frame, node: syntax.Builtin) -> Code:
     if code.fields is not None or not types.is_number(target) and target != types.BOOL:
         return code.converted(target, node.place)
     frame.cost(costs.ALU)
+    if isinstance(code.type, types.EnumType):
+        code = code.retyped(code.type.tag)
     return code.cast(target)
 
 

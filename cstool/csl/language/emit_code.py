@@ -167,6 +167,8 @@ class Code:
     def from_bits(self, target: Type) -> "Code":
         """The value of `target` with the bits of an unsigned integer."""
         bits = types.bits_of(target)
+        if self.known and is_raw(target):
+            return known((target, values.from_bytes(target, int(self.value).to_bytes(target.size, "little"))))
         if isinstance(target, FloatType):
             return atom(target, f"{'b' if target.name == 'bf16' else ''}float{bits}({self.python})", [self])
         if target == types.BOOL:
@@ -199,6 +201,20 @@ def _bounds(type_: Type) -> tuple[int, int]:
 def is_raw(type_: Type) -> bool:
     """Whether a struct's value is one unsigned integer, its bits, in compiled code; others are tuples."""
     return isinstance(type_, StructType) and (type_.is_packed or type_.is_union)
+
+
+def check_bits(type_: Type, what: str, place: Place) -> None:
+    """Whether compiled code takes a value out of the bits of a union, or puts it there.
+
+    Raises:
+        CslError: it does that in SRAM alone.
+    """
+    if isinstance(type_, ArrayType) or (isinstance(type_, StructType) and not is_raw(type_)):
+        raise CslError(
+            f"{what} has parts, and is itself bits of a packed struct or a union: not simulated, got {type_}",
+            place,
+            "a union in a variable may have such fields",
+        )
 
 
 def literal(type_: Type, data: Any) -> str:
@@ -259,6 +275,9 @@ def _struct_of(fields: dict[str, Code], target: Type, place: Place, what: str) -
     if not is_raw(target):
         return tuple_of(target, items)
     if target.is_union:
+        if items[0].known:
+            return known((target, dict.fromkeys(fields, items[0].pair)))
+        check_bits(items[0].type, f"{what}, field '{next(iter(fields))}'", place)
         return items[0].to_bits().retyped(target)
     parts = []
     for (name, _), item in zip(target.fields, items, strict=True):

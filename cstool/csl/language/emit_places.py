@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cstool.csl.language import costs, evaluate, syntax, types
-from cstool.csl.language.emit_code import Code, Level, atom, is_raw, joined, known
+from cstool.csl.language.emit_code import Code, Level, atom, check_bits, is_raw, joined, known
 from cstool.csl.language.emit_frame import EXPRESSIONS, Frame, Local
 from cstool.csl.language.emit_memory import Address, address_in, read, write
 from cstool.csl.language.module import Variable
@@ -111,7 +111,8 @@ def _field_of(base: Spot, name: str, place: Place) -> Spot:
         names = [field for field, _ in struct.fields]
         raise CslError(f"{struct} has the fields {', '.join(names)}, got .{name}", place, did_you_mean(name, names))
     title = f"field '{name}' of {base.name}"
-    if is_raw(struct):
+    if is_raw(struct) and (struct.is_packed or base.address is None):
+        check_bits(type_, title, place)
         return Spot(type_, title, base.const, bit=struct.offset(name) if struct.is_packed else 0, inside=base)
     if base.address is not None:
         return Spot(type_, title, base.const, address=base.address.plus(struct.offset(name)))
@@ -290,7 +291,7 @@ def _store_bits(frame: Frame, spot: Spot, code: Code, place: Place) -> None:
     shifted = f"{piece.at(Level.SHIFT)} << {spot.bit}" if spot.bit else piece.at(Level.XOR)
     frame.cost(2 * costs.ALU, 2)
     if bits == width:
-        store(frame, outer, piece.retyped(outer.type), place)
+        store(frame, outer, piece.from_bits(outer.type), place)
         return
     whole = load(frame, outer)
     keep = hex(((1 << width) - 1) & ~(((1 << bits) - 1) << spot.bit))

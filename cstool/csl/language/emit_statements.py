@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from cstool.csl.language import costs, evaluate, syntax, types, values
-from cstool.csl.language.emit_code import NEVER, Code, is_raw, known
+from cstool.csl.language.emit_code import NEVER, Code, known
 from cstool.csl.language.emit_expressions import operate
 from cstool.csl.language.emit_frame import STATEMENTS, Frame, Local
 from cstool.csl.language.emit_memory import Address
@@ -53,7 +53,10 @@ def _declare_const(frame: Frame, node: syntax.Declare, code: Code) -> None:
         frame.declare(node.name, Local(code.type, code=replace(code, fields=kept)), node.place)
         return
     if code.type == types.VOID:
-        raise CslError(f"'{node.name}' needs a value, got void", node.place)
+        if code.calls:
+            frame.timed(_bare(code.text))
+        frame.declare(node.name, values.VOID)
+        return
     frame.cost(costs.ALU)
     code = frame.settled(code)
     name = frame.fresh(node.name)
@@ -66,8 +69,8 @@ def _declare_var(frame: Frame, node: syntax.Declare, code: Code, what: str) -> N
     type_ = code.type
     if type_ == types.VOID:
         raise CslError(f"{what} needs a value, got void", node.place)
-    # An array or a struct of parts is in SRAM even without a pointer to it.
-    has_parts = isinstance(type_, ArrayType) or (isinstance(type_, StructType) and not is_raw(type_))
+    # An array, a struct of parts or a union is in SRAM even without a pointer to it.
+    has_parts = isinstance(type_, ArrayType) or (isinstance(type_, StructType) and not type_.is_packed)
     if frame.program.in_sram(type_) and (node.name in frame.escaping or has_parts):
         undefined = node.value is None or (isinstance(node.value, syntax.Name) and node.value.name == "undefined")
         _in_sram(frame, node.name, type_, node.place, None if undefined else code, const=False)

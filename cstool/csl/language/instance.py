@@ -105,6 +105,10 @@ class Instance:
         depth: calls that run now, one inside the other
         effects: calls so far of functions that may have an effect
         limits: limits of the whole compilation
+        tasks: data and local tasks by id
+        control_tasks: control tasks by id
+        control_table: whether they have a table of their own, so ids of theirs may be those of other tasks
+        shared_ids: errors to raise if they have none
         recolored: as `fabric.program.PEProgram.recolored`
         exporters: the module of each variable or function with `export`, for those that say `extern`
         handlers: functions that the teardown task calls, by `fabric.program.Handler.kind` and number
@@ -123,6 +127,9 @@ class Instance:
     limits: Limits = field(default_factory=Limits)
     keeper: Keeper = field(default_factory=Keeper)
     tasks: dict[int, BoundTask] = field(default_factory=dict)
+    control_tasks: dict[int, BoundTask] = field(default_factory=dict)
+    control_table: bool = False
+    shared_ids: list[CslError] = field(default_factory=list)
     handlers: dict[tuple[str, int], BoundTask] = field(default_factory=dict)
     blocked: dict[int, Place] = field(default_factory=dict)
     activated: dict[int, Place] = field(default_factory=dict)
@@ -282,7 +289,7 @@ class Instance:
         Raises:
             CslError: it is bound to none.
         """
-        for number, bound in self.tasks.items():
+        for number, bound in [*self.tasks.items(), *self.control_tasks.items()]:
             if bound.root.function == task:
                 return number
         name = task.declaration.name

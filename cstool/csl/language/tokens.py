@@ -20,7 +20,8 @@ _TOKEN = re.compile(
     (?P<blank>    (?: [ \t\r\n]+ | //[^\n]* )+ )
   | (?P<name>     [A-Za-z_]\w* )
   | (?P<number>   0[xX]\w* (?:\.(?![.*])\w*)? (?:(?<=[pP])[+-]\w+)?
-                | \d\w* (?:\.(?![.*])\w*)? (?:(?<=[eE])[+-]\w+)? )
+                | \d\w* (?:\.(?![.*])\w*)? (?:(?<=[eE])[+-]\w+)?
+                | '(?:[^'\\\n]|\\.)+' )
   | (?P<string>   "(?:[^"\\\n]|\\.)*" )
   | (?P<builtin>  @[A-Za-z_]\w* )
   | (?P<operator> \.\.\. | \.\. | \.\* | <<= | >>= | << | >> | [-+*]%=? | -> | => | == | != | <= | >= | \+\+ | \*\*
@@ -50,7 +51,8 @@ class Token(NamedTuple):
     """A word of a file.
 
     Args:
-        kind: "name", "number", "string", "builtin" (with its `@`), "end", or the word itself: "const", "+=", "{"
+        kind: "name", "number" (also a character: 'a'), "string", "builtin" (with its `@`), "end", or the word itself:
+            "const", "+=", "{"
         text: as it stands in the file
         start: offset of its first character
         end: offset behind its last one
@@ -99,9 +101,7 @@ def _refusal(source: Source, at: int, found: re.Match[str] | None) -> CslError:
         place = Place(source, at, len(source.text) if line_end < 0 else line_end)
         return CslError("this string has no closing '\"'", place, "a string ends on the line where it begins")
     if character == "'":
-        return CslError(
-            "CSL has no single quotes", place, 'a string is "text"; for the code of a character write the number'
-        )
+        return CslError("expected a character and a closing ' after this '", place, 'a string is "text"')
     if character == "@":
         return CslError("expected the name of a builtin after '@'", place)
     shown = f"'{character}'" if character.isprintable() else f"U+{ord(character):04X}"
@@ -109,12 +109,16 @@ def _refusal(source: Source, at: int, found: re.Match[str] | None) -> CslError:
 
 
 def number_value(source: Source, token: Token) -> int | float:
-    """The value of a number: an int, or a float where it has a point or an exponent.
+    r"""The value of a number: an int, or a float where it has a point or an exponent.
+
+    A character is a number, too: its code (SDK documentation, "Type System in CSL": 'a' is 97, '\x0a' is 10).
 
     Raises:
         CslError: it is no number after all, such as `0b12`, or it is too large.
     """
     text = token.text
+    if text[0] == "'":
+        return _character_value(source, token)
     place = Place(source, token.start, token.end)
     if len(text) > _LONGEST_NUMBER:
         raise CslError(f"a number has at most {_LONGEST_NUMBER} characters, got {len(text)}", place)
@@ -138,6 +142,14 @@ def number_value(source: Source, token: Token) -> int | float:
     return value
 
 
+def _character_value(source: Source, token: Token) -> int:
+    found = string_value(source, token)
+    if len(found) != 1:
+        place = Place(source, token.start, token.end)
+        raise CslError(f"one character stands between single quotes, got {len(found)}", place, 'a string is "text"')
+    return ord(found)
+
+
 def _number_hint(text: str) -> str:
     if text.endswith("."):
         return "a digit follows the point: 1.0"
@@ -149,7 +161,7 @@ def _number_hint(text: str) -> str:
 
 
 def string_value(source: Source, token: Token) -> str:
-    r"""The value of a string, with `\n`, `\x41`, `\u{41}` and the others resolved.
+    r"""The value of a string (or what is between single quotes), with `\n`, `\x41`, `\u{41}` and the others resolved.
 
     Raises:
         CslError: it has an escape that CSL lacks.

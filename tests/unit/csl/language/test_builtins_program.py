@@ -33,7 +33,8 @@ def test_tasks_and_their_ids() -> None:
         "@bind_local_task(local, id); @bind_data_task(word, data); "
         "@bind_control_task(control, @get_control_task_id(40)); @block(id); @activate(id);"
     )
-    assert {n: (t.root.name, t.root.kind, t.root.letters, t.color, t.queue) for n, t in instance.tasks.items()} == {
+    tasks = {**instance.tasks, **instance.control_tasks}
+    assert {n: (t.root.name, t.root.kind, t.root.letters, t.color, t.queue) for n, t in tasks.items()} == {
         12: ("local", "local", (), None, None),
         2: ("word", "data", ("f",), None, 2),
         40: ("control", "control", ("h",), None, None),

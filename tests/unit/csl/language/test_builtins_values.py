@@ -49,8 +49,8 @@ REFUSED = r"""
 @range(f32, 3) ==> @range counts in an integer type, got f32
 @range(i16, 0, 5, 0) ==> the step of @range is not 0
 @as(i16, @get_color(1))
-  @as converts numbers, bool, and integers to enums, got color to i16 (the number behind it: @get_int(...))
-@as(i16, 1.0 / 0.0) ==> @as to an integer needs a finite number, got inf
+  @as converts numbers, bool, and between integers and enums, got color to i16 (the number behind it: @get_int(...))
+@as(i16, @as(f32, 1.0) / 0.0) ==> @as to an integer needs a finite number, got inf
 @bitcast(u16, @as(f32, 1.0)) ==> @bitcast keeps the number of bits, got f32 (32) to u16 (16)
 @bitcast(color, 1) ==> @bitcast is for numbers, bool, packed structs and pointers, got color
 @ptrcast([*]f32, 5) ==> @ptrcast converts pointers, got comptime_int to [*]f32

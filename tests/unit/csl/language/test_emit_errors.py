@@ -19,7 +19,7 @@ var g: P;
 task t() void {}
 fn square(x: f32) f32 { return x * x; }
 fn one(v: i16) i16 { return v; }
-fn none() i16 { return 0; }
+fn none() i16 { return 0; } const U = union { p: P, k: i32 }; fn made(v: i32) U { return U{ .k = v }; }
 var pointer: *const fn(i16) i16 = &one;
 """
 CASES = r"""
@@ -42,6 +42,9 @@ while (n > 0) { break 5; } ==> 17: a loop has no value, got 'break' with one
 return 5; ==> 1: this function returns void, got comptime_int
 for (n) |x| {} ==> 6: a 'for' goes over a range or an array of one dimension, got i16
 for (@range(f32, n)) |x| {} ==> 13: @range takes an integer type, got f32
+_ = made(k).p.x;
+  5: field 'p' of a value has parts, and is itself bits of a packed struct or a union: not simulated, got P |
+  a union in a variable may have such fields
 a[n, n] = 1.0; ==> 1: [8]f32 takes 1 indices, got 2
 a[@as(f32, n)] = 1.0; ==> 3: an index must be an integer, got f32
 _ = n[0]; ==> 5: only arrays and pointers to many have elements, got i16

@@ -30,6 +30,9 @@ WIDER = "(use a wider type, or @as(i16, ...) to drop bits)"
 
 REFUSED = r"""
 1 / 0 ==> a divisor is not zero, got 1 / 0
+1.0 / 0.0 ==> a divisor is not zero, got 1.0 / 0.0
+1e999 - 1e999 ==> a number too large for a float, 1e999
+1e308 * 10.0 - 1e308 * 10.0 ==> a comptime_float is a number, got inf - inf
 @as(i16, 32767) + 1 ==> 32767 + 1 must fit i16 (-32768 to 32767), got 32768 WIDER
 @as(u16, 1) - 2 ==> 1 - 2 must fit u16 (0 to 65535), got -1
 @as(u16, 1) + (-2) ==> the value must fit u16 (0 to 65535), got -2
@@ -255,7 +258,7 @@ if (n == 4) 1 else v    @is_comptime()
 """
 NOT_KNOWN = """
 v + 1    p.*    a[3]    plain(1)    @activate(@get_local_task_id(9))
-@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{v} -> a[i] })    if (n == 5) 1 else v    @fadds(a, a, a)    @assert(true)
+@get_dsd(mem1d_dsd, .{ .tensor_access = |i|{v} -> a[i] })    if (n == 5) 1 else v    @fadds(a, a, a)
 """
 
 

@@ -130,6 +130,60 @@ switch (@as(u16, f * 2.0)) { 4 => { out[15] = f * f * f; }, else => {} }
     assert out[7:].tolist() == [f * np.float32(0.1) + np.float32(0.2), 16, 3, 7, 6, 4, 6, 3, 8]
 
 
+def test_a_union_has_the_bits_of_its_fields(one: One) -> None:
+    pe = one("""
+var out = @zeros([12]u32);
+const Half = struct { low: u16, high: u16 };
+const Word = union { f: f32, u: u32, half: Half, parts: [2]u16 };
+var word = Word{ .f = 1.0 };
+fn bits(w: Word) u32 { return w.u; }
+fn of(x: f32) Word { return Word{ .f = x }; }
+---
+out[0] = word.u;
+word.u = 0x40000000;
+out[1] = @as(u32, word.f);
+word.half.high = 5;
+word.parts[0] = 7;
+out[2] = word.u;
+out[3] = bits(of(2.0));
+out[4] = bits(Word{ .u = 9 });
+var own = word;
+own.half = Half{ .low = 1, .high = 2 };
+out[5] = own.u;
+own.f = 1.0;
+out[6] = own.parts[1];
+""")
+    assert pe["out"].tolist()[:7] == [0x3F800000, 2, 0x00050007, 0x40000000, 9, 0x00020001, 0x3F80]
+
+
+def test_enums_and_integers(one: One) -> None:
+    pe = one("""
+var out = @zeros([4]i16);
+const Mode = enum(u16) { off, on = 7 };
+var mode: Mode = .on;
+---
+out[0] = @as(i16, mode);
+out[1] = @as(i16, Mode.off);
+mode = @as(Mode, out[1]);
+out[2] = if (mode == Mode.off) 3 else 4;
+out[3] = 'a';
+""")
+    assert pe["out"].tolist() == [7, 0, 3, 97]
+
+
+def test_void_is_a_value(one: One) -> None:
+    pe = one("""
+var out = @zeros([2]i16);
+fn count() void { out[0] += 1; }
+const nothing = {};
+---
+const called: void = count();
+const also = {};
+@comptime_assert(@is_same_type(@type_of(called), @type_of(nothing)));
+""")
+    assert pe["out"].tolist() == [1, 0]
+
+
 def test_pointers_to_anything(one: One) -> None:
     pe = one("""
 var out = @zeros([2]i32);

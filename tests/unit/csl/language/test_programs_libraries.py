@@ -33,6 +33,34 @@ kept[1] = @get_config(tile_config.addresses.PRIORITIES + 20);
 """)["kept"].tolist() == [1, 1]
 
 
+def test_control_tasks_of_a_table_have_ids_of_their_own(on_wse3: One) -> None:
+    pe = on_wse3("""
+const control = @import_module("<control>");
+var out = @zeros([3]u16);
+var payload = @zeros([1]u32);
+const c = @get_color(3);
+const to = @get_output_queue(2);
+const from = @get_input_queue(2);
+const send = @get_dsd(fabout_dsd, .{ .extent = 1, .output_queue = to, .control = true });
+task told(data: u16) void { out[0] = data; @activate(@get_local_task_id(10)); }
+task local() void { out[1] = out[0] + 1; }
+comptime {
+  @bind_control_task(told, @get_control_task_id(10));
+  @bind_local_task(local, @get_local_task_id(10));
+  @set_control_task_table(.{ .instructions = 8, .stride = 2 });
+  @initialize_queue(from, .{ .color = c });
+  @initialize_queue(to, .{ .color = c });
+  @set_local_color_config(c, .{ .routes = .{ .rx = .{ RAMP }, .tx = .{ RAMP } } });
+}
+---
+payload[0] = control.encode_single_payload(control.opcode.NOP, false, @get_control_task_id(10), 41);
+@mov32(send, payload_dsd);
+out[2] = control.MAX_CMDS;
+comptime { @assert(control.MAX_CMDS == 8); }
+""")
+    assert pe["out"].tolist() == [41, 42, 8]
+
+
 def test_a_task_of_high_priority_runs_first(one: One) -> None:
     assert one("""
 const priority = @import_module("<tile_config/task_priority>");
@@ -51,10 +79,6 @@ priority.update_task_priority(second, priority.level.HIGH);
 @activate(first);
 @activate(second);
 """)["order"].tolist() == [2, 1]
-
-
-def test_a_table_of_control_tasks_is_taken(on_wse3: One) -> None:
-    on_wse3("comptime { @set_control_task_table(.{ .stride = 2 }); }\n---\n")
 
 
 def test_what_is_printed_and_traced(one: One) -> None:

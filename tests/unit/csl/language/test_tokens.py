@@ -58,10 +58,10 @@ def test_words_with_a_meaning_only_where_they_stand_are_names():
         assert words(word)[0] == (word, word)
 
 
-NUMBERS = """
+NUMBERS = r"""
 0 ==> 0    012 ==> 12    1_000_000 ==> 1000000    0xFf_0a ==> 65290    0o17 ==> 15    0b1_01 ==> 5    1.5 ==> 1.5
 1_0.2_5 ==> 10.25    1e3 ==> 1000.0    1.5E+2 ==> 150.0    25e-1 ==> 2.5    0x1.8p3 ==> 12.0    0x1p-2 ==> 0.25
-0xA.8 ==> 10.5
+0xA.8 ==> 10.5    'a' ==> 97    '\x0a' ==> 10    '\n' ==> 10    '\'' ==> 39    '"' ==> 34
 """
 
 
@@ -135,7 +135,8 @@ a↵  0x ==> 2:3-4 not a number, 0x | ALLOWED
 "\u{110000}" ==> 1:2-11 not an escape of a string, \u{110000} | ESCAPES
 "\u{d800}" ==> 1:2-9 not an escape of a string, \u{d800} | ESCAPES
 a = "abc;↵b ==> 1:5-9 this string has no closing '"' | hint: a string ends on the line where it begins
-'a' ==> 1:1 CSL has no single quotes | hint: a string is "text"; for the code of a character write the number
+'a ==> 1:1 expected a character and a closing ' after this ' | hint: a string is "text"
+'ab' ==> 1:1-4 one character stands between single quotes, got 2 | hint: a string is "text"
 a @ b ==> 1:3 expected the name of a builtin after '@'
 a $ b ==> 1:3 a character that CSL has no use for, '$'
 é ==> 1:1 a character that CSL has no use for, 'é'
