@@ -26,6 +26,8 @@ from cstool.foundation.words import did_you_mean
 LIBRARY = Path(__file__).parent / "library"
 MULTI, MEMCPY = "memcpy_multi/", "memcpy/"
 """Folders of the library: one has all that the other has."""
+FFT = "<kernels/fft/"
+"""A folder of the vendor's library that has no public description."""
 _RECURSION = 20_000
 """Python's limit while programs are compiled: code of CSL runs as nested Python functions."""
 
@@ -111,7 +113,7 @@ class Compilation:
         if name.startswith("<") and name.endswith(">"):
             path = LIBRARY / f"{name[1:-1].replace(MULTI, MEMCPY, 1)}.csl"
             if not path.is_file() or not path.resolve().is_relative_to(LIBRARY.resolve()):
-                hint = "operations on DSDs are builtins: @fadds, @mov16" if name == "<dsd_ops>" else None
+                hint = "import a transform of your own: what this one offers is not public" if FFT in name else None
                 raise CslError(f"unknown library {name}", place, hint or did_you_mean(name, library_names()))
             return str(path)
         if name.startswith("<") or name.endswith(">"):
