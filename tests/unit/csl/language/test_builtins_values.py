@@ -79,6 +79,9 @@ wse2: @get_ut_id(1) ==> @get_ut_id exists on wse3 alone, this is compiled for ws
 @bind_local_task(1, 2) ==> @bind_local_task stands in a comptime block alone
 @fadds(1, 2, 3) ==> @fadds happens at run time: it has no value at compile time
 @get_rectangle() ==> @get_rectangle needs a rectangle: @set_rectangle comes first
+@import_module("<message_passing>")
+  unknown library <message_passing> (messages from any PE to any other are not simulated:
+  give each path a color and its routes)
 @import_module("<kernels/fft/fft3d>")
   unknown library <kernels/fft/fft3d> (import a transform of your own: what this one offers is not public)
 @import_module("<maths>") ==> unknown library <maths> (did you mean <math>?)
