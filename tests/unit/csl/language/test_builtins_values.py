@@ -132,4 +132,5 @@ def test_the_type_of_an_array_that_is_known_at_run_time_alone() -> None:
     assert value("@element_type(@type_of(a))", "var a: [3, 4]f16;") == types.F16
     assert value("@type_of(a[1, 2])", "var a: [3, 4]f16;") == types.F16
     assert value("@type_of(p.*)", "var a: [3]f16; var p: *[3]f16 = &a;") == ArrayType((3,), types.F16)
+    assert value("@type_of(p.*)", "var a: [3]f16; const p = &a;") == ArrayType((3,), types.F16)
     assert constant("var a: i16; const x = @is_comptime(a);")[1] is False

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cstool.csl.language.source import CslError
-from tests.unit.csl.language.many_pes import One, OnePE
+from tests.unit.csl.language.many_pes import One, OnePE, Run
 from tests.unit.csl.language.shown import cases, columns
 
 LETTERS = ("f16", "f32", "i16", "u16", "i32", "u32")
@@ -66,6 +66,50 @@ comptime { @bind_local_task(go_on, then); }
 ops.mov(f32, out_dsd, 2.5, .{ .async = true, .activate = then });
 """)
     assert found["again"].tolist() == [2.5] * 4
+
+
+FILL = """
+param buffer;
+param start_id: local_task_id;
+const ops = @import_module("<dsd_ops>");
+const whole = @type_of(buffer.*);
+const element = @element_type(whole);
+const to = @get_dsd(mem1d_dsd, .{ .base_address = buffer, .extent = @element_count(whole) });
+task fill() void { ops.mov(element, to, @as(element, 3), .{}); }
+fn bind() void { @bind_local_task(fill, start_id); @activate(start_id); }
+"""
+TWO = """
+var words = @zeros([5]i16);
+var floats = @zeros([3]f32);
+const first = @import_module("fill.csl", .{ .buffer = &words, .start_id = @get_local_task_id(8) });
+const second = @import_module("fill.csl", .{ .buffer = &floats, .start_id = @get_local_task_id(9) });
+comptime { first.bind(); second.bind(); }
+"""
+
+
+def test_a_module_for_buffers_of_any_type(tmp_path: Path, arch: str) -> None:
+    layout = 'layout { @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl", .{}); }'
+    run = Run(tmp_path, {"layout.csl": layout, "pe.csl": TWO, "fill.csl": FILL}, arch)
+    assert (run.row("words"), run.row("floats")) == ([[3] * 5], [[3.0] * 3])
+
+
+def test_operands_may_be_dsrs_and_pointers(one: One) -> None:
+    found = one("""
+const ops = @import_module("<dsd_ops>");
+const to = @get_dsr(dsr_dest, 1);
+const from = @get_dsr(dsr_src1, 1);
+var a = [4]f32{ 1, 2, 3, 4 };
+var b = @zeros([4]f32);
+var sums = @zeros([1]f32);
+var sum: f32 = 0.0;
+---
+@load_to_dsr(to, b_dsd);
+@load_to_dsr(from, a_dsd);
+ops.mov(f32, to, from, .{});
+ops.add(f32, f32, &sum, sum, a_dsd, .{});
+sums[0] = sum;
+""")
+    assert (found["b"].tolist(), found["sums"].tolist()) == ([1, 2, 3, 4], [10])
 
 
 REFUSED = """
