@@ -76,13 +76,19 @@ def test_it_waits_for_every_pe(tmp_path: Path, idle: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("file", "old", "new", "said"),
     [
-        ("phase2_tally = 0", "phase2_tally = 5", "tally has no second phase here: phase2_tally is 0"),
-        ("get_params(x, y)", "get_params(x, y + 1)", "tally.get_params takes a PE of the kernel"),
+        ("layout.csl", "tally = 0", "tally = 5", "tally has no second phase here: phase2_tally is 0"),
+        ("layout.csl", "get_params(x, y)", "get_params(x, y + 1)", "tally.get_params takes a PE of the kernel"),
+        ("pe.csl", "{ 4, 5 }", "{ 4, 3 }", "on wse3 the input_queues of a tally differ from its output_queues"),
     ],
 )
-def test_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_refused(tmp_path: Path, file: str, old: str, new: str, said: str) -> None:
     with pytest.raises(CslError) as caught:
-        Run(tmp_path, {**FILES, "layout.csl": LAYOUT.replace(old, new)}, width=2, height=1, idle=9)
+        Run(tmp_path, {**FILES, file: FILES[file].replace(old, new)}, width=2, height=1, idle=9)
     assert caught.value.message.split(": ", 1)[1] == f"@comptime_assert failed: {said}"
+
+
+def test_a_queue_may_be_both_on_wse2(tmp_path: Path) -> None:
+    files = {**FILES, "pe.csl": PE.replace("{ 4, 5 }", "{ 2, 3 }")}
+    assert Run(tmp_path, files, "wse2", width=3, height=2, idle=9).row("heard")[-1] == [1, 0]
