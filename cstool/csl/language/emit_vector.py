@@ -227,7 +227,11 @@ def _map(frame: Frame, node: syntax.Builtin) -> Code:
     parameters = _callback_types(function[1], made, node)
     written = frame.program.function(evaluate.specialise(function[1], parameters, node.place), node.place)
     if written.waits:
-        raise CslError("what @map calls must not wait", node.arguments[0].place)
+        raise CslError(
+            "what @map calls must not wait",
+            node.arguments[0].place,
+            "it must use no fabric and no FIFO, and start no asynchronous operation",
+        )
     types_ = parameters if written.result == types.VOID else [*parameters, written.result]
     if len(made) != len(types_):
         name = function[1].declaration.name
