@@ -309,6 +309,12 @@ def _get_array(called: Called) -> Value:
 
 
 @builtin("assert", 1, 1, ALSO_RUN, "ends the simulation, or compiling, if a condition is false", pure=False)
+def _assert(called: Called) -> Value:
+    if not called.scope.calls:
+        raise NotKnown("@assert in code of run time fails when it runs", called.place)
+    return _comptime_assert(called)
+
+
 @builtin("comptime_assert", 1, 2, ANYWHERE, "an error if a condition is false", pure=False)
 def _comptime_assert(called: Called) -> Value:
     type_, data = called.arguments[0]
