@@ -212,7 +212,7 @@ def layout_params(chance: random.Random, folder: Path) -> str:
     program = "param t: comptime_string;\ncomptime { @comptime_print(t); }\n"
     (folder / "pe.csl").write_text(program)
     (folder / "layout.csl").write_text(
-        f'layout {{ @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl", {params_text({"t": text}, {})}); }}',
+        f'layout {{ @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl", {params_text({"t": text}, {}, frozenset())}); }}',
         encoding="utf-8",
         newline="",
     )

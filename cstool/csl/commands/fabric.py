@@ -151,7 +151,6 @@ def heat(
     fabric_app,
     "trace",
     "cstool fabric trace gemv.trace --pe 1.0",
-    "cstool fabric trace gemv.trace --link 0.0:EAST",
     "cstool fabric trace gemv.trace --chrome gemv.json",
     "cstool fabric trace gemv.trace --format simfab -o gemv.log",
     short_help="Show the work of a PE, or the traffic of a link, from a recorded trace.",
