@@ -157,6 +157,7 @@ class Thread:
         else:
             as_bits = _short_bits
         color, is_control, first = operand.color, operand.control, self.settings.first_index
+        traced = self.pe.trace is not None
         if BYTES[letter] == 2 and (operand.indexed or first is not None):
             start = first or 0
 
@@ -172,7 +173,8 @@ class Thread:
             if not items:
                 sending.append(output)
             items.append((color, as_bits(value), is_control))
-            self._note("written", output)
+            if traced:
+                self._note("written", output)
 
         return put
 

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple
 
 
@@ -38,6 +39,15 @@ class Events:
         else:
             events.append((action, arguments))
 
+    def put(self, time: int, event: Event) -> None:
+        """`at` for an event that is made once, and asked for many times."""
+        events = self._cycles.get(time)
+        if events is None:
+            self._cycles[time] = [event]
+            heapq.heappush(self._times, time)
+        else:
+            events.append(event)
+
     def first(self, time: int, action: Callable[..., Any], *arguments: Any) -> None:
         """Likewise, at a `time` after now, before all calls of `at` for that time.
 
@@ -68,11 +78,13 @@ class Events:
             self.now = time
             self._next = 0
         events = self._cycles[time]
-        # The list grows while it is read: events asked for in this cycle happen in it. `_next` stays right if an
-        # action raises.
-        while self._next < len(events):
-            action, arguments = events[self._next]
-            self._next += 1
-            action(*arguments)
+        begun = self._next
+        # The list grows while it is read: events asked for in this cycle happen in it.
+        try:
+            for action, arguments in islice(events, begun, None):
+                begun += 1
+                action(*arguments)
+        finally:
+            self._next = begun  # right even if an action raises
         self.done += len(events)
         return True
