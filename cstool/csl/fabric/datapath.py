@@ -89,7 +89,8 @@ class Datapath:
                     f"time, @{queue.user.name} on {queue.user.label} does",
                     thread.task,
                 )
-            self._ramp.recolor(queue, color)
+            if pe.program.recolored:
+                self._ramp.recolor(queue, color)
             queue.user = thread
         if thread.number is None:
             self.synchronous = thread

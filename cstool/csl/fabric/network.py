@@ -300,7 +300,7 @@ class Network:
                         link.wanted = True
                         break
                 else:
-                    if exit_ and not (exit_.free or self._wiring.bound_since(exit_, buffer)):
+                    if exit_ and not exit_.free and (exit_.room or not self._wiring.bound_since(exit_, buffer)):
                         exit_.wanted = True
                         continue
                     if after is None:

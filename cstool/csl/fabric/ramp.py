@@ -7,7 +7,7 @@ from cstool.csl.fabric.arch import ANY_COLOR, COLORS, OWN_QUEUES
 from cstool.csl.fabric.dsd import FabricOut
 from cstool.csl.fabric.queues import InputQueue, OutputQueue
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
-from cstool.csl.fabric.wavelet import Wavelet
+from cstool.csl.fabric.wavelet import Wavelet, wavelet_of
 from cstool.csl.fabric.wiring import NOT_YET
 from cstool.foundation.words import counted
 
@@ -236,7 +236,7 @@ class Ramp:
             else:
                 if len(items) >= queue.capacity:
                     pe.datapath.stir()
-                wavelet = Wavelet(*items.popleft())
+                wavelet = wavelet_of(items.popleft())
                 if len(sending) > 1:
                     sending.remove(queue)
                     if items:

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ class Wavelet(NamedTuple):
     data: int
     control: bool = False
 
+
+wavelet_of = partial(tuple.__new__, Wavelet)
+"""a wavelet of the tuple of its three fields, made without a call of Python code"""
 
 Event = tuple[Callable[..., Any], tuple[Any, ...]]
 

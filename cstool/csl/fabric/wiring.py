@@ -114,8 +114,6 @@ class Wiring:
         Raises:
             SimulationError: there is still no queue, and the program binds none later
         """
-        if exit_.room:
-            return False
         room = self._pes[exit_.pe].room(exit_.color)
         if room == NOT_YET:
             return False
