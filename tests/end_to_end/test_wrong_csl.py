@@ -321,7 +321,7 @@ the host: memcpy_d2h from 'x', 4 x 32 bits, PE 1.0
             only
 look at the rx of color 3 at this router: its own PE sends, and RAMP is not in it
 === run.py: get_id("x"), x -> get_id("y"), x
-run.py:10: get_id: 'y' must be exported by the layout's @export_name, exported: go, x
+run.py:10: memcpy_h2d: a symbol must be given, got None, get_id has not found 'y', exported: go, x
 === run.py: launch("go" -> launch("goo"
 run.py:11: launch: 'goo' must be exported by the layout's @export_name, exported: go, x
 hint: did you mean go?

@@ -1,11 +1,8 @@
 """The datapath of one PE: an element a cycle, of a microthread or else of the operation that the main thread waits for.
 
-A second operation on a busy microthread waits for it. The main thread stands still until then, at its next wait or at
-the end of its task. On the wafer it would stand still at the statement; here the code between the two changes memory
-and tasks before the microthread is free.
+A second operation on a busy microthread waits for it, and the task stands still at the statement until then.
 """
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from cstool.csl.fabric import vector
@@ -30,7 +27,7 @@ class Datapath:
     Attributes:
         threads: operations of microthreads; operations of equal priority take turns
         synchronous: the operation that the main thread waits for
-        queued: operations that wait for a busy microthread, by its number, each with the cycle of its request
+        queued: the operation that waits for a busy microthread, if any
         ticked: the last cycle in which an element was done
         main_first: priorities of microthreads that the main thread goes before
         elements: elements of vector operations done, including operations on memory alone
@@ -40,7 +37,7 @@ class Datapath:
         self._pe = pe
         self.threads: list[Thread] = []
         self.synchronous: Thread | None = None
-        self.queued: dict[int, deque[tuple[Thread, int]]] = {}
+        self.queued: Thread | None = None
         self.ticked = -1
         self.elements = 0
         self._events = pe.simulation.events
@@ -70,12 +67,14 @@ class Datapath:
 
     # --- operations begin and end ---
 
-    def ask(self, thread: Thread, number: int, time: int) -> None:
-        """Begin the operation of a microthread, once it is free."""
-        if number in self._numbered or number in self.queued:
-            self.queued.setdefault(number, deque()).append((thread, time))
-        else:
+    def ask(self, thread: Thread, time: int) -> bool:
+        """Begin the operation of a microthread, once it is free; true if it is busy: the task must stand still."""
+        if thread.number not in self._numbered:
             self.begin(thread, time)
+            return False
+        assert self.queued is None, "a task that waits for a microthread must not go on"
+        self.queued = thread
+        return True
 
     def begin(self, thread: Thread, time: int) -> None:
         """Begin an operation: its thread is busy from `time` on."""
@@ -126,23 +125,24 @@ class Datapath:
         if number is None:
             self.synchronous = None
             pe.main.go_on(max(time, thread.ready if thread.call else 0))
-        elif number in self.queued:
-            self._next_of(number, time)
+        elif self.queued is not None and self.queued.number == number:
+            pe.main.let_go(time)
 
     def _other_user(self, queue: InputQueue, ended: Thread) -> Thread | None:
         """Another operation that reads a queue; None if there is none (several may on WSE-3)."""
         others = [*self.threads, self.synchronous]
         return next((each for each in others if each is not None and each is not ended and queue in each.inputs), None)
 
-    def _next_of(self, number: int, time: int) -> None:
-        """Begin the operation that waits for a microthread, now free."""
-        waiting = self.queued[number]
-        thread, asked = waiting.popleft()
-        if not waiting:
-            del self.queued[number]
-        self.begin(thread, max(time, asked))
-        if not self.queued:
-            self._pe.main.let_go(time)
+    def begin_queued(self, time: int) -> bool:
+        """Begin the operation that waits for a microthread, if there is one; false if it must wait on."""
+        thread = self.queued
+        if thread is None:
+            return True
+        if thread.number in self._numbered:
+            return False
+        self.queued = None
+        self.begin(thread, time)
+        return True
 
     def _set_priorities(self) -> None:
         self._one_priority = len({thread.settings.priority for thread in self.threads}) < 2

@@ -76,8 +76,11 @@ class Issue:
             operation = SATURATED[name]
         return operation, settings, self._fitted(operation, operands)
 
-    def start(self, name: str, operands: tuple[Operand, ...], settings: Settings = PLAIN) -> None:
-        """Start an asynchronous operation on a microthread."""
+    def start(self, name: str, operands: tuple[Operand, ...], settings: Settings = PLAIN) -> bool:
+        """Start an asynchronous operation on a microthread: `if pe.start(...): yield from pe.pause()`.
+
+        Its value: true if the microthread is busy, so that the task must stand still.
+        """
         pe = self._pe
         operation, settings, held = self._prepared(name, operands, settings)
         pe.cycles += vector.LAUNCH
@@ -87,14 +90,14 @@ class Issue:
             self._in_memory(operation, operands, _from_index(held, settings))
             self._end_at(settings, pe.settle())
             pe.set_cycles(time - pe.base)
-            return
+            return False
         number = self._number(held, settings)
         thread = self._thread(operation, operands, held, settings, number)
         thread.line = self._line_of(sys._getframe(1))
         if thread.count:
-            pe.datapath.ask(thread, number, time)
-        else:
-            self._end_at(settings, time + vector.START)
+            return pe.datapath.ask(thread, time)
+        self._end_at(settings, time + vector.START)
+        return False
 
     def map(self, callback: Callable[..., Any], operands: tuple[Operand, ...], letters: str) -> None:
         """`@map` over memory and scalars: `callback` gets an element of each source.

@@ -247,7 +247,7 @@ class MainThread:
     def _code_done(self) -> None:
         pe = self._pe
         end = pe.settle()
-        if pe.datapath.threads or pe.datapath.queued:
+        if pe.datapath.threads:
             self._events.at(end, self._reach, self._end, ())
         else:
             self._end()
@@ -275,13 +275,13 @@ class MainThread:
             lost, self.lost = self.lost, 0
             self._pe.set_cycles(self._pe.cycles + lost)
             self._events.at(self._events.now + lost, self._reach, action, arguments)
-        elif self._pe.datapath.queued:
-            self._held = (action, arguments)
-        else:
+        elif self._pe.datapath.begin_queued(self._events.now):
             action(*arguments)
+        else:
+            self._held = (action, arguments)
 
     def let_go(self, time: int) -> None:
-        """Go on at `time`: no operation waits for a busy microthread any more."""
+        """Go on at `time`: the microthread is free that an operation of the task waits for."""
         if self._held is None:
             return
         (action, arguments), self._held = self._held, None
@@ -296,7 +296,10 @@ class MainThread:
         self._pe.datapath.begin(thread, self._pe.base + self._pe.cycles)
 
     def pause(self) -> Wait:
-        """A turn of a loop that polls memory: it goes on after all that microthreads do before this cycle."""
+        """Wait until this cycle has come, and stand still as long as an operation of the task waits for a microthread.
+
+        So a turn of a loop that polls memory goes on after all that microthreads do before this cycle.
+        """
         self.reach(self._run_on)
         yield None
 

@@ -257,19 +257,19 @@ def _place_of(pe: ProcessingElement, thread: Thread) -> str:
 
 
 def _queued(pe: ProcessingElement) -> Iterator[PEWait]:
-    """Operations that wait for a busy microthread: the main thread waits with them."""
-    for number, queued in sorted(pe.datapath.queued.items()):
-        for thread, _ in queued:
-            yield ThreadWait(
-                pe.index,
-                MAIN,
-                thread.name,
-                "thread",
-                thread.task.function if thread.task else "",
-                _place_of(pe, thread),
-                number=number,
-                extent=thread.count,
-            )
+    """The operation that waits for a busy microthread: the main thread waits with it."""
+    if pe.datapath.queued is not None:
+        thread = pe.datapath.queued
+        yield ThreadWait(
+            pe.index,
+            MAIN,
+            thread.name,
+            "thread",
+            thread.task.function if thread.task else "",
+            _place_of(pe, thread),
+            number=thread.number,
+            extent=thread.count,
+        )
 
 
 def _arrived(pe: ProcessingElement) -> Iterator[PEWait]:

@@ -116,12 +116,16 @@ def _type_of(node: syntax.Builtin, scope: Scope) -> Code:
         return constant((types.TYPE, type_of(argument, scope)))
     except NotKnown:
         run = scope.expression(argument).run  # a local of code that runs now: its value tells
+    pointer = scope.expression(argument.pointer).run if isinstance(argument, syntax.Dereference) else None
 
     def ask(frame: Frame) -> Value:
         try:
             return types.TYPE, run(frame)[0]
         except NotKnown:
             type_ = scope.run_time_type(argument)
+            if type_ is None and pointer is not None:
+                to = pointer(frame)[0]
+                type_ = to.pointee if isinstance(to, PointerType) else None
             if type_ is None:
                 raise
             return types.TYPE, type_
@@ -305,6 +309,12 @@ def _get_array(called: Called) -> Value:
 
 
 @builtin("assert", 1, 1, ALSO_RUN, "ends the simulation, or compiling, if a condition is false", pure=False)
+def _assert(called: Called) -> Value:
+    if not called.scope.calls:
+        raise NotKnown("@assert in code of run time fails when it runs", called.place)
+    return _comptime_assert(called)
+
+
 @builtin("comptime_assert", 1, 2, ANYWHERE, "an error if a condition is false", pure=False)
 def _comptime_assert(called: Called) -> Value:
     type_, data = called.arguments[0]

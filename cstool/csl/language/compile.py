@@ -26,6 +26,14 @@ from cstool.foundation.words import did_you_mean
 LIBRARY = Path(__file__).parent / "library"
 MULTI, MEMCPY = "memcpy_multi/", "memcpy/"
 """Folders of the library: one has all that the other has."""
+_INSTEAD = {
+    "<message_passing>": "messages from any PE to any other are not simulated: give each path a color and its routes",
+    **dict.fromkeys(
+        [f"<kernels/fft/{name}>" for name in ("fft3d_layout", "fft3d", "get_params")],
+        "import a transform of your own: what this one offers is not public",
+    ),
+}
+"""Libraries of the vendor that are not here: what a program does instead."""
 _RECURSION = 20_000
 """Python's limit while programs are compiled: code of CSL runs as nested Python functions."""
 
@@ -111,8 +119,8 @@ class Compilation:
         if name.startswith("<") and name.endswith(">"):
             path = LIBRARY / f"{name[1:-1].replace(MULTI, MEMCPY, 1)}.csl"
             if not path.is_file() or not path.resolve().is_relative_to(LIBRARY.resolve()):
-                hint = "operations on DSDs are builtins: @fadds, @mov16" if name == "<dsd_ops>" else None
-                raise CslError(f"unknown library {name}", place, hint or did_you_mean(name, library_names()))
+                hint = _INSTEAD.get(name) or did_you_mean(name, library_names())
+                raise CslError(f"unknown library {name}", place, hint)
             return str(path)
         if name.startswith("<") or name.endswith(">"):
             raise CslError(f"a library is <name>, a file has no < or >, got {name}", place)

@@ -1,7 +1,7 @@
 """Vector operations, `@map`, DSDs made and changed at run time, and DSRs, as Python.
 
 An operation on memory and scalars alone is done at once (`pe.run`). An operation on the fabric, a FIFO or a DSR waits
-(`yield from pe.wait`), or goes to a microthread (`pe.start`) with `.async = true`.
+(`yield from pe.wait`), or goes to a microthread (`pe.start`) with `.async = true`: the task waits if that is busy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cstool.csl.language import conversions, costs, evaluate, syntax, types, values
 from cstool.csl.language.emit_builtins import BUILTINS, task_id
-from cstool.csl.language.emit_code import Code, atom, tuple_of
+from cstool.csl.language.emit_code import NOTHING, Code, atom, tuple_of
 from cstool.csl.language.emit_dsd import flag, settings_in, struct_fields, vector
 from cstool.csl.language.emit_frame import Frame
 from cstool.csl.language.operands import FORMS, Form, Operand, say
@@ -193,7 +193,10 @@ def _write(frame: Frame, node: syntax.Builtin, operands: Sequence[Code], setting
     frame.instructions += len(operands)
     # By the comment at the end of its line an operation that stands still is found in the source.
     if settings.asynchronous:
-        return frame.timed(f"pe.start({handed}, {settings.text})  # {node.place}")
+        frame.waits = True
+        with frame.indented(f"if pe.start({handed}, {settings.text}):  # {node.place}"):
+            frame.line("yield from pe.pause()")
+        return NOTHING
     if not waits:
         return frame.timed(f"pe.run({handed})")
     frame.waits = True
@@ -224,7 +227,11 @@ def _map(frame: Frame, node: syntax.Builtin) -> Code:
     parameters = _callback_types(function[1], made, node)
     written = frame.program.function(evaluate.specialise(function[1], parameters, node.place), node.place)
     if written.waits:
-        raise CslError("what @map calls must not wait", node.arguments[0].place)
+        raise CslError(
+            "what @map calls must not wait",
+            node.arguments[0].place,
+            "it must use no fabric and no FIFO, and start no asynchronous operation",
+        )
     types_ = parameters if written.result == types.VOID else [*parameters, written.result]
     if len(made) != len(types_):
         name = function[1].declaration.name

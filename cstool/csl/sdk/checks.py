@@ -37,7 +37,7 @@ def check_array(name: str, role: str, array: Any, size: int | None = None, *, ha
         kinds = "a type of 16 or 32 bits" if halves else "uint32, int32 or float32"
         raise SdkRuntimeError(
             f"{name}: {role} must be an array of {kinds}, got {array.dtype}",
-            "input_array_to_u32 makes such of 16-bit data"
+            "data_type=MemcpyDataType.MEMCPY_16BIT takes 16-bit data"
             if array.dtype.itemsize == 2
             else f"make it of np.{'float32' if array.dtype.kind == 'f' else 'uint32'}",
         )

@@ -36,7 +36,7 @@ class SdkRuntime(LoadedProgram):
 
     def memcpy_h2d(
         self,
-        dest: int | str,
+        dest: int | str | None,
         src: Array,
         px: int,
         py: int,
@@ -50,7 +50,7 @@ class SdkRuntime(LoadedProgram):
 
         Args:
             dest: the result of `get_id`, or the color of a stream
-            src: [h * w * elem_per_pe] words of 32 bits
+            src: [h * w * elem_per_pe] words of 32 bits; with MEMCPY_16BIT also elements of 16 bits as they are
             px, py: the rectangle's first column and row in the program
             w, h: its columns and rows
             elem_per_pe: elements for each PE
@@ -60,7 +60,7 @@ class SdkRuntime(LoadedProgram):
 
     def memcpy_h2d_rowbcast(
         self,
-        dest: int | str,
+        dest: int | str | None,
         src: Array,
         px: int,
         py: int,
@@ -76,7 +76,7 @@ class SdkRuntime(LoadedProgram):
 
     def memcpy_h2d_colbcast(
         self,
-        dest: int | str,
+        dest: int | str | None,
         src: Array,
         px: int,
         py: int,
@@ -93,7 +93,7 @@ class SdkRuntime(LoadedProgram):
     def memcpy_d2h(
         self,
         dest: Array,
-        src: int | str,
+        src: int | str | None,
         px: int,
         py: int,
         w: int,
@@ -104,30 +104,30 @@ class SdkRuntime(LoadedProgram):
     ) -> Task:
         """Copy or stream from the PEs of a rectangle into a host array, filled when the task is done.
 
-        16-bit elements fill the low halves of its words. Arguments as of `memcpy_h2d`.
+        16-bit elements fill the low halves of its words, or an array of a 16-bit type. Arguments as of `memcpy_h2d`.
         """
         name = "memcpy_d2h"
         how = settings_of(name, more, settings)
         bits = how.data_type.value
         px, py, w, h, elem_per_pe = whole_numbers(name, px, py, w, h, elem_per_pe)
         self._check_rectangle(name, (px, py, w, h), elem_per_pe)
-        check_target(name, dest, h * w * elem_per_pe)
+        check_target(name, dest, h * w * elem_per_pe, halves=bits == 16)
         header = {"at": [px, py, w, h], "elements": elem_per_pe, "bits": bits}
         if how.streaming:
             header |= {"op": "stream_out", "from": self._color(name, src, "MEMCPYD2H")}
         else:
             header |= {"op": "copy_out", "from": self._variable(name, src).name}
         shape = (h, w, elem_per_pe)
-        flat, fortran = dest.reshape(-1).view(np.uint32), how.order is MemcpyOrder.COL_MAJOR
+        flat, fortran = _bits_of(dest), how.order is MemcpyOrder.COL_MAJOR
 
         def take(words: wire.Words) -> None:
-            flat[:] = words.reshape(shape).ravel(order="F" if fortran else "C")
+            flat[:] = words.reshape(shape).ravel(order="F" if fortran else "C").astype(flat.dtype)
 
         return self._ready(name).ask(name, header, block=not how.nonblock, take=take)
 
     # --- functions ---
 
-    def launch(self, sym: str, *args: Any, nonblock: bool = False) -> Task:
+    def launch(self, sym: str | None, *args: Any, nonblock: bool = False) -> Task:
         """Start an exported function on all PEs; done when all have unblocked their command streams.
 
         Args:
@@ -140,10 +140,10 @@ class SdkRuntime(LoadedProgram):
             argument_of(function, number, letter, value)
             for number, (letter, value) in enumerate(zip(function.parameters, args, strict=True), start=1)
         ]
-        header = {"op": "launch", "name": sym, "arguments": values}
-        return self._ready("launch").ask(f"launch {sym}", header, block=not nonblock)
+        header = {"op": "launch", "name": function.name, "arguments": values}
+        return self._ready("launch").ask(f"launch {function.name}", header, block=not nonblock)
 
-    def call(self, sym: str, params: list[Any], *, nonblock: bool = False) -> Task:
+    def call(self, sym: str | None, params: list[Any], *, nonblock: bool = False) -> Task:
         """Like `launch`, with the arguments as words of 32 bits."""
         if not isinstance(params, list | tuple | np.ndarray):
             raise SdkRuntimeError(f"call: a list of arguments must be given, got {params!r}")
@@ -177,8 +177,7 @@ class SdkRuntime(LoadedProgram):
         """
         port = self._port("send", stream, True)
         check_array("send", "data", data, halves=True)
-        flat = np.ascontiguousarray(data).reshape(-1)
-        words = flat.view(np.uint32) if flat.itemsize == 4 else flat.view(np.uint16).astype(np.uint32)
+        words = _words_of(data)
         text = f"send of {counted(words.size, 'word')} to '{port.name}'"
         header = {"op": "stream_in", "to": port.color, "at": [port.x, port.y, 1, 1], "bits": 32, "text": text}
         return self._ready("send").ask("send", header | {"shape": [1, 1, words.size]}, words, block=not nonblock)
@@ -200,7 +199,7 @@ class SdkRuntime(LoadedProgram):
         text = f"receive of {counted(size, 'word')} from '{port.name}'"
         at = [port.x, port.y, 1, 1]
         header = {"op": "stream_out", "from": port.color, "at": at, "elements": size, "bits": 32, "text": text}
-        flat = dest.reshape(-1).view(np.uint32 if dest.itemsize == 4 else np.uint16)
+        flat = _bits_of(dest)
 
         def take(words: wire.Words) -> None:
             flat[:size] = words.astype(flat.dtype)
@@ -229,7 +228,7 @@ class SdkRuntime(LoadedProgram):
     def _in(
         self,
         name: str,
-        dest: int | str,
+        dest: int | str | None,
         src: Array,
         at: tuple[int, ...],
         shape: tuple[int, ...],
@@ -239,7 +238,7 @@ class SdkRuntime(LoadedProgram):
         how = settings_of(name, more, settings)
         at, shape = whole_numbers(name, *at), whole_numbers(name, *shape)
         self._check_rectangle(name, at, shape[2])
-        check_array(name, "src", src, shape[0] * shape[1] * shape[2])
+        check_array(name, "src", src, shape[0] * shape[1] * shape[2], halves=how.data_type.value == 16)
         header: dict[str, Any] = {"at": list(at), "shape": list(shape), "bits": how.data_type.value}
         if how.streaming:
             header |= {"op": "stream_in", "to": self._color(name, dest, "MEMCPYH2D")}
@@ -251,16 +250,19 @@ class SdkRuntime(LoadedProgram):
                     f'@export_name("{variable.name}", ..., true) in the layout lets the host write it',
                 )
             header |= {"op": "copy_in", "to": variable.name}
-        words = np.ascontiguousarray(src).reshape(-1).view(np.uint32).reshape(shape, order=how.order.value)
+        words = _words_of(src).reshape(shape, order=how.order.value)
         return self._ready(name).ask(name, header, np.ascontiguousarray(words).ravel(), block=not how.nonblock)
 
     def _need_memcpy(self, name: str) -> None:
         if not self._program.memcpy:
             raise SdkRuntimeError(f"{name}: the program must be compiled with --memcpy, it is not")
 
-    def _variable(self, name: str, which: int | str) -> Exported:
+    def _variable(self, name: str, which: int | str | None) -> Exported:
         self._need_memcpy(name)
-        number = self._number(name, which) if isinstance(which, str) else whole_numbers(name, which)[0]
+        if which is None or isinstance(which, str):
+            number = self._number(name, which)
+        else:
+            (number,) = whole_numbers(name, which)
         if not 0 <= number < len(self._program.exported):
             raise SdkRuntimeError(f"{name}: a number that get_id returned is expected, got {number}")
         found = self._program.exported[number]
@@ -268,7 +270,7 @@ class SdkRuntime(LoadedProgram):
             raise SdkRuntimeError(f"{name}: '{found.name}' must be a variable, it is a function")
         return found
 
-    def _function(self, name: str, symbol: str, given: int) -> Exported:
+    def _function(self, name: str, symbol: str | None, given: int) -> Exported:
         """An exported function that takes as many arguments as are given."""
         self._need_memcpy(name)
         found = self._program.exported[self._number(name, symbol)]
@@ -279,9 +281,19 @@ class SdkRuntime(LoadedProgram):
             raise SdkRuntimeError(f"{name}: {declared(found)} takes {taken}, got {given}")
         return found
 
-    def _color(self, name: str, color: int | str, kind: str) -> int:
+    def _color(self, name: str, color: int | str | None, kind: str) -> int:
         self._need_memcpy(name)
         colors = sorted(value for stream, value in self._program.streams.items() if stream.startswith(kind))
         if color not in colors:
             raise SdkRuntimeError(f"{name}: {color} must be a {kind} color, {listed('the program has', colors)}")
         return int(color)
+
+
+def _bits_of(array: Array) -> Array:
+    """The bits of an array of a type of 16 or 32 bits, flat: a view if the array is contiguous."""
+    return array.reshape(-1).view(np.uint32 if array.itemsize == 4 else np.uint16)
+
+
+def _words_of(array: Array) -> wire.Words:
+    """The elements of such an array as words of 32 bits, flat; those of 16 bits in the low halves."""
+    return _bits_of(np.ascontiguousarray(array)).astype(np.uint32, copy=False)

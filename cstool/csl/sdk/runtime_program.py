@@ -74,6 +74,7 @@ class LoadedProgram:
                 f"SdkRuntime: the platform must be {self._program.arch}, as the program is, got {target.value}"
             )
         self._numbers = {each.name: number for number, each in enumerate(self._program.exported)}
+        self._not_found: list[str] = []  # what get_id was asked for in vain
         self._simulator: Simulator | None = None
         self._running = self._stopped = False
         _latest[self._program.path.resolve()] = self
@@ -118,11 +119,17 @@ class LoadedProgram:
 
     # --- names and places ---
 
-    def get_id(self, symbol: str) -> int:
-        """Number of an exported variable, for `memcpy_h2d` and `memcpy_d2h`."""
-        return self._number("get_id", symbol)
+    def get_id(self, symbol: str) -> int | None:
+        """Number of an exported variable, for `memcpy_h2d` and `memcpy_d2h`; None if there is none of that name."""
+        number = self._numbers.get(symbol)
+        if number is None and symbol not in self._not_found:
+            self._not_found.append(symbol)
+        return number
 
-    def _number(self, name: str, symbol: str) -> int:
+    def _number(self, name: str, symbol: str | None) -> int:
+        """The number of an exported name."""
+        if symbol is None:
+            raise self._no_symbol(name)
         if symbol not in self._numbers:
             raise SdkRuntimeError(
                 f"{name}: '{symbol}' must be exported by the layout's @export_name, "
@@ -130,6 +137,16 @@ class LoadedProgram:
                 did_you_mean(str(symbol), self._numbers),
             )
         return self._numbers[symbol]
+
+    def _no_symbol(self, name: str) -> SdkRuntimeError:
+        """The error of a call that got None for a symbol, the likely result of `get_id`."""
+        asked = f", get_id has not found {', '.join(map(repr, self._not_found))}" if self._not_found else ""
+        near = {each: did_you_mean(str(each), self._numbers) for each in self._not_found}
+        hints = [hint if len(near) == 1 else f"{each!r}: {hint}" for each, hint in near.items() if hint]
+        return SdkRuntimeError(
+            f"{name}: a symbol must be given, got None{asked}, {listed('exported', sorted(self._numbers))}",
+            "; ".join(hints) or None,
+        )
 
     def coord_logical_to_physical(self, coord: Point) -> tuple[int, int]:
         """Column and row of a PE on the fabric. A layout in Python counts on the fabric already."""

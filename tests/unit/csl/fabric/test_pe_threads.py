@@ -170,21 +170,32 @@ def test_the_main_thread_goes_before_microthreads_of_a_lower_priority(level, pri
     assert pe.f32[:20].tolist() == list(range(20))
 
 
-def test_a_second_operation_on_a_microthread_waits_and_so_does_the_task_that_asks_for_it():
+def test_a_task_stands_still_at_a_second_operation_on_a_microthread():
     pe, other = run(
         sends(
             start("fmovs", "FabricOut(2, 5, 30), Mem1d(0, 30, 4, 4)"),
-            start("fmovs", "FabricOut(2, 5, 10), Mem1d(120, 10, 4, 4)"),
-            "pe.activate(9)",
-            body=f"def nine(): {NOTE_TIME}",
+            f"if {start('fmovs', 'FabricOut(2, 5, 10), Mem1d(120, 10, 4, 4)')}: yield from pe.pause()",
+            NOTE_TIME,
+            "pe.memory.bytes[:120] = bytes(120)",
             memory=floats(*range(40)),
         ),
         takes(take(40)),
         colors=LINE,
     )
+    # What the task writes behind it comes too late for the first operation.
     assert other.f32[:40].tolist() == list(range(40))
-    # It ends when the microthread is free, a cycle after the 30th element, and lost a cycle to the first of them.
-    assert pe.u32[100] == SWITCH + BEGIN + 30 + 1 + SWITCH
+    # It goes on when the microthread is free, a cycle after the 30th element.
+    assert pe.u32[100] == SWITCH + BEGIN + 30 + 1
+
+
+def test_a_second_operation_asked_for_after_the_first_has_ended_does_not_wait():
+    first = start("fmovs", "FabricOut(2, 5, 3), Mem1d(0, 3, 4, 4)")
+    again = f"if {start('fmovs', 'FabricOut(2, 5, 3), Mem1d(12, 3, 4, 4)')}: yield from pe.pause()"
+    lines = (first, "pe.cycles += 100", again, NOTE_TIME)
+    pe, other = run(sends(*lines, memory=floats(*range(6))), takes(take(6)), colors=LINE)
+    assert other.f32[:6].tolist() == list(range(6))
+    # It has lost a cycle to each of the first three elements.
+    assert pe.u32[100] == SWITCH + 2 * vector.LAUNCH + 100 + 3
 
 
 def test_microthreads_by_name_share_a_queue_on_wse3():

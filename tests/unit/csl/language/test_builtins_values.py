@@ -79,7 +79,11 @@ wse2: @get_ut_id(1) ==> @get_ut_id exists on wse3 alone, this is compiled for ws
 @bind_local_task(1, 2) ==> @bind_local_task stands in a comptime block alone
 @fadds(1, 2, 3) ==> @fadds happens at run time: it has no value at compile time
 @get_rectangle() ==> @get_rectangle needs a rectangle: @set_rectangle comes first
-@import_module("<dsd_ops>") ==> unknown library <dsd_ops> (operations on DSDs are builtins: @fadds, @mov16)
+@import_module("<message_passing>")
+  unknown library <message_passing> (messages from any PE to any other are not simulated:
+  give each path a color and its routes)
+@import_module("<kernels/fft/fft3d>")
+  unknown library <kernels/fft/fft3d> (import a transform of your own: what this one offers is not public)
 @import_module("<maths>") ==> unknown library <maths> (did you mean <math>?)
 @import_module("<math") ==> a library is <name>, a file has no < or >, got <math
 """
@@ -128,4 +132,5 @@ def test_the_type_of_an_array_that_is_known_at_run_time_alone() -> None:
     assert value("@element_type(@type_of(a))", "var a: [3, 4]f16;") == types.F16
     assert value("@type_of(a[1, 2])", "var a: [3, 4]f16;") == types.F16
     assert value("@type_of(p.*)", "var a: [3]f16; var p: *[3]f16 = &a;") == ArrayType((3,), types.F16)
+    assert value("@type_of(p.*)", "var a: [3]f16; const p = &a;") == ArrayType((3,), types.F16)
     assert constant("var a: i16; const x = @is_comptime(a);")[1] is False

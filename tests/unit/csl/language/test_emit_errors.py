@@ -16,7 +16,7 @@ const reg = @get_dsr(dsr_src1, 2);
 const P = struct { x: i16, y: f32 };
 const E = enum(u16) { A, B };
 var g: P;
-task t() void {}
+task t() void {} fn starts(x: f32) f32 { @fmovs(out_dsd, a_dsd, .{ .async = true }); return x; }
 fn square(x: f32) f32 { return x * x; }
 fn one(v: i16) i16 { return v; }
 fn none() i16 { return 0; } const U = union { p: P, k: i32 }; fn made(v: i32) U { return U{ .k = v }; }
@@ -72,6 +72,8 @@ _ = u << @as(u16, 16); ==> 5: a shift of u16 is by 0 to 15 bits, got 16
   23: '.priority' is .{ .high = true }, .{ .medium = true } or .{ .low = true }
 @fmovs(a_dsd, in_dsd, .{ .async = n > 2 }); ==> 23: '.async' must be known at compile time
 @map(square, a_dsd); ==> 1: @map of square() takes 2 operands, got 1
+@map(starts, a_dsd, a_dsd);
+  6: what @map calls must not wait | it must use no fabric and no FIFO, and start no asynchronous operation
 @map(a_dsd, a_dsd);
   6: @map takes a function first, got mem1d_dsd Mem1d(address=64, extent=8, stride=4, width=4, indexed=Fa...
 @load_to_dsr(a_dsd, a_dsd); ==> 14: @load_to_dsr loads into a DSR, got mem1d_dsd

@@ -372,6 +372,14 @@ def test_an_assert_that_does_not_hold_ends_the_simulation() -> None:
     assert str(caught.value) == "pe.csl:1:28: @assert(x > 3 and x < 9) does not hold"
 
 
+def test_an_assert_of_a_known_condition_fails_where_the_program_runs_into_it() -> None:
+    program = Program("export fn f(x: i16) void { if (x > 3) { @assert(true); } else { @assert(false); } }")
+    program.run("f", 5)
+    with pytest.raises(Failed) as caught:
+        program.run("f", 2)
+    assert str(caught.value) == "pe.csl:1:65: @assert(false) does not hold"
+
+
 def test_a_division_by_a_float_of_zero_is_infinite_or_nan() -> None:
     program = Program("export fn f(x: f32, y: f32) f32 { return x / y; }")
     assert program.run("f", 1.0, -0.0) == -math.inf

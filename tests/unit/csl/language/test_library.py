@@ -196,3 +196,46 @@ payloads[8] = switches.ctrl(switches.teardown_cmd_1());
     ]
     # documented: data is the lower half
     assert found[1] & 0xFFFF == 0xBEEF
+
+
+def test_timers(one: One) -> None:
+    found = one("""
+const timer = @import_module("<timer>", .{ .timerCount = 2 });
+const time = @import_module("<time>");
+var lasted = @zeros([6]u16);
+var before: timer.timerType = [3]u16{ 0, 0, 0 };
+fn pause(count: u16) void {
+  var i: u16 = 0;
+  while (i < count) : (i += 1) {}
+}
+---
+timer.start(0);
+pause(100);
+timer.start(1);
+pause(20000);
+timer.stop(1);
+pause(100);
+timer.stop(0);
+timer.elapsed(0, &before);
+for (@range(u16, 3)) |k| lasted[k] = before[k];
+timer.elapsed(1, &before);
+for (@range(u16, 3)) |k| lasted[k + 3] = before[k];
+""")["lasted"].tolist()
+    long, short = (found[k] + (found[k + 1] << 16) + (found[k + 2] << 32) for k in (0, 3))
+    assert 65536 < short < long < short + 4000
+
+
+def test_timers_count_over_the_end_of_a_word(one: One) -> None:
+    found = one("""
+const timer = @import_module("<timer>", .{ .timerCount = 1 });
+var lasted = @zeros([3]u16);
+---
+timer.starts[0, 0] = 65535;
+timer.starts[0, 1] = 65535;
+timer.stops[0, 0] = 4;
+timer.stops[0, 2] = 1;
+var result: timer.timerType = [3]u16{ 0, 0, 0 };
+timer.elapsed(0, &result);
+for (@range(u16, 3)) |k| lasted[k] = result[k];
+""")["lasted"].tolist()
+    assert found == [5, 0, 0]

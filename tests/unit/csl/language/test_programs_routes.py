@@ -336,6 +336,27 @@ def test_an_operation_that_waits_for_the_microthread_of_its_queue_names_a_color_
     assert run.array("got", 1).tolist() == [8, 9, 7, 7, 7]
 
 
+def test_a_task_may_change_what_was_sent_before_the_operation_that_waits_for_the_same_microthread(
+    tmp_path: Path,
+) -> None:
+    sender = """
+  @mov16(four, values, .{ .async = true });
+  again();
+  for (@range(u16, 4)) |i| { data[i] = 0; }
+}
+fn again() void { @mov16(two, 9, .{ .async = true }); }
+const four = ports.fabout(c, queue, 4, false);
+const two = ports.fabout(c, queue, 2, false);
+var data = [4]u16{ 1, 2, 3, 4 };
+const values = @get_dsd(mem1d_dsd, .{ .base_address = &data, .extent = 4 });
+fn unused() void {"""
+    receives = "@set_color_config(x, 0, c, .{ .routes = .{ .rx = .{ WEST }, .tx = .{ RAMP } } });"
+    layout = ROW.replace("CONFIG", receives).replace("width = 4", "width = 2")
+    run = Run(tmp_path, {"layout.csl": layout, **pair(sender)}, "wse2")
+    run.simulation.run_until()
+    assert run.array("got", 1).tolist() == [1, 2, 3, 4, 9, 9, 0, 0, 0, 0, 0, 0]
+
+
 def test_an_input_queue_that_holds_wavelets_of_one_color_takes_no_other(tmp_path: Path) -> None:
     short = "@set_dsd_length(in_c, 1)"
     spin = "var spin: u16 = 0; while (spin < 50) : (spin += 1) {}"

@@ -201,10 +201,6 @@ def h2d(runtime: SdkRuntime, **changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (lambda r: r.get_id("scal"), "get_id: 'scal' must be exported by the layout's @export_name, "
-         "exported: A, B, bad, fixed, scale, slow, stuck\nhint: did you mean scale?"),
-        (lambda r: r.get_id("C"), "get_id: 'C' must be exported by the layout's @export_name, "
-         "exported: A, B, bad, fixed, scale, slow, stuck"),
         (lambda r: d2h(r, w=4), "memcpy_d2h: the rectangle must lie in the program's 3 x 2 PEs, got 4 x 2 at 0,0"),
         (lambda r: d2h(r, px=-1), "memcpy_d2h: the rectangle must lie in the program's 3 x 2 PEs, got 3 x 2 at -1,0"),
         (lambda r: h2d(r, h=0), "memcpy_h2d: the rectangle must lie in the program's 3 x 2 PEs, got 3 x 0 at 0,0"),
@@ -220,7 +216,17 @@ def h2d(runtime: SdkRuntime, **changes: Any) -> Any:
          "hint: make it of np.float32"),
         (lambda r: h2d(r, src=np.zeros(36, np.int16)),
          "memcpy_h2d: src must be an array of uint32, int32 or float32, got int16\n"
-         "hint: input_array_to_u32 makes such of 16-bit data"),
+         "hint: data_type=MemcpyDataType.MEMCPY_16BIT takes 16-bit data"),
+        (lambda r: d2h(r, dest=np.zeros(36, np.float16)),
+         "memcpy_d2h: dest must be an array of uint32, int32 or float32, got float16\n"
+         "hint: data_type=MemcpyDataType.MEMCPY_16BIT takes 16-bit data"),
+        (lambda r: h2d(r, src=np.zeros(36), data_type=BITS[16]),
+         "memcpy_h2d: src must be an array of a type of 16 or 32 bits, got float64\nhint: make it of np.float32"),
+        (lambda r: d2h(r, dest=np.zeros(35, np.int16), data_type=BITS[16]),
+         "memcpy_d2h: dest must have 36 elements, got 35"),
+        (lambda r: r.memcpy_d2h(np.zeros(36, np.uint32), "C", 0, 0, 3, 2, 6),
+         "memcpy_d2h: 'C' must be exported by the layout's @export_name, "
+         "exported: A, B, bad, fixed, scale, slow, stuck"),
         (lambda r: h2d(r, src=[0] * 36), "memcpy_h2d: src must be a NumPy array, got list"),
         (lambda r: d2h(r, dest=np.zeros(72, np.uint32)[::2]),
          "memcpy_d2h: dest must be contiguous and writable, it is not"),
@@ -253,7 +259,7 @@ def h2d(runtime: SdkRuntime, **changes: Any) -> Any:
         (lambda r: r.call("scale", 3), "call: a list of arguments must be given, got 3"),
         (lambda r: r.launch("scal", 3), "launch: 'scal' must be exported by the layout's @export_name, "
          "exported: A, B, bad, fixed, scale, slow, stuck\nhint: did you mean scale?"),
-        (lambda r: h2d(r, dest=None), "memcpy_h2d: columns, rows, counts and ids must be whole numbers, got (None,)"),
+        (lambda r: h2d(r, dest=1.5), "memcpy_h2d: columns, rows, counts and ids must be whole numbers, got (1.5,)"),
         (lambda r: r.load(), "load: the program is loaded already"),
         (lambda r: r.send(0, 0),
          "send: an input stream of the layout must be given, got 0, it has: none\n"
@@ -272,6 +278,33 @@ def h2d(runtime: SdkRuntime, **changes: Any) -> Any:
 )  # fmt: skip
 def test_refused_before_it_is_asked(shared, call, expected):
     assert message(lambda: call(shared)) == expected
+
+
+def test_none_for_a_symbol_names_what_get_id_has_not_found(runtime):
+    exported = "exported: A, B, bad, fixed, scale, slow, stuck"
+    assert message(lambda: h2d(runtime, dest=None)) == f"memcpy_h2d: a symbol must be given, got None, {exported}"
+    assert [runtime.get_id(name) for name in ("A", "scal", "scal")] == [0, None, None]
+    expected = f"a symbol must be given, got None, get_id has not found 'scal', {exported}\nhint: did you mean scale?"
+    assert message(lambda: d2h(runtime, src=None)) == f"memcpy_d2h: {expected}"
+    assert message(lambda: runtime.launch(None, 3)) == f"launch: {expected}"
+    assert message(lambda: runtime.call(None, [3])) == f"call: {expected}"
+    assert [runtime.get_id(name) for name in ("C", "fixd")] == [None, None]
+    assert message(lambda: d2h(runtime, src=None)) == (
+        f"memcpy_d2h: a symbol must be given, got None, get_id has not found 'scal', 'C', 'fixd', {exported}\n"
+        "hint: 'scal': did you mean scale?; 'fixd': did you mean fixed?"
+    )
+
+
+@pytest.mark.parametrize("order", [ROW, COLUMN])
+@pytest.mark.parametrize("kind", [np.float16, np.int16, np.uint16])
+def test_arrays_of_16_bits_are_copied_as_they_are(shared, kind, order):
+    values = np.random.default_rng(3).integers(0, 1 << 16, (HEIGHT, WIDTH, 5)).astype(np.uint16)
+    how = {"order": order, "data_type": BITS[16]}
+    shared.memcpy_h2d(shared.get_id("B"), values.ravel(order.value).view(kind), 0, 0, WIDTH, HEIGHT, 5, **how)
+    words, halves = np.full(30, -1, np.int32), np.zeros((HEIGHT, WIDTH, 5), kind)
+    shared.memcpy_d2h(words, shared.get_id("B"), 0, 0, WIDTH, HEIGHT, 5, **how)
+    shared.memcpy_d2h(halves, shared.get_id("B"), 0, 0, WIDTH, HEIGHT, 5, **how)
+    assert words.tolist() == halves.ravel().view(np.uint16).tolist() == values.ravel(order.value).tolist()
 
 
 def test_what_a_program_does_not_hold(runtime):
