@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cstool.csl.fabric import vector
 from cstool.csl.fabric.microthread import PRIORITIES, Thread
 from cstool.csl.fabric.queues import InputQueue
+from cstool.csl.fabric.wavelet import Event
 
 if TYPE_CHECKING:
     from cstool.csl.fabric.pe import ProcessingElement
@@ -44,8 +45,10 @@ class Datapath:
         self._numbered: dict[int, Thread] = {}
         self.main_first: frozenset[str] = MAIN_FIRST[0]
         self._one_priority = True
+        self._event: Event = (self._tick, ())
         self._planned = -1  # the cycle that a tick was asked for last
         self._last: Thread | None = None  # whose element was the last one
+        self._turn_quarters = pe.time_model.turn
         self._turning = 0  # quarters of a cycle of turns that are not taken yet
         self._free = 0  # no element before this cycle
 
@@ -85,7 +88,8 @@ class Datapath:
                     f"time, @{queue.user.name} on {queue.user.label} does",
                     thread.task,
                 )
-            self._ramp.recolor(queue, color)
+            if pe.program.recolored:
+                self._ramp.recolor(queue, color)
             queue.user = thread
         if thread.number is None:
             self.synchronous = thread
@@ -149,7 +153,7 @@ class Datapath:
         """Look at the threads in cycle `time`."""
         if time != self._planned:
             self._planned = time
-            self._events.at(time, self._tick)
+            self._events.put(time, self._event)
 
     def stir(self) -> None:
         """Look at all threads again after a change that several may wait for."""
@@ -166,25 +170,12 @@ class Datapath:
         self.ticked = now
         moved = False
         threads = self.threads
-        may = now >= self._free
-        later: list[Thread] = []
-        if threads and may:
+        if now >= self._free:
             first = threads if self._one_priority else self._by_priority()
             if self.main_first:
-                later = [thread for thread in first if thread.settings.priority in self.main_first]
-                first = [thread for thread in first if thread not in later]
-            moved = self._advance(first, now)
-        main = self.synchronous
-        if main is not None and may and not moved and not main.stalled and main.ready <= now:
-            moved = main.step(now)
-            if moved and main is not self._last:
-                self._turn(main, now)
-        if later and not moved:
-            ends = self._main_ends()
-            if now < ends:
-                self.tick_at(ends)
+                moved = self._advance_around_main(first, now)
             else:
-                moved = self._advance(later, now)
+                moved = (bool(first) and self._advance(first, now)) or self._advance_main(now)
         ramp = self._ramp
         sent = bool(ramp.sending) and ramp.sent_at != now and ramp.drain(now)
         if ramp.flushing:
@@ -201,18 +192,40 @@ class Datapath:
         pe = self._pe
         return pe.base + pe.cycles + pe.main.lost if self.synchronous is None else -1
 
+    def _advance_main(self, now: int) -> bool:
+        """Do an element of the operation that the main thread waits for, if there is one that can go on."""
+        main = self.synchronous
+        if main is None or main.stalled or main.ready > now or not main.step(now):
+            return False
+        if main is not self._last:
+            self._turn(main, now)
+        return True
+
+    def _advance_around_main(self, threads: list[Thread], now: int) -> bool:
+        """`_advance` where the main thread goes before some threads."""
+        later = [thread for thread in threads if thread.settings.priority in self.main_first]
+        first = [thread for thread in threads if thread not in later]
+        if self._advance(first, now) or self._advance_main(now):
+            return True
+        ends = self._main_ends()
+        if now < ends and later:
+            self.tick_at(ends)
+            return False
+        return self._advance(later, now)
+
     def _advance(self, threads: list[Thread], now: int) -> bool:
         """Do an element of the first of some threads that can go on; false if none can."""
-        taken = now < self._main_ends()
+        pe, mine = self._pe, self.threads
+        taken = self.synchronous is None and now < pe.base + pe.cycles + pe.main.lost  # `_main_ends`, without a call
         for thread in threads:
             if not thread.stalled and thread.ready <= now and thread.step(now):
-                if len(self.threads) > 1 and thread.done < thread.count and thread in self.threads:
+                if len(mine) > 1 and thread.done < thread.count and thread in mine:
                     # The one that has waited longest goes first.
-                    self.threads.remove(thread)
-                    self.threads.append(thread)
+                    mine.remove(thread)
+                    mine.append(thread)
                 if taken:
                     # The main thread has work of its own, and loses this cycle.
-                    self._pe.main.lost += 1
+                    pe.main.lost += 1
                 if thread is not self._last:
                     self._turn(thread, now)
                 return True
@@ -221,7 +234,7 @@ class Datapath:
     def _turn(self, thread: Thread, now: int) -> None:
         """An element was done: the datapath turns to its operation, if another one has done the element before."""
         if self._last is not None:
-            quarters = self._turning + self._pe.time_model.turn
+            quarters = self._turning + self._turn_quarters
             self._free, self._turning = now + 1 + quarters // 4, quarters % 4
         self._last = thread if thread.done < thread.count else None
 

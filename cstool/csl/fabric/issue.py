@@ -228,6 +228,8 @@ class Issue:
 
     def _extent(self, held: tuple[Operand, ...], dest_at: int | None) -> int:
         """Elements of an operation; `dest_at` is the place of its destination among the operands."""
+        if not self._pe.fifos:
+            return extent(held)
         fifos = [(at == dest_at, self._pe.fifos[each.number]) for at, each in enumerate(held) if isinstance(each, Fifo)]
         return extent(held, [ring.lengths[written] for written, ring in fifos if written in ring.lengths])
 
@@ -241,7 +243,7 @@ class Issue:
     def _fit(
         self, operands: tuple[Operand, ...], held: tuple[Operand, ...], letters: Sequence[str]
     ) -> tuple[Operand, ...]:
-        found = tuple(fitted(operand, BYTES[letter]) for operand, letter in zip(held, letters, strict=True))
+        found = tuple([fitted(operand, BYTES[letter]) for operand, letter in zip(held, letters, strict=True)])
         if found == held:
             return held
         for operand, fit in zip(operands, found, strict=True):
@@ -275,9 +277,12 @@ class Issue:
         return frame.f_lineno if frame.f_code.co_filename == self._pe.program.name else 0
 
 
+_WAITING = frozenset((FabricIn, FabricOut, Fifo))
+
+
 def _waits(held: tuple[Operand, ...]) -> bool:
     """Whether an operation may have to wait for one of its operands."""
-    return any(isinstance(operand, (FabricIn, FabricOut, Fifo)) for operand in held)
+    return not _WAITING.isdisjoint(map(type, held))
 
 
 def _from_index(held: tuple[Operand, ...], settings: Settings) -> tuple[Operand, ...]:

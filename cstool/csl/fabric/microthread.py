@@ -157,6 +157,7 @@ class Thread:
         else:
             as_bits = _short_bits
         color, is_control, first = operand.color, operand.control, self.settings.first_index
+        traced = self.pe.trace is not None
         if BYTES[letter] == 2 and (operand.indexed or first is not None):
             start = first or 0
 
@@ -172,7 +173,8 @@ class Thread:
             if not items:
                 sending.append(output)
             items.append((color, as_bits(value), is_control))
-            self._note("written", output)
+            if traced:
+                self._note("written", output)
 
         return put
 
@@ -222,6 +224,8 @@ class Thread:
         plain = not (self.indexed or self.popped or self.pushed is not None)
         if plain and len(self.inputs) == 1 and self.output is None and self.put is not None:
             self.step = self._receiving(self.inputs[0], self.put)
+        elif plain and not self.inputs and self.output is not None and self.put is not None and len(self.readers) == 1:
+            self.step = self._sending(self.output, self.put)
 
     def _receiving(self, queue: InputQueue, put: Callable[[Any], None]) -> Callable[[int], bool]:
         """`step` of an operation that reads one queue and writes memory: the most frequent kind."""
@@ -246,6 +250,23 @@ class Thread:
                 put(compute(first(), second()))
             else:
                 put(compute(*[read() for read in readers]))
+            self.done = done = self.done + 1
+            if done >= count:
+                self.pe.datapath.finish(self, now + 1)
+            return True
+
+        return step
+
+    def _sending(self, output: OutputQueue, put: Callable[[Any], None]) -> Callable[[int], bool]:
+        """`step` of an operation that reads one vector in memory, or a scalar, and writes one queue."""
+        items, capacity, compute, readers, count = output.items, output.capacity, self.compute, self.readers, self.count
+
+        def step(now: int) -> bool:
+            if len(items) >= capacity:
+                self.stalled = True
+                self._note("full", output)
+                return False
+            put(compute(readers[0]()))  # `read_ahead` may have replaced the reader
             self.done = done = self.done + 1
             if done >= count:
                 self.pe.datapath.finish(self, now + 1)

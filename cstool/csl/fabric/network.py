@@ -106,14 +106,17 @@ class Network:
         router.sent = now
         buffer.free -= 1
         buffer.count += 1
-        self._cycle(now + RAMP_CYCLES).arrivals.append((buffer, wavelet))
+        time = now + RAMP_CYCLES
+        (self._cycles.get(time) or self._cycle(time)).arrivals.append((buffer, wavelet))
 
     def release(self, pe: int, color: int) -> None:
         """The CE took a wavelet of `color` out of its input queue: the router may send another."""
-        exit_ = self._wiring.router(pe).exits.get(color)
+        router = self._wiring.routers[pe]
+        exit_ = router.exits.get(color) if router else None
         if exit_ is None:
             raise RuntimeError(f"PE {pe} released a wavelet of color {color} that it never accepted")
-        self._cycle(self._events.now + 1).credits.append(exit_)
+        time = self._events.now + 1
+        (self._cycles.get(time) or self._cycle(time)).credits.append(exit_)
 
     def set_room(self, pe: int, color: int, room: int) -> None:
         """The input queue that `color` has at a PE from the next cycle on holds `room` wavelets; 0: it has none."""
@@ -275,6 +278,7 @@ class Network:
         """Let each router send all that it can in this cycle. The hot loop of the simulator, so it is one function."""
         on_hop = self._on_hop
         after: _Cycle | None = None
+        below: _Cycle | None = None
         for router in routers:
             heads = router.heads
             used = 0
@@ -296,7 +300,7 @@ class Network:
                         link.wanted = True
                         break
                 else:
-                    if exit_ and not (exit_.free or self._wiring.bound_since(exit_, buffer)):
+                    if exit_ and not exit_.free and (exit_.room or not self._wiring.bound_since(exit_, buffer)):
                         exit_.wanted = True
                         continue
                     if after is None:
@@ -319,7 +323,9 @@ class Network:
                         exit_.free -= 1
                         exit_.count += 1
                         out = wavelet if flow.plain else wavelet._replace(color=exit_.color)
-                        self._cycle(now + RAMP_CYCLES).accepted.append((router.pe, out))
+                        if below is None:
+                            below = self._cycle(now + RAMP_CYCLES)
+                        below.accepted.append((router.pe, out))
                         if on_hop:
                             on_hop(now, router.pe, RAMP, out)
                     del buffer.queue[0]
@@ -340,16 +346,23 @@ class Network:
 
     def _in_turn(self, router: Router, now: int) -> list[Buffer]:
         """Heads that the router takes now, in turns: colors behind the one served first last time come first."""
-        ready: list[Buffer] = []
+        behind: list[Buffer] = []
+        before: list[Buffer] = []
+        latest: Buffer | None = None
+        last = router.last
         for buffer in router.heads:
-            way = buffer.flow.way or self._wiring.find(buffer.flow)
+            flow = buffer.flow
+            way = flow.way or self._wiring.find(flow)
             if not way.rx >> buffer.side & 1:
                 continue
-            if ready and ready[-1].flow is buffer.flow:
-                raise errors.conflict(self._program, router.pe, buffer.color, (ready[-1].side, buffer.side), now)
-            ready.append(buffer)
-        behind = [buffer for buffer in ready if buffer.color > router.last]
-        return behind + ready[: len(ready) - len(behind)]
+            if latest is not None and latest.flow is flow:
+                raise errors.conflict(self._program, router.pe, buffer.color, (latest.side, buffer.side), now)
+            latest = buffer
+            if buffer.color > last:
+                behind.append(buffer)
+            else:
+                before.append(buffer)
+        return behind + before
 
     def _obey(self, flow: Flow, wavelet: Wavelet) -> Wavelet:
         """A special wavelet leaves: count it, execute its command. Returns the wavelet that goes on."""

@@ -68,6 +68,7 @@ class ProcessingElement:
         self._line = ""
         self.time_model = simulation.time_model
         self._pace, self._over = self.time_model.pace
+        self._even = self._pace == self._over
         self._settled = self._beside = self._owed = 0
         self.counter = Counter(self.settle)
         self.fifos = [Ring(buffer, memory, self._fifo_changed) for buffer in program.fifos]
@@ -129,7 +130,7 @@ class ProcessingElement:
                 hidden = min(code, beside)
                 code -= hidden
                 self._beside = beside - hidden
-            self.cycles = self._settled = self._settled + self._paced(code)
+            self.cycles = self._settled = self._settled + (code if self._even else self._paced(code))
         return self.base + self.cycles
 
     def operate(self, start: int, elements: int) -> None:
@@ -144,7 +145,7 @@ class ProcessingElement:
         self._beside = 0
 
     def _paced(self, cycles: int) -> int:
-        if self._pace == self._over:
+        if self._even:
             return cycles
         taken, self._owed = divmod(self._owed + cycles * self._pace, self._over)
         return taken

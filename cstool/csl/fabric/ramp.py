@@ -7,7 +7,7 @@ from cstool.csl.fabric.arch import ANY_COLOR, COLORS, OWN_QUEUES
 from cstool.csl.fabric.dsd import FabricOut
 from cstool.csl.fabric.queues import InputQueue, OutputQueue
 from cstool.csl.fabric.scheduler import TEARDOWN_TASK
-from cstool.csl.fabric.wavelet import Wavelet
+from cstool.csl.fabric.wavelet import Wavelet, wavelet_of
 from cstool.csl.fabric.wiring import NOT_YET
 from cstool.foundation.words import counted
 
@@ -185,22 +185,25 @@ class Ramp:
     def accept(self, wavelet: Wavelet) -> None:
         """Put a wavelet that came down the ramp into its input queue."""
         color, data, is_control = wavelet
+        pe = self._pe
         queue = self.inputs.get(color)
         if queue is None:
-            raise self._pe.error(
+            raise pe.error(
                 f"a wavelet of color {color} came, an input queue must be bound to the color, none is any more"
             )
         now = self._events.now
         queue.items.append((now, data, is_control))
         self.received += 1
-        self._note("came", queue.number, *wavelet)
-        if queue.user is not None:
-            queue.user.stalled = False
+        if pe.trace is not None:
+            self._note("came", queue.number, *wavelet)
+        user = queue.user
+        if user is not None:
+            user.stalled = False
             if queue.shared:
-                self._pe.datapath.stir()
-            self._pe.datapath.tick_at(now + 1)
-        elif is_control or queue.task not in self._pe.main.picker.blocked:
-            self._pe.main.wake(now)
+                pe.datapath.stir()
+            pe.datapath.tick_at(now + 1)
+        elif is_control or queue.task not in pe.main.picker.blocked:
+            pe.main.wake(now)
 
     def free(self, color: int) -> None:
         """Send a color again that the network refused before."""
@@ -218,7 +221,8 @@ class Ramp:
 
     def drain(self, now: int) -> bool:
         """Put a wavelet on the ramp, from the queue that has waited longest; false if there was none."""
-        sending, index = self.sending, self._pe.index
+        sending, pe = self.sending, self._pe
+        index = pe.index
         for queue in sending:
             if queue.stopped:
                 continue
@@ -227,11 +231,12 @@ class Ramp:
             can_send, send = self._senders[color]
             if not can_send(index, color):
                 queue.stopped = True
-                self._note("refused", queue.number, *items[0])
+                if pe.trace is not None:
+                    self._note("refused", queue.number, *items[0])
             else:
                 if len(items) >= queue.capacity:
-                    self._pe.datapath.stir()
-                wavelet = Wavelet(*items.popleft())
+                    pe.datapath.stir()
+                wavelet = wavelet_of(items.popleft())
                 if len(sending) > 1:
                     sending.remove(queue)
                     if items:
@@ -240,12 +245,14 @@ class Ramp:
                     sending.clear()
                 self.sent_at = now
                 self.sent += 1
-                self._note("sent", queue.number, *wavelet)
+                if pe.trace is not None:
+                    self._note("sent", queue.number, *wavelet)
                 send(index, wavelet)
                 return True
         return False
 
     def _note(self, act: str, queue: int | None, color: int, data: int, is_control: bool) -> None:
+        """Tell the trace, which is there: where wavelets are many, whoever calls has looked."""
         if self._pe.trace is not None:
             self._pe.trace(self._events.now, self._pe.index, "queue", act, queue, color, data, is_control)
 

@@ -2,6 +2,8 @@
 
 import heapq
 from collections.abc import Callable
+from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 
@@ -12,6 +14,9 @@ class Wavelet(NamedTuple):
     data: int
     control: bool = False
 
+
+wavelet_of = partial(tuple.__new__, Wavelet)
+"""a wavelet of the tuple of its three fields, made without a call of Python code"""
 
 Event = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -37,6 +42,15 @@ class Events:
             heapq.heappush(self._times, time)
         else:
             events.append((action, arguments))
+
+    def put(self, time: int, event: Event) -> None:
+        """`at` for an event that is made once, and asked for many times."""
+        events = self._cycles.get(time)
+        if events is None:
+            self._cycles[time] = [event]
+            heapq.heappush(self._times, time)
+        else:
+            events.append(event)
 
     def first(self, time: int, action: Callable[..., Any], *arguments: Any) -> None:
         """Likewise, at a `time` after now, before all calls of `at` for that time.
@@ -68,11 +82,13 @@ class Events:
             self.now = time
             self._next = 0
         events = self._cycles[time]
-        # The list grows while it is read: events asked for in this cycle happen in it. `_next` stays right if an
-        # action raises.
-        while self._next < len(events):
-            action, arguments = events[self._next]
-            self._next += 1
-            action(*arguments)
+        begun = self._next
+        # The list grows while it is read: events asked for in this cycle happen in it.
+        try:
+            for action, arguments in islice(events, begun, None):
+                begun += 1
+                action(*arguments)
+        finally:
+            self._next = begun  # right even if an action raises
         self.done += len(events)
         return True

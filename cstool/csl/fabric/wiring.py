@@ -70,7 +70,8 @@ class Wiring:
 
     def from_ce(self, pe: int, color: int) -> Buffer:
         """The link from a CE up its ramp."""
-        flow = self.flow(pe, color, RAMP)
+        router = self.routers[pe]
+        flow = (router and router.flows.get(color)) or self.flow(pe, color, RAMP)
         buffer = flow.buffers[RAMP]
         if buffer is None:
             buffer = flow.buffers[RAMP] = Buffer(None, pe, RAMP, flow, RAMP)
@@ -113,8 +114,6 @@ class Wiring:
         Raises:
             SimulationError: there is still no queue, and the program binds none later
         """
-        if exit_.room:
-            return False
         room = self._pes[exit_.pe].room(exit_.color)
         if room == NOT_YET:
             return False
