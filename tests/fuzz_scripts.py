@@ -210,9 +210,10 @@ def layout_params(chance: random.Random, folder: Path) -> str:
     """A text that a layout in Python hands to a program: it is the same text there."""
     text = odd(chance).replace("\udcff", "")
     program = "param t: comptime_string;\ncomptime { @comptime_print(t); }\n"
+    given = params_text({"t": text}, {}, frozenset())
     (folder / "pe.csl").write_text(program)
     (folder / "layout.csl").write_text(
-        f'layout {{ @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl", {params_text({"t": text}, {}, frozenset())}); }}',
+        f'layout {{ @set_rectangle(1, 1); @set_tile_code(0, 0, "pe.csl", {given}); }}',
         encoding="utf-8",
         newline="",
     )

@@ -193,6 +193,8 @@ def trace_(
         raise CstoolError("--output: must come with --format, which says what is written", "--format simfab")
     if format_ is not None:
         asked.write_simfab(output)
+        if output is not None:
+            print_line(f"written for wse-viz: {output}")
         return
     document: dict[str, object] = {}
     if chrome is not None:
