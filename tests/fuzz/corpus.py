@@ -151,7 +151,7 @@ def _write_program() -> None:
     program = read_program(Path("csl/out"))
     recorder = Recorder(program)
     simulation = Simulation(program, on_trace=recorder)
-    simulation.launch(0, next(symbol.function for symbol in program.programs[0].symbols.values() if symbol.function))
+    simulation.launch(0, next(symbol for symbol in program.programs[0].symbols.values() if symbol.function))
     simulation.run_until()
     recorder.save(Path("csl/out.npz"))
     Path("csl/out/sim_stats.json").write_text(json.dumps(stats_document(simulation)))
