@@ -287,9 +287,12 @@ SAMPLES = {
 
 @pytest.mark.parametrize("name", SAMPLES)
 @pytest.mark.parametrize("arch", ["wse2", "wse3"])
-def test_spada_samples_compute_what_numpy_does(tmp_path: Path, name: str, arch: str) -> None:
+def test_spada_samples_compute_what_numpy_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, arch: str
+) -> None:
     if "CSTOOL_SPADA" not in os.environ or shutil.which("sptlc") is None:
         pytest.skip("CSTOOL_SPADA names no checkout of spcl/spada, or sptlc is not on the PATH")
+    monkeypatch.chdir(tmp_path)  # logs of the simulation go there
     sample = SAMPLES[name]
     file = Path(os.environ["CSTOOL_SPADA"], "samples", "spatial", f"{sample.file}.sptl")
     params = " ".join(f"-p {each}" for each in sample.params.split())
