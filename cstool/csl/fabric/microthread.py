@@ -357,7 +357,7 @@ class Thread:
 def extent(operands: Sequence[Operand], lengths: Sequence[int] = ()) -> int:
     """Elements of an operation: the shortest of its vectors in memory, else of its streams; 1 if there is neither.
 
-    `lengths` are those that the program set for its FIFOs; they count like extents of streams.
+    `lengths`: set by the program for its FIFOs; they count like extents of streams.
 
     The documentation says nothing of extents that differ. Memory counts here, as the vendor's game-of-life needs: it
     sends a vector of two elements to an output of extent 1, and needs both at the other side.

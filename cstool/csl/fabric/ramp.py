@@ -252,7 +252,7 @@ class Ramp:
         return False
 
     def _note(self, act: str, queue: int | None, color: int, data: int, is_control: bool) -> None:
-        """Tell the trace, which is there: where wavelets are many, whoever calls has looked."""
+        """Tell the trace. Callers look for a trace first: a call for each wavelet would cost time."""
         if self._pe.trace is not None:
             self._pe.trace(self._events.now, self._pe.index, "queue", act, queue, color, data, is_control)
 

@@ -101,7 +101,7 @@ class _Routers:
             self._down[pe, color].append(wavelet.ident)
 
     def _arrived(self, time: int, pe: int, color: int, data: int, control: int) -> _Wavelet:
-        """The wavelet that leaves: of those that have come, the first that is like it."""
+        """The leaving wavelet: the first one like it among the arrivals."""
         for port in (1, 2, 3, 4, RAMP):
             queue = self._coming[pe, port, color]
             for place, each in enumerate(queue):

@@ -321,7 +321,7 @@ def _folded(
 ) -> Code | None:
     """The value of a call whose arguments are known, unless its code reads or changes memory, or takes long.
 
-    Optimising compilers do so; and of a DSD, a color or an id it is known then which code sends or takes which color.
+    Optimising compilers do so. A known DSD, color or id also tells the colors that the code sends or takes.
     """
     scalar = isinstance(result, IntType | FloatType | types.EnumType | OpaqueType) or result == types.BOOL
     if not scalar or not all(code.known for code in arguments):

@@ -1,4 +1,4 @@
-"""Lines of a formatted CSL file: which words begin one, how far in, and with which blanks between.
+"""Lines of a formatted CSL file: first words, indents, blanks between words.
 
 The lines of the author stay where the syntax lets them; only lines that are too long are parted. The result is made of
 words and line ends alone, and those stay as they are when it is formatted again.

@@ -1,4 +1,4 @@
-"""Where a name may be that a file does not know: hints for who forgot a module, or comes from C."""
+"""Hints for an unknown name: a forgotten module, or a habit of C."""
 
 import re
 from typing import TYPE_CHECKING

@@ -130,7 +130,7 @@ class Keeper:
             self.errors.append(error if self.note is None else error.noted(*self.note))
 
     def stop(self) -> None:
-        """Raise the first error, if there is one: what follows would only follow from it."""
+        """Raise the first error, if there is one: later ones would only follow from it."""
         if self.errors:
             raise self.errors[0]
 
