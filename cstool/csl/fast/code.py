@@ -32,7 +32,7 @@ from cstool.csl.fast.code_values import (
     type_of,
     word_of,
 )
-from cstool.csl.fast.instructions import DSR_WORDS, FILES, RECORD, ROW, Kind
+from cstool.csl.fast.instructions import BLOCK, DSR_WORDS, FILES, HEADER, RECORD, ROW, TABLE_ROW, Kind
 
 _MAKERS = {each.__name__: each for each in (Dsr, FabricIn, FabricOut, Fifo, Mem1d, Mem4d, OnControl, Pointer, Settings)}
 _NUMBERS = {"NAN": float("nan"), "INFINITY": float("inf")}
@@ -80,17 +80,40 @@ class Code:
     ref_fields: NDArray[np.int32]
     text_fields: NDArray[np.int32]
 
-    def moved(self, row: int, constant: int, text: int) -> NDArray[np.int32]:
-        """The rows, for a place behind so many rows, constants and texts."""
+    def block(self, address: int, text: int, function: int, offset: tuple[int, int]) -> NDArray[np.int64]:
+        """The words of the program in the state, see `instructions.BLOCK`.
+
+        Args:
+            address: of its first word; less than 2**28
+            text: its first text among the texts of all programs
+            function: address of `interpreter.FUNCTION`
+            offset: column and row of the fabric at which the rectangle begins
+        """
+        constants = address + BLOCK
+        table = constants + len(self.constants)
+        lists = [[register for register, _ in entry.arguments] for entry in self.entries.values()]
+        begin = table + TABLE_ROW * len(lists)
+        code = begin + sum(map(len, lists))
+        entries: list[int] = []
+        for entry, registers in zip(self.entries.values(), lists, strict=True):
+            entries += [8 * code + 4 * ROW * entry.pc, entry.back, len(registers), begin]
+            begin += len(registers)
         rows = self.rows.copy()
-        for fields, by in (
-            (self.code_fields, row),
-            (self.constant_fields, constant),
-            (self.ref_fields, constant << 3),
-            (self.text_fields, text),
-        ):
+        jumps = self.code_fields[:, 0], self.code_fields[:, 1]
+        rows[jumps] = 8 * code + 4 * ROW * rows[jumps]
+        for fields, by in ((self.constant_fields, constants), (self.ref_fields, constants << 3)):
             rows[fields[:, 0], fields[:, 1]] += np.int32(by)
-        return rows
+        rows[self.text_fields[:, 0], self.text_fields[:, 1]] += np.int32(text)
+        head = np.zeros(BLOCK, np.int64)
+        head[:5] = self.words, function, table, *offset
+        numbers = [each for registers in lists for each in registers]
+        return np.concatenate(
+            [head, self.constants, np.array([*entries, *numbers], np.int64), rows.reshape(-1).view(np.int64)]
+        )
+
+    def number(self, name: str) -> int:
+        """The number of a function that the simulation starts."""
+        return list(self.entries).index(name)
 
 
 @dataclass
@@ -113,7 +136,7 @@ class Module:
     tasks: dict[int, int] = field(default_factory=dict)
     constants: list[int] = field(default_factory=list)
     texts: list[Any] = field(default_factory=list)
-    global_words: list[int] = field(default_factory=list)
+    global_words: list[int] = field(default_factory=lambda: [0] * HEADER)
     functions: dict[tuple[str, tuple[Type, ...]], Function] = field(default_factory=dict)
     registers: dict[tuple[str, int], int] = field(default_factory=dict)
     rows: list[tuple[int, list[Any]]] = field(default_factory=list)

@@ -35,3 +35,25 @@ ITEMS_FULL = 15
 """an output queue holds more commands of ended operations than the engine has room for"""
 OF_CODE = 100
 """codes from here on belong to the interpreter and the operations"""
+NOT_LOADED = OF_CODE
+"""file, number: a register of operands was never loaded (`DsrFile.held_by`)"""
+OUTSIDE_BY_OPERATION = OF_CODE + 1
+"""number of the operation, first byte, byte behind the last: `ProcessingElement.check_bounds`"""
+OUTSIDE_BY_CODE = OF_CODE + 2
+"""`MainThread._outside`"""
+FAILED = OF_CODE + 3
+"""text: `ProcessingElement.fail` with the two texts of that number"""
+DIVISOR = OF_CODE + 4
+"""text of the place, dividend, 1 for a remainder: `scalar.quotient`"""
+INDEX = OF_CODE + 5
+"""text of the place, index, extent: `scalar.outside`"""
+SHIFTED = OF_CODE + 6
+"""text of the place, count: `scalar.shift`"""
+CANNOT_READ = OF_CODE + 7
+"""number of the operation, kind of the operand"""
+CANNOT_WRITE = OF_CODE + 8
+"""number of the operation, kind of the operand"""
+NO_SATURATE = OF_CODE + 9
+"""number of the operation: `Issue._prepared`"""
+MAP_WAITS = OF_CODE + 10
+"""`Issue.map`"""

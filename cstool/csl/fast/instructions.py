@@ -83,6 +83,15 @@ Op = IntEnum("Op", _NAMES.split(), start=0)  # type: ignore[misc]
 
 ROW = 6
 """int32 of an instruction"""
+HEADER = 4
+"""words before the globals in a PE's region: the byte of the state at which its code goes on; the others are spare"""
+BLOCK = 8
+"""words before the constants of a program: words of a PE's region, address of `interpreter.FUNCTION`, address of the
+table of functions, column and row of the fabric at which the rectangle begins. Behind the constants are the table, the
+registers of arguments, and the instructions; `pc` is a byte of the state"""
+TABLE_ROW = 4
+"""words of a function in the table: pc, the register that keeps where its caller goes on, arguments, and the address of
+their registers"""
 
 
 class Tag(IntEnum):
@@ -126,6 +135,8 @@ class Kind(IntEnum):
 
 RECORD = 16
 """words of the largest record"""
+HELD = 20
+"""words of an operand of an operation in progress: its record, and four words of `operands`"""
 WORDS = {"Mem1d": 6, "Mem4d": 16, "FabricIn": 8, "FabricOut": 7, "Fifo": 2, "Dsr": 4, "Pointer": 2}
 """words of the record of each operand of `fabric.dsd`"""
 
