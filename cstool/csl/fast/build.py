@@ -17,7 +17,7 @@ from cstool.csl.fabric.operations import BYTES
 from cstool.csl.fabric.program import ColorConfig, FabricProgram, PEProgram, Symbol, Task
 from cstool.csl.fabric.registers import POPS
 from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
-from cstool.csl.fast import engine
+
 from cstool.csl.fast import state as s
 from cstool.csl.fast.code import Code, translate
 from cstool.csl.fast.instructions import LETTERS
@@ -376,7 +376,6 @@ class _Builder:
         words[s.C_HANDLERS_COUNT] = len(program.handlers)
         for k, handler in enumerate(program.handlers):
             row = HANDLERS[handler.kind], handler.number, functions.get(handler.function, -1)
-            words[words[s.C_HANDLERS] + 3 * k :][:3] = row
             at = words[s.C_HANDLERS] + 3 * k
             words[at : at + 3] = row
         self._add_code(block, number)

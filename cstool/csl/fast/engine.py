@@ -24,12 +24,12 @@ A `pe` is an address. A wavelet for the host (`HOST_SENT`) reaches it two cycles
 from cstool.csl.fast import control
 from cstool.csl.fast.cells import allocate, append, entry, free_event, inner, new_event, schedule, take_far
 from cstool.csl.fast.datapath import reached, run_on, tick
+from cstool.csl.fast.hearing import hear
 from cstool.csl.fast.interpreter import start_function
 from cstool.csl.fast.network import move, route
 from cstool.csl.fast.picker import (
     CALL,
     NOTHING,
-    TEARDOWN_TASK,
     activate_at,
     block_now,
     candidate,
@@ -43,7 +43,7 @@ from cstool.csl.fast.picker import (
     wake_for_events,
 )
 from cstool.csl.fast.queues import room_of
-from cstool.csl.fast.ramp import accept, flush_empty, free, take, tell_host
+from cstool.csl.fast.ramp import accept, flush_empty, take, tell_host
 from cstool.csl.fast.state import (
     ACTIVATE,
     BEGIN,
@@ -60,10 +60,6 @@ from cstool.csl.fast.state import (
     K_FUNCTION,
     K_KIND,
     K_PLACE,
-    L_COLOR,
-    L_PE,
-    L_RAMP_LISTED,
-    L_WANTED,
     N_A,
     N_B,
     N_C,
@@ -92,8 +88,6 @@ from cstool.csl.fast.state import (
     Q_FLUSH,
     Q_USER,
     REACH,
-    S_DOWNS,
-    S_DOWNS_AT,
     S_ERROR,
     S_EVENTS,
     S_FAR,
@@ -102,9 +96,6 @@ from cstool.csl.fast.state import (
     S_MOVED,
     S_NETWORK,
     S_NOW,
-    S_RAMPS,
-    S_RAMPS_AT,
-    S_TEARDOWNS,
     S_WHEEL,
     S_WHEEL_EVENTS,
     TEARDOWN,
@@ -235,40 +226,14 @@ def _happen(f, strip, event, now):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _hear(f, strip, now):  # type: ignore[no-untyped-def]
-    """CEs hear of the network: wavelets, teardowns, ramps that are free."""
-    parity = now & 1
-    at, count = f[strip + S_DOWNS_AT + parity], f[strip + S_DOWNS + parity]
-    for k in range(count):
-        accept(f, f[at + 3 * k], f[at + 3 * k + 1], f[at + 3 * k + 2])
-    f[strip + S_DOWNS + parity] = 0
-    event = f[strip + S_TEARDOWNS + 2 * parity]
-    f[strip + S_TEARDOWNS + 2 * parity] = 0
-    while event:
-        following = f[event + N_NEXT]
-        if task_of(f, f[event + N_PE], TEARDOWN_TASK):
-            activate_at(f, f[event + N_PE], TEARDOWN_TASK, now)
-        free_event(f, strip, event)
-        event = following
-    at, count = f[strip + S_RAMPS_AT], f[strip + S_RAMPS]
-    f[strip + S_RAMPS] = 0
-    for k in range(count):
-        link = f[at + k]
-        f[link + L_RAMP_LISTED] = 0
-        if f[link + L_WANTED]:
-            f[link + L_WANTED] = 0
-            free(f, f[link + L_PE], f[link + L_COLOR])
-
-
-@inner
 def _cycle(f, strip):  # type: ignore[no-untyped-def]
-    """All that happens in the present cycle: the network first, then PEs in the order in which events were asked for."""
+    """All that happens in the present cycle: the network first, then PEs, in the order of their events."""
     now = f[strip + S_NOW]
     if f[strip + S_NETWORK] >= now and f[strip + S_MOVED] != now:
         f[strip + S_MOVED] = now
         f[strip + S_EVENTS] += 1
         move(f, strip)
-        _hear(f, strip, now)
+        hear(f, strip, now)
         route(f, strip)
     while f[strip + S_FAR_COUNT] and f[f[strip + S_FAR]] == now:
         event = take_far(f, strip)

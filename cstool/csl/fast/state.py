@@ -6,9 +6,9 @@ compiled function passes seven words for each array, and counts references to it
 
 SRAM lies in the same array: PE `pe` has `f[pe + P_SPAN]` bytes from byte `f[pe + P_MEMORY]` of the array on.
 
-Letters before the names of fields: H the whole fabric, S a strip of rows, C a class (the PEs of one program), K a task, U
-a function that starts, P a PE and its router, T an operation in progress, Q an input queue, O an output queue, R a FIFO,
-F a color at a router ("flow"), G its config, L a link and the buffer at its end, N an event.
+Letters before the names of fields: H the whole fabric, S a strip of rows, C a class (the PEs of one program), K a task,
+U a function that starts, P a PE and its router, T an operation in progress, Q an input queue, O an output queue, R a
+FIFO, F a color at a router ("flow"), G its config, L a link and the buffer at its end, N an event.
 
 Numbers are those of the reference engine; fields are named as its attributes are, and mean the same.
 """
