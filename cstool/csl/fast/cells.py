@@ -41,6 +41,12 @@ def inner(function: Compiled) -> Compiled:
     return compiled
 
 
+def entry(function: Compiled) -> Compiled:
+    """Compile a function that Python calls."""
+    compiled: Compiled = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
+    return compiled
+
+
 # --- records and errors ---
 
 

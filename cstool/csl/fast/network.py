@@ -390,7 +390,7 @@ def _arrive(f, strip, link, word, now):  # type: ignore[no-untyped-def]
 
 @inner
 def move(f, strip):  # type: ignore[no-untyped-def]
-    """The first half of a cycle of the network: all that comes before CEs hear of anything."""
+    """The first half of a cycle of the network: all that comes."""
     now = f[strip + S_NOW]
     _take_changes(f, strip, now, CHANGE)
     parity = now & 1
@@ -413,6 +413,13 @@ def move(f, strip):  # type: ignore[no-untyped-def]
     f[strip + S_CREDITS] = 0
     _take_changes(f, strip, now, SET_ROOM)
     f[strip + S_CHANGES] = 0
+
+
+@inner
+def route(f, strip):  # type: ignore[no-untyped-def]
+    """The other half: routers send what they can."""
+    now = f[strip + S_NOW]
+    parity = now & 1
     at = f[strip + S_AWAKE_AT + parity]
     count = f[strip + S_AWAKE + parity]
     f[strip + S_AWAKE + parity] = 0

@@ -7,8 +7,8 @@ compiled function passes seven words for each array, and counts references to it
 SRAM lies in the same array: PE `pe` has `f[pe + P_SPAN]` bytes from byte `f[pe + P_MEMORY]` of the array on.
 
 Letters before the names of fields: H the whole fabric, S a strip of rows, C a class (the PEs of one program), K a task,
-P a PE and its router, T an operation in progress, Q an input queue, O an output queue, R a FIFO, F a color at a router
-("flow"), L a link and the buffer at its end, N an event.
+U a function that starts, P a PE and its router, T an operation in progress, Q an input queue, O an output queue, R a
+FIFO, F a color at a router ("flow"), G its config, L a link and the buffer at its end, N an event.
 
 Numbers are those of the reference engine; fields are named as its attributes are, and mean the same.
 """
@@ -93,6 +93,8 @@ S_FREE_EVENTS = _s()
 """first of the events that may be used again"""
 S_NETWORK = _s()
 """the last cycle for which the network has something to do; it has nothing for later ones"""
+S_MOVED = _s()
+"""the last cycle in which the network moved"""
 S_HOPS_AT = _s()
 """address of the words (link, data | control << 32) that arrive in the next cycle"""
 S_HOPS = _s()
@@ -163,7 +165,13 @@ C_TASKS_COUNT = _c()
 """tasks of both tables: places of times of `P_TIMES`"""
 C_FIFOS_COUNT = _c()
 C_CODE = _c()
-"""address of the translated code"""
+"""address of the rows of its code: `instructions.ROW` int32 each"""
+C_CONSTANTS = _c()
+"""address of its constants"""
+C_TEXTS = _c()
+"""number of its first text among those of all classes"""
+C_FUNCTIONS = _c()
+"""address of a table: the function (U) of each number"""
 C_NUMBER = _c()
 """its place in `FabricProgram.programs`"""
 C_WORDS = _c()
@@ -185,6 +193,17 @@ K_WORDS = _k()
 
 LOCAL, DATA, CONTROL, TEARDOWN = range(4)
 KINDS = ("local", "data", "control", "teardown")
+
+# --- U: a function that the simulation starts ---
+
+_u = _Fields()
+U_PC = _u()
+"""its first row"""
+U_BACK = _u()
+"""the register that keeps where its caller goes on"""
+U_COUNT = _u()
+"""arguments; the register of each follows"""
+U_REGISTERS = _u()
 
 # --- P: a PE, and its router ---
 
@@ -262,6 +281,8 @@ P_TURNING = _p()
 P_DATAPATH_FREE = _p()
 P_MAIN_PRIORITY = _p()
 P_ELEMENTS = _p()
+P_ENDED = _p()
+"""the operation that has ended with this element; 0: none has"""
 P_FREE_OPERATIONS = _p()
 """first of the operation records that may be used again"""
 P_CARRY = _p()
@@ -285,10 +306,8 @@ P_RINGS = _p()
 P_WORDS_OF = _p()
 """first of the words of the configuration (N: address and value) that have been written"""
 # registers and code
-P_REGISTERS = _p()
-"""address of the registers of operands"""
 P_FRAME = _p()
-"""address of the frames of its code"""
+"""address of the words of its code: globals, registers"""
 P_COUNTER_BEGIN = _p()
 P_COUNTER_STOPPED = _p()
 """what the time stamp counter shows while it stands still; -1: it counts"""

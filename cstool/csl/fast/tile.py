@@ -134,10 +134,10 @@ def _write_word(f, strip, config, word, value):  # type: ignore[no-untyped-def]
 def _same_filter(f, one, other):  # type: ignore[no-untyped-def]
     if f[one + G_FILTER] != f[other + G_FILTER]:
         return False
+    same = True
     for k in range(_limits(f, one)):
-        if f[one + G_LIMITS + k] != f[other + G_LIMITS + k]:
-            return False
-    return True
+        same = same and f[one + G_LIMITS + k] == f[other + G_LIMITS + k]
+    return same
 
 
 @inner
