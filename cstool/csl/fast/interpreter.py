@@ -85,6 +85,7 @@ from cstool.csl.fast.state import (
     P_INDEX,
     P_MAIN_OPERATION,
     P_MEMORY,
+    P_RESULT,
     P_RINGS,
     P_SPAN,
     P_STRIP,
@@ -394,8 +395,7 @@ def _interpret(f, pe, pc, nested, watching):  # type: ignore[no-untyped-def]  # 
                 f[frame] = pc
                 return PAUSED if op == ISSUE else WAITS
         elif op == WAITED:
-            thread = f[pe + P_MAIN_OPERATION]
-            f[frame + a] = thread == 0 or f[thread + T_DONE] >= f[thread + T_COUNT]
+            f[frame + a] = f[pe + P_RESULT]
         elif op == FADD:
             f[frame + a] = double_bits(bits_double(f[frame + b]) + bits_double(f[frame + c]))
         elif op == FSUB:
@@ -851,5 +851,3 @@ def shown(content: tuple[str, tuple[Any, ...]], words: list[int]) -> str:
         found.append(scalar.shown(how, value))
     return "".join(found)
 
-
-__all__ = ["F", "T_INPUTS_COUNT", "element", "math", "run", "shown", "start_function", "write"]

@@ -51,6 +51,7 @@ from cstool.csl.fast.state import (
     P_CLASS,
     P_CYCLES,
     P_MAIN_OPERATION,
+    P_RESULT,
     P_RINGS,
     P_RUNNING,
     P_STRIP,
@@ -315,7 +316,7 @@ def wait(f, pe, operation, one, two, three, four, ref, line):  # type: ignore[no
         return FAILED
     held = f[f[pe + P_STRIP] + S_SCRATCH] + OPERANDS
     activate, unblock = f[settings], f[settings + 1]
-    f[pe + P_MAIN_OPERATION] = 0
+    f[pe + P_RESULT] = 1
     if not waits(f, held, n):
         _from_index(f, held, n, settings)
         if not at_once(f, pe, operation, held, n):
@@ -328,7 +329,6 @@ def wait(f, pe, operation, one, two, three, four, ref, line):  # type: ignore[no
     f[pe + P_MAIN_OPERATION] = thread
     if f[thread + T_COUNT]:
         return WAITING
-    f[pe + P_MAIN_OPERATION] = 0
     free_thread(f, pe, thread)
     operate(f, pe, START, 0)
     complete(f, pe, activate, unblock, settle(f, pe))
