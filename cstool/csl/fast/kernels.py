@@ -12,6 +12,7 @@ from cstool.foundation.compiled.kernel_cache import KernelCache
 from cstool.foundation.folders import cache_root, digest_of_sources
 
 Compiled: TypeAlias = Callable[..., Any]
+_njit: Any = njit  # its type knows not all options
 _OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
@@ -25,13 +26,12 @@ def engine_folder() -> KernelFolder:
 
 def inner(function: Compiled) -> Compiled:
     """Compile a function that other compiled functions call."""
-    compiled: Compiled = njit(**_OPTIONS, no_cpython_wrapper=True)(function)
-    return compiled
+    return _njit(**_OPTIONS, no_cpython_wrapper=True)(function)  # type: ignore[no-any-return]
 
 
 def entry(function: Compiled) -> Compiled:
     """Compile a function that Python calls, with all that it calls; its machine code is kept in a file."""
-    compiled: Any = njit(**_OPTIONS)(function)
+    compiled = _njit(**_OPTIONS)(function)
     folder = engine_folder().path
     if folder is not None:
         compiled._cache = KernelCache(function, folder)
