@@ -67,6 +67,11 @@ class MainThread:
         self._held: tuple[Callable[..., None], tuple[Any, ...]] | None = None
         self._pick_at = -1  # when the task picker picks next; -1: not at all
 
+    @property
+    def busy_so_far(self) -> int:
+        """Cycles of all tasks, of the running one as far as its code has come."""
+        return self.busy + (self._pe.cycles if self.running is not None else 0)
+
     # --- the task picker ---
 
     def call(self, symbol: Symbol, arguments: tuple[int | float, ...]) -> None:

@@ -10,7 +10,7 @@ tile        the memory-mapped configuration (`registers.TileConfig`)
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cstool.csl.fabric.arch import ARCHS, SRAM_BYTES
 from cstool.csl.fabric.counter import Counter
@@ -111,13 +111,7 @@ class ProcessingElement:
 
     def waiting(self) -> list[PEWait]:
         """Waits of the threads and tasks of this PE; none if it has nothing to do."""
-        begun = (_wait_of(self, thread) for thread in self.datapath.all())
-        picker = self.main.picker
-        tasks = ((number, self.program.tasks[number]) for number in sorted(picker.active))
-        activated = (
-            TaskWait(self.index, number, task.function, task.place, number in picker.blocked) for number, task in tasks
-        )
-        return [*(wait for wait in begun if wait is not None), *_queued(self), *activated, *_arrived(self)]
+        return waits_of(self)
 
     # --- the clock ---
 
@@ -218,6 +212,17 @@ class ProcessingElement:
         if task is not None:
             where += f", task {task.function}" + (f" ({task.place})" if task.place else "")
         return SimulationError(f"{where}: {message}", hint)
+
+
+def waits_of(pe: Any) -> list[PEWait]:
+    """Waits of the threads and tasks of a PE, of this engine or in its likeness; none if it has nothing to do."""
+    begun = (_wait_of(pe, thread) for thread in pe.datapath.all())
+    picker = pe.main.picker
+    tasks = ((number, pe.program.tasks[number]) for number in sorted(picker.active))
+    activated = (
+        TaskWait(pe.index, number, task.function, task.place, number in picker.blocked) for number, task in tasks
+    )
+    return [*(wait for wait in begun if wait is not None), *_queued(pe), *activated, *_arrived(pe)]
 
 
 def _wait_of(pe: ProcessingElement, thread: Thread) -> ThreadWait | None:
