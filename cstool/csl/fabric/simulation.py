@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cstool.csl.fabric.errors import SimulationError
+from cstool.csl.fabric.errors import LONGER, SimulationError
 from cstool.csl.fabric.network import Network
 from cstool.csl.fabric.operations import FUSED, UNFUSED
 from cstool.csl.fabric.pe import ProcessingElement
@@ -19,21 +19,19 @@ OnTrace = Callable[..., None]
 OnLine = Callable[[int, int, str], None]
 PATIENCE = 1_000_000_000
 """cycles that a command of the host may take where no limit is given: more than a second of a wafer"""
-LONGER = "--max_cycles N (CSTOOL_FABRIC_MAX_CYCLES=N) lets it go on to cycle N"
-"""how to raise a limit, for hints"""
 
 
 class Busiest(NamedTuple):
     """The PE that has computed longest.
 
     Args:
-        index: its index
+        pe: its index
         busy: cycles of its tasks
         cycle: the cycle that its code has come to
         task: the task that began last; None: none has
     """
 
-    index: int
+    pe: int
     busy: int
     cycle: int
     task: Task | None

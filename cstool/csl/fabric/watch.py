@@ -9,8 +9,9 @@ import sys
 import time
 from types import FrameType
 
-from cstool.csl.fabric.errors import SimulationError
-from cstool.csl.fabric.simulation import LONGER, Simulation
+from cstool.csl.fabric.errors import at_task, endless
+from cstool.csl.fabric.program import Task
+from cstool.csl.fabric.simulation import Simulation
 
 SIMULATES = Simulation.run_until.__name__
 """the function of an engine in which cycles pass"""
@@ -50,10 +51,7 @@ class Watch:
             frame = frame.f_back
         limit, program = self._simulation.limit, self._simulation.program
         if pe is not None and limit is not None and pe.base + pe.cycles > limit:
-            raise SimulationError(
-                f"{program.name(pe.index)}, task {function}: must end within {limit} cycles, it goes on",
-                f"{LONGER}; look at its loops: what ends them?",
-            )
+            raise at_task(program, pe.index, Task(function, "local"), endless(limit))
         self._say(simulates)
 
     def _say(self, simulates: bool) -> None:
@@ -69,14 +67,14 @@ class Watch:
 
 def state(simulation: Simulation, seconds: float) -> str:
     """The state of a simulation after seconds of work, in one line: the cycle, and the PE that computed longest."""
-    pe = simulation.busiest()
-    cycle = max(simulation.events.now, pe.cycle)
-    task = pe.task
+    found = simulation.busiest()
+    cycle = max(simulation.events.now, found.cycle)
+    task = found.task
     what = "without a task so far"
     if task is not None:
         at = f" ({task.place})" if task.place else ""
-        what = f"{pe.busy / max(cycle, 1):.0%} of them, in task {task.function}{at}"
-    name = simulation.program.name(pe.index)
+        what = f"{found.busy / max(cycle, 1):.0%} of them, in task {task.function}{at}"
+    name = simulation.program.name(found.pe)
     return (
         f"still simulating after {seconds:.0f} s: {cycle:,} cycles; {name} is the busiest, {what}; "
         "Ctrl-C ends it, --max_cycles N (CSTOOL_FABRIC_MAX_CYCLES=N) at cycle N"

@@ -1,28 +1,23 @@
 """A fabric program, simulated by the fast engine: the interface of `fabric.simulation.Simulation`."""
 
 import time as clock
-from collections.abc import Callable, Iterator, Sequence
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cstool.csl.fabric.arch import SRAM_BYTES
 from cstool.csl.fabric.errors import SimulationError
-from cstool.csl.fabric.memory import decode
 from cstool.csl.fabric.network import Network
-from cstool.csl.fabric.operations import BYTES
-from cstool.csl.fabric.program import FabricProgram, PEProgram, Symbol
+from cstool.csl.fabric.program import FabricProgram, Symbol
 from cstool.csl.fabric.simulation import LONGER, OnLine
-from cstool.csl.fabric.stats import PEStats, Stats
+from cstool.csl.fabric.stats import Stats
 from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
-from cstool.csl.fabric.waiting import PEWait
 from cstool.csl.fabric.wavelet import Events, Wavelet
+from cstool.csl.fast import engine
+from cstool.csl.fast import state as s
+from cstool.csl.fast.build import Built, build, host_color
+from cstool.csl.fast.messages import error_of
 from cstool.csl.fast.snapshot import Snapshot
-from cstool.csl.fast import engine, state as s
-from cstool.csl.fast.build import Built, build, grow, grow_memory, host_color
-from cstool.csl.fast.messages import error_of, line_of
 
 OPTIONAL = -1
 SLICE = 0.2

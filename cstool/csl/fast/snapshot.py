@@ -212,8 +212,7 @@ class Snapshot:
             queue.user = self._user(made, record)  # type: ignore[assignment]
         picker = SimpleNamespace(
             active=self._set(pe + s.P_ACTIVE),
-            blocked=self._set(pe + s.P_BLOCKED)
-            | {queue + 64 for queue in self._set(pe + s.P_BLOCKED_QUEUES)},
+            blocked=self._set(pe + s.P_BLOCKED) | {queue + 64 for queue in self._set(pe + s.P_BLOCKED_QUEUES)},
         )
         return ShownPE(
             index,
@@ -317,5 +316,3 @@ class Snapshot:
                     found[key] = found.get(key, 0) + count
                 link = int(f[link + s.L_NEXT])
         return dict(sorted(found.items()))
-
-
