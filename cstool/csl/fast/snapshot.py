@@ -190,7 +190,7 @@ class Snapshot:
         f, pe = self._f, self._pe(index)
         number = int(f[int(f[pe + s.P_CLASS]) + s.C_NUMBER])
         program = self._program.programs[number]
-        queues = {record: self._input(record) for _, record in self._by_color(pe, s.INPUT_OF)}
+        queues = {record: self.input_queue(record) for _, record in self._by_color(pe, s.INPUT_OF)}
         made = SimpleNamespace(index=index, pe=pe, program=program, number=number, queues=queues)
         count = int(f[int(f[pe + s.P_CLASS]) + s.C_FIFOS_COUNT])
         made.rings = [
@@ -227,7 +227,7 @@ class Snapshot:
         bits = int(np.uint64(self._f[at]))
         return {number for number in range(64) if bits >> number & 1}
 
-    def _input(self, record: int) -> InputQueue:
+    def input_queue(self, record: int) -> InputQueue:
         f = self._f
         number, task = int(f[record + s.Q_NUMBER]), int(f[record + s.Q_TASK])
         queue = InputQueue(
@@ -266,7 +266,7 @@ class Snapshot:
         inputs = []
         for k in range(int(f[record + s.T_INPUTS_COUNT])):
             queue = int(f[record + s.T_INPUTS + k])
-            inputs.append(made.queues[queue] if queue in made.queues else self._input(queue))
+            inputs.append(made.queues[queue] if queue in made.queues else self.input_queue(queue))
         output = int(f[record + s.T_OUTPUT])
         ring_of = lambda at: made.rings[(int(at) - int(f[made.pe + s.P_RINGS])) // s.R_WORDS]  # noqa: E731
         pushed = int(f[record + s.T_PUSHED])
