@@ -7,8 +7,8 @@ compiled function passes seven words for each array, and counts references to it
 SRAM lies in the same array: PE `pe` has `f[pe + P_SPAN]` bytes from byte `f[pe + P_MEMORY]` of the array on.
 
 Letters before the names of fields: H the whole fabric, S a strip of rows, C a class (the PEs of one program), K a task,
-P a PE and its router, T an operation in progress, Q an input queue, O an output queue, R a FIFO, F a color at a router
-("flow"), L a link and the buffer at its end, N an event.
+U a function that starts, P a PE and its router, T an operation in progress, Q an input queue, O an output queue, R a
+FIFO, F a color at a router ("flow"), G its config, L a link and the buffer at its end, N an event.
 
 Numbers are those of the reference engine; fields are named as its attributes are, and mean the same.
 """
@@ -56,9 +56,9 @@ H_STRIPS = _h()
 """strips: 1 or 2"""
 H_STRIP = _h(2)
 """addresses of two strips"""
-H_COLOR_PLACE = _h()
+H_COLOR_PLACE = _h(COLORS_COUNT)
 """24 words: the place of each color in tables by color; -1: it is not in use"""
-H_WORDS = H_COLOR_PLACE + COLORS_COUNT
+H_WORDS = _h()
 
 # --- S: a strip of rows, with events and pools of its own ---
 
@@ -85,12 +85,16 @@ S_WHEEL_EVENTS = _s()
 S_FAR = _s()
 """address of the heap of far events: time, number, event"""
 S_FAR_COUNT = _s()
+S_FAR_LIMIT = _s()
+"""events that the heap can hold"""
 S_FAR_NUMBER = _s()
 """number of the next far event: events of one cycle keep their order"""
 S_FREE_EVENTS = _s()
 """first of the events that may be used again"""
 S_NETWORK = _s()
 """the last cycle for which the network has something to do; it has nothing for later ones"""
+S_MOVED = _s()
+"""the last cycle in which the network moved"""
 S_HOPS_AT = _s()
 """address of the words (link, data | control << 32) that arrive in the next cycle"""
 S_HOPS = _s()
@@ -118,6 +122,12 @@ S_TEARDOWNS_LAST = _s(2)
 S_HOST = _s()
 """first and last event for the host, in order: see `HOST_UNBLOCKS`"""
 S_HOST_LAST = _s()
+S_FREE_CONFIGS = _s()
+"""first of the configs (G) that may be used again"""
+S_FILTERS = _s()
+"""the last id of a filter"""
+S_LINKS = _s()
+"""the link that was made last"""
 S_SCRATCH = _s()
 """address of `SCRATCH` words"""
 S_WORDS = _s()
@@ -155,7 +165,13 @@ C_TASKS_COUNT = _c()
 """tasks of both tables: places of times of `P_TIMES`"""
 C_FIFOS_COUNT = _c()
 C_CODE = _c()
-"""address of the translated code"""
+"""address of the rows of its code: `instructions.ROW` int32 each"""
+C_CONSTANTS = _c()
+"""address of its constants"""
+C_TEXTS = _c()
+"""number of its first text among those of all classes"""
+C_FUNCTIONS = _c()
+"""address of a table: the function (U) of each number"""
 C_NUMBER = _c()
 """its place in `FabricProgram.programs`"""
 C_WORDS = _c()
@@ -178,6 +194,17 @@ K_WORDS = _k()
 LOCAL, DATA, CONTROL, TEARDOWN = range(4)
 KINDS = ("local", "data", "control", "teardown")
 
+# --- U: a function that the simulation starts ---
+
+_u = _Fields()
+U_PC = _u()
+"""its first row"""
+U_BACK = _u()
+"""the register that keeps where its caller goes on"""
+U_COUNT = _u()
+"""arguments; the register of each follows"""
+U_REGISTERS = _u()
+
 # --- P: a PE, and its router ---
 
 _p = _Fields()
@@ -198,7 +225,7 @@ P_OWED = _p()
 P_RUNNING = _p()
 """the task (K) that runs; 0: none"""
 P_LATEST = _p()
-P_CALL = _p()
+P_CALL = _p(K_WORDS)
 """a task record of its own (K), for functions that the host launches"""
 P_LOST = _p()
 P_BUSY = _p()
@@ -213,8 +240,11 @@ P_PICKED_AT = _p()
 P_PICKED_ARGUMENTS = _p(2)
 P_HELD = _p()
 """what the main thread does once a microthread is free: `REACH_RUN`, ...; 0: it waits for none"""
+P_HELD_OPERATION = _p()
 P_MAIN_OPERATION = _p()
 """the operation (T) that code waits for, between `run` and `do`"""
+P_RESULT = _p()
+"""1: the operation that code has waited for came to its end; 0: a FIFO ended it before"""
 P_HANDLER = _p()
 """the next handler of a teardown task that runs; -1: none does"""
 P_IN_CODE = _p()
@@ -251,6 +281,8 @@ P_TURNING = _p()
 P_DATAPATH_FREE = _p()
 P_MAIN_PRIORITY = _p()
 P_ELEMENTS = _p()
+P_ENDED = _p()
+"""the operation that has ended with this element; 0: none has"""
 P_FREE_OPERATIONS = _p()
 """first of the operation records that may be used again"""
 P_CARRY = _p()
@@ -261,8 +293,8 @@ P_SENT = _p()
 P_SENDING = _p()
 """first and last of the output queues that hold something"""
 P_SENDING_LAST = _p()
-P_FLUSHING = _p()
-"""queues that are to be flushed"""
+P_FLUSHING = _p(2)
+"""first and last of the queues that are to be flushed: N_A the queue, N_B 1 for an output queue"""
 P_FLUSHED_INPUTS = _p()
 P_FLUSHED_OUTPUTS = _p()
 P_INPUTS = _p(8)
@@ -274,10 +306,8 @@ P_RINGS = _p()
 P_WORDS_OF = _p()
 """first of the words of the configuration (N: address and value) that have been written"""
 # registers and code
-P_REGISTERS = _p()
-"""address of the registers of operands"""
 P_FRAME = _p()
-"""address of the frames of its code"""
+"""address of the words of its code: globals, registers"""
 P_COUNTER_BEGIN = _p()
 P_COUNTER_STOPPED = _p()
 """what the time stamp counter shows while it stands still; -1: it counts"""
@@ -290,11 +320,14 @@ P_HEADS = _p()
 P_BESIDE_PE = _p(5)
 """five words: the PE behind each port; 0: none"""
 P_BY_COLOR = _p()
-"""address of four tables by color: flows, exits, input queues, own output queues"""
+"""address of five tables by color: flows, exits, input queues, own output queues, colors of the host"""
 P_WORDS = _p()
 
-FLOWS, EXITS, INPUT_OF, OUTPUT_OF = range(4)
-"""tables of `P_BY_COLOR`"""
+FLOWS, EXITS, INPUT_OF, OUTPUT_OF, HOSTS = range(5)
+"""tables of `P_BY_COLOR`; a flow that is not made yet is the address of its config, negative"""
+TABLES = 5
+FROM_HOST, TO_HOST = 1, 2
+"""bits of the words of `HOSTS`"""
 
 # --- Q: an input queue ---
 
@@ -309,7 +342,6 @@ Q_TASK = _q()
 """id of its data task; -1: none"""
 Q_SHARED = _q()
 Q_FLUSH = _q()
-Q_NEXT_FLUSHING = _q()
 Q_UNBLOCKED = _q()
 """the cycle since when it is not blocked; -1: always"""
 Q_LISTED = _q()
@@ -320,11 +352,8 @@ Q_SIZE = _q()
 """items that it can hold: its capacity and the registers of the ramp"""
 Q_HEAD = _q()
 Q_LENGTH = _q()
-Q_UNSEEN = _q()
 Q_ITEMS = _q()
 """(cycle of arrival, data | control << 32) of each"""
-
-Q_WORDS_WITHOUT_ITEMS = Q_ITEMS
 
 # --- O: an output queue ---
 
@@ -334,8 +363,6 @@ O_COLOR = _o()
 """-1: each operation names its own"""
 O_CAPACITY = _o()
 O_STOPPED = _o()
-O_FLUSH = _o()
-O_NEXT_FLUSHING = _o()
 O_NEXT = _o()
 """the next of the queues that hold something"""
 O_SIZE = _o()
@@ -415,25 +442,7 @@ T_OPERANDS = _t()
 """from here on: its operands, as `elements` keeps them"""
 T_WORDS = T_OPERANDS + 160
 
-# --- F: a color at a router ---
-
-_f = _Fields()
-F_PE = _f()
-F_COLOR = _f()
-F_PLAIN = _f()
-F_TEARDOWN = _f()
-F_ENDING = _f()
-F_PENDING = _f()
-"""1: a config is to be its own from the next cycle on: in the second half of the record"""
-F_POSITION = _f()
-F_MADE = _f()
-"""set of positions whose links have been made"""
-F_IN = _f(5)
-"""five words: buffers by input port"""
-F_OUT = _f(5)
-"""five words: links by output port, the exit first"""
-F_CONFIG = _f()
-"""config as it was set last: `G_WORDS`"""
+# --- G: a config of a flow ---
 
 _g = _Fields()
 G_COUNT = _g()
@@ -450,17 +459,38 @@ G_FILTER = _g()
 """0 none, 1 range or sparse_range, 2 counter, 3 counter that does not count control wavelets"""
 G_LIMITS = _g(3)
 """three words"""
+G_FILTER_ID = _g()
+"""a filter goes on counting where the next config has the same id"""
 G_WORDS = _g()
 
-F_NUMBER = F_CONFIG + G_WORDS
-"""number of the next wavelet for a filter that counts"""
-F_NEXT_CONFIG = F_NUMBER + 1
-"""the config from the next cycle on: `G_WORDS`"""
-F_KEEPS_FILTER = F_NEXT_CONFIG + G_WORDS
-"""1: the filter goes on counting then"""
-F_WORDS = F_KEEPS_FILTER + 1
-
 NO_FILTER, RANGE, COUNTER, COUNTER_OF_DATA = range(4)
+"""values of `G_FILTER`"""
+
+# --- F: a color at a router ---
+
+_f = _Fields()
+F_PE = _f()
+F_COLOR = _f()
+F_PLAIN = _f()
+F_TEARDOWN = _f()
+F_ENDING = _f()
+F_PENDING = _f()
+"""1: `F_NEXT_CONFIG` holds from the next cycle on"""
+F_POSITION = _f()
+F_MADE = _f()
+"""set of positions whose links have been made"""
+F_IN = _f(5)
+"""five words: buffers by input port"""
+F_OUT = _f(5)
+"""five words: links by output port, the exit first"""
+F_CONFIG = _f(G_WORDS)
+"""the config as it was set last (G)"""
+
+F_NUMBER = _f()
+"""number of the next wavelet for a filter that counts"""
+F_NEXT_CONFIG = _f(G_WORDS)
+"""the config from the next cycle on (G), where `F_PENDING` says that there is one"""
+F_WORDS = _f()
 
 # --- L: a link, and the buffer at its end; or the way down a ramp ---
 
@@ -509,8 +539,8 @@ N_WORDS = _n()
 """kinds of events of PEs"""
 REACH_RUN, REACH_DO, REACH_END = range(1, 4)
 """what the main thread does at the cycle that its code has come to: go on, do an operation, end the task"""
-CHANGE, END_TEARDOWN, SET_ROOM = range(20, 23)
-"""kinds of events of the network: N_A is the flow, or the exit"""
+CHANGE, SET_ROOM, TEARS_DOWN = range(20, 23)
+"""kinds of events of the network: N_A is the flow, or the exit; N_B the config (0: teardown ends), or the room"""
 HOST_UNBLOCKS, HOST_TAKEN, HOST_SENT, HOST_SAYS, HOST_PRINTS = range(30, 35)
 """kinds of events for the host, at cycle N_TIME: PE N_PE (an address) unblocked its command stream; took a wavelet of
 color N_A out of its queue; sent the host data N_B (with bit 32: control) of color N_A; said or printed (N_A.. as the

@@ -1,0 +1,357 @@
+"""The fast engine: the cycles of all PEs and routers of a strip, compiled.
+
+Called from Python:
+
+- `begin(f)`: tasks that start activated may run. Once, before the first cycle.
+- `advance(f, until)`: let cycles happen whose time is not after `until`. It returns one of
+
+      IDLE     nothing is left to happen
+      REACHED  the next event is after `until`
+      HOST     events for the host came in the cycle that has just happened: the list at `S_HOST` of the strip.
+               The caller empties it (`take_host`)
+      FAILED   an error: `S_ERROR` of the strip, see `codes`
+
+  `S_NOW` of the strip is then the last cycle in which something happened.
+- `next_time(f)`: cycle of the next event; -1: there is none. Events of the present cycle that have not happened count.
+- `set_now(f, time)`: time passes, without events.
+- `launch(f, pe, function, arguments)`: a function runs as a task, once the main thread is free; `arguments` are words.
+- `deliver(f, pe, color, word)`: a wavelet of the host (data | control << 32) comes to its input queue, now.
+- `room(f, pe, color)`: wavelets that the input queue of a color takes; 0: none is bound; -1: it may be later.
+
+A `pe` is an address. A wavelet for the host (`HOST_SENT`) reaches it two cycles after the time of its event.
+"""
+
+from cstool.csl.fast import control
+from cstool.csl.fast.cells import allocate, append, entry, free_event, inner, new_event, schedule, take_far
+from cstool.csl.fast.datapath import reached, run_on, tick
+from cstool.csl.fast.hearing import hear
+from cstool.csl.fast.interpreter import start_function
+from cstool.csl.fast.network import move, route
+from cstool.csl.fast.picker import (
+    CALL,
+    NOTHING,
+    activate_at,
+    block_now,
+    candidate,
+    complete,
+    head_task,
+    set_cycles,
+    task_of,
+    tick_at,
+    unblock_at,
+    wake,
+    wake_for_events,
+)
+from cstool.csl.fast.queues import room_of
+from cstool.csl.fast.ramp import accept, flush_empty, take, tell_host
+from cstool.csl.fast.state import (
+    ACTIVATE,
+    BEGIN,
+    BLOCK,
+    CHOOSE,
+    COMPLETE,
+    CONTROL,
+    H_COUNT,
+    H_PES,
+    H_STRIP,
+    H_SWITCH,
+    HOST_UNBLOCKS,
+    K_ARGUMENTS,
+    K_FUNCTION,
+    K_KIND,
+    K_PLACE,
+    N_A,
+    N_B,
+    N_C,
+    N_KIND,
+    N_NEXT,
+    N_PE,
+    N_TIME,
+    P_ACTIVE,
+    P_BASE,
+    P_CALL,
+    P_CALLS,
+    P_HANDLER,
+    P_IN_CODE,
+    P_LAST,
+    P_LATEST,
+    P_LOST,
+    P_PICK_AT,
+    P_PICKED,
+    P_PICKED_ARGUMENTS,
+    P_PICKED_AT,
+    P_PICKED_COUNT,
+    P_RAN,
+    P_RUNNING,
+    P_STRIP,
+    P_TASKS_RUN,
+    Q_FLUSH,
+    Q_USER,
+    REACH,
+    S_ERROR,
+    S_EVENTS,
+    S_FAR,
+    S_FAR_COUNT,
+    S_HOST,
+    S_MOVED,
+    S_NETWORK,
+    S_NOW,
+    S_WHEEL,
+    S_WHEEL_EVENTS,
+    TEARDOWN,
+    TICK,
+    UNBLOCK,
+    UNBLOCK_HOST,
+    WHEEL,
+)
+from cstool.csl.fast.values import argument
+
+IDLE, REACHED, HOST, FAILED = range(4)
+"""results of `advance`"""
+
+
+# --- tasks ---
+
+
+@inner
+def _decode(f, pe, task, data):  # type: ignore[no-untyped-def]
+    """Keep the arguments of a picked task, from the 32 bits of a wavelet: low bits first."""
+    count = f[task + K_ARGUMENTS]
+    for k in range(count):
+        letter = f[task + K_ARGUMENTS + 1 + k]
+        f[pe + P_PICKED_ARGUMENTS + k] = argument(letter, data)
+        data >>= 32 if letter in (ord("w"), ord("i"), ord("f")) else 16
+    f[pe + P_PICKED_COUNT] = count
+    f[pe + P_PICKED_AT] = 0
+
+
+@inner
+def _pick(f, pe, now):  # type: ignore[no-untyped-def]
+    """Take the next task to run; false if there is none."""
+    while True:
+        task, queue = candidate(f, pe, now)
+        if task == NOTHING:
+            return False
+        if task == CALL:
+            call = f[pe + P_CALLS]
+            f[pe + P_CALLS] = f[call + N_NEXT]
+            f[pe + P_CALL + K_FUNCTION] = f[call + N_A]
+            f[pe + P_PICKED] = pe + P_CALL
+            f[pe + P_PICKED_COUNT] = f[call + N_B]
+            f[pe + P_PICKED_AT] = f[call + N_C]
+            free_event(f, f[pe + P_STRIP], call)
+            return True
+        if not queue:
+            f[pe + P_LAST] = task
+            f[pe + P_RAN] |= 1 << task
+            f[pe + P_ACTIVE] &= ~(1 << task)
+            f[pe + P_PICKED] = task_of(f, pe, task)
+            f[pe + P_PICKED_COUNT] = 0
+            return True
+        found = head_task(f, pe, queue, task) if task >= 0 else 0
+        data = take(f, pe, queue)
+        if found:
+            f[pe + P_LAST] = task
+            f[pe + P_RAN] |= 1 << task
+            f[pe + P_PICKED] = found
+            _decode(f, pe, found, control.data_of(data) if f[found + K_KIND] == CONTROL else data)
+        if f[queue + Q_FLUSH]:
+            flush_empty(f, pe, now)
+        if f[queue + Q_USER]:
+            tick_at(f, pe, now + 1)
+        if found:
+            return True
+
+
+@inner
+def _choose(f, pe, now):  # type: ignore[no-untyped-def]
+    """Choose the next task. From now on it may be activated again, for once more."""
+    if f[pe + P_PICK_AT] != now:
+        return -1  # it was asked to pick sooner, and has
+    f[pe + P_PICK_AT] = -1
+    if not _pick(f, pe, now):
+        wake_for_events(f, pe)
+        return -1
+    f[pe + P_RUNNING] = f[pe + P_LATEST] = f[pe + P_PICKED]
+    return now - 1 + f[H_SWITCH]
+
+
+@inner
+def _begin(f, pe, now):  # type: ignore[no-untyped-def]
+    """Begin the task that was picked."""
+    f[pe + P_BASE] = now
+    f[pe + P_LOST] = 0
+    set_cycles(f, pe, 0)
+    f[pe + P_TASKS_RUN] += 1
+    task = f[pe + P_PICKED]
+    if f[task + K_KIND] == TEARDOWN and f[task + K_PLACE] >= 0:
+        f[pe + P_HANDLER] = 0
+        f[pe + P_IN_CODE] = 0
+    else:
+        f[pe + P_HANDLER] = -1
+        at = f[pe + P_PICKED_AT]
+        at = at if at else pe + P_PICKED_ARGUMENTS
+        start_function(f, pe, f[task + K_FUNCTION], f[pe + P_PICKED_COUNT], at)
+        f[pe + P_IN_CODE] = 1
+    run_on(f, pe)
+
+
+# --- cycles ---
+
+
+@inner
+def _happen(f, strip, event, now):  # type: ignore[no-untyped-def]
+    """Let an event of a PE happen."""
+    kind, pe, a = f[event + N_KIND], f[event + N_PE], f[event + N_A]
+    b, c = f[event + N_B], f[event + N_C]
+    f[strip + S_EVENTS] += 1
+    if kind == CHOOSE:
+        time = _choose(f, pe, now)
+        if time >= 0:
+            schedule(f, strip, time, BEGIN, pe)
+    elif kind == BEGIN:
+        _begin(f, pe, now)
+    elif kind == REACH:
+        reached(f, pe, a, b)
+    elif kind == COMPLETE:
+        complete(f, pe, a, b, now)
+    elif kind == ACTIVATE:
+        activate_at(f, pe, a, now)
+    elif kind == BLOCK:
+        block_now(f, pe, a)
+    elif kind == UNBLOCK:
+        unblock_at(f, pe, a, now)
+    elif kind == UNBLOCK_HOST:
+        tell_host(f, pe, HOST_UNBLOCKS, c, 0)
+
+
+@inner
+def _cycle(f, strip):  # type: ignore[no-untyped-def]
+    """All that happens in the present cycle: the network first, then PEs, in the order of their events."""
+    now = f[strip + S_NOW]
+    if f[strip + S_NETWORK] >= now and f[strip + S_MOVED] != now:
+        f[strip + S_MOVED] = now
+        f[strip + S_EVENTS] += 1
+        move(f, strip)
+        hear(f, strip, now)
+        route(f, strip)
+    while f[strip + S_FAR_COUNT] and f[f[strip + S_FAR]] == now:
+        event = take_far(f, strip)
+        _happen(f, strip, event, now)
+        free_event(f, strip, event)
+    slot = f[strip + S_WHEEL] + 2 * (now & (WHEEL - 1))
+    event = f[slot]
+    while event and not f[strip + S_ERROR]:
+        f[slot] = f[event + N_NEXT]
+        f[strip + S_WHEEL_EVENTS] -= 1
+        if f[event + N_KIND] == TICK:
+            pe = f[event + N_PE]
+            f[strip + S_EVENTS] += 1
+            free_event(f, strip, event)
+            tick(f, pe, now)
+        else:
+            _happen(f, strip, event, now)
+            free_event(f, strip, event)
+        event = f[slot]
+
+
+@inner
+def _next(f, strip):  # type: ignore[no-untyped-def]
+    """Cycle of the next event of a strip; -1: there is none."""
+    now = f[strip + S_NOW]
+    wheel = f[strip + S_WHEEL]
+    if f[wheel + 2 * (now & (WHEEL - 1))]:
+        return now
+    time = -1
+    if f[strip + S_NETWORK] >= now:
+        time = now if f[strip + S_MOVED] != now else now + 1 if f[strip + S_NETWORK] > now else -1
+    if f[strip + S_FAR_COUNT] and (time < 0 or f[f[strip + S_FAR]] < time):
+        time = f[f[strip + S_FAR]]
+    if f[strip + S_WHEEL_EVENTS]:
+        for ahead in range(1, WHEEL):
+            if 0 <= time <= now + ahead:
+                break
+            if f[wheel + 2 * (now + ahead & (WHEEL - 1))]:
+                return now + ahead
+    return time
+
+
+@entry
+def advance(f, until):  # type: ignore[no-untyped-def]
+    """Let cycles happen that are not after `until`; returns the reason of the end, as the module says."""
+    strip = f[H_STRIP]
+    while True:
+        if f[strip + S_ERROR]:
+            return FAILED
+        if f[strip + S_HOST]:
+            return HOST
+        time = _next(f, strip)
+        if time < 0:
+            return IDLE
+        if time > until:
+            return REACHED
+        f[strip + S_NOW] = time
+        _cycle(f, strip)
+
+
+# --- the host ---
+
+
+@entry
+def next_time(f):  # type: ignore[no-untyped-def]
+    """Cycle of the next event; -1: there is none."""
+    return _next(f, f[H_STRIP])
+
+
+@entry
+def set_now(f, time):  # type: ignore[no-untyped-def]
+    """Let time pass, without events."""
+    f[f[H_STRIP] + S_NOW] = time
+
+
+@entry
+def begin(f):  # type: ignore[no-untyped-def]
+    """Start the program: tasks that start activated may run."""
+    for k in range(f[H_COUNT]):
+        wake(f, f[f[H_PES] + k], 0)
+
+
+@entry
+def launch(f, pe, function, arguments):  # type: ignore[no-untyped-def]
+    """Run a function as a task, once the main thread is free."""
+    strip = f[pe + P_STRIP]
+    at = allocate(f, strip, len(arguments))
+    for k in range(len(arguments)):
+        f[at + k] = arguments[k]
+    event = new_event(f, strip, 0, pe, function, len(arguments))
+    f[event + N_C] = at
+    f[event + N_TIME] = f[strip + S_NOW]
+    append(f, pe + P_CALLS, event)
+    wake(f, pe, f[strip + S_NOW])
+
+
+@entry
+def deliver(f, pe, color, word):  # type: ignore[no-untyped-def]
+    """A wavelet of the host comes to its input queue."""
+    accept(f, pe, color, word)
+
+
+@entry
+def room(f, pe, color):  # type: ignore[no-untyped-def]
+    """Wavelets that the input queue of a color takes; 0: none is bound; -1: it may be later."""
+    return room_of(f, pe, color)
+
+
+@entry
+def take_host(f, rows):  # type: ignore[no-untyped-def]
+    """Take events for the host, in order: kind, time, PE, N_A, N_B, N_C into `rows` [n, 6]; returns their number."""
+    strip = f[H_STRIP]
+    count = 0
+    while f[strip + S_HOST] and count < len(rows):
+        event = f[strip + S_HOST]
+        f[strip + S_HOST] = f[event + N_NEXT]
+        rows[count, 0], rows[count, 1], rows[count, 2] = f[event + N_KIND], f[event + N_TIME], f[event + N_PE]
+        rows[count, 3], rows[count, 4], rows[count, 5] = f[event + N_A], f[event + N_B], f[event + N_C]
+        free_event(f, strip, event)
+        count += 1
+    return count
