@@ -9,9 +9,17 @@ from cstool.csl.fast import codes
 from cstool.csl.fast import state as s
 from cstool.csl.fast.build import HostEvent, Stop
 from cstool.csl.fast.instructions import FILES
+from cstool.csl.fast.interpreter import shown
+from cstool.csl.fast.operations import NAMES
 
 if TYPE_CHECKING:
     from cstool.csl.fast.simulation import FastSimulation
+
+
+OPERATIONS = (*NAMES, "map")
+"""names of operations by number"""
+HELD = 2
+"""values that an event itself holds"""
 
 
 def error_of(simulation: "FastSimulation", stop: Stop) -> SimulationError:
@@ -35,14 +43,14 @@ def error_of(simulation: "FastSimulation", stop: Stop) -> SimulationError:
     of = program.programs[number]
     task = snapshot.task(of, number, record)
     if stop.code in (codes.FAILED, codes.DIVISOR, codes.INDEX, codes.SHIFTED):
-        return _failed(simulation, stop, number)
+        return _failed(simulation, stop)
     return errors.at_task(program, stop.pe, task, _said(simulation, stop, pe, of.arch))
 
 
-def _failed(simulation: "FastSimulation", stop: Stop, number: int) -> SimulationError:
+def _failed(simulation: "FastSimulation", stop: Stop) -> SimulationError:
     """The error of a check in the code, which names its place itself."""
     a, b, c, *_ = stop.arguments
-    text = simulation.built.text(number, a)
+    text = text_of(simulation, a)
     failing = _Failing(f"{simulation.program.name(stop.pe)}")
     match stop.code:
         case codes.FAILED:
@@ -70,7 +78,7 @@ class _Failing:
 
 def _said(simulation: "FastSimulation", stop: Stop, pe: int, arch_name: str) -> Said:
     a, b, c, d, *_ = stop.arguments
-    arch, operations = ARCHS[arch_name], simulation.built.operations
+    arch, operations = ARCHS[arch_name], OPERATIONS
     f = simulation.built.words
     match stop.code:
         case codes.UNBOUND_COLOR:
@@ -111,5 +119,21 @@ def _said(simulation: "FastSimulation", stop: Stop, pe: int, arch_name: str) -> 
 
 def line_of(simulation: "FastSimulation", event: HostEvent) -> str:
     """A piece of text that a program says or prints."""
-    pieces: tuple[Any, ...] = simulation.built.said(event)
-    return "".join(pieces)
+    content, count = text_of(simulation, event.a), event.b
+    f = simulation.built.words
+    return shown(content, f[event.c : event.c + count].tolist() if count > HELD else [event.c, event.d][:count])
+
+
+def is_print(simulation: "FastSimulation", event: HostEvent) -> bool:
+    """Whether a line goes to <simprint>; else it goes to <debug>."""
+    return bool(text_of(simulation, event.a)[0] == "print")
+
+
+def text_of(simulation: "FastSimulation", number: int) -> Any:
+    """A text of the translated code, by its number among those of all programs."""
+    for code in simulation.built.codes:
+        if number < len(code.texts):
+            return code.texts[number]
+        number -= len(code.texts)
+    raise LookupError(number)
+

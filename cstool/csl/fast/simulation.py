@@ -22,7 +22,7 @@ from cstool.csl.fabric.waiting import PEWait
 from cstool.csl.fabric.wavelet import Events, Wavelet
 from cstool.csl.fast import engine, state as s
 from cstool.csl.fast.build import HostEvent, build, host_color
-from cstool.csl.fast.messages import error_of, line_of
+from cstool.csl.fast.messages import OPERATIONS, error_of, is_print, line_of
 from cstool.csl.fast.snapshot import Snapshot
 
 SLICE = 0.2
@@ -270,12 +270,12 @@ class FastSimulation:
                 case s.HOST_SENT:
                     wavelet = Wavelet(event.a, event.b & s.DATA_MASK, bool(event.b & s.CONTROL_BIT))
                     self._of(self._sent, pe, event.a)(pe, wavelet)
-                case s.HOST_SAYS:
-                    self.on_say(event.time, pe, line_of(self, event))
-                case s.HOST_PRINTS:
+                case _ if is_print(self, event):
                     *lines, self._lines[pe] = (self._lines[pe] + line_of(self, event)).split("\n")
                     for line in lines:
                         self.on_print(event.time, pe, line)
+                case _:
+                    self.on_say(event.time, pe, line_of(self, event))
 
     @staticmethod
     def _of(table: dict[tuple[int | None, int], Callable[..., None]], pe: int, color: int) -> Callable[..., None]:
@@ -320,7 +320,7 @@ class FastSimulation:
     @property
     def snapshot(self) -> Snapshot:
         """The state now, in objects of the reference engine."""
-        return Snapshot(self.built.words, self.program, self.built.operations, self.built.functions)
+        return Snapshot(self.built.words, self.program, OPERATIONS, self.built.functions)
 
     @property
     def network(self) -> Network:

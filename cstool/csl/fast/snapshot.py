@@ -1,7 +1,7 @@
 """The state of the fast engine in objects of the reference engine: its reports then are the reference engine's own."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -70,7 +70,7 @@ class Snapshot:
     """
 
     def __init__(
-        self, words: Words, program: FabricProgram, operations: Mapping[int, str], functions: list[list[str]]
+        self, words: Words, program: FabricProgram, operations: Sequence[str], functions: list[list[str]]
     ) -> None:
         self._f = words
         self._program = program
