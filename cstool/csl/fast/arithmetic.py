@@ -6,6 +6,8 @@ compute many elements at once. A NaN stays a NaN.
 
 import math
 
+import numpy as np
+
 from cstool.csl.fast.bits import bits_double, bits_single, double_bits, get16, get32, get_f32, single, single_bits
 from cstool.csl.fast.bits import get8, get_i8, get_i16, get_i32, set8, set16, set32, set_f32
 from cstool.csl.fast.cells import inner
@@ -96,7 +98,7 @@ def modulo(left, right):  # type: ignore[no-untyped-def]
     """`scalar.modulo`."""
     if right == 0.0 or math.isinf(left) or left != left or right != right:
         return _NAN
-    return math.fmod(left, right)
+    return np.fmod(left, right)
 
 
 @inner

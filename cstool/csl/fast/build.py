@@ -17,10 +17,11 @@ from cstool.csl.fabric.operations import BYTES
 from cstool.csl.fabric.program import ColorConfig, FabricProgram, PEProgram, Symbol, Task
 from cstool.csl.fabric.registers import POPS
 from cstool.csl.fabric.time_model import SIMULATOR, TimeModel
-
+from cstool.csl.fast import engine
 from cstool.csl.fast import state as s
 from cstool.csl.fast.code import Code, translate
 from cstool.csl.fast.instructions import LETTERS
+from cstool.csl.fast.interpreter import function_address
 from cstool.csl.fast.queues import OWN_QUEUE, SPARE
 from cstool.csl.fast.ramp import SPARE_OUTPUTS
 
@@ -226,15 +227,17 @@ class _Builder:
         classes = [self._class_block(number) for number in range(len(blocks))]
         lists = self.strips * (s.S_WORDS + 2 * s.WHEEL + s.SCRATCH + self._list_words())
         size = s.H_WORDS + lists + self.count + (s.G_WORDS + 1) * (len(program.configs) + 1)
-        size += sum(len(block.words) for block in classes) + sum(
-            count * len(block.words) for count, block in zip(counts, blocks, strict=True)
-        )
+        size += sum(len(block.words) for block in classes) + sum(map(_code_words, self.codes))
+        size += sum(count * len(block.words) for count, block in zip(counts, blocks, strict=True))
         f = self.f = _zeros(size + self.strips * self.pool + 64)
         self._top = s.H_WORDS
+        # Code names its own places by few bits: it comes first.
+        of = [self._put_block(block) for block in classes]
+        for number, at in enumerate(of):
+            self._put_code(number, at)
         self._header()
         for row in range(self.strips):
             self._strip(row)
-        of = [self._put_block(block) for block in classes]
         table = int(f[s.H_PES])
         for number, (block, count) in enumerate(zip(blocks, counts, strict=True)):
             if not count:
@@ -378,23 +381,16 @@ class _Builder:
             row = HANDLERS[handler.kind], handler.number, functions.get(handler.function, -1)
             at = words[s.C_HANDLERS] + 3 * k
             words[at : at + 3] = row
-        self._add_code(block, number)
+        words[s.C_TEXTS] = sum(len(each.texts) for each in self.codes[:number])
         return block
 
-    def _add_code(self, block: _Block, number: int) -> None:
-        """Put the code of a program into the block of its class."""
-        code, words = self.codes[number], block.words
-        rows = np.ascontiguousarray(code.rows, np.int32).view(np.int64).reshape(-1).tolist()
-        for field_, content in ((s.C_CODE, rows), (s.C_CONSTANTS, code.constants.tolist())):
-            block.point(field_, len(words))
-            words += content
-        words[s.C_TEXTS] = sum(len(each.texts) for each in self.codes[:number])
-        table = block.take(len(code.entries))
-        block.point(s.C_FUNCTIONS, table)
-        for k, entry in enumerate(code.entries.values()):
-            at = block.take(0)
-            block.point(table + k, at)
-            words += [entry.pc, entry.back, len(entry.arguments), *(register for register, _ in entry.arguments)]
+    def _put_code(self, number: int, of: int) -> None:
+        """Put the code of a program behind its class."""
+        at, function = self._top, function_address()
+        words = self.codes[number].block(at, int(self.f[of + s.C_TEXTS]), function, self.program.offset)
+        self.f[of + s.C_CODE] = at
+        self.f[at : at + len(words)] = words
+        self._top += len(words)
 
     # --- PEs ---
 
@@ -479,6 +475,11 @@ class _Builder:
             block.point(listed + k, queue)
             if color in self.colors:
                 block.point(words[s.P_BY_COLOR] + s.INPUT_OF * len(self.colors) + self.colors.index(color), queue)
+
+
+def _code_words(code: Code) -> int:
+    """Words of the code of a program in the state."""
+    return len(code.block(0, 0, 0, (0, 0)))
 
 
 def _zeros(words: int) -> Words:

@@ -2,7 +2,10 @@
 
 from cstool.csl.fast import control
 from cstool.csl.fast.cells import inner, schedule
-from cstool.csl.fast.interpreter import element, read_ahead, run, save, start_function
+from cstool.csl.fast.elements import SOURCES
+from cstool.csl.fast.instructions import HELD
+from cstool.csl.fast.interpreter import ENDED, PAUSED, WAITS, element, run, start_function
+from cstool.csl.fast.operands import NONE, REGISTER, save
 from cstool.csl.fast.picker import (
     activate_at,
     complete,
@@ -39,14 +42,12 @@ from cstool.csl.fast.state import (
     P_LOST,
     P_MAIN_OPERATION,
     P_MAIN_PRIORITY,
-    P_MEMORY,
     P_NUMBERED,
     P_QUEUED,
     P_RESULT,
     P_RUNNING,
     P_SENDING,
     P_SENT_AT,
-    P_SPAN,
     P_STRIP,
     P_SYNCHRONOUS,
     P_THREADS,
@@ -62,7 +63,6 @@ from cstool.csl.fast.state import (
     REACH_END,
     REACH_RUN,
     S_NOW,
-    S_SCRATCH,
     T_ACTIVATE,
     T_CALL,
     T_CONTROL_ACTIVATE,
@@ -78,19 +78,18 @@ from cstool.csl.fast.state import (
     T_INPUTS_COUNT,
     T_NUMBER,
     T_ON_CONTROL,
+    T_OPERANDS,
     T_OUTPUT,
     T_POPPED,
     T_POPPED_COUNT,
     T_PRIORITY,
     T_PUSHED,
     T_READY,
-    T_SENDS_MEMORY,
     T_STALLED,
     T_UNBLOCK,
     T_UP_ADVANCE,
     T_UP_COLOR,
 )
-from cstool.csl.fast.status import ENDED, PAUSED, WAITS
 from cstool.csl.fast.threads import begin, begin_queued, do, free_thread, let_go, pause
 from cstool.csl.fast.tile import calls
 
@@ -127,53 +126,9 @@ def _code(f, pe):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _swap(f, pe, into):  # type: ignore[no-untyped-def]
-    """Exchange the SRAM of a PE with a copy; returns whether they differ."""
-    differ = False
-    memory = f[pe + P_MEMORY] >> 3
-    for k in range((f[pe + P_SPAN] + 7) >> 3):
-        word = f[memory + k]
-        differ = differ or word != f[into + k]
-        f[memory + k] = f[into + k]
-        f[into + k] = word
-    return differ
-
-
-@inner
-def _at_once(f, pe):  # type: ignore[no-untyped-def]
-    """Run code now; operations in progress read memory as it was before, for as long as the code takes."""
-    senders = 0
-    for k in range(f[pe + P_THREADS_COUNT]):
-        senders |= f[f[pe + P_THREADS + k] + T_SENDS_MEMORY] << k
-    if not senders:
-        return _code(f, pe)
-    threads = (
-        f[pe + P_THREADS],
-        f[pe + P_THREADS + 1],
-        f[pe + P_THREADS + 2],
-        f[pe + P_THREADS + 3],
-        f[pe + P_THREADS + 4],
-        f[pe + P_THREADS + 5],
-        f[pe + P_THREADS + 6],
-        f[pe + P_THREADS + 7],
-    )
-    copy, memory = f[f[pe + P_STRIP] + S_SCRATCH] + 1024, f[pe + P_MEMORY] >> 3
-    for k in range((f[pe + P_SPAN] + 7) >> 3):
-        f[copy + k] = f[memory + k]
-    status = _code(f, pe)
-    if _swap(f, pe, copy):
-        most = settle(f, pe) - f[f[pe + P_STRIP] + S_NOW]
-        for k in range(8):
-            if senders >> k & 1:
-                read_ahead(f, pe, threads[k], most)
-    _swap(f, pe, copy)
-    return status
-
-
-@inner
 def run_on(f, pe):  # type: ignore[no-untyped-def]
     """Let the task run until it waits, or is done."""
-    status = _at_once(f, pe)
+    status = _code(f, pe)
     if status == WAITS:
         do(f, pe, f[pe + P_MAIN_OPERATION])
     elif status == PAUSED:
@@ -258,7 +213,10 @@ def _finish(f, pe, thread, time):  # type: ignore[no-untyped-def]
         queue = f[thread + T_INPUTS + k]
         if f[queue + Q_USER] == thread:
             f[queue + Q_USER] = _other_user(f, pe, queue, thread)
-    save(f, pe, thread)
+    for k in range(f[thread + SOURCES] + 1):
+        operand = thread + T_OPERANDS + k * HELD
+        if f[operand] != NONE:
+            save(f, f[operand + REGISTER], f[thread + T_DONE])
     if number >= 0:
         _remove(f, pe, thread)
         f[pe + P_NUMBERED + number] = 0

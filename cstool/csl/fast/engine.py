@@ -22,11 +22,13 @@ A `pe` is an address. A wavelet for the host (`HOST_SENT`) reaches it two cycles
 """
 
 from cstool.csl.fast import control
+from cstool.csl.fast.arithmetic import decode
 from cstool.csl.fast.cells import allocate, append, entry, free_event, inner, new_event, schedule, take_far
 from cstool.csl.fast.datapath import reached, run_on, tick
 from cstool.csl.fast.hearing import hear
 from cstool.csl.fast.interpreter import start_function
 from cstool.csl.fast.network import move, route
+from cstool.csl.fast.operations import SIZES
 from cstool.csl.fast.picker import (
     CALL,
     NOTHING,
@@ -104,7 +106,6 @@ from cstool.csl.fast.state import (
     UNBLOCK_HOST,
     WHEEL,
 )
-from cstool.csl.fast.values import argument
 
 IDLE, REACHED, HOST, FAILED = range(4)
 """results of `advance`"""
@@ -119,8 +120,8 @@ def _decode(f, pe, task, data):  # type: ignore[no-untyped-def]
     count = f[task + K_ARGUMENTS]
     for k in range(count):
         letter = f[task + K_ARGUMENTS + 1 + k]
-        f[pe + P_PICKED_ARGUMENTS + k] = argument(letter, data)
-        data >>= 32 if letter in (ord("w"), ord("i"), ord("f")) else 16
+        f[pe + P_PICKED_ARGUMENTS + k] = decode(letter, data)
+        data >>= 8 * SIZES[letter]
     f[pe + P_PICKED_COUNT] = count
     f[pe + P_PICKED_AT] = 0
 

@@ -631,7 +631,7 @@ def _rare(f, pe, op, row, a, b, c):  # type: ignore[no-untyped-def]  # noqa: PLR
     elif op == CONFIG_WRITE:
         config_write(f, pe, f[frame + a], f[frame + b])
     elif op == QUEUE_FLUSH:
-        queue_flush(f, pe, f[frame + a], b, settle(f, pe))
+        queue_flush(f, pe, f[frame + a], b)
     elif op == QUEUE_COLOR:
         f[frame + a] = color_of(f, pe, f[frame + b], c)
     elif op == FIFO_LENGTH:

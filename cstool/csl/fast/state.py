@@ -7,8 +7,8 @@ compiled function passes seven words for each array, and counts references to it
 SRAM lies in the same array: PE `pe` has `f[pe + P_SPAN]` bytes from byte `f[pe + P_MEMORY]` of the array on.
 
 Letters before the names of fields: H the whole fabric, S a strip of rows, C a class (the PEs of one program), K a task,
-U a function that starts, P a PE and its router, T an operation in progress, Q an input queue, O an output queue, R a
-FIFO, F a color at a router ("flow"), G its config, L a link and the buffer at its end, N an event.
+P a PE and its router, T an operation in progress, Q an input queue, O an output queue, R a FIFO, F a color at a router
+("flow"), G its config, L a link and the buffer at its end, N an event.
 
 Numbers are those of the reference engine; fields are named as its attributes are, and mean the same.
 """
@@ -165,13 +165,9 @@ C_TASKS_COUNT = _c()
 """tasks of both tables: places of times of `P_TIMES`"""
 C_FIFOS_COUNT = _c()
 C_CODE = _c()
-"""address of the rows of its code: `instructions.ROW` int32 each"""
-C_CONSTANTS = _c()
-"""address of its constants"""
+"""address of its translated code (`instructions.BLOCK`)"""
 C_TEXTS = _c()
 """number of its first text among those of all classes"""
-C_FUNCTIONS = _c()
-"""address of a table: the function (U) of each number"""
 C_NUMBER = _c()
 """its place in `FabricProgram.programs`"""
 C_WORDS = _c()
@@ -193,17 +189,6 @@ K_WORDS = _k()
 
 LOCAL, DATA, CONTROL, TEARDOWN = range(4)
 KINDS = ("local", "data", "control", "teardown")
-
-# --- U: a function that the simulation starts ---
-
-_u = _Fields()
-U_PC = _u()
-"""its first row"""
-U_BACK = _u()
-"""the register that keeps where its caller goes on"""
-U_COUNT = _u()
-"""arguments; the register of each follows"""
-U_REGISTERS = _u()
 
 # --- P: a PE, and its router ---
 
