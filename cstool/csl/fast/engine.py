@@ -21,12 +21,16 @@ Called from Python:
 A `pe` is an address. A wavelet for the host (`HOST_SENT`) reaches it two cycles after the time of its event.
 """
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cstool.csl.fast import control
 from cstool.csl.fast.arithmetic import decode
-from cstool.csl.fast.cells import allocate, append, entry, free_event, inner, new_event, schedule, take_far
-from cstool.csl.fast.datapath import reached, run_on, tick
+from cstool.csl.fast.cells import allocate, append, free_event, new_event, schedule, take_far
+from cstool.csl.fast.datapath import code, reached, run_on, step, tick
 from cstool.csl.fast.hearing import hear
 from cstool.csl.fast.interpreter import start_function
+from cstool.csl.fast.kernels import entry, inner
 from cstool.csl.fast.network import move, route
 from cstool.csl.fast.operations import SIZES
 from cstool.csl.fast.picker import (
@@ -53,8 +57,11 @@ from cstool.csl.fast.state import (
     CHOOSE,
     COMPLETE,
     CONTROL,
+    H_CODE,
     H_COUNT,
+    H_NETWORK,
     H_PES,
+    H_STEP,
     H_STRIP,
     H_SWITCH,
     HOST_UNBLOCKS,
@@ -106,6 +113,7 @@ from cstool.csl.fast.state import (
     UNBLOCK_HOST,
     WHEEL,
 )
+from cstool.csl.fast.units import address_of, call_unit, unit
 
 IDLE, REACHED, HOST, FAILED = range(4)
 """results of `advance`"""
@@ -226,6 +234,20 @@ def _happen(f, strip, event, now):  # type: ignore[no-untyped-def]
         tell_host(f, pe, HOST_UNBLOCKS, c, 0)
 
 
+@unit
+def network(f, strip, now):  # type: ignore[no-untyped-def]
+    """The network's part of a cycle."""
+    move(f, strip)
+    hear(f, strip, now)
+    route(f, strip)
+    return 0
+
+
+def install(f: NDArray[np.int64]) -> None:
+    """Enter the addresses of units in this process; the first time, they are compiled, or loaded from a file."""
+    f[H_NETWORK], f[H_STEP], f[H_CODE] = address_of(network), address_of(step), address_of(code)
+
+
 @inner
 def _cycle(f, strip):  # type: ignore[no-untyped-def]
     """All that happens in the present cycle: the network first, then PEs, in the order of their events."""
@@ -233,9 +255,7 @@ def _cycle(f, strip):  # type: ignore[no-untyped-def]
     if f[strip + S_NETWORK] >= now and f[strip + S_MOVED] != now:
         f[strip + S_MOVED] = now
         f[strip + S_EVENTS] += 1
-        move(f, strip)
-        hear(f, strip, now)
-        route(f, strip)
+        call_unit(f[H_NETWORK], f, strip, now)
     while f[strip + S_FAR_COUNT] and f[f[strip + S_FAR]] == now:
         event = take_far(f, strip)
         _happen(f, strip, event, now)
