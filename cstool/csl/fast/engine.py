@@ -212,6 +212,8 @@ def _happen(f, strip, event, now):  # type: ignore[no-untyped-def]
             schedule(f, strip, time, BEGIN, pe)
     elif kind == BEGIN:
         _begin(f, pe, now)
+    elif kind == TICK:
+        tick(f, pe, now)
     elif kind == REACH:
         reached(f, pe, a, b)
     elif kind == COMPLETE:
@@ -230,12 +232,13 @@ def _happen(f, strip, event, now):  # type: ignore[no-untyped-def]
 def _cycle(f, strip):  # type: ignore[no-untyped-def]
     """All that happens in the present cycle: the network first, then PEs, in the order of their events."""
     now = f[strip + S_NOW]
-    if f[strip + S_NETWORK] >= now and f[strip + S_MOVED] != now:
+    if f[strip + S_MOVED] != now:  # else events of this cycle go on: what PEs sent arrives later
         f[strip + S_MOVED] = now
-        f[strip + S_EVENTS] += 1
-        move(f, strip)
-        hear(f, strip, now)
-        route(f, strip)
+        if f[strip + S_NETWORK] >= now:
+            f[strip + S_EVENTS] += 1
+            move(f, strip)
+            hear(f, strip, now)
+            route(f, strip)
     while f[strip + S_FAR_COUNT] and f[f[strip + S_FAR]] == now:
         event = take_far(f, strip)
         _happen(f, strip, event, now)
