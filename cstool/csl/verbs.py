@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +22,15 @@ from cstool.csl.fabric.stats import FabricStats, read_stats
 from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS
 from cstool.csl.fabric.trace import Place, read_trace
 from cstool.csl.sdk.artifact import read_program
-from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TIME_VARIABLE, TRACE_VARIABLE
+from cstool.csl.sdk.variables import (
+    ENGINE_VARIABLE,
+    ENGINES,
+    LIMIT_VARIABLE,
+    MEMCPY,
+    MEMCPY_VARIABLE,
+    TIME_VARIABLE,
+    TRACE_VARIABLE,
+)
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError
 from cstool.foundation.words import check_choice
@@ -130,6 +138,7 @@ def run_directory(
     trace: str | Path | None = None,
     memcpy: str = "direct",
     time: str = SIMULATOR.name,
+    engine: str = ENGINES[0],
     show: Callable[[str], None] = print,
 ) -> FabricRun:
     """Run the command script of a directory as it is, with the cslc and the cs_python of this installation.
@@ -143,6 +152,7 @@ def run_directory(
         trace: a file for the trace
         memcpy: "direct": copies take no cycles; "modelled": words take their time on the I/O channels
         time: the model of time, "simulator" or "busy_wafer" (`fabric.time_model`)
+        engine: "fast"; "reference": one PE at a time, in Python. Values and cycles are the same; a trace takes that one
         show: takes the output of the script, line by line
 
     Raises:
@@ -151,6 +161,7 @@ def run_directory(
     check_choice("arch", arch, [*ARCHS])
     check_choice("memcpy", memcpy, MEMCPY)
     check_choice("time", time, [*TIME_MODELS])
+    check_choice("engine", engine, ENGINES)
     if max_cycles is not None and max_cycles < 1:
         raise CstoolError(f"max_cycles: must be at least 1, got {max_cycles}")
     folder = Path(directory)
@@ -165,7 +176,15 @@ def run_directory(
         except (OSError, shutil.Error) as error:
             raise CstoolError(f"{copy}: cannot be written: {getattr(error, 'strerror', None) or error}") from error
         folder = Path(copy)
-    environment = _environment(max_cycles, trace, memcpy, time)
+    environment = _environment(
+        {
+            LIMIT_VARIABLE: max_cycles,
+            TRACE_VARIABLE: None if trace is None else Path(trace).resolve(),
+            MEMCPY_VARIABLE: memcpy,
+            TIME_VARIABLE: time,
+            ENGINE_VARIABLE: engine,
+        }
+    )
     before = _written(folder / STATS)
     code = _run(["bash", name], folder, environment, show)
     return FabricRun(folder / name, code, load_stats(folder) if _written(folder / STATS) != before else None)
@@ -369,19 +388,14 @@ def _script(folder: Path, name: str) -> str:
     )
 
 
-def _environment(max_cycles: int | None, trace: str | Path | None, memcpy: str, time: str) -> dict[str, str]:
-    """The environment of a script: it finds cslc and cs_python of this installation."""
+def _environment(variables: Mapping[str, object]) -> dict[str, str]:
+    """The environment of a script: it finds cslc and cs_python of this installation; None takes a variable away."""
     programs = Path(sysconfig.get_path("scripts"))
     missing = [name for name in ("cslc", "cs_python") if not (programs / name).is_file()]
     if missing:
         raise CstoolError(f"{programs}: must have {' and '.join(missing)}, which come with cstool", "install it again")
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
-    for name, value in (
-        (LIMIT_VARIABLE, max_cycles),
-        (TRACE_VARIABLE, None if trace is None else Path(trace).resolve()),
-        (MEMCPY_VARIABLE, memcpy),
-        (TIME_VARIABLE, time),
-    ):
+    for name, value in variables.items():
         environment.pop(name, None)
         if value is not None:
             environment[name] = str(value)

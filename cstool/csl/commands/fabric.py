@@ -50,6 +50,10 @@ def run(
         Literal["simulator", "busy_wafer"],
         option("--time", "simulator|busy_wafer", "Count as the vendor's simulator does, or as a wafer at full load."),
     ] = "simulator",
+    engine: Annotated[
+        Literal["fast", "reference"],
+        option("--engine", "fast|reference", "Simulate compiled, or in Python alone; a trace takes the reference."),
+    ] = "fast",
     as_json: JsonOption = False,
 ) -> None:
     """Run the command script of a directory as it is, with the cslc and cs_python of this installation.
@@ -71,6 +75,7 @@ def run(
         trace=trace,
         memcpy=memcpy,
         time=time,
+        engine=engine,
         show=lambda line: print(line, file=stream, flush=True),
     )
     if as_json:

@@ -1,1 +1,1 @@
-"""The fast engine of the simulated fabric: the values and cycles of `cstool.csl.fabric`, compiled by Numba."""
+"""The fast engine: programs on a fabric, compiled; `cstool.csl.fabric` says the same, slowly, and judges."""

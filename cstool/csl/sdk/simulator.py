@@ -20,13 +20,22 @@ from typing import Any
 import numpy as np
 
 from cstool.csl.fabric.host import Command, Host, Rectangle
+from cstool.csl.fabric.program import FabricProgram
 from cstool.csl.fabric.simulation import PATIENCE, Simulation
 from cstool.csl.fabric.stats import stats_document
 from cstool.csl.fabric.time_model import SIMULATOR, TIME_MODELS, TimeModel
 from cstool.csl.fabric.watch import Watch
 from cstool.csl.sdk import wire
 from cstool.csl.sdk.artifact import read_program
-from cstool.csl.sdk.variables import LIMIT_VARIABLE, MEMCPY, MEMCPY_VARIABLE, TIME_VARIABLE, TRACE_VARIABLE
+from cstool.csl.sdk.variables import (
+    ENGINE_VARIABLE,
+    ENGINES,
+    LIMIT_VARIABLE,
+    MEMCPY,
+    MEMCPY_VARIABLE,
+    TIME_VARIABLE,
+    TRACE_VARIABLE,
+)
 from cstool.foundation.atomic_file import write_replacing
 from cstool.foundation.errors import CstoolError, fault_of
 from cstool.foundation.plain_text import one_line
@@ -62,11 +71,10 @@ class Session:
                 from cstool.csl.fabric.trace import Recorder
 
                 self._recorder = Recorder(program, time_model=time_model)
-            self.simulation = Simulation(
+            self.simulation = self._simulation(
                 program,
                 max_cycles=_limit(),
                 patience=None if os.environ.get(LIMIT_VARIABLE) else PATIENCE,
-                on_trace=self._recorder,
                 on_say=self._say,
                 on_print=self._print,
                 time_model=time_model,
@@ -75,6 +83,14 @@ class Session:
             Watch(self.simulation).start()
         except Exception as error:
             self._fail(error)
+
+    def _simulation(self, program: FabricProgram, **how: Any) -> Any:
+        """The engine: the fast one, unless the other one is asked for, or a trace."""
+        if _engine() == "reference" or self._recorder is not None:
+            return Simulation(program, on_trace=self._recorder, **how)
+        from cstool.csl.fast.simulation import FastSimulation
+
+        return FastSimulation(program, strips=len(os.sched_getaffinity(0)), **how)
 
     def serve(self) -> None:
         """Answer requests until the script is gone; this does not return."""
@@ -249,6 +265,13 @@ def _time_model() -> TimeModel:
     if name not in TIME_MODELS:
         raise CstoolError(f"{TIME_VARIABLE}: must be {' or '.join(TIME_MODELS)}, got {name!r}")
     return TIME_MODELS[name]
+
+
+def _engine() -> str:
+    name = os.environ.get(ENGINE_VARIABLE) or ENGINES[0]
+    if name not in ENGINES:
+        raise CstoolError(f"{ENGINE_VARIABLE}: must be {' or '.join(ENGINES)}, got {name!r}")
+    return name
 
 
 def _modelled() -> bool:
