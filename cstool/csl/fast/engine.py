@@ -186,9 +186,9 @@ def _choose(f, pe, now):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _begin(f, pe, now):  # type: ignore[no-untyped-def]
+def _begin(f, pe):  # type: ignore[no-untyped-def]
     """Begin the task that was picked."""
-    f[pe + P_BASE] = now
+    f[pe + P_BASE] = f[f[pe + P_STRIP] + S_NOW]
     f[pe + P_LOST] = 0
     set_cycles(f, pe, 0)
     f[pe + P_TASKS_RUN] += 1
@@ -212,14 +212,17 @@ def _begin(f, pe, now):  # type: ignore[no-untyped-def]
 def _happen(f, strip, event, now):  # type: ignore[no-untyped-def]
     """Let an event of a PE happen."""
     kind, pe, a = f[event + N_KIND], f[event + N_PE], f[event + N_A]
-    b, c = f[event + N_B], f[event + N_C]
+    b = f[event + N_B]
+    free_event(f, strip, event)
     f[strip + S_EVENTS] += 1
-    if kind == CHOOSE:
+    if kind == TICK:
+        tick(f, pe, now)
+    elif kind == CHOOSE:
         time = _choose(f, pe, now)
         if time >= 0:
             schedule(f, strip, time, BEGIN, pe)
     elif kind == BEGIN:
-        _begin(f, pe, now)
+        _begin(f, pe)
     elif kind == REACH:
         reached(f, pe, a, b)
     elif kind == COMPLETE:
@@ -231,7 +234,7 @@ def _happen(f, strip, event, now):  # type: ignore[no-untyped-def]
     elif kind == UNBLOCK:
         unblock_at(f, pe, a, now)
     elif kind == UNBLOCK_HOST:
-        tell_host(f, pe, HOST_UNBLOCKS, c, 0)
+        tell_host(f, pe, HOST_UNBLOCKS, 0, 0)
 
 
 @unit
@@ -252,28 +255,22 @@ def install(f: NDArray[np.int64]) -> None:
 def _cycle(f, strip):  # type: ignore[no-untyped-def]
     """All that happens in the present cycle: the network first, then PEs, in the order of their events."""
     now = f[strip + S_NOW]
-    if f[strip + S_NETWORK] >= now and f[strip + S_MOVED] != now:
+    if f[strip + S_MOVED] != now:  # else events of this cycle go on: what PEs sent arrives later
         f[strip + S_MOVED] = now
-        f[strip + S_EVENTS] += 1
-        call_unit(f[H_NETWORK], f, strip, now)
-    while f[strip + S_FAR_COUNT] and f[f[strip + S_FAR]] == now:
-        event = take_far(f, strip)
-        _happen(f, strip, event, now)
-        free_event(f, strip, event)
-    slot = f[strip + S_WHEEL] + 2 * (now & (WHEEL - 1))
-    event = f[slot]
-    while event and not f[strip + S_ERROR]:
-        f[slot] = f[event + N_NEXT]
-        f[strip + S_WHEEL_EVENTS] -= 1
-        if f[event + N_KIND] == TICK:
-            pe = f[event + N_PE]
+        if f[strip + S_NETWORK] >= now:
             f[strip + S_EVENTS] += 1
-            free_event(f, strip, event)
-            tick(f, pe, now)
+            call_unit(f[H_NETWORK], f, strip, now)
+    slot = f[strip + S_WHEEL] + 2 * (now & (WHEEL - 1))
+    while not f[strip + S_ERROR]:
+        if f[strip + S_FAR_COUNT] and f[f[strip + S_FAR]] == now:
+            event = take_far(f, strip)  # asked for before all that are in the wheel
         else:
-            _happen(f, strip, event, now)
-            free_event(f, strip, event)
-        event = f[slot]
+            event = f[slot]
+            if not event:
+                return
+            f[slot] = f[event + N_NEXT]
+            f[strip + S_WHEEL_EVENTS] -= 1
+        _happen(f, strip, event, now)
 
 
 @inner
