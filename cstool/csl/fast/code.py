@@ -122,6 +122,7 @@ class Module:
 
     Attributes:
         definitions: Python's functions by name
+        exports: their names by those that the simulation knows
         values: known names of the program: constants, operands
         global_types, globals: variables that are not in SRAM, and live as long as the PE
         pointers: functions by the pointer that code calls them by
@@ -130,6 +131,7 @@ class Module:
 
     program: PEProgram
     definitions: dict[str, ast.FunctionDef] = field(default_factory=dict)
+    exports: dict[str, str] = field(default_factory=dict)
     values: dict[str, Val] = field(default_factory=dict)
     globals: dict[str, Reg] = field(default_factory=dict)
     pointers: dict[int, str] = field(default_factory=dict)
@@ -215,7 +217,9 @@ class Module:
         if isinstance(node, ast.FunctionDef):
             self.definitions[node.name] = node
             return
-        if isinstance(node, ast.Return):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict):
+            for key, each in zip(node.value.keys, node.value.values, strict=True):
+                self.exports[self.value(key)] = ast.unparse(each)
             return
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name, text = node.targets[0].id, ast.unparse(node.value)
@@ -289,7 +293,7 @@ class Module:
         begun = {}
         for name, letters in roots.items():
             types = tuple(FLOAT if letter in "fe" else INT for letter in letters)
-            begun[name] = self.function(name, types), letters
+            begun[name] = self.function(self.exports[name], types), letters
         self._place_registers()
         entries = {
             name: Entry(
@@ -387,4 +391,4 @@ def translate(program: PEProgram) -> Code:
     """
     module = Module(program)
     module.read()
-    return module.finished({name: letters for name, letters in roots_of(program).items() if name in module.definitions})
+    return module.finished({name: letters for name, letters in roots_of(program).items() if name in module.exports})

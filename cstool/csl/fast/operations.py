@@ -124,7 +124,7 @@ def _compute_float(act, unfused, a, b, c):  # type: ignore[no-untyped-def]
 
 @inner
 def _scale(x, n):  # type: ignore[no-untyped-def]
-    return x if x == 0.0 or not math.isfinite(x) else math.ldexp(x, max(-4000, min(4000, n)))
+    return x if x == 0.0 or not math.isfinite(x) else math.ldexp(x, int(max(-4000, min(4000, n))))
 
 
 @inner
