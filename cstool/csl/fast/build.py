@@ -263,6 +263,7 @@ class _Builder:
             strip = int(f[s.H_STRIP + row])
             f[strip + s.S_TOP] = self._take(self.pool)
             f[strip + s.S_LIMIT] = self._top
+        engine.install(f)
         return Built(f, program, self.codes, [list(code.entries) for code in self.codes])
 
     def _take(self, words: int) -> int:

@@ -1,11 +1,7 @@
 """Words of the state, in compiled code: records, errors, events, and bytes of SRAM."""
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
-
-from numba import njit
-
 from cstool.csl.fast import codes
+from cstool.csl.fast.kernels import inner
 from cstool.csl.fast.state import (
     N_A,
     N_B,
@@ -31,21 +27,6 @@ from cstool.csl.fast.state import (
     S_WHEEL_EVENTS,
     WHEEL,
 )
-
-Compiled: TypeAlias = Callable[..., Any]
-
-
-def inner(function: Compiled) -> Compiled:
-    """Compile a function that only compiled functions call."""
-    compiled: Compiled = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
-    return compiled
-
-
-def entry(function: Compiled) -> Compiled:
-    """Compile a function that Python calls."""
-    compiled: Compiled = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
-    return compiled
-
 
 # --- records and errors ---
 

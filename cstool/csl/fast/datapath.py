@@ -2,7 +2,7 @@
 
 from cstool.csl.fast import control
 from cstool.csl.fast.cells import inner, schedule
-from cstool.csl.fast.elements import SOURCES
+from cstool.csl.fast.elements import SOURCES, plain_element
 from cstool.csl.fast.instructions import HELD
 from cstool.csl.fast.interpreter import ENDED, PAUSED, WAITS, element, run, start_function
 from cstool.csl.fast.operands import NONE, REGISTER, save
@@ -22,6 +22,8 @@ from cstool.csl.fast.state import (
     C_HANDLERS,
     C_HANDLERS_COUNT,
     CONTROL_BIT,
+    H_CODE,
+    H_STEP,
     H_TURN,
     O_CAPACITY,
     O_LENGTH,
@@ -92,6 +94,7 @@ from cstool.csl.fast.state import (
 )
 from cstool.csl.fast.threads import begin, begin_queued, do, free_thread, let_go, pause
 from cstool.csl.fast.tile import calls
+from cstool.csl.fast.units import call_unit, unit
 
 HANDLER = 2
 """`main_thread.HANDLER`"""
@@ -109,7 +112,7 @@ def _code(f, pe):  # type: ignore[no-untyped-def]
     """Let the code of the task run until it waits or ends: its function, or the handlers of a teardown task."""
     while True:
         if f[pe + P_IN_CODE]:
-            status = run(f, pe)
+            status = call_unit(f[H_CODE], f, pe, 0)
             if status != ENDED:
                 return status
             f[pe + P_IN_CODE] = 0
@@ -259,8 +262,9 @@ def _control(f, pe, thread, queue, payload, now):  # type: ignore[no-untyped-def
 
 
 @inner
-def _step(f, pe, thread, now):  # type: ignore[no-untyped-def]
-    """Do the next element of an operation in cycle `now`; false if it must wait."""
+def _step(f, pe, thread):  # type: ignore[no-untyped-def]
+    """Do the next element of an operation now; false if it must wait."""
+    now = f[f[pe + P_STRIP] + S_NOW]
     if f[thread + T_DROP]:
         queue = f[thread + T_INPUTS]
         if not f[queue + Q_LENGTH] or head_time(f, queue) >= now:
@@ -300,11 +304,29 @@ def _step(f, pe, thread, now):  # type: ignore[no-untyped-def]
             first = max(0, f[thread + T_FIRST_INDEX])
             index = head_data(f, f[thread + T_INPUTS]) >> 16 if inputs else first + f[thread + T_DONE]
             f[thread + T_INDEX] = index & 0xFFFF
-        element(f, pe, thread)
+        if f[thread + T_CALL]:
+            call_unit(f[H_CODE], f, pe, thread)
+        else:
+            plain_element(f, pe, thread)
         f[thread + T_DONE] += 1
     if f[thread + T_DONE] >= f[thread + T_COUNT]:
         _finish(f, pe, thread, now + 1)
     return True
+
+
+@unit
+def step(f, pe, thread):  # type: ignore[no-untyped-def]
+    """`_step` as a unit."""
+    return 1 if _step(f, pe, thread) else 0
+
+
+@unit
+def code(f, pe, thread):  # type: ignore[no-untyped-def]
+    """Run the code of a PE (`interpreter.run`); with a thread, its callback for an element."""
+    if thread:
+        element(f, pe, thread)
+        return 0
+    return run(f, pe)
 
 
 @inner
@@ -326,7 +348,7 @@ def _turn(f, pe, thread, now):  # type: ignore[no-untyped-def]
 def _advance_main(f, pe, now):  # type: ignore[no-untyped-def]
     """Do an element of the operation that the main thread waits for, if there is one that can go on."""
     main = f[pe + P_SYNCHRONOUS]
-    if not main or f[main + T_STALLED] or f[main + T_READY] > now or not _step(f, pe, main, now):
+    if not main or f[main + T_STALLED] or f[main + T_READY] > now or not call_unit(f[H_STEP], f, pe, main):
         return False
     _turn(f, pe, main, now)
     return True
@@ -343,7 +365,7 @@ def _advance(f, pe, priorities, now):  # type: ignore[no-untyped-def]
             thread = f[pe + P_THREADS + k]
             if f[thread + T_PRIORITY] != priority or f[thread + T_STALLED] or f[thread + T_READY] > now:
                 continue
-            if not _step(f, pe, thread, now):
+            if not call_unit(f[H_STEP], f, pe, thread):
                 continue
             if not f[pe + P_ENDED] and f[pe + P_THREADS_COUNT] > 1:
                 # The one that has waited longest goes first.

@@ -21,12 +21,16 @@ Called from Python:
 A `pe` is an address. A wavelet for the host (`HOST_SENT`) reaches it two cycles after the time of its event.
 """
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cstool.csl.fast import control
 from cstool.csl.fast.arithmetic import decode
-from cstool.csl.fast.cells import allocate, append, entry, free_event, inner, new_event, schedule, take_far
-from cstool.csl.fast.datapath import reached, run_on, tick
+from cstool.csl.fast.cells import allocate, append, free_event, new_event, schedule, take_far
+from cstool.csl.fast.datapath import code, reached, run_on, step, tick
 from cstool.csl.fast.hearing import hear
 from cstool.csl.fast.interpreter import start_function
+from cstool.csl.fast.kernels import entry, inner
 from cstool.csl.fast.network import move, route
 from cstool.csl.fast.operations import SIZES
 from cstool.csl.fast.picker import (
@@ -53,8 +57,11 @@ from cstool.csl.fast.state import (
     CHOOSE,
     COMPLETE,
     CONTROL,
+    H_CODE,
     H_COUNT,
+    H_NETWORK,
     H_PES,
+    H_STEP,
     H_STRIP,
     H_SWITCH,
     HOST_UNBLOCKS,
@@ -106,6 +113,7 @@ from cstool.csl.fast.state import (
     UNBLOCK_HOST,
     WHEEL,
 )
+from cstool.csl.fast.units import address_of, call_unit, unit
 
 IDLE, REACHED, HOST, FAILED = range(4)
 """results of `advance`"""
@@ -178,9 +186,9 @@ def _choose(f, pe, now):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _begin(f, pe, now):  # type: ignore[no-untyped-def]
+def _begin(f, pe):  # type: ignore[no-untyped-def]
     """Begin the task that was picked."""
-    f[pe + P_BASE] = now
+    f[pe + P_BASE] = f[f[pe + P_STRIP] + S_NOW]
     f[pe + P_LOST] = 0
     set_cycles(f, pe, 0)
     f[pe + P_TASKS_RUN] += 1
@@ -204,16 +212,17 @@ def _begin(f, pe, now):  # type: ignore[no-untyped-def]
 def _happen(f, strip, event, now):  # type: ignore[no-untyped-def]
     """Let an event of a PE happen."""
     kind, pe, a = f[event + N_KIND], f[event + N_PE], f[event + N_A]
-    b, c = f[event + N_B], f[event + N_C]
+    b = f[event + N_B]
+    free_event(f, strip, event)
     f[strip + S_EVENTS] += 1
-    if kind == CHOOSE:
+    if kind == TICK:
+        tick(f, pe, now)
+    elif kind == CHOOSE:
         time = _choose(f, pe, now)
         if time >= 0:
             schedule(f, strip, time, BEGIN, pe)
     elif kind == BEGIN:
-        _begin(f, pe, now)
-    elif kind == TICK:
-        tick(f, pe, now)
+        _begin(f, pe)
     elif kind == REACH:
         reached(f, pe, a, b)
     elif kind == COMPLETE:
@@ -225,7 +234,21 @@ def _happen(f, strip, event, now):  # type: ignore[no-untyped-def]
     elif kind == UNBLOCK:
         unblock_at(f, pe, a, now)
     elif kind == UNBLOCK_HOST:
-        tell_host(f, pe, HOST_UNBLOCKS, c, 0)
+        tell_host(f, pe, HOST_UNBLOCKS, 0, 0)
+
+
+@unit
+def network(f, strip, now):  # type: ignore[no-untyped-def]
+    """The network's part of a cycle."""
+    move(f, strip)
+    hear(f, strip, now)
+    route(f, strip)
+    return 0
+
+
+def install(f: NDArray[np.int64]) -> None:
+    """Enter the addresses of units in this process; the first time, they are compiled, or loaded from a file."""
+    f[H_NETWORK], f[H_STEP], f[H_CODE] = address_of(network), address_of(step), address_of(code)
 
 
 @inner
@@ -236,27 +259,18 @@ def _cycle(f, strip):  # type: ignore[no-untyped-def]
         f[strip + S_MOVED] = now
         if f[strip + S_NETWORK] >= now:
             f[strip + S_EVENTS] += 1
-            move(f, strip)
-            hear(f, strip, now)
-            route(f, strip)
-    while f[strip + S_FAR_COUNT] and f[f[strip + S_FAR]] == now:
-        event = take_far(f, strip)
-        _happen(f, strip, event, now)
-        free_event(f, strip, event)
+            call_unit(f[H_NETWORK], f, strip, now)
     slot = f[strip + S_WHEEL] + 2 * (now & (WHEEL - 1))
-    event = f[slot]
-    while event and not f[strip + S_ERROR]:
-        f[slot] = f[event + N_NEXT]
-        f[strip + S_WHEEL_EVENTS] -= 1
-        if f[event + N_KIND] == TICK:
-            pe = f[event + N_PE]
-            f[strip + S_EVENTS] += 1
-            free_event(f, strip, event)
-            tick(f, pe, now)
+    while not f[strip + S_ERROR]:
+        if f[strip + S_FAR_COUNT] and f[f[strip + S_FAR]] == now:
+            event = take_far(f, strip)  # asked for before all that are in the wheel
         else:
-            _happen(f, strip, event, now)
-            free_event(f, strip, event)
-        event = f[slot]
+            event = f[slot]
+            if not event:
+                return
+            f[slot] = f[event + N_NEXT]
+            f[strip + S_WHEEL_EVENTS] -= 1
+        _happen(f, strip, event, now)
 
 
 @inner

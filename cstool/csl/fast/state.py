@@ -56,6 +56,12 @@ H_STRIPS = _h()
 """strips: 1 or 2"""
 H_STRIP = _h(2)
 """addresses of two strips"""
+H_NETWORK = _h()
+"""addresses of units (`units`) in this process: the network's part of a cycle"""
+H_STEP = _h()
+"""an element of an operation"""
+H_CODE = _h()
+"""code that runs, or the callback of an operation"""
 H_COLOR_PLACE = _h(COLORS_COUNT)
 """24 words: the place of each color in tables by color; -1: it is not in use"""
 H_WORDS = _h()
