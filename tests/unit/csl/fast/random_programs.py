@@ -255,7 +255,7 @@ class Writer:
 
     def issue(self, name: str, operands: list[str], more: list[str]) -> None:
         text = self.tuple(operands)
-        if self.random.random() < 0.6:
+        if self.random.random() < 0.85:
             self.start(name, text, more)
         else:
             result = self.name()
@@ -264,12 +264,12 @@ class Writer:
 
     # --- the fabric ---
 
-    def send(self) -> None:
+    def send(self, which: Stream | None = None) -> None:
         if not self.sends:
             self.vector()
             return
         r = self.random
-        stream = r.choice(self.sends)
+        stream = which or r.choice(self.sends)
         extent = max(1, stream.length + r.choice([0, 0, 0, 0, -1, 1]))
         queue = stream.queues[stream.sender]
         parts = f"queue={queue}, color={stream.color}, extent={extent}"
@@ -290,12 +290,12 @@ class Writer:
         ]
         self.issue(name, operands, [f"first_index={r.randrange(40)}"] if r.random() < 0.1 else [])
 
-    def take(self) -> None:
+    def take(self, which: Stream | None = None) -> None:
         if not self.takes:
             self.scalar()
             return
         r = self.random
-        stream = r.choice(self.takes)
+        stream = which or r.choice(self.takes)
         me = stream.queues
         extent = max(1, stream.length + r.choice([0, 0, 0, 0, -1, 1]))
         parts = f"queue={me[-1 - self.index]}, extent={extent}"
@@ -394,11 +394,16 @@ class Writer:
 
     # --- the whole ---
 
-    def task(self, name: str, statements: int, argument: str = "") -> None:
+    def task(self, name: str, statements: int, argument: str = "", streams: bool = False) -> None:
         self.line(f"def {name}({argument}):")
         self.indent += 1
         if argument:
             self.line("F32[120] = f" if argument == "f" else f"U16[77] = {argument} & 0xffff")
+        for stream in self.sends if streams else ():
+            self.line("pe.cycles += 3")
+            self.send(stream)
+        for stream in self.takes if streams else ():
+            self.take(stream)
         for _ in range(statements):
             self.statement()
         self.line("pe.cycles += 1")
@@ -485,9 +490,9 @@ def _pe(random: Random, arch: str, index: int, streams: list[Stream]) -> PEProgr
     writer.line(f"    R[0] = a {random.choice('+-*')} b")
     writer.line("    return R[0]")
     for number in IDS:
-        writer.task(f"local{number}", random.randrange(4))
+        writer.task(f"local{number}", random.randrange(4), streams=random.random() < 0.35)
         tasks[number] = Task(f"local{number}", "local", place=f"pe.csl:{number}:1")
-    writer.task("go", random.randrange(1, 5))
+    writer.task("go", random.randrange(1, 4), streams=random.random() < 0.7)
     for stream in by_task:
         queue = stream.queues[-1 - index]
         number = queue if arch == "wse3" else stream.color
