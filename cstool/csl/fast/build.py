@@ -41,7 +41,7 @@ class HostEvent(NamedTuple):
         kind: `state.HOST_UNBLOCKS`, ...
         time: its cycle
         pe: index
-        a, b, c: N_A, N_B, N_C of the event
+        a, b, c, d: N_A to N_D of the event
     """
 
     kind: int
@@ -50,6 +50,7 @@ class HostEvent(NamedTuple):
     a: int
     b: int
     c: int
+    d: int
 
 
 class Stop(NamedTuple):
@@ -83,7 +84,7 @@ class Built:
     program: FabricProgram
     codes: list[Code]
     functions: list[list[str]]
-    _rows: Words = field(default_factory=lambda: np.zeros((1024, 6), np.int64))
+    _rows: Words = field(default_factory=lambda: np.zeros((1024, 7), np.int64))
 
     def pe(self, index: int) -> int:
         """The address of a PE."""
@@ -109,8 +110,8 @@ class Built:
         found: list[HostEvent] = []
         while count := int(engine.take_host(self.words, self._rows)):
             found += (
-                HostEvent(kind, time, int(self.words[pe + s.P_INDEX]), a, b, c)
-                for kind, time, pe, a, b, c in self._rows[:count].tolist()
+                HostEvent(kind, time, int(self.words[pe + s.P_INDEX]), a, b, c, d)
+                for kind, time, pe, a, b, c, d in self._rows[:count].tolist()
             )
         return found
 

@@ -376,14 +376,15 @@ def room(f, pe, color):  # type: ignore[no-untyped-def]
 
 @entry
 def take_host(f, rows):  # type: ignore[no-untyped-def]
-    """Take events for the host, in order: kind, time, PE, N_A, N_B, N_C into `rows` [n, 6]; returns their number."""
+    """Take events for the host, in order: kind, time, PE, N_A to N_D into `rows` [n, 7]; returns their number."""
     strip = f[H_STRIP]
     count = 0
     while f[strip + S_HOST] and count < len(rows):
         event = f[strip + S_HOST]
         f[strip + S_HOST] = f[event + N_NEXT]
         rows[count, 0], rows[count, 1], rows[count, 2] = f[event + N_KIND], f[event + N_TIME], f[event + N_PE]
-        rows[count, 3], rows[count, 4], rows[count, 5] = f[event + N_A], f[event + N_B], f[event + N_C]
+        for k in range(4):
+            rows[count, 3 + k] = f[event + N_A + k]
         free_event(f, strip, event)
         count += 1
     return count

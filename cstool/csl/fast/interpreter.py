@@ -76,6 +76,7 @@ from cstool.csl.fast.state import (
     H_WIDTH,
     HOST_SAYS,
     N_C,
+    N_D,
     N_TIME,
     P_BASE,
     P_CLASS,
@@ -820,12 +821,13 @@ def _random(f, pe):  # type: ignore[no-untyped-def]
 
 @inner
 def _say(f, pe, text, at, count):  # type: ignore[no-untyped-def]
-    """Tell the host of a line: the text's number, and its values: one in `N_C`, more at the address that is there."""
+    """Tell the host of a line: the text's number, and its values: two in the event, more at the address in `N_C`."""
     strip = f[pe + P_STRIP]
     event = new_event(f, strip, HOST_SAYS, pe, text, count)
     f[event + N_TIME] = settle(f, pe)
     f[event + N_C] = f[at] if count else 0
-    if count > 1:
+    f[event + N_D] = f[at + 1] if count > 1 else 0
+    if count > 2:
         f[event + N_C] = to = allocate(f, strip, count)
         for k in range(count):
             f[to + k] = f[at + k]
