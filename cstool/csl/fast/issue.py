@@ -378,4 +378,3 @@ def start(f, pe, operation, one, two, three, four, ref, line):  # type: ignore[n
     free_thread(f, pe, thread)
     end_at(f, pe, activate, unblock, time + START)
     return DONE
-
