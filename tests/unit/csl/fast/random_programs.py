@@ -1,6 +1,6 @@
 """Random fabric programs: layouts, routes and the code of PEs, as text that the compiler of CSL could have written.
 
-They end, or stand still: both must look the same to both engines. The code is not sensible; it uses all that code can do.
+They end, or stand still. Their code makes no sense, and does all that code can do.
 """
 
 from dataclasses import dataclass, field
