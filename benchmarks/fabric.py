@@ -159,7 +159,7 @@ def turn(make: Callable[[], Any], function: str, cycles: int | None = None) -> T
 
 def engines(rounds: int) -> Iterator[str]:
     """PE-cycles per second of both engines, in turns, on programs of many sizes."""
-    yield "| program | PEs | cycles | busy | fast: CPU s, median (range) | million PE-cycles/s | reference: CPU s | million PE-cycles/s |"
+    yield "| program | PEs | cycles | busy | fast: CPU s (range) | million PE-cycles/s | reference: CPU s | likewise |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
     cases = (
         ("halo exchange", exchange(), "run", None),

@@ -4,6 +4,7 @@ Blocks of PEs of one program are alike: they are made once, and copied. The arra
 need; the operating system gives it memory where it is written.
 """
 
+import contextlib
 import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -487,7 +488,11 @@ def _code_words(code: Code) -> int:
 def _zeros(words: int) -> Words:
     """An array of zeros that takes memory where it is written."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    return np.frombuffer(mmap.mmap(-1, words * 8, flags=flags), np.int64)
+    memory = mmap.mmap(-1, words * 8, flags=flags)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)  # a cycle of a large fabric looks at many pages
+    return np.frombuffer(memory, np.int64)
 
 
 def _signed(bits: int) -> int:

@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 from cstool.csl.fast import control
 from cstool.csl.fast.arithmetic import decode
 from cstool.csl.fast.cells import allocate, append, free_event, new_event, schedule, take_far
-from cstool.csl.fast.datapath import code, reached, run_on, step, tick
+from cstool.csl.fast.datapath import reached, run_on, step, tick
 from cstool.csl.fast.hearing import hear
-from cstool.csl.fast.interpreter import start_function
+from cstool.csl.fast.interpreter import interpret, rare, start_function
+from cstool.csl.fast.issue import issue
 from cstool.csl.fast.kernels import entry, inner
 from cstool.csl.fast.network import move, route
 from cstool.csl.fast.operations import SIZES
@@ -57,13 +58,16 @@ from cstool.csl.fast.state import (
     CHOOSE,
     COMPLETE,
     CONTROL,
-    H_CODE,
     H_COUNT,
+    H_INTERPRET,
+    H_ISSUE,
     H_NETWORK,
     H_PES,
+    H_RARE,
     H_STEP,
     H_STRIP,
     H_SWITCH,
+    H_VECTOR,
     HOST_UNBLOCKS,
     K_ARGUMENTS,
     K_FUNCTION,
@@ -114,6 +118,7 @@ from cstool.csl.fast.state import (
     WHEEL,
 )
 from cstool.csl.fast.units import address_of, call_unit, unit
+from cstool.csl.fast.vectors import vector
 
 IDLE, REACHED, HOST, FAILED = range(4)
 """results of `advance`"""
@@ -248,7 +253,16 @@ def network(f, strip, now):  # type: ignore[no-untyped-def]
 
 def install(f: NDArray[np.int64]) -> None:
     """Enter the addresses of units in this process; the first time, they are compiled, or loaded from a file."""
-    f[H_NETWORK], f[H_STEP], f[H_CODE] = address_of(network), address_of(step), address_of(code)
+    units = {
+        H_NETWORK: network,
+        H_STEP: step,
+        H_INTERPRET: interpret,
+        H_ISSUE: issue,
+        H_RARE: rare,
+        H_VECTOR: vector,
+    }
+    for place, each in units.items():
+        f[place] = address_of(each)
 
 
 @inner
