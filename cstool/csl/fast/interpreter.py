@@ -661,6 +661,7 @@ def rare(f, pe, row):  # type: ignore[no-untyped-def]
         f[frame + a + 4] = b
     else:
         fail(f, strip, codes.FAILED, pe, a)
+    return 0
 
 
 @inner
