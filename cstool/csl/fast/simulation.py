@@ -235,11 +235,11 @@ class FastSimulation:
                 self._slice *= 2
             elif took > SLICE:
                 self._slice = max(1, self._slice // 2)
+            self.events.now = max(self.events.now, self._now())
+            self._hear()
             error = self.built.error()
             if error is not None:
                 raise error_of(self, error)
-            self.events.now = max(self.events.now, self._now())
-            self._hear()
             if slice_ == until or self._heard:
                 return
             following = int(engine.next_time(self.built.words))

@@ -3,6 +3,7 @@
 They end, or stand still. Their code makes no sense, and does all that code can do.
 """
 
+import struct
 from dataclasses import dataclass, field
 from random import Random
 
@@ -28,12 +29,11 @@ from cstool.csl.fabric.interface import offset_dsd, placed_dsd
 from cstool.csl.fabric.memory import HALVES
 from cstool.csl.fabric.numbers import bf16, f16
 from cstool.csl.fabric.prng import random16, set_active_prng
-from cstool.csl.fabric.scalar import bits16, bits32, float16, float32, integer, modulo, quotient, ratio, remainder, shown
-from cstool.csl.fabric.scalar import load64, store64, shift
+from cstool.csl.fabric.scalar import bits16, bits32, float16, float32, integer, modulo, quotient, ratio, remainder
+from cstool.csl.fabric.scalar import load64, shift, shown, store64
 
 
 def program(pe):
-    U8, I8, U16, I16, U32, I32, F32, F16 = 0, 0, 0, 0, 0, 0, 0, 0
 """
 VIEWS = "".join(f"    {name} = pe.{name.lower()}\n" for name in "U8 I8 U16 I16 U32 I32 F32 F16".split())
 
@@ -191,6 +191,8 @@ class Writer:
             return (
                 f"Mem4d(address={low}, extents=({extent // 2}, {columns}), strides=({size * 3}, {size}), width={size})"
             )
+        if size == 4 and r.random() < 0.1 and address + 2 + size <= high and stride >= 0:
+            address = max(low, address - 2)
         indexed = ", indexed=True" if r.random() < 0.03 else ""
         return f"Mem1d(address={address}, extent={extent}, stride={stride}, width={size}{indexed})"
 
@@ -444,6 +446,29 @@ def random_program(seed: int) -> FabricProgram:
     return fabric(width, height, routes, programs, tiles, arch=arch)
 
 
+def memory_program(seed: int) -> FabricProgram:
+    """One PE that does operations on memory alone: all of them, with all strides, on top of each other."""
+    random = Random(seed)
+    arch = random.choice(["wse2", "wse3"])
+    writer = Writer(random, arch)
+    writer.indent = 1
+    writer.line("def go():")
+    writer.indent = 2
+    for _ in range(40):
+        name = writer.operation()
+        writer.line(f"pe.run({name!r}, {writer.tuple(writer.operands(name, None))})")
+        writer.line(f"pe.cycles += {random.randrange(9)}")
+    text = HEAD + VIEWS + "\n".join([*writer.constants, "", *writer.lines, "", "    return {'go': go}", ""])
+    symbols = {"go": Symbol("function", function="go", place="pe.csl:1:1")}
+    return fabric(1, 1, {}, [PEProgram("pe.csl", arch, text, _memory(random), symbols=symbols)], arch=arch)
+
+
+def _memory(random: Random) -> bytes:
+    """Bytes of any kind, then float32, then float16, then counts."""
+    found = random.randbytes(FLOATS) + b"".join(_float(random) for _ in range((HALVES - FLOATS) // 4))
+    return found + b"".join(_half(random) for _ in range((BYTES - HALVES) // 2)) + bytes(64)
+
+
 def _routes(random: Random, width: int, height: int, arch: str):
     """Colors on chains of PEs: along a row or a column, some with switches or filters."""
     streams, routes = [], {}
@@ -532,19 +557,16 @@ def _pe(random: Random, arch: str, index: int, streams: list[Stream]) -> PEProgr
         writer.task("control", random.randrange(2), "H")
         tasks[20] = Task("control", "control", ("H",), place="pe.csl:5:5")
     functions = [line.split("(")[0].removeprefix("    def ") for line in writer.lines if line.startswith("    def ")]
-    text = HEAD.replace("    U8, I8, U16, I16, U32, I32, F32, F16 = 0, 0, 0, 0, 0, 0, 0, 0\n", "") + VIEWS
+    text = HEAD + VIEWS
     text += "    R = memoryview(bytearray(4)).cast('f')\n"
     text += "\n".join([*writer.constants, "", *writer.lines, ""])
     names = ", ".join(f"{name!r}: {name}" for name in functions if name != "callback")
     text += f"    return {{{names}}}\n"
-    memory = bytearray(random.randbytes(FLOATS))
-    memory += b"".join(_float(random) for _ in range((HALVES - FLOATS) // 4))
-    memory += b"".join(_half(random) for _ in range((BYTES - HALVES) // 2)) + bytes(64)
     return PEProgram(
         "pe.csl",
         arch,
         text,
-        bytes(memory),
+        _memory(random),
         tasks=tasks,
         blocked=frozenset(number for number in tasks if random.random() < 0.08),
         activated=(8,) if random.random() < 0.8 else (),
@@ -557,14 +579,15 @@ def _pe(random: Random, arch: str, index: int, streams: list[Stream]) -> PEProgr
     )
 
 
-def _float(random: Random) -> bytes:
-    import struct
+def _fifo(random: Random) -> FifoBuffer:
+    tasks = (random.choice([None, 9]) for _ in range(2))
+    return FifoBuffer(4 * random.randrange(20), random.randrange(1, 6), random.choice([2, 4]), *tasks)
 
+
+def _float(random: Random) -> bytes:
     value = random.choice([0.0, 1.0, -2.5, 3e38, 1e-40, float("inf"), random.gauss(0, 10), random.gauss(0, 1)])
     return struct.pack("<f", value)
 
 
 def _half(random: Random) -> bytes:
-    import struct
-
     return struct.pack("<e", random.choice([0.0, 1.0, -2.5, 6e4, 1e-7, random.gauss(0, 10), random.gauss(0, 1)]))
