@@ -4,6 +4,7 @@ Blocks of PEs of one program are alike: they are made once, and copied. The arra
 need; the operating system gives it memory where it is written.
 """
 
+import contextlib
 import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ class HostEvent(NamedTuple):
         kind: `state.HOST_UNBLOCKS`, ...
         time: its cycle
         pe: index
-        a, b, c: N_A, N_B, N_C of the event
+        a, b, c, d: N_A to N_D of the event
     """
 
     kind: int
@@ -49,6 +50,7 @@ class HostEvent(NamedTuple):
     a: int
     b: int
     c: int
+    d: int
 
 
 class Stop(NamedTuple):
@@ -82,7 +84,7 @@ class Built:
     program: FabricProgram
     codes: list[Code]
     functions: list[list[str]]
-    _rows: Words = field(default_factory=lambda: np.zeros((1024, 6), np.int64))
+    _rows: Words = field(default_factory=lambda: np.zeros((1024, 7), np.int64))
 
     def pe(self, index: int) -> int:
         """The address of a PE."""
@@ -108,8 +110,8 @@ class Built:
         found: list[HostEvent] = []
         while count := int(engine.take_host(self.words, self._rows)):
             found += (
-                HostEvent(kind, time, int(self.words[pe + s.P_INDEX]), a, b, c)
-                for kind, time, pe, a, b, c in self._rows[:count].tolist()
+                HostEvent(kind, time, int(self.words[pe + s.P_INDEX]), a, b, c, d)
+                for kind, time, pe, a, b, c, d in self._rows[:count].tolist()
             )
         return found
 
@@ -486,7 +488,11 @@ def _code_words(code: Code) -> int:
 def _zeros(words: int) -> Words:
     """An array of zeros that takes memory where it is written."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    return np.frombuffer(mmap.mmap(-1, words * 8, flags=flags), np.int64)
+    memory = mmap.mmap(-1, words * 8, flags=flags)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)  # a cycle of a large fabric looks at many pages
+    return np.frombuffer(memory, np.int64)
 
 
 def _signed(bits: int) -> int:

@@ -2,7 +2,7 @@
 
 from cstool.csl.fast import control
 from cstool.csl.fast.cells import inner, schedule
-from cstool.csl.fast.elements import SOURCES, plain_element
+from cstool.csl.fast.elements import SOURCES
 from cstool.csl.fast.instructions import HELD
 from cstool.csl.fast.interpreter import ENDED, PAUSED, WAITS, element, run, start_function
 from cstool.csl.fast.operands import NONE, REGISTER, save
@@ -22,7 +22,6 @@ from cstool.csl.fast.state import (
     C_HANDLERS,
     C_HANDLERS_COUNT,
     CONTROL_BIT,
-    H_CODE,
     H_STEP,
     H_TURN,
     O_CAPACITY,
@@ -112,7 +111,7 @@ def _code(f, pe):  # type: ignore[no-untyped-def]
     """Let the code of the task run until it waits or ends: its function, or the handlers of a teardown task."""
     while True:
         if f[pe + P_IN_CODE]:
-            status = call_unit(f[H_CODE], f, pe, 0)
+            status = run(f, pe)
             if status != ENDED:
                 return status
             f[pe + P_IN_CODE] = 0
@@ -304,10 +303,7 @@ def _step(f, pe, thread):  # type: ignore[no-untyped-def]
             first = max(0, f[thread + T_FIRST_INDEX])
             index = head_data(f, f[thread + T_INPUTS]) >> 16 if inputs else first + f[thread + T_DONE]
             f[thread + T_INDEX] = index & 0xFFFF
-        if f[thread + T_CALL]:
-            call_unit(f[H_CODE], f, pe, thread)
-        else:
-            plain_element(f, pe, thread)
+        element(f, pe, thread)
         f[thread + T_DONE] += 1
     if f[thread + T_DONE] >= f[thread + T_COUNT]:
         _finish(f, pe, thread, now + 1)
@@ -318,15 +314,6 @@ def _step(f, pe, thread):  # type: ignore[no-untyped-def]
 def step(f, pe, thread):  # type: ignore[no-untyped-def]
     """`_step` as a unit."""
     return 1 if _step(f, pe, thread) else 0
-
-
-@unit
-def code(f, pe, thread):  # type: ignore[no-untyped-def]
-    """Run the code of a PE (`interpreter.run`); with a thread, its callback for an element."""
-    if thread:
-        element(f, pe, thread)
-        return 0
-    return run(f, pe)
 
 
 @inner

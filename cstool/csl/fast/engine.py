@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 from cstool.csl.fast import control
 from cstool.csl.fast.arithmetic import decode
 from cstool.csl.fast.cells import allocate, append, free_event, new_event, schedule, take_far
-from cstool.csl.fast.datapath import code, reached, run_on, step, tick
+from cstool.csl.fast.datapath import reached, run_on, step, tick
 from cstool.csl.fast.hearing import hear
-from cstool.csl.fast.interpreter import start_function
+from cstool.csl.fast.interpreter import interpret, rare, start_function
+from cstool.csl.fast.issue import issue
 from cstool.csl.fast.kernels import entry, inner
 from cstool.csl.fast.network import move, route
 from cstool.csl.fast.operations import SIZES
@@ -57,7 +58,10 @@ from cstool.csl.fast.state import (
     CHOOSE,
     COMPLETE,
     CONTROL,
-    H_CODE,
+    H_INTERPRET,
+    H_ISSUE,
+    H_RARE,
+    H_VECTOR,
     H_COUNT,
     H_NETWORK,
     H_PES,
@@ -114,6 +118,7 @@ from cstool.csl.fast.state import (
     WHEEL,
 )
 from cstool.csl.fast.units import address_of, call_unit, unit
+from cstool.csl.fast.vectors import vector
 
 IDLE, REACHED, HOST, FAILED = range(4)
 """results of `advance`"""
@@ -248,7 +253,16 @@ def network(f, strip, now):  # type: ignore[no-untyped-def]
 
 def install(f: NDArray[np.int64]) -> None:
     """Enter the addresses of units in this process; the first time, they are compiled, or loaded from a file."""
-    f[H_NETWORK], f[H_STEP], f[H_CODE] = address_of(network), address_of(step), address_of(code)
+    units = {
+        H_NETWORK: network,
+        H_STEP: step,
+        H_INTERPRET: interpret,
+        H_ISSUE: issue,
+        H_RARE: rare,
+        H_VECTOR: vector,
+    }
+    for place, each in units.items():
+        f[place] = address_of(each)
 
 
 @inner
@@ -362,14 +376,15 @@ def room(f, pe, color):  # type: ignore[no-untyped-def]
 
 @entry
 def take_host(f, rows):  # type: ignore[no-untyped-def]
-    """Take events for the host, in order: kind, time, PE, N_A, N_B, N_C into `rows` [n, 6]; returns their number."""
+    """Take events for the host, in order: kind, time, PE, N_A to N_D into `rows` [n, 7]; returns their number."""
     strip = f[H_STRIP]
     count = 0
     while f[strip + S_HOST] and count < len(rows):
         event = f[strip + S_HOST]
         f[strip + S_HOST] = f[event + N_NEXT]
         rows[count, 0], rows[count, 1], rows[count, 2] = f[event + N_KIND], f[event + N_TIME], f[event + N_PE]
-        rows[count, 3], rows[count, 4], rows[count, 5] = f[event + N_A], f[event + N_B], f[event + N_C]
+        for k in range(4):
+            rows[count, 3 + k] = f[event + N_A + k]
         free_event(f, strip, event)
         count += 1
     return count

@@ -69,10 +69,14 @@ from cstool.csl.fast.operations import MAP
 from cstool.csl.fast.picker import activate, block, operate, set_cycles, settle, tick_at, unblock
 from cstool.csl.fast.ramp import color_of, queue_flush
 from cstool.csl.fast.state import (
+    H_INTERPRET,
+    H_ISSUE,
+    H_RARE,
     C_CODE,
     H_WIDTH,
     HOST_SAYS,
     N_C,
+    N_D,
     N_TIME,
     P_BASE,
     P_CLASS,
@@ -109,6 +113,7 @@ from cstool.csl.fast.state import (
 )
 from cstool.csl.fast.threads import free_thread, host_unblock
 from cstool.csl.fast.tile import config_read, config_write
+from cstool.csl.fast.units import call_unit, unit
 from cstool.csl.fast.vectors import START
 
 ENDED, WAITS, PAUSED, STOPPED = range(4)
@@ -172,7 +177,7 @@ def run(f, pe):  # type: ignore[no-untyped-def]
     for k in range(count):
         senders = senders or f[f[pe + P_THREADS + k] + T_SENDS_MEMORY] != 0
     f[scratch + WATCH] = WATCHING if senders else UNWATCHED
-    status = _interpret(f, pe, f[f[pe + P_FRAME]], False, senders)
+    status = call_unit(f[H_INTERPRET], f, pe, f[f[pe + P_FRAME]] << 2 | (1 if senders else 0))
     if f[scratch + WATCH] == KEPT:
         _let_read_ahead(f, pe, count)
     f[scratch + WATCH] = UNWATCHED
@@ -229,8 +234,13 @@ def _any_byte(f, pe, address, size):  # type: ignore[no-untyped-def]
     return f[pe + P_MEMORY] + address
 
 
-@inner
-def _interpret(f, pe, pc, nested, watching):  # type: ignore[no-untyped-def]  # noqa: PLR0911, PLR0912, PLR0915
+@unit
+def interpret(f, pe, packed):  # type: ignore[no-untyped-def]  # noqa: PLR0911, PLR0912, PLR0915
+    """Interpret code of a PE until it ends, or waits.
+
+    `packed` is the byte at which it goes on << 2, with bit 1 for a callback, and bit 0 where memory must be kept.
+    """
+    pc, nested, watching = packed >> 2, packed & 2, packed & 1
     frame, strip = f[pe + P_FRAME], f[pe + P_STRIP]
     while True:
         op, a, b, c = get_i32(f, pc), get_i32(f, pc + 4), get_i32(f, pc + 8), get_i32(f, pc + 12)
@@ -289,7 +299,7 @@ def _interpret(f, pe, pc, nested, watching):  # type: ignore[no-untyped-def]  # 
             else:
                 set8(f, byte, word)
         elif op == RUN:
-            if not run_operation(f, pe, a, b, c, get_i32(f, pc - 8), get_i32(f, pc - 4)):
+            if call_unit(f[H_ISSUE], f, pe, pc - _BYTES) == FAILED:
                 return STOPPED
         elif op == ADD:
             f[frame + a] = f[frame + b] + f[frame + c]
@@ -381,13 +391,8 @@ def _interpret(f, pe, pc, nested, watching):  # type: ignore[no-untyped-def]  # 
             if f[strip + S_ERROR]:
                 return STOPPED
         elif op == ISSUE or op == WAIT:  # noqa: PLR1714
-            settings, line = get_i32(f, pc + 4), get_i32(f, pc + 8)
-            d, e = get_i32(f, pc - 8), get_i32(f, pc - 4)
+            outcome = call_unit(f[H_ISSUE], f, pe, pc - _BYTES)
             pc += _BYTES
-            if op == ISSUE:
-                outcome = start(f, pe, a, b, c, d, e, settings, line)
-            else:
-                outcome = wait(f, pe, a, b, c, d, e, settings, line)
             if outcome == FAILED or f[strip + S_ERROR]:
                 return STOPPED
             if outcome == WAITING:
@@ -464,7 +469,7 @@ def _interpret(f, pe, pc, nested, watching):  # type: ignore[no-untyped-def]  # 
             f[pe + P_ELEMENTS] += f[thread + T_COUNT]
             free_thread(f, pe, thread)
         else:
-            _rare(f, pe, op, pc - _BYTES, a, b, c)
+            call_unit(f[H_RARE], f, pe, pc - _BYTES)
             if f[strip + S_ERROR]:
                 return STOPPED
 
@@ -564,7 +569,7 @@ def element(f, pe, thread):  # type: ignore[no-untyped-def]
     frame, has_dest = f[pe + P_FRAME], f[thread + T_OPERANDS] != NONE
     rows = f[thread + SOURCES] + has_dest
     back = f[frame]
-    _interpret(f, pe, f[thread + CODE] + (rows + 1) * _BYTES, True, False)
+    call_unit(f[H_INTERPRET], f, pe, f[thread + CODE] + (rows + 1) * _BYTES << 2 | 2)
     f[frame] = back
     f[thread + T_READY] = MAP_ELEMENT + settle(f, pe)
     tick_at(f, pe, f[thread + T_READY])
@@ -578,8 +583,10 @@ def element(f, pe, thread):  # type: ignore[no-untyped-def]
 # --- less frequent instructions ---
 
 
-@inner
-def _rare(f, pe, op, row, a, b, c):  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915
+@unit
+def rare(f, pe, row):  # type: ignore[no-untyped-def]  # noqa: PLR0912, PLR0915
+    """Do an instruction that is less frequent, at a byte of the state."""
+    op, a, b, c = get_i32(f, row), get_i32(f, row + 4), get_i32(f, row + 8), get_i32(f, row + 12)
     frame, strip = f[pe + P_FRAME], f[pe + P_STRIP]
     if op == SHL:
         f[frame + a] = f[frame + b] << f[frame + c] if f[frame + c] < 64 else 0
@@ -814,12 +821,13 @@ def _random(f, pe):  # type: ignore[no-untyped-def]
 
 @inner
 def _say(f, pe, text, at, count):  # type: ignore[no-untyped-def]
-    """Tell the host of a line: the text's number, and its values: one in `N_C`, more at the address that is there."""
+    """Tell the host of a line: the text's number, and its values: two in the event, more at the address in `N_C`."""
     strip = f[pe + P_STRIP]
     event = new_event(f, strip, HOST_SAYS, pe, text, count)
     f[event + N_TIME] = settle(f, pe)
     f[event + N_C] = f[at] if count else 0
-    if count > 1:
+    f[event + N_D] = f[at + 1] if count > 1 else 0
+    if count > 2:
         f[event + N_C] = to = allocate(f, strip, count)
         for k in range(count):
             f[to + k] = f[at + k]

@@ -2,9 +2,10 @@
 
 from cstool.csl.fast import codes
 from cstool.csl.fast.arithmetic import encode
+from cstool.csl.fast.bits import get_i32
 from cstool.csl.fast.cells import fail, inner
 from cstool.csl.fast.elements import AHEAD_COUNT, INDEXED, REDUCED, SENT_INDEX, SOURCES, VECTOR
-from cstool.csl.fast.instructions import HELD
+from cstool.csl.fast.instructions import HELD, ROW, Op
 from cstool.csl.fast.operands import (
     FABIN,
     FABOUT,
@@ -86,11 +87,13 @@ from cstool.csl.fast.state import (
     T_UP_CONTROL,
 )
 from cstool.csl.fast.threads import ask, end_at, free_number, free_thread, new_thread
+from cstool.csl.fast.units import unit
 from cstool.csl.fast.vectors import START, at_once
 
 LAUNCH = 2
 """`vector.LAUNCH`"""
 OWN_QUEUES = 8
+RUN, WAIT = int(Op.RUN), int(Op.WAIT)
 DONE, WAITING, FAILED = 0, 1, 2
 """outcomes: done at once; an operation that the code has to wait for; an error"""
 
@@ -262,7 +265,7 @@ def hold_all(f, pe, operation, one, two, three, four):  # type: ignore[no-untype
 def run_operation(f, pe, operation, one, two, three, four):  # type: ignore[no-untyped-def]
     """`pe.run`: an operation on memory and scalars at once; false after an error."""
     n = hold_all(f, pe, operation, one, two, three, four)
-    return n > 0 and at_once(f, pe, operation, f[f[pe + P_STRIP] + S_SCRATCH] + OPERANDS, n)
+    return n > 0 and at_once(f, pe, operation, n)
 
 
 @inner
@@ -319,7 +322,7 @@ def wait(f, pe, operation, one, two, three, four, ref, line):  # type: ignore[no
     f[pe + P_RESULT] = 1
     if not waits(f, held, n):
         _from_index(f, held, n, settings)
-        if not at_once(f, pe, operation, held, n):
+        if not at_once(f, pe, operation, n):
             return FAILED
         complete(f, pe, activate, unblock, settle(f, pe))
         return DONE
@@ -361,7 +364,7 @@ def start(f, pe, operation, one, two, three, four, ref, line):  # type: ignore[n
     if not waits(f, held, n):
         # Done in bulk; only its end takes place later.
         _from_index(f, held, n, settings)
-        if not at_once(f, pe, operation, held, n):
+        if not at_once(f, pe, operation, n):
             return FAILED
         end_at(f, pe, activate, unblock, settle(f, pe))
         set_cycles(f, pe, time - f[pe + P_BASE])
@@ -379,3 +382,16 @@ def start(f, pe, operation, one, two, three, four, ref, line):  # type: ignore[n
     end_at(f, pe, activate, unblock, time + START)
     return DONE
 
+
+
+@unit
+def issue(f, pe, row):  # type: ignore[no-untyped-def]
+    """Do an instruction RUN, WAIT or START at a byte of the state: DONE, WAITING or FAILED."""
+    op, a, b, c = get_i32(f, row), get_i32(f, row + 4), get_i32(f, row + 8), get_i32(f, row + 12)
+    d, e = get_i32(f, row + 16), get_i32(f, row + 20)
+    if op == RUN:
+        return DONE if run_operation(f, pe, a, b, c, d, e) else FAILED
+    settings, line = get_i32(f, row + 4 * ROW + 4), get_i32(f, row + 4 * ROW + 8)
+    if op == WAIT:
+        return wait(f, pe, a, b, c, d, e, settings, line)
+    return start(f, pe, a, b, c, d, e, settings, line)

@@ -60,8 +60,12 @@ H_NETWORK = _h()
 """addresses of units (`units`) in this process: the network's part of a cycle"""
 H_STEP = _h()
 """an element of an operation"""
-H_CODE = _h()
-"""code that runs, or the callback of an operation"""
+H_INTERPRET = _h()
+"""instructions of code, those that issue operations, and those that are rare"""
+H_ISSUE = _h()
+H_RARE = _h()
+H_VECTOR = _h()
+"""an operation on memory at once"""
 H_COLOR_PLACE = _h(COLORS_COUNT)
 """24 words: the place of each color in tables by color; -1: it is not in use"""
 H_WORDS = _h()

@@ -17,6 +17,7 @@ from cstool.csl.fast.operands import (
     check,
     extent,
     in_memory,
+    OPERANDS,
     keep_memory,
     place,
     raw,
@@ -43,13 +44,16 @@ from cstool.csl.fast.picker import operate
 from cstool.csl.fast.state import (
     C_ARCH,
     H_UNFUSED,
+    H_VECTOR,
     P_CARRY,
     P_CLASS,
     P_ELEMENTS,
     P_MEMORY,
     P_RUNNING,
     P_STRIP,
+    S_SCRATCH,
 )
+from cstool.csl.fast.units import call_unit, unit
 
 START = 1
 """`vector.START`"""
@@ -106,8 +110,20 @@ def cycles(f, pe, operation, operands, n, count):  # type: ignore[no-untyped-def
     return int(turns * (1.0 + quarters / 4) + 0.5)
 
 
+@unit
+def vector(f, pe, packed):  # type: ignore[no-untyped-def]
+    """Do an operation on memory at once: `packed` is its number << 4 | operands, which the scratch area holds."""
+    return 1 if _at_once(f, pe, packed >> 4, f[f[pe + P_STRIP] + S_SCRATCH] + OPERANDS, packed & 15) else 0
+
+
 @inner
-def at_once(f, pe, operation, operands, n):  # type: ignore[no-untyped-def]
+def at_once(f, pe, operation, n):  # type: ignore[no-untyped-def]
+    """Do an operation on memory at once: its `n` operands are held in the scratch area; false after an error."""
+    return call_unit(f[H_VECTOR], f, pe, operation << 4 | n)
+
+
+@inner
+def _at_once(f, pe, operation, operands, n):  # type: ignore[no-untyped-def]
     """Do an operation on held and fitted operands at once, and add its cycles; false after an error."""
     count = extent(f, pe, operands, n, 0)
     first = operands + HELD
