@@ -170,4 +170,17 @@ def write(f, letter, byte, word):  # type: ignore[no-untyped-def]
         set8(f, byte, word)
 
 
-__all__ = ["brain", "decode", "encode", "fused", "half", "half_bits", "half_value", "modulo", "ratio", "read", "single", "write"]
+__all__ = [
+    "brain",
+    "decode",
+    "encode",
+    "fused",
+    "half",
+    "half_bits",
+    "half_value",
+    "modulo",
+    "ratio",
+    "read",
+    "single",
+    "write",
+]

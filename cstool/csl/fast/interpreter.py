@@ -854,4 +854,3 @@ def shown(content: tuple[str, tuple[Any, ...]], words: list[int]) -> str:
             value = word & 0xFFFFFFFFFFFFFFFF
         found.append(scalar.shown(how, value))
     return "".join(found)
-

@@ -383,7 +383,6 @@ def start(f, pe, operation, one, two, three, four, ref, line):  # type: ignore[n
     return DONE
 
 
-
 @unit
 def issue(f, pe, row):  # type: ignore[no-untyped-def]
     """Do an instruction RUN, WAIT or START at a byte of the state: DONE, WAITING or FAILED."""

@@ -336,4 +336,3 @@ def load_register(f, pe, register, ref, settings, save_address):  # type: ignore
     of = settings_at(f, pe, settings)
     for k in range(SETTINGS):
         f[to + 2 + RECORD + k] = f[of + k]
-

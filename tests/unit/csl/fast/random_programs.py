@@ -101,11 +101,15 @@ class Writer:
 
     def single(self) -> str:
         r = self.random
-        return self.pick(f"F32[{FLOATS // 4 + r.randrange(100)}]", "0.5", "-3.0", f"HALVES[U16[{400 + r.randrange(100)}]]")
+        return self.pick(
+            f"F32[{FLOATS // 4 + r.randrange(100)}]", "0.5", "-3.0", f"HALVES[U16[{400 + r.randrange(100)}]]"
+        )
 
     def statement(self, depth: int = 0) -> None:
         r = self.random
-        kinds = [self.scalar] * 3 + [self.vector] * 3 + [self.send, self.take] * 4 + [self.tasks_, self.clock, self.more]
+        kinds = (
+            [self.scalar] * 3 + [self.vector] * 3 + [self.send, self.take] * 4 + [self.tasks_, self.clock, self.more]
+        )
         if depth < 2:
             kinds += [self.branch, self.loop]
         kinds += [self.fifo, self.registers] * 2
@@ -155,7 +159,9 @@ class Writer:
         elif kind < 6:
             self.line(f"F32[{100 + r.randrange(100)}] = {self.single()} {self.pick('+', '-', '*')} {self.single()}")
         elif kind < 7:
-            value = self.pick(f"f16({self.single()} * {self.single()})", f"f16(ratio({self.single()}, {self.single()}))")
+            value = self.pick(
+                f"f16({self.single()} * {self.single()})", f"f16(ratio({self.single()}, {self.single()}))"
+            )
             self.line(f"F16[{400 + r.randrange(100)}] = {value}")
         elif kind < 8:
             name = self.name()
@@ -182,13 +188,17 @@ class Writer:
         address = low + r.randrange(room // size + 1) * size + (abs(stride) * (extent - 1) if stride < 0 else 0)
         if r.random() < 0.1 and extent >= 4:
             columns = 2
-            return f"Mem4d(address={low}, extents=({extent // 2}, {columns}), strides=({size * 3}, {size}), width={size})"
+            return (
+                f"Mem4d(address={low}, extents=({extent // 2}, {columns}), strides=({size * 3}, {size}), width={size})"
+            )
         indexed = ", indexed=True" if r.random() < 0.03 else ""
         return f"Mem1d(address={address}, extent={extent}, stride={stride}, width={size}{indexed})"
 
     def constant(self, text: str) -> str:
         if self.random.random() < 0.4 and text.startswith("Mem1d"):
-            inner = text[6:-1].replace("address=", "").replace("extent=", "").replace("stride=", "").replace("width=", "")
+            inner = (
+                text[6:-1].replace("address=", "").replace("extent=", "").replace("stride=", "").replace("width=", "")
+            )
             parts = inner.split(", ")
             return f"offset_dsd({self.constant_of(text)}, 0 * {self.integer()}, {parts[3]})"
         return self.constant_of(text)
@@ -276,7 +286,14 @@ class Writer:
         kind = r.random()
         if kind < 0.12:
             payload = encode(((r.choice([NOP, ADVANCE, RESET]), r.random() < 0.3),), r.choice([31, 31, 20, 21]))
-            self.issue("mov32", [self.constant_of(f"FabricOut(queue={queue}, color={stream.color}, extent=1, control=True)"), str(payload)], [])
+            self.issue(
+                "mov32",
+                [
+                    self.constant_of(f"FabricOut(queue={queue}, color={stream.color}, extent=1, control=True)"),
+                    str(payload),
+                ],
+                [],
+            )
             return
         if kind < 0.2:
             parts += ", advance_switch=True"
@@ -310,7 +327,9 @@ class Writer:
         dest = self.constant(self.memory(FUSED[name].dest, extent))
         if self.sends and r.random() < 0.2:
             onward = r.choice(self.sends)
-            dest = self.constant_of(f"FabricOut(queue={onward.queues[onward.sender]}, color={onward.color}, extent={extent})")
+            dest = self.constant_of(
+                f"FabricOut(queue={onward.queues[onward.sender]}, color={onward.color}, extent={extent})"
+            )
         self.issue(name, self.operands(name, dest, source), [])
 
     # --- tasks, clocks, FIFOs, registers ---
@@ -382,7 +401,9 @@ class Writer:
         found = []
         for file, letter in files:
             register = self.constant_of(f"Dsr(file={file!r}, number={r.randrange(3)})")
-            self.line(f"pe.load_dsr({register}, {self.constant(self.memory(letter))}, {self.settings([])}, {r.random() < 0.6})")
+            self.line(
+                f"pe.load_dsr({register}, {self.constant(self.memory(letter))}, {self.settings([])}, {r.random() < 0.6})"
+            )
             found.append(register)
         if name == "fmacs":
             found.append("0.5")
@@ -482,7 +503,15 @@ def _pe(random: Random, arch: str, index: int, streams: list[Stream]) -> PEProgr
     tasks: dict[int, Task] = {}
     by_task = [stream for stream in mine if random.random() < 0.3]
     writer.takes = [stream for stream in mine if stream not in by_task]
-    fifos = [FifoBuffer(4 * random.randrange(20), random.randrange(1, 6), random.choice([2, 4]), *(random.choice([None, 9]) for _ in "ab")) for _ in range(random.randrange(2))]
+    fifos = [
+        FifoBuffer(
+            4 * random.randrange(20),
+            random.randrange(1, 6),
+            random.choice([2, 4]),
+            *(random.choice([None, 9]) for _ in "ab"),
+        )
+        for _ in range(random.randrange(2))
+    ]
     writer.fifos = len(fifos)
     writer.indent = 1
     writer.line("def callback(a, b):")
